@@ -31,8 +31,8 @@ pub struct Window {
 }
 
 impl Window {
-    /// For samples that arrive at `now_ms`. Nothing else decides: neither what a head holds nor what came before, so whoever
-    /// reads the journal agrees.
+    /// Window of samples that arrive at `now_ms`. It does not depend on the contents of a head or on earlier samples, so all
+    /// readers of a journal agree on it.
     pub const fn at(now_ms: i64, past_ms: i64, future_ms: i64) -> Self {
         let (earliest_ms, latest_ms) = (now_ms.saturating_sub(past_ms), now_ms.saturating_add(future_ms));
         Self { past_ms, earliest_ms, latest_ms }

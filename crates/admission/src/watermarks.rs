@@ -1,4 +1,5 @@
-//! How full the head is, in percent of its account, and what begins there. What comes first makes room for what follows.
+//! Levels of the head's memory, in percent of its account, and the measure that begins at each. Earlier ones make room, so
+//! that later ones are rarely needed.
 
 /// Sealing begins by itself, and no longer yields to other work.
 pub const SEAL: u64 = 60;

@@ -32,8 +32,8 @@ pub enum MetadataRefusal {
 /// Priority among users of the metadata budget.
 #[derive(Debug, Clone, Copy)]
 enum Share {
-    /// A tenant may hold as much as is free afterwards. So nobody can take all of it: of two that try, each gets a third.
-    /// What is pending counts as the tenant's own.
+    /// A tenant may hold as much as is free afterwards. So none can take all of it: of two that try, each gets a third.
+    /// Pending changes count as the tenant's own.
     AsMuchAsIsFree {
         pending_bytes: usize,
     },

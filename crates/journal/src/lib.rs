@@ -10,7 +10,7 @@
 //! writes in *groups*: [`Journal::begin`], some [`Journal::append`], one [`Journal::sync`]. Only what `sync`
 //! returned from may be acknowledged. A group is kept whole or, after any error, not at all.
 //!
-//! What a record *means* is the business of [`record`]; the journals move bytes. Records of one *dictionary*
+//! The meaning of a record is the business of [`record`]; the journals move bytes. Records of one *dictionary*
 //! may refer to what earlier records of the same dictionary defined (series' labels are written once), so a
 //! dictionary is what can be replayed alone.
 //!
@@ -59,7 +59,7 @@ pub struct Offset(pub u64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct DictionaryId(pub u64);
 
-/// Which kind of journal, and where it is.
+/// Kind and location of a journal.
 #[derive(Debug)]
 pub enum Settings {
     /// Segment files.

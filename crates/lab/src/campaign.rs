@@ -71,7 +71,7 @@ pub struct Trial {
     pub passed: bool,
     /// The rules that it broke.
     pub failed: Vec<String>,
-    /// The rules of which nobody knows, and why.
+    /// Rules that could not be measured, with reasons.
     pub unmeasured: Vec<String>,
 }
 

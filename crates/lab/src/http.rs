@@ -1,5 +1,4 @@
-//! An HTTP/1.1 client of one kept-alive connection to one target, for whoever must know exactly what
-//! became of a request.
+//! HTTP/1.1 client of one kept-alive connection to one target, which reports exactly how each request ended.
 //!
 //! The lab only loads machines that it is told to: an address beyond the loopback interface is refused
 //! unless its host is named as allowed.

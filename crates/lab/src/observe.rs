@@ -6,7 +6,7 @@
 //!   /proc/diskstats ─ disk ┼─ once a second ─▶ Timeline ─▶ charts
 //!   /proc/net/dev ─ network┤        └─▶ saturation: which resource was used up first, by which rule
 //!   /proc/stat ─ machine ──┤
-//!   its /metrics ─ scrape ─┘ (in the background: a target that hangs holds nobody up)
+//!   its /metrics ─ scrape ─┘ (in the background: a hanging target delays nothing)
 //! ```
 //!
 //! The run calls [`Observation::begin`] before the load, [`Observation::second`] once for each point of the
@@ -141,7 +141,7 @@ impl Observation {
         })
     }
 
-    /// Adds what is seen now to the latest point of `timeline`. Takes some files' reading and waits for nobody.
+    /// Adds current values to the latest point of `timeline`. Reads some small files, and never waits for the target.
     pub async fn second(&mut self, timeline: &mut Timeline) {
         let seconds = self.looked.elapsed().as_secs_f64();
         self.looked = Instant::now();

@@ -7,8 +7,7 @@
 //! ```
 //!
 //! A result explains itself: it carries the scenario's text, the seed, the versions and the machine, so that
-//! whoever has the file can run it again and needs nothing else. Readers accept a result of an older program:
-//! whatever may be missing has a default.
+//! the file is enough to repeat the run. Results of older programs can be read: every field has a default.
 
 mod events;
 pub mod figures;

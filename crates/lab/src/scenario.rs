@@ -5,7 +5,7 @@
 //!            └▶ ScenarioError: line, column, what is wrong, what was meant
 //! ```
 //!
-//! The form is TOML. A key that nobody knows is an error, for a misspelt limit would be no limit. All
+//! The form is TOML. An unknown key is an error: a misspelt limit would be no limit. All
 //! durations are texts such as `90s` or numbers of seconds, all counts may be written `110k`.
 
 mod check;

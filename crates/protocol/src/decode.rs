@@ -39,7 +39,7 @@ pub trait Decoder: Send + 'static {
 
     /// Decodes a request into `batch`, whose former content is dropped.
     ///
-    /// What the decoder or the batch grow by is bought with `memory` first; what they have already is not. `memory` never
+    /// Growth of the decoder and of the batch is bought with `memory` first; memory that they have already is not. `memory` never
     /// gets smaller, and afterwards holds at least what was asked of it. After an error the batch is empty.
     fn decode(
         &mut self,

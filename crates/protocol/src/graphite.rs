@@ -28,7 +28,7 @@ const LINE_BYTES_MAX: usize = SERIES_LABEL_BYTES_MAX + 1024;
 /// Of a text that cannot be read, how much an error repeats.
 const SHOWN_CHARS_MAX: usize = 64;
 
-/// What a label takes in label bytes beside its texts, at most: three tags and three lengths.
+/// Bytes of a label beside its texts, at most: three tags and three lengths.
 const LABEL_OVERHEAD_BYTES: usize = 3 + 3 * 5;
 
 /// Decodes bodies of lines.
@@ -41,7 +41,7 @@ pub struct Decoder {
     labels: Vec<Label>,
 }
 
-/// Where a tag's name and value lie in a line.
+/// Positions of a tag's name and value in a line.
 type Label = (Range<u32>, Range<u32>);
 
 impl crate::Decoder for Decoder {
@@ -85,7 +85,7 @@ impl crate::Decoder for Decoder {
 /// Why a line is not taken.
 #[derive(Debug)]
 enum Fault {
-    /// What is wrong with it.
+    /// The mistake in it.
     Line(String),
     Memory(Exhausted),
 }

@@ -16,8 +16,8 @@ use model::{Labels, LabelsBuilder, LabelsRef, STALE_NAN_BITS, Samples, SeriesErr
 /// (`max_rows_per_line` at VictoriaMetrics).
 pub const LINE_BYTES_MAX: usize = 64 << 20;
 
-/// Reads a line. The samples are those of the line, in its order; they are to be checked by whoever needs them
-/// ascending. The labels may be none that a series can have here.
+/// Reads a line. The samples keep the order of the line; a caller that needs them ascending must check.
+/// Labels are not checked against the limits of a series.
 pub fn parse(
     line: &[u8],
     builder: &mut LabelsBuilder,

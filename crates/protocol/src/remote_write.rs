@@ -6,7 +6,7 @@
 //!                                  └─ unknown key ─ labels_of ─▶ Labels
 //! ```
 //!
-//! What travels is a snappy block (or, from vmagent, a zstd frame) around one protobuf message:
+//! A body is a snappy block (or, from vmagent, a zstd frame) around one protobuf message:
 //! `prometheus.WriteRequest` in 1.0, `io.prometheus.write.v2.Request` in 2.0. Sources: `prompb/` in
 //! Prometheus, and <https://prometheus.io/docs/specs/prw/remote_write_spec_2_0/>.
 //!
@@ -81,7 +81,7 @@ impl Seen {
 
 /// Decodes bodies; keeps its working memory from one to the next, so that a warm one does not allocate.
 ///
-/// What it keeps is bounded by [`Decoder::KEPT_BYTES_MAX`].
+/// The memory that it keeps is bounded by [`Decoder::KEPT_BYTES_MAX`].
 #[derive(Debug)]
 pub struct Decoder {
     seed: u64,

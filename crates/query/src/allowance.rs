@@ -47,7 +47,7 @@ impl Allowance {
         Self { interrupt: Some(interrupt), ..self }
     }
 
-    /// True once nobody waits for what is parsed.
+    /// True once the result is no longer wanted.
     pub(crate) fn is_interrupted(&self) -> bool {
         self.interrupt.as_ref().is_some_and(|interrupt| interrupt.is_set())
     }

@@ -108,8 +108,8 @@ impl Matcher {
         self.matches("")
     }
 
-    /// True where the regex engine is needed. Then nobody knows how long [`Self::matches`] takes; otherwise it takes no
-    /// longer than a few comparisons of the value.
+    /// True if the regex engine is needed, so that [`Self::matches`] may take long. Otherwise it takes no longer than a few
+    /// comparisons of the value.
     pub fn needs_engine(&self) -> bool {
         matches!(self.pattern, Pattern::Engine { .. })
     }

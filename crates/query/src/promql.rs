@@ -173,7 +173,7 @@ pub enum QueryErrorKind {
     Execution,
     /// It took too long.
     Timeout,
-    /// Somebody cancelled it.
+    /// It was cancelled.
     Canceled,
     /// Storage cannot answer now: the same query may succeed later.
     Unavailable,
@@ -210,8 +210,8 @@ pub enum QueryError {
     /// Over [`Options::samples_max`].
     #[error("query processing would load too many samples into memory in query execution")]
     TooLarge,
-    /// Taking too long. Never made here, for nobody here knows the time: whoever cancels for that reason
-    /// turns [`QueryError::Canceled`] into it.
+    /// Time limit reached. Not created in this crate, which has no clock: a caller that cancels a query for this reason
+    /// replaces [`QueryError::Canceled`] by it.
     #[error("query timed out in expression evaluation")]
     Timeout,
     /// [`Options::cancelled`] became true.

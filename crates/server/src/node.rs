@@ -137,7 +137,7 @@ impl Node {
         Ok(Parts { node, owners, sealing, messages, upkeep: keeper })
     }
 
-    /// Whether the node takes requests.
+    /// State between start and end: replaying, ready, stopping.
     pub(crate) fn readiness(&self) -> &Readiness {
         &self.0.writes.readiness
     }
@@ -200,18 +200,18 @@ impl Node {
         &self.0.registry
     }
 
-    /// What writes need.
+    /// Dependencies of writes.
     pub(crate) fn writes(&self) -> &Arc<ingest::Context> {
         &self.0.writes
     }
 
-    /// What owners need.
+    /// Dependencies of owners.
     #[cfg(test)]
     pub(crate) fn owning(&self) -> &Arc<crate::partition::Context> {
         &self.0.owning
     }
 
-    /// What queries need.
+    /// Dependencies of queries.
     pub(crate) fn reads(&self) -> &Arc<query_source::Context> {
         &self.0.reads
     }

@@ -1,4 +1,4 @@
-//! Whether a node takes requests: not before replay is done, and not once it stops.
+//! Readiness of a node: it takes requests from the end of replay until it stops.
 
 use crate::partition::shared::Partitions;
 use std::sync::Arc;

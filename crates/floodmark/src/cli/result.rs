@@ -1,9 +1,9 @@
-//! Where the lab's results go: the same flags for all subcommands that have one.
+//! Destinations of the lab's results: the same flags for all subcommands that have one.
 
 use clap::Args;
 use std::path::PathBuf;
 
-/// What is done with a result.
+/// Destinations of a result.
 #[derive(Debug, Args)]
 pub(crate) struct ResultArgs {
     /// Keep the whole result as JSON, for `lab report` and `lab compare`

@@ -16,8 +16,8 @@ use tokio::task::JoinSet;
 /// Write rate of a slowed disk.
 const SLOW_BYTES_PER_S: u64 = 1 << 20;
 
-/// Carries the scenario's faults out, each in a task beside the load. The load's end takes a fault back, and so
-/// does the end of the run: whoever waits for the tasks has the target as it was.
+/// Injects the scenario's faults, each in a task beside the load. The end of the load or of the run reverts a fault: once the
+/// tasks have ended, the target is as it was.
 pub(crate) fn start(
     scenario: &Scenario,
     target: &Arc<Target>,

@@ -63,7 +63,7 @@ impl Probing {
 }
 
 impl Channel {
-    /// For a sender; none, if nobody is to look.
+    /// Sender's end; `None` if the scenario has no probes.
     pub(crate) fn sender(&self) -> Option<mpsc::Sender<Acknowledged>> {
         (self.per_s > 0.0).then(|| self.sender.clone())
     }

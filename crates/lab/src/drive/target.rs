@@ -34,7 +34,7 @@ const KILLED_WITHIN: Duration = Duration::from_secs(10);
 /// The target's process, if the run knows it.
 #[derive(Debug)]
 pub struct Target {
-    /// Starts it; without it the target is somebody else's, and stays when the run ends.
+    /// Command that starts it. Without one the target belongs to someone else and keeps running after the run.
     command: Option<String>,
     ready: Ready,
     state: Mutex<State>,
@@ -140,7 +140,7 @@ impl Target {
             shell.stdout(writer.try_clone()?).stderr(writer);
             output = Some(Arc::new(Output::read(reader).context("start a thread for the target's output")?));
         } else {
-            // somebody else's target outlives the run, and a pipe would break with it
+            // a target that the run does not own outlives it, and a pipe would break then
             shell.stdout(Stdio::null());
         }
         let child = shell.spawn().with_context(|| format!("start {command:?}"))?;
@@ -242,7 +242,7 @@ impl Target {
         Some(how)
     }
 
-    /// True where a command of somebody else's target has done its work: it told a service manager to start it.
+    /// True if a restart command ended with success for a target that the run does not own: a service manager started it.
     fn has_only_told(&self, status: ExitStatus) -> bool {
         self.command.is_none() && status.success()
     }
@@ -290,7 +290,7 @@ impl Target {
         }
     }
 
-    /// Ends what the run started. Somebody else's target stays, also where a fault had it started again.
+    /// Stops processes that the run started. A target that it does not own keeps running, even if a fault restarted it.
     pub async fn end(&self) {
         let begin = Instant::now();
         if self.command.is_none() || self.state().child.is_none() {
@@ -319,7 +319,7 @@ impl Target {
 }
 
 impl Drop for Target {
-    /// Whatever the run's end was, nothing that it started stays, and nobody else's target stays paused.
+    /// However the run ends, its processes are stopped, and a target that it does not own is not left paused.
     fn drop(&mut self) {
         if self.state().paused {
             self.signal(Signal::CONT).ok();

@@ -60,7 +60,7 @@ fn add(whole: &mut RunResult, part: &RunResult) {
     }
     match (&mut whole.verify, &part.verify) {
         (Some(ours), Some(theirs)) => ours.join(theirs, EXAMPLES_MAX),
-        // what one part could not read back nobody knows
+        // without the result of one part, that of the whole is unknown
         (ours, _) => *ours = None,
     }
     whole.unverified = whole.unverified.take().or_else(|| part.unverified.clone());

@@ -1,6 +1,6 @@
 //! Judges a run by the rules that were fixed before it.
 //!
-//! What could not be measured has not passed, and says why; but it is no limit of the target either, and a search does
+//! A rule whose figure could not be measured has not passed, and says why; but it is no limit of the target either, and a search does
 //! not take it for one.
 
 use crate::result::recovery::Recovery;

@@ -1,4 +1,4 @@
-//! Queries that somebody asks already: from Grafana's dashboards and from logs of queries.
+//! Import of existing queries, from Grafana's dashboards and from query logs.
 
 use crate::scenario::Values;
 use anyhow::{Context, Result, ensure};

@@ -5,7 +5,7 @@
 //!              └─ panels ─ JSON ─ escape::json ─▶ a script's content ─ charts.js ─▶ SVG
 //! ```
 //!
-//! What a stranger may have written (label values, answers of a target, the scenario) goes through
+//! Text that a stranger may have written (label values, answers of a target, the scenario) goes through
 //! [`escape`]; the script puts it in as text. A content security policy forbids all loading.
 
 pub(crate) mod escape;

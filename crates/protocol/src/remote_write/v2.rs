@@ -9,7 +9,7 @@
 //! from it in canonical layout, in the order sent, into the batch's arena ([`rebuild`]), and hashed there;
 //! so a series has the same key in both versions.
 //!
-//! Where the specification leaves a choice, this follows Prometheus' receiver, with one exception: a
+//! If the specification leaves a choice, this follows Prometheus' receiver, with one exception: a
 //! series with nothing but exemplars is taken, because Prometheus' own sender makes them.
 
 mod exemplar;

@@ -82,7 +82,7 @@ impl<'g> Groups<'g> {
         Self { grouping, charge: meter.charge(), ids: HashMap::new(), key: Vec::new(), labels: Vec::new() }
     }
 
-    /// True where there is but one group, so that nobody needs to look at labels.
+    /// True if there is only one group, so that labels do not matter.
     pub(super) fn is_single(&self) -> bool {
         matches!(self.grouping, Grouping::By(names) if names.is_empty())
     }

@@ -54,7 +54,7 @@ impl<'a> Meter<'a> {
     }
 }
 
-/// Values held by somebody; given back when dropped.
+/// Memory charged to an evaluation, in values; returned when dropped.
 #[derive(Debug)]
 pub(super) struct Charge<'m> {
     meter: &'m Meter<'m>,

@@ -1,4 +1,4 @@
-//! Rows on their way from the source to whoever adds them up or keeps them.
+//! Rows on their way from the source to a consumer that aggregates or keeps them.
 //!
 //! A vector is evaluated by handing out its series one by one, each with the values of all steps. What is
 //! done to each series by itself is done to the row as it passes; nothing is held.

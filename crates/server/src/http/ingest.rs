@@ -5,7 +5,7 @@
 //! | POST `/api/v1/write`, `/api/v1/push`, `/api/prom/push` | remote write 1.0 and 2.0 |
 //! | POST `/api/v1/graphite` | Graphite's plaintext protocol |
 //!
-//! What a new protocol needs: a [`Decoder`] in the crate `protocol`, a module here whose handler calls [`write`] and words
+//! A new protocol needs a [`Decoder`] in the crate `protocol`, a module here whose handler calls [`write`] and words
 //! the answer, its warm decoders in [`WarmDecoders`], and its route in [`routes`].
 
 mod graphite;

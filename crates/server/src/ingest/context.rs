@@ -1,4 +1,4 @@
-//! What writes need of a node.
+//! Dependencies of the write path.
 
 use super::gates::Gates;
 use crate::limits::head_memory::HeadMemory;
@@ -17,7 +17,7 @@ use std::sync::Arc;
 use stdx::budget::Account;
 use stdx::clock::Clock;
 
-/// What writes need of a node, from the first byte of a request to its answer.
+/// Dependencies of a write, from the first byte of a request to its answer.
 #[derive(Debug)]
 pub(crate) struct Context {
     pub(crate) settings: Arc<Settings>,

@@ -1,4 +1,4 @@
-//! What the owners of a node's partitions have in common.
+//! Dependencies of partition owners.
 
 use super::shared::Partitions;
 use crate::limits::head_memory::HeadMemory;
@@ -15,7 +15,7 @@ use stdx::clock::Clock;
 /// Initial value of [`Context::steady_s`], so that series restored by replay count as seen earlier.
 const STARTED_S: u32 = 1 << 20;
 
-/// What the owners of a node's partitions have in common.
+/// Dependencies of partition owners; all owners of a node have the same.
 #[derive(Debug)]
 pub(crate) struct Context {
     pub(crate) settings: Arc<Settings>,

@@ -1,4 +1,4 @@
-//! What queries need of a node.
+//! Dependencies of queries.
 
 use crate::limits::headroom::Headroom;
 use crate::limits::pacer::Traffic;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use stdx::budget::Account;
 use stdx::clock::Clock;
 
-/// What queries need of a node.
+/// Dependencies of queries.
 #[derive(Debug)]
 pub(crate) struct Context {
     pub(crate) clock: Arc<dyn Clock>,

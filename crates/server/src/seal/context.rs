@@ -1,4 +1,4 @@
-//! What sealing needs of a node.
+//! Dependencies of sealing.
 
 use super::Lake;
 use crate::limits::head_memory::HeadMemory;
@@ -8,7 +8,7 @@ use crate::settings::Settings;
 use std::sync::Arc;
 use stdx::clock::Clock;
 
-/// What sealing needs of a node; its jobs on other threads hold it too.
+/// Dependencies of the sealer and of its jobs on other threads.
 #[derive(Debug)]
 pub(crate) struct Context {
     pub(crate) clock: Arc<dyn Clock>,

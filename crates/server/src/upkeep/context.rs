@@ -1,4 +1,4 @@
-//! What upkeep needs of a node.
+//! Dependencies of upkeep.
 
 use crate::limits::head_memory::HeadMemory;
 use crate::limits::pacer::{Pacer, Traffic};
@@ -8,7 +8,7 @@ use crate::wallclock::WallClock;
 use std::sync::Arc;
 use stdx::clock::Clock;
 
-/// What upkeep needs of a node.
+/// Dependencies of upkeep.
 #[derive(Debug)]
 pub(crate) struct Context {
     pub(crate) settings: Arc<Settings>,

@@ -1,8 +1,8 @@
 //! Hides what labels say and keeps what they are: equal texts stay equal, different ones different.
 //!
 //! Each text is replaced by its SipHash-2-4 (Aumasson and Bernstein, "SipHash: a fast short-input PRF",
-//! 2012) under a 128-bit key that is not written down: without the key nobody can try out likely texts.
-//! What remains visible: how many series, metrics and values there are, how long their texts' hashes are
+//! 2012) under a 128-bit key that is not written down: without the key, likely texts cannot be tried out.
+//! These remain visible: how many series, metrics and values there are, how long their texts' hashes are
 //! (always the same), the samples themselves, and the values of `le` and `quantile`, which are numbers.
 
 use anyhow::{Context, Result, ensure};

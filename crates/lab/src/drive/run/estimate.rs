@@ -10,7 +10,7 @@ use stdx::units::short;
 
 /// Samples that one core makes and sends in a second: half of what `cortex-110k` in full took, in requests of 2,000
 /// series that all are new every minute (32 M samples in 3.4 CPU seconds, 9.4 M/s), for smaller requests cost more.
-/// What the parts cost, `cargo bench -p lab` says: 17 to 50 ns a sample, and 350 to 550 ns a new series.
+/// Costs of the parts, as measured by `cargo bench -p lab`: 17 to 50 ns a sample, and 350 to 550 ns a new series.
 const SAMPLES_PER_CORE_S: f64 = 4e6;
 
 /// Memory of a connection: its buffers, and the body in flight.

@@ -1,4 +1,4 @@
-//! One request: sent until it is taken, refused for good, or given up. Whoever sends anything sends it with this.
+//! One request, with its retries, until it is accepted, refused for good, or given up. All senders use it.
 
 use crate::drive::stop::Stop;
 use crate::drive::tally::Tally;
@@ -59,7 +59,7 @@ pub(crate) struct Payload {
 
 /// Accounting of each sample's outcome.
 pub(crate) trait Account {
-    /// The request has left, and nobody knows what becomes of it. Returns how many of its series had never left before.
+    /// The request was sent, with unknown outcome. Returns the number of its series that were never sent before.
     fn sent(&mut self) -> u64;
 
     fn acknowledged(&mut self);
@@ -125,7 +125,7 @@ fn settle(
     let mut tally = terms.tally.lock();
     tally.attempts += 1;
     let mut new = 0;
-    // of a connection that broke nobody knows how far the request came
+    // if the connection broke, the request may or may not have arrived
     if !matches!(answer, Err(Failure::Connect(_))) {
         new = account.sent();
         tally.series_new += new;

@@ -228,7 +228,7 @@ impl Account for Generated {
                 round: self.round,
                 at: Instant::now(),
             };
-            // where nobody waits for it, it is not looked for
+            // a full channel has enough to look for
             probes.try_send(acknowledged).ok();
         }
     }

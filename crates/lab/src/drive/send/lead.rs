@@ -15,7 +15,7 @@ pub(crate) struct Lead {
     moved: Notify,
 }
 
-/// A connection that has ended holds nobody up.
+/// Round of a connection that has ended, so that the others do not wait for it.
 const GONE: u32 = u32::MAX;
 
 impl Lead {

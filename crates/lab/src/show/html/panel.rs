@@ -110,7 +110,7 @@ pub(crate) fn panels(timelines: &[(&str, &Timeline)]) -> Vec<Panel> {
         names.sort_by_key(|name| recipe.names.iter().position(|wanted| wanted == name));
         panels.extend(panel(recipe.title, recipe.log, &names, timelines));
     }
-    // what nobody thought of, by group and unit
+    // series without a recipe, by group and unit
     let mut others: BTreeMap<(&str, String), Vec<&str>> = BTreeMap::new();
     for name in left {
         let group = name.split('/').next().unwrap_or(name);

@@ -67,7 +67,7 @@ fn nan_last(a: f64, b: f64, descending: bool) -> Ordering {
     a.is_nan().cmp(&b.is_nan()).then(by_value)
 }
 
-/// The names of labels that any series has: to sort by others does nothing, however many somebody lists.
+/// Label names that occur in any series. Sorting by other names changes nothing, and a query may list many.
 fn names_in<'m>(matrix: &'m Matrix<'_>, meter: &Meter<'_>) -> Result<HashSet<&'m str>, QueryError> {
     let (mut names, mut charge) = (HashSet::new(), meter.charge());
     for name in &matrix.names {
