@@ -88,3 +88,108 @@ fn verdict(result: &RunResult) -> &'static str {
 fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::show::html::tests::sample;
+    use expect_test::expect;
+
+    #[test]
+    fn a_pipe_gets_lines_and_a_terminal_a_table() {
+        let result = sample(110_000.0);
+        expect![[r#"
+            run                                  spike
+            target                               http://127.0.0.1:9009/api/v1/push?</script><script>document.title='owned'</script><img src=x onerror="alert(1)">'"&<!-- (Floodmark 0.1.0)
+            samples acknowledged a second        110k/s
+            samples acknowledged                 26 000 000
+            series at a time                     100 000
+            different series                     500 000
+            requests taken                       97.74 %
+            latency p50                          4 ms
+            latency p90                          8 ms
+            latency p99                          36 ms
+            longest latency                      120 ms
+            latency p99, known series            27 ms
+            latency p99, new series              180 ms
+            one attempt p99                      27 ms
+            one refusal p99                      3.6 ms
+            visible after, p99                   900 ms
+            restarts of the target               0
+            queries a second                     40/s
+            queries answered                     99 %
+            query latency p99                    180 ms
+            target CPU, mean                     1.05 cores
+            target memory, most                  1.02 GiB
+            samples a second for each core used  105k/s
+            memory a series                      10.7 KiB
+            sent for each acknowledged sample    0 B
+            generator's own lateness p99         270 µs
+            answers                              13000 × 204, 250 × 503, 50 × </script><script>document.title='owned'</script><img src=x onerror="alert(1)">'"&<!--
+            verified                             26000000 acknowledged samples in 0.0 s
+            read back                            26000000
+            lost                                 0
+            doubled                              0
+            wrong                                0
+            unexpected                           0
+            used up first                        machine CPU after 121 s: 95 % for 3 s
+            rule                                 kept: p99 ≤ 1 s (measured: 36 ms)
+            rule                                 kept: lost = 0 (measured: 0)
+            rule                                 BROKEN: pass rate ≥ 99 % (measured: 97.74 %)
+            said with 503: </script><script>document.title='owned'</script><img src=x onerror="alert(1)">'"&<!--
+            warning: target and generator together used all 2 cores
+            FAIL
+        "#]].assert_eq(&text(&result, false));
+        expect![[r#"
+            ┌─────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────┐
+            │ run                                   spike                                                                                                                                     │
+            │ target                                http://127.0.0.1:9009/api/v1/push?</script><script>document.title='owned'</script><img src=x onerror="alert(1)">'"&<!-- (Floodmark 0.1.0) │
+            │ samples acknowledged a second         110k/s                                                                                                                                    │
+            │ samples acknowledged                  26 000 000                                                                                                                                │
+            │ series at a time                      100 000                                                                                                                                   │
+            │ different series                      500 000                                                                                                                                   │
+            │ requests taken                        97.74 %                                                                                                                                   │
+            │ latency p50                           4 ms                                                                                                                                      │
+            │ latency p90                           8 ms                                                                                                                                      │
+            │ latency p99                           36 ms                                                                                                                                     │
+            │ longest latency                       120 ms                                                                                                                                    │
+            │ latency p99, known series             27 ms                                                                                                                                     │
+            │ latency p99, new series               180 ms                                                                                                                                    │
+            │ one attempt p99                       27 ms                                                                                                                                     │
+            │ one refusal p99                       3.6 ms                                                                                                                                    │
+            │ visible after, p99                    900 ms                                                                                                                                    │
+            │ restarts of the target                0                                                                                                                                         │
+            │ queries a second                      40/s                                                                                                                                      │
+            │ queries answered                      99 %                                                                                                                                      │
+            │ query latency p99                     180 ms                                                                                                                                    │
+            │ target CPU, mean                      1.05 cores                                                                                                                                │
+            │ target memory, most                   1.02 GiB                                                                                                                                  │
+            │ samples a second for each core used   105k/s                                                                                                                                    │
+            │ memory a series                       10.7 KiB                                                                                                                                  │
+            │ sent for each acknowledged sample     0 B                                                                                                                                       │
+            │ generator's own lateness p99          270 µs                                                                                                                                    │
+            │ answers                               13000 × 204, 250 × 503, 50 × </script><script>document.title='owned'</script><img src=x onerror="alert(1)">'"&<!--                        │
+            │ verified                              26000000 acknowledged samples in 0.0 s                                                                                                    │
+            │ read back                             26000000                                                                                                                                  │
+            │ lost                                  0                                                                                                                                         │
+            │ doubled                               0                                                                                                                                         │
+            │ wrong                                 0                                                                                                                                         │
+            │ unexpected                            0                                                                                                                                         │
+            │ used up first                         machine CPU after 121 s: 95 % for 3 s                                                                                                     │
+            │ rule                                  kept: p99 ≤ 1 s (measured: 36 ms)                                                                                                         │
+            │ rule                                  kept: lost = 0 (measured: 0)                                                                                                              │
+            │ rule                                  BROKEN: pass rate ≥ 99 % (measured: 97.74 %)                                                                                              │
+            └─────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────┘
+            said with 503: </script><script>document.title='owned'</script><img src=x onerror="alert(1)">'"&<!--
+            warning: target and generator together used all 2 cores
+            PARTIAL: ended before its time, no verdict
+        "#]].assert_eq(&text(&RunResult { partial: true, ..result }, true));
+    }
+
+    #[test]
+    fn control_characters_of_a_target_are_not_printed() {
+        let mut hostile = sample(1.0);
+        hostile.totals.said.insert("500".into(), "\u{1b}[2Jgone".into());
+        assert!(!text(&hostile, false).contains('\u{1b}'));
+    }
+}

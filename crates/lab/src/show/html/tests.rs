@@ -5,6 +5,7 @@ use crate::result::{
     Totals,
 };
 use crate::verify::VerifyReport;
+use expect_test::expect_file;
 
 /// Script injection that must never be executed.
 const HOSTILE: &str =
@@ -57,7 +58,13 @@ pub(crate) fn sample(load: f64) -> RunResult {
         seed: 7,
         target: format!("http://127.0.0.1:9009/api/v1/push?{HOSTILE}"),
         versions: [("lab", "0.1.0"), ("target", "Floodmark 0.1.0")].map(|(k, v)| (k.into(), v.into())).into(),
-        machine: Machine { cores: 2, cpu: "Some CPU".into(), memory_bytes: 24 << 30, ..Machine::this() },
+        machine: Machine {
+            cores: 2,
+            cpu: "Some CPU".into(),
+            memory_bytes: 24 << 30,
+            kernel: "Linux 6.1".into(),
+            arch: "x86_64".into(),
+        },
         part: (1, 1),
         begun_ms: 1_795_284_000_000,
         wall_s: 240.0,
@@ -191,25 +198,9 @@ fn a_page_stands_alone_and_hostile_text_stays_text() {
 #[test]
 fn every_part_has_its_place() {
     let page = of(&sample(110_000.0));
-    for expected in [
-        "<div class=\"badge fail\" id=\"verdict\">FAIL</div>",
-        "data-figure=\"samples_per_s\">110k/s",
-        "2026-11-21 18:00:00 UTC",
-        "97.74 %",
-        "What this does not show",
-        "Beside the published account",
-        "18 ingesters, 3 distributors",
-        "1.00 ×",
-        "32.4 ×",
-        "load.rate = 11000",
-        "Some CPU",
-        "Floodmark 0.1.0",
-        "used up first",
-        "machine CPU",
-        "13\u{202f}300 attempts",
-    ] {
-        assert!(page.contains(expected), "{expected}");
-    }
+    let (_, body) = page.split_once("<body>").unwrap();
+    let (body, _) = body.split_once("<script").unwrap();
+    expect_file!["snapshots/report.html"].assert_eq(body);
 }
 
 #[test]
@@ -244,22 +235,4 @@ fn a_report_that_cannot_be_written_leaves_the_old_one() {
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
     let said = format!("{:#}", save("x", &folder.path().join("no/r.html")).unwrap_err());
     assert!(said.contains("write the report"), "{said}");
-}
-
-#[test]
-fn the_terminal_shows_the_same() {
-    let text = crate::show::summary::text(&sample(110_000.0), false);
-    for line in [
-        "samples acknowledged a second        110k/s",
-        "rule",
-        "BROKEN: pass rate ≥ 99 % (measured: 97.74 %)",
-        "FAIL\n",
-    ] {
-        assert!(text.contains(line), "{line}\n{text}");
-    }
-    let mut hostile = sample(1.0);
-    hostile.totals.said.insert("500".into(), "\u{1b}[2Jgone".into());
-    assert!(!crate::show::summary::text(&hostile, false).contains('\u{1b}'));
-    hostile.partial = true;
-    assert!(crate::show::summary::text(&hostile, true).contains("PARTIAL"));
 }
