@@ -186,7 +186,7 @@ impl Series {
 
     /// Appends the in-order samples in `range` to `out`.
     pub(crate) fn read<V: ChunkValue>(&self, range: TimeRange, out: &mut Samples<V>) {
-        overlapping(self.sealed(), range).iter().for_each(|chunk| chunk.read(range, out));
+        self.sealed_in(range).iter().for_each(|chunk| chunk.read(range, out));
         self.open.read(range, out);
     }
 
@@ -200,14 +200,14 @@ impl Series {
 
     /// Close upper bound of the samples that [`Self::read`] appends, without decoding them.
     pub(crate) fn samples_at_most(&self, range: TimeRange) -> usize {
-        let sealed = overlapping(self.sealed(), range).iter().map(|chunk| usize::from(chunk.count()));
+        let sealed = self.sealed_in(range).iter().map(|chunk| usize::from(chunk.count()));
         sealed.sum::<usize>() + usize::from(self.open.count())
     }
 
     /// True if there is an in-order sample inside `range`. Decodes at most one sealed chunk, and the open
     /// one.
     pub(crate) fn has_samples(&self, range: TimeRange) -> bool {
-        let sealed = overlapping(self.sealed(), range);
+        let sealed = self.sealed_in(range);
         let ends_inside = |c: &Chunk| {
             let ends = c.range();
             range.contains(ends.start_ms) || range.contains(ends.end_ms)
@@ -245,15 +245,30 @@ impl Series {
         self.sealed.as_ref().map_or(&[], |sealed| &sealed.chunks)
     }
 
+    /// The sealed chunks that overlap `range`.
+    fn sealed_in(&self, range: TimeRange) -> &[Chunk] {
+        // they end before the open one begins
+        match self.open.count() > 0 && self.open.first_ms() <= range.start_ms {
+            true => &[],
+            false => overlapping(self.sealed(), range),
+        }
+    }
+
     fn frozen(&self, whole: bool) -> &[Chunk] {
         let Some(sealed) = &self.sealed else { return &[] };
         if whole { &sealed.chunks } else { &sealed.chunks[..sealed.frozen as usize] }
     }
 }
 
-/// The chunks that overlap `range`.
+/// The chunks that overlap `range`. Most queries read the newest samples, and each look at a chunk may be a cache miss: the
+/// search goes back from the newest chunk, and looks at one more than it returns.
 fn overlapping(chunks: &[Chunk], range: TimeRange) -> &[Chunk] {
-    let from = chunks.partition_point(|c| c.range().end_ms < range.start_ms);
-    let count = chunks[from..].partition_point(|c| c.range().start_ms <= range.end_ms);
-    &chunks[from..from + count]
+    let upto = match chunks.last() {
+        Some(last) if last.range().start_ms > range.end_ms => {
+            chunks.partition_point(|c| c.range().start_ms <= range.end_ms)
+        }
+        _ => chunks.len(),
+    };
+    let older = chunks[..upto].iter().rev().position(|c| c.range().end_ms < range.start_ms);
+    &chunks[upto - older.unwrap_or(upto)..upto]
 }
