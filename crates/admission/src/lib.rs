@@ -5,7 +5,7 @@
 //! | | check | module |
 //! | --- | --- | --- |
 //! | 1 | the principal's rights, the state of the node, closed and blocked tenants, a full head | [`write`] |
-//! | 2 | limits of a tenant: how many there may be, how fast new ones may come | [`tenant`], [`NewTenants`] |
+//! | 2 | limits of tenants: their number, the rate of new ones, a tenant's own rates | [`tenant`], [`NewTenants`], [`rate`] |
 //! | 3 | requests at once, and the bytes that they hold | [`Gate`] |
 //! | 4 | the times of samples | [`age`] |
 //! | 5 | room in a partition's queue | [`Refused::QueueFull`] |
@@ -20,6 +20,7 @@ mod head;
 mod new_tenants;
 pub mod postponed;
 pub mod process;
+pub mod rate;
 mod refused;
 pub mod tenant;
 pub mod watermarks;
@@ -30,4 +31,4 @@ pub use head::Head;
 pub use new_tenants::NewTenants;
 pub use postponed::{Postponed, Shortage};
 pub use process::ProcessMemory;
-pub use refused::{RETRY_AFTER, Refused};
+pub use refused::{RETRY_AFTER, RateLimited, Refused};

@@ -70,6 +70,15 @@ pub enum Refused {
         /// When the next one may.
         wait: Duration,
     },
+    /// The tenant sends faster than its settings allow.
+    #[error("tenant {tenant} sends too fast: the limit is {per_s} {limit} a second (setting {})", .limit.setting())]
+    Rate {
+        tenant: TenantId,
+        limit: RateLimited,
+        per_s: u64,
+        /// Time until the next request is admitted.
+        wait: Duration,
+    },
     /// A new tenant, and no memory for its series.
     #[error("{0}")]
     NoRoomForTenant(SeriesError),
@@ -104,6 +113,32 @@ pub enum Refused {
     },
 }
 
+/// Rates of a tenant that can be limited.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RateLimited {
+    Requests,
+    Samples,
+}
+
+impl RateLimited {
+    /// Key of the setting.
+    pub const fn setting(self) -> &'static str {
+        match self {
+            Self::Requests => "requests_per_second",
+            Self::Samples => "samples_per_second",
+        }
+    }
+}
+
+impl std::fmt::Display for RateLimited {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Requests => "requests",
+            Self::Samples => "samples",
+        })
+    }
+}
+
 impl Refused {
     /// Reaction expected of the sender.
     ///
@@ -112,7 +147,7 @@ impl Refused {
     pub const fn kind(&self) -> ErrorKind {
         match self {
             Self::Rights { .. } => ErrorKind::Forbidden,
-            Self::Tenants { .. } | Self::NewTenants { .. } => ErrorKind::Limited,
+            Self::Tenants { .. } | Self::NewTenants { .. } | Self::Rate { .. } => ErrorKind::Limited,
             _ => ErrorKind::Unavailable,
         }
     }
@@ -128,6 +163,8 @@ impl Refused {
             Self::Blocked { .. } => "table_unwritable",
             Self::Tenants { .. } => "tenants",
             Self::NewTenants { .. } => "new_tenants",
+            Self::Rate { limit: RateLimited::Requests, .. } => "requests_rate",
+            Self::Rate { limit: RateLimited::Samples, .. } => "samples_rate",
             Self::NoRoomForTenant(SeriesError::NoMemory { .. }) => crate::process::REASON,
             Self::NoRoomForTenant(_) => "head_full",
             Self::InflightRequests { .. } => "inflight_requests",
@@ -145,6 +182,7 @@ impl Refused {
             Self::Closed { .. } | Self::Blocked { .. } => Some(RETRY_AFTER_REPAIR),
             Self::Postponed { what: Postponed::Clock, .. } => Some(RETRY_AFTER_REPAIR),
             Self::NewTenants { wait, .. } => Some((*wait).max(RETRY_AFTER)),
+            Self::Rate { wait, .. } => Some(*wait),
             _ => Some(RETRY_AFTER),
         }
     }

@@ -1,4 +1,4 @@
-//! Limits of a tenant. What bounds one tenant (its active series, its rate) belongs here too.
+//! Limits of a tenant, except its rates: see [`crate::rate`].
 
 use crate::{Head, ProcessMemory, Refused};
 use model::TenantId;

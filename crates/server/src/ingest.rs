@@ -13,6 +13,7 @@ mod context;
 mod decoder_pool;
 mod facts;
 pub(crate) mod gates;
+pub(crate) mod rates;
 mod route;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -81,7 +82,9 @@ pub(crate) async fn write<D: Decoder>(
 async fn admit(context: &Arc<Context>, principal: &Principal) -> Result<(), Refusal> {
     admission::write::rights(principal)?;
     context.readiness.wait_for_replay().await;
-    check(context, principal)
+    check(context, principal)?;
+    let own = context.settings.tenants.of(&principal.tenant);
+    Ok(context.rates.admit(&principal.tenant, own, context.clock.instant())?)
 }
 
 /// As [`admit`], without waiting for replay.

@@ -189,6 +189,9 @@ retention = "never"
         allow_host                            none                  derived: none where only this machine can connect, else any
         body_timeout                          30s                   default
         transfer_rate                         64KiB                 default
+        requests_per_second                   none                  default
+        samples_per_second                    none                  default
+        rate_burst                            10s                   default
         tenants                               10000                 default
         tenant_burst                          1000                  default
         tenants_per_minute                    300                   default

@@ -75,4 +75,15 @@ fn graphite_senders_learn_when_a_limit_is_theirs() {
     server.send(&lines(&line).tenant("first")).expect(204, &[]);
     server.send(&lines(&line).tenant("second")).expect(429, &["tenants_per_minute"]);
     assert_eq!(server.metric(r#"floodmark_refusals_total{reason="new_tenants"}"#), 1.0);
+
+    let limits = "[tenant.fast]\nsamples_per_second = 10\nrate_burst = '1s'";
+    let server = Server::start(Options::default().config(limits));
+    let line = format!("a 1 {}\n", now_ms() / 1000);
+    server.send(&lines(&line.repeat(600)).tenant("fast")).expect(204, &[]);
+    let refused = server.send(&lines(&line).tenant("fast"));
+    refused.expect(429, &["tenant fast", "10 samples a second", "samples_per_second"]);
+    let seconds: u64 = refused.header("retry-after").unwrap().parse().unwrap();
+    assert!((50..=120).contains(&seconds), "{seconds} s until 590 samples are paid for");
+    server.send(&lines(&line).tenant("slow")).expect(204, &[]);
+    assert_eq!(server.metric(r#"floodmark_refusals_total{reason="samples_rate"}"#), 1.0);
 }

@@ -1,6 +1,7 @@
 //! Dependencies of the write path.
 
 use super::gates::Gates;
+use super::rates::Rates;
 use crate::limits::head_memory::HeadMemory;
 use crate::limits::headroom::Headroom;
 use crate::limits::pacer::Traffic;
@@ -46,4 +47,6 @@ pub(crate) struct Context {
     /// Shortage of memory for new series.
     pub(crate) head_shortage: Mutex<Shortage>,
     pub(crate) new_tenants: Mutex<NewTenants>,
+    /// Rates of tenants that have a limit.
+    pub(crate) rates: Rates,
 }

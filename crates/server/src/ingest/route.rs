@@ -73,6 +73,9 @@ pub(super) fn route(
 ) -> Result<Routed, Refusal> {
     let tenant = &principal.tenant;
     let decoded_bytes = memory.bytes();
+    let samples = batch.floats.timestamps.len() + batch.histograms.timestamps.len();
+    let own = context.settings.tenants.of(tenant);
+    context.rates.take_samples(tenant, own, samples as u64 + batch.refused_samples, context.clock.instant());
     let mut outcome = refused_by_decoder(batch);
     leave_out_impossible_times(context, arrived_ms, batch, &mut outcome);
 

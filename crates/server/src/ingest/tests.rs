@@ -3,7 +3,7 @@ use crate::limits::headroom::tests::Told;
 use crate::node::Node;
 use crate::seal::flush::flush;
 use crate::seal::tests::{node_with, write_of};
-use crate::settings::{Given, Settings};
+use crate::settings::{Given, Settings, TenantSettings};
 use crate::world::World;
 use model::{ErrorKind, Labels, Rights, TenantId};
 use protocol::encode::V1Encoder;
@@ -11,6 +11,7 @@ use protocol::remote_write::Version;
 use protocol::{Encoding, remote_write};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 use stdx::budget::Reservation;
 use stdx::clock::{Clock, ManualClock, SystemClock};
 
@@ -265,6 +266,53 @@ async fn samples_that_are_too_old_are_left_out_for_good() {
     let outcome = write(&node, TenantId::anonymous(), Version::V1, body, memory).await.unwrap();
     assert_eq!((outcome.samples, outcome.refused_samples), (21, 9));
     assert!(outcome.report().contains("too old (setting past_limit)"), "{}", outcome.report());
+    tokio::task::spawn_blocking(move || node.stop()).await.unwrap();
+}
+
+/// One tenant's flood is refused by its own limit, and takes nothing from the others.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tenant_that_sends_too_fast_is_refused_until_it_has_paid() {
+    let dir = tempfile::tempdir().unwrap();
+    let clock = Arc::new(ManualClock::at(SystemClock.now_ms()));
+    let mut settings = small_settings(dir.path());
+    let general = settings.tenants.general.clone();
+    let limited = |samples, requests| TenantSettings {
+        samples_per_second: samples,
+        requests_per_second: requests,
+        rate_burst_ms: 2000,
+        ..general.clone()
+    };
+    let tenant = |name| TenantId::parse(name).unwrap();
+    settings.tenants.own.insert(tenant("samples"), limited(Some(100), None));
+    settings.tenants.own.insert(tenant("requests"), limited(None, Some(1)));
+    let node = Node::start(settings, Arc::clone(&clock) as Arc<dyn Clock>).unwrap();
+    let send = async |name, samples: i64| {
+        let mut encoder = V1Encoder::new();
+        let labels = Labels::from_pairs(&[("__name__", "m")]);
+        let timestamps: Vec<_> = (0..samples).map(|i| clock.now_ms() + i).collect();
+        encoder.series(labels.as_ref(), &timestamps, &vec![1.0; timestamps.len()]);
+        let body = encoder.finish().to_vec();
+        let memory = node.writes().inflight.reserve(body.len() as u64).unwrap();
+        let sent = write(&node, tenant(name), Version::V1, body, memory).await;
+        sent.map(|outcome| outcome.samples).map_err(|unwritten| {
+            let Refusal { kind, reason, message, retry_after } = unwritten.refusal;
+            assert_eq!(kind, ErrorKind::Limited);
+            (reason, message, retry_after.unwrap())
+        })
+    };
+    assert_eq!(send("samples", 150).await, Ok(150));
+    assert_eq!(send("samples", 350).await, Ok(350), "the request that goes over the limit is stored");
+    let message =
+        "tenant samples sends too fast: the limit is 100 samples a second (setting samples_per_second)";
+    assert_eq!(send("samples", 1).await, Err(("samples_rate", message.into(), Duration::from_secs(3))));
+    assert_eq!((send("requests", 500).await, send("requests", 500).await), (Ok(500), Ok(500)));
+    assert_eq!(send("requests", 1).await, Ok(1), "a burst of two, and one that goes over it");
+    let message =
+        "tenant requests sends too fast: the limit is 1 requests a second (setting requests_per_second)";
+    assert_eq!(send("requests", 1).await, Err(("requests_rate", message.into(), Duration::from_secs(1))));
+    assert_eq!(send("other", 10_000).await, Ok(10_000), "the others have no limit");
+    clock.advance(3000);
+    assert_eq!((send("samples", 1).await, send("requests", 1).await), (Ok(1), Ok(1)));
     tokio::task::spawn_blocking(move || node.stop()).await.unwrap();
 }
 

@@ -2,7 +2,9 @@
 
 use super::StartError;
 use crate::datadir::DataDir;
-use crate::ingest::{self, gates::Gates};
+use crate::ingest;
+use crate::ingest::gates::Gates;
+use crate::ingest::rates::Rates;
 use crate::limits::head_memory::HeadMemory;
 use crate::limits::headroom::Headroom;
 use crate::limits::pacer::Traffic;
@@ -169,6 +171,7 @@ impl Assembly {
             traffic: Arc::clone(&self.traffic),
             head_shortage: Mutex::default(),
             new_tenants: Mutex::new(new_tenants),
+            rates: Rates::default(),
         }
     }
 }

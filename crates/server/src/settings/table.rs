@@ -18,6 +18,9 @@ use tables::rollup::Resolution;
 /// Upper bound of counts that need one only against typing errors.
 const MANY: u64 = 1 << 20;
 
+/// The same of rates.
+const MANY_A_SECOND: u64 = 1 << 40;
+
 macro_rules! settings {
     ($($group:literal { $($name:ident: $type:ty = $declared:expr;)* })*) => {
         $($(pub(super) static $name: Typed<$type> = $declared.in_group($group);)*)*
@@ -144,6 +147,17 @@ settings! {
     }
 
     "Tenants" {
+        REQUESTS_PER_SECOND: Option<Count> = setting("requests_per_second", "none",
+            "Write requests a second that a tenant may send")
+            .why("More are refused ([refusals.md](refusals.md#writes)) until the rate is kept again")
+            .or("none").within(1, MANY_A_SECOND).per_tenant();
+        SAMPLES_PER_SECOND: Option<Count> = setting("samples_per_second", "none", "Samples a second that a tenant may send")
+            .why("Every sample of a request counts, those included that are refused or come again. The request that goes \
+                over the limit is stored; the next ones are refused until the rate is kept again, for a minute at most")
+            .or("none").within(1, MANY_A_SECOND).per_tenant();
+        RATE_BURST: Millis = setting("rate_burst", "10s",
+            "Time whose worth of requests and samples a tenant may send at once")
+            .per_tenant();
         TENANTS: Count = setting("tenants", "10000", "Tenants in memory")
             .why("A new one beyond is refused with 503, unless it has tables")
             .within(1, MANY);

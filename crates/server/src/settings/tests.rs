@@ -127,6 +127,9 @@ fn defaults_of_a_machine() {
         allow_host = []  # none where only this machine can connect, else any
         body_timeout = "30s"
         transfer_rate = "64KiB"
+        requests_per_second = "none"
+        samples_per_second = "none"
+        rate_burst = "10s"
         tenants = 10000
         tenant_burst = 1000
         tenants_per_minute = 300
@@ -248,8 +251,8 @@ fn a_wrong_flag_or_variable_is_named() {
 #[test]
 fn a_tenant_has_what_it_sets_and_else_what_all_have() {
     let given = toml(
-        "retention = \"90d\"\nrollups = [\"1h\"]\n\
-         [tenant.audit]\nretention = \"never\"\nrollups = []\n\
+        "retention = \"90d\"\nrollups = [\"1h\"]\nsamples_per_second = 5000\n\
+         [tenant.audit]\nretention = \"never\"\nrollups = []\nsamples_per_second = \"none\"\n\
          [tenant.\"team.a\"]\nretention = \"36h\"\nrollup_retention = \"30d\"\nquery_resolution = \"auto\"",
     );
     let (settings, rows) = resolve(&given.unwrap()).unwrap();
@@ -260,9 +263,13 @@ fn a_tenant_has_what_it_sets_and_else_what_all_have() {
         rollups: vec![Resolution::Hour],
         rollup_retention_ms: None,
         query_resolution: crate::query_source::detail::Detail::Samples,
+        requests_per_second: None,
+        samples_per_second: Some(5000),
+        rate_burst_ms: 10_000,
     };
     assert_eq!((of("any"), of("any").rollups_kept_ms()), (&general, Some(90 * day_ms)));
-    let audit = TenantSettings { retention_ms: None, rollups: vec![], ..general.clone() };
+    let audit =
+        TenantSettings { retention_ms: None, rollups: vec![], samples_per_second: None, ..general.clone() };
     assert_eq!((of("audit"), of("audit").rollups_kept_ms()), (&audit, None));
     let team = of("team.a");
     assert_eq!((team.retention_ms, team.rollups_kept_ms()), (Some(day_ms * 3 / 2), Some(30 * day_ms)));
@@ -270,11 +277,13 @@ fn a_tenant_has_what_it_sets_and_else_what_all_have() {
     expect![[r#"
         retention = "90d"  file f.toml:1
         rollups = ["1h"]  file f.toml:2
-        tenant.audit.retention = "never"  file f.toml:4
-        tenant.audit.rollups = []  file f.toml:5
-        tenant."team.a".retention = "1d12h"  file f.toml:7
-        tenant."team.a".rollup_retention = "30d"  file f.toml:8
-        tenant."team.a".query_resolution = "auto"  file f.toml:9
+        samples_per_second = 5000  file f.toml:3
+        tenant.audit.retention = "never"  file f.toml:5
+        tenant.audit.rollups = []  file f.toml:6
+        tenant.audit.samples_per_second = "none"  file f.toml:7
+        tenant."team.a".retention = "1d12h"  file f.toml:9
+        tenant."team.a".rollup_retention = "30d"  file f.toml:10
+        tenant."team.a".query_resolution = "auto"  file f.toml:11
     "#]]
     .assert_eq(&listing(&rows));
 }
@@ -302,13 +311,13 @@ fn wrong_settings_of_a_tenant() {
     check(
         "[tenant.a]\nretention = \"1d\"\nretentoin = \"2d\"",
         expect![
-            "f.toml:3: a tenant has no setting retentoin; it may have retention, rollups, rollup_retention, query_resolution"
+            "f.toml:3: a tenant has no setting retentoin; it may have retention, rollups, rollup_retention, query_resolution, requests_per_second, samples_per_second, rate_burst"
         ],
     );
     check(
         "[tenant.a]\nmemory = \"1GiB\"",
         expect![
-            "f.toml:2: a tenant has no setting memory; it may have retention, rollups, rollup_retention, query_resolution"
+            "f.toml:2: a tenant has no setting memory; it may have retention, rollups, rollup_retention, query_resolution, requests_per_second, samples_per_second, rate_burst"
         ],
     );
     check(

@@ -90,6 +90,22 @@ impl Value for Count {
     }
 }
 
+impl Value for Option<Count> {
+    const TAKES: Takes = Takes::Count;
+
+    fn parse(text: &str, setting: &Setting) -> Result<Self, String> {
+        let none = setting.none.expect("BUG: a setting that may have no value has a word for that");
+        if text == none {
+            return Ok(None);
+        }
+        Count::parse(text, setting).map(Some).map_err(|must| format!("{must}, or {none}"))
+    }
+
+    fn show(&self, setting: &Setting) -> Json {
+        self.map_or_else(|| json!(setting.none), |count| count.show(setting))
+    }
+}
+
 impl Value for bool {
     const TAKES: Takes = Takes::Word(&[("true", ""), ("false", "")]);
 

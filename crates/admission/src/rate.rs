@@ -1,0 +1,98 @@
+//! Rate limits: token buckets that may go into debt.
+//!
+//! The size of a request is known only after it was decoded. So a request is admitted while the bucket is not in debt, and
+//! pays afterwards for what it turned out to be: after a large one, the next waits longer. The mean rate holds, however
+//! large requests are, and no request is too large to be ever admitted.
+
+use std::time::{Duration, Instant};
+
+/// A limit of a rate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rate {
+    /// Tokens per second.
+    pub per_s: u64,
+    /// Time in which an empty bucket fills: as many tokens may be taken at once.
+    pub burst: Duration,
+}
+
+/// A bucket of tokens. A new one is full.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct TokenBucket {
+    /// When the bucket will be full; `None` if it was never used.
+    full_at: Option<Instant>,
+}
+
+impl TokenBucket {
+    /// Fails with the time until the debt is paid, if there is one.
+    pub fn check(&self, rate: Rate, now: Instant) -> Result<(), Duration> {
+        let missing = self.missing(now);
+        if missing > rate.burst { Err(missing - rate.burst) } else { Ok(()) }
+    }
+
+    /// Takes `tokens`, more than there are if need be.
+    pub fn take(&mut self, tokens: u64, rate: Rate, now: Instant) {
+        let nanos = u128::from(tokens) * 1_000_000_000 / u128::from(rate.per_s.max(1));
+        let cost = Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX));
+        // a limit that is lowered, or a huge request, must not close a tenant for ever
+        let missing = self.missing(now).saturating_add(cost).min(rate.burst + DEBT_MAX);
+        self.full_at = Some(now + missing);
+    }
+
+    /// True if the bucket is as good as a new one.
+    pub fn is_full(&self, now: Instant) -> bool {
+        self.missing(now).is_zero()
+    }
+
+    /// Time until the bucket is full.
+    fn missing(&self, now: Instant) -> Duration {
+        self.full_at.map_or(Duration::ZERO, |at| at.saturating_duration_since(now))
+    }
+}
+
+/// Limit on debt.
+const DEBT_MAX: Duration = Duration::from_secs(60);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RATE: Rate = Rate { per_s: 100, burst: Duration::from_secs(10) };
+
+    #[test]
+    fn a_burst_and_then_the_rate() {
+        let began = Instant::now();
+        let mut bucket = TokenBucket::default();
+        // each 10 ms, a sender tries to send 10 samples: a thousand a second, ten times the rate
+        let mut taken = 0;
+        for tick in 0..10_000 {
+            let now = began + Duration::from_millis(10 * tick);
+            if bucket.check(RATE, now).is_ok() {
+                bucket.take(10, RATE, now);
+                taken += 10;
+            }
+        }
+        assert!((10_990..=11_010).contains(&taken), "{taken} in 100 s at 100/s with a burst of 1000");
+        assert!(!bucket.is_full(began + Duration::from_secs(100)));
+        assert!(bucket.is_full(began + Duration::from_secs(111)));
+    }
+
+    #[test]
+    fn a_request_above_the_burst_is_admitted_and_paid_for() {
+        let now = Instant::now();
+        let mut bucket = TokenBucket::default();
+        assert_eq!(bucket.check(RATE, now), Ok(()));
+        bucket.take(3000, RATE, now);
+        assert_eq!(bucket.check(RATE, now), Err(Duration::from_secs(20)));
+        assert_eq!(bucket.check(RATE, now + Duration::from_secs(20)), Ok(()));
+    }
+
+    #[test]
+    fn debt_is_bounded() {
+        let now = Instant::now();
+        let mut bucket = TokenBucket::default();
+        let slow = Rate { per_s: 1, burst: Duration::from_secs(1) };
+        bucket.take(u64::MAX, slow, now);
+        assert_eq!(bucket.check(slow, now), Err(DEBT_MAX));
+        bucket.take(1, Rate { per_s: 0, burst: Duration::MAX - DEBT_MAX }, now);
+    }
+}
