@@ -28,7 +28,6 @@ pub mod scenario;
 pub mod show;
 pub mod verify;
 
-pub use drive::send::exchange::RetryPolicy;
 pub use drive::stop::Stop;
 pub use generate::template::Version;
 pub use generate::values::ValueModel;

@@ -3,6 +3,7 @@
 use super::tally::{Tally, histogram};
 use crate::observe::procfs::Process;
 use crate::result::Quantiles;
+use crate::result::merge::add_by_reason;
 use crate::result::{SeriesKind, Timeline, Totals, names};
 use hdrhistogram::Histogram;
 use std::collections::BTreeMap;
@@ -26,16 +27,14 @@ impl Sums {
         let mut sums = Self::default();
         for tally in tallies {
             let counts = tally.lock();
-            sums.offered += counts.samples_offered;
+            sums.offered += counts.totals.samples_offered;
             sums.sent += counts.samples_sent;
-            sums.acknowledged += counts.samples_acknowledged;
-            sums.bytes += counts.bytes;
-            sums.distinct += counts.series_new;
+            sums.acknowledged += counts.totals.samples_acknowledged;
+            sums.bytes += counts.totals.bytes;
+            sums.distinct += counts.totals.series_distinct;
             sums.refused += counts.refused_total();
-            sums.broken += counts.failures_total();
-            for (reason, count) in counts.by_reason() {
-                *sums.by_reason.entry(reason).or_default() += count;
-            }
+            sums.broken += counts.broken;
+            add_by_reason(&mut sums.by_reason, &counts.totals.by_reason);
         }
         sums
     }
@@ -192,23 +191,7 @@ pub(crate) fn totals<'a>(tallies: impl Iterator<Item = &'a Tally>) -> Totals {
         ] {
             sum.add(part).expect("BUG: equal bounds");
         }
-        totals.samples_offered += counts.samples_offered;
-        totals.samples_acknowledged += counts.samples_acknowledged;
-        totals.requests += counts.requests;
-        totals.attempts += counts.attempts;
-        totals.bytes += counts.bytes;
-        totals.without_retry_after += counts.without_retry_after;
-        totals.rejected += counts.rejected;
-        totals.given_up += counts.given_up;
-        totals.unsent += counts.unsent;
-        totals.short += counts.short;
-        totals.series_distinct += counts.series_new;
-        for (reason, count) in counts.by_reason() {
-            *totals.by_reason.entry(reason).or_default() += count;
-        }
-        for (reason, said) in &counts.errors {
-            totals.said.entry(reason.clone()).or_insert_with(|| said.clone());
-        }
+        totals.add_counts(&counts.totals);
     }
     totals.succeeded = latency.len();
     let mut known = latency.clone();

@@ -3,16 +3,16 @@
 use crate::drive::addresses::Addresses;
 use crate::drive::send::sender::Times;
 use crate::drive::stop::Stop;
-use crate::drive::tally::{histogram, record};
+use crate::drive::tally::{count, histogram, keep_first, record};
 use crate::drive::tenants::Tenant;
 use crate::http::{Answer, Client, Failure, percent};
+use crate::result::ReadTotals;
 use crate::scenario::import;
 use crate::scenario::shape::Course;
 use crate::scenario::{ReadMix, Scenario};
 use bytes::Bytes;
 use hdrhistogram::Histogram;
 use hyper::Method;
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -22,9 +22,6 @@ use tokio::task::JoinSet;
 
 /// A user that is not there looks so often whether it is.
 const ABSENT_PAUSE: Duration = Duration::from_millis(50);
-
-/// Kinds of refusals of which the first words are kept.
-const SAID_MAX: usize = 8;
 
 /// Puts the queries of dashboards and logs into the mixes that name them.
 pub(crate) fn import(scenario: &mut Scenario, folder: &Path) -> anyhow::Result<()> {
@@ -45,20 +42,14 @@ pub(crate) fn import(scenario: &mut Scenario, folder: &Path) -> anyhow::Result<(
 
 /// Outcome of the queries of a mix.
 #[derive(Debug)]
-pub(crate) struct Reading {
-    pub(crate) name: String,
-    counts: Mutex<Counts>,
-}
+pub(crate) struct Reading(Mutex<Counts>);
 
 /// The counts themselves.
 #[derive(Debug)]
 pub(crate) struct Counts {
-    pub(crate) queries: u64,
-    pub(crate) succeeded: u64,
-    pub(crate) empty: u64,
-    pub(crate) bytes: u64,
-    pub(crate) by_reason: BTreeMap<String, u64>,
-    pub(crate) said: BTreeMap<String, String>,
+    /// As the result has them, except for what is known only when the load has ended.
+    pub(crate) totals: ReadTotals,
+    /// From the intended start to the answer's end, of those answered with success.
     pub(crate) latency: Histogram<u64>,
     /// As `latency`, since it was last looked at.
     pub(crate) recent: Histogram<u64>,
@@ -66,44 +57,36 @@ pub(crate) struct Counts {
 
 impl Reading {
     fn new(name: String) -> Self {
-        let counts = Counts {
-            queries: 0,
-            succeeded: 0,
-            empty: 0,
-            bytes: 0,
-            by_reason: BTreeMap::new(),
-            said: BTreeMap::new(),
-            latency: histogram(),
-            recent: histogram(),
-        };
-        Self { name, counts: Mutex::new(counts) }
+        let totals = ReadTotals { name, ..ReadTotals::default() };
+        Self(Mutex::new(Counts { totals, latency: histogram(), recent: histogram() }))
     }
 
     fn settle(&self, answer: Result<Answer, Failure>, intended: Instant) {
         let mut counts = self.lock();
-        counts.queries += 1;
-        let (reason, said) = match answer {
-            Ok(answer) if answer.status.is_success() => {
-                counts.succeeded += 1;
-                counts.bytes += answer.body.len() as u64;
-                counts.empty += u64::from(is_empty(&answer.body));
-                record(&mut counts.latency, intended.elapsed());
-                record(&mut counts.recent, intended.elapsed());
-                (answer.status.as_u16().to_string(), None)
+        let Counts { totals, latency, recent } = &mut *counts;
+        totals.queries += 1;
+        let answer = match answer {
+            Ok(answer) => answer,
+            Err(failure) => {
+                count(&mut totals.by_reason, failure.word());
+                keep_first(&mut totals.said, failure.word(), || failure.to_string());
+                return;
             }
-            Ok(answer) => (answer.status.as_u16().to_string(), Some(answer.text())),
-            Err(failure) => (failure.word().to_owned(), Some(failure.to_string())),
         };
-        *counts.by_reason.entry(reason.clone()).or_default() += 1;
-        if let Some(said) = said
-            && counts.said.len() < SAID_MAX
-        {
-            counts.said.entry(reason).or_insert(said);
+        count(&mut totals.by_reason, answer.status.as_str());
+        if answer.status.is_success() {
+            totals.succeeded += 1;
+            totals.bytes += answer.body.len() as u64;
+            totals.empty += u64::from(is_empty(&answer.body));
+            record(latency, intended.elapsed());
+            record(recent, intended.elapsed());
+        } else {
+            keep_first(&mut totals.said, answer.status.as_str(), || answer.text());
         }
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, Counts> {
-        self.counts.lock().expect("BUG: a reader panicked while counting")
+        self.0.lock().expect("BUG: a reader panicked while counting")
     }
 }
 

@@ -87,25 +87,34 @@ fn add_step(ours: &mut Step, theirs: &Step) {
     ours.latency = worse(ours.latency, theirs.latency);
 }
 
-fn add_totals(ours: &mut Totals, theirs: &Totals) {
-    for (ours, theirs) in [
-        (&mut ours.samples_offered, theirs.samples_offered),
-        (&mut ours.samples_acknowledged, theirs.samples_acknowledged),
-        (&mut ours.requests, theirs.requests),
-        (&mut ours.attempts, theirs.attempts),
-        (&mut ours.succeeded, theirs.succeeded),
-        (&mut ours.bytes, theirs.bytes),
-        (&mut ours.without_retry_after, theirs.without_retry_after),
-        (&mut ours.rejected, theirs.rejected),
-        (&mut ours.given_up, theirs.given_up),
-        (&mut ours.unsent, theirs.unsent),
-        (&mut ours.short, theirs.short),
-        (&mut ours.series_active, theirs.series_active),
-        (&mut ours.series_distinct, theirs.series_distinct),
-        (&mut ours.invisible, theirs.invisible),
-    ] {
-        *ours += theirs;
+impl Totals {
+    /// Adds what connections or generators counted each for itself.
+    pub(crate) fn add_counts(&mut self, other: &Self) {
+        for (ours, theirs) in [
+            (&mut self.samples_offered, other.samples_offered),
+            (&mut self.samples_acknowledged, other.samples_acknowledged),
+            (&mut self.requests, other.requests),
+            (&mut self.attempts, other.attempts),
+            (&mut self.succeeded, other.succeeded),
+            (&mut self.bytes, other.bytes),
+            (&mut self.without_retry_after, other.without_retry_after),
+            (&mut self.rejected, other.rejected),
+            (&mut self.given_up, other.given_up),
+            (&mut self.unsent, other.unsent),
+            (&mut self.short, other.short),
+            (&mut self.series_active, other.series_active),
+            (&mut self.series_distinct, other.series_distinct),
+            (&mut self.invisible, other.invisible),
+        ] {
+            *ours += theirs;
+        }
+        add_by_reason(&mut self.by_reason, &other.by_reason);
+        add_said(&mut self.said, &other.said);
     }
+}
+
+fn add_totals(ours: &mut Totals, theirs: &Totals) {
+    ours.add_counts(theirs);
     for (ours, theirs) in [
         (&mut ours.latency, theirs.latency),
         (&mut ours.latency_new, theirs.latency_new),
@@ -121,8 +130,6 @@ fn add_totals(ours: &mut Totals, theirs: &Totals) {
     ours.restarts = ours.restarts.max(theirs.restarts);
     ours.silence_s = ours.silence_s.min(theirs.silence_s);
     ours.generator_cpu_s = ours.generator_cpu_s.zip(theirs.generator_cpu_s).map(|(a, b)| a + b);
-    add_counts(&mut ours.by_reason, &theirs.by_reason);
-    ours.said.extend(theirs.said.clone());
 }
 
 fn add_reads(ours: &mut ReadTotals, theirs: &ReadTotals) {
@@ -132,13 +139,20 @@ fn add_reads(ours: &mut ReadTotals, theirs: &ReadTotals) {
     ours.queries_per_s += theirs.queries_per_s;
     ours.bytes += theirs.bytes;
     ours.latency = worse(ours.latency, theirs.latency);
-    add_counts(&mut ours.by_reason, &theirs.by_reason);
-    ours.said.extend(theirs.said.clone());
+    add_by_reason(&mut ours.by_reason, &theirs.by_reason);
+    add_said(&mut ours.said, &theirs.said);
 }
 
-fn add_counts(ours: &mut BTreeMap<String, u64>, theirs: &BTreeMap<String, u64>) {
+pub(crate) fn add_by_reason(ours: &mut BTreeMap<String, u64>, theirs: &BTreeMap<String, u64>) {
     for (reason, count) in theirs {
         *ours.entry(reason.clone()).or_default() += count;
+    }
+}
+
+/// The first words of each kind stay.
+fn add_said(ours: &mut BTreeMap<String, String>, theirs: &BTreeMap<String, String>) {
+    for (reason, said) in theirs {
+        ours.entry(reason.clone()).or_insert_with(|| said.clone());
     }
 }
 
@@ -184,6 +198,8 @@ mod tests {
             };
             (part.totals.samples_acknowledged, part.totals.series_active) = (1_000, 50);
             part.totals.samples_per_s = 100.0;
+            part.totals.by_reason = [("503".to_owned(), 2), (format!("40{n}"), 1)].into();
+            part.totals.said = [("503".to_owned(), format!("first of part {n}"))].into();
             part.observed = observed.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
             part.saturated = at_s.map(|at_s| Saturation { at_s, ..Saturation::default() });
             part.versions.extend(at_s.map(|at_s| ("target".to_owned(), format!("{at_s}"))));
@@ -195,6 +211,9 @@ mod tests {
         for one in [part(1, &[], None), part(1, &[("cpu_cores_mean", 2.0)], Some(9.0))] {
             let whole = merge(&[one, watching.clone()]).unwrap();
             assert_eq!(whole.totals.samples_per_s, 200.0);
+            let reasons = [("401", 1), ("402", 1), ("503", 4)].map(|(reason, n)| (reason.to_owned(), n));
+            assert_eq!(whole.totals.by_reason, reasons.into());
+            assert_eq!(whole.totals.said["503"], "first of part 1");
             assert_eq!(whole.figure("samples_per_s_per_core"), Some(100.0));
             assert_eq!(whole.figure("bytes_per_series"), Some(10.0));
             assert_eq!(whole.saturated.unwrap().at_s, 7.0, "the first of all");

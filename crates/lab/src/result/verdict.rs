@@ -16,56 +16,42 @@ const CGROUP_MEMORY_MAX: &str = "cgroup_memory_peak_bytes";
 
 /// One judgement for each rule that is given, in the order of the rules.
 pub fn judge(scenario: &Scenario, result: &RunResult) -> Vec<Judgement> {
-    let Rules { pass_rate, error_budget, achieved, p50, p99, p99_known, refusal_p99, freshness_p99, .. } =
-        scenario.verdict;
-    let Rules {
-        lost,
-        doubled,
-        wrong,
-        unexpected,
-        restarts,
-        memory,
-        silence,
-        recovery,
-        read_pass_rate,
-        read_p99,
-        ..
-    } = scenario.verdict;
+    let rules = &scenario.verdict;
     let totals = &result.totals;
     let time = |q: &crate::result::Quantiles, at: f64| {
         if q.count > 0 { Ok(at) } else { Err("no request of this kind was taken") }
     };
     let mut judge = Judge::default();
     judge.at_least_some(totals.samples_acknowledged);
-    judge.share_at_least("pass_rate", pass_rate, totals.pass_rate().ok_or("nothing was sent"));
+    judge.share_at_least("pass_rate", rules.pass_rate, totals.pass_rate().ok_or("nothing was sent"));
     let share = totals.achieved().ok_or("the load had no schedule");
-    judge.share_at_most("error_budget", error_budget, share.map(|share| 1.0 - share));
-    judge.share_at_least("achieved", achieved, share);
-    judge.time("p50", p50, time(&totals.latency, totals.latency.p50_s));
-    judge.time("p99", p99, time(&totals.latency, totals.latency.p99_s));
-    judge.time("p99_known", p99_known, time(&totals.latency_known, totals.latency_known.p99_s));
+    judge.share_at_most("error_budget", rules.error_budget, share.map(|share| 1.0 - share));
+    judge.share_at_least("achieved", rules.achieved, share);
+    judge.time("p50", rules.p50, time(&totals.latency, totals.latency.p50_s));
+    judge.time("p99", rules.p99, time(&totals.latency, totals.latency.p99_s));
+    judge.time("p99_known", rules.p99_known, time(&totals.latency_known, totals.latency_known.p99_s));
     // without a refusal none was slow
-    judge.time("refusal_p99", refusal_p99, Ok(totals.refusal.p99_s));
+    judge.time("refusal_p99", rules.refusal_p99, Ok(totals.refusal.p99_s));
     let freshness = match totals.freshness.count {
         0 if totals.invisible > 0 => Ok(scenario.verify.invisible_after.s()),
         0 => Err("no acknowledged sample was looked for with success"),
         _ => Ok(totals.freshness.p99_s),
     };
-    judge.time("freshness_p99", freshness_p99, freshness);
+    judge.time("freshness_p99", rules.freshness_p99, freshness);
     if scenario.verify.after {
         let why_not = result.unverified.as_deref().unwrap_or("nothing was read back");
         let verify = result.verify.as_ref().ok_or(why_not);
-        judge.count("lost", lost, verify.map(|v| v.lost));
+        judge.count("lost", rules.lost, verify.map(|v| v.lost));
         // the reason is told once
         let verify = verify.map_err(|_| "as above");
-        judge.count("doubled", doubled, verify.map(|v| v.doubled));
-        judge.count("wrong", wrong, verify.map(|v| v.wrong));
-        judge.count("unexpected", unexpected, verify.map(|v| v.unexpected));
+        judge.count("doubled", rules.doubled, verify.map(|v| v.doubled));
+        judge.count("wrong", rules.wrong, verify.map(|v| v.wrong));
+        judge.count("unexpected", rules.unexpected, verify.map(|v| v.unexpected));
     }
-    if let Some(restarts) = restarts {
+    if let Some(restarts) = rules.restarts {
         judge.count("restarts", restarts, Ok(totals.restarts));
     }
-    if let Some(memory) = memory {
+    if let Some(memory) = rules.memory {
         let kept = |name| result.observed.get(name).copied();
         let most = kept(TARGET_MEMORY_MAX).or_else(|| kept(CGROUP_MEMORY_MAX));
         judge.memory(
@@ -73,14 +59,14 @@ pub fn judge(scenario: &Scenario, result: &RunResult) -> Vec<Judgement> {
             most.ok_or("no process is known: see target.pid, target.start and target.cgroup"),
         );
     }
-    judge.time("silence", silence, Ok(totals.silence_s));
-    judge.recovery(recovery, Recovery::of(result).ok_or("nothing disturbed the load, or its end did"));
+    judge.time("silence", rules.silence, Ok(totals.silence_s));
+    judge.recovery(rules.recovery, Recovery::of(result).ok_or("nothing disturbed the load, or its end did"));
     judge.share_at_least(
         "read_pass_rate",
-        read_pass_rate,
+        rules.read_pass_rate,
         result.read_pass_rate().ok_or("nothing was asked"),
     );
-    judge.time("read_p99", read_p99, result.read_p99_s().ok_or("no query was answered"));
+    judge.time("read_p99", rules.read_p99, result.read_p99_s().ok_or("no query was answered"));
     judge.judgements
 }
 

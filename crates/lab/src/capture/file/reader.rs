@@ -17,9 +17,10 @@ pub struct Header {
     pub concealed: Conceal,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Ending {
     /// With a whole block.
+    #[default]
     Whole,
     /// In the middle of a block, as when its writer was killed.
     Torn {

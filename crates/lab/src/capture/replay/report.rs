@@ -19,7 +19,7 @@ use stdx::units::short;
 const TENANTS_MAX: usize = 10_000;
 
 /// Contents of a recording.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct RecordingSummary {
     /// When it began, in ms since 1970.
     pub(super) begun_ms: i64,
@@ -47,18 +47,8 @@ impl RecordingSummary {
         let file = File::open(path).with_context(|| format!("open {}", path.display()))?;
         let mut reader = Reader::open(BufReader::new(file)).with_context(|| path.display().to_string())?;
         let header = reader.header();
-        let mut summary = Self {
-            begun_ms: header.started_ms,
-            concealed: header.concealed,
-            length_s: 0.0,
-            requests: 0,
-            samples: 0,
-            series: 0,
-            tenants: 0,
-            missing: 0,
-            dictionary_bytes_max: 0,
-            ending: Ending::Whole,
-        };
+        let mut summary =
+            Self { begun_ms: header.started_ms, concealed: header.concealed, ..Self::default() };
         let (mut tenants, mut dictionary_bytes, mut last_us) = (BTreeSet::new(), 0u64, 0i64);
         while let Some(event) = reader.next()? {
             ensure!(!stop.is_set(), "stopped while reading {}", path.display());
@@ -84,7 +74,7 @@ impl RecordingSummary {
         }
         summary.length_s = last_us as f64 / 1e6;
         summary.tenants = tenants.len();
-        summary.ending = reader.ending().cloned().unwrap_or(Ending::Whole);
+        summary.ending = reader.ending().cloned().unwrap_or_default();
         ensure!(summary.samples > 0, "{}: there is nothing in this recording", path.display());
         Ok(summary)
     }

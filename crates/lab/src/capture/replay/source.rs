@@ -64,7 +64,7 @@ impl Source for Recorded {
             };
             let (free, samples) = (Instant::now(), batch.samples as u64);
             if times.is_over(free) {
-                self.lane.tally.lock().leave_out(samples);
+                self.lane.tally.lock().leave_out(1, samples);
                 continue;
             }
             let floats = batch.parts.iter().map(|part| part.samples.len() as u64).sum();
@@ -87,7 +87,7 @@ impl Source for Recorded {
 
     fn end(&mut self, _: Times, begun: bool) {
         if !begun && !self.lane.stop.is_set() {
-            self.lane.tally.lock().leave_out(self.samples);
+            self.lane.tally.lock().leave_out(1, self.samples);
         }
     }
 }

@@ -63,7 +63,7 @@ pub(crate) async fn write_past(
             tasks.spawn(async move { sender.run(&lane, times).await.source.slots });
         }
         let requests = run.plan.slots_count() as f64 * f64::from(run.plan.rounds_max);
-        let sent = |counts: &Counts| counts.requests as f64 / requests;
+        let sent = |counts: &Counts| counts.totals.requests as f64 / requests;
         let done = join(&mut tasks, || report(&run, times.begin, observer, sent)).await?;
         let done = done.into_iter().map(|slots| (0, slots));
         past.push((tenant.number, ledgers(&[run], done).remove(0).1));
@@ -110,11 +110,11 @@ fn report(run: &Run, begin: Instant, observer: &dyn Observer, part: impl Fn(&Cou
         phase: Phase::Preparing,
         part: part(&counts),
         elapsed: begin.elapsed(),
-        samples: counts.samples_acknowledged,
-        samples_per_s: counts.samples_acknowledged as f64 / begin.elapsed().as_secs_f64().max(1e-3),
+        samples: counts.totals.samples_acknowledged,
+        samples_per_s: counts.totals.samples_acknowledged as f64 / begin.elapsed().as_secs_f64().max(1e-3),
         p99_s: None,
         refused: counts.refused_total(),
-        broken: counts.failures_total(),
+        broken: counts.broken,
     };
     drop(counts);
     observer.progress(&progress);

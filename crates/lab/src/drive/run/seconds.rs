@@ -130,8 +130,8 @@ impl Seconds {
         let mut slowest: Option<f64> = None;
         for reading in &self.reading {
             let mut counts = reading.lock();
-            queries += counts.queries;
-            succeeded += counts.succeeded;
+            queries += counts.totals.queries;
+            succeeded += counts.totals.succeeded;
             if !counts.recent.is_empty() {
                 let p99_s = counts.recent.value_at_quantile(0.99) as f64 / 1e6;
                 slowest = Some(slowest.map_or(p99_s, |s| s.max(p99_s)));
@@ -181,7 +181,7 @@ impl Seconds {
     fn part_sent(&self) -> f64 {
         let (mut sent, mut all) = (0.0, 0.0);
         for run in &self.runs {
-            sent += run.lane.tally.lock().requests as f64;
+            sent += run.lane.tally.lock().totals.requests as f64;
             all += run.plan.slots_count() as f64 * f64::from(run.plan.rounds_max);
         }
         sent / all

@@ -58,15 +58,9 @@ pub(crate) fn fill(
 fn reads(reading: &Reading, wall_s: f64) -> ReadTotals {
     let counts = reading.lock();
     ReadTotals {
-        name: reading.name.clone(),
-        queries: counts.queries,
-        succeeded: counts.succeeded,
-        empty: counts.empty,
-        queries_per_s: counts.succeeded as f64 / wall_s.max(1e-3),
-        by_reason: counts.by_reason.clone(),
-        said: counts.said.clone(),
+        queries_per_s: counts.totals.succeeded as f64 / wall_s.max(1e-3),
         latency: Quantiles::of_micros(&counts.latency),
-        bytes: counts.bytes,
+        ..counts.totals.clone()
     }
 }
 

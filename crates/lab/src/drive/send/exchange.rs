@@ -10,26 +10,15 @@ use std::time::{Duration, Instant};
 /// Retries of refused requests, as Prometheus' sender does them: 5xx, 429 and broken connections are retried; all other
 /// refusals are final. A request is repeated until it is accepted, to keep the order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RetryPolicy {
+pub(crate) struct RetryPolicy {
     /// The first pause; each further one is twice as long.
-    pub backoff_min: Duration,
+    pub(crate) backoff_min: Duration,
     /// The longest pause.
-    pub backoff_max: Duration,
+    pub(crate) backoff_max: Duration,
     /// `Retry-After` is obeyed up to here.
-    pub retry_after_max: Duration,
+    pub(crate) retry_after_max: Duration,
     /// A request is given up after so long.
-    pub give_up_after: Duration,
-}
-
-impl Default for RetryPolicy {
-    fn default() -> Self {
-        Self {
-            backoff_min: Duration::from_millis(30),
-            backoff_max: Duration::from_secs(5),
-            retry_after_max: Duration::from_secs(30),
-            give_up_after: Duration::from_secs(60),
-        }
-    }
+    pub(crate) give_up_after: Duration,
 }
 
 /// Settings shared by all requests of a connection.
@@ -105,7 +94,6 @@ pub(crate) async fn exchange(
         if stop.is_set() || Instant::now() + wait > give_up {
             return give_up_after(tally, retry.give_up_after);
         }
-        tally.lock().retries += 1;
         pause = (pause * 2).min(retry.backoff_max);
         tokio::select! {
             () = tokio::time::sleep(wait) => {}
@@ -123,13 +111,13 @@ fn settle(
     account: &mut impl Account,
 ) -> Verdict {
     let mut tally = terms.tally.lock();
-    tally.attempts += 1;
+    tally.totals.attempts += 1;
     let mut new = 0;
     // if the connection broke, the request may or may not have arrived
     if !matches!(answer, Err(Failure::Connect(_))) {
         new = account.sent();
-        tally.series_new += new;
-        tally.bytes += payload.body.len() as u64;
+        tally.totals.series_distinct += new;
+        tally.totals.bytes += payload.body.len() as u64;
         tally.samples_sent += payload.samples;
     }
     let answer = match answer {
@@ -140,24 +128,24 @@ fn settle(
         }
     };
     let status = answer.status;
-    *tally.statuses.entry(status.as_u16()).or_default() += 1;
+    tally.answered(status);
     if status.is_success() {
         if samples_written(&answer).is_some_and(|written| written < payload.floats) {
-            tally.short += 1;
+            tally.totals.short += 1;
         } else {
             tally.success(payload.intended.elapsed(), took, payload.samples, new > 0);
             account.acknowledged();
         }
         return Verdict::Done(Flow::Next);
     }
-    tally.refused(status.as_u16(), took, || answer.text());
+    tally.refused(status, took, || answer.text());
     if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS {
         let asked = answer.retry_after();
-        tally.without_retry_after += u64::from(asked.is_none());
+        tally.totals.without_retry_after += u64::from(asked.is_none());
         return Verdict::Again(asked.map(|asked| asked.min(terms.retry.retry_after_max)));
     }
-    tally.rejected += 1;
-    let hopeless = tally.samples_acknowledged == 0 && tally.rejected >= terms.rejected_max;
+    tally.totals.rejected += 1;
+    let hopeless = tally.totals.samples_acknowledged == 0 && tally.totals.rejected >= terms.rejected_max;
     Verdict::Done(if hopeless { Flow::Last } else { Flow::Next })
 }
 
@@ -170,7 +158,7 @@ fn samples_written(answer: &Answer) -> Option<u64> {
 /// Gives a request up; where no other got through for as long either, the target is gone and the connection ends.
 fn give_up_after(tally: &Tally, after: Duration) -> Flow {
     let mut counts = tally.lock();
-    counts.given_up += 1;
+    counts.totals.given_up += 1;
     let dead = counts.last_success.is_none_or(|at| at.elapsed() >= after);
     if dead { Flow::Last } else { Flow::Next }
 }

@@ -204,9 +204,7 @@ impl Generated {
             }
             at = 0;
         }
-        let mut tally = run.lane.tally.lock();
-        tally.unsent += unsent;
-        tally.samples_offered += samples;
+        run.lane.tally.lock().leave_out(unsent, samples);
     }
 }
 
