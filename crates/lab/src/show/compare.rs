@@ -150,7 +150,6 @@ impl Comparison {
 
     fn figures_table(&self) -> String {
         let row = |f: &Compared| {
-            let r = f.ratio.map_or_else(|| "–".to_owned(), |r| format!("{} ×", ratio(r)));
             let better = match f.better {
                 Some(c) => Cell::Classed(
                     if c == 'b' { "better" } else { "worse" },
@@ -159,11 +158,10 @@ impl Comparison {
                 None => Cell::text(""),
             };
             let [a, b] = [f.a, f.b].map(|v| Cell::number(v, f.unit));
-            vec![Cell::text(f.label), a, b, Cell::Number(r), better]
+            vec![Cell::text(f.label), a, b, Cell::ratio(f.ratio), better]
         };
-        let rows: Vec<_> = self.figures.iter().map(row).collect();
         let [a, b] = [format!("#A: {}", self.a), format!("#B: {}", self.b)];
-        table("figures", &["", &a, &b, "#B / A", "better"], &rows)
+        table("figures", &["", &a, &b, "#B / A", "better"], self.figures.iter().map(row))
     }
 
     fn rules_table(&self) -> String {
@@ -173,8 +171,8 @@ impl Comparison {
             None => Cell::text("–"),
         };
         let row = |rule: &ComparedRule| vec![Cell::text(&rule.rule), cell(&rule.a), cell(&rule.b)];
-        let rows: Vec<_> = self.rules.iter().map(row).collect();
-        table("rules", &["rule", &format!("A: {}", self.a), &format!("B: {}", self.b)], &rows)
+        let [a, b] = [format!("A: {}", self.a), format!("B: {}", self.b)];
+        table("rules", &["rule", &a, &b], self.rules.iter().map(row))
     }
 }
 

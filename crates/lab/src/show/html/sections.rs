@@ -3,7 +3,7 @@
 use super::escape::text;
 use super::table::{Cell, list, section, table};
 use crate::result::Quantiles;
-use crate::result::figures::{FIGURES, ratio, show};
+use crate::result::figures::{FIGURES, show};
 use crate::result::{EventKind, RunResult};
 use stdx::calendar::Date;
 
@@ -132,15 +132,11 @@ fn tiles(result: &RunResult) -> String {
 }
 
 fn verdict(result: &RunResult) -> String {
-    let rows: Vec<Vec<Cell>> = result
-        .verdict
-        .iter()
-        .map(|j| {
-            let mark = Cell::Classed(if j.pass { "yes" } else { "no" }, j.word().into());
-            vec![Cell::text(&j.rule), Cell::text(&j.limit), Cell::text(&j.measured), mark]
-        })
-        .collect();
-    table("rules", &["rule", "allowed", "measured", ""], &rows)
+    let rows = result.verdict.iter().map(|j| {
+        let mark = Cell::Classed(if j.pass { "yes" } else { "no" }, j.word().into());
+        vec![Cell::text(&j.rule), Cell::text(&j.limit), Cell::text(&j.measured), mark]
+    });
+    table("rules", &["rule", "allowed", "measured", ""], rows)
 }
 
 fn events(result: &RunResult) -> String {
@@ -149,31 +145,27 @@ fn events(result: &RunResult) -> String {
         let number = Cell::Number((at + 1).to_string());
         vec![number, Cell::number(Some(e.at_s), "s"), Cell::text(word(e.kind)), Cell::text(&e.text)]
     };
-    let rows: Vec<Vec<Cell>> = result.events.iter().enumerate().take(EVENTS_MAX).map(row).collect();
+    let rows = result.events.iter().enumerate().take(EVENTS_MAX).map(row);
     let more = result.events.len().saturating_sub(EVENTS_MAX);
     let more = if more > 0 { format!("<p class=\"soft\">and {more} more</p>\n") } else { String::new() };
-    table("events", &["#", "#after", "who", "what"], &rows) + &more
+    table("events", &["#", "#after", "who", "what"], rows) + &more
 }
 
 fn account(result: &RunResult) -> String {
-    let rows: Vec<Vec<Cell>> = result
-        .account
-        .iter()
-        .map(|figure| {
-            let unit = if figure.unit == "1" { "" } else { &figure.unit };
-            let ours =
-                figure.ours.as_deref().and_then(|name| result.figure(name)).map(|value| in_unit(value, unit));
-            let part = ours.filter(|_| figure.value != 0.0).map(|ours| ours / figure.value);
-            vec![
-                Cell::text(&figure.what),
-                Cell::number(Some(figure.value), unit),
-                Cell::number(ours, unit),
-                Cell::Number(part.map_or_else(|| "–".to_owned(), |r| format!("{} ×", ratio(r)))),
-                Cell::text(&figure.note),
-            ]
-        })
-        .collect();
-    table("account", &["", "#the account", "#here", "#here / account", "conditions"], &rows)
+    let rows = result.account.iter().map(|figure| {
+        let unit = if figure.unit == "1" { "" } else { &figure.unit };
+        let ours =
+            figure.ours.as_deref().and_then(|name| result.figure(name)).map(|value| in_unit(value, unit));
+        let part = ours.filter(|_| figure.value != 0.0).map(|ours| ours / figure.value);
+        vec![
+            Cell::text(&figure.what),
+            Cell::number(Some(figure.value), unit),
+            Cell::number(ours, unit),
+            Cell::ratio(part),
+            Cell::text(&figure.note),
+        ]
+    });
+    table("account", &["", "#the account", "#here", "#here / account", "conditions"], rows)
 }
 
 /// Figures are in bytes and seconds; accounts speak of GiB and ms.
@@ -195,56 +187,53 @@ fn steps(result: &RunResult) -> String {
     if result.steps.len() < 2 {
         return String::new();
     }
-    let rows: Vec<Vec<Cell>> = result
-        .steps
-        .iter()
-        .map(|s| {
-            vec![
-                Cell::text(&s.name),
-                Cell::Number(format!("{} – {}", show(s.from_s, "s"), show(s.to_s, "s"))),
-                Cell::number(Some(s.offered_samples_per_s), "1/s"),
-                Cell::number(Some(s.samples_per_s), "1/s"),
-                Cell::number((s.latency.count > 0).then_some(s.latency.p50_s), "s"),
-                Cell::number((s.latency.count > 0).then_some(s.latency.p99_s), "s"),
-                Cell::number(Some(s.refused as f64), ""),
-            ]
-        })
-        .collect();
-    table("steps", &["step", "#when", "#offered", "#acknowledged", "#p50", "#p99", "#not taken"], &rows)
+    let rows = result.steps.iter().map(|s| {
+        let time = |time_s| Cell::number((s.latency.count > 0).then_some(time_s), "s");
+        vec![
+            Cell::text(&s.name),
+            Cell::Number(format!("{} – {}", show(s.from_s, "s"), show(s.to_s, "s"))),
+            Cell::number(Some(s.offered_samples_per_s), "1/s"),
+            Cell::number(Some(s.samples_per_s), "1/s"),
+            time(s.latency.p50_s),
+            time(s.latency.p99_s),
+            Cell::count(s.refused),
+        ]
+    });
+    table("steps", &["step", "#when", "#offered", "#acknowledged", "#p50", "#p99", "#not taken"], rows)
 }
 
 fn reasons(result: &RunResult) -> String {
     let t = &result.totals;
-    let mut rows: Vec<Vec<Cell>> = t
-        .by_reason
-        .iter()
-        .map(|(reason, n)| {
-            let said = t.said.get(reason).map_or("", String::as_str);
-            vec![Cell::text(reason), Cell::number(Some(*n as f64), ""), Cell::text(said)]
-        })
-        .collect();
-    for (what, n) in [
+    let answers = t.by_reason.iter().map(|(reason, n)| {
+        let said = t.said.get(reason).map_or("", String::as_str);
+        vec![Cell::text(reason), Cell::count(*n), Cell::text(said)]
+    });
+    let outcomes = [
         ("refusals that did not say when to come back", t.without_retry_after),
         ("requests refused for good", t.rejected),
         ("requests given up", t.given_up),
         ("requests never begun", t.unsent),
         ("requests with fewer samples written than sent", t.short),
-    ] {
-        if n > 0 {
-            rows.push(vec![Cell::text(what), Cell::number(Some(n as f64), ""), Cell::text("")]);
-        }
-    }
-    table("reasons", &["answer", "#attempts", "what was said first"], &rows)
+    ];
+    let outcomes = outcomes.into_iter().filter(|(_, n)| *n > 0);
+    let outcomes = outcomes.map(|(what, n)| vec![Cell::text(what), Cell::count(n), Cell::text("")]);
+    table("reasons", &["answer", "#attempts", "what was said first"], answers.chain(outcomes))
 }
 
 fn latencies(result: &RunResult) -> String {
     let t = &result.totals;
     let row = |(what, q): (&str, &Quantiles)| {
         let time = |s| Cell::number(Some(s), "s");
-        let count = Cell::number(Some(q.count as f64), "");
-        vec![Cell::text(what), count, time(q.p50_s), time(q.p90_s), time(q.p99_s), time(q.max_s)]
+        vec![
+            Cell::text(what),
+            Cell::count(q.count),
+            time(q.p50_s),
+            time(q.p90_s),
+            time(q.p99_s),
+            time(q.max_s),
+        ]
     };
-    let rows: Vec<Vec<Cell>> = [
+    let kinds = [
         ("from the intended start to success", &t.latency),
         ("… of requests with known series only", &t.latency_known),
         ("… of requests with new series", &t.latency_new),
@@ -252,49 +241,36 @@ fn latencies(result: &RunResult) -> String {
         ("one attempt that was refused", &t.refusal),
         ("from acknowledged to visible", &t.freshness),
         ("the generator's own lateness", &t.lag),
-    ]
-    .into_iter()
-    .filter(|(_, q)| q.count > 0)
-    .map(row)
-    .collect();
-    table("latencies", &["", "#count", "#p50", "#p90", "#p99", "#longest"], &rows)
+    ];
+    let rows = kinds.into_iter().filter(|(_, q)| q.count > 0).map(row);
+    table("latencies", &["", "#count", "#p50", "#p90", "#p99", "#longest"], rows)
 }
 
 fn reads(result: &RunResult) -> String {
-    let rows: Vec<Vec<Cell>> = result
-        .reads
-        .iter()
-        .map(|r| {
-            let failed: Vec<String> = r
-                .by_reason
-                .iter()
-                .filter(|(reason, _)| !reason.starts_with('2'))
-                .map(|(reason, n)| match r.said.get(reason) {
-                    Some(said) => format!("{n} × {reason}: {said}"),
-                    None => format!("{n} × {reason}"),
-                })
-                .collect();
-            vec![
-                Cell::text(&r.name),
-                Cell::number(Some(r.queries as f64), ""),
-                Cell::number(r.pass_rate(), "part"),
-                Cell::number(Some(r.queries_per_s), "1/s"),
-                Cell::number(Some(r.latency.p50_s), "s"),
-                Cell::number(Some(r.latency.p99_s), "s"),
-                Cell::number(Some(r.empty as f64), ""),
-                Cell::text(failed.join("; ")),
-            ]
-        })
-        .collect();
-    table("reads", &["mix", "#queries", "#answered", "#rate", "#p50", "#p99", "#empty", "failures"], &rows)
+    let rows = result.reads.iter().map(|r| {
+        let failed = r.by_reason.iter().filter(|(reason, _)| !reason.starts_with('2'));
+        let failed = failed.map(|(reason, n)| match r.said.get(reason) {
+            Some(said) => format!("{n} × {reason}: {said}"),
+            None => format!("{n} × {reason}"),
+        });
+        vec![
+            Cell::text(&r.name),
+            Cell::count(r.queries),
+            Cell::number(r.pass_rate(), "part"),
+            Cell::number(Some(r.queries_per_s), "1/s"),
+            Cell::number(Some(r.latency.p50_s), "s"),
+            Cell::number(Some(r.latency.p99_s), "s"),
+            Cell::count(r.empty),
+            Cell::text(failed.collect::<Vec<_>>().join("; ")),
+        ]
+    });
+    table("reads", &["mix", "#queries", "#answered", "#rate", "#p50", "#p99", "#empty", "failures"], rows)
 }
 
 fn verified(result: &RunResult) -> String {
     let Some(v) = &result.verify else { return String::new() };
-    let row = |what: &str, n: u64, means: &str| {
-        vec![Cell::text(what), Cell::number(Some(n as f64), ""), Cell::text(means)]
-    };
-    let rows = vec![
+    let row = |what: &str, n: u64, means: &str| vec![Cell::text(what), Cell::count(n), Cell::text(means)];
+    let rows = [
         row("acknowledged", v.acknowledged, "samples whose request was answered with success"),
         row("read back", v.read_back, "found, with whatever value"),
         row("lost", v.lost, "acknowledged, and not there"),
@@ -306,7 +282,7 @@ fn verified(result: &RunResult) -> String {
         row("unacknowledged", v.unacknowledged, "found though their request was not answered with success"),
     ];
     let examples: Vec<String> = v.examples.iter().map(ToString::to_string).collect();
-    table("verified", &["samples", "#", ""], &rows) + &list("examples", &examples)
+    table("verified", &["samples", "#", ""], rows) + &list("examples", &examples)
 }
 
 fn figures(result: &RunResult) -> String {
@@ -322,7 +298,7 @@ fn figures(result: &RunResult) -> String {
     format!(
         "<details><summary>{} figures</summary>\n{}</details>\n",
         rows.len(),
-        table("figures", &["", "#", "name"], &rows)
+        table("figures", &["", "#", "name"], rows)
     )
 }
 
@@ -352,5 +328,5 @@ fn configuration(result: &RunResult) -> String {
         true => String::new(),
         false => format!("<h2>The scenario</h2>\n<pre id=\"scenario\">{}</pre>\n", text(&result.scenario)),
     };
-    table("configuration", &["", ""], &rows) + &scenario
+    table("configuration", &["", ""], rows) + &scenario
 }

@@ -1,6 +1,7 @@
 //! Tables of HTML.
 
 use super::escape::text;
+use crate::result::figures::{ratio, show};
 
 #[derive(Debug, Clone)]
 pub(crate) enum Cell {
@@ -18,7 +19,17 @@ impl Cell {
 
     /// A number; a dash where there is none.
     pub(crate) fn number(value: Option<f64>, unit: &str) -> Self {
-        Self::Number(value.map_or_else(|| "–".to_owned(), |value| crate::result::figures::show(value, unit)))
+        Self::Number(value.map_or_else(|| "–".to_owned(), |value| show(value, unit)))
+    }
+
+    /// A quotient of two figures; a dash where there is none.
+    pub(crate) fn ratio(quotient: Option<f64>) -> Self {
+        Self::Number(quotient.map_or_else(|| "–".to_owned(), |quotient| format!("{} ×", ratio(quotient))))
+    }
+
+    /// A number of things.
+    pub(crate) fn count(n: u64) -> Self {
+        Self::number(Some(n as f64), "")
     }
 
     fn html(&self) -> String {
@@ -32,7 +43,9 @@ impl Cell {
 }
 
 /// A table under its headings; those that begin with `#` are above numbers. Nothing without rows.
-pub(crate) fn table(id: &str, headings: &[&str], rows: &[Vec<Cell>]) -> String {
+pub(crate) fn table(id: &str, headings: &[&str], rows: impl IntoIterator<Item = Vec<Cell>>) -> String {
+    let row = |cells: Vec<Cell>| format!("<tr>{}</tr>\n", cells.iter().map(Cell::html).collect::<String>());
+    let rows: String = rows.into_iter().map(row).collect();
     if rows.is_empty() {
         return String::new();
     }
@@ -41,8 +54,6 @@ pub(crate) fn table(id: &str, headings: &[&str], rows: &[Vec<Cell>]) -> String {
         None => format!("<th>{}</th>", text(name)),
     };
     let headings: String = headings.iter().map(heading).collect();
-    let row = |cells: &Vec<Cell>| format!("<tr>{}</tr>\n", cells.iter().map(Cell::html).collect::<String>());
-    let rows: String = rows.iter().map(row).collect();
     format!(
         "<div class=\"scroll\"><table id=\"{id}\"><thead><tr>{headings}</tr></thead><tbody>\n{rows}</tbody></table></div>\n"
     )
