@@ -187,8 +187,8 @@ fn short_help_of_serve() {
         Server:
               --http <ADDR>    Address to serve HTTP on: 127.0.0.1:9009, localhost:9009, or :9009 for all
                                addresses [default: 127.0.0.1:9009]
-              --memory <SIZE>  Memory that the process may use, such as 2GiB [at least 64MiB] [default: half
-                               of the control group's limit or of the machine's memory]
+              --memory <SIZE>  Memory budget of the process, such as 2GiB [at least 64MiB] [default: half of
+                               the control group's limit or of the machine's memory]
 
         Storage:
               --data-dir <DIR>         Directory of the journal, and of the tables unless --tables is given

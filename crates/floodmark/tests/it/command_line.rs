@@ -179,14 +179,14 @@ retention = "never"
         future_limit                          10m                   default
         past_limit                            3650d                 default
         series_idle                           1h                    default
-        inflight_requests                     609                   derived: one for each 256 KiB of the requests' account, 64 to 4096
+        inflight_requests                     609                   derived: one per 256 KiB of the requests' account, 64 to 4096
         creating_requests                     609                   derived: as inflight_requests
         query_timeout                         30s                   file: floodmark.toml:2
         query_lookback                        5m                    default
         query_resolution                      raw                   default
         query_concurrency                     4                     flag: --query-concurrency
         connections                           100                   flag: --connections
-        allow_host                            none                  derived: none where only this machine can connect, else any
+        allow_host                            none                  derived: none if only this machine can connect, else any
         body_timeout                          30s                   default
         transfer_rate                         64KiB                 default
         requests_per_second                   none                  default

@@ -34,14 +34,14 @@ settings! {
     "Server" {
         HTTP: SocketAddr = setting("http", "127.0.0.1:9009",
             "Address to serve HTTP on: 127.0.0.1:9009, localhost:9009, or :9009 for all addresses")
-            .why("A name is looked up at start, IPv4 first. The default can be reached from this machine only, because there \
-                is no authentication; a warning is logged where other machines can reach the address")
+            .why("A name is resolved at start, IPv4 first. The default is reachable from this machine only, because there is no \
+                authentication; a warning is logged if other machines can reach the address")
             .common();
         MEMORY: Bytes = derived("memory", "half of the control group's limit or of the machine's memory",
-            "Memory that the process may use, such as 2GiB")
-            .why("8 MiB are for the process itself. Of the rest, 50 % are for the head, 15 % for requests in flight, 15 % for \
-                queries (an eighth of it a cache of table data), 10 % for files being made, 3 % for warm decoders, 7 % for \
-                everything else. Half, because the page cache and other processes need memory too")
+            "Memory budget of the process, such as 2GiB")
+            .why("8 MiB are for the process itself. Of the rest, 50 % is for the head, 15 % for requests in flight, 15 % for \
+                queries (an eighth of which is a cache of table data), 10 % for files being written, 3 % for pooled decoders, \
+                7 % for everything else. The default is half because the page cache and other processes need memory too")
             .within(TOTAL_BYTES_MIN, u64::MAX)
             .common();
     }
@@ -58,41 +58,41 @@ settings! {
             .why("How an object store is reached: [`[tables_options]`](#the-object-store)")
             .secret()
             .common();
-        PARTITIONS: Count = derived("partitions", "one a core, at most 8; an existing data directory keeps its own number",
+        PARTITIONS: Count = derived("partitions", "one per core, at most 8; an existing data directory keeps its number",
             "Independent journals and heads, each with its own thread")
-            .why("**Fixed when a data directory is made**")
+            .why("**Fixed when a data directory is created**")
             .within(1, caps::PARTITIONS_MAX as u64);
         SEGMENT_SIZE: Bytes = setting("segment_size", "128MiB", "Size at which a journal segment is closed")
             .within(1 << 20, 1 << 30);
         SEAL_AFTER: Millis = setting("seal_after", "15m", "Age at which data in memory is sealed into tables, such as 15m")
-            .why("It is that of the oldest sample. Less: fresher data for other engines, a shorter replay, more and smaller \
-                files. With 15 minutes, a day of one table is some hundred commits")
+            .why("The age is that of the oldest sample. A lower value means fresher data for other engines, a shorter replay, \
+                and more and smaller files. With 15 minutes, a table gets about a hundred commits a day")
             .common();
-        SEAL_SIZE: Bytes = setting("seal_size", "256MiB", "Journal of a partition that makes it seal earlier")
-            .why("It bounds the disk and the replay, which takes some seconds at this size");
+        SEAL_SIZE: Bytes = setting("seal_size", "256MiB", "Size of a partition's journal at which it is sealed earlier")
+            .why("Bounds the disk space of the journal, and the replay, which takes some seconds at this size");
         FLUSH_INTERVAL: Millis = setting("flush_interval", "2s",
-            "Least time between rounds of sealing that flush requests start")
-            .why("It holds after a burst of ten `POST /api/v1/admin/flush`; requests in between share the next round. Each \
-                round adds small files to every table that has new data, so this bounds the files that a loop of flushes makes");
+            "Least time between rounds of sealing started by flush requests")
+            .why("Applies after a burst of ten `POST /api/v1/admin/flush`; requests in between share the next round. Each \
+                round adds small files to every table that has new data, so this bounds the files made by a loop of flushes");
         COMPACTION: bool = setting("compaction", "true", "Whether small files are merged into larger ones")
-            .why("`false` where another engine does it");
-        VACUUM_GRACE: Millis = setting("vacuum_grace", "1h", "Time that a file which left its table stays for readers")
-            .why("It must be longer than any query, here or in another engine");
+            .why("`false` if another engine does it");
+        VACUUM_GRACE: Millis = setting("vacuum_grace", "1h", "Time that a file removed from its table is kept for readers")
+            .why("Must be longer than any query, here or in another engine");
     }
 
     "Retention and rollups" {
         RETENTION: Option<Millis> = setting("retention", "never", "Age at which samples are dropped, such as 90d")
-            .why("Whole files are dropped at a time. Never by default, so that no data is lost without a decision")
+            .why("Samples are dropped in whole files. The default is `never`, so that no data is lost without a decision")
             .or("never").per_tenant().common();
-        RETENTION_WAIT: Millis = setting("retention_wait", "10m", "Time after a start during which nothing is dropped for its age")
-            .why("A clock that is wrong when a machine starts is put right by then ([operating.md](../operating.md#the-clock))");
-        ROLLUPS: Vec<Resolution> = setting("rollups", "none", "Rollups that are made of days that are over: 5m, 1h")
-            .why("A rollup is a table of count, sum, min, max, first, last and increase for each bucket of this width \
+        RETENTION_WAIT: Millis = setting("retention_wait", "10m", "Time after a start during which nothing is dropped because of its age")
+            .why("Gives a clock that is wrong when the machine starts time to be corrected ([operating.md](../operating.md#the-clock))");
+        ROLLUPS: Vec<Resolution> = setting("rollups", "none", "Rollups made of past days: 5m, 1h")
+            .why("A rollup is a table with count, sum, min, max, first, last and increase of each bucket of this width \
                 ([formats/metrics-table.md](../formats/metrics-table.md)). They cost space: see \
                 [operating.md](../operating.md)")
             .per_tenant();
         ROLLUP_RETENTION: Option<Millis> = setting("rollup_retention", "samples", "Age at which rollups are dropped, such as 5y")
-            .why("`samples`: when their samples are. They are never dropped earlier than those")
+            .why("`samples`: together with their samples. Rollups are never dropped before their samples")
             .or("samples").per_tenant();
     }
 
@@ -100,49 +100,49 @@ settings! {
         FUTURE_LIMIT: Millis = setting("future_limit", "10m", "How far ahead of the clock a sample may be");
         // 3,651 files per tenant, which a listing of labels reads in seconds
         PAST_LIMIT: Millis = setting("past_limit", "10y", "How far behind the clock a sample may be")
-            .why("Each day has files of its own, so this bounds how many files a few samples can make; `import` is not bound \
-                by it. `100y`: everything since 1970");
+            .why("Each day has its own files, so this bounds how many files a few samples can create. Does not apply to `import`. \
+                `100y`: everything since 1970");
         SERIES_IDLE: Millis = setting("series_idle", "1h", "Time without a sample after which a series is no longer active")
-            .why("It then leaves memory once its samples are sealed; sooner when memory fills");
-        INFLIGHT_REQUESTS: Count = derived("inflight_requests", "one for each 256 KiB of the requests' account, 64 to 4096",
-            "Write requests between the end of their body and their answer")
-            .why("Those that create series are not counted. More are refused with 503")
+            .why("It then leaves memory once its samples are sealed, or sooner when memory fills");
+        INFLIGHT_REQUESTS: Count = derived("inflight_requests", "one per 256 KiB of the requests' account, 64 to 4096",
+            "Write requests in flight: between the end of the body and the answer")
+            .why("Requests that create series are not counted. Further ones are refused with 503")
             .within(1, MANY);
         CREATING_REQUESTS: Count = derived("creating_requests", "as inflight_requests",
-            "Write requests that wait for their new series")
-            .why("All together hold at most half of the requests' account. More are refused with 503. Requests of known series \
-                never wait for them")
+            "Write requests that may wait for new series to be created")
+            .why("Together they hold at most half of the requests' account. Further ones are refused with 503. Requests with only known \
+                series never wait for them")
             .within(1, MANY);
     }
 
     "Queries" {
-        QUERY_TIMEOUT: Millis = setting("query_timeout", "2m", "Longest time that a query may take, waiting included");
+        QUERY_TIMEOUT: Millis = setting("query_timeout", "2m", "Longest time of a query, waiting included");
         QUERY_LOOKBACK: Millis = setting("query_lookback", "5m", "How far back an instant selector looks, as in Prometheus");
         QUERY_RESOLUTION: Detail = setting("query_resolution", "raw", "What queries are answered from")
-            .why("It holds for queries without the parameter `resolution` ([http.md](http.md#answers-from-rollups))")
+            .why("Applies to queries without the parameter `resolution` ([http.md](http.md#answers-from-rollups))")
             .per_tenant();
-        QUERY_CONCURRENCY: Count = derived("query_concurrency", "two a core", "Queries that run at once")
-            .why("One more, of 20 ms at the most, runs beside them. Each gets an equal part of the query account, so more of \
-                them means smaller ones")
+        QUERY_CONCURRENCY: Count = derived("query_concurrency", "two per core", "Queries that run at once")
+            .why("One more query of at most 20 ms can run beside them. Each gets an equal share of the query account, so a higher \
+                number means less memory for each")
             .within(1, 1024);
     }
 
     "Connections" {
-        CONNECTIONS: Count = derived("connections", "as many as 5 % of memory hold at 72 KiB each, 128 to 4096", "Open connections")
-            .why("The limit of open files may lower it. For one more, the least needed one is closed: that has sent no \
-                request, or a body more slowly than `transfer_rate`, for a second, or is between requests. If there is none, \
-                the new one is answered with 503")
+        CONNECTIONS: Count = derived("connections", "5 % of memory divided by 72 KiB, 128 to 4096", "Open connections")
+            .why("The limit of open files may lower it. A connection beyond this number replaces one that has sent no request for a second, \
+                sends its body more slowly than `transfer_rate`, or is idle between requests. If there is none, the new \
+                connection gets a 503")
             .within(1, MANY);
-        ALLOW_HOST: Vec<String> = derived("allow_host", "none where only this machine can connect, else any",
-            "Host names that requests may use besides localhost and addresses, or * for any")
-            .why("What a request's `Host` may be; other names are refused with 421. Web pages of these names may also write. \
-                Set it behind a proxy that passes the `Host` on");
+        ALLOW_HOST: Vec<String> = derived("allow_host", "none if only this machine can connect, else any",
+            "Host names accepted besides localhost and addresses, or * for any")
+            .why("Requests with another name in `Host` are refused with 421. Web pages served under these names may also write. \
+                Set it behind a proxy that passes `Host` on");
         BODY_TIMEOUT: Millis = setting("body_timeout", "30s",
-            "Longest time that a body may take to arrive, beyond what its size allows at transfer_rate")
-            .why("It holds for the form of a query too");
-        TRANSFER_RATE: Bytes = setting("transfer_rate", "64KiB", "Least bytes a second of senders of bodies and readers of answers")
-            .why("It is an average. A slower peer is cut off once it is `body_timeout` (senders) or 30 s (readers) behind this \
-                rate; a faster one gains no credit beyond that")
+            "Time allowed for a body to arrive, in addition to its size divided by transfer_rate")
+            .why("Applies to the form of a query too");
+        TRANSFER_RATE: Bytes = setting("transfer_rate", "64KiB", "Least bytes a second at which clients must send bodies and read answers")
+            .why("This is an average. A slower client is disconnected once it is `body_timeout` (sending) or 30 s (reading) behind \
+                this rate; a faster one gains no credit beyond that")
             .within(1, 1 << 30);
     }
 
@@ -159,14 +159,14 @@ settings! {
             "Time whose worth of requests and samples a tenant may send at once")
             .per_tenant();
         TENANTS: Count = setting("tenants", "10000", "Tenants in memory")
-            .why("A new one beyond is refused with 503, unless it has tables")
+            .why("Further new tenants are refused with 503, unless they have tables")
             .within(1, MANY);
-        TENANT_BURST: Count = setting("tenant_burst", "1000", "New tenants at once")
-            .why("More are refused")
+        TENANT_BURST: Count = setting("tenant_burst", "1000", "New tenants accepted at once")
+            .why("Further ones are refused")
             .within(1, MANY);
-        TENANTS_PER_MINUTE: Count = setting("tenants_per_minute", "300", "New tenants a minute after a burst")
-            .why("A tenant that has tables is not new. Within the quarter of an hour in which a silent tenant leaves memory, \
-                300 a minute are less than half of the default of `tenants`")
+        TENANTS_PER_MINUTE: Count = setting("tenants_per_minute", "300", "New tenants accepted per minute after a burst")
+            .why("A tenant with tables is not new. An idle tenant leaves memory within a quarter of an hour, in which 300 a minute \
+                add up to less than half of the default of `tenants`")
             .within(1, MANY);
     }
 }

@@ -103,7 +103,7 @@ fn defaults_of_a_machine() {
         data_dir = "/data"  # --data-dir
         durability = "fsync"
         tables = "file:///data/tables/"  # the folder tables in the data directory
-        partitions = 4  # one a core, at most 8; an existing data directory keeps its own number
+        partitions = 4  # one per core, at most 8; an existing data directory keeps its number
         segment_size = "128MiB"
         seal_after = "15m"
         seal_size = "256MiB"
@@ -117,14 +117,14 @@ fn defaults_of_a_machine() {
         future_limit = "10m"
         past_limit = "3650d"
         series_idle = "1h"
-        inflight_requests = 2452  # one for each 256 KiB of the requests' account, 64 to 4096
+        inflight_requests = 2452  # one per 256 KiB of the requests' account, 64 to 4096
         creating_requests = 2452  # as inflight_requests
         query_timeout = "2m"
         query_lookback = "5m"
         query_resolution = "raw"
-        query_concurrency = 8  # two a core
-        connections = 2907  # as many as 5 % of memory hold at 72 KiB each, 128 to 4096
-        allow_host = []  # none where only this machine can connect, else any
+        query_concurrency = 8  # two per core
+        connections = 2907  # 5 % of memory divided by 72 KiB, 128 to 4096
+        allow_host = []  # none if only this machine can connect, else any
         body_timeout = "30s"
         transfer_rate = "64KiB"
         requests_per_second = "none"
