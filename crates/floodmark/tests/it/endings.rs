@@ -71,7 +71,9 @@ fn a_terminal_that_goes_away_ends_the_run_and_its_result_is_kept() {
     let server = Server::new();
     let path = scenario(folder.path(), "1h", &target(server.address));
     let save = folder.path().join("result.json");
-    let mut watched = Watched::start(&["lab", "run", &path, "--out", plain(&save)]);
+    // the tests themselves may run under nohup
+    let lab = [env!("CARGO_BIN_EXE_floodmark"), "lab", "run", &path, "--out", plain(&save)];
+    let mut watched = Watched::of(Command::new("env").arg("--default-signal=HUP").args(lab));
     watched.wait_for("tenants, ");
     wait_for("the first samples", || {
         let tenant = Request::get("/api/v1/query?query=count(metric_1)").header("X-Scope-OrgID", "tenant-1");

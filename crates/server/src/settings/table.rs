@@ -148,15 +148,15 @@ settings! {
 
     "Tenants" {
         REQUESTS_PER_SECOND: Option<Count> = setting("requests_per_second", "none",
-            "Write requests a second that a tenant may send")
-            .why("More are refused ([refusals.md](refusals.md#writes)) until the rate is kept again")
+            "Limit on a tenant's write requests per second")
+            .why("Requests above it are refused ([refusals.md](refusals.md#writes)) until the rate is below the limit again")
             .or("none").within(1, MANY_A_SECOND).per_tenant();
-        SAMPLES_PER_SECOND: Option<Count> = setting("samples_per_second", "none", "Samples a second that a tenant may send")
-            .why("Every sample of a request counts, those included that are refused or come again. The request that goes \
-                over the limit is stored; the next ones are refused until the rate is kept again, for a minute at most")
+        SAMPLES_PER_SECOND: Option<Count> = setting("samples_per_second", "none", "Limit on a tenant's samples per second")
+            .why("All samples of a request count, refused and repeated ones included. The request that exceeds the limit is \
+                stored; the following ones are refused until the average is below the limit again, for a minute at most")
             .or("none").within(1, MANY_A_SECOND).per_tenant();
         RATE_BURST: Millis = setting("rate_burst", "10s",
-            "Time whose worth of requests and samples a tenant may send at once")
+            "Burst of a tenant's rate limits: the requests and samples of this much time may arrive at once")
             .per_tenant();
         TENANTS: Count = setting("tenants", "10000", "Tenants in memory")
             .why("Further new tenants are refused with 503, unless they have tables")
