@@ -8,7 +8,7 @@ FLOODMARK_SKIPPED=$(mktemp) && FLOODMARK_SCORES=$(mktemp) || exit 1
 export FLOODMARK_SKIPPED FLOODMARK_SCORES
 trap 'rm -f "$FLOODMARK_SKIPPED" "$FLOODMARK_SCORES"' EXIT
 
-cargo test --workspace --locked "$@"
+cargo test --workspace --locked --no-fail-fast "$@"
 ended=$?
 
 if [ -s "$FLOODMARK_SCORES" ]; then
