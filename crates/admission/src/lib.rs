@@ -10,9 +10,10 @@
 //! | 4 | the times of samples | [`age`] |
 //! | 5 | room in a partition's queue | [`Refused::QueueFull`] |
 //! | 6 | room for new series and late samples, by the head's [`watermarks`] and what the process holds | [`Head`], [`process`] |
-//! | 7 | whether what was left out is worth a retry | [`postponed`] |
+//! | 7 | a tenant's number of series, its rate of new ones, and its [`share`] of the head | |
+//! | 8 | whether what was left out is worth a retry | [`postponed`] |
 //!
-//! Checks 1 to 3 and 5 refuse a request ([`Refused`]); 4 and 6 leave out series or samples ([`model::SeriesError`]).
+//! Checks 1 to 3 and 5 refuse a request ([`Refused`]); 4, 6 and 7 leave out series or samples ([`model::SeriesError`]).
 
 pub mod age;
 mod gate;
@@ -22,6 +23,7 @@ pub mod postponed;
 pub mod process;
 pub mod rate;
 mod refused;
+pub mod share;
 pub mod tenant;
 pub mod watermarks;
 pub mod write;

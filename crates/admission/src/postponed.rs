@@ -5,6 +5,7 @@
 //! series without room are answered with "retry" at first, and for good once the shortage has lasted.
 
 use crate::process;
+use model::ErrorKind;
 use std::time::{Duration, Instant};
 
 /// Why parts of a request were left out that may be stored later, in the order in which they decide its answer.
@@ -14,10 +15,16 @@ pub enum Postponed {
     Clock,
     /// Late samples hold their share of the head. Sealing makes room, so a retry succeeds in the end.
     LateSamples,
+    /// The tenant creates series faster than its settings allow; the next one may be created after this time.
+    NewSeriesRate(Duration),
     /// The head has no room for new series.
     NewSeries,
+    /// The tenant holds its share of the head, which has no room for more of its series.
+    TenantShare,
     /// The process has no memory for new series.
     ProcessMemory,
+    /// The tenant has as many series as its settings allow.
+    ActiveSeries,
 }
 
 impl Postponed {
@@ -26,13 +33,24 @@ impl Postponed {
         match self {
             Self::Clock => "clock",
             Self::LateSamples => "late_samples",
+            Self::NewSeriesRate(_) => "new_series_rate",
             Self::NewSeries => "no_room_for_series",
+            Self::TenantShare => "tenant_share",
             Self::ProcessMemory => process::REASON,
+            Self::ActiveSeries => "active_series",
+        }
+    }
+
+    /// What is expected of the sender. A number of series is a policy: a sender that repeats the request cannot get past it.
+    pub const fn kind(self) -> ErrorKind {
+        match self {
+            Self::ActiveSeries => ErrorKind::Limited,
+            _ => ErrorKind::Unavailable,
         }
     }
 
     const fn is_of_series(self) -> bool {
-        matches!(self, Self::NewSeries | Self::ProcessMemory)
+        matches!(self, Self::NewSeries | Self::TenantShare | Self::ProcessMemory)
     }
 }
 

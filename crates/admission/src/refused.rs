@@ -51,6 +51,17 @@ pub enum Refused {
         /// The fill level from which its writes are refused.
         percent: u64,
     },
+    /// The head is nearly full, and the tenant holds more than its share.
+    #[error(
+        "the head is {percent} % full, and tenant {tenant} holds more than its share, which is {share_mib} MiB; raise the \
+         limit with --memory"
+    )]
+    TenantShare {
+        tenant: TenantId,
+        /// The fill level from which tenants above their share are refused.
+        percent: u64,
+        share_mib: u64,
+    },
     /// A new tenant, and as many as may be are in memory.
     #[error("no room for a new tenant: the limit is {limit} in memory (setting tenants)")]
     Tenants {
@@ -118,6 +129,8 @@ pub enum Refused {
 pub enum RateLimited {
     Requests,
     Samples,
+    /// Of request bodies, as they are sent.
+    Bytes,
 }
 
 impl RateLimited {
@@ -126,6 +139,7 @@ impl RateLimited {
         match self {
             Self::Requests => "requests_per_second",
             Self::Samples => "samples_per_second",
+            Self::Bytes => "bytes_per_second",
         }
     }
 }
@@ -135,6 +149,7 @@ impl std::fmt::Display for RateLimited {
         f.write_str(match self {
             Self::Requests => "requests",
             Self::Samples => "samples",
+            Self::Bytes => "bytes",
         })
     }
 }
@@ -142,12 +157,13 @@ impl std::fmt::Display for RateLimited {
 impl Refused {
     /// Reaction expected of the sender.
     ///
-    /// Limits of a tenant are a policy ([`ErrorKind::Limited`]); everything else depends on what the node can do now. Some
-    /// protocols answer both alike: a sender of remote write drops what is over a limit.
+    /// Limits that an operator configured for a tenant are a policy ([`ErrorKind::Limited`]); everything else depends on what
+    /// the node can do now.
     pub const fn kind(&self) -> ErrorKind {
         match self {
             Self::Rights { .. } => ErrorKind::Forbidden,
-            Self::Tenants { .. } | Self::NewTenants { .. } | Self::Rate { .. } => ErrorKind::Limited,
+            Self::Rate { .. } => ErrorKind::Limited,
+            Self::Postponed { what, .. } => what.kind(),
             _ => ErrorKind::Unavailable,
         }
     }
@@ -165,6 +181,8 @@ impl Refused {
             Self::NewTenants { .. } => "new_tenants",
             Self::Rate { limit: RateLimited::Requests, .. } => "requests_rate",
             Self::Rate { limit: RateLimited::Samples, .. } => "samples_rate",
+            Self::Rate { limit: RateLimited::Bytes, .. } => "bytes_rate",
+            Self::TenantShare { .. } => "tenant_share",
             Self::NoRoomForTenant(SeriesError::NoMemory { .. }) => crate::process::REASON,
             Self::NoRoomForTenant(_) => "head_full",
             Self::InflightRequests { .. } => "inflight_requests",
@@ -182,7 +200,9 @@ impl Refused {
             Self::Closed { .. } | Self::Blocked { .. } => Some(RETRY_AFTER_REPAIR),
             Self::Postponed { what: Postponed::Clock, .. } => Some(RETRY_AFTER_REPAIR),
             Self::NewTenants { wait, .. } => Some((*wait).max(RETRY_AFTER)),
-            Self::Rate { wait, .. } => Some(*wait),
+            Self::Rate { wait, .. } | Self::Postponed { what: Postponed::NewSeriesRate(wait), .. } => {
+                Some(*wait)
+            }
             _ => Some(RETRY_AFTER),
         }
     }

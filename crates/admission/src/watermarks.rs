@@ -16,6 +16,15 @@ pub const TENANTS: usize = 80;
 /// All series without samples are evicted, and most exemplars dropped.
 pub const EVICT_ALL: u64 = 75;
 
+/// Tenants above their share of the head get no new series: see [`crate::share`].
+pub const FAIR: u64 = 75;
+
+/// Percent of the head that new tenants may hold together, from [`FAIR`] on.
+pub const NEW_TENANTS_SHARE: u64 = 10;
+
+/// Writes of tenants above their share of the head are refused, those of known series too: the rest is for other tenants.
+pub const REFUSE_ABOVE_SHARE: u64 = 92;
+
 /// Writes of a tenant that cannot be sealed are refused where no other tenant can be sealed either (the store is away), or
 /// no other writes: the rest is kept for tenants that can be sealed.
 pub const REFUSE_LAST: u64 = 80;
@@ -35,7 +44,9 @@ pub const LATE_SHARE: u64 = 25;
 const _: () = assert!(SEAL <= EVICT_ALL && EVICT_SOON < EVICT_ALL && EVICT_ALL < NO_NEW_SERIES);
 const _: () =
     assert!(REFUSE_BLOCKED < REFUSE_LAST && REFUSE_LAST < NO_NEW_SERIES && NO_NEW_SERIES < REFUSE_CLOSED);
-const _: () = assert!(REFUSE_CLOSED < 100);
+const _: () =
+    assert!(NO_NEW_SERIES < REFUSE_ABOVE_SHARE && REFUSE_ABOVE_SHARE < REFUSE_CLOSED && REFUSE_CLOSED < 100);
+const _: () = assert!(NEW_TENANTS_SHARE < FAIR && FAIR < NO_NEW_SERIES);
 
 /// Fill level, in percent, from which writes of a tenant are refused that cannot be sealed.
 pub const fn refuse_blocked_from(others_are_sealed: bool) -> u64 {

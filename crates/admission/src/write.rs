@@ -1,5 +1,6 @@
 //! Decision whether a principal may write now, before anything of its request is decoded.
 
+use crate::watermarks::REFUSE_ABOVE_SHARE;
 use crate::{Refused, tenant};
 use model::{Principal, TenantId};
 
@@ -16,6 +17,9 @@ pub trait Facts: tenant::Facts {
 
     /// The fill level of the head, in percent, from which a tenant's writes are refused since its table cannot be written.
     fn blocked_from(&self, tenant: &TenantId) -> Option<u64>;
+
+    /// The tenant's share of the head in bytes, if it holds more.
+    fn exceeded_share(&self, tenant: &TenantId) -> Option<u64>;
 }
 
 /// Checks whether a principal may write now.
@@ -39,6 +43,12 @@ pub fn check(principal: &Principal, facts: &impl Facts) -> Result<(), Refused> {
         && head.is_filled_to(percent)
     {
         return Err(Refused::Blocked { tenant: tenant.clone(), percent });
+    }
+    if head.is_filled_to(REFUSE_ABOVE_SHARE)
+        && let Some(share_bytes) = facts.exceeded_share(tenant)
+    {
+        let (percent, share_mib) = (REFUSE_ABOVE_SHARE, share_bytes >> 20);
+        return Err(Refused::TenantShare { tenant: tenant.clone(), percent, share_mib });
     }
     tenant::check(tenant, facts)
 }

@@ -37,6 +37,7 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
     }
     let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
+    let mut hangup = signal(SignalKind::hangup()).context("cannot listen for SIGHUP")?;
     // before the node creates its directory, so that a taken address leaves none behind
     let listener = listen(http)?;
     let node = Node::start_alone(settings, Arc::new(SystemClock))?;
@@ -49,10 +50,18 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
         );
     }
     tracing::info!(%address, "listening");
+    let hung_up = node.clone();
     let stop = async move {
-        tokio::select! {
-            _ = terminate.recv() => tracing::info!("SIGTERM: finishing requests in progress"),
-            _ = interrupt.recv() => tracing::info!("SIGINT: finishing requests in progress"),
+        loop {
+            tokio::select! {
+                _ = terminate.recv() => return tracing::info!("SIGTERM: finishing requests in progress"),
+                _ = interrupt.recv() => return tracing::info!("SIGINT: finishing requests in progress"),
+                _ = hangup.recv() => {
+                    tracing::info!("SIGHUP: reading the overrides file");
+                    let node = hung_up.clone();
+                    tokio::task::spawn_blocking(move || node.reload());
+                }
+            }
         }
     };
     server::http::serve(node.clone(), listener, stop).await;

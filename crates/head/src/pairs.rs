@@ -1,7 +1,9 @@
 //! Every label pair of a tenant once, with its postings.
 
+use crate::largest::{NameCount, PairCount};
 use crate::paged::Slab;
 use crate::postings::Postings;
+use crate::ranks::Ranks;
 use hashbrown::HashTable;
 use model::SeriesRef;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
@@ -28,6 +30,8 @@ struct Name {
     text: Box<str>,
     /// IDs of the pairs with this name.
     pairs: Postings,
+    /// Bytes of their values.
+    value_bytes: usize,
 }
 
 #[derive(Debug, Default)]
@@ -41,6 +45,7 @@ pub(crate) struct Pairs {
     /// Memory of all postings. A running count, because there can be millions of pairs and every write reads
     /// the sum.
     postings_bytes: isize,
+    ranks: Ranks,
 }
 
 impl Pairs {
@@ -58,7 +63,9 @@ impl Pairs {
         let pair = Pair { name, value: value.into(), ..Pair::default() };
         let id = self.pairs.insert(pair);
         self.text_bytes += value.len();
-        self.postings_bytes += self.names.get_mut(name).pairs.insert(id);
+        let of_name = self.names.get_mut(name);
+        of_name.value_bytes += value.len();
+        self.postings_bytes += of_name.pairs.insert(id);
         let (pairs, seed) = (&self.pairs, self.seed);
         self.pair_of.insert_unique(hash, id, |i| pairs.get(*i).hash(seed));
         PairId(id)
@@ -68,7 +75,7 @@ impl Pairs {
         if let Some(number) = self.number_of(name) {
             return number;
         }
-        let number = self.names.insert(Name { text: name.into(), pairs: Postings::default() });
+        let number = self.names.insert(Name { text: name.into(), ..Name::default() });
         self.text_bytes += name.len();
         let (names, seed) = (&self.names, self.seed);
         let hash = |name: &str| xxh3_64_with_seed(name.as_bytes(), seed);
@@ -95,8 +102,10 @@ impl Pairs {
         let pair = self.pairs.remove(id.0);
         self.text_bytes -= pair.value.len();
         self.postings_bytes -= pair.postings.bytes();
-        self.postings_bytes += self.names.get_mut(pair.name).pairs.remove(id.0);
-        if self.names.get(pair.name).pairs.is_empty() {
+        let of_name = self.names.get_mut(pair.name);
+        of_name.value_bytes -= pair.value.len();
+        self.postings_bytes += of_name.pairs.remove(id.0);
+        if of_name.pairs.is_empty() {
             self.remove_name(pair.name);
         }
         let (pairs, seed) = (&self.pairs, self.seed);
@@ -147,12 +156,20 @@ impl Pairs {
         self.pairs.get(id.0).name
     }
 
+    #[inline]
     pub(crate) fn add_series(&mut self, id: PairId, series: SeriesRef) {
-        self.postings_bytes += self.pairs.get_mut(id.0).postings.insert(series.0);
+        let postings = &mut self.pairs.get_mut(id.0).postings;
+        self.postings_bytes += postings.insert(series.0);
+        self.ranks.grown(id.0, postings.len());
     }
 
     pub(crate) fn remove_series(&mut self, id: PairId, series: SeriesRef) {
-        self.postings_bytes += self.pairs.get_mut(id.0).postings.remove(series.0);
+        let postings = &mut self.pairs.get_mut(id.0).postings;
+        let before = postings.len();
+        self.postings_bytes += postings.remove(series.0);
+        if postings.len() < before {
+            self.ranks.shrunk(id.0, postings.len());
+        }
     }
 
     /// The pairs of a name from the number `from` on, ascending. Some may have no series.
@@ -177,6 +194,47 @@ impl Pairs {
         &self.pairs.get(id.0).postings
     }
 
+    /// The pair at a position among those of a name, in the order of their numbers.
+    pub(crate) fn nth_of_name(&self, name: &str, position: usize) -> Option<PairId> {
+        self.names.get(self.number_of(name)?).pairs.nth(position).map(PairId)
+    }
+
+    /// Pairs that have many series.
+    pub(crate) const fn ranks(&self) -> &Ranks {
+        &self.ranks
+    }
+
+    /// Number of series of the pair with this number; 0 if the number is free.
+    pub(crate) fn series_of(&self, number: usize) -> usize {
+        self.pairs.find(number).map_or(0, |pair| pair.postings.len())
+    }
+
+    /// The pair with this number; `None` if it has no series.
+    pub(crate) fn pair_count(&self, number: usize) -> Option<PairCount<'_>> {
+        let pair = self.pairs.find(number).filter(|pair| !pair.postings.is_empty())?;
+        Some(PairCount {
+            name: &self.names.get(pair.name).text,
+            value: &pair.value,
+            series: pair.postings.len(),
+        })
+    }
+
+    /// The name with this number; `None` if the number is free.
+    pub(crate) fn name_count(&self, number: usize) -> Option<NameCount<'_>> {
+        let name = self.names.find(number).filter(|name| !name.text.is_empty())?;
+        Some(NameCount { name: &name.text, values: name.pairs.len(), bytes: name.value_bytes })
+    }
+
+    /// Number of names, and one beyond the largest number of one.
+    pub(crate) fn names_count(&self) -> (usize, usize) {
+        (self.name_of.len(), self.names.end())
+    }
+
+    /// Number of pairs.
+    pub(crate) fn count(&self) -> usize {
+        self.pair_of.len()
+    }
+
     /// One beyond the largest number of a name, and likewise of a pair.
     pub(crate) const fn ends(&self) -> (usize, usize) {
         (self.names.end(), self.pairs.end())
@@ -195,6 +253,7 @@ impl Pairs {
             + self.pair_of.allocation_size()
             + self.name_of.allocation_size()
             + self.postings_bytes.max(0) as usize
+            + self.ranks.memory_bytes()
             + self.text_bytes
     }
 }

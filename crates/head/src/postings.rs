@@ -149,6 +149,19 @@ impl Postings {
         kept.chain(self.run.start.max(from)..self.run.end)
     }
 
+    /// The reference at a position, in ascending order.
+    pub(crate) fn nth(&self, position: usize) -> Option<u32> {
+        let kept = self.kept_len() as usize;
+        if position >= kept {
+            let reference = self.run.start as usize + position - kept;
+            return u32::try_from(reference).ok().filter(|reference| self.run.contains(reference));
+        }
+        match &self.kept {
+            Kept::List(list) => list.get(position).copied(),
+            Kept::Bitmap(bitmap) => bitmap.select(position as u32),
+        }
+    }
+
     pub(crate) fn to_bitmap(&self) -> RoaringBitmap {
         let mut out = match &self.kept {
             Kept::List(list) => list.iter().copied().collect(),
@@ -292,6 +305,9 @@ mod tests {
         }
         assert_eq!(postings.len() as u64, expected.len());
         assert_eq!(postings.to_bitmap(), expected);
+        for position in (0..count + 5).step_by(1 + count / 100) {
+            assert_eq!(postings.nth(position), expected.select(position as u32), "{position}");
+        }
         let mut union: RoaringBitmap = [next + 7].into_iter().collect();
         postings.add_to(&mut union);
         assert_eq!(union.len(), expected.len() + 1);

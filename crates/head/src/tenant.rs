@@ -6,6 +6,7 @@ use crate::exemplars::Exemplars;
 use crate::freeze::Frozen;
 use crate::index::Index;
 use crate::labels::LabelSets;
+use crate::largest::{NameCount, PairCount};
 use crate::late::{Effort, Late};
 use crate::paged::{Free, Paged};
 use crate::pairs::{PairId, Pairs};
@@ -370,6 +371,61 @@ impl TenantHead {
 
     pub(crate) const fn pairs(&self) -> &Pairs {
         &self.pairs
+    }
+
+    /// Number of series that have a label pair, in constant time.
+    pub fn series_with(&self, name: &str, value: &str) -> usize {
+        self.pairs.find(name, value).map_or(0, |id| self.pairs.postings(id).len())
+    }
+
+    /// The values of a label from the number `from` on: their numbers, ascending, and how many series each has.
+    pub fn values_from(&self, name: &str, from: u32) -> impl Iterator<Item = (u32, usize)> {
+        self.pairs.of_name(name, from).map(|id| (id.0, self.pairs.postings(id).len()))
+    }
+
+    /// True if a label has this value in some label set.
+    pub fn has_value(&self, name: &str, value: &str) -> bool {
+        self.pairs.find(name, value).is_some()
+    }
+
+    /// The label name with this number, if there is one.
+    pub fn name(&self, number: usize) -> Option<NameCount<'_>> {
+        self.pairs.name_count(number)
+    }
+
+    /// Number and bytes of a label's values.
+    pub fn name_count(&self, name: &str) -> Option<NameCount<'_>> {
+        self.pairs.name_count(self.pairs.number_of(name)? as usize)
+    }
+
+    /// Number of label names, and one beyond the largest number of one.
+    pub fn names_count(&self) -> (usize, usize) {
+        self.pairs.names_count()
+    }
+
+    /// True if a series got a sample lately (see [`crate::Idle::retire_before_s`]).
+    pub fn is_active(&self, series: SeriesRef) -> bool {
+        self.series.get(series.index()).state & ACTIVE != 0
+    }
+
+    /// A value of a label by its position among [`NameCount::values`].
+    pub fn nth_value(&self, name: &str, position: usize) -> Option<&str> {
+        self.pairs.nth_of_name(name, position).map(|id| self.pairs.text(id).1)
+    }
+
+    /// Number of label pairs.
+    pub fn pair_count(&self) -> usize {
+        self.pairs.count()
+    }
+
+    /// The label pair with this number, if it has series.
+    pub fn pair(&self, number: usize) -> Option<PairCount<'_>> {
+        self.pairs.pair_count(number)
+    }
+
+    /// One beyond the largest number of a label pair.
+    pub const fn pairs_end(&self) -> usize {
+        self.pairs.ends().1
     }
 
     /// Number of series in memory, including those being evicted.

@@ -1,6 +1,7 @@
 //! Errors of requests and series, and the reaction expected of the sender.
 
 use crate::caps::{LABEL_NAME_BYTES_MAX, LABEL_VALUE_BYTES_MAX, SERIES_LABEL_BYTES_MAX, SERIES_LABELS_MAX};
+use std::time::Duration;
 
 /// Reaction expected of the caller. Every error of every crate has one of these kinds; only the shell turns them into a
 /// protocol's status.
@@ -98,6 +99,24 @@ pub enum SeriesError {
         used_mib: u64,
         /// Limit above which the process refuses new series, exports and long queries.
         limit_mib: u64,
+    },
+    /// The tenant holds its share of the head.
+    #[error(
+        "no memory for new series of this tenant: it holds {used_mib} MiB, and its share of a head that fills up is \
+             {share_mib} MiB; raise the limit with --memory, or the setting share_weight"
+    )]
+    TenantShare { used_mib: u64, share_mib: u64 },
+    /// The tenant has as many series in memory as its settings allow.
+    #[error("the tenant has {limit} active series, which is its limit (setting active_series)")]
+    ActiveSeries { limit: u64 },
+    /// The tenant creates series faster than its settings allow.
+    #[error(
+        "the tenant creates series too fast: the limit is {per_s} a second (setting new_series_per_second)"
+    )]
+    NewSeriesRate {
+        per_s: u64,
+        /// Time until the next series may be created.
+        wait: Duration,
     },
     /// Late samples hold their share of the head.
     #[error(

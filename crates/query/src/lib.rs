@@ -9,6 +9,7 @@
 //! - [`matcher`]: label matchers, with fast paths for what most regular expressions are
 //! - [`memory_source`]: a source in memory, for tests and benchmarks
 //! - [`promql`]: parse and evaluate
+//! - [`usage`]: what an evaluation holds and reads, for others to see
 
 pub mod allowance;
 pub mod interrupt;
@@ -16,6 +17,7 @@ pub mod matcher;
 pub mod memory_source;
 pub mod promql;
 pub mod source;
+pub mod usage;
 
 pub use allowance::Allowance;
 pub use interrupt::Interrupt;
@@ -27,3 +29,4 @@ pub use promql::{
 pub use source::{
     Bucket, BucketSet, RangeWindows, Rolled, RolledSelect, Select, SeriesSet, SeriesSource, SourceError,
 };
+pub use usage::Usage;

@@ -30,6 +30,7 @@ use crate::allowance::Allowance;
 use crate::interrupt::Interrupt;
 use crate::matcher::Matcher;
 use crate::source::{SeriesSource, SourceError};
+use crate::usage::Usage;
 use model::{Labels, Samples};
 /// Longest expression, in bytes.
 pub const EXPR_BYTES_MAX: usize = 256 << 10;
@@ -111,6 +112,8 @@ pub struct Options<'a> {
     /// Asked in every loop over what there may be much of; once it is set, evaluation ends with
     /// [`QueryError::Canceled`].
     pub cancelled: &'a dyn Interrupt,
+    /// Where to report what the evaluation holds and reads.
+    pub usage: Option<&'a Usage>,
     /// Metric names are dropped at the very end and not at each operation (Prometheus' feature
     /// `promql-delayed-name-removal`, off by default there).
     pub delayed_name_removal: bool,
@@ -124,6 +127,7 @@ impl<'a> Options<'a> {
             subquery_step_ms: 60 * 1000,
             samples_max: 50_000_000,
             cancelled,
+            usage: None,
             delayed_name_removal: false,
         }
     }

@@ -6,7 +6,10 @@
 //! | GET POST `/api/v1/query`, `/api/v1/query_range` | PromQL |
 //! | GET POST `/api/v1/labels`, `/api/v1/series`, `/api/v1/query_exemplars` | labels, series, exemplars |
 //! | GET `/api/v1/label/<name>/values`, `/api/v1/metadata`, `/api/v1/status/buildinfo` | label values, metadata, version |
+//! | GET `/api/v1/status/active_queries` | queries of the tenant that run or wait |
+//! | GET `/api/v1/status/tsdb`, GET POST `/api/v1/cardinality/…` | what takes the most series and label values |
 //! | GET POST `/api/v1/export` | all samples of selected series |
+//! | GET `/api/v1/user_limits`, `/api/v1/user_stats` | limits of the tenant, and what it uses |
 //! | POST, see [`admin`] | operations |
 //! | GET `/metrics`, `/-/healthy`, `/-/ready` (also `/ready`, `/health`) | metrics and health of the node |
 //! | GET `/` | the start page, see [`pages`] |
@@ -24,6 +27,7 @@ mod params;
 mod principal;
 mod prometheus;
 mod status;
+mod tenants;
 
 use crate::limits::gate::Gate;
 use crate::listen;
@@ -36,8 +40,10 @@ use axum::routing::get;
 use error::ApiError;
 use guard::Guard;
 use ingest::WarmDecoders;
+use prometheus::query_log::QueryLog;
 use prometheus::query_threads::Queries;
-use prometheus::{export, metadata, query};
+use prometheus::running_queries::RunningQueries;
+use prometheus::{active_queries, cardinality, export, metadata, query};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -50,6 +56,10 @@ pub(crate) struct App {
     pub(crate) node: Node,
     /// Thread pool for queries, with its queue.
     pub(crate) queries: Arc<Queries>,
+    /// Queries and exports that have passed their gates.
+    pub(crate) running: Arc<RunningQueries>,
+    /// Where queries are logged when they end.
+    pub(crate) query_log: Arc<QueryLog>,
     /// Gate of running and waiting queries.
     pub(crate) waiting: Gate,
     /// Gate of running exports.
@@ -124,7 +134,7 @@ impl App {
             jitter: Jitter::default(),
         };
         let concurrency = node.settings().query_concurrency;
-        let settings = node.settings();
+        let (settings, clock) = (node.settings(), &node.reads().clock);
         let queries = Arc::new(Queries::start(concurrency));
         let of_queries = |name, help, count: fn(&Queries) -> f64| {
             let queries = Arc::downgrade(&queries);
@@ -143,6 +153,8 @@ impl App {
         );
         Self {
             queries,
+            running: Arc::new(RunningQueries::new(Arc::clone(clock))),
+            query_log: Arc::new(QueryLog::new(settings, Arc::clone(clock), r)),
             waiting: Gate::new(concurrency * QUERIES_WAITING),
             exporting: Gate::new(settings.budget.exports_max(concurrency)),
             rendering: Arc::default(),
@@ -195,7 +207,23 @@ fn reads() -> Router<App> {
         .route("/api/v1/label/{name}/values", get(metadata::label_values))
         .route("/api/v1/series", get(metadata::series).post(metadata::series))
         .route("/api/v1/metadata", get(metadata::metadata))
+        .route(
+            "/api/v1/cardinality/label_names",
+            get(cardinality::label_names).post(cardinality::label_names),
+        )
+        .route(
+            "/api/v1/cardinality/label_values",
+            get(cardinality::label_values).post(cardinality::label_values),
+        )
+        .route(
+            "/api/v1/cardinality/active_series",
+            get(cardinality::active_series).post(cardinality::active_series),
+        )
+        .route("/api/v1/status/active_queries", get(active_queries::of_tenant))
+        .route("/api/v1/user_limits", get(tenants::limits))
+        .route("/api/v1/user_stats", get(tenants::stats))
         .route("/api/v1/status/buildinfo", get(metadata::buildinfo))
+        .route("/api/v1/status/tsdb", get(cardinality::tsdb))
 }
 
 async fn not_found(uri: axum::http::Uri) -> ApiError {

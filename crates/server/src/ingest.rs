@@ -13,7 +13,6 @@ mod context;
 mod decoder_pool;
 mod facts;
 pub(crate) mod gates;
-pub(crate) mod rates;
 mod route;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -60,7 +59,7 @@ pub(crate) async fn write<D: Decoder>(
     request: Encoded<D>,
 ) -> Result<Outcome, Unwritten> {
     let began = Instant::now();
-    admit(context, &request.principal).await?;
+    admit(context, &request.principal, request.bytes.len()).await?;
     let gates = &context.gates;
     let is_large = request.is_large().map_err(Refusal::from)?;
     context.metrics.body_bytes.add(request.bytes.len() as u64);
@@ -79,12 +78,13 @@ pub(crate) async fn write<D: Decoder>(
 }
 
 /// Checks whether a principal may write now, before anything of its request is decoded.
-async fn admit(context: &Arc<Context>, principal: &Principal) -> Result<(), Refusal> {
+async fn admit(context: &Arc<Context>, principal: &Principal, body_bytes: usize) -> Result<(), Refusal> {
     admission::write::rights(principal)?;
     context.readiness.wait_for_replay().await;
     check(context, principal)?;
-    let own = context.settings.tenants.of(&principal.tenant);
-    Ok(context.rates.admit(&principal.tenant, own, context.clock.instant())?)
+    let (settings, now) = (context.overrides.current(), context.clock.instant());
+    let tenant = context.tenant(&principal.tenant);
+    Ok(tenant.admit(settings.of(&principal.tenant), body_bytes as u64, now)?)
 }
 
 /// As [`admit`], without waiting for replay.

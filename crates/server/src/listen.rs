@@ -5,7 +5,10 @@
 mod connections;
 mod http1;
 pub(crate) mod patience;
+mod peer;
 mod stall;
+
+pub(crate) use peer::Peer;
 
 use crate::settings::Settings;
 use axum::Router;
@@ -34,9 +37,9 @@ pub(crate) async fn serve(
     let http1 = Http1::new(service, settings.transfer_rate);
     tokio::pin!(stop);
     loop {
-        let stream = tokio::select! {
+        let (stream, peer) = tokio::select! {
             accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => stream,
+                Ok((stream, address)) => (stream, Peer::new(address)),
                 Err(error) => {
                     tracing::warn!(%error, "accept failed");
                     tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -50,7 +53,7 @@ pub(crate) async fn serve(
             () = &mut stop => break,
         };
         match entered {
-            Some(place) => http1.serve(stream, place),
+            Some(place) => http1.serve(stream, peer, place),
             None => http1.turn_away(stream),
         }
     }

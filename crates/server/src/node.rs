@@ -5,6 +5,7 @@ mod assembly;
 use crate::datadir::{DataDir, DataDirError};
 use crate::ingest;
 use crate::limits::budget::Budget;
+use crate::limits::overrides::Overrides;
 use crate::partition::{Command, Owner};
 use crate::query_source;
 use crate::readiness::Readiness;
@@ -43,7 +44,7 @@ struct Inner {
     owning: Arc<crate::partition::Context>,
     sealer: SyncSender<Message>,
     upkeep: SyncSender<upkeep::Message>,
-    /// Threads of the sealer and the upkeep.
+    /// Threads of the sealer, the upkeep, and the watch over the overrides file.
     helpers: Mutex<Vec<JoinHandle<()>>>,
     owners: Mutex<Vec<JoinHandle<()>>>,
     registry: Registry,
@@ -108,6 +109,11 @@ impl Node {
         let sealer = run("sealer".into(), Box::new(|| sealer.run()))?;
         let upkeep = run("upkeep".into(), Box::new(|| upkeep.run()))?;
         node.0.helpers.lock().extend([sealer, upkeep]);
+        if node.overrides().has_file() {
+            let (overrides, stopping) = (Arc::clone(node.overrides()), Arc::clone(stopping));
+            let watch = run("overrides".into(), Box::new(move || overrides.watch(&stopping)))?;
+            node.0.helpers.lock().push(watch);
+        }
         Ok(node)
     }
 
@@ -166,6 +172,7 @@ impl Node {
         let _ = self.0.upkeep.try_send(upkeep::Message::Stop);
         let until = Instant::now() + HELPERS_WAIT;
         for helper in std::mem::take(&mut *self.0.helpers.lock()) {
+            helper.thread().unpark();
             while !helper.is_finished() && Instant::now() < until {
                 std::thread::sleep(HELPERS_POLL);
             }
@@ -188,6 +195,16 @@ impl Node {
     /// Settings of the node.
     pub fn settings(&self) -> &Settings {
         &self.0.writes.settings
+    }
+
+    /// Reads the overrides file again. One that is invalid changes nothing, and is logged.
+    pub fn reload(&self) {
+        self.overrides().reload();
+    }
+
+    /// Settings of tenants in effect.
+    pub(crate) fn overrides(&self) -> &Arc<Overrides> {
+        &self.0.writes.overrides
     }
 
     /// Memory budget of the node.

@@ -12,6 +12,7 @@
 
 mod commit;
 mod context;
+mod creating;
 mod dictionary;
 mod evict;
 mod extras;
@@ -29,6 +30,7 @@ mod time_share;
 
 use crate::refusal::Refusal;
 pub(crate) use context::Context;
+use creating::Creating;
 use dictionary::Dictionary;
 use evict::Evicting;
 use extras::Incoming;
@@ -44,7 +46,6 @@ use seal::Sealing;
 pub(crate) use seal::{Freeze, Frozen, Safe, Sealed};
 pub(crate) use shared::PartitionShared;
 use slicing::Slicing;
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
@@ -106,8 +107,7 @@ pub(crate) struct Owner {
     commands: Receiver<Command>,
     /// Complete submissions, for the next group.
     group: Vec<Submission>,
-    /// Submissions with series still to be created, in order of their turns.
-    creating: VecDeque<Submission>,
+    creating: Creating,
     /// Submissions that are too large for one group.
     slicing: Slicing,
     dictionary: Dictionary,
@@ -143,7 +143,7 @@ impl Owner {
             journal,
             commands,
             group: Vec::new(),
-            creating: VecDeque::new(),
+            creating: Creating::default(),
             slicing: Slicing::new(now),
             dictionary: Dictionary::default(),
             encoder: RecordEncoder::new(),
@@ -200,6 +200,7 @@ impl Owner {
             self.context.wall.found(came_ms, &*self.context.clock);
         }
         self.publish_stats();
+        self.note_tenants();
         self.partition.can_freeze.store(true, Ordering::Release);
         self.partition.count_late(&self.partition.head.read(), &self.context.lake.blocked);
         self.partition.ready.store(true, Ordering::Release);
@@ -243,7 +244,7 @@ impl Owner {
                     }
                     cost += added;
                 }
-                Command::Write(s) => self.creating.push_back(*s),
+                Command::Write(s) => self.creating.push(*s),
                 Command::Freeze(freeze) => self.sealing.asked = Some(freeze),
                 Command::Sealed(sealed) => self.sealed(sealed),
                 Command::Read(from, reply) => {
@@ -300,17 +301,18 @@ impl Owner {
     fn create_up_to(&mut self, most: usize) {
         let mut left = most;
         while left > 0
-            && let Some(mut submission) = self.creating.pop_front()
+            && let Some(mut submission) = self.creating.pop()
         {
-            match self.context.heads.room_for_series() {
-                Ok(()) => left -= self.create_some(&mut submission, left.min(CREATE_SHARE)),
+            let wanted = left.min(CREATE_SHARE).min(submission.new.len() - submission.created);
+            match self.context.room_for_series(&submission.state, wanted) {
+                Ok(room) => left -= self.create_some(&mut submission, room),
                 // samples of its known series are still stored
                 Err(error) => submission.refuse_new(&error),
             }
             if submission.is_resolved() {
                 self.admit(submission);
             } else {
-                self.creating.push_back(submission);
+                self.creating.push(submission);
             }
         }
         self.partition.creating.store(self.creating.len() as u64, Ordering::Relaxed);
@@ -334,9 +336,19 @@ impl Owner {
             }
             self.context.metrics.series_created.add((head.series_count() - before) as u64);
             self.partition.grew(head.memory_bytes() as isize - before_bytes as isize);
+            submission.state.created(to - from, self.number, head.series_count(), head.memory_bytes());
         }
         submission.created = to;
         to - from
+    }
+
+    /// Notes what each tenant holds of the head.
+    fn note_tenants(&self) {
+        let now = self.context.clock.instant();
+        for (tenant, head) in self.partition.head.read().tenants() {
+            let state = self.context.tenants.of(tenant, || self.context.lake.tables.is_known(tenant), now);
+            state.hold(self.number, head.series_count(), head.memory_bytes());
+        }
     }
 
     fn publish_stats(&self) {

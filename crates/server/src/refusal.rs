@@ -13,12 +13,14 @@ pub(crate) const OTHER: &str = "other";
 
 /// Every [`Refusal::reason`], and every reason of an error that originates in [`crate::http`]: the values of a metric's label.
 pub(crate) const REASONS: &[&str] = &[
+    "active_series",
     "answer_size",
     "bad_data",
     "body",
     "body_size",
     "body_timeout",
     "bug",
+    "bytes_rate",
     "canceled",
     "clock",
     "compacting",
@@ -35,6 +37,7 @@ pub(crate) const REASONS: &[&str] = &[
     "late_samples",
     "memory",
     "method",
+    "new_series_rate",
     "new_tenants",
     "no_room_for_series",
     "not_found",
@@ -52,6 +55,7 @@ pub(crate) const REASONS: &[&str] = &[
     "table_unwritable",
     "tables",
     "tenant",
+    "tenant_share",
     "tenants",
     "timeout",
     "unavailable",

@@ -10,6 +10,7 @@
 mod file;
 mod given;
 mod lake;
+mod overrides;
 mod reader;
 mod secret;
 mod setting;
@@ -22,19 +23,20 @@ mod value;
 
 pub use given::{Given, Origin, SettingsError};
 pub use lake::LakeSettings;
+pub use overrides::OverridesFile;
 pub use reader::EffectiveSetting;
 pub use secret::{StoreOptions, TablesUrl};
 pub use setting::{DefaultValue, Setting, Takes};
 pub use table::SETTINGS;
-pub use tenants::{TenantSettings, Tenants};
+pub use tenants::{LimitStatus, TenantSettings, Tenants};
 
 use crate::limits::budget::Budget;
 use crate::limits::open_files::{Files, connections_default};
 use crate::machine::Machine;
 use reader::Reader;
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// All settings, resolved. [`SETTINGS`] describes each.
 #[derive(Debug, Clone)]
@@ -49,8 +51,10 @@ pub struct Settings {
     pub segment_bytes: u64,
     /// Settings of sealing and tables.
     pub lake: LakeSettings,
-    /// Settings that can differ between tenants.
+    /// Settings that can differ between tenants, at start.
     pub tenants: Tenants,
+    /// File that changes settings of tenants at run time.
+    pub overrides: Option<OverridesFile>,
     pub future_ms: i64,
     pub past_ms: i64,
     pub series_idle_s: u32,
@@ -59,6 +63,11 @@ pub struct Settings {
     pub query_timeout_ms: u64,
     pub query_lookback_ms: i64,
     pub query_concurrency: usize,
+    /// Duration from which a query is logged as slow.
+    pub slow_query: Option<Duration>,
+    pub query_log: Option<PathBuf>,
+    /// Limit on the query log, with its rotated part.
+    pub query_log_bytes: u64,
     /// Limit on connections, below the limit on open files.
     pub connections_max: usize,
     pub allow_host: Vec<String>,
@@ -70,6 +79,8 @@ pub struct Settings {
     pub tenants_per_minute: usize,
     /// Budget of open files. Not a setting: it follows from the operating system's limit.
     pub files: Files,
+    /// Settings in effect at start, with the origin of each.
+    pub listing: Vec<EffectiveSetting>,
     /// Settings that were adjusted, or that are risky; logged at the start.
     pub warnings: Vec<String>,
 }
@@ -90,15 +101,21 @@ impl Settings {
         let mut reader = Reader::new(&given.general, String::new());
         let settings = Self::read(machine, given, &mut reader)?;
         let position = |row: &EffectiveSetting| SETTINGS.iter().position(|setting| setting.key == row.key);
-        let mut rows = reader.into_rows();
+        let (mut rows, of_tenants): (Vec<_>, Vec<_>) =
+            settings.tenants.rows().iter().cloned().partition(|row| position(row).is_some());
+        rows.extend(reader.into_rows());
         rows.sort_by_key(position);
         rows.extend(reader::store_options(given));
-        let (own, of_tenants) = tenants::read(given, &settings.tenants.general)?;
         rows.extend(of_tenants);
-        Ok((Self { tenants: Tenants { own, ..settings.tenants }, ..settings }, rows))
+        Ok((Self { listing: rows.clone(), ..settings }, rows))
     }
 
     fn read(machine: &Machine, given: &Given, reader: &mut Reader<'_>) -> Result<Self, SettingsError> {
+        let overrides = reader.read(&table::OVERRIDES)?.map(|path| OverridesFile::new(path, given));
+        let tenants = match &overrides {
+            Some(file) => file.tenants(&file.text()?)?,
+            None => Tenants::resolve(given)?,
+        };
         let half = Budget::half_of(&machine.memory);
         let budget = match reader.derive(&table::MEMORY, half.total_bytes)? {
             bytes if reader.is_given(&table::MEMORY) => Budget::of(bytes).expect("BUG: it is within bounds"),
@@ -125,7 +142,8 @@ impl Settings {
             partitions,
             segment_bytes: reader.read(&table::SEGMENT_SIZE)?,
             lake: LakeSettings::read(reader, &data_dir, given)?,
-            tenants: Tenants { general: TenantSettings::general(reader)?, own: BTreeMap::new() },
+            tenants,
+            overrides,
             data_dir,
             future_ms: reader.read(&table::FUTURE_LIMIT)?,
             past_ms: reader.read(&table::PAST_LIMIT)?,
@@ -135,6 +153,9 @@ impl Settings {
             query_timeout_ms: reader.read(&table::QUERY_TIMEOUT)?.unsigned_abs(),
             query_lookback_ms: reader.read(&table::QUERY_LOOKBACK)?,
             query_concurrency,
+            slow_query: reader.read(&table::SLOW_QUERY)?.map(|ms| Duration::from_millis(ms.unsigned_abs())),
+            query_log: reader.read(&table::QUERY_LOG)?,
+            query_log_bytes: reader.read(&table::QUERY_LOG_SIZE)?,
             connections_max,
             allow_host: reader.derive(&table::ALLOW_HOST, Vec::new())?,
             body_timeout_ms: reader.read(&table::BODY_TIMEOUT)?.unsigned_abs(),
@@ -143,6 +164,7 @@ impl Settings {
             tenant_burst: reader.read(&table::TENANT_BURST)?,
             tenants_per_minute: reader.read(&table::TENANTS_PER_MINUTE)?,
             files,
+            listing: Vec::new(),
             warnings,
         })
     }

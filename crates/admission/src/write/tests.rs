@@ -12,6 +12,7 @@ struct Node {
     replaying: bool,
     closed: bool,
     blocked_from: Option<u64>,
+    exceeded_share: Option<u64>,
     head: Head,
     process: ProcessMemory,
     presence: Presence,
@@ -54,6 +55,9 @@ impl Facts for Node {
     fn blocked_from(&self, _: &TenantId) -> Option<u64> {
         self.blocked_from
     }
+    fn exceeded_share(&self, _: &TenantId) -> Option<u64> {
+        self.exceeded_share
+    }
 }
 
 const MIB: u64 = 1 << 20;
@@ -69,6 +73,7 @@ fn checks_come_in_their_order() {
         replaying: true,
         closed: true,
         blocked_from: Some(60),
+        exceeded_share: Some(7 * MIB),
         head: Head { used_bytes: 100 * MIB, limit_bytes: 100 * MIB },
         process: ProcessMemory { held_bytes: 100 * MIB, limit_bytes: 100 * MIB },
         presence: Presence { is_in_memory: false, is_any_full: true },
@@ -78,12 +83,13 @@ fn checks_come_in_their_order() {
     };
     // what comes first decides; one thing after the other is put right
     type Remedy = fn(&mut Node);
-    let order: [(&str, Remedy); 9] = [
+    let order: [(&str, Remedy); 10] = [
         ("stopping", |node| node.stopping = false),
         ("replaying", |node| node.replaying = false),
         ("table_unreadable", |node| node.closed = false),
-        ("head_full", |node| node.head.used_bytes = 90 * MIB),
+        ("head_full", |node| node.head.used_bytes = 95 * MIB),
         ("table_unwritable", |node| node.blocked_from = None),
+        ("tenant_share", |node| node.exceeded_share = None),
         ("tenants", |node| node.presence.is_any_full = false),
         ("process_memory", |node| node.process.held_bytes = 0),
         ("head_full", |node| node.head.used_bytes = 0),
@@ -113,7 +119,7 @@ fn refusals_name_amount_and_setting() {
         );
         assert_eq!(refused.kind() == ErrorKind::Forbidden, refused.retry_after().is_none(), "{text}");
         let setting = match reason {
-            "head_full" | "process_memory" => Some("--memory"),
+            "head_full" | "process_memory" | "tenant_share" => Some("--memory"),
             "tenants" => Some("tenants"),
             "new_tenants" => Some("tenants_per_minute"),
             _ => None,
@@ -126,7 +132,7 @@ fn refusals_name_amount_and_setting() {
         }
         seen.insert(reason);
     }
-    assert_eq!(seen.len(), 9, "{seen:?}");
+    assert_eq!(seen.len(), 10, "{seen:?}");
 }
 
 fn random(rng: &mut Rng) -> Node {
@@ -140,6 +146,7 @@ fn random(rng: &mut Rng) -> Node {
         stopping: rng.chance(0.05),
         replaying: rng.chance(0.05),
         closed: rng.chance(0.05),
+        exceeded_share: rng.chance(0.3).then(|| bytes(rng)),
         blocked_from: rng.chance(0.2).then(|| crate::watermarks::refuse_blocked_from(rng.chance(0.5))),
         head: Head { used_bytes: bytes(rng), limit_bytes: limit(rng) },
         process: ProcessMemory { held_bytes: bytes(rng), limit_bytes: limit(rng) },

@@ -185,13 +185,22 @@ retention = "never"
         query_lookback                        5m                    default
         query_resolution                      raw                   default
         query_concurrency                     4                     flag: --query-concurrency
+        slow_query                            10s                   default
+        query_log                             none                  default
+        query_log_size                        256MiB                default
         connections                           100                   flag: --connections
         allow_host                            none                  derived: none if only this machine can connect, else any
         body_timeout                          30s                   default
         transfer_rate                         64KiB                 default
+        overrides                             none                  default
         requests_per_second                   none                  default
         samples_per_second                    none                  default
+        bytes_per_second                      none                  default
+        new_series_per_second                 none                  default
         rate_burst                            10s                   default
+        active_series                         none                  default
+        share_weight                          1                     default
+        limit_status                          429                   default
         tenants                               10000                 default
         tenant_burst                          1000                  default
         tenants_per_minute                    300                   default

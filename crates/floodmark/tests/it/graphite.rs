@@ -67,13 +67,13 @@ fn graphite_bodies_are_negotiated_and_bounded() {
     server.send(&Request::get("/api/v1/graphite")).expect(405, &[]);
 }
 
-/// Graphite's senders retry what the answer says, so a limit is told apart from a shortage.
+/// A limit that was configured for a tenant is told apart from one of the node.
 #[test]
 fn graphite_senders_learn_when_a_limit_is_theirs() {
     let server = Server::start(Options::default().config("tenant_burst = 1\ntenants_per_minute = 1"));
     let line = format!("a 1 {}", now_ms() / 1000);
     server.send(&lines(&line).tenant("first")).expect(204, &[]);
-    server.send(&lines(&line).tenant("second")).expect(429, &["tenants_per_minute"]);
+    server.send(&lines(&line).tenant("second")).expect(503, &["tenants_per_minute"]);
     assert_eq!(server.metric(r#"floodmark_refusals_total{reason="new_tenants"}"#), 1.0);
 
     let limits = "[tenant.fast]\nsamples_per_second = 10\nrate_burst = '1s'";

@@ -5,13 +5,16 @@
 //! - `write_api`, `bad_series`, `slow`: remote write, and everything that can be wrong with it
 //! - `graphite`: Graphite's plaintext protocol
 //! - `read_api`, `bad_queries`: Prometheus' reading interface, and likewise
+//! - `queries`: what operators see of queries, and can do about them
 //! - `command_line`: pipes, colours, addresses, settings, exit statuses, what is generated
 //! - `reference`: the documents name everything that exists, and nothing else
+//! - `deploy`: the dashboard and the alert rules are valid, and about metrics that exist
 //! - `golden`: data directories of earlier versions
 //! - `consistency`: stored samples equal those sent
 //! - `durability`, `damage`, `disk_full`: acknowledged samples survive
 //! - `lake`: sealed samples are in tables exactly once
 //! - `overload`, `amplify`: overload; small inputs that expand into much memory or work
+//! - `tenants`: limits of tenants, changed at run time
 //! - `memory`: the process takes no more memory than `--memory`
 //! - `churn`: ever new series, and kill -9 in between
 //! - `transfer`: import, export and inspect
@@ -29,6 +32,7 @@ mod churn;
 mod command_line;
 mod consistency;
 mod damage;
+mod deploy;
 mod disk_full;
 mod durability;
 mod endings;
@@ -38,11 +42,13 @@ mod lab;
 mod lake;
 mod memory;
 mod overload;
+mod queries;
 mod read_api;
 mod real_prometheus;
 mod reference;
 mod scripts;
 mod slow;
+mod tenants;
 mod traffic;
 mod transfer;
 mod write_api;

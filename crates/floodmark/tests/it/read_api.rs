@@ -280,6 +280,88 @@ fn exemplars_of_whole_expressions() {
 }
 
 #[test]
+fn the_tsdb_status_has_prometheus_shape() {
+    let (server, _) = filled();
+    let list = |counts: &[(&str, u64)]| {
+        counts.iter().map(|(name, value)| json!({"name": name, "value": value})).collect::<Vec<_>>()
+    };
+    let check = |params: &[(&str, &str)], count: usize| {
+        let status = data(&server.send(&Request::ask("/api/v1/status/tsdb", params)));
+        let check = |name: &str, expected: &[(&str, u64)]| {
+            assert_eq!(status[name], json!(list(&expected[..count.min(expected.len())])), "{name}");
+        };
+        // 2 metrics, 3 codes, 2 jobs, 1 room
+        assert_eq!(status["headStats"], json!({"numSeries": 5, "numLabelPairs": 8}));
+        check("seriesCountByMetricName", &[("http_requests_total", 4), ("room_celsius", 1)]);
+        check("labelValueCountByLabelName", &[("code", 3), ("__name__", 2), ("job", 2), ("room", 1)]);
+        check(
+            "seriesCountByLabelValuePair",
+            &[
+                ("__name__=http_requests_total", 4),
+                ("code=200", 2),
+                ("job=api", 2),
+                ("job=web", 2),
+                ("__name__=room_celsius", 1),
+                ("code=404", 1),
+                ("code=500", 1),
+                ("room=é\"\\\n", 1),
+            ],
+        );
+        assert_eq!(status["memoryInBytesByLabelName"].as_array().unwrap().len(), count.min(4));
+    };
+    check(&[], 10);
+    check(&[("limit", "2")], 2);
+    let other = server.send(&Request::get("/api/v1/status/tsdb").tenant("other"));
+    assert_eq!(data(&other)["headStats"], json!({"numSeries": 0, "numLabelPairs": 0}));
+    for limit in ["0", "-1", "x", "10001"] {
+        let reply = server.send(&Request::ask("/api/v1/status/tsdb", &[("limit", limit)]));
+        reply.expect(400, &["limit must be a number from 1 to 10000"]);
+    }
+}
+
+#[test]
+fn cardinality_has_mimirs_shape() {
+    let (server, _) = filled();
+    let check = |path: &str, params: &[(&str, &str)], expected: Value| {
+        for prefix in PREFIXES {
+            let path = format!("{prefix}/api/v1/cardinality/{path}");
+            for request in [Request::ask(&path, params), Request::form(&path, params)] {
+                let reply = server.send(&request);
+                assert_eq!((reply.status, reply.json()), (200, expected.clone()), "{path} {params:?}");
+            }
+        }
+    };
+    let values = |name: &str, count: u64| json!({"label_name": name, "label_values_count": count});
+    let all = [values("code", 3), values("__name__", 2), values("job", 2), values("room", 1)];
+    let names = |count: usize| json!({"label_values_count_total": 8, "label_names_count": 4, "cardinality": all[..count]});
+    check("label_names", &[], names(4));
+    check("label_names", &[("limit", "2"), ("count_method", "inmemory")], names(2));
+    let series = |value: &str, count: u64| json!({"label_value": value, "series_count": count});
+    let codes = json!({
+        "label_name": "code", "label_values_count": 3, "series_count": 4,
+        "cardinality": [series("200", 2), series("404", 1), series("500", 1)],
+    });
+    let nothing = json!({"label_name": "no", "label_values_count": 0, "series_count": 0, "cardinality": []});
+    let asked = [("label_names[]", "code"), ("label_names[]", "no")];
+    check("label_values", &asked, json!({"series_count_total": 5, "labels": [codes, nothing]}));
+    let of = |code: &str, job: &str| json!({"__name__": "http_requests_total", "code": code, "job": job});
+    let active = json!({"data": [of("200", "api"), of("500", "api")]});
+    check("active_series", &[("selector", "{job=\"api\"}")], active);
+    check("active_series", &[("selector", "nothing")], json!({"data": []}));
+    for (path, name, value) in [
+        ("label_names", "limit", "501"),
+        ("label_names", "selector", "{job=\"api\"}"),
+        ("label_names", "count_method", "active"),
+        ("label_values", "limit", "3"),
+        ("active_series", "limit", "3"),
+        ("active_series", "selector", "{"),
+    ] {
+        let path = format!("/api/v1/cardinality/{path}");
+        server.send(&Request::ask(&path, &[(name, value)])).expect(400, &["bad_data"]);
+    }
+}
+
+#[test]
 fn a_timeout_can_be_asked_for() {
     let (server, end) = filled();
     let at = seconds(end);

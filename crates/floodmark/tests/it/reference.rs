@@ -9,8 +9,8 @@ const METRICS: &str = include_str!("../../../../docs/reference/metrics.md");
 const HTTP: &str = include_str!("../../../../docs/reference/http.md");
 const REFUSALS: &str = include_str!("../../../../docs/reference/refusals.md");
 
-/// Documents that mention metrics.
-const DOCUMENTS: [&str; 9] = [
+/// Documents, a dashboard and rules that mention metrics.
+const DOCUMENTS: [&str; 11] = [
     METRICS,
     HTTP,
     REFUSALS,
@@ -20,6 +20,8 @@ const DOCUMENTS: [&str; 9] = [
     include_str!("../../../../docs/operating.md"),
     include_str!("../../../../docs/reference/configuration.md"),
     include_str!("../../../../docs/benchmarks.md"),
+    include_str!("../../../../deploy/grafana/floodmark.json"),
+    include_str!("../../../../deploy/prometheus/floodmark-rules.yml"),
 ];
 
 /// Text in backticks.
@@ -85,12 +87,13 @@ fn metrics() {
 #[test]
 fn paths() {
     let server = Server::new();
-    let begins = ["/api/", "/prometheus/", "/-/", "/metrics", "/health", "/ready"];
+    let begins =
+        ["/api/", "/prometheus/", "/-/", "/metrics", "/health", "/ready", "/config", "/runtime_config"];
     let paths = spans(HTTP).map(|span| span.trim_start_matches("GET ").trim_start_matches("POST "));
     let paths: BTreeSet<_> =
         paths.filter(|path| *path == "/" || begins.iter().any(|begin| path.starts_with(begin))).collect();
     for path in paths.iter().filter(|path| !path.ends_with("/v1")) {
-        let reply = server.send(&Request::get(path.replace("<name>", "job")));
+        let reply = server.send(&Request::get(path.replace("<name>", "job").replace("<id>", "0")));
         assert!(![404, 500].contains(&reply.status), "{path}: {}", reply.status);
     }
     let source = concat!(
@@ -98,15 +101,15 @@ fn paths() {
         include_str!("../../../server/src/http/admin.rs"),
         include_str!("../../../server/src/http/ingest.rs"),
     );
-    let routes = source.split(".route(\"").skip(1).map(|rest| rest.split('"').next().expect("a path"));
+    let routes = source.split(".route(").skip(1).map(|rest| rest.split('"').nth(1).expect("a path"));
     for route in routes {
-        let path = route.replace("{name}", "<name>");
+        let path = route.replace('{', "<").replace('}', ">");
         assert!(paths.contains(path.as_str()), "docs/reference/http.md does not name {path}");
     }
 }
 
 /// The folder of the repository.
-fn root() -> &'static Path {
+pub(crate) fn root() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
 }
 
@@ -171,6 +174,13 @@ fn anchor(heading: &str) -> String {
     kept.chars().filter(|c| c.is_alphanumeric() || ['-', '_'].contains(c)).collect()
 }
 
+/// The anchors of a page's headings.
+pub(crate) fn anchors(page: &Path) -> impl Iterator<Item = String> {
+    let text = text_of(page);
+    let headings = prose(&text).filter(|line| line.starts_with('#'));
+    headings.map(|line| anchor(line.trim_start_matches('#').trim())).collect::<Vec<_>>().into_iter()
+}
+
 #[test]
 fn links_lead_to_pages_and_headings_that_exist() {
     for page in pages() {
@@ -178,11 +188,7 @@ fn links_lead_to_pages_and_headings_that_exist() {
             let place = format!("{}: {}", page.display(), target.display());
             assert!(root().join(&target).exists(), "{place} does not exist");
             let Some(wanted) = wanted else { continue };
-            let text = text_of(&target);
-            let mut anchors = prose(&text)
-                .filter(|line| line.starts_with('#'))
-                .map(|line| anchor(line.trim_start_matches('#').trim()));
-            assert!(anchors.any(|found| found == wanted), "{place} has no heading #{wanted}");
+            assert!(anchors(&target).any(|found| found == wanted), "{place} has no heading #{wanted}");
         }
     }
 }

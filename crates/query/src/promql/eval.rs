@@ -33,7 +33,7 @@ pub(super) fn instant(
     source: &dyn SeriesSource,
     options: &Options<'_>,
 ) -> Result<Answer, QueryError> {
-    let meter = Meter::new(options.samples_max, options.cancelled);
+    let meter = Meter::new(options);
     let mut eval = Evaluator::new(source, options, &meter, (at_ms, at_ms, 0));
     let grid = Grid::single(at_ms);
     let value = match root.kind() {
@@ -71,7 +71,7 @@ pub(super) fn range(
             "zero or negative query resolution step widths are not accepted. Try a positive integer".into(),
         ));
     }
-    let meter = Meter::new(options.samples_max, options.cancelled);
+    let meter = Meter::new(options);
     let mut eval = Evaluator::new(source, options, &meter, (start_ms, end_ms, step_ms));
     let grid = Grid::new(start_ms, end_ms, step_ms, meter.max())?;
     let series = match root.kind() {

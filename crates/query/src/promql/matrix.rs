@@ -1,10 +1,11 @@
 //! Series in columns: what is held where several series are needed at once.
 
-use super::QueryError;
 use super::float::{ABSENT, is_absent, is_present};
 use super::rows::Rows;
 use super::stream::{Row, Sink};
+use super::{Options, QueryError};
 use crate::interrupt::Interrupt;
+use crate::usage::Usage;
 use hashbrown::HashMap;
 use model::{Labels, LabelsRef};
 use std::cell::Cell;
@@ -13,7 +14,7 @@ use std::cell::Cell;
 pub(super) const SERIES_VALUES: usize = 12;
 
 /// Size of a value: a timestamp and a number.
-pub(super) const VALUE_BYTES: usize = 16;
+pub(crate) const VALUE_BYTES: usize = 16;
 
 /// How many values an evaluation holds, how many it may, and whether it is to go on.
 #[derive(Debug)]
@@ -21,11 +22,13 @@ pub(super) struct Meter<'a> {
     held: Cell<u64>,
     max: u64,
     cancelled: &'a dyn Interrupt,
+    usage: Option<&'a Usage>,
 }
 
 impl<'a> Meter<'a> {
-    pub(super) const fn new(max: u64, cancelled: &'a dyn Interrupt) -> Self {
-        Self { held: Cell::new(0), max, cancelled }
+    pub(super) const fn new(options: &Options<'a>) -> Self {
+        let Options { samples_max: max, cancelled, usage, .. } = *options;
+        Self { held: Cell::new(0), max, cancelled, usage }
     }
 
     /// Fails once the query is cancelled. Call it in every loop whose length depends on the request.
@@ -46,6 +49,20 @@ impl<'a> Meter<'a> {
     /// A charge of nothing, to be grown.
     pub(super) const fn charge(&self) -> Charge<'_> {
         Charge { meter: self, values: 0 }
+    }
+
+    fn set_held(&self, values: u64) {
+        self.held.set(values);
+        if let Some(usage) = self.usage {
+            usage.hold(values * VALUE_BYTES as u64);
+        }
+    }
+
+    /// Reports samples that were read.
+    pub(super) fn count_samples(&self, samples: usize) {
+        if let Some(usage) = self.usage {
+            usage.read(samples as u64);
+        }
     }
 
     /// True where `values` more would be too many.
@@ -73,7 +90,7 @@ impl<'m> Charge<'m> {
         if self.meter.would_exceed(values) {
             return Err(QueryError::TooLarge);
         }
-        self.meter.held.set(self.meter.held.get() + values);
+        self.meter.set_held(self.meter.held.get() + values);
         self.values += values;
         Ok(())
     }
@@ -91,7 +108,7 @@ impl<'m> Charge<'m> {
 
 impl Drop for Charge<'_> {
     fn drop(&mut self) {
-        self.meter.held.set(self.meter.held.get() - self.values);
+        self.meter.set_held(self.meter.held.get() - self.values);
     }
 }
 

@@ -88,6 +88,7 @@ impl<'a> Evaluator<'a> {
             };
             let grown = (floats.timestamps.capacity() as u64).saturating_sub(charge.values());
             charge.add(grown as usize)?;
+            self.meter.count_samples(floats.len());
             visit(&mut *set, floats)?;
         }
         self.samples = (samples, charge);

@@ -85,6 +85,21 @@ fn a_cancelled_query_ends() {
 }
 
 #[test]
+fn usage_counts_samples_and_returns_to_zero_memory() {
+    let (cancelled, usage, source) = (AtomicBool::new(false), Usage::default(), source());
+    let options = Options { usage: Some(&usage), ..Options::new(&cancelled) };
+    let expr = parse("requests_total + on (job, zone) requests_total").unwrap();
+    let ask = || range(&expr, 0, 600_000, 10_000, &source, &options).unwrap();
+    ask();
+    let (samples, peak) = (usage.samples(), usage.peak_memory_bytes());
+    assert_eq!(samples, 2 * 2 * 60, "two series of 60 samples, each read by both selectors");
+    assert!(peak >= 4 * 61 * 16, "four rows of 61 steps are held at once: {peak} bytes");
+    assert_eq!(usage.memory_bytes(), 0);
+    ask();
+    assert_eq!((usage.samples(), usage.peak_memory_bytes()), (2 * samples, peak));
+}
+
+#[test]
 fn a_query_holds_no_more_than_it_may() {
     let cancelled = AtomicBool::new(false);
     let options = Options { samples_max: 450, ..Options::new(&cancelled) };

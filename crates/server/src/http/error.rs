@@ -47,6 +47,11 @@ impl ApiError {
         Self { status, kind: "bad_data", reason, message, retry_after: None }
     }
 
+    /// Why the request was refused: a word of [`crate::refusal::REASONS`].
+    pub(crate) const fn reason(&self) -> &'static str {
+        self.reason
+    }
+
     /// An invalid parameter, in Prometheus' words.
     pub(crate) fn bad_param(name: &str, why: impl std::fmt::Display) -> Self {
         Self::bad_data(format!("invalid parameter {name:?}: {why}"))

@@ -19,11 +19,13 @@ use crate::ingest::{self, Decoders, Encoded, Unwritten};
 use crate::listen::patience::Patience;
 use crate::partition::submission::Outcome;
 use crate::refusal::Refusal;
+use crate::settings::LimitStatus;
 use axum::Router;
 use axum::body::Body;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
+use model::ErrorKind;
 use model::caps::BODY_COMPRESSED_BYTES_MAX;
 use protocol::{Decoder, Encoding};
 use std::sync::Arc;
@@ -74,7 +76,16 @@ async fn write<D: Decoder>(
     let declared = text(header::CONTENT_LENGTH).and_then(|length| length.parse().ok());
     let (bytes, memory) = read_body(app, declared, body).await?;
     // the gates limit work, not waiting: a slow sender holds no place while its body arrives
-    ingest::write(app.node.writes(), decoders, Encoded { principal, format, encoding, bytes, memory }).await
+    let limit_status = app.node.overrides().current().of(&principal.tenant).limit_status;
+    let request = Encoded { principal, format, encoding, bytes, memory };
+    let mut answer = ingest::write(app.node.writes(), decoders, request).await;
+    if let Err(Unwritten { refusal, .. }) = &mut answer
+        && refusal.kind == ErrorKind::Limited
+        && limit_status == LimitStatus::Unavailable
+    {
+        refusal.kind = ErrorKind::Unavailable;
+    }
+    answer
 }
 
 /// 204, or 400 where parts were left out: the sender must not send those again, and the rest is stored.

@@ -209,8 +209,13 @@ impl Json {
         }
     }
 
+    /// The text so far.
+    pub(crate) fn into_bytes(self) -> Vec<u8> {
+        self.bytes
+    }
+
     #[cfg(test)]
-    fn text(self) -> String {
+    pub(crate) fn text(self) -> String {
         String::from_utf8(self.bytes).unwrap()
     }
 }

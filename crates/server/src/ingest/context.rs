@@ -1,10 +1,11 @@
 //! Dependencies of the write path.
 
 use super::gates::Gates;
-use super::rates::Rates;
 use crate::limits::head_memory::HeadMemory;
 use crate::limits::headroom::Headroom;
+use crate::limits::overrides::Overrides;
 use crate::limits::pacer::Traffic;
+use crate::limits::tenants::{Tenant, Tenants};
 use crate::partition::Commands;
 use crate::partition::shared::Partitions;
 use crate::readiness::Readiness;
@@ -13,6 +14,7 @@ use crate::settings::Settings;
 use crate::telemetry::WriteMetrics;
 use crate::wallclock::WallClock;
 use admission::{NewTenants, Shortage};
+use model::TenantId;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use stdx::budget::Account;
@@ -22,6 +24,8 @@ use stdx::clock::Clock;
 #[derive(Debug)]
 pub(crate) struct Context {
     pub(crate) settings: Arc<Settings>,
+    pub(crate) overrides: Arc<Overrides>,
+    pub(crate) tenants: Arc<Tenants>,
     pub(crate) clock: Arc<dyn Clock>,
     /// Trust in the wall clock.
     pub(crate) wall: Arc<WallClock>,
@@ -47,6 +51,11 @@ pub(crate) struct Context {
     /// Shortage of memory for new series.
     pub(crate) head_shortage: Mutex<Shortage>,
     pub(crate) new_tenants: Mutex<NewTenants>,
-    /// Rates of tenants that have a limit.
-    pub(crate) rates: Rates,
+}
+
+impl Context {
+    /// State of a tenant, which begins now if it has none.
+    pub(crate) fn tenant(&self, id: &TenantId) -> Arc<Tenant> {
+        self.tenants.of(id, || self.lake.tables.is_known(id), self.clock.instant())
+    }
 }

@@ -26,6 +26,12 @@ impl write::Facts for Facts<'_> {
     fn blocked_from(&self, tenant: &TenantId) -> Option<u64> {
         self.0.lake.blocked.head_percent(tenant)
     }
+
+    fn exceeded_share(&self, tenant: &TenantId) -> Option<u64> {
+        let Context { overrides, tenants, heads, clock, .. } = self.0;
+        let state = tenants.get(tenant)?;
+        heads.exceeded_share(tenants, &state, &overrides.current(), clock.instant())
+    }
 }
 
 impl tenant::Facts for Facts<'_> {

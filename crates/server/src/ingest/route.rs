@@ -4,6 +4,7 @@
 //! to the pool, and the submissions until they are answered.
 
 use super::Context;
+use crate::limits::tenants::Tenant;
 use crate::partition::shared::PartitionShared;
 use crate::partition::submission::{Answer, NewSeries, Outcome, Submission};
 use crate::refusal::Refusal;
@@ -74,13 +75,15 @@ pub(super) fn route(
     let tenant = &principal.tenant;
     let decoded_bytes = memory.bytes();
     let samples = batch.floats.timestamps.len() + batch.histograms.timestamps.len();
-    let own = context.settings.tenants.of(tenant);
-    context.rates.take_samples(tenant, own, samples as u64 + batch.refused_samples, context.clock.instant());
+    let (settings, state) = (context.overrides.current(), context.tenant(tenant));
+    let sent = samples as u64 + batch.refused_samples;
+    state.take_samples(settings.of(tenant), sent, context.clock.instant());
     let mut outcome = refused_by_decoder(batch);
     leave_out_impossible_times(context, arrived_ms, batch, &mut outcome);
 
     let mut purse = Purse::new(memory);
-    let mut routing = Routing { context, tenant, bytes: &batch.bytes, labels, outcome, creates: false };
+    let mut routing =
+        Routing { context, tenant, state: &state, bytes: &batch.bytes, labels, outcome, creates: false };
     // exemplars are moved, and were reserved by the decoder
     let exemplar_bytes = exemplar_bytes(&batch.floats) + exemplar_bytes(&batch.histograms);
     let mut parts = vec![routing.series(&mut batch.floats, &mut purse)?];
@@ -101,7 +104,7 @@ fn exemplar_bytes<V>(batch: &SeriesBatch<V>) -> usize {
 /// Creates an empty submission for each partition, with room for its samples of known and new series.
 fn parts<V: Value>(
     context: &Arc<Context>,
-    tenant: &TenantId,
+    state: &Arc<Tenant>,
     batch: &SeriesBatch<V>,
     purse: &mut Purse<'_>,
 ) -> Result<Vec<Part>, Exhausted> {
@@ -113,7 +116,7 @@ fn parts<V: Value>(
     purse.spend(batch.values.iter().map(Value::heap_bytes).sum())?;
     let part = |(samples, partition): (usize, &Arc<PartitionShared>)| {
         let (reply, answer) = oneshot::channel();
-        let mut part = Submission::new(tenant.clone(), V::KIND, reply);
+        let mut part = Submission::new(Arc::clone(state), V::KIND, reply);
         // pinned before any series of the partition is looked up
         part.pin = Some(partition.head.read().pin());
         purse.grow(&mut part.refs, samples)?;
@@ -212,6 +215,7 @@ fn leave_out_times<V: Value>(
 struct Routing<'a> {
     context: &'a Arc<Context>,
     tenant: &'a TenantId,
+    state: &'a Arc<Tenant>,
     /// Arena of the series' labels.
     bytes: &'a [u8],
     labels: &'a mut LabelsBuilder,
@@ -227,7 +231,7 @@ impl Routing<'_> {
         batch: &mut SeriesBatch<V>,
         purse: &mut Purse<'_>,
     ) -> Result<Vec<Part>, Exhausted> {
-        let mut parts = parts(self.context, self.tenant, batch, purse)?;
+        let mut parts = parts(self.context, self.state, batch, purse)?;
         let mut unknown = Vec::new();
         resolve_known(self.context, self.tenant, batch, &mut parts, &mut unknown, purse)?;
         self.creates |= !unknown.is_empty();

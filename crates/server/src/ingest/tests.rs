@@ -16,6 +16,7 @@ use stdx::budget::Reservation;
 use stdx::clock::{Clock, ManualClock, SystemClock};
 
 pub(crate) mod histograms;
+mod limits;
 
 /// A node with the smallest budget, on a directory of its own.
 pub(crate) fn small_node(dir: &std::path::Path) -> Node {
@@ -322,7 +323,7 @@ async fn writing_needs_the_right_to() {
     let node = small_node(dir.path());
     let all = Principal::of(TenantId::anonymous());
     let reader = Principal { rights: Rights { write: false, ..all.rights }, ..all.clone() };
-    assert!(admit(node.writes(), &all).await.is_ok());
-    let refusal = admit(node.writes(), &reader).await.unwrap_err();
+    assert!(admit(node.writes(), &all, 1).await.is_ok());
+    let refusal = admit(node.writes(), &reader, 1).await.unwrap_err();
     assert_eq!((refusal.kind, refusal.reason), (ErrorKind::Forbidden, "rights"));
 }

@@ -2,11 +2,14 @@
 
 use super::budget::Budget;
 use super::headroom::Headroom;
+use super::tenants::{Tenant, Tenants};
 use crate::partition::shared::Partitions;
+use crate::settings;
 use admission::{Head, watermarks};
 use model::SeriesError;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
 /// Memory of the heads and its limits.
 #[derive(Debug)]
@@ -86,6 +89,19 @@ impl HeadMemory {
     /// Limit on one partition's metadata.
     pub(crate) const fn metadata_limit_bytes(&self) -> usize {
         self.metadata_bytes
+    }
+
+    /// A tenant's share of the heads in bytes, if it holds more and the heads are so full that shares matter.
+    pub(crate) fn exceeded_share(
+        &self,
+        tenants: &Tenants,
+        tenant: &Tenant,
+        settings: &settings::Tenants,
+        now: Instant,
+    ) -> Option<u64> {
+        self.is_filled_to(watermarks::FAIR)
+            .then(|| tenants.exceeded_share(tenant, settings, self.limit_bytes, now))
+            .flatten()
     }
 
     /// Checks for room for new series. Known series may still be written if there is none.

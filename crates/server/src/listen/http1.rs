@@ -2,6 +2,7 @@
 
 use super::connections::{Busy, Link, Place};
 use super::patience::Patience;
+use super::peer::Peer;
 use super::stall::StallTimeout;
 use crate::limits::budget::CONNECTION_BYTES;
 use crate::refusal::Jitter;
@@ -70,11 +71,12 @@ impl Http1 {
     }
 
     /// Serves one connection.
-    pub(super) fn serve(&self, stream: TcpStream, place: Place) {
+    pub(super) fn serve(&self, stream: TcpStream, peer: Peer, place: Place) {
         let _ = stream.set_nodelay(true); // affects only latency
         let link = place.share();
         let (service, served) = (self.service.clone(), Arc::clone(&link));
-        let service = service_fn(move |request: Request<Incoming>| {
+        let service = service_fn(move |mut request: Request<Incoming>| {
+            request.extensions_mut().insert(peer);
             let busy = served.begin(!request.body().is_end_stream());
             let answer = service.call(request.map(|body| Received { body, link: Arc::clone(&served) }));
             async move { Ok::<_, Infallible>(answer.await?.map(|body| Answer { body, _busy: busy })) }

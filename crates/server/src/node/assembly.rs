@@ -4,10 +4,11 @@ use super::StartError;
 use crate::datadir::DataDir;
 use crate::ingest;
 use crate::ingest::gates::Gates;
-use crate::ingest::rates::Rates;
 use crate::limits::head_memory::HeadMemory;
 use crate::limits::headroom::Headroom;
+use crate::limits::overrides::Overrides;
 use crate::limits::pacer::Traffic;
+use crate::limits::tenants::Tenants;
 use crate::partition::shared::Partitions;
 use crate::partition::{self, Commands, Owner, QUEUE_MAX};
 use crate::query_source;
@@ -33,6 +34,8 @@ pub(super) struct Assembly {
     pub(super) registry: Registry,
     pub(super) data_dir: DataDir,
     settings: Arc<Settings>,
+    overrides: Arc<Overrides>,
+    tenants: Arc<Tenants>,
     seed: u64,
     clock: Arc<dyn Clock>,
     pause: Arc<dyn Pause>,
@@ -71,6 +74,8 @@ impl Assembly {
         let heads = HeadMemory::new(Arc::clone(&partitions), Arc::clone(&headroom), &settings.budget);
         let assembly = Self {
             metrics: Arc::new(WriteMetrics::new(&registry)),
+            overrides: Arc::new(Overrides::new(&settings, &registry)),
+            tenants: Arc::new(Tenants::new(count)),
             registry,
             data_dir,
             settings: Arc::new(settings),
@@ -90,6 +95,8 @@ impl Assembly {
     pub(super) fn owning(&self) -> partition::Context {
         partition::Context {
             settings: Arc::clone(&self.settings),
+            overrides: Arc::clone(&self.overrides),
+            tenants: Arc::clone(&self.tenants),
             seed: self.seed,
             clock: Arc::clone(&self.clock),
             started: self.clock.instant(),
@@ -131,6 +138,7 @@ impl Assembly {
     pub(super) fn upkeep(&self) -> upkeep::Context {
         upkeep::Context {
             settings: Arc::clone(&self.settings),
+            overrides: Arc::clone(&self.overrides),
             clock: Arc::clone(&self.clock),
             wall: Arc::clone(&self.wall),
             lake: Arc::clone(&self.lake),
@@ -155,6 +163,8 @@ impl Assembly {
         let new_tenants = NewTenants::new(self.settings.tenant_burst, self.settings.tenants_per_minute);
         ingest::Context {
             settings: Arc::clone(&self.settings),
+            overrides: Arc::clone(&self.overrides),
+            tenants: Arc::clone(&self.tenants),
             seed: self.seed,
             clock: Arc::clone(&self.clock),
             wall: Arc::clone(&self.wall),
@@ -171,7 +181,6 @@ impl Assembly {
             traffic: Arc::clone(&self.traffic),
             head_shortage: Mutex::default(),
             new_tenants: Mutex::new(new_tenants),
-            rates: Rates::default(),
         }
     }
 }

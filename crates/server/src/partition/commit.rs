@@ -166,6 +166,9 @@ impl Owner {
                 }
                 partition.put_exemplars(&submission.tenant, submission.exemplars.drain(..), now_s);
             }
+            if let Some(head) = partition.tenant(&submission.tenant) {
+                submission.state.hold(self.number, head.series_count(), head.memory_bytes());
+            }
             grown += partition.memory_bytes_of(&submission.tenant) as isize - before as isize;
         }
         trim_exemplars(&self.context, &mut partition);

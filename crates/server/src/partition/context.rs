@@ -2,11 +2,14 @@
 
 use super::shared::Partitions;
 use crate::limits::head_memory::HeadMemory;
+use crate::limits::overrides::Overrides;
+use crate::limits::tenants::{Tenant, Tenants};
 use crate::seal::Lake;
 use crate::settings::Settings;
 use crate::telemetry::WriteMetrics;
 use crate::wallclock::WallClock;
 use crate::world::Pause;
+use model::SeriesError;
 use std::sync::Arc;
 use std::time::Instant;
 use stdx::budget::Account;
@@ -19,6 +22,8 @@ const STARTED_S: u32 = 1 << 20;
 #[derive(Debug)]
 pub(crate) struct Context {
     pub(crate) settings: Arc<Settings>,
+    pub(crate) overrides: Arc<Overrides>,
+    pub(crate) tenants: Arc<Tenants>,
     pub(crate) seed: u64,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) started: Instant,
@@ -33,6 +38,17 @@ pub(crate) struct Context {
 }
 
 impl Context {
+    /// Number of series of a tenant that may be created now, at most `wanted`. Counts those towards its limit on the rate.
+    pub(super) fn room_for_series(&self, tenant: &Tenant, wanted: usize) -> Result<usize, SeriesError> {
+        self.heads.room_for_series()?;
+        let (now, settings) = (self.clock.instant(), self.overrides.current());
+        if let Some(share_bytes) = self.heads.exceeded_share(&self.tenants, tenant, &settings, now) {
+            let (used_mib, share_mib) = (tenant.bytes() >> 20, share_bytes >> 20);
+            return Err(SeriesError::TenantShare { used_mib, share_mib });
+        }
+        tenant.room_for_series(settings.of(&tenant.id), wanted, now)
+    }
+
     /// Seconds of the steady clock, which determines idle series: the wall clock may be set.
     pub(crate) fn steady_s(&self) -> u32 {
         let since = self.clock.instant().saturating_duration_since(self.started);

@@ -63,11 +63,16 @@ impl Owner {
         let is_full = context.heads.is_filled_to(watermarks::EVICT_ALL);
         let goes = |tenant: &TenantId| is_full || is_open(tenant);
         let evicted = {
-            let Self { partition, dictionary, .. } = self;
+            let Self { partition, dictionary, number, .. } = self;
             let mut head = partition.head.write();
             let evicted = head.evict_turn_of(idle, goes, |tenant, series| dictionary.remove(tenant, series));
             if matches!(evicted, Evicted::Done(1..)) {
-                head.remove_empty_of(idle, is_open, |tenant| dictionary.remove_tenant(tenant));
+                head.remove_empty_of(idle, is_open, |tenant| {
+                    dictionary.remove_tenant(tenant);
+                    if let Some(state) = context.tenants.get(tenant) {
+                        state.hold(*number, 0, 0);
+                    }
+                });
             }
             if matches!(evicted, Evicted::Done(_)) {
                 trim_exemplars(&self.context, &mut head);
@@ -81,6 +86,7 @@ impl Owner {
             Evicted::Waits => self.evicting.time_share.rest(now + WAIT),
             Evicted::Done(count) => {
                 self.evicting.idle = None;
+                self.note_tenants();
                 self.context.metrics.series_evicted.add(count);
                 self.evicting.time_share.rest(now + if is_pressed { EVERY_UNDER_PRESSURE } else { EVERY });
             }

@@ -1,5 +1,6 @@
 //! Messages between the write path and a partition's owner.
 
+use crate::limits::tenants::Tenant;
 use crate::refusal::Refusal;
 use admission::Postponed;
 use head::Columns;
@@ -17,6 +18,8 @@ pub(crate) type Answer = oneshot::Receiver<Result<Outcome, Refusal>>;
 #[derive(Debug)]
 pub(crate) struct Submission {
     pub(crate) tenant: TenantId,
+    /// State of the tenant.
+    pub(crate) state: Arc<Tenant>,
     /// Samples of known series, in columns. Samples of new series are appended once the series exist.
     pub(crate) refs: Vec<SeriesRef>,
     pub(crate) timestamps: Vec<i64>,
@@ -87,8 +90,9 @@ impl Outcome {
 
     /// Notes a refusal of a part that may be stored later.
     pub(crate) fn postpone(&mut self, what: Postponed) {
-        if !self.postponed.contains(&what) {
-            self.postponed.push(what);
+        match self.postponed.iter_mut().find(|other| other.reason() == what.reason()) {
+            Some(other) => *other = what.max(*other),
+            None => self.postponed.push(what),
         }
     }
 
@@ -120,12 +124,13 @@ impl Outcome {
 
 impl Submission {
     pub(crate) fn new(
-        tenant: TenantId,
+        state: Arc<Tenant>,
         kind: ValueKind,
         reply: oneshot::Sender<Result<Outcome, Refusal>>,
     ) -> Self {
         Self {
-            tenant,
+            tenant: state.id.clone(),
+            state,
             refs: Vec::new(),
             timestamps: Vec::new(),
             values: Values::new(kind),
@@ -173,6 +178,9 @@ impl Submission {
         }
         self.outcome.postpone(match error {
             SeriesError::NoMemory { .. } => Postponed::ProcessMemory,
+            SeriesError::TenantShare { .. } => Postponed::TenantShare,
+            SeriesError::ActiveSeries { .. } => Postponed::ActiveSeries,
+            SeriesError::NewSeriesRate { wait, .. } => Postponed::NewSeriesRate(*wait),
             _ => Postponed::NewSeries,
         });
     }

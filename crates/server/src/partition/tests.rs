@@ -1,5 +1,6 @@
 use super::*;
 use crate::ingest::tests::{small_node, small_settings};
+use crate::limits::tenants::{Tenant, Tenants};
 use crate::node::Node;
 use crate::partition::submission::NewSeries;
 use crate::partition::submission::Outcome;
@@ -50,9 +51,14 @@ fn only_owner_with(
     (node, Owner::new(0, context, partition, Box::new(journal), receive), send)
 }
 
+/// State of a tenant of its own.
+fn anonymous() -> Arc<Tenant> {
+    Tenants::new(1).of(&TenantId::anonymous(), || true, Instant::now())
+}
+
 fn new_series(name: &str, count: usize) -> Submission {
     let (reply, _) = oneshot::channel();
-    let mut submission = Submission::new(TenantId::anonymous(), ValueKind::Float, reply);
+    let mut submission = Submission::new(anonymous(), ValueKind::Float, reply);
     for i in 0..count {
         let labels = Labels::from_pairs(&[("__name__", name), ("i", &i.to_string())]);
         let key = SeriesKey::of(labels.as_bytes(), 1);
@@ -113,7 +119,7 @@ fn a_wall_clock_that_is_set_ahead_evicts_no_series() {
 /// A submission of samples of one known series, and the receiver of its answer.
 fn samples_of(series: SeriesRef, timestamps: Vec<i64>) -> (Submission, oneshot::Receiver<Answer>) {
     let (reply, answer) = oneshot::channel();
-    let mut submission = Submission::new(TenantId::anonymous(), ValueKind::Float, reply);
+    let mut submission = Submission::new(anonymous(), ValueKind::Float, reply);
     submission.refs = vec![series; timestamps.len()];
     submission.values = Values::Floats(vec![1.0; timestamps.len()]);
     submission.timestamps = timestamps;

@@ -1,8 +1,11 @@
 //! Label names and values, series, metadata and exemplars. Answers are sorted.
 
+mod cardinality;
 mod distinct;
 #[cfg(test)]
 mod tests;
+
+pub(crate) use cardinality::{Cardinality, Counts, LabelNames, LabelValues};
 
 use crate::query_source::Context;
 use crate::query_source::{Cancelled, LeftOut, Turns, list, tables_select};
@@ -10,7 +13,7 @@ use crate::refusal::Refusal;
 use distinct::{Distinct, Full, Ordered};
 use head::{Among, TenantHead, Walk};
 use model::{Exemplar, Labels, LabelsRef, Metadata, SeriesRef, TenantId, TimeRange};
-use query::{Interrupt, Matcher};
+use query::{Interrupt, Matcher, Usage};
 use roaring::RoaringBitmap;
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -26,6 +29,8 @@ pub(crate) struct LabelQueries<'a> {
     pub(crate) cancelled: Arc<dyn Interrupt>,
     /// Memory limit of an answer before it is encoded.
     pub(crate) memory_bytes: u64,
+    /// Where to report the memory that is held.
+    pub(crate) usage: &'a Usage,
 }
 
 /// Series looked at in one turn: about a quarter of a millisecond.
@@ -44,16 +49,18 @@ pub(crate) struct Ask<'a> {
 }
 
 /// Memory left for an answer.
-struct Room {
+struct Room<'a> {
     left_bytes: usize,
     bytes: u64,
+    usage: &'a Usage,
 }
 
-impl Room {
+impl Room<'_> {
     fn buy(&mut self, bytes: usize) -> Result<(), Refusal> {
         match self.left_bytes.checked_sub(bytes) {
             Some(left) => {
                 self.left_bytes = left;
+                self.usage.hold(self.bytes - left as u64);
                 Ok(())
             }
             None => Err(too_large(self.bytes)),
@@ -105,6 +112,7 @@ impl Found<'_> {
             self.texts.keep_first(self.limit + 1, self.order);
             added = self.texts.insert(text);
         }
+        self.label_queries.usage.hold(self.texts.held_bytes() as u64);
         added.map_err(|Full| too_large(self.label_queries.memory_bytes))
     }
 
@@ -219,14 +227,34 @@ impl LabelQueries<'_> {
         self.context.partitions.iter().map(move |partition| turns(&**partition))
     }
 
-    fn room(&self) -> Room {
-        Room { left_bytes: self.memory_bytes as usize, bytes: self.memory_bytes }
+    fn room(&self) -> Room<'_> {
+        Room { left_bytes: self.memory_bytes as usize, bytes: self.memory_bytes, usage: self.usage }
     }
 
     /// Lists series that have a sample in the range. With a limit, it is not specified which of them are returned.
     pub(crate) fn series(&self, ask: &Ask<'_>) -> Result<Limited, Refusal> {
-        let order = |a: &[u8], b: &[u8]| LabelsRef::from_canonical(a).cmp(&LabelsRef::from_canonical(b));
-        let mut found = self.found(ask, order);
+        let mut found = self.found(ask, in_label_order);
+        self.add_series(&mut found, ask, |head, series| head.has_samples(series, ask.range))?;
+        let left_out = found.add_sealed(ask, |table, cache, select, put| {
+            tables::scan::labels::series(table, cache, select, &mut |labels| put(labels.as_bytes()))
+        })?;
+        Ok(found.answer(left_out))
+    }
+
+    /// Lists series that got a sample lately.
+    pub(crate) fn active_series(&self, ask: &Ask<'_>) -> Result<Limited, Refusal> {
+        let mut found = self.found(ask, in_label_order);
+        self.add_series(&mut found, ask, TenantHead::is_active)?;
+        Ok(found.answer(Vec::new()))
+    }
+
+    /// Adds the selected series of the heads that are wanted.
+    fn add_series(
+        &self,
+        found: &mut Found<'_>,
+        ask: &Ask<'_>,
+        is_wanted: impl Fn(&TenantHead, SeriesRef) -> bool,
+    ) -> Result<(), Refusal> {
         let mut taken: Vec<Vec<u8>> = Vec::new();
         for turns in self.turns() {
             let mut selected = turns.select_any(ask.selectors)?.unwrap_or_default().into_iter();
@@ -234,7 +262,7 @@ impl LabelQueries<'_> {
             while !is_last && !found.is_cut() {
                 is_last = turns.turn(|head| {
                     for series in selected.by_ref().take(TURN_SERIES).map(SeriesRef) {
-                        if head.has_samples(series, ask.range) {
+                        if is_wanted(head, series) {
                             let mut labels = Vec::new();
                             head.write_labels(series, &mut labels);
                             taken.push(labels);
@@ -245,10 +273,7 @@ impl LabelQueries<'_> {
                 taken.drain(..).try_for_each(|labels| found.add(&labels))?;
             }
         }
-        let left_out = found.add_sealed(ask, |table, cache, select, put| {
-            tables::scan::labels::series(table, cache, select, &mut |labels| put(labels.as_bytes()))
-        })?;
-        Ok(found.answer(left_out))
+        Ok(())
     }
 
     /// Metadata by metric; with `metric`, of that one only.
@@ -318,6 +343,10 @@ impl LabelQueries<'_> {
         }
         Ok(all)
     }
+}
+
+fn in_label_order(a: &[u8], b: &[u8]) -> Ordering {
+    LabelsRef::from_canonical(a).cmp(&LabelsRef::from_canonical(b))
 }
 
 /// The selectors, or one that selects everything if there are none.

@@ -1,6 +1,6 @@
 //! The configuration file. Unknown keys are errors, and every value has its line number.
 
-use super::given::{Entries, Entry, Given, MISSPELT, Origin, SettingsError};
+use super::given::{Entries, Entry, Given, GivenClass, MISSPELT, Origin, SettingsError};
 use super::setting::Setting;
 use super::table::{SETTINGS, find};
 use super::value::EMPTY_LIST;
@@ -24,14 +24,35 @@ impl Given {
     pub fn file(mut self, path: &Path) -> Result<Self, SettingsError> {
         let text = std::fs::read_to_string(path)
             .map_err(|source| SettingsError::Read { path: path.into(), source })?;
-        parse(path, &text, &mut self)?;
+        parse(path, &text, Content::All, &mut self)?;
+        Ok(self)
+    }
+
+    /// Adds the text of an overrides file, whose classes are tried before the others.
+    pub(super) fn overrides(mut self, path: &Path, text: &str) -> Result<Self, SettingsError> {
+        let classes = std::mem::take(&mut self.classes);
+        parse(path, text, Content::OfTenants, &mut self)?;
+        self.classes.extend(classes);
         Ok(self)
     }
 }
 
+/// Settings that a file may have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Content {
+    All,
+    /// Those that can differ between tenants.
+    OfTenants,
+}
+
 /// Adds the values of a file's text.
-pub(super) fn parse(path: &Path, text: &str, given: &mut Given) -> Result<(), SettingsError> {
-    let file = File { path, text };
+pub(super) fn parse(
+    path: &Path,
+    text: &str,
+    content: Content,
+    given: &mut Given,
+) -> Result<(), SettingsError> {
+    let file = File { path, text, content };
     match DeTable::parse(text) {
         Ok(root) => file.add(root.get_ref(), given),
         Err(error) => {
@@ -41,9 +62,17 @@ pub(super) fn parse(path: &Path, text: &str, given: &mut Given) -> Result<(), Se
     }
 }
 
+/// Key of a class's patterns.
+const PATTERNS: &str = "tenants";
+
+/// Limits on classes and their patterns: each request is matched with all of them.
+const CLASSES_MAX: usize = 100;
+const PATTERNS_MAX: usize = 100;
+
 struct File<'a> {
     path: &'a Path,
     text: &'a str,
+    content: Content,
 }
 
 impl File<'_> {
@@ -58,7 +87,7 @@ impl File<'_> {
     fn add(&self, root: &DeTable<'_>, given: &mut Given) -> Result<(), SettingsError> {
         for (key, at, value) in in_order(root) {
             match key {
-                "tables_options" => {
+                "tables_options" if self.content == Content::All => {
                     for (name, _, value) in in_order(self.table("[tables_options]", value)?) {
                         given.store_options.insert(name.to_ascii_lowercase(), self.entry(name, value)?);
                     }
@@ -68,11 +97,27 @@ impl File<'_> {
                         let title = format!("[tenant.{}]", quoted(name));
                         let tenant = TenantId::parse(name)
                             .map_err(|error| self.error(at, format!("{title}: {error}")))?;
-                        given.tenants.insert(tenant, self.tenant(self.table(&title, value)?)?);
+                        let entries = self.of_tenants("a tenant", in_order(self.table(&title, value)?))?;
+                        given.tenants.entry(tenant).or_default().extend(entries);
+                    }
+                }
+                "class" => {
+                    for (name, _, value) in in_order(self.table("[class.NAME]", value)?) {
+                        given.classes.push(self.class(name, value)?);
+                    }
+                    if given.classes.len() > CLASSES_MAX {
+                        return Err(self.error(at, format!("there may be {CLASSES_MAX} classes")));
                     }
                 }
                 _ => match find(key) {
-                    Some(setting) => _ = given.general.insert(setting.key, self.entry(key, value)?),
+                    Some(setting) if setting.is_per_tenant || self.content == Content::All => {
+                        given.general.insert(setting.key, self.entry(key, value)?);
+                    }
+                    Some(_) => {
+                        let reason =
+                            format!("{key} cannot be changed at run time: {}", settings_of_tenants());
+                        return Err(self.error(at, reason));
+                    }
                     None => return Err(self.error(at, self.unknown(key, root))),
                 },
             }
@@ -89,12 +134,34 @@ impl File<'_> {
         table.ok_or_else(|| self.error(value.span().start, format!("this must be a table: {title}")))
     }
 
-    fn tenant(&self, table: &DeTable<'_>) -> Result<Entries, SettingsError> {
+    fn class(&self, name: &str, value: &Spanned<DeValue<'_>>) -> Result<GivenClass, SettingsError> {
+        let title = format!("[class.{}]", quoted(name));
+        let table = self.table(&title, value)?;
+        let at = value.span().start;
+        let patterns = table.get(PATTERNS).and_then(|patterns| patterns.get_ref().as_array());
+        let patterns = patterns.into_iter().flatten().map(|item| scalar(item.get_ref()));
+        let patterns = patterns.collect::<Option<Vec<_>>>().filter(|patterns| !patterns.is_empty());
+        let patterns = patterns.ok_or_else(|| {
+            let reason =
+                format!("{title} needs {PATTERNS} = [\"PATTERN\", ...], in which * stands for any text");
+            self.error(at, reason)
+        })?;
+        if patterns.len() > PATTERNS_MAX {
+            return Err(self.error(at, format!("{title} has more than {PATTERNS_MAX} patterns")));
+        }
+        let settings = in_order(table).into_iter().filter(|(key, ..)| *key != PATTERNS);
+        Ok(GivenClass { name: name.to_owned(), patterns, entries: self.of_tenants("a class", settings)? })
+    }
+
+    fn of_tenants<'t>(
+        &self,
+        whose: &str,
+        settings: impl IntoIterator<Item = (&'t str, usize, &'t Spanned<DeValue<'t>>)>,
+    ) -> Result<Entries, SettingsError> {
         let mut entries = Entries::new();
-        for (key, at, value) in in_order(table) {
+        for (key, at, value) in settings {
             let Some(setting) = find(key).filter(|setting| setting.is_per_tenant) else {
-                let known: Vec<_> = per_tenant().map(|setting| setting.key).collect();
-                let reason = format!("a tenant has no setting {key}; it may have {}", known.join(", "));
+                let reason = format!("{whose} has no setting {key}: {}", settings_of_tenants());
                 return Err(self.error(at, reason));
             };
             entries.insert(setting.key, self.entry(key, value)?);
@@ -168,8 +235,13 @@ pub(super) fn quoted(name: &str) -> String {
 }
 
 /// The settings that a tenant may have.
-fn per_tenant() -> impl Iterator<Item = &'static Setting> {
+pub(super) fn per_tenant() -> impl Iterator<Item = &'static Setting> {
     SETTINGS.iter().copied().filter(|setting| setting.is_per_tenant)
+}
+
+fn settings_of_tenants() -> String {
+    let known: Vec<_> = per_tenant().map(|setting| setting.key).collect();
+    format!("settings of tenants are {}", known.join(", "))
 }
 
 /// Keys with their positions and values, in the order of the file.

@@ -146,6 +146,14 @@ fn misnamed<'a>(name: &str, settings: impl Iterator<Item = &'a String>) -> Optio
 /// Values by the key of their setting.
 pub(super) type Entries = BTreeMap<&'static str, Entry>;
 
+/// Settings of the tenants whose names match a pattern.
+#[derive(Debug, Clone)]
+pub(super) struct GivenClass {
+    pub(super) name: String,
+    pub(super) patterns: Vec<String>,
+    pub(super) entries: Entries,
+}
+
 /// All given values. Values added later take precedence: the file, then the environment, then flags.
 ///
 /// ```ignore
@@ -155,6 +163,8 @@ pub(super) type Entries = BTreeMap<&'static str, Entry>;
 pub struct Given {
     pub(super) general: Entries,
     pub(super) tenants: BTreeMap<TenantId, Entries>,
+    /// Classes of tenants, in the order in which they are tried.
+    pub(super) classes: Vec<GivenClass>,
     /// Options of the object store, by name in lower case.
     pub(super) store_options: BTreeMap<String, Entry>,
     /// Warnings about variables that look like settings and are not. Their values are not shown: they may be secrets.

@@ -40,8 +40,10 @@ pub enum DefaultValue {
 /// Kind of value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Takes {
-    /// A path.
+    /// A path of a directory.
     Directory,
+    /// A path of a file.
+    File,
     /// An address and a port.
     Address,
     Url,
@@ -64,6 +66,7 @@ impl Takes {
     pub const fn placeholder(self) -> &'static str {
         match self {
             Self::Directory => "DIR",
+            Self::File => "FILE",
             Self::Address => "ADDR",
             Self::Url => "URL",
             Self::Size => "SIZE",

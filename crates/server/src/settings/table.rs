@@ -5,6 +5,7 @@
 
 use super::secret::TablesUrl;
 use super::setting::Setting;
+use super::tenants::LimitStatus;
 use super::typed::{Typed, derived, setting};
 use super::value::{Bytes, Count, Millis};
 use crate::limits::budget::TOTAL_BYTES_MIN;
@@ -125,6 +126,15 @@ settings! {
             .why("One more query of at most 20 ms can run beside them. Each gets an equal share of the query account, so a higher \
                 number means less memory for each")
             .within(1, 1024);
+        SLOW_QUERY: Option<Millis> = setting("slow_query", "10s", "Time from which a query is logged as slow, waiting included")
+            .why("The server's log then has its tenant, client, text, samples and memory. `never`: no query is slow. Exports never are")
+            .or("never");
+        QUERY_LOG: Option<PathBuf> = setting("query_log", "none", "File to which every query is logged as a line of JSON")
+            .why("[http.md](http.md#query-log) describes the lines. A slow or full disk delays no query: lines are then left out")
+            .or("none");
+        QUERY_LOG_SIZE: Bytes = setting("query_log_size", "256MiB", "Most disk space of the query log")
+            .why("At half of it, `FILE` is renamed to `FILE.1`, which replaces an earlier one")
+            .within(4 << 20, u64::MAX);
     }
 
     "Connections" {
@@ -147,6 +157,10 @@ settings! {
     }
 
     "Tenants" {
+        OVERRIDES: Option<PathBuf> = setting("overrides", "none",
+            "File of settings of tenants that is read again when it changes")
+            .why("Takes effect within a second, or at once on SIGHUP ([Changes at run time](#changes-at-run-time))")
+            .or("none");
         REQUESTS_PER_SECOND: Option<Count> = setting("requests_per_second", "none",
             "Limit on a tenant's write requests per second")
             .why("Requests above it are refused ([refusals.md](refusals.md#writes)) until the rate is below the limit again")
@@ -155,8 +169,27 @@ settings! {
             .why("All samples of a request count, refused and repeated ones included. The request that exceeds the limit is \
                 stored; the following ones are refused until the average is below the limit again, for a minute at most")
             .or("none").within(1, MANY_A_SECOND).per_tenant();
+        BYTES_PER_SECOND: Option<Bytes> = setting("bytes_per_second", "none",
+            "Limit on the bytes of a tenant's write requests per second, as they are sent")
+            .or("none").within(1, MANY_A_SECOND).per_tenant();
+        NEW_SERIES_PER_SECOND: Option<Count> = setting("new_series_per_second", "none",
+            "Limit on a tenant's new series per second")
+            .why("New series above it are answered with 503 until the rate is below the limit again; samples of known series \
+                in the same request are stored")
+            .or("none").within(1, MANY_A_SECOND).per_tenant();
         RATE_BURST: Millis = setting("rate_burst", "10s",
-            "Burst of a tenant's rate limits: the requests and samples of this much time may arrive at once")
+            "Burst of a tenant's rate limits: what this much time allows may arrive at once")
+            .per_tenant();
+        ACTIVE_SERIES: Option<Count> = setting("active_series", "none", "Limit on a tenant's active series")
+            .why("Further series are refused; samples of known series in the same request are stored. A series is active \
+                while it is in memory: until `series_idle` after its last sample. Whatever this is, a tenant above its share of a head that fills up gets no \
+                new series ([operating.md](../operating.md#tenants))")
+            .or("none").within(1, MANY_A_SECOND).per_tenant();
+        SHARE_WEIGHT: Count = setting("share_weight", "1",
+            "Weight of a tenant's share of memory when memory is scarce")
+            .within(1, 1000).per_tenant();
+        LIMIT_STATUS: LimitStatus = setting("limit_status", "429",
+            "HTTP status of writes that exceed a limit of the tenant")
             .per_tenant();
         TENANTS: Count = setting("tenants", "10000", "Tenants in memory")
             .why("Further new tenants are refused with 503, unless they have tables")

@@ -1,7 +1,7 @@
 //! Settings that can differ between tenants.
 
-use super::file::quoted;
-use super::given::{Given, SettingsError};
+use super::file::{per_tenant, quoted};
+use super::given::{Given, GivenClass, SettingsError};
 use super::reader::{EffectiveSetting, Reader};
 use super::table;
 use crate::query_source::detail::Detail;
@@ -25,24 +25,128 @@ pub struct TenantSettings {
     pub requests_per_second: Option<usize>,
     /// Limit on samples; `None`: no limit.
     pub samples_per_second: Option<usize>,
-    /// Time whose worth of requests and samples may come at once.
+    /// Limit on bytes of request bodies; `None`: no limit.
+    pub bytes_per_second: Option<u64>,
+    /// Limit on new series; `None`: no limit.
+    pub new_series_per_second: Option<usize>,
+    /// Time whose worth of requests, samples, bytes and new series may come at once.
     pub rate_burst_ms: i64,
+    /// Limit on active series; `None`: no limit.
+    pub active_series: Option<usize>,
+    /// Weight of the tenant's share of what is scarce.
+    pub share_weight: usize,
+    /// Status of refusals by a limit that is configured.
+    pub limit_status: LimitStatus,
+}
+
+/// HTTP status of refusals by a limit of a tenant that is configured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LimitStatus {
+    /// 429: Prometheus drops the samples unless it has `retry_on_http_429`.
+    TooManyRequests,
+    /// 503: everyone retries.
+    Unavailable,
 }
 
 /// Settings of all tenants.
 #[derive(Debug, Clone)]
 pub struct Tenants {
-    /// Settings of tenants without settings of their own.
+    /// Settings of tenants that have no others.
     pub general: TenantSettings,
-    /// Settings of tenants that have a `[tenant.NAME]`; the others are inherited from `general`.
+    /// Settings of tenants whose names match a pattern: the first class that matches applies. What it does not set is inherited
+    /// from `general`.
+    pub classes: Vec<Class>,
+    /// Settings of tenants that have a `[tenant.NAME]`. What it does not set is inherited from the tenant's class.
     pub own: BTreeMap<TenantId, TenantSettings>,
+    /// Effective values by key: all of `general`, then those that classes and tenants set.
+    rows: Vec<EffectiveSetting>,
+}
+
+#[derive(Debug, Clone)]
+pub struct Class {
+    name: String,
+    /// Patterns of names, in which `*` stands for any text.
+    patterns: Vec<String>,
+    settings: TenantSettings,
+}
+
+impl Class {
+    fn matches(&self, tenant: &TenantId) -> bool {
+        self.patterns.iter().any(|pattern| matches(pattern, tenant.as_str()))
+    }
 }
 
 impl Tenants {
     /// Settings of `tenant`.
     pub fn of(&self, tenant: &TenantId) -> &TenantSettings {
-        self.own.get(tenant).unwrap_or(&self.general)
+        self.own.get(tenant).unwrap_or_else(|| match self.class_of(tenant) {
+            Some(class) => &class.settings,
+            None => &self.general,
+        })
     }
+
+    /// Settings of `tenant` with the origin of each. Keys have no prefix.
+    pub fn explain(&self, tenant: &TenantId) -> impl Iterator<Item = EffectiveSetting> {
+        let mut prefixes = vec![prefix("tenant", tenant.as_str())];
+        prefixes.extend(self.class_of(tenant).map(|class| prefix("class", &class.name)));
+        prefixes.push(String::new());
+        per_tenant().map(move |setting| {
+            let mut found = prefixes.iter().filter_map(|prefix| {
+                self.rows.iter().find(|row| row.key.strip_prefix(prefix.as_str()) == Some(setting.key))
+            });
+            let EffectiveSetting { value, origin, .. } =
+                found.next().cloned().expect("BUG: the general settings are complete");
+            EffectiveSetting { key: setting.key.to_owned(), value, origin }
+        })
+    }
+
+    /// Effective values by key: all of the general ones, then those that classes and tenants set.
+    pub fn rows(&self) -> &[EffectiveSetting] {
+        &self.rows
+    }
+
+    fn class_of(&self, tenant: &TenantId) -> Option<&Class> {
+        self.classes.iter().find(|class| class.matches(tenant))
+    }
+
+    pub(super) fn resolve(given: &Given) -> Result<Self, SettingsError> {
+        let mut reader = Reader::new(&given.general, String::new());
+        let general = TenantSettings::general(&mut reader)?;
+        let mut tenants =
+            Self { general, classes: Vec::new(), own: BTreeMap::new(), rows: reader.into_rows() };
+        for GivenClass { name, patterns, entries } in &given.classes {
+            let mut reader = Reader::new(entries, prefix("class", name));
+            let settings = TenantSettings::own(&mut reader, &tenants.general)?;
+            tenants.rows.extend(reader.into_rows());
+            tenants.classes.push(Class { name: name.clone(), patterns: patterns.clone(), settings });
+        }
+        for (tenant, entries) in &given.tenants {
+            let mut reader = Reader::new(entries, prefix("tenant", tenant.as_str()));
+            let settings = TenantSettings::own(&mut reader, tenants.of(tenant))?;
+            tenants.rows.extend(reader.into_rows());
+            tenants.own.insert(tenant.clone(), settings);
+        }
+        Ok(tenants)
+    }
+}
+
+/// `tenant.NAME.`
+fn prefix(kind: &str, name: &str) -> String {
+    format!("{kind}.{}.", quoted(name))
+}
+
+/// True if `name` matches `pattern`, in which `*` stands for any text.
+///
+/// Each piece between stars is searched after the one before it, so the time is at most their product, and both are short.
+fn matches(pattern: &str, name: &str) -> bool {
+    let Some((start, rest)) = pattern.split_once('*') else { return pattern == name };
+    let Some(mut name) = name.strip_prefix(start) else { return false };
+    let (pieces, end) = rest.rsplit_once('*').unwrap_or(("", rest));
+    for piece in pieces.split('*') {
+        let Some(at) = name.find(piece) else { return false };
+        name = &name[at + piece.len()..];
+    }
+    name.ends_with(end)
 }
 
 impl TenantSettings {
@@ -54,16 +158,26 @@ impl TenantSettings {
 
     /// Limit on the rate of write requests, if there is one.
     pub fn requests_rate(&self) -> Option<Rate> {
-        self.requests_per_second.map(|per_s| self.rate(per_s))
+        self.requests_per_second.map(|per_s| self.rate(per_s as u64))
     }
 
     /// Limit on the rate of samples, if there is one.
     pub fn samples_rate(&self) -> Option<Rate> {
-        self.samples_per_second.map(|per_s| self.rate(per_s))
+        self.samples_per_second.map(|per_s| self.rate(per_s as u64))
     }
 
-    const fn rate(&self, per_s: usize) -> Rate {
-        Rate { per_s: per_s as u64, burst: Duration::from_millis(self.rate_burst_ms.unsigned_abs()) }
+    /// Limit on the rate of request bodies in bytes, if there is one.
+    pub fn bytes_rate(&self) -> Option<Rate> {
+        self.bytes_per_second.map(|per_s| self.rate(per_s))
+    }
+
+    /// Limit on the rate of new series, if there is one.
+    pub fn new_series_rate(&self) -> Option<Rate> {
+        self.new_series_per_second.map(|per_s| self.rate(per_s as u64))
+    }
+
+    const fn rate(&self, per_s: u64) -> Rate {
+        Rate { per_s, burst: Duration::from_millis(self.rate_burst_ms.unsigned_abs()) }
     }
 
     pub(super) fn general(reader: &mut Reader<'_>) -> Result<Self, SettingsError> {
@@ -74,7 +188,12 @@ impl TenantSettings {
             query_resolution: reader.read(&table::QUERY_RESOLUTION)?,
             requests_per_second: reader.read(&table::REQUESTS_PER_SECOND)?,
             samples_per_second: reader.read(&table::SAMPLES_PER_SECOND)?,
+            bytes_per_second: reader.read(&table::BYTES_PER_SECOND)?,
+            new_series_per_second: reader.read(&table::NEW_SERIES_PER_SECOND)?,
             rate_burst_ms: reader.read(&table::RATE_BURST)?,
+            active_series: reader.read(&table::ACTIVE_SERIES)?,
+            share_weight: reader.read(&table::SHARE_WEIGHT)?,
+            limit_status: reader.read(&table::LIMIT_STATUS)?,
         })
     }
 
@@ -86,21 +205,37 @@ impl TenantSettings {
             query_resolution: reader.inherit(&table::QUERY_RESOLUTION, &general.query_resolution)?,
             requests_per_second: reader.inherit(&table::REQUESTS_PER_SECOND, &general.requests_per_second)?,
             samples_per_second: reader.inherit(&table::SAMPLES_PER_SECOND, &general.samples_per_second)?,
+            bytes_per_second: reader.inherit(&table::BYTES_PER_SECOND, &general.bytes_per_second)?,
+            new_series_per_second: reader
+                .inherit(&table::NEW_SERIES_PER_SECOND, &general.new_series_per_second)?,
             rate_burst_ms: reader.inherit(&table::RATE_BURST, &general.rate_burst_ms)?,
+            active_series: reader.inherit(&table::ACTIVE_SERIES, &general.active_series)?,
+            share_weight: reader.inherit(&table::SHARE_WEIGHT, &general.share_weight)?,
+            limit_status: reader.inherit(&table::LIMIT_STATUS, &general.limit_status)?,
         })
     }
 }
 
-/// Settings of the tenants that have any, and the list of what is in effect.
-pub(super) fn read(
-    given: &Given,
-    general: &TenantSettings,
-) -> Result<(BTreeMap<TenantId, TenantSettings>, Vec<EffectiveSetting>), SettingsError> {
-    let (mut tenants, mut rows) = (BTreeMap::new(), Vec::new());
-    for (tenant, entries) in &given.tenants {
-        let mut reader = Reader::new(entries, format!("tenant.{}.", quoted(tenant.as_str())));
-        tenants.insert(tenant.clone(), TenantSettings::own(&mut reader, general)?);
-        rows.extend(reader.into_rows());
+#[cfg(test)]
+mod tests {
+    use super::matches;
+
+    #[test]
+    fn stars_stand_for_any_text() {
+        let check = |pattern, yes: &[&str], no: &[&str]| {
+            for name in yes {
+                assert!(matches(pattern, name), "{pattern} {name}");
+            }
+            for name in no {
+                assert!(!matches(pattern, name), "{pattern} {name}");
+            }
+        };
+        check("team-a", &["team-a"], &["team-ab", "xteam-a", ""]);
+        check("team-*", &["team-", "team-a"], &["team", "xteam-a"]);
+        check("*", &["", "a"], &[]);
+        check("*-prod", &["a-prod", "-prod", "-prod-prod"], &["prod", "a-prod1"]);
+        check("a*b*c", &["abc", "axbxc", "abcbc", "abbc"], &["ac", "ab", "acb", "abcd"]);
+        check("a*a", &["aa", "aba"], &["a"]);
+        check("**", &["", "a"], &[]);
     }
-    Ok((tenants, rows))
 }

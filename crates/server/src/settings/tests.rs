@@ -18,7 +18,7 @@ fn machine() -> Machine {
 /// Parses `text` as the file `f.toml`.
 fn toml(text: &str) -> Result<Given, SettingsError> {
     let mut given = Given::default();
-    file::parse("f.toml".as_ref(), text, &mut given)?;
+    file::parse("f.toml".as_ref(), text, file::Content::All, &mut given)?;
     Ok(given)
 }
 
@@ -123,13 +123,22 @@ fn defaults_of_a_machine() {
         query_lookback = "5m"
         query_resolution = "raw"
         query_concurrency = 8  # two per core
+        slow_query = "10s"
+        query_log = "none"
+        query_log_size = "256MiB"
         connections = 2907  # 5 % of memory divided by 72 KiB, 128 to 4096
         allow_host = []  # none if only this machine can connect, else any
         body_timeout = "30s"
         transfer_rate = "64KiB"
+        overrides = "none"
         requests_per_second = "none"
         samples_per_second = "none"
+        bytes_per_second = "none"
+        new_series_per_second = "none"
         rate_burst = "10s"
+        active_series = "none"
+        share_weight = 1
+        limit_status = 429
         tenants = 10000
         tenant_burst = 1000
         tenants_per_minute = 300
@@ -265,7 +274,12 @@ fn a_tenant_has_what_it_sets_and_else_what_all_have() {
         query_resolution: crate::query_source::detail::Detail::Samples,
         requests_per_second: None,
         samples_per_second: Some(5000),
+        bytes_per_second: None,
+        new_series_per_second: None,
         rate_burst_ms: 10_000,
+        active_series: None,
+        share_weight: 1,
+        limit_status: LimitStatus::TooManyRequests,
     };
     assert_eq!((of("any"), of("any").rollups_kept_ms()), (&general, Some(90 * day_ms)));
     let audit =
@@ -311,13 +325,13 @@ fn wrong_settings_of_a_tenant() {
     check(
         "[tenant.a]\nretention = \"1d\"\nretentoin = \"2d\"",
         expect![
-            "f.toml:3: a tenant has no setting retentoin; it may have retention, rollups, rollup_retention, query_resolution, requests_per_second, samples_per_second, rate_burst"
+            "f.toml:3: a tenant has no setting retentoin: settings of tenants are retention, rollups, rollup_retention, query_resolution, requests_per_second, samples_per_second, bytes_per_second, new_series_per_second, rate_burst, active_series, share_weight, limit_status"
         ],
     );
     check(
         "[tenant.a]\nmemory = \"1GiB\"",
         expect![
-            "f.toml:2: a tenant has no setting memory; it may have retention, rollups, rollup_retention, query_resolution, requests_per_second, samples_per_second, rate_burst"
+            "f.toml:2: a tenant has no setting memory: settings of tenants are retention, rollups, rollup_retention, query_resolution, requests_per_second, samples_per_second, bytes_per_second, new_series_per_second, rate_burst, active_series, share_weight, limit_status"
         ],
     );
     check(

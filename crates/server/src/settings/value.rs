@@ -2,6 +2,7 @@
 
 use super::secret::{TablesUrl, without_secrets};
 use super::setting::{Setting, Takes};
+use super::tenants::LimitStatus;
 use crate::query_source::detail::Detail;
 use journal::Durability;
 use serde_json::{Value as Json, json};
@@ -106,6 +107,44 @@ impl Value for Option<Count> {
     }
 }
 
+impl Value for Option<Bytes> {
+    const TAKES: Takes = Takes::Size;
+
+    fn parse(text: &str, setting: &Setting) -> Result<Self, String> {
+        let none = setting.none.expect("BUG: a setting that may have no value has a word for that");
+        if text == none {
+            return Ok(None);
+        }
+        Bytes::parse(text, setting).map(Some).map_err(|must| format!("{must}, or {none}"))
+    }
+
+    fn show(&self, setting: &Setting) -> Json {
+        self.map_or_else(|| json!(setting.none), |bytes| bytes.show(setting))
+    }
+}
+
+impl Value for LimitStatus {
+    const TAKES: Takes = Takes::Word(&[
+        ("429", "Prometheus drops the samples, unless its `retry_on_http_429` is set"),
+        ("503", "every sender retries, and what follows waits"),
+    ]);
+
+    fn parse(text: &str, _: &Setting) -> Result<Self, String> {
+        match text {
+            "429" => Ok(Self::TooManyRequests),
+            "503" => Ok(Self::Unavailable),
+            _ => Err("must be 429 or 503".into()),
+        }
+    }
+
+    fn show(&self, _: &Setting) -> Json {
+        json!(match self {
+            Self::TooManyRequests => 429,
+            Self::Unavailable => 503,
+        })
+    }
+}
+
 impl Value for bool {
     const TAKES: Takes = Takes::Word(&[("true", ""), ("false", "")]);
 
@@ -131,6 +170,25 @@ impl Value for PathBuf {
 
     fn show(&self, _: &Setting) -> Json {
         json!(self.display().to_string())
+    }
+}
+
+impl Value for Option<PathBuf> {
+    const TAKES: Takes = Takes::File;
+
+    fn parse(text: &str, setting: &Setting) -> Result<Self, String> {
+        Self::parse_os(text.as_ref(), setting)
+    }
+
+    fn parse_os(text: &OsStr, setting: &Setting) -> Result<Self, String> {
+        if setting.none.is_some_and(|none| text == none) {
+            return Ok(None);
+        }
+        PathBuf::parse_os(text, setting).map(Some)
+    }
+
+    fn show(&self, setting: &Setting) -> Json {
+        self.as_ref().map_or_else(|| json!(setting.none), |path| path.show(setting))
     }
 }
 

@@ -1,6 +1,7 @@
 //! Dependencies of upkeep.
 
 use crate::limits::head_memory::HeadMemory;
+use crate::limits::overrides::Overrides;
 use crate::limits::pacer::{Pacer, Traffic};
 use crate::seal::Lake;
 use crate::settings::Settings;
@@ -12,6 +13,7 @@ use stdx::clock::Clock;
 #[derive(Debug)]
 pub(crate) struct Context {
     pub(crate) settings: Arc<Settings>,
+    pub(crate) overrides: Arc<Overrides>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) wall: Arc<WallClock>,
     pub(crate) lake: Arc<Lake>,

@@ -16,7 +16,8 @@ const LOG_KEPT_MS: i64 = 86_400_000;
 impl Upkeep {
     pub(super) fn policy(&mut self, tenant: &TenantId, kind: Kind, all: bool) -> Result<Policy, UpkeepError> {
         let context = &self.pace.context;
-        let (settings, own) = (&context.settings.lake, context.settings.tenants.of(tenant));
+        let (settings, tenants) = (&context.settings.lake, context.overrides.current());
+        let own = tenants.of(tenant);
         // expiry by the wall clock is irreversible, so there is none while the clock is in doubt
         let today_ms = context.wall.doubt(&*context.clock).is_none().then(|| self.pace.now().wall_ms);
         let keep_ms = match kind {

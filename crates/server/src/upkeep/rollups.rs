@@ -82,8 +82,8 @@ impl Upkeep {
         resolution: Resolution,
         all: bool,
     ) -> Result<Vec<Date>, UpkeepError> {
-        let settings = &self.pace.context.settings;
-        let own = settings.tenants.of(tenant);
+        let (settings, tenants) = (&self.pace.context.settings, self.pace.context.overrides.current());
+        let own = tenants.of(tenant);
         if !own.rollups.contains(&resolution) {
             return Ok(Vec::new());
         }

@@ -120,8 +120,17 @@ impl Server {
 
     /// SIGTERM, without waiting.
     pub(crate) fn signal_terminate(&self) {
+        self.signal(Signal::TERM);
+    }
+
+    /// SIGHUP.
+    pub(crate) fn signal_hangup(&self) {
+        self.signal(Signal::HUP);
+    }
+
+    fn signal(&self, signal: Signal) {
         let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw).expect("a pid");
-        kill_process(pid, Signal::TERM).expect("send SIGTERM");
+        kill_process(pid, signal).expect("send a signal");
     }
 
     /// Its process.

@@ -9,7 +9,6 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::{IntoResponse, Response};
-use model::ErrorKind;
 use protocol::remote_write::{ENCODINGS, Version, version_of};
 
 #[cfg(test)]
@@ -25,7 +24,7 @@ pub(crate) async fn remote_write(State(app): State<App>, headers: HeaderMap, bod
     let (mut response, samples, exemplars) = match answer {
         Ok(outcome) => (outcome_response(&outcome), outcome.samples, outcome.exemplars),
         Err(Unwritten { refusal, samples, exemplars }) => {
-            (WriteError(retryable(refusal)).into_response(), samples, exemplars)
+            (WriteError(refusal).into_response(), samples, exemplars)
         }
     };
     count(&app.metrics, &response);
@@ -33,15 +32,6 @@ pub(crate) async fn remote_write(State(app): State<App>, headers: HeaderMap, bod
         put_written(&mut response, samples, exemplars);
     }
     response
-}
-
-/// Makes limits retriable: Prometheus drops requests answered with 429, unless `retry_on_http_429` is set, so the answer is a
-/// 503.
-fn retryable(refusal: Refusal) -> Refusal {
-    match refusal.kind {
-        ErrorKind::Limited => Refusal { kind: ErrorKind::Unavailable, ..refusal },
-        _ => refusal,
-    }
 }
 
 /// Adds the headers that remote write 2.0 requires in every answer: the durable part of the request.

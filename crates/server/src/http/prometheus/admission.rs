@@ -1,6 +1,9 @@
 //! Bounds on the work for a reading request: concurrency, time and memory.
 
+use super::description::Description;
+use super::query_log::Ending;
 use super::query_threads::{Lane, Outcome, Turn};
+use super::running_queries::{CancelOnDrop, RunningQuery};
 use crate::http::App;
 use crate::http::error::ApiError;
 use crate::http::json::Json;
@@ -9,7 +12,7 @@ use model::TenantId;
 use query::{Allowance, Interrupt, Options};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::sync::oneshot;
 
 /// Limit on attempts at a read that restarts because its pin expired: its samples were sealed meanwhile.
@@ -50,34 +53,15 @@ pub(crate) fn left_bytes(app: &App, parsed: &Allowance) -> u64 {
 /// Limits on evaluation. A sample takes sixteen bytes.
 pub(crate) fn options<'a>(
     app: &App,
-    cancelled: &'a dyn Interrupt,
+    turn: &'a Turn,
     lookback_ms: Option<i64>,
     parsed: &Allowance,
 ) -> Options<'a> {
     Options {
         lookback_delta_ms: lookback_ms.filter(|ms| *ms > 0).unwrap_or(app.node.settings().query_lookback_ms),
         samples_max: left_bytes(app, parsed) / 16,
-        ..Options::new(cancelled)
-    }
-}
-
-/// Cancels a query when the request that asked for it goes away or runs out of time.
-pub(crate) struct CancelOnDrop(Arc<AtomicBool>);
-
-impl CancelOnDrop {
-    pub(crate) fn new() -> Self {
-        Self(Arc::new(AtomicBool::new(false)))
-    }
-
-    /// Flag that is set on cancellation.
-    pub(crate) fn flag(&self) -> Arc<AtomicBool> {
-        Arc::clone(&self.0)
-    }
-}
-
-impl Drop for CancelOnDrop {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
+        usage: Some(turn.usage()),
+        ..Options::new(turn)
     }
 }
 
@@ -85,22 +69,26 @@ impl Drop for CancelOnDrop {
 /// which compiles patterns, and writing the answer. `work` may be started twice.
 pub(crate) async fn on_query_thread(
     app: &App,
+    description: Description,
     work: impl Fn(&App, &Arc<Turn>) -> Result<Json, ApiError> + Send + 'static,
 ) -> Result<Json, ApiError> {
-    within(app, None, None, work).await
+    within(app, description, None, None, work).await
 }
 
 /// [`on_query_thread`], ended after `timeout` if that is less than the server's own bound. Work of equal `fingerprint` is
 /// expected to take about the same time.
 pub(crate) async fn within(
     app: &App,
+    description: Description,
     timeout: Option<Duration>,
     fingerprint: Option<u64>,
     work: impl Fn(&App, &Arc<Turn>) -> Result<Json, ApiError> + Send + 'static,
 ) -> Result<Json, ApiError> {
-    let began = Instant::now();
-    let result = bounded(app, timeout, fingerprint, work).await;
-    app.metrics.query_seconds.observe(began.elapsed().as_secs_f64());
+    let query = app.running.begin(description);
+    let ending = Ending::of(&app.query_log, &query);
+    let result = bounded(app, &query, timeout, fingerprint, work).await;
+    ending.with(result.as_ref().err());
+    app.metrics.query_seconds.observe(app.running.age(&query).as_secs_f64());
     if result.is_err() {
         app.metrics.queries_failed.inc();
     }
@@ -109,6 +97,7 @@ pub(crate) async fn within(
 
 async fn bounded(
     app: &App,
+    query: &Arc<RunningQuery>,
     allowed: Option<Duration>,
     fingerprint: Option<u64>,
     work: impl Fn(&App, &Arc<Turn>) -> Result<Json, ApiError> + Send + 'static,
@@ -120,35 +109,43 @@ async fn bounded(
         let message = format!("too many queries: {} run or wait already", app.waiting.limit());
         return Err(ApiError::unavailable(message));
     };
-    let cancelled = CancelOnDrop::new();
-    let flag = cancelled.flag();
+    let _cancel = CancelOnDrop(Arc::clone(query));
+    let entry = app.running.enter(query);
     let began = Arc::new(AtomicBool::new(false));
     let (answer, answered) = oneshot::channel();
-    let (mut answer, begin) = (Some((answer, pass)), Arc::clone(&began));
-    let of_query = app.clone();
-    let query = Box::new(move |lane| {
+    let (mut answer, begin) = (Some((answer, pass, entry)), Arc::clone(&began));
+    let (of_query, asked) = (app.clone(), Arc::clone(query));
+    let run = Box::new(move |lane| {
         begin.fetch_or(lane == Lane::Whole, Ordering::Relaxed);
         let shortage = of_query.node.reads().headroom.check().err();
         // while memory is short, only small queries are answered; a query proves to be small by finishing in time
         let lane = if shortage.is_some() { Lane::Small } else { lane };
-        let turn = Arc::new(Turn::new(of_query.node.reads(), Arc::clone(&flag), lane));
+        let turn = Arc::new(Turn::new(of_query.node.reads(), Arc::clone(&asked), lane));
         if turn.is_cancelled() {
             return Outcome::Done;
         }
+        asked.run(of_query.running.age(&asked));
         let mut result = work(&of_query, &turn);
         if turn.is_over() && result.is_err() && !turn.is_cancelled() {
             match shortage {
                 Some(refusal) => result = Err(refusal.into()),
-                None => return Outcome::Again,
+                None => {
+                    asked.wait();
+                    return Outcome::Again;
+                }
             }
         }
-        if let Some((answer, _pass)) = answer.take() {
+        if let Some((answer, _pass, _entry)) = answer.take() {
             let _ = answer.send(result); // the client may be gone
         }
         Outcome::Done
     });
-    let place = app.queries.submit(fingerprint, query);
-    let ended = tokio::time::timeout(timeout, answered).await;
+    let place = app.queries.submit(fingerprint, run);
+    let ended = tokio::select! {
+        biased;
+        () = query.canceled() => return Err(canceled(query)),
+        ended = tokio::time::timeout(timeout, answered) => ended,
+    };
     drop(place);
     match ended {
         Ok(Ok(result)) => result,
@@ -164,9 +161,15 @@ async fn bounded(
     }
 }
 
+fn canceled(query: &RunningQuery) -> ApiError {
+    let message = format!("query {} was canceled by an operator", query.id);
+    ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "canceled", message)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::http::prometheus::running_queries::QueryId;
     use crate::ingest::tests::small_settings;
     use crate::limits::headroom::tests::Told;
     use crate::seal::tests::node_with;
@@ -222,7 +225,9 @@ mod tests {
                     let _ = answered.lock().unwrap().recv(); // the store
                     Err(ApiError::unavailable("nobody hears it"))
                 };
-                let error = within(&app, allowed, None, work).await.expect_err("the store does not answer");
+                let error = within(&app, Description::for_test(), allowed, None, work)
+                    .await
+                    .expect_err("the store does not answer");
                 let text = format!("{error:?}");
                 assert!(text.contains("503") && text.contains(bound), "{text}");
                 // a millisecond may pass before a thread takes the query
@@ -256,12 +261,54 @@ mod tests {
                 }
                 Err(ApiError::unavailable("nobody hears it"))
             };
-            on_query_thread(&asked, work).await
+            on_query_thread(&asked, Description::for_test(), work).await
         });
         begun.recv().await.unwrap();
         request.abort();
         until_idle(&app).await;
         assert_eq!(app.waiting.inside(), 0);
+        tokio::task::spawn_blocking(move || node.stop()).await.unwrap();
+    }
+
+    /// A canceled query is answered at once, whether it runs or waits, and its thread and its places become free.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_canceled_query_is_answered_and_ends() {
+        let dir = tempfile::tempdir().unwrap();
+        let node = node_with(dir.path(), |_| ()).await;
+        let app = App::new(node.clone());
+        for is_waiting in [false, true] {
+            let held = if is_waiting { occupy(&app).await } else { Vec::new() };
+            let asked = app.clone();
+            let request = tokio::spawn(async move {
+                let work = move |_: &App, turn: &Arc<Turn>| {
+                    while !turn.is_set() {
+                        std::thread::yield_now();
+                    }
+                    Err(ApiError::unavailable("nobody hears it"))
+                };
+                on_query_thread(&asked, Description::for_test(), work).await
+            });
+            let (state, id) = loop {
+                tokio::task::yield_now().await;
+                let mut json = Json::new();
+                app.running.write(&mut json, |_| true);
+                let list: serde_json::Value = serde_json::from_str(&json.text()).unwrap();
+                let text = |name: &str| list[0][name].as_str().map(str::to_owned);
+                if let (Some(state), Some(id)) = (text("state"), text("id"))
+                    && is_waiting == (state == "waiting")
+                {
+                    break (state, id);
+                }
+            };
+            let id = QueryId::parse(&id).unwrap();
+            assert!(app.running.cancel(id).is_some(), "{state}");
+            let text = format!("{:?}", request.await.unwrap().expect_err("it was canceled"));
+            assert!(text.contains("503") && text.contains("by an operator"), "{text}");
+            drop(held);
+            until_idle(&app).await;
+            assert_eq!(app.waiting.inside(), 0);
+            assert!(app.running.cancel(id).is_none(), "it is not listed any more");
+        }
         tokio::task::spawn_blocking(move || node.stop()).await.unwrap();
     }
 
@@ -282,13 +329,17 @@ mod tests {
                 }
                 Err(ApiError::unavailable("it was told to end"))
             };
-            endless.push(tokio::spawn(async move { on_query_thread(&asked, work).await }));
+            endless.push(tokio::spawn(async move {
+                on_query_thread(&asked, Description::for_test(), work).await
+            }));
             while app.queries.waiting_and_running() != (0, count) {
                 tokio::task::yield_now().await;
             }
         }
         for _ in 0..100 {
-            on_query_thread(&app, |_, _| Ok(Json::new())).await.expect("a small query is answered");
+            on_query_thread(&app, Description::for_test(), |_, _| Ok(Json::new()))
+                .await
+                .expect("a small query is answered");
         }
         // another endless query is put back into the queue and does not block others
         let asked = app.clone();
@@ -298,18 +349,22 @@ mod tests {
             }
             Err(ApiError::unavailable("it was told to end"))
         };
-        endless.push(tokio::spawn(async move { on_query_thread(&asked, work).await }));
+        endless
+            .push(tokio::spawn(async move { on_query_thread(&asked, Description::for_test(), work).await }));
         while app.queries.set_back() == 0 {
             tokio::task::yield_now().await;
         }
-        on_query_thread(&app, |_, _| Ok(Json::new())).await.expect("a small query is answered");
+        on_query_thread(&app, Description::for_test(), |_, _| Ok(Json::new()))
+            .await
+            .expect("a small query is answered");
         // queries that read files are not small either
         let asked = app.clone();
         let work = |_: &App, turn: &Arc<Turn>| match turn.may_wait() {
             true => Ok(Json::new()),
             false => Err(ApiError::unavailable("to be begun again")),
         };
-        let reading = tokio::spawn(async move { on_query_thread(&asked, work).await });
+        let reading =
+            tokio::spawn(async move { on_query_thread(&asked, Description::for_test(), work).await });
         while app.queries.set_back() < 2 {
             tokio::task::yield_now().await;
         }
@@ -341,16 +396,21 @@ mod tests {
         while node.reads().headroom.check().is_ok() {
             tokio::task::yield_now().await; // the last reading may be cached
         }
-        for refused in [on_query_thread(&app, endless).await, on_query_thread(&app, reads_files).await] {
+        for refused in [
+            on_query_thread(&app, Description::for_test(), endless).await,
+            on_query_thread(&app, Description::for_test(), reads_files).await,
+        ] {
             let text = format!("{:?}", refused.expect_err("it is not small"));
             assert!(text.contains("503") && text.contains(REASON), "{text}");
         }
-        on_query_thread(&app, |_, _| Ok(Json::new())).await.expect("a small query is answered");
+        on_query_thread(&app, Description::for_test(), |_, _| Ok(Json::new()))
+            .await
+            .expect("a small query is answered");
         told.bytes.store(0, Ordering::Relaxed);
         while node.reads().headroom.check().is_err() {
             tokio::task::yield_now().await;
         }
-        on_query_thread(&app, reads_files).await.expect("the shortage is over");
+        on_query_thread(&app, Description::for_test(), reads_files).await.expect("the shortage is over");
         until_idle(&app).await;
         tokio::task::spawn_blocking(move || node.stop()).await.unwrap();
     }

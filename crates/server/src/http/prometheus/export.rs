@@ -17,12 +17,16 @@ mod format;
 mod pieces;
 mod seen;
 
-use super::admission::{CancelOnDrop, TRIES_MAX, wait_for_series_of};
+use super::admission::{TRIES_MAX, wait_for_series_of};
+use super::description::EXPORT_PATH;
 use super::metadata::Selectors;
+use super::query_log::Ending;
+use super::running_queries::{CancelOnDrop, RunningQuery};
 use crate::http::App;
 use crate::http::error::ApiError;
 use crate::http::params::Params;
 use crate::http::principal::readable_tenant_of;
+use crate::listen::Peer;
 use crate::query_source::Source;
 use crate::refusal::Refusal;
 use axum::body::Body;
@@ -42,6 +46,7 @@ const PIECES_WAITING: usize = 4;
 
 pub(crate) async fn export(
     State(app): State<App>,
+    peer: Peer,
     headers: HeaderMap,
     params: Params,
 ) -> Result<Response, ApiError> {
@@ -57,24 +62,31 @@ pub(crate) async fn export(
     let memory = Arc::new(app.node.reads().answers.reserve(PIECES_BYTES).map_err(Refusal::from)?);
     let held = Arc::clone(&memory);
     let (pieces, mut written) = mpsc::channel(PIECES_WAITING);
-    let cancel = CancelOnDrop::new();
-    let cancelled: Arc<dyn Interrupt> = cancel.flag();
+    let query = app.running.begin(selectors.description(EXPORT_PATH, &tenant, range, peer));
+    let (entry, ending) = (app.running.enter(&query), Ending::of(&app.query_log, &query));
+    let cancel = CancelOnDrop(Arc::clone(&query));
     tokio::task::spawn_blocking(move || {
+        query.run(app.running.age(&query));
         let settings = app.node.settings();
         let share_bytes = settings.budget.export_share_bytes(settings.query_concurrency);
-        let mut parsed = Allowance::new(share_bytes).until(Arc::clone(&cancelled));
+        let mut parsed = Allowance::new(share_bytes).until(Arc::clone(&query) as _);
         let done = selectors.parse(&mut parsed).map_err(Stop::Failed).and_then(|selectors| {
             // sixteen bytes hold a sample
             let samples_max = share_bytes.saturating_sub(parsed.spent_bytes()) / 16;
-            let ask = Ask { app: &app, tenant, selectors: &selectors, range, samples_max, cancelled };
+            let ask = Ask { app: &app, tenant, selectors: &selectors, range, samples_max, query };
             let mut out = Pieces::new(format, &pieces, app.node.reads().answers.clone());
             ask.all_or_again(&mut out).and_then(|()| out.end())
         });
-        if let Err(Stop::Failed(error)) = done {
-            // the client may be gone
-            let _ = pieces.blocking_send(Err(error));
+        match done {
+            Ok(()) => ending.with(None),
+            Err(Stop::Gone) => drop(ending),
+            Err(Stop::Failed(error)) => {
+                ending.with(Some(&error));
+                // the client may be gone
+                let _ = pieces.blocking_send(Err(error));
+            }
         }
-        drop((pass, held));
+        drop((pass, held, entry));
     });
     let (mut first, mut known) = (None, HeaderMap::new());
     while first.is_none() {
@@ -99,7 +111,7 @@ struct Ask<'a> {
     selectors: &'a [Vec<Matcher>],
     range: TimeRange,
     samples_max: u64,
-    cancelled: Arc<dyn Interrupt>,
+    query: Arc<RunningQuery>,
 }
 
 impl Ask<'_> {
@@ -110,7 +122,7 @@ impl Ask<'_> {
         loop {
             tries += 1;
             let before = seen.len();
-            let cancelled = Arc::clone(&self.cancelled);
+            let cancelled = Arc::clone(&self.query) as _;
             let source = Source::new(self.app.node.reads(), self.tenant.clone(), self.samples_max, cancelled);
             match self.all(&source, out, &mut seen) {
                 Err(Stop::Failed(_)) if source.is_expired() && seen.is_whole() => {
@@ -136,6 +148,9 @@ impl Ask<'_> {
             let mut set = source.select(&Select { matchers, range: self.range }).map_err(failed)?;
             out.warn(&source.left_out())?;
             while set.next(&mut samples).map_err(failed)? {
+                if self.query.is_set() {
+                    return Err(Stop::Failed(QueryError::Canceled.into()));
+                }
                 let labels = set.labels();
                 let before = &self.selectors[..i];
                 let is_new =
@@ -145,6 +160,7 @@ impl Ask<'_> {
                         let message = "native histograms cannot be exported yet".into();
                         return Err(failed(SourceError { kind: ErrorKind::Unsupported, message }));
                     };
+                    self.query.usage.read(samples.len() as u64);
                     out.series(labels, samples)?;
                     seen.add(labels);
                 }
@@ -169,11 +185,11 @@ mod tests {
     use super::format::LINE_SAMPLES;
     use super::pieces::PIECE_BYTES;
     use super::*;
+    use crate::http::prometheus::description::Description;
     use crate::seal::tests::{node_with, write_of};
     use model::{Labels, Samples};
     use protocol::exposition::Dialect;
     use protocol::{exposition, jsonl};
-    use std::sync::atomic::AtomicBool;
     use stdx::budget::Account;
     use stdx::clock::{Clock, SystemClock};
 
@@ -224,7 +240,7 @@ mod tests {
         let (pieces, mut written) = mpsc::channel(1);
         let app = App::new(node.clone());
         let exporter = tokio::task::spawn_blocking(move || {
-            let cancelled = Arc::new(AtomicBool::new(false));
+            let query = app.running.begin(Description::for_test());
             let (tenant, selectors) = (TenantId::anonymous(), [Vec::new()]);
             let ask = Ask {
                 app: &app,
@@ -232,7 +248,7 @@ mod tests {
                 selectors: &selectors,
                 range: TimeRange::ALL,
                 samples_max: 1_000_000,
-                cancelled,
+                query,
             };
             let account = app.node.reads().answers.clone();
             let mut out = Pieces::new(Format::Lines { samples: LINE_SAMPLES }, &pieces, account);
@@ -294,10 +310,10 @@ mod tests {
         let (pieces, mut written) = mpsc::channel(1);
         let app = App::new(node.clone());
         let exporter = tokio::task::spawn_blocking(move || {
-            let (cancelled, selectors) = (Arc::new(AtomicBool::new(false)), [Vec::new()]);
+            let (query, selectors) = (app.running.begin(Description::for_test()), [Vec::new()]);
             let (tenant, range) = (TenantId::anonymous(), TimeRange::ALL);
             let (selectors, samples_max) = (&selectors, 1_000_000);
-            let ask = Ask { app: &app, tenant, selectors, range, samples_max, cancelled };
+            let ask = Ask { app: &app, tenant, selectors, range, samples_max, query };
             let account = app.node.reads().answers.clone();
             let mut out = Pieces::new(Format::Lines { samples: LINE_SAMPLES }, &pieces, account);
             let done = ask.all_or_again(&mut out).and_then(|()| out.end());

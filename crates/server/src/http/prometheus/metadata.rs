@@ -1,6 +1,7 @@
 //! Labels, series, metadata and exemplars; and the server's build information.
 
 use super::admission::{allowance, left_bytes, on_query_thread, wait_for_series_of};
+use super::description::{Description, Times};
 use super::query::{CUT, expression, go_on};
 use super::query_threads::Turn;
 use crate::http::App;
@@ -8,10 +9,11 @@ use crate::http::error::ApiError;
 use crate::http::json::Json;
 use crate::http::params::Params;
 use crate::http::principal::readable_tenant_of;
+use crate::listen::Peer;
 use crate::query_source::label_queries::{Ask, LabelQueries, Limited};
 use axum::extract::{Path, State};
 use axum::http::HeaderMap;
-use model::{Exemplar, Labels, LabelsRef, Metadata, TenantId};
+use model::{Exemplar, Labels, LabelsRef, Metadata, TenantId, TimeRange};
 use query::{Allowance, Matcher, QueryErrorKind};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,6 +23,7 @@ const API_VERSION: &str = "3.5.0";
 
 pub(crate) async fn label_names(
     State(app): State<App>,
+    peer: Peer,
     headers: HeaderMap,
     params: Params,
 ) -> Result<Json, ApiError> {
@@ -28,7 +31,8 @@ pub(crate) async fn label_names(
     let (range, limit) = (params.range()?, params.limit()?);
     let tenant = readable_tenant_of(&headers)?;
     wait_for_series_of(&app, &tenant).await?;
-    let answer = on_query_thread(&app, move |app, turn| {
+    let description = selectors.description("/api/v1/labels", &tenant, range, peer);
+    let answer = on_query_thread(&app, description, move |app, turn| {
         let mut parsed = allowance(app, Arc::clone(turn) as _);
         let selectors = selectors.parse(&mut parsed)?;
         let label_queries = label_queries_of(app, &tenant, turn, &parsed);
@@ -40,6 +44,7 @@ pub(crate) async fn label_names(
 pub(crate) async fn label_values(
     State(app): State<App>,
     Path(name): Path<String>,
+    peer: Peer,
     headers: HeaderMap,
     params: Params,
 ) -> Result<Json, ApiError> {
@@ -50,7 +55,8 @@ pub(crate) async fn label_values(
     let (range, limit) = (params.range()?, params.limit()?);
     let tenant = readable_tenant_of(&headers)?;
     wait_for_series_of(&app, &tenant).await?;
-    let answer = on_query_thread(&app, move |app, turn| {
+    let description = selectors.description("/api/v1/label/<name>/values", &tenant, range, peer);
+    let answer = on_query_thread(&app, description, move |app, turn| {
         let mut parsed = allowance(app, Arc::clone(turn) as _);
         let selectors = selectors.parse(&mut parsed)?;
         let label_queries = label_queries_of(app, &tenant, turn, &parsed);
@@ -60,14 +66,20 @@ pub(crate) async fn label_values(
 }
 
 /// Label queries of a tenant, with an answer limited to the memory left.
-fn label_queries_of<'a>(
+pub(super) fn label_queries_of<'a>(
     app: &'a App,
     tenant: &'a TenantId,
-    turn: &Arc<Turn>,
+    turn: &'a Arc<Turn>,
     parsed: &Allowance,
 ) -> LabelQueries<'a> {
-    let cancelled = Arc::clone(turn);
-    LabelQueries { context: app.node.reads(), tenant, cancelled, memory_bytes: left_bytes(app, parsed) }
+    let (cancelled, usage) = (Arc::clone(turn) as _, turn.usage());
+    LabelQueries {
+        context: app.node.reads(),
+        tenant,
+        cancelled,
+        memory_bytes: left_bytes(app, parsed),
+        usage,
+    }
 }
 
 fn text_list(app: &App, turn: &Turn, found: Limited) -> Result<Json, ApiError> {
@@ -85,6 +97,7 @@ fn text_list(app: &App, turn: &Turn, found: Limited) -> Result<Json, ApiError> {
 
 pub(crate) async fn series(
     State(app): State<App>,
+    peer: Peer,
     headers: HeaderMap,
     params: Params,
 ) -> Result<Json, ApiError> {
@@ -92,7 +105,8 @@ pub(crate) async fn series(
     let (range, limit) = (params.range()?, params.limit()?);
     let tenant = readable_tenant_of(&headers)?;
     wait_for_series_of(&app, &tenant).await?;
-    let answer = on_query_thread(&app, move |app, turn| {
+    let description = selectors.description("/api/v1/series", &tenant, range, peer);
+    let answer = on_query_thread(&app, description, move |app, turn| {
         let mut parsed = allowance(app, Arc::clone(turn) as _);
         let selectors = selectors.parse(&mut parsed)?;
         let label_queries = label_queries_of(app, &tenant, turn, &parsed);
@@ -124,6 +138,7 @@ fn end(json: &mut Json, cut: bool, mut warnings: Vec<String>) {
 
 pub(crate) async fn metadata(
     State(app): State<App>,
+    peer: Peer,
     headers: HeaderMap,
     params: Params,
 ) -> Result<Json, ApiError> {
@@ -131,7 +146,10 @@ pub(crate) async fn metadata(
     wait_for_series_of(&app, &tenant).await?;
     let limit = params.limit()?;
     let metric = params.get("metric").map(String::from);
-    let answer = on_query_thread(&app, move |app, turn| {
+    let text = metric.as_deref().unwrap_or_default().into();
+    let description =
+        Description { tenant: tenant.clone(), path: "/api/v1/metadata", text, times: Times::default(), peer };
+    let answer = on_query_thread(&app, description, move |app, turn| {
         let label_queries = label_queries_of(app, &tenant, turn, &allowance(app, Arc::clone(turn) as _));
         metadata_json(app, &label_queries.metadata(metric.as_deref(), limit)?)
     });
@@ -158,14 +176,23 @@ fn metadata_json(app: &App, all: &BTreeMap<String, Metadata>) -> Result<Json, Ap
 
 pub(crate) async fn exemplars(
     State(app): State<App>,
+    peer: Peer,
     headers: HeaderMap,
     params: Params,
 ) -> Result<Json, ApiError> {
     let tenant = readable_tenant_of(&headers)?;
     wait_for_series_of(&app, &tenant).await?;
     let range = params.range()?;
-    let text = expression(&params).to_owned();
-    let answer = on_query_thread(&app, move |app, turn| {
+    let text: Arc<str> = expression(&params).into();
+    let times = Times::of(range);
+    let description = Description {
+        tenant: tenant.clone(),
+        path: "/api/v1/query_exemplars",
+        text: Arc::clone(&text),
+        times,
+        peer,
+    };
+    let answer = on_query_thread(&app, description, move |app, turn| {
         let mut parsed = allowance(app, Arc::clone(turn) as _);
         let expr = query::parse_within(&text, &mut parsed)?;
         let selectors: Vec<_> = expr.selectors().into_iter().map(<[Matcher]>::to_vec).collect();
@@ -220,6 +247,28 @@ impl Selectors {
             true => Err(ApiError::bad_data("no match[] parameter provided")),
             false => Ok(Self(all)),
         }
+    }
+
+    /// Description of a request for what these selectors select.
+    pub(super) fn description(
+        &self,
+        path: &'static str,
+        tenant: &TenantId,
+        range: TimeRange,
+        peer: Peer,
+    ) -> Description {
+        Description {
+            tenant: tenant.clone(),
+            path,
+            text: self.0.join(", ").into(),
+            times: Times::of(range),
+            peer,
+        }
+    }
+
+    /// A single selector.
+    pub(super) fn one(selector: String) -> Self {
+        Self(vec![selector])
     }
 
     /// Parses all selectors within one allowance for the whole request.

@@ -1,12 +1,14 @@
 //! PromQL over HTTP: instant and range queries.
 
 use super::admission::{TRIES_MAX, allowance, options, wait_for_series_of, within};
+use super::description::{Description, Times};
 use super::query_threads::Turn;
 use crate::http::App;
 use crate::http::error::ApiError;
 use crate::http::json::Json;
 use crate::http::params::Params;
 use crate::http::principal::readable_tenant_of;
+use crate::listen::Peer;
 use crate::query_source::Source;
 use crate::query_source::detail::Detail;
 use axum::extract::State;
@@ -22,25 +24,33 @@ pub(super) const CUT: &str = "results truncated due to limit";
 
 pub(crate) async fn instant(
     State(app): State<App>,
+    peer: Peer,
     headers: HeaderMap,
     params: Params,
 ) -> Result<Json, ApiError> {
     let at_ms = params.time("time")?.unwrap_or_else(|| app.node.reads().clock.now_ms());
     let asked = Asked::of(&app, &headers, &params)?;
-    asked.answer(&app, None, move |expr, source, options| query::instant(expr, at_ms, source, options)).await
+    let description = asked.description("/api/v1/query", Times::at(at_ms), peer);
+    let query = move |expr: &Expr, source: &Source<'_>, options: &Options<'_>| {
+        query::instant(expr, at_ms, source, options)
+    };
+    asked.answer(&app, description, None, query).await
 }
 
 pub(crate) async fn range(
     State(app): State<App>,
+    peer: Peer,
     headers: HeaderMap,
     params: Params,
 ) -> Result<Json, ApiError> {
     let (start_ms, end_ms, step_ms) = steps_of(&params)?;
     let asked = Asked::of(&app, &headers, &params)?;
+    let times = Times { start_ms: Some(start_ms), end_ms: Some(end_ms), step_ms: Some(step_ms) };
+    let description = asked.description("/api/v1/query_range", times, peer);
     let query = move |expr: &Expr, source: &Source<'_>, options: &Options<'_>| {
         query::range(expr, start_ms, end_ms, step_ms, source, options)
     };
-    asked.answer(&app, Some((end_ms - start_ms, step_ms)), query).await
+    asked.answer(&app, description, Some((end_ms - start_ms, step_ms)), query).await
 }
 
 /// `start`, `end` and `step`, checked as Prometheus does.
@@ -71,7 +81,7 @@ fn steps_of(params: &Params) -> Result<(i64, i64, i64), ApiError> {
 /// Parameters common to instant and range queries.
 struct Asked {
     tenant: TenantId,
-    text: String,
+    text: Arc<str>,
     lookback_ms: Option<i64>,
     /// Limit on the series of the answer.
     limit: usize,
@@ -85,7 +95,7 @@ impl Asked {
         let tenant = readable_tenant_of(headers)?;
         let timeout_ms = params.duration("timeout")?;
         Ok(Self {
-            text: expression(params).to_owned(),
+            text: expression(params).into(),
             lookback_ms: params.duration("lookback_delta")?,
             limit: params.limit()?,
             timeout: timeout_ms.map(|ms| Duration::from_millis(ms.max(0).unsigned_abs())),
@@ -94,11 +104,16 @@ impl Asked {
         })
     }
 
+    fn description(&self, path: &'static str, times: Times, peer: Peer) -> Description {
+        Description { tenant: self.tenant.clone(), path, text: Arc::clone(&self.text), times, peer }
+    }
+
     /// Evaluates the query and writes the answer. `steps` is the length of the range and of a step: with the expression it
     /// determines the cost.
     async fn answer(
         self,
         app: &App,
+        description: Description,
         steps: Option<(i64, i64)>,
         query: impl Fn(&Expr, &Source<'_>, &Options<'_>) -> Result<Answer, QueryError> + Send + 'static,
     ) -> Result<Json, ApiError> {
@@ -106,10 +121,10 @@ impl Asked {
         // the same for each refresh of a dashboard
         let fingerprint =
             app.queries.fingerprint(&(self.tenant.as_str(), &self.text, self.lookback_ms, steps));
-        let answer = within(app, self.timeout, Some(fingerprint), move |app, turn| {
+        let answer = within(app, description, self.timeout, Some(fingerprint), move |app, turn| {
             let mut parsed = allowance(app, Arc::clone(turn) as _);
             let expr = query::parse_within(&self.text, &mut parsed)?;
-            let options = options(app, &**turn, self.lookback_ms, &parsed);
+            let options = options(app, turn, self.lookback_ms, &parsed);
             let answer = self.evaluate(app, turn, &options, |source| query(&expr, source, &options));
             answer_json(app, turn, answer.map_err(|error| explained(error, &options))?, self.limit)
         });
@@ -161,7 +176,7 @@ fn explained(error: QueryError, options: &Options<'_>) -> QueryError {
 /// The parameter `resolution`: samples or rollups as the source of the answer.
 fn detail_of(app: &App, params: &Params, tenant: &TenantId) -> Result<Detail, ApiError> {
     match params.get("resolution") {
-        None => Ok(app.node.settings().tenants.of(tenant).query_resolution),
+        None => Ok(app.node.overrides().current().of(tenant).query_resolution),
         Some(text) => Detail::parse(text)
             .ok_or_else(|| ApiError::bad_param("resolution", format!("{text:?} is not {}", Detail::WORDS))),
     }

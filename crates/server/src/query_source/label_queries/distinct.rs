@@ -45,6 +45,11 @@ impl Distinct {
         }
     }
 
+    /// Memory of the texts.
+    pub(super) const fn held_bytes(&self) -> usize {
+        self.held_bytes
+    }
+
     pub(super) fn len(&self) -> usize {
         self.places.len()
     }

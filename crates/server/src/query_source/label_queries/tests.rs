@@ -1,12 +1,15 @@
 //! Memory limits and result limits of listings.
 
 use super::*;
-use crate::ingest::tests::write_series;
+use crate::ingest::tests::{write, write_series};
 use crate::node::Node;
 use crate::seal::flush::flush;
 use crate::seal::tests::{node_with, write_days};
 use model::ErrorKind;
+use protocol::encode::V1Encoder;
+use protocol::remote_write::Version;
 use std::sync::atomic::AtomicBool;
+use stdx::clock::{Clock, SystemClock};
 
 /// Lists on a thread that may block, with a memory limit.
 async fn listed<R: Send + 'static>(
@@ -17,7 +20,12 @@ async fn listed<R: Send + 'static>(
     let node = node.clone();
     let task = tokio::task::spawn_blocking(move || {
         let cancelled = Arc::new(AtomicBool::new(false));
-        list(&LabelQueries { context: node.reads(), tenant: &TenantId::anonymous(), cancelled, memory_bytes })
+        let (tenant, usage) = (TenantId::anonymous(), Usage::default());
+        let label_queries =
+            LabelQueries { context: node.reads(), tenant: &tenant, cancelled, memory_bytes, usage: &usage };
+        let found = list(&label_queries);
+        assert!(usage.peak_memory_bytes() <= memory_bytes);
+        found
     });
     task.await.unwrap()
 }
@@ -59,9 +67,10 @@ async fn a_limit_bounds_what_a_listing_holds() {
     let node = node_with(dir.path(), |_| ()).await;
     write_series(&node, (0..5000).map(|n| format!("m_{n:04}"))).await;
     let memory_bytes = 60_000; // for fewer than 2,000 texts
-    listed(&node, memory_bytes, |label_queries| {
+    listed(&node, memory_bytes, move |label_queries| {
         let refused = label_queries.label_values("__name__", &all(usize::MAX)).unwrap_err();
         assert_eq!((refused.kind, refused.reason), (ErrorKind::TooLarge, "answer_size"));
+        assert!(label_queries.usage.peak_memory_bytes() > memory_bytes / 2, "what was held is reported");
         let few = label_queries.label_values("__name__", &all(3)).unwrap();
         assert_eq!(texts(&few), ["m_0000", "m_0001", "m_0002"], "the first in order");
         assert!(few.cut);
@@ -96,5 +105,78 @@ async fn tables_are_not_read_where_memory_has_as_many_as_are_wanted() {
     })
     .await;
     assert!(read(&node) > before);
+    stop(node).await;
+}
+
+/// Writes `count` series of a metric, each with its own value of `own`, and one of three zones.
+async fn write_metric(node: &Node, metric: &str, own: &str, count: usize) {
+    let mut encoder = V1Encoder::new();
+    for i in 0..count {
+        let (value, zone) = (format!("v{i}"), format!("z{}", i % 3));
+        let labels = Labels::from_pairs(&[("__name__", metric), (own, &value), ("zone", &zone)]);
+        encoder.series(labels.as_ref(), &[SystemClock.now_ms()], &[1.0]);
+    }
+    let body = encoder.finish().to_vec();
+    let memory = node.writes().inflight.reserve(body.len() as u64).unwrap();
+    write(node, TenantId::anonymous(), Version::V1, body, memory).await.unwrap();
+}
+
+fn counts(list: &[(String, u64)]) -> Vec<(&str, u64)> {
+    list.iter().map(|(name, count)| (name.as_str(), *count)).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cardinality_is_that_of_all_partitions_together() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = node_with(dir.path(), |settings| settings.partitions = 3).await;
+    write_metric(&node, "large", "instance", 150).await;
+    write_metric(&node, "middle", "instance", 60).await;
+    write_metric(&node, "small", "job", 2).await;
+    listed(&node, 1 << 20, |label_queries| {
+        let found = label_queries.cardinality(3).unwrap();
+        // 3 metrics, 150 instances, 2 jobs, 3 zones
+        assert_eq!((found.series, found.label_pairs), (212, 158));
+        let check = |list: &[(String, u64)], expected: [(&str, u64); 3]| assert_eq!(counts(list), expected);
+        check(&found.series_by_metric, [("large", 150), ("middle", 60), ("small", 2)]);
+        check(&found.series_by_pair, [("__name__=large", 150), ("zone=z0", 71), ("zone=z1", 71)]);
+        check(&found.values_by_name, [("instance", 150), ("__name__", 3), ("zone", 3)]);
+        assert_eq!(found.value_bytes_by_name[0].0, "instance");
+        assert_eq!(counts(&label_queries.cardinality(1).unwrap().series_by_metric), [("large", 150)]);
+        let names = label_queries.label_names_cardinality(2).unwrap();
+        assert_eq!((names.names, names.values), (4, 158));
+        assert_eq!(counts(&names.values_by_name), [("instance", 150), ("__name__", 3)]);
+        let zones = label_queries.label_values_cardinality("zone", 2).unwrap();
+        assert_eq!((zones.values, zones.series), (3, 212));
+        assert_eq!(counts(&zones.series_by_value), [("z0", 71), ("z1", 71)]);
+        let jobs = label_queries.label_values_cardinality("job", 5).unwrap();
+        assert_eq!((jobs.series, counts(&jobs.series_by_value)), (2, vec![("v0", 1), ("v1", 1)]));
+    })
+    .await;
+    let refused = listed(&node, 1_000, |label_queries| label_queries.cardinality(3).unwrap_err()).await;
+    assert_eq!((refused.kind, refused.reason), (ErrorKind::TooLarge, "answer_size"));
+    stop(node).await;
+}
+
+/// 1,000 values are in both partitions and 4,000 in one each. An estimate from 256 of each partition's has a standard error of
+/// at most 3 %.
+#[tokio::test(flavor = "multi_thread")]
+async fn distinct_values_are_estimated_where_there_are_many() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = node_with(dir.path(), |settings| settings.partitions = 2).await;
+    for metric in 0..12 {
+        write_metric(&node, &format!("m{metric}"), "shared", 1_000).await;
+    }
+    write_metric(&node, "unique", "own", 4_000).await;
+    listed(&node, 1 << 20, |label_queries| {
+        let found = label_queries.cardinality(10).unwrap();
+        let (shared, own) =
+            (found.values_by_name.iter().find(|n| n.0 == "shared").unwrap().1, &found.values_by_name[0]);
+        assert_eq!(own, &("own".into(), 4_000), "those of one partition count as one each");
+        assert!((900..=1_100).contains(&shared), "{shared} of 1,000");
+        let pairs = found.label_pairs;
+        assert!((4_500..=5_600).contains(&pairs), "{pairs} of 5,016");
+        assert_eq!(found.series_by_metric[..2], [("unique".into(), 4_000), ("m0".into(), 1_000)]);
+    })
+    .await;
     stop(node).await;
 }

@@ -11,7 +11,7 @@ const END: &str = "<!-- end of what is made -->\n";
 
 fn takes(setting: &Setting) -> String {
     let kind = match setting.takes {
-        Takes::Directory => "path".to_owned(),
+        Takes::Directory | Takes::File => "path".to_owned(),
         Takes::Address => "address".to_owned(),
         Takes::Url => "URL".to_owned(),
         Takes::Size => "size".to_owned(),

@@ -1,6 +1,7 @@
 //! Each function against a second implementation that takes every window by itself.
 
 use super::*;
+use crate::promql::Options;
 use crate::promql::float::{almost_equal, is_absent, nan_first, quantile_sorted};
 use std::sync::atomic::AtomicBool;
 use stdx::rng::Rng;
@@ -9,7 +10,7 @@ static FOR_EVER: AtomicBool = AtomicBool::new(false);
 
 /// A meter that never stops anybody.
 fn meter() -> Meter<'static> {
-    Meter::new(u64::MAX, &FOR_EVER)
+    Meter::new(&Options { samples_max: u64::MAX, ..Options::new(&FOR_EVER) })
 }
 
 /// Reference implementation of the function for one window.

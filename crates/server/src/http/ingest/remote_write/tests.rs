@@ -1,11 +1,12 @@
 use super::*;
+use crate::http::HttpMetrics;
 use crate::ingest::tests::{small_node, small_settings};
 use crate::node::{Node, Parts};
 use crate::partition::Owner;
-use crate::settings::Settings;
+use crate::settings::{LimitStatus, Settings, TenantSettings};
 use crate::world::World;
 use axum::http::StatusCode;
-use model::Labels;
+use model::{Labels, TenantId};
 use protocol::encode::V1Encoder;
 use std::sync::Arc;
 use stdx::clock::{Clock, SystemClock};
@@ -72,24 +73,36 @@ async fn requests_that_create_series_take_no_place_of_known_ones() {
     assert_eq!(inside(&app), (0, 0));
 }
 
-/// Prometheus drops requests answered with 429, and a limit must not lose its data.
+/// A shortage of the node is temporary for everyone; a configured limit is answered as configured.
 #[tokio::test(flavor = "multi_thread")]
-async fn limits_of_a_tenant_are_answered_so_that_prometheus_retries() {
+async fn limits_are_answered_by_who_set_them() {
     let dir = tempfile::tempdir().unwrap();
-    let settings = Settings { tenant_burst: 1, tenants_per_minute: 1, ..small_settings(dir.path()) };
+    let mut settings = Settings { tenant_burst: 3, tenants_per_minute: 1, ..small_settings(dir.path()) };
+    settings.tenants.general.samples_per_second = Some(1);
+    settings.tenants.general.rate_burst_ms = 1;
+    let patient =
+        TenantSettings { limit_status: LimitStatus::Unavailable, ..settings.tenants.general.clone() };
+    settings.tenants.own.insert(TenantId::parse("patient").unwrap(), patient);
     let node = Node::start(settings, Arc::new(SystemClock)).unwrap();
     let app = App::new(node.clone());
     let mut encoder = V1Encoder::new();
-    encoder.series(Labels::from_pairs(&[("__name__", "up")]).as_ref(), &[SystemClock.now_ms()], &[1.0]);
+    let now_ms = SystemClock.now_ms();
+    encoder.series(Labels::from_pairs(&[("__name__", "up")]).as_ref(), &[now_ms; 60], &[1.0; 60]);
     let body = encoder.finish().to_vec();
-    for (tenant, expected) in [("first", StatusCode::NO_CONTENT), ("second", StatusCode::SERVICE_UNAVAILABLE)]
-    {
+    let send = async |tenant, expected| {
         let tenant = (header::HeaderName::from_static("x-scope-orgid"), HeaderValue::from_static(tenant));
         let headers = [tenant].into_iter().collect();
         let answer = remote_write(State(app.clone()), headers, Body::from(body.clone())).await;
         assert_eq!(answer.status(), expected);
-    }
-    assert_eq!((app.metrics.writes_ok.get(), app.metrics.writes_busy.get()), (1, 1));
+    };
+    send("first", StatusCode::NO_CONTENT).await;
+    send("first", StatusCode::TOO_MANY_REQUESTS).await;
+    send("patient", StatusCode::NO_CONTENT).await;
+    send("patient", StatusCode::SERVICE_UNAVAILABLE).await;
+    send("third", StatusCode::NO_CONTENT).await;
+    send("fourth", StatusCode::SERVICE_UNAVAILABLE).await;
+    let HttpMetrics { writes_ok, writes_busy, writes_limited, .. } = &*app.metrics;
+    assert_eq!((writes_ok.get(), writes_busy.get(), writes_limited.get()), (3, 2, 1));
     tokio::task::spawn_blocking(move || node.stop()).await.unwrap();
 }
 

@@ -1,9 +1,10 @@
 //! One attempt at a query: cancellation, and the time limit of small queries.
 
 use super::{Lane, SMALL_TIME};
+use crate::http::prometheus::running_queries::RunningQuery;
 use crate::limits::pacer::Traffic;
 use crate::query_source::Context;
-use query::Interrupt;
+use query::{Interrupt, Usage};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -21,7 +22,7 @@ const YIELD_TIME: Duration = Duration::from_micros(500);
 pub(crate) struct Turn {
     clock: Arc<dyn Clock>,
     traffic: Arc<Traffic>,
-    cancelled: Arc<AtomicBool>,
+    query: Arc<RunningQuery>,
     lane: Lane,
     /// The time limit of small queries has passed.
     is_over: AtomicBool,
@@ -32,11 +33,11 @@ pub(crate) struct Turn {
 }
 
 impl Turn {
-    pub(crate) fn new(context: &Context, cancelled: Arc<AtomicBool>, lane: Lane) -> Self {
+    pub(crate) fn new(context: &Context, query: Arc<RunningQuery>, lane: Lane) -> Self {
         let (clock, traffic) = (Arc::clone(&context.clock), Arc::clone(&context.traffic));
         let began = clock.instant();
         let (is_over, questions, yielded_us) = (AtomicBool::new(false), AtomicU32::new(0), AtomicU32::new(0));
-        Self { clock, traffic, cancelled, lane, is_over, questions, began, yielded_us }
+        Self { clock, traffic, query, lane, is_over, questions, began, yielded_us }
     }
 
     /// True if the attempt was ended because the query is not small.
@@ -46,7 +47,12 @@ impl Turn {
 
     /// True if no client waits for the answer any more.
     pub(crate) fn is_cancelled(&self) -> bool {
-        self.cancelled.load(Ordering::Relaxed)
+        self.query.is_set()
+    }
+
+    /// What the query holds and has read, over all attempts.
+    pub(crate) fn usage(&self) -> &Usage {
+        &self.query.usage
     }
 
     fn look_at_the_clock(&self) -> bool {

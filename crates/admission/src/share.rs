@@ -1,0 +1,117 @@
+//! Fair division of the head's memory between tenants.
+//!
+//! A tenant alone may hold everything, and nobody is limited while there is room: [`watermarks::FAIR`](crate::watermarks::FAIR). From there on, a tenant that holds more
+//! than its share gets no new series, so that the rest of the head is left to the others. Shares are max-min fair: what a
+//! tenant does not use is divided among those that want more, in proportion to their weights.
+//!
+//! Tenants that are new here have one share together, a tenth, as soon as there are others: a flood of new tenants takes
+//! nothing from those that are known.
+
+use crate::watermarks::{FAIR, NEW_TENANTS_SHARE};
+
+/// What a tenant holds of the head.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Holding {
+    pub bytes: u64,
+    /// Weight of its share, at least 1.
+    pub weight: u64,
+    /// True if it is new: see [`Shares`].
+    pub is_new: bool,
+}
+
+/// Bytes of the head that a tenant of weight 1 may hold once the head is filled to [`FAIR`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shares {
+    known_bytes: u64,
+    new_bytes: u64,
+}
+
+impl Shares {
+    /// Divides a head of `limit_bytes`.
+    pub fn divide(limit_bytes: u64, holdings: &[Holding]) -> Self {
+        if holdings.iter().filter(|holding| holding.bytes > 0).count() < 2 {
+            return Self { known_bytes: u64::MAX, new_bytes: u64::MAX };
+        }
+        let percent = |percent: u64| limit_bytes / 100 * percent;
+        let (mut new, mut known): (Vec<_>, Vec<_>) =
+            holdings.iter().filter(|holding| holding.bytes > 0).partition(|holding| holding.is_new);
+        if known.is_empty() {
+            let level_bytes = level(percent(FAIR), &mut new);
+            return Self { known_bytes: level_bytes, new_bytes: level_bytes };
+        }
+        let of_new_bytes = percent(NEW_TENANTS_SHARE);
+        let used_by_new = new.iter().map(|holding| holding.bytes).sum::<u64>().min(of_new_bytes);
+        Self {
+            known_bytes: level(percent(FAIR) - used_by_new, &mut known),
+            new_bytes: level(of_new_bytes, &mut new),
+        }
+    }
+
+    /// Bytes that a tenant may hold.
+    pub const fn of(self, weight: u64, is_new: bool) -> u64 {
+        let bytes = if is_new { self.new_bytes } else { self.known_bytes };
+        bytes.saturating_mul(weight)
+    }
+}
+
+/// Level of max-min fairness per weight: holdings below it take `room_bytes` together, with those above it cut to it.
+fn level(room_bytes: u64, holdings: &mut [&Holding]) -> u64 {
+    holdings.sort_unstable_by_key(|holding| holding.bytes / holding.weight);
+    let mut weights: u64 = holdings.iter().map(|holding| holding.weight).sum();
+    let mut left_bytes = room_bytes;
+    for holding in holdings {
+        let level_bytes = left_bytes / weights;
+        if holding.bytes / holding.weight >= level_bytes {
+            return level_bytes;
+        }
+        left_bytes -= holding.bytes;
+        weights -= holding.weight;
+        if weights == 0 {
+            // all fit: the largest may take the rest
+            return (holding.bytes + left_bytes) / holding.weight;
+        }
+    }
+    room_bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KNOWN: Holding = Holding { bytes: 0, weight: 1, is_new: false };
+    const NEW: Holding = Holding { is_new: true, ..KNOWN };
+
+    fn share(holdings: &[Holding], weight: u64, is_new: bool) -> u64 {
+        Shares::divide(1000, holdings).of(weight, is_new)
+    }
+
+    #[test]
+    fn what_small_tenants_leave_is_divided_among_large_ones() {
+        let known = |bytes| Holding { bytes, ..KNOWN };
+        assert_eq!(share(&[known(700), known(0)], 1, false), u64::MAX, "a tenant alone");
+        assert_eq!(share(&[known(50), known(700)], 1, false), 700);
+        assert_eq!(share(&[known(50), known(500), known(300)], 1, false), 400, "300 and what is left of 750");
+        assert_eq!(share(&[known(50), known(500), known(600)], 1, false), 350);
+        assert_eq!(share(&[known(400), known(400), known(400)], 1, false), 250);
+        let heavy = Holding { bytes: 700, weight: 2, ..KNOWN };
+        assert_eq!(share(&[known(400), heavy], 2, false), 500);
+        assert_eq!(share(&[known(100), heavy], 2, false), 650);
+    }
+
+    #[test]
+    fn a_flood_of_new_tenants_shrinks_no_known_one_below_the_rest() {
+        let known = Holding { bytes: 600, ..KNOWN };
+        let mut holdings = vec![known, Holding { bytes: 1, ..KNOWN }];
+        let alone = share(&holdings, 1, false);
+        holdings.extend(std::iter::repeat_n(Holding { bytes: 10, ..NEW }, 1000));
+        assert_eq!(alone - share(&holdings, 1, false), 100, "a tenth of the head");
+        assert_eq!(share(&holdings, 1, true), 0);
+    }
+
+    #[test]
+    fn new_tenants_alone_divide_everything() {
+        let new = |bytes| Holding { bytes, ..NEW };
+        assert_eq!(share(&[new(700), new(10)], 1, true), 740);
+        assert_eq!(share(&[], 1, true), u64::MAX);
+    }
+}

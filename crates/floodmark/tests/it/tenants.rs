@@ -1,0 +1,91 @@
+//! Limits of tenants, changed while the server runs.
+
+use crate::harness::{Options, Request, Server, now_ms, wait_for};
+use std::path::Path;
+use tempfile::TempDir;
+
+/// An overrides file that each change replaces as a whole, as configuration management does.
+struct Overrides(TempDir);
+
+impl Overrides {
+    fn new(text: &str) -> Self {
+        let overrides = Self(tempfile::tempdir().unwrap());
+        overrides.write(text);
+        overrides
+    }
+
+    fn write(&self, text: &str) {
+        let new = self.0.path().join("new");
+        std::fs::write(&new, text).unwrap();
+        std::fs::rename(new, self.path()).unwrap();
+    }
+
+    fn path(&self) -> Box<Path> {
+        self.0.path().join("overrides.toml").into()
+    }
+
+    fn options(&self) -> Options {
+        Options::default().arg("--overrides").arg(self.path().to_str().unwrap())
+    }
+}
+
+/// New series of a tenant, each with one sample.
+fn series(tenant: &str, name: &str, count: usize) -> Request {
+    let now_s = now_ms() / 1000;
+    let lines: String = (0..count).map(|i| format!("{name};i={i} 1 {now_s}\n")).collect();
+    Request::post("/api/v1/graphite", lines.into()).tenant(tenant)
+}
+
+#[test]
+fn limits_change_while_the_server_runs() {
+    let overrides = Overrides::new("[tenant.a]\nactive_series = 3\n");
+    let server = Server::start(overrides.options());
+    server.send(&series("a", "m", 5)).expect(429, &["3 active series", "active_series"]);
+    server.send(&series("b", "m", 5)).expect(204, &[]);
+    let limits = server.send(&Request::get("/api/v1/user_limits").tenant("a")).text();
+    let active = limits.split("{\"name\":").find(|limit| limit.starts_with("\"active_series\""));
+    let (active, from) = (active.expect(&limits), format!("{}:2", overrides.path().display()));
+    let expected =
+        format!(r#""active_series","value":3,"origin":"file","from":"{from}","used":3,"peak":3}},"#);
+    assert_eq!(active, expected);
+    let stats = server.send(&Request::get("/api/v1/user_stats").tenant("b")).text();
+    assert!(stats.contains(r#""numSeries":5,"#), "{stats}");
+    let diff = server.send(&Request::get("/runtime_config?mode=diff")).text();
+    assert_eq!(diff, format!("tenant.a.active_series = 3  # file: {from}\n"));
+    let tenants = server.send(&Request::get("/api/v1/admin/tenants")).text();
+    assert!(tenants.contains(r#"{"tenant":"a","series":3,"seriesPeak":3,"#), "{tenants}");
+    overrides.write("[class.some]\ntenants = ['a*']\nactive_series = 5\n");
+    wait_for("the new limit", || (server.send(&series("a", "m", 5)).status == 204).then_some(()));
+    server.send(&series("a", "n", 1)).expect(429, &["5 active series"]);
+    server.send(&series("ab", "m", 6)).expect(429, &["5 active series"]);
+    // below what is in use: known series are written, and nothing is dropped
+    overrides.write("active_series = 2\nlimit_status = '503'\n");
+    wait_for("the other status", || (server.send(&series("a", "n", 1)).status == 503).then_some(()));
+    server.send(&series("a", "m", 5)).expect(204, &[]);
+    let at_ms = now_ms();
+    let query = format!("/api/v1/query?query=count(m)&time={}", at_ms / 1000);
+    let reply = server.send(&Request::get(query).tenant("a"));
+    assert!(reply.text().contains("\"5\""), "{}", reply.text());
+}
+
+#[test]
+fn a_broken_overrides_file_changes_nothing() {
+    let overrides = Overrides::new("active_series = 3\n");
+    let mut server = Server::start(overrides.options().allow("overrides not reloaded"));
+    overrides.write("active_series = 4\n\n[tenant.a]\nactive_series = \"many\"\n");
+    wait_for("the error", || (server.metric("floodmark_overrides_current") == 0.0).then_some(()));
+    let logged = server.log_lines("overrides not reloaded");
+    assert!(
+        logged.len() == 1 && logged[0].contains("overrides.toml:4: tenant.a.active_series = many"),
+        "{logged:?}"
+    );
+    server.send(&series("a", "m", 5)).expect(429, &["3 active series"]);
+    // a hangup neither ends the server nor repeats the error
+    server.signal_hangup();
+    wait_for("the hangup", || server.log_lines("SIGHUP").first().cloned());
+    overrides.write("active_series = 4\n");
+    wait_for("the new file", || (server.metric("floodmark_overrides_current") == 1.0).then_some(()));
+    server.send(&series("a", "m", 5)).expect(429, &["4 active series"]);
+    assert!(server.is_running());
+    assert_eq!(server.log_lines("overrides not reloaded").len(), 1);
+}

@@ -1,0 +1,321 @@
+//! The label pairs, values and label names of a tenant that take the most, found in turns of bounded length.
+//!
+//! No series is visited: pairs know how many series they have, and [`crate::ranks`] knows which pairs have many.
+
+use crate::pairs::PairId;
+use crate::ranks::Ranks;
+use crate::tenant::TenantHead;
+use model::labels::METRIC_NAME;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+/// Pairs or names looked at in a turn: about a quarter of a millisecond.
+const TURN_STEPS: usize = 4_000;
+
+/// Pairs of few series looked at if there are too few others, and names looked at. Whoever has more has larger ones too.
+const LOOKED_AT_MAX: usize = 100_000;
+
+/// A search for the largest. Take a [`crate::Pin`] before the first turn.
+#[derive(Debug)]
+pub struct Largest {
+    step: Step,
+    /// Label whose values are sought.
+    label: String,
+    /// Pairs by series, pairs of `label` by series, names by values, names by bytes of values.
+    pairs: Top,
+    values: Top,
+    names: Top,
+    name_bytes: Top,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Step {
+    /// Pairs of classes below this one, from the top.
+    Ranked {
+        classes: usize,
+        from: u32,
+    },
+    /// Pairs of few series, from this number on.
+    Small {
+        from: usize,
+    },
+    /// Values of few series, from this pair on.
+    SmallValues {
+        from: u32,
+        looked_at: usize,
+    },
+    /// Names, from this number on.
+    Names {
+        from: usize,
+    },
+    Done,
+}
+
+/// A label pair, and the number of its series.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PairCount<'a> {
+    pub name: &'a str,
+    pub value: &'a str,
+    pub series: usize,
+}
+
+/// A label name, the number of its values, and their bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NameCount<'a> {
+    pub name: &'a str,
+    pub values: usize,
+    pub bytes: usize,
+}
+
+impl Largest {
+    /// Bytes of memory for each one sought.
+    pub const BYTES: usize = 4 * 2 * size_of::<Reverse<(usize, u32)>>();
+
+    /// A search for the `count` largest of each kind: pairs, metrics and label names.
+    pub fn of_all(count: usize) -> Self {
+        Self::new(METRIC_NAME, count, count, count)
+    }
+
+    /// A search for the `count` values of a label that have the most series.
+    pub fn values_of(label: &str, count: usize) -> Self {
+        Self::new(label, 0, count, 0)
+    }
+
+    /// A search for the `count` largest label names.
+    pub fn label_names(count: usize) -> Self {
+        Self::new(METRIC_NAME, 0, 0, count)
+    }
+
+    fn new(label: &str, pairs: usize, values: usize, names: usize) -> Self {
+        let top = |count| Top { heap: BinaryHeap::new(), count };
+        let step = Step::Ranked { classes: usize::MAX, from: 0 };
+        let (pairs, values, name_bytes, names) = (top(pairs), top(values), top(names), top(names));
+        Self { step, label: label.to_owned(), pairs, values, names, name_bytes }
+    }
+
+    /// Runs one turn. True after the last.
+    pub fn advance(&mut self, head: &TenantHead) -> bool {
+        let mut steps = TURN_STEPS;
+        while steps > 0 {
+            self.step = match self.step {
+                Step::Ranked { classes, from } => self.ranked(head, classes, from, &mut steps),
+                Step::Small { from } => self.small(head, from, &mut steps),
+                Step::SmallValues { from, looked_at } => self.small_values(head, from, looked_at, &mut steps),
+                Step::Names { from } => self.all_names(head, from, &mut steps),
+                Step::Done => return true,
+            };
+        }
+        false
+    }
+
+    fn ranked(&mut self, head: &TenantHead, classes: usize, from: u32, steps: &mut usize) -> Step {
+        // those of the next class have fewer series
+        if self.pairs.is_full() && self.values.is_full() {
+            return Step::Names { from: 0 };
+        }
+        let (pairs, label) = (head.pairs(), head.pairs().number_of(&self.label));
+        let classes = classes.min(pairs.ranks().len());
+        let Some(class) = classes.checked_sub(1) else { return Step::Small { from: 0 } };
+        for id in pairs.ranks().class(class, from) {
+            if *steps == 0 {
+                return Step::Ranked { classes, from: id };
+            }
+            *steps -= 1;
+            let series = pairs.postings(PairId(id)).len();
+            self.pairs.offer(series, id);
+            if Some(pairs.name_number(PairId(id))) == label {
+                self.values.offer(series, id);
+            }
+        }
+        Step::Ranked { classes: class, from: 0 }
+    }
+
+    fn small(&mut self, head: &TenantHead, from: usize, steps: &mut usize) -> Step {
+        let pairs = head.pairs();
+        let end = pairs.ends().1.min(LOOKED_AT_MAX);
+        if (from == 0 && self.pairs.is_full()) || from >= end {
+            return Step::SmallValues { from: 0, looked_at: 0 };
+        }
+        let turn = from..end.min(from + *steps);
+        *steps -= turn.len();
+        for id in turn.clone() {
+            let series = pairs.series_of(id);
+            if series > 0 && !Ranks::has(series) {
+                self.pairs.offer(series, id as u32);
+            }
+        }
+        Step::Small { from: turn.end }
+    }
+
+    fn small_values(
+        &mut self,
+        head: &TenantHead,
+        from: u32,
+        mut looked_at: usize,
+        steps: &mut usize,
+    ) -> Step {
+        if looked_at > 0 || !self.values.is_full() {
+            for id in head.pairs().of_name(&self.label, from) {
+                if looked_at == LOOKED_AT_MAX {
+                    break;
+                }
+                if *steps == 0 {
+                    return Step::SmallValues { from: id.0, looked_at };
+                }
+                *steps -= 1;
+                looked_at += 1;
+                let series = head.pairs().postings(id).len();
+                if series > 0 && !Ranks::has(series) {
+                    self.values.offer(series, id.0);
+                }
+            }
+        }
+        Step::Names { from: 0 }
+    }
+
+    fn all_names(&mut self, head: &TenantHead, from: usize, steps: &mut usize) -> Step {
+        let is_wanted = self.names.count > 0;
+        let end = if is_wanted { head.pairs().ends().0.min(LOOKED_AT_MAX) } else { 0 };
+        let turn = from..end.min(from + *steps);
+        *steps -= turn.len();
+        for number in turn.clone() {
+            if let Some(NameCount { values, bytes, .. }) = head.pairs().name_count(number) {
+                self.names.offer(values, number as u32);
+                self.name_bytes.offer(bytes, number as u32);
+            }
+        }
+        if turn.end < end { Step::Names { from: turn.end } } else { Step::Done }
+    }
+
+    /// Numbers of the label pairs and values found, for [`TenantHead::pair`]. A pair can be among both.
+    pub fn pairs(&self) -> impl Iterator<Item = usize> {
+        self.pairs.numbers().chain(self.values.numbers())
+    }
+
+    /// Numbers of the label names found, for [`TenantHead::name`]. A name can be among those with the most values and those with
+    /// the most bytes.
+    pub fn names(&self) -> impl Iterator<Item = usize> {
+        self.names.numbers().chain(self.name_bytes.numbers())
+    }
+}
+
+/// The largest few of what was offered.
+#[derive(Debug)]
+struct Top {
+    heap: BinaryHeap<Reverse<(usize, u32)>>,
+    count: usize,
+}
+
+impl Top {
+    fn is_full(&self) -> bool {
+        self.heap.len() >= self.count
+    }
+
+    fn offer(&mut self, size: usize, number: u32) {
+        if !self.is_full() {
+            self.heap.push(Reverse((size, number)));
+        } else if let Some(mut least) = self.heap.peek_mut()
+            && least.0.0 < size
+        {
+            *least = Reverse((size, number));
+        }
+    }
+
+    fn numbers(&self) -> impl Iterator<Item = usize> {
+        self.heap.iter().map(|Reverse((_, number))| *number as usize)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::{Labels, SeriesKey};
+    use std::collections::{BTreeMap, BTreeSet};
+    use stdx::rng::Rng;
+
+    fn pairs<'a>(largest: &Largest, head: &'a TenantHead) -> Vec<PairCount<'a>> {
+        largest.pairs().filter_map(|number| head.pair(number)).collect()
+    }
+
+    fn found(head: &TenantHead, count: usize) -> Largest {
+        search(head, Largest::of_all(count))
+    }
+
+    fn search(head: &TenantHead, mut largest: Largest) -> Largest {
+        while !largest.advance(head) {}
+        largest
+    }
+
+    #[test]
+    fn the_largest_are_those_of_a_count_of_all_series() {
+        let mut rng = Rng::announced();
+        let mut head = TenantHead::new(1);
+        let (mut sizes, mut values) = (BTreeMap::new(), BTreeMap::<_, BTreeSet<_>>::new());
+        for series in 0..6_000_u32 {
+            // few metrics with many series, and many with a few
+            let metric = format!("m{}", 6_000 / (1 + rng.below(6_000)));
+            let (job, id) = (format!("j{}", rng.below(3)), series.to_string());
+            let labels = [("__name__", metric.as_str()), ("id", &id), ("job", &job)];
+            let all = Labels::from_pairs(&labels);
+            head.create(SeriesKey::of(all.as_bytes(), 1), all.as_ref());
+            for (name, value) in labels {
+                *sizes.entry((name.to_owned(), value.to_owned())).or_insert(0) += 1;
+                values.entry(name).or_default().insert(value.to_owned());
+            }
+        }
+        for count in [1, 10, 200] {
+            let largest = found(&head, count);
+            let check = |is_metric: bool| {
+                let wanted = |name: &str| !is_metric || name == "__name__";
+                let mut expected: Vec<_> =
+                    sizes.iter().filter(|((name, _), _)| wanted(name)).map(|(_, series)| *series).collect();
+                expected.sort_unstable_by(|a, b| b.cmp(a));
+                expected.truncate(count);
+                let all: BTreeSet<_> = pairs(&largest, &head)
+                    .into_iter()
+                    .filter(|pair| wanted(pair.name))
+                    .map(|p| (p.series, p.name, p.value))
+                    .collect();
+                let found: Vec<_> = all.iter().rev().take(count).map(|(series, _, _)| *series).collect();
+                assert_eq!(found, expected, "{count}, metrics {is_metric}");
+                for (series, name, value) in all {
+                    assert_eq!(sizes[&(name.to_owned(), value.to_owned())], series, "{name}={value}");
+                }
+            };
+            check(false);
+            check(true);
+            let names: BTreeSet<_> = largest
+                .names()
+                .filter_map(|number| head.name(number))
+                .map(|n| (n.values, n.name, n.bytes))
+                .collect();
+            let ids: Vec<_> = head.values_from("id", 0).collect();
+            assert!(ids.len() == 6_000 && ids.iter().all(|(_, series)| *series == 1));
+            assert_eq!(head.values_from("id", ids[5_000].0).count(), 1_000);
+            for (count, name, bytes) in &names {
+                let values = &values[name];
+                assert_eq!((*count, *bytes), (values.len(), values.iter().map(String::len).sum()), "{name}");
+            }
+            assert_eq!(names.last().map(|(_, name, _)| *name), Some("id"));
+            let jobs = search(&head, Largest::values_of("job", count));
+            assert_eq!(pairs(&jobs, &head).len(), count.min(3));
+            assert!(pairs(&jobs, &head).iter().all(|pair| pair.name == "job") && jobs.names().count() == 0);
+            let only_names = search(&head, Largest::label_names(count));
+            assert_eq!((only_names.pairs().count(), only_names.names().count()), (0, 2 * count.min(3)));
+        }
+    }
+
+    #[test]
+    fn what_is_gone_is_not_found() {
+        let mut head = TenantHead::new(1);
+        assert_eq!(pairs(&found(&head, 3), &head), []);
+        let labels = Labels::from_pairs(&[("__name__", "up")]);
+        let series = head.create(SeriesKey::of(labels.as_bytes(), 1), labels.as_ref());
+        let largest = found(&head, 3);
+        let up = PairCount { name: "__name__", value: "up", series: 1 };
+        assert_eq!(pairs(&largest, &head), [up, up]);
+        head.labels.unlist(series, &mut head.pairs);
+        assert_eq!(pairs(&largest, &head), []);
+        assert_eq!(pairs(&found(&head, 3), &head), []);
+    }
+}

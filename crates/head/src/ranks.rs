@@ -1,0 +1,116 @@
+//! Label pairs by their number of series, kept up to date as series come and go.
+//!
+//! Pairs are in classes by the binary logarithm of that number. A pair changes its class only when its series double or halve
+//! in number, so the classes cost next to nothing when series are created, and the largest pairs are found without a look at
+//! the others.
+
+use crate::postings::Postings;
+
+/// Binary logarithm of the least number of series that a ranked pair has. There may be as many smaller pairs as series, but
+/// at most one ranked pair for each thirteen series with ten labels. A scrape target's own pairs are not ranked.
+const LEAST: u32 = 7;
+
+#[derive(Debug, Default)]
+pub(crate) struct Ranks {
+    /// Pairs with 2^(LEAST + i) to less than 2^(LEAST + i + 1) series.
+    classes: Vec<Postings>,
+    postings_bytes: isize,
+}
+
+impl Ranks {
+    /// A pair has got one more series.
+    #[inline]
+    pub(crate) fn grown(&mut self, pair: u32, series: usize) {
+        // in this order, because most pairs are small, and few instructions: it is done for each label of a new series
+        if series >= 1 << LEAST && series & (series - 1) == 0 {
+            self.rise((series.ilog2() - LEAST) as usize, pair);
+        }
+    }
+
+    /// A pair has lost one series.
+    #[inline]
+    pub(crate) fn shrunk(&mut self, pair: u32, series: usize) {
+        if series + 1 >= 1 << LEAST && series & (series + 1) == 0 {
+            self.fall(((series + 1).ilog2() - LEAST) as usize, pair);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn rise(&mut self, class: usize, pair: u32) {
+        if self.classes.len() <= class {
+            self.classes.resize_with(class + 1, Postings::default);
+        }
+        self.postings_bytes += self.classes[class].insert(pair);
+        if class > 0 {
+            self.postings_bytes += self.classes[class - 1].remove(pair);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn fall(&mut self, class: usize, pair: u32) {
+        self.postings_bytes += self.classes[class].remove(pair);
+        if class > 0 {
+            self.postings_bytes += self.classes[class - 1].insert(pair);
+        }
+    }
+
+    /// Number of classes.
+    pub(crate) const fn len(&self) -> usize {
+        self.classes.len()
+    }
+
+    /// The pairs of a class from the number `from` on, ascending.
+    pub(crate) fn class(&self, class: usize, from: u32) -> impl Iterator<Item = u32> + '_ {
+        self.classes.get(class).into_iter().flat_map(move |pairs| pairs.iter_from(from))
+    }
+
+    /// True if pairs with this many series are ranked.
+    pub(crate) const fn has(series: usize) -> bool {
+        series >= 1 << LEAST
+    }
+
+    /// Bytes of memory, in constant time.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.classes.capacity() * size_of::<Postings>() + self.postings_bytes.max(0) as usize
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::{BTreeMap, BTreeSet};
+    use stdx::rng::Rng;
+
+    #[test]
+    fn each_pair_is_in_the_class_of_its_size() {
+        let mut rng = Rng::announced();
+        let (mut ranks, mut sizes) = (Ranks::default(), BTreeMap::<u32, usize>::new());
+        for _ in 0..40 {
+            let pair = rng.below(50) as u32;
+            let most = 1 << rng.below(12);
+            let wanted = rng.below(most) as usize;
+            let size = sizes.entry(pair).or_default();
+            while *size < wanted {
+                *size += 1;
+                ranks.grown(pair, *size);
+            }
+            while *size > wanted {
+                *size -= 1;
+                ranks.shrunk(pair, *size);
+            }
+            for class in 0..12 {
+                let range = 1 << (LEAST + class)..1 << (LEAST + class + 1);
+                let expected: BTreeSet<_> =
+                    sizes.iter().filter(|(_, size)| range.contains(*size)).map(|(pair, _)| *pair).collect();
+                assert_eq!(ranks.class(class as usize, 0).collect::<BTreeSet<_>>(), expected, "{range:?}");
+            }
+        }
+        for (pair, size) in sizes {
+            (0..size).rev().for_each(|size| ranks.shrunk(pair, size));
+        }
+        assert_eq!((0..ranks.len()).flat_map(|class| ranks.class(class, 0)).count(), 0);
+        assert_eq!(ranks.postings_bytes, 0);
+    }
+}

@@ -1,0 +1,43 @@
+//! Memory and samples of a query while it is evaluated.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Memory that a query holds and samples that it has read. One evaluation at a time writes it, and any thread may read it: the
+/// numbers are for people, so no two of them have to agree.
+#[derive(Debug, Default)]
+pub struct Usage {
+    held_bytes: AtomicU64,
+    peak_bytes: AtomicU64,
+    samples: AtomicU64,
+}
+
+impl Usage {
+    /// Memory held at the moment.
+    pub fn memory_bytes(&self) -> u64 {
+        self.held_bytes.load(Ordering::Relaxed)
+    }
+
+    /// The most memory held at any time so far.
+    pub fn peak_memory_bytes(&self) -> u64 {
+        self.peak_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Samples read so far; a sample that is read twice counts twice.
+    pub fn samples(&self) -> u64 {
+        self.samples.load(Ordering::Relaxed)
+    }
+
+    /// Counts samples that were read.
+    pub fn read(&self, samples: u64) {
+        // there is one writer, so load and store need not be one atomic operation
+        self.samples.store(self.samples() + samples, Ordering::Relaxed);
+    }
+
+    /// Reports how much memory is held.
+    pub fn hold(&self, bytes: u64) {
+        self.held_bytes.store(bytes, Ordering::Relaxed);
+        if bytes > self.peak_memory_bytes() {
+            self.peak_bytes.store(bytes, Ordering::Relaxed);
+        }
+    }
+}

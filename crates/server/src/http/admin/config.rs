@@ -1,0 +1,40 @@
+//! Settings in effect, in the form of the configuration file. Secrets are replaced.
+//!
+//! With the parameter `mode=diff`, only those that are not defaults.
+
+use crate::http::App;
+use crate::http::error::ApiError;
+use crate::http::params::Params;
+use crate::settings::{EffectiveSetting, Origin};
+use axum::extract::State;
+use std::fmt::Write;
+
+pub(super) async fn all(State(app): State<App>, params: Params) -> Result<String, ApiError> {
+    let settings = &app.node.settings().listing;
+    listing(settings.iter(), &params)
+}
+
+pub(super) async fn of_tenants(State(app): State<App>, params: Params) -> Result<String, ApiError> {
+    listing(app.node.overrides().current().rows().iter(), &params)
+}
+
+/// One line for each setting, with its origin as a comment.
+fn listing<'a>(
+    rows: impl Iterator<Item = &'a EffectiveSetting>,
+    params: &Params,
+) -> Result<String, ApiError> {
+    let is_diff = match params.get("mode") {
+        None => false,
+        Some("diff") => true,
+        Some(_) => return Err(ApiError::bad_param("mode", "must be diff, or absent")),
+    };
+    let is_default = |origin: &Origin| matches!(origin, Origin::Default | Origin::Derived(_));
+    let mut text = String::new();
+    for EffectiveSetting { key, value, origin } in rows.filter(|row| !(is_diff && is_default(&row.origin))) {
+        let detail = origin.detail().map_or_else(String::new, |detail| format!(": {detail}"));
+        // a detail may be the name of a file, which may have any character but this one would end the comment
+        let detail = detail.replace('\n', " ");
+        writeln!(text, "{key} = {value}  # {}{detail}", origin.kind()).expect("BUG: a string takes it");
+    }
+    Ok(text)
+}

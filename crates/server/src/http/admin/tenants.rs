@@ -1,0 +1,29 @@
+//! All tenants in memory.
+
+use crate::http::App;
+use crate::http::json::Json;
+use axum::extract::State;
+
+/// Lists the tenants in memory with what each holds, those that hold the most first.
+pub(super) async fn list(State(app): State<App>) -> Json {
+    let writes = app.node.writes();
+    let now = writes.clock.instant();
+    let mut tenants: Vec<_> =
+        writes.tenants.all().into_iter().map(|tenant| (tenant.bytes(), tenant)).collect();
+    tenants.sort_by(|(a_bytes, a), (b_bytes, b)| b_bytes.cmp(a_bytes).then_with(|| a.id.cmp(&b.id)));
+    let mut json = Json::new();
+    json.raw(r#"{"status":"success","data":["#);
+    for (i, (bytes, tenant)) in tenants.iter().enumerate() {
+        json.comma(i);
+        json.raw(r#"{"tenant":"#);
+        json.string(tenant.id.as_str());
+        json.raw(&format!(
+            r#","series":{},"seriesPeak":{},"headBytes":{bytes},"samplesPerSecond":{:.3}}}"#,
+            tenant.series(),
+            tenant.series_peak(),
+            tenant.samples_per_s(now)
+        ));
+    }
+    json.raw("]}");
+    json
+}

@@ -1,0 +1,49 @@
+//! Queries and exports that run or wait: listed for their tenant and for operators, who can cancel each of them.
+
+use super::description::Description;
+use super::running_queries::{QueryId, RunningQueries};
+use crate::http::App;
+use crate::http::error::ApiError;
+use crate::http::json::Json;
+use crate::http::principal::readable_tenant_of;
+use axum::extract::{Path, State};
+use axum::http::{HeaderMap, StatusCode};
+use stdx::budget::Account;
+
+/// Lists the queries of one tenant.
+pub(crate) async fn of_tenant(State(app): State<App>, headers: HeaderMap) -> Result<Json, ApiError> {
+    let tenant = readable_tenant_of(&headers)?;
+    list(&app.running, &app.node.reads().answers, |description| description.tenant == tenant)
+}
+
+/// Lists the queries of all tenants.
+pub(crate) async fn of_all(State(app): State<App>) -> Result<Json, ApiError> {
+    list(&app.running, &app.node.reads().answers, |_| true)
+}
+
+fn list(
+    running: &RunningQueries,
+    answers: &Account,
+    wanted: impl Fn(&Description) -> bool,
+) -> Result<Json, ApiError> {
+    let mut json = Json::within(answers);
+    json.raw(r#"{"status":"success","data":"#);
+    running.write(&mut json, wanted);
+    json.raw("}");
+    Ok(json.finish()?)
+}
+
+/// Cancels a query. Its client gets a 503; an export is cut short.
+pub(crate) async fn cancel(State(app): State<App>, Path(id): Path<String>) -> Result<Json, ApiError> {
+    let Some(query) = QueryId::parse(&id).and_then(|id| app.running.cancel(id)) else {
+        let message = format!("no query {id:?} runs or waits");
+        return Err(ApiError::new(StatusCode::NOT_FOUND, "not_found", message));
+    };
+    let Description { tenant, path, peer, .. } = &query.description;
+    tracing::info!(id = %query.id, %tenant, path, client = %peer.0, "a query was canceled by an operator");
+    let mut json = Json::within(&app.node.reads().answers);
+    json.raw(r#"{"status":"success","data":"#);
+    query.write(&mut json, app.running.age(&query));
+    json.raw("}");
+    Ok(json.finish()?)
+}

@@ -1,0 +1,215 @@
+//! What takes a tenant's series: Prometheus' TSDB status, and Mimir's cardinality API.
+
+use super::admission::{allowance, on_query_thread, wait_for_series_of};
+use super::description::{Description, Times};
+use super::metadata::{Selectors, label_queries_of};
+use super::query::go_on;
+use crate::http::App;
+use crate::http::error::ApiError;
+use crate::http::json::Json;
+use crate::http::params::Params;
+use crate::http::principal::readable_tenant_of;
+use crate::listen::Peer;
+use crate::query_source::label_queries::{self, Cardinality, Counts, LabelNames, LabelQueries, LabelValues};
+use axum::extract::State;
+use axum::http::HeaderMap;
+use model::{LabelsRef, TenantId, TimeRange};
+use std::sync::Arc;
+
+/// Entries of each list, unless the request says otherwise; and the most. These are Prometheus' numbers,
+const TSDB_LIMIT: (usize, usize) = (10, 10_000);
+
+/// and Mimir's.
+const CARDINALITY_LIMIT: (usize, usize) = (20, 500);
+
+/// Labels whose values one request may ask for.
+const LABEL_NAMES_MAX: usize = 20;
+
+/// Prometheus' TSDB status.
+pub(crate) async fn tsdb(
+    State(app): State<App>,
+    peer: Peer,
+    headers: HeaderMap,
+    params: Params,
+) -> Result<Json, ApiError> {
+    let limit = limit_of(&params, TSDB_LIMIT)?;
+    let ask =
+        Ask { tenant: readable_tenant_of(&headers)?, path: "/api/v1/status/tsdb", text: String::new(), peer };
+    ask.answer(app, move |queries, json| {
+        write_tsdb(json, &queries.cardinality(limit)?);
+        Ok(())
+    })
+    .await
+}
+
+/// Mimir's count of values by label name.
+pub(crate) async fn label_names(
+    State(app): State<App>,
+    peer: Peer,
+    headers: HeaderMap,
+    params: Params,
+) -> Result<Json, ApiError> {
+    let limit = limit_of(&params, CARDINALITY_LIMIT)?;
+    counts_all(&params)?;
+    let path = "/api/v1/cardinality/label_names";
+    let ask = Ask { tenant: readable_tenant_of(&headers)?, path, text: String::new(), peer };
+    ask.answer(app, move |queries, json| {
+        let LabelNames { names, values, values_by_name } = queries.label_names_cardinality(limit)?;
+        json.raw(&format!(
+            r#"{{"label_values_count_total":{values},"label_names_count":{names},"cardinality":"#
+        ));
+        write(json, &values_by_name, ["label_name", "label_values_count"]);
+        json.raw("}");
+        Ok(())
+    })
+    .await
+}
+
+/// Mimir's count of series by label value.
+pub(crate) async fn label_values(
+    State(app): State<App>,
+    peer: Peer,
+    headers: HeaderMap,
+    params: Params,
+) -> Result<Json, ApiError> {
+    let limit = limit_of(&params, CARDINALITY_LIMIT)?;
+    counts_all(&params)?;
+    let names: Vec<_> = params.all("label_names[]").map(str::to_owned).collect();
+    if !(1..=LABEL_NAMES_MAX).contains(&names.len()) {
+        let message = format!("label_names[] must be given from 1 to {LABEL_NAMES_MAX} times");
+        return Err(ApiError::bad_data(message));
+    }
+    let (path, text) = ("/api/v1/cardinality/label_values", names.join(", "));
+    let ask = Ask { tenant: readable_tenant_of(&headers)?, path, text, peer };
+    ask.answer(app, move |queries, json| {
+        json.raw(&format!(r#"{{"series_count_total":{},"labels":["#, queries.series_count()?));
+        for (i, name) in names.iter().enumerate() {
+            let found = queries.label_values_cardinality(name, limit)?;
+            let LabelValues { name, values, series, series_by_value } = found;
+            json.comma(i);
+            json.raw(r#"{"label_name":"#);
+            json.string(&name);
+            json.raw(&format!(r#","label_values_count":{values},"series_count":{series},"cardinality":"#));
+            write(json, &series_by_value, ["label_value", "series_count"]);
+            json.raw("}");
+        }
+        json.raw("]}");
+        Ok(())
+    })
+    .await
+}
+
+/// Mimir's list of series that got a sample lately.
+pub(crate) async fn active_series(
+    State(app): State<App>,
+    peer: Peer,
+    headers: HeaderMap,
+    params: Params,
+) -> Result<Json, ApiError> {
+    let Some(selector) = params.get("selector").map(str::to_owned) else {
+        return Err(ApiError::bad_param("selector", "it is missing"));
+    };
+    let tenant = readable_tenant_of(&headers)?;
+    wait_for_series_of(&app, &tenant).await?;
+    let (path, text, times) =
+        ("/api/v1/cardinality/active_series", selector.as_str().into(), Times::default());
+    let description = Description { tenant: tenant.clone(), path, text, times, peer };
+    let selectors = Selectors::one(selector);
+    let answer = on_query_thread(&app, description, move |app, turn| {
+        let mut parsed = allowance(app, Arc::clone(turn) as _);
+        let selectors = selectors.parse(&mut parsed)?;
+        let all = label_queries::Ask { selectors: &selectors, range: TimeRange::ALL, limit: usize::MAX };
+        let found = label_queries_of(app, &tenant, turn, &parsed).active_series(&all)?;
+        let mut json = Json::within(&app.node.reads().answers);
+        json.raw(r#"{"data":["#);
+        for (i, labels) in found.all.iter().enumerate() {
+            go_on(turn)?;
+            json.comma(i);
+            json.labels(LabelsRef::from_canonical(labels));
+        }
+        json.raw("]}");
+        Ok(json.finish()?)
+    });
+    answer.await
+}
+
+/// A request about all of a tenant's series.
+struct Ask {
+    tenant: TenantId,
+    path: &'static str,
+    text: String,
+    peer: Peer,
+}
+
+impl Ask {
+    async fn answer(
+        self,
+        app: App,
+        write: impl Fn(&LabelQueries<'_>, &mut Json) -> Result<(), ApiError> + Send + 'static,
+    ) -> Result<Json, ApiError> {
+        let Self { tenant, path, text, peer } = self;
+        wait_for_series_of(&app, &tenant).await?;
+        let description =
+            Description { tenant: tenant.clone(), path, text: text.into(), times: Times::default(), peer };
+        let answer = on_query_thread(&app, description, move |app, turn| {
+            let parsed = allowance(app, Arc::clone(turn) as _);
+            let mut json = Json::within(&app.node.reads().answers);
+            write(&label_queries_of(app, &tenant, turn, &parsed), &mut json)?;
+            Ok(json.finish()?)
+        });
+        answer.await
+    }
+}
+
+fn limit_of(params: &Params, (default, most): (usize, usize)) -> Result<usize, ApiError> {
+    let Some(text) = params.get("limit") else { return Ok(default) };
+    match text.parse() {
+        Ok(limit) if (1..=most).contains(&limit) => Ok(limit),
+        _ => Err(ApiError::bad_param("limit", format!("limit must be a number from 1 to {most}"))),
+    }
+}
+
+/// Refuses what would be ignored: counts are of all series in memory.
+fn counts_all(params: &Params) -> Result<(), ApiError> {
+    if params.get("selector").is_some() {
+        return Err(ApiError::bad_param("selector", "not supported: the counts are those of all series"));
+    }
+    match params.get("count_method") {
+        None | Some("inmemory") => Ok(()),
+        Some(_) => Err(ApiError::bad_param("count_method", "only inmemory is supported")),
+    }
+}
+
+fn write_tsdb(json: &mut Json, found: &Cardinality) {
+    let Cardinality { series, label_pairs, .. } = found;
+    json.raw(r#"{"status":"success","data":{"headStats":"#);
+    json.raw(&format!(r#"{{"numSeries":{series},"numLabelPairs":{label_pairs}}}"#));
+    for (name, counts) in [
+        ("seriesCountByMetricName", &found.series_by_metric),
+        ("labelValueCountByLabelName", &found.values_by_name),
+        ("memoryInBytesByLabelName", &found.value_bytes_by_name),
+        ("seriesCountByLabelValuePair", &found.series_by_pair),
+    ] {
+        json.raw(",");
+        json.string(name);
+        json.raw(":");
+        write(json, counts, ["name", "value"]);
+    }
+    json.raw("}}");
+}
+
+/// `[{"name":…,"value":…},…]`, where `keys` are the two keys.
+fn write(json: &mut Json, counts: &Counts, keys: [&str; 2]) {
+    json.raw("[");
+    for (i, (name, count)) in counts.iter().enumerate() {
+        json.comma(i);
+        json.raw("{");
+        json.string(keys[0]);
+        json.raw(":");
+        json.string(name);
+        json.raw(",");
+        json.string(keys[1]);
+        json.raw(&format!(":{count}}}"));
+    }
+    json.raw("]");
+}

@@ -1,0 +1,167 @@
+//! Log of queries that have ended: slow ones in the server's log, all of them in a file if there is one.
+//!
+//! ```text
+//!   query ends ─▶ Ending ─ slow? ─▶ server's log
+//!                    └─ line ─▶ buffer ─▶ thread ─▶ file
+//! ```
+//!
+//! A query never waits for the file: while its disk is slow, lines that do not fit into the buffer are left out and counted.
+
+mod file;
+
+use super::running_queries::RunningQuery;
+use crate::http::error::ApiError;
+use crate::http::json::Json;
+use crate::settings::Settings;
+use file::LogFile;
+use std::sync::Arc;
+use std::time::Duration;
+use stdx::clock::Clock;
+use stdx::telemetry::{Counter, Registry};
+
+/// Where queries are logged when they end.
+#[derive(Debug)]
+pub(crate) struct QueryLog {
+    clock: Arc<dyn Clock>,
+    /// Time from which a query is slow.
+    slow: Option<Duration>,
+    slow_queries: Counter,
+    file: Option<LogFile>,
+}
+
+impl QueryLog {
+    pub(crate) fn new(settings: &Settings, clock: Arc<dyn Clock>, r: &Registry) -> Self {
+        let slow_queries =
+            r.counter("floodmark_query_slow_total", "Queries that took at least as long as slow_query.");
+        let lost = r.counter(
+            "floodmark_query_log_lost_lines_total",
+            "Lines left out of the query log because its disk was slow or failed.",
+        );
+        let file = settings.query_log.as_ref();
+        let file = file.map(|path| LogFile::start(path.clone(), settings.query_log_bytes, lost));
+        Self { clock, slow: settings.slow_query, slow_queries, file }
+    }
+
+    fn add(&self, query: &RunningQuery, outcome: &Outcome) {
+        let took = self.clock.instant().saturating_duration_since(query.began);
+        if !query.description.is_export() && self.slow.is_some_and(|slow| took >= slow) {
+            self.slow_queries.inc();
+            log_slow(query, took, outcome);
+        }
+        if let Some(file) = &self.file {
+            file.append(&line(query, self.clock.now_ms(), took, outcome));
+        }
+    }
+}
+
+fn log_slow(query: &RunningQuery, took: Duration, outcome: &Outcome) {
+    let description = &query.description;
+    tracing::info!(
+        tenant = %description.tenant,
+        client = %description.peer.0,
+        path = description.path,
+        query = ?description.short_text(), // with escapes: a line of a query must not look like one of the log
+        seconds = took.as_secs_f64(),
+        waited_seconds = query.waited().as_secs_f64(),
+        samples = query.usage.samples(),
+        peak_memory_bytes = query.usage.peak_memory_bytes(),
+        outcome = outcome.word,
+        "slow query"
+    );
+}
+
+/// The line of a query in the log's file, which docs/reference/http.md describes.
+fn line(query: &RunningQuery, now_ms: i64, took: Duration, outcome: &Outcome) -> Vec<u8> {
+    let mut json = Json::new();
+    let time =
+        jiff::Timestamp::from_millisecond(now_ms).map_or_else(|_| String::new(), |time| time.to_string());
+    for (begin, text) in [(r#"{"time":"#, time), (r#","id":"#, query.id.to_string())] {
+        json.raw(begin);
+        json.string(&text);
+    }
+    json.raw(",");
+    query.description.write(&mut json);
+    json.raw(r#","outcome":"#);
+    json.string(outcome.word);
+    if let Some(error) = &outcome.error {
+        json.raw(r#","error":"#);
+        json.string(error);
+    }
+    let (seconds, waited) = (took.as_secs_f64(), query.waited().as_secs_f64());
+    let (samples, bytes) = (query.usage.samples(), query.usage.peak_memory_bytes());
+    json.raw(&format!(
+        ",\"seconds\":{seconds:.6},\"waited_seconds\":{waited:.6},\"samples\":{samples},\"peak_memory_bytes\":{bytes}}}\n"
+    ));
+    json.into_bytes()
+}
+
+/// How a query ended.
+#[derive(Debug)]
+struct Outcome {
+    /// `success`, or the reason of its refusal.
+    word: &'static str,
+    error: Option<String>,
+}
+
+/// Logs a query when it is dropped. Unless told otherwise, the query was canceled: its client is gone.
+#[derive(Debug)]
+pub(crate) struct Ending {
+    log: Arc<QueryLog>,
+    query: Arc<RunningQuery>,
+    outcome: Outcome,
+}
+
+impl Ending {
+    pub(crate) fn of(log: &Arc<QueryLog>, query: &Arc<RunningQuery>) -> Self {
+        let outcome = Outcome { word: "canceled", error: None };
+        Self { log: Arc::clone(log), query: Arc::clone(query), outcome }
+    }
+
+    /// The query has ended, with `error` if there is no answer.
+    pub(crate) fn with(mut self, error: Option<&ApiError>) {
+        self.outcome = match error {
+            None => Outcome { word: "success", error: None },
+            Some(error) => Outcome { word: error.reason(), error: Some(error.to_string()) },
+        };
+    }
+}
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        self.log.add(&self.query, &self.outcome);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::http::prometheus::description::Description;
+    use crate::http::prometheus::running_queries::RunningQueries;
+    use expect_test::expect;
+    use stdx::clock::ManualClock;
+
+    #[test]
+    fn a_line_says_who_asked_what_and_how_it_ended() {
+        let clock = Arc::new(ManualClock::at(1_795_284_000_000));
+        let list = RunningQueries::new(Arc::clone(&clock) as _);
+        let query = list.begin(Description::for_test());
+        query.run(Duration::from_millis(250));
+        query.usage.read(40);
+        let check = |outcome: &Outcome, expected: expect_test::Expect| {
+            let line = line(&query, clock.now_ms(), Duration::from_millis(1_500), outcome);
+            expected.assert_eq(std::str::from_utf8(&line).unwrap());
+        };
+        check(
+            &Outcome { word: "success", error: None },
+            expect![[r#"
+                {"time":"2026-11-21T18:00:00Z","id":"1a1ff43dd0000000","tenant":"anonymous","client":"0.0.0.0:0","path":"/api/v1/query","query":"up","start":1.500,"end":1.500,"outcome":"success","seconds":1.500000,"waited_seconds":0.250000,"samples":40,"peak_memory_bytes":0}
+            "#]],
+        );
+        check(
+            &Outcome { word: "timeout", error: Some("after\n2 s".into()) },
+            expect![[r#"
+                {"time":"2026-11-21T18:00:00Z","id":"1a1ff43dd0000000","tenant":"anonymous","client":"0.0.0.0:0","path":"/api/v1/query","query":"up","start":1.500,"end":1.500,"outcome":"timeout","error":"after\n2 s","seconds":1.500000,"waited_seconds":0.250000,"samples":40,"peak_memory_bytes":0}
+            "#]],
+        );
+    }
+}

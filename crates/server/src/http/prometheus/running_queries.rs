@@ -1,0 +1,201 @@
+//! Queries and exports that run or wait: what operators see of them, and how one is canceled.
+//!
+//! ```text
+//!   request ─ enter ─▶ RunningQueries ◀─ list, cancel ─ operator
+//!                          │ RunningQuery: request, state, usage
+//!               evaluation ┘ (reports usage, asks whether it is canceled)
+//! ```
+//!
+//! The gates `App::waiting` and `App::exporting` bound the number of entries: whoever enters has passed one of them.
+
+use crate::http::json::Json;
+use crate::http::prometheus::description::Description;
+use parking_lot::Mutex;
+use query::{Interrupt, Usage};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use stdx::clock::Clock;
+use tokio::sync::Notify;
+
+#[cfg(test)]
+mod tests;
+
+/// Low bits of an ID that count queries. The high bits are the start of the process in milliseconds, so an ID from before a
+/// restart never cancels another query.
+const COUNT_BITS: u32 = 20;
+
+/// Identifies a query. Its text form is hexadecimal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct QueryId(u64);
+
+impl QueryId {
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        u64::from_str_radix(text, 16).ok().map(Self)
+    }
+}
+
+impl std::fmt::Display for QueryId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:x}", self.0)
+    }
+}
+
+/// A query from its admission to its last byte, or to the end of its evaluation if its client does not wait that long.
+#[derive(Debug)]
+pub(crate) struct RunningQuery {
+    pub(crate) id: QueryId,
+    pub(crate) description: Description,
+    /// Time of arrival.
+    pub(crate) began: Instant,
+    pub(crate) usage: Usage,
+    /// A thread evaluates the query.
+    is_running: AtomicBool,
+    /// Time until a thread took the query for the last time, in microseconds.
+    waited_us: AtomicU64,
+    /// The result is not wanted any more: canceled by an operator, out of time, or the client is gone.
+    is_canceled: AtomicBool,
+    /// Wakes the request if an operator cancels the query.
+    canceled: Notify,
+}
+
+impl RunningQuery {
+    /// A thread takes the query, which has waited for `waited`.
+    pub(crate) fn run(&self, waited: Duration) {
+        self.waited_us.store(u64::try_from(waited.as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);
+        self.is_running.store(true, Ordering::Relaxed);
+    }
+
+    /// The query waits again: it is not small.
+    pub(crate) fn wait(&self) {
+        self.is_running.store(false, Ordering::Relaxed);
+    }
+
+    /// Time until a thread took the query for the last time.
+    pub(crate) fn waited(&self) -> Duration {
+        Duration::from_micros(self.waited_us.load(Ordering::Relaxed))
+    }
+
+    /// Resolves once an operator cancels the query.
+    pub(crate) async fn canceled(&self) {
+        self.canceled.notified().await;
+    }
+
+    fn state(&self) -> &'static str {
+        match (self.is_set(), self.is_running.load(Ordering::Relaxed)) {
+            (true, _) => "canceled",
+            (false, true) => "running",
+            (false, false) => "waiting",
+        }
+    }
+
+    /// Writes what operators see of the query.
+    pub(crate) fn write(&self, json: &mut Json, age: Duration) {
+        json.raw(r#"{"id":"#);
+        json.string(&self.id.to_string());
+        json.raw(r#","state":"#);
+        json.string(self.state());
+        json.raw(",");
+        self.description.write(json);
+        json.raw(&format!(r#","age_seconds":{:.3}"#, age.as_secs_f64()));
+        for (name, count) in [
+            ("memory_bytes", self.usage.memory_bytes()),
+            ("peak_memory_bytes", self.usage.peak_memory_bytes()),
+            ("samples", self.usage.samples()),
+        ] {
+            json.raw(&format!(r#","{name}":{count}"#));
+        }
+        json.raw("}");
+    }
+}
+
+impl Interrupt for RunningQuery {
+    fn is_set(&self) -> bool {
+        self.is_canceled.load(Ordering::Relaxed)
+    }
+}
+
+/// Cancels a query when the request that asked for it ends: it was answered, its client is gone, or its time is up.
+#[derive(Debug)]
+pub(crate) struct CancelOnDrop(pub(crate) Arc<RunningQuery>);
+
+impl Drop for CancelOnDrop {
+    fn drop(&mut self) {
+        self.0.is_canceled.store(true, Ordering::Relaxed);
+    }
+}
+
+/// All queries that run or wait.
+#[derive(Debug)]
+pub(crate) struct RunningQueries {
+    all: Mutex<BTreeMap<QueryId, Arc<RunningQuery>>>,
+    next: AtomicU64,
+    clock: Arc<dyn Clock>,
+}
+
+/// An entry in the list, removed on drop.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    list: Arc<RunningQueries>,
+    id: QueryId,
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        let removed = self.list.all.lock().remove(&self.id);
+        drop(removed); // with the list unlocked
+    }
+}
+
+impl RunningQueries {
+    pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
+        let first = u64::try_from(clock.now_ms()).unwrap_or(0) << COUNT_BITS;
+        Self { all: Mutex::default(), next: AtomicU64::new(first), clock }
+    }
+
+    /// A query that arrives now. It is not in the list yet.
+    pub(crate) fn begin(&self, description: Description) -> Arc<RunningQuery> {
+        Arc::new(RunningQuery {
+            id: QueryId(self.next.fetch_add(1, Ordering::Relaxed)),
+            description,
+            began: self.clock.instant(),
+            usage: Usage::default(),
+            is_running: AtomicBool::new(false),
+            waited_us: AtomicU64::new(0),
+            is_canceled: AtomicBool::new(false),
+            canceled: Notify::new(),
+        })
+    }
+
+    /// Adds a query that has passed a gate to the list.
+    pub(crate) fn enter(self: &Arc<Self>, query: &Arc<RunningQuery>) -> Entry {
+        self.all.lock().insert(query.id, Arc::clone(query));
+        Entry { list: Arc::clone(self), id: query.id }
+    }
+
+    /// Time since a query arrived.
+    pub(crate) fn age(&self, query: &RunningQuery) -> Duration {
+        self.clock.instant().saturating_duration_since(query.began)
+    }
+
+    /// Writes the wanted queries, the oldest first.
+    pub(crate) fn write(&self, json: &mut Json, wanted: impl Fn(&Description) -> bool) {
+        // written with the list unlocked: every query that begins or ends takes the lock
+        let all: Vec<_> = self.all.lock().values().cloned().collect();
+        json.raw("[");
+        for (i, query) in all.iter().filter(|query| wanted(&query.description)).enumerate() {
+            json.comma(i);
+            query.write(json, self.age(query));
+        }
+        json.raw("]");
+    }
+
+    /// Cancels a query; `None` if there is none of this ID.
+    pub(crate) fn cancel(&self, id: QueryId) -> Option<Arc<RunningQuery>> {
+        let query = self.all.lock().get(&id).cloned()?;
+        query.is_canceled.store(true, Ordering::Relaxed);
+        query.canceled.notify_one();
+        Some(query)
+    }
+}

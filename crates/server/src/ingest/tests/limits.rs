@@ -1,0 +1,93 @@
+//! Limits of tenants on their series.
+
+use super::*;
+use admission::watermarks;
+use std::ops::Range;
+
+/// Sends one sample each of the series `name{i="…"}`. Returns the samples stored, and the refusal if there is one.
+async fn send(node: &Node, tenant: &str, name: &str, series: Range<u32>) -> (u64, Option<Refusal>) {
+    let mut encoder = V1Encoder::new();
+    for i in series {
+        let labels = Labels::from_pairs(&[("__name__", name), ("i", &i.to_string())]);
+        encoder.series(labels.as_ref(), &[node.writes().clock.now_ms()], &[1.0]);
+    }
+    let body = encoder.finish().to_vec();
+    let memory = node.writes().inflight.reserve(body.len() as u64).unwrap();
+    match write(node, TenantId::parse(tenant).unwrap(), Version::V1, body, memory).await {
+        Ok(outcome) => (outcome.samples, None),
+        Err(unwritten) => (unwritten.samples, Some(unwritten.refusal)),
+    }
+}
+
+fn check(answer: (u64, Option<Refusal>), samples: u64, refused: Option<(ErrorKind, &str, &str)>) {
+    let (stored, refusal) = answer;
+    let seen = refusal.as_ref().map(|refusal| (refusal.kind, refusal.reason));
+    assert_eq!((stored, seen), (samples, refused.map(|(kind, reason, _)| (kind, reason))), "{refusal:?}");
+    if let Some((refusal, (.., text))) = refusal.zip(refused) {
+        assert!(refusal.message.contains(text), "{refusal}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tenant_with_all_its_series_writes_those_and_no_others() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut settings = Settings { partitions: 1, ..small_settings(dir.path()) };
+    let limited = TenantSettings { active_series: Some(10), ..settings.tenants.general.clone() };
+    settings.tenants.own.insert(TenantId::parse("ten").unwrap(), limited);
+    let node = Node::start(settings, Arc::new(SystemClock)).unwrap();
+    check(send(&node, "ten", "a", 0..6).await, 6, None);
+    let refused = Some((ErrorKind::Limited, "active_series", "10 active series, which is its limit"));
+    check(send(&node, "ten", "a", 0..12).await, 10, refused);
+    check(send(&node, "ten", "b", 0..3).await, 0, refused);
+    check(send(&node, "ten", "a", 0..10).await, 10, None);
+    check(send(&node, "other", "a", 0..100).await, 100, None);
+    let state = node.writes().tenant(&TenantId::parse("ten").unwrap());
+    assert_eq!((state.series(), state.series_peak()), (10, 10));
+    tokio::task::spawn_blocking(move || node.stop()).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn new_series_that_come_too_fast_wait_and_known_ones_do_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let clock = Arc::new(ManualClock::at(SystemClock.now_ms()));
+    let mut settings = Settings { partitions: 1, ..small_settings(dir.path()) };
+    settings.tenants.general.new_series_per_second = Some(10);
+    settings.tenants.general.rate_burst_ms = 1000;
+    let node = Node::start(settings, Arc::clone(&clock) as Arc<dyn Clock>).unwrap();
+    check(send(&node, "a", "m", 0..10).await, 10, None);
+    check(send(&node, "a", "m", 10..30).await, 20, None); // goes over the limit, as one slice of a request may
+    let refused = Some((ErrorKind::Unavailable, "new_series_rate", "10 a second"));
+    let answer = send(&node, "a", "m", 0..40).await;
+    assert_eq!(answer.1.as_ref().and_then(|refusal| refusal.retry_after), Some(Duration::from_secs(2)));
+    check(answer, 30, refused);
+    check(send(&node, "a", "m", 0..30).await, 30, None);
+    check(send(&node, "b", "m", 0..5).await, 5, None);
+    clock.advance(2000);
+    check(send(&node, "a", "m", 0..40).await, 40, None);
+    tokio::task::spawn_blocking(move || node.stop()).await.unwrap();
+}
+
+/// The head is real, so this fills the smallest one there is.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_flood_of_one_tenant_leaves_room_for_the_others() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = small_node(dir.path());
+    check(send(&node, "small", "m", 0..100).await, 100, None);
+    let mut number = 0;
+    let refusal = loop {
+        number += 1;
+        assert!(
+            number < 1000,
+            "a head of {} MiB takes a million series",
+            node.writes().heads.head().limit_bytes >> 20
+        );
+        if let (_, Some(refusal)) = send(&node, "flood", &format!("m{number}"), 0..1000).await {
+            break refusal;
+        }
+    };
+    assert_eq!((refusal.kind, refusal.reason), (ErrorKind::Unavailable, "tenant_share"), "{refusal}");
+    let head = node.writes().heads.head();
+    assert!(!head.is_filled_to(watermarks::NO_NEW_SERIES), "{head:?}");
+    check(send(&node, "small", "n", 0..500).await, 500, None);
+    tokio::task::spawn_blocking(move || node.stop()).await.unwrap();
+}

@@ -1,0 +1,325 @@
+//! State of tenants: rates, and what each holds of the head.
+
+use crate::settings::{self, TenantSettings};
+use admission::rate::TokenBucket;
+use admission::share::{Holding, Shares};
+use admission::{RateLimited, Refused};
+use model::{SeriesError, TenantId};
+use parking_lot::{Mutex, RwLock};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+/// State of one tenant, from its first accepted request until it is idle.
+#[derive(Debug)]
+pub(crate) struct Tenant {
+    pub(crate) id: TenantId,
+    /// When it was first seen; `None` if it had tables already.
+    new_since: Option<Instant>,
+    buckets: Mutex<Buckets>,
+    /// What it holds of each partition's head.
+    holds: Box<[Held]>,
+    /// Largest number of series so far.
+    series_peak: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Held {
+    series: AtomicU64,
+    bytes: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Buckets {
+    requests: TokenBucket,
+    samples: TokenBucket,
+    bytes: TokenBucket,
+    series: TokenBucket,
+    sample_rate: Pace,
+    /// Series for which there was room, and that are not in the head yet.
+    being_created: u64,
+}
+
+/// Mean rate over about a minute.
+#[derive(Debug, Default, Clone, Copy)]
+struct Pace {
+    per_s: f64,
+    at: Option<Instant>,
+}
+
+/// Time constant of [`Pace`].
+const PACE_S: f64 = 60.0;
+
+impl Pace {
+    fn add(&mut self, count: u64, now: Instant) {
+        self.per_s = self.at(now) + count as f64 / PACE_S;
+        self.at = Some(now);
+    }
+
+    fn at(&self, now: Instant) -> f64 {
+        let passed = self.at.map_or(Duration::ZERO, |at| now.saturating_duration_since(at));
+        self.per_s * (-passed.as_secs_f64() / PACE_S).exp()
+    }
+}
+
+impl Tenant {
+    fn new(id: TenantId, partitions: usize, new_since: Option<Instant>) -> Self {
+        Self {
+            id,
+            new_since,
+            buckets: Mutex::default(),
+            holds: (0..partitions).map(|_| Held::default()).collect(),
+            series_peak: AtomicU64::new(0),
+        }
+    }
+
+    /// Admits a request of `bytes`, or refuses it. Its samples are taken when they are known: [`Self::take_samples`].
+    pub(crate) fn admit(&self, own: &TenantSettings, bytes: u64, now: Instant) -> Result<(), Refused> {
+        let rates = [own.samples_rate(), own.bytes_rate(), own.requests_rate()];
+        if rates == [None; 3] {
+            return Ok(());
+        }
+        let mut buckets = self.buckets.lock();
+        let Buckets { requests, samples, bytes: bytes_bucket, .. } = &mut *buckets;
+        let limits = [RateLimited::Samples, RateLimited::Bytes, RateLimited::Requests];
+        for ((rate, limit), bucket) in rates.into_iter().zip(limits).zip([samples, bytes_bucket, requests]) {
+            let Some(rate) = rate else { continue };
+            let refused = |wait| Refused::Rate { tenant: self.id.clone(), limit, per_s: rate.per_s, wait };
+            bucket.check(rate, now).map_err(refused)?;
+            match limit {
+                RateLimited::Samples => {} // their number is not known yet
+                RateLimited::Bytes => bucket.take(bytes, rate, now),
+                RateLimited::Requests => bucket.take(1, rate, now),
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the samples of an admitted request, those included that are refused later.
+    pub(crate) fn take_samples(&self, own: &TenantSettings, samples: u64, now: Instant) {
+        let mut buckets = self.buckets.lock();
+        buckets.sample_rate.add(samples, now);
+        if let Some(rate) = own.samples_rate() {
+            buckets.samples.take(samples, rate, now);
+        }
+    }
+
+    /// Number of series that may be created now, at least 1 and at most `wanted`. They are taken from the limits, and are to be
+    /// created: [`Self::created`].
+    pub(crate) fn room_for_series(
+        &self,
+        own: &TenantSettings,
+        wanted: usize,
+        now: Instant,
+    ) -> Result<usize, SeriesError> {
+        let mut buckets = self.buckets.lock();
+        let limit = own.active_series.map_or(u64::MAX, |limit| limit as u64);
+        let left = limit.saturating_sub(self.series() + buckets.being_created);
+        if left == 0 {
+            return Err(SeriesError::ActiveSeries { limit });
+        }
+        let room = left.min(wanted as u64);
+        if let Some(rate) = own.new_series_rate() {
+            let waits = |wait| SeriesError::NewSeriesRate { per_s: rate.per_s, wait };
+            buckets.series.check(rate, now).map_err(waits)?;
+            buckets.series.take(room, rate, now);
+        }
+        buckets.being_created += room;
+        Ok(room as usize)
+    }
+
+    /// Notes that series were created for which there was room, and what the tenant holds now of that partition's head.
+    pub(crate) fn created(&self, count: usize, partition: usize, series: usize, bytes: usize) {
+        let mut buckets = self.buckets.lock();
+        self.hold(partition, series, bytes);
+        buckets.being_created -= count as u64;
+    }
+
+    /// Notes what the tenant holds of a partition's head.
+    pub(crate) fn hold(&self, partition: usize, series: usize, bytes: usize) {
+        let held = &self.holds[partition];
+        held.series.store(series as u64, Ordering::Relaxed);
+        held.bytes.store(bytes as u64, Ordering::Relaxed);
+        self.series_peak.fetch_max(self.series(), Ordering::Relaxed);
+    }
+
+    /// Number of series in memory.
+    pub(crate) fn series(&self) -> u64 {
+        self.holds.iter().map(|held| held.series.load(Ordering::Relaxed)).sum()
+    }
+
+    /// Largest number of series in memory so far.
+    pub(crate) fn series_peak(&self) -> u64 {
+        self.series_peak.load(Ordering::Relaxed)
+    }
+
+    /// Memory of the head that it holds, in bytes.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.holds.iter().map(|held| held.bytes.load(Ordering::Relaxed)).sum()
+    }
+
+    /// Samples received per second, averaged over about a minute.
+    pub(crate) fn samples_per_s(&self, now: Instant) -> f64 {
+        self.buckets.lock().sample_rate.at(now)
+    }
+
+    fn is_new(&self, now: Instant) -> bool {
+        self.new_since.is_some_and(|since| now.saturating_duration_since(since) < NEW_FOR)
+    }
+
+    /// True if the state is as good as none.
+    fn is_idle(&self, now: Instant) -> bool {
+        self.bytes() == 0 && self.buckets.lock().are_full(now)
+    }
+}
+
+impl Buckets {
+    fn are_full(&self, now: Instant) -> bool {
+        [self.requests, self.samples, self.bytes, self.series].iter().all(|bucket| bucket.is_full(now))
+    }
+}
+
+/// Time for which a tenant without tables counts as new.
+const NEW_FOR: Duration = Duration::from_secs(3600);
+
+/// States of the tenants that hold anything or used their rates lately.
+#[derive(Debug)]
+pub(crate) struct Tenants {
+    partitions: usize,
+    all: RwLock<HashMap<TenantId, Arc<Tenant>>>,
+    /// Number of tenants from which idle ones are dropped.
+    tidy_at: AtomicUsize,
+    shares: Mutex<Option<(Instant, Shares)>>,
+}
+
+/// Smallest number of tenants from which idle ones are dropped.
+const TIDY_MIN: usize = 64;
+
+/// Interval at which shares are divided anew.
+const DIVIDE_EVERY: Duration = Duration::from_secs(1);
+
+impl Tenants {
+    pub(crate) fn new(partitions: usize) -> Self {
+        Self {
+            partitions,
+            all: RwLock::default(),
+            tidy_at: AtomicUsize::new(TIDY_MIN),
+            shares: Mutex::default(),
+        }
+    }
+
+    /// State of a tenant, if it has any.
+    pub(crate) fn get(&self, id: &TenantId) -> Option<Arc<Tenant>> {
+        self.all.read().get(id).cloned()
+    }
+
+    /// State of a tenant, which begins now if it has none. `has_tables` says whether the tenant is known.
+    pub(crate) fn of(&self, id: &TenantId, has_tables: impl FnOnce() -> bool, now: Instant) -> Arc<Tenant> {
+        if let Some(tenant) = self.get(id) {
+            return tenant;
+        }
+        let new_since = if has_tables() { None } else { Some(now) };
+        let mut all = self.all.write();
+        if all.len() >= self.tidy_at.load(Ordering::Relaxed) {
+            // a state in use must stay the only one of its tenant
+            all.retain(|_, tenant| Arc::strong_count(tenant) > 1 || !tenant.is_idle(now));
+            self.tidy_at.store((2 * all.len()).max(TIDY_MIN), Ordering::Relaxed);
+        }
+        let tenant = || Arc::new(Tenant::new(id.clone(), self.partitions, new_since));
+        Arc::clone(all.entry(id.clone()).or_insert_with(tenant))
+    }
+
+    /// All states.
+    pub(crate) fn all(&self) -> Vec<Arc<Tenant>> {
+        self.all.read().values().cloned().collect()
+    }
+
+    /// The tenant's share of a head of `limit_bytes`, if it holds more. Shares matter from
+    /// [`admission::watermarks::FAIR`] on.
+    pub(crate) fn exceeded_share(
+        &self,
+        tenant: &Tenant,
+        settings: &settings::Tenants,
+        limit_bytes: u64,
+        now: Instant,
+    ) -> Option<u64> {
+        let weight_of = |id: &TenantId| settings.of(id).share_weight as u64;
+        let shares = {
+            let mut shares = self.shares.lock();
+            let kept = shares.filter(|(at, _)| now.saturating_duration_since(*at) < DIVIDE_EVERY);
+            let (_, current) = *shares.insert(kept.unwrap_or_else(|| {
+                let holding = |tenant: &Arc<Tenant>| Holding {
+                    bytes: tenant.bytes(),
+                    weight: weight_of(&tenant.id),
+                    is_new: tenant.is_new(now),
+                };
+                let holdings: Vec<_> = self.all.read().values().map(holding).collect();
+                (now, Shares::divide(limit_bytes, &holdings))
+            }));
+            current
+        };
+        let share_bytes = shares.of(weight_of(&tenant.id), tenant.is_new(now));
+        (tenant.bytes() > share_bytes).then_some(share_bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ingest::tests::small_settings;
+
+    fn id(number: u64) -> TenantId {
+        TenantId::parse(&format!("t{number}")).unwrap()
+    }
+
+    #[test]
+    fn idle_tenants_are_forgotten_and_those_in_use_are_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut own = small_settings(dir.path()).tenants.general;
+        (own.requests_per_second, own.rate_burst_ms) = (Some(1), 1000);
+        let (tenants, began) = (Tenants::new(2), Instant::now());
+        let in_use = tenants.of(&id(0), || true, began);
+        tenants.of(&id(1), || true, began).hold(1, 3, 500);
+        for number in 2..100_000 {
+            // a thousand tenants a second, each with a bucket that is full again after a second
+            let now = began + Duration::from_millis(number);
+            tenants.of(&id(number), || false, now).admit(&own, 1, now).unwrap();
+        }
+        let kept = tenants.all();
+        assert!(kept.len() <= 2 * 1003, "{} tenants", kept.len());
+        assert!(Arc::ptr_eq(&in_use, &tenants.get(&id(0)).unwrap()));
+        assert_eq!(tenants.get(&id(1)).unwrap().bytes(), 500);
+    }
+
+    #[test]
+    fn the_rate_of_samples_is_a_mean_that_fades() {
+        let dir = tempfile::tempdir().unwrap();
+        let own = small_settings(dir.path()).tenants.general;
+        let (tenants, began) = (Tenants::new(1), Instant::now());
+        let tenant = tenants.of(&id(0), || true, began);
+        let after = |seconds| began + Duration::from_secs(seconds);
+        (0..600).for_each(|second| tenant.take_samples(&own, 1000, after(second)));
+        let rate = tenant.samples_per_s(after(600));
+        assert!((950.0..1050.0).contains(&rate), "{rate}");
+        assert!(tenant.samples_per_s(after(900)) < 10.0);
+    }
+
+    #[test]
+    fn shares_are_divided_by_weight_among_what_tenants_hold() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut settings = small_settings(dir.path()).tenants;
+        let heavy = TenantSettings { share_weight: 2, ..settings.general.clone() };
+        settings.own.insert(id(2), heavy);
+        let (tenants, now) = (Tenants::new(1), Instant::now());
+        let all: Vec<_> = (0..3).map(|number| tenants.of(&id(number), || true, now)).collect();
+        all.iter().zip([100, 500, 600]).for_each(|(tenant, bytes)| tenant.hold(0, 1, bytes));
+        let exceeded = |now| {
+            all.iter().map(|tenant| tenants.exceeded_share(tenant, &settings, 1000, now)).collect::<Vec<_>>()
+        };
+        assert_eq!(exceeded(now), [None, Some(216), Some(432)]);
+        all[2].hold(0, 1, 0);
+        assert_eq!(exceeded(now), [None, Some(216), None], "shares are not divided for each request");
+        assert_eq!(exceeded(now + DIVIDE_EVERY), [None; 3], "500 of 750, of which 100 are another's");
+    }
+}

@@ -1,0 +1,318 @@
+//! How many series, label pairs and values a tenant has in memory, and what takes the most. No series is visited.
+//!
+//! Each partition names its largest, and the exact numbers of all that were named are added up. Partitions have about the same
+//! share of a metric's series, so what is large is large in each.
+//!
+//! A value can be in several partitions, and how many distinct ones there are is estimated from a sample: a value that is in
+//! `n` partitions counts as one `n`th in each of them. With up to [`SAMPLES`] values, or one partition, the number is exact.
+
+use super::{ENTRY_BYTES, LabelQueries, Room, TURN_SERIES};
+use crate::query_source::{Cancelled, Turns};
+use crate::refusal::Refusal;
+use head::{Largest, NameCount, PairCount, TenantHead};
+use model::labels::METRIC_NAME;
+use std::collections::BTreeSet;
+
+/// Values looked at for an estimate: the standard error is at most half of one by its square root, 3 %.
+const SAMPLES: usize = 256;
+
+/// The same where there is much to estimate: 9 %.
+const SAMPLES_MIN: usize = 32;
+
+/// Largest that each partition names, beyond twice those that are wanted.
+const SPARE: usize = 16;
+
+/// Values of a label whose series are counted in a partition; and in a turn, about a tenth of a millisecond.
+const VALUES_MAX: usize = 100_000;
+const TURN_VALUES: usize = 4_000;
+
+/// Counts by name, largest first.
+pub(crate) type Counts = Vec<(String, u64)>;
+
+/// Numbers of a tenant's series and labels in memory.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Cardinality {
+    pub(crate) series: u64,
+    /// Distinct label pairs.
+    pub(crate) label_pairs: u64,
+    pub(crate) series_by_metric: Counts,
+    /// By `name=value`.
+    pub(crate) series_by_pair: Counts,
+    /// Distinct values of label names.
+    pub(crate) values_by_name: Counts,
+    /// Memory of the texts of the values, in all partitions.
+    pub(crate) value_bytes_by_name: Counts,
+}
+
+/// Texts that partitions named.
+struct Named<'a> {
+    pairs: BTreeSet<(String, String)>,
+    names: BTreeSet<String>,
+    room: Room<'a>,
+}
+
+impl Named<'_> {
+    fn pair(&mut self, pair: PairCount<'_>) -> Result<(), Refusal> {
+        self.room.buy(2 * (pair.name.len() + pair.value.len() + ENTRY_BYTES))?;
+        self.pairs.insert((pair.name.to_owned(), pair.value.to_owned()));
+        Ok(())
+    }
+
+    fn name(&mut self, name: NameCount<'_>) -> Result<(), Refusal> {
+        self.room.buy(3 * (name.name.len() + ENTRY_BYTES))?;
+        self.names.insert(name.name.to_owned());
+        Ok(())
+    }
+}
+
+/// Label names of a tenant in memory.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct LabelNames {
+    pub(crate) names: u64,
+    /// Distinct values of all names.
+    pub(crate) values: u64,
+    pub(crate) values_by_name: Counts,
+}
+
+/// Values of a label in memory.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct LabelValues {
+    pub(crate) name: String,
+    /// Distinct values.
+    pub(crate) values: u64,
+    /// Series that have the label.
+    pub(crate) series: u64,
+    pub(crate) series_by_value: Counts,
+}
+
+impl LabelQueries<'_> {
+    /// The tenant's numbers in memory, with the `limit` largest of each kind.
+    pub(crate) fn cardinality(&self, limit: usize) -> Result<Cardinality, Refusal> {
+        let all: Vec<_> = self.turns().collect();
+        let Named { pairs, names, .. } = self.largest(&all, limit, Largest::of_all)?;
+        let (mut series_by_metric, mut series_by_pair) = (Counts::new(), Counts::new());
+        for (name, value) in pairs {
+            let series = sum(&all, |head| head.series_with(&name, &value))?;
+            series_by_pair.push((format!("{name}={value}"), series));
+            if name == METRIC_NAME {
+                series_by_metric.push((value, series));
+            }
+        }
+        let mut value_bytes_by_name = Counts::new();
+        for name in &names {
+            let bytes = sum(&all, |head| head.name_count(name).map_or(0, |name| name.bytes))?;
+            value_bytes_by_name.push((name.clone(), bytes));
+        }
+        Ok(Cardinality {
+            series: sum(&all, TenantHead::series_count)?,
+            label_pairs: distinct_pairs(&all)?,
+            series_by_metric: largest_of(series_by_metric, limit),
+            series_by_pair: largest_of(series_by_pair, limit),
+            values_by_name: values_by_name(&all, names, limit)?,
+            value_bytes_by_name: largest_of(value_bytes_by_name, limit),
+        })
+    }
+
+    /// The number of label names, and the `limit` names with the most values.
+    pub(crate) fn label_names_cardinality(&self, limit: usize) -> Result<LabelNames, Refusal> {
+        let all: Vec<_> = self.turns().collect();
+        let Named { names, .. } = self.largest(&all, limit, Largest::label_names)?;
+        let count = distinct(
+            &all,
+            SAMPLES,
+            TenantHead::names_count,
+            |head, number, found| found.pair(head.name(number)?.name, ""),
+            |head, found| head.name_count(&found.name).is_some(),
+        )?;
+        let (values, values_by_name) = (distinct_pairs(&all)?, values_by_name(&all, names, limit)?);
+        Ok(LabelNames { names: count, values, values_by_name })
+    }
+
+    /// The `limit` values of a label that have the most series.
+    pub(crate) fn label_values_cardinality(&self, name: &str, limit: usize) -> Result<LabelValues, Refusal> {
+        let all: Vec<_> = self.turns().collect();
+        let Named { pairs, .. } = self.largest(&all, limit, |count| Largest::values_of(name, count))?;
+        let mut series_by_value = Counts::new();
+        for (_, value) in pairs {
+            let series = sum(&all, |head| head.series_with(name, &value))?;
+            series_by_value.push((value, series));
+        }
+        Ok(LabelValues {
+            name: name.to_owned(),
+            values: distinct_values(&all, name, SAMPLES)?,
+            series: series_of(&all, name)?,
+            series_by_value: largest_of(series_by_value, limit),
+        })
+    }
+
+    /// Number of the tenant's series in memory.
+    pub(crate) fn series_count(&self) -> Result<u64, Refusal> {
+        Ok(sum(&self.turns().collect::<Vec<_>>(), TenantHead::series_count)?)
+    }
+
+    /// What the partitions name as their largest.
+    fn largest(
+        &self,
+        all: &[Turns<'_>],
+        limit: usize,
+        search: impl Fn(usize) -> Largest,
+    ) -> Result<Named<'_>, Refusal> {
+        let mut named = Named { pairs: BTreeSet::new(), names: BTreeSet::new(), room: self.room() };
+        let count = 2 * limit + SPARE;
+        named.room.buy(count * Largest::BYTES)?;
+        for turns in all {
+            let mut largest = search(count);
+            turns.until_done(|head| largest.advance(head))?;
+            resolve(turns, largest.pairs(), |head, number| {
+                head.pair(number).map_or(Ok(()), |pair| named.pair(pair))
+            })?;
+            resolve(turns, largest.names(), |head, number| {
+                head.name(number).map_or(Ok(()), |name| named.name(name))
+            })?;
+        }
+        Ok(named)
+    }
+}
+
+/// Number of series that have a label: exact up to [`VALUES_MAX`] values in a partition, and scaled up beyond.
+fn series_of(all: &[Turns<'_>], name: &str) -> Result<u64, Cancelled> {
+    let mut sum = 0;
+    for turns in all {
+        let (mut next, mut values, mut series, mut of_all) = (0, 0, 0, 0);
+        turns.until_done(|head| {
+            of_all = head.name_count(name).map_or(0, |name| name.values);
+            let (from, before) = (next, values);
+            for (number, count) in head.values_from(name, from).take(TURN_VALUES) {
+                (next, values, series) = (number + 1, values + 1, series + count as u64);
+            }
+            values < before + TURN_VALUES || values >= VALUES_MAX
+        })?;
+        sum += if values >= VALUES_MAX { series * of_all.max(values) as u64 / values as u64 } else { series };
+    }
+    Ok(sum)
+}
+
+fn values_by_name(all: &[Turns<'_>], names: BTreeSet<String>, limit: usize) -> Result<Counts, Cancelled> {
+    let samples = if names.len() <= SAMPLES { SAMPLES } else { SAMPLES_MIN };
+    let count = |name: String| distinct_values(all, &name, samples).map(|values| (name, values));
+    Ok(largest_of(names.into_iter().map(count).collect::<Result<_, _>>()?, limit))
+}
+
+fn distinct_values(all: &[Turns<'_>], name: &str, samples: usize) -> Result<u64, Cancelled> {
+    let count = |head: &TenantHead| head.name_count(name).map_or((0, 0), |name| (name.values, name.values));
+    distinct(
+        all,
+        samples,
+        count,
+        |head, position, found| found.pair(name, head.nth_value(name, position)?),
+        has_pair,
+    )
+}
+
+fn distinct_pairs(all: &[Turns<'_>]) -> Result<u64, Cancelled> {
+    let count = |head: &TenantHead| (head.pair_count(), head.pairs_end());
+    let copy = |head: &TenantHead, number, found: &mut Sampled| {
+        let pair = head.pair(number)?;
+        found.pair(pair.name, pair.value)
+    };
+    distinct(all, SAMPLES, count, copy, has_pair)
+}
+
+fn has_pair(head: &TenantHead, pair: &Sampled) -> bool {
+    head.has_value(&pair.name, &pair.value)
+}
+
+/// Calls `each` with numbers of pairs or names, in turns.
+fn resolve(
+    turns: &Turns<'_>,
+    numbers: impl Iterator<Item = usize>,
+    mut each: impl FnMut(&TenantHead, usize) -> Result<(), Refusal>,
+) -> Result<(), Refusal> {
+    let mut numbers: Vec<_> = numbers.collect();
+    let mut done = Ok(());
+    turns.until_done(|head| {
+        let turn = numbers.len().saturating_sub(TURN_SERIES);
+        done = numbers.drain(turn..).try_for_each(|number| each(head, number));
+        numbers.is_empty() || done.is_err()
+    })?;
+    done
+}
+
+/// Sum of a number over all partitions.
+fn sum(all: &[Turns<'_>], number: impl Fn(&TenantHead) -> usize) -> Result<u64, Cancelled> {
+    let mut sum = 0;
+    for turns in all {
+        turns.turn(|head| {
+            sum += number(head) as u64;
+            true
+        })?;
+    }
+    Ok(sum)
+}
+
+/// A label pair of the sample, copied out of a partition.
+#[derive(Debug, Default)]
+struct Sampled {
+    name: String,
+    value: String,
+}
+
+impl Sampled {
+    fn pair(&mut self, name: &str, value: &str) -> Option<()> {
+        name.clone_into(&mut self.name);
+        value.clone_into(&mut self.value);
+        Some(())
+    }
+}
+
+/// Estimates how many distinct things of a kind all partitions have. `count` is how many a partition has, and at how many
+/// positions; `copy` copies the one at a position, if there is one; `has` is true in a partition that has it.
+fn distinct(
+    all: &[Turns<'_>],
+    samples: usize,
+    count: impl Fn(&TenantHead) -> (usize, usize),
+    copy: impl Fn(&TenantHead, usize, &mut Sampled) -> Option<()>,
+    has: impl Fn(&TenantHead, &Sampled) -> bool,
+) -> Result<u64, Cancelled> {
+    let (mut distinct, mut sampled) = (0.0, Sampled::default());
+    for (i, turns) in all.iter().enumerate() {
+        let (mut here, mut positions) = (0, 0);
+        turns.turn(|head| {
+            (here, positions) = count(head);
+            true
+        })?;
+        if all.len() == 1 {
+            return Ok(here as u64);
+        }
+        let (looked_at, mut found, mut share) = (positions.min(samples), 0, 0.0);
+        for sample in 0..looked_at {
+            let mut is_found = false;
+            turns.turn(|head| {
+                is_found = copy(head, sample * positions / looked_at, &mut sampled).is_some();
+                true
+            })?;
+            if is_found {
+                let others = all.iter().enumerate().filter(|(other, _)| *other != i);
+                let mut holders = 1;
+                for (_, other) in others {
+                    other.turn(|head| {
+                        holders += u32::from(has(head, &sampled));
+                        true
+                    })?;
+                }
+                found += 1;
+                share += 1.0 / f64::from(holders);
+            }
+        }
+        distinct += if found == 0 { here as f64 } else { here as f64 * share / f64::from(found) };
+    }
+    Ok(distinct.round() as u64)
+}
+
+/// The largest, those of equal size by name.
+fn largest_of(mut counts: Counts, limit: usize) -> Counts {
+    counts.retain(|(_, count)| *count > 0);
+    counts.sort_unstable_by(|(a_name, a), (b_name, b)| b.cmp(a).then_with(|| a_name.cmp(b_name)));
+    counts.truncate(limit);
+    counts
+}

@@ -1,0 +1,45 @@
+//! Settings of tenants that change at run time.
+
+use super::given::{Given, SettingsError};
+use super::tenants::Tenants;
+use std::path::{Path, PathBuf};
+
+/// The file that overrides settings of tenants, and what it overrides.
+#[derive(Debug, Clone)]
+pub struct OverridesFile {
+    pub path: PathBuf,
+    given: Given,
+}
+
+/// Limit on the size of the file.
+const BYTES_MAX: u64 = 16 << 20;
+
+impl OverridesFile {
+    pub(super) fn new(path: PathBuf, given: &Given) -> Self {
+        Self { path, given: given.clone() }
+    }
+
+    /// Reads the file's text.
+    pub fn text(&self) -> Result<String, SettingsError> {
+        read(&self.path).map_err(|source| SettingsError::Read { path: self.path.clone(), source })
+    }
+
+    /// All that is given, with `text` as the content of the file.
+    pub(super) fn with(&self, text: &str) -> Result<Given, SettingsError> {
+        self.given.clone().overrides(&self.path, text)
+    }
+
+    /// Settings of all tenants, with `text` as the content of the file.
+    pub fn tenants(&self, text: &str) -> Result<Tenants, SettingsError> {
+        Tenants::resolve(&self.with(text)?)
+    }
+}
+
+fn read(path: &Path) -> std::io::Result<String> {
+    let bytes = std::fs::metadata(path)?.len();
+    if bytes > BYTES_MAX {
+        let reason = format!("it has {} MiB, the limit is {} MiB", bytes >> 20, BYTES_MAX >> 20);
+        return Err(std::io::Error::new(std::io::ErrorKind::FileTooLarge, reason));
+    }
+    std::fs::read_to_string(path)
+}
