@@ -1,11 +1,11 @@
 //! Decision whether a principal may write now, before anything of its request is decoded.
 
 use crate::watermarks::REFUSE_ABOVE_SHARE;
-use crate::{Refused, tenant};
+use crate::{Refused, tenant_slots};
 use model::{Principal, TenantId};
 
 /// Facts about a node. Each is gathered only if all checks before it passed.
-pub trait Facts: tenant::Facts {
+pub trait Facts: tenant_slots::Facts {
     /// It is shutting down.
     fn is_stopping(&self) -> bool;
 
@@ -50,7 +50,7 @@ pub fn check(principal: &Principal, facts: &impl Facts) -> Result<(), Refused> {
         let (percent, share_mib) = (REFUSE_ABOVE_SHARE, share_bytes >> 20);
         return Err(Refused::TenantShare { tenant: tenant.clone(), percent, share_mib });
     }
-    tenant::check(tenant, facts)
+    tenant_slots::check(tenant, facts)
 }
 
 /// Checks whether a principal may ever write.

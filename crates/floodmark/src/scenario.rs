@@ -152,7 +152,7 @@ fn text_of(path: &Path) -> Result<(String, PathBuf)> {
         Some(text) => text.to_owned(),
         None if path.exists() => lab::scenario::import::read(&path)?,
         None => {
-            let names = PRESETS.map(|(name, _)| name).join(", ");
+            let names = PRESETS.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
             bail!("there is no file {}, and no preset of that name; presets: {names}", path.display());
         }
     };

@@ -18,8 +18,8 @@
 
 mod admin;
 mod body;
+mod browser_guard;
 mod error;
-mod guard;
 mod ingest;
 mod json;
 mod pages;
@@ -37,8 +37,8 @@ use crate::refusal::{OTHER, REASONS};
 use axum::Router;
 use axum::middleware::{from_fn_with_state, map_response_with_state};
 use axum::routing::get;
+use browser_guard::BrowserGuard;
 use error::ApiError;
-use guard::Guard;
 use ingest::WarmDecoders;
 use prometheus::query_log::QueryLog;
 use prometheus::query_threads::Queries;
@@ -169,15 +169,16 @@ impl App {
 pub async fn serve(node: Node, listener: TcpListener, stop: impl Future<Output = ()> + Send) {
     // if the address is unknown, assume that other machines can reach it
     let address = listener.local_addr().unwrap_or_else(|_| SocketAddr::from(([0, 0, 0, 0], 0)));
-    let guard = Guard::new(address, &node.settings().allow_host);
+    let guard = BrowserGuard::new(address, &node.settings().allow_host);
     let service = router(App::new(node.clone()), guard);
     listen::serve(listener, service, node.settings(), node.registry(), stop).await;
 }
 
-fn router(app: App, guard: Guard) -> Router {
+fn router(app: App, guard: BrowserGuard) -> Router {
     let metrics = Arc::clone(&app.metrics);
-    let changes =
-        ingest::routes().merge(admin::routes()).layer(from_fn_with_state(guard.clone(), guard::origin));
+    let changes = ingest::routes()
+        .merge(admin::routes())
+        .layer(from_fn_with_state(guard.clone(), browser_guard::origin));
     let node = Router::new()
         .route("/", get(pages::index))
         .route("/metrics", get(status::metrics))
@@ -192,7 +193,7 @@ fn router(app: App, guard: Guard) -> Router {
         .nest("/prometheus", reads())
         .nest("/api/prom", reads())
         .fallback(not_found)
-        .layer(from_fn_with_state(guard, guard::host))
+        .layer(from_fn_with_state(guard, browser_guard::host))
         .layer(map_response_with_state(metrics, error::finish))
         .with_state(app)
 }

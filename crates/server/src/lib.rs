@@ -1,16 +1,16 @@
 //! The shell around the parts: wiring, HTTP, threads.
 //!
 //! ```text
-//!   listen ─▶ http::ingest ─▶ ingest ─▶ partition (one owner, a thread each) ─▶ journal ─▶ head
-//!                             decode,    create, journal, sync,                             │
-//!                             resolve    apply, answer                          seal ─▶ tables
-//!   listen ─▶ http::prometheus ─▶ query ◀── query_source ◀──────────────────────────┴──────┘
+//!   listen ─▶ http::ingest ─▶ write_path ─▶ partition (one owner, a thread each) ─▶ journal ─▶ head
+//!                             decode,        create, journal, sync,                             │
+//!                             resolve        apply, answer                          seal ─▶ tables
+//!   listen ─▶ http::prometheus ─▶ query ◀── query_source ◀──────────────────────────────┴──────┘
 //! ```
 //!
 //! - [`settings`]: configuration, resolved once; `limits`: the memory budget, gates, thresholds
 //! - [`node`]: opens a data directory, assembles the parts and starts their threads
 //! - `listen`: accepts connections; [`http`]: routes, and the only place where errors become statuses
-//! - `ingest`: splits a request into one submission for each partition's owner
+//! - `write_path`: splits a request into one submission for each partition's owner
 //! - `partition`: the owner of a partition: journal, head, replay, eviction
 //! - `seal`: flushes heads into tables and truncates the journal; `upkeep`: background maintenance of the tables
 //! - `query_source`: heads and tables as one source for queries
@@ -22,7 +22,6 @@ pub mod settings;
 pub mod sim;
 
 mod datadir;
-mod ingest;
 mod limits;
 mod listen;
 mod machine;
@@ -36,6 +35,7 @@ mod threads;
 mod upkeep;
 mod wallclock;
 mod world;
+mod write_path;
 
 pub use datadir::{DataDirError, series_seed};
 pub use machine::raise_files;

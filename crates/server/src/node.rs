@@ -3,7 +3,6 @@
 mod assembly;
 
 use crate::datadir::{DataDir, DataDirError};
-use crate::ingest;
 use crate::limits::budget::Budget;
 use crate::limits::overrides::Overrides;
 use crate::partition::{Command, Owner};
@@ -17,6 +16,7 @@ use crate::telemetry::register_gauges;
 use crate::threads::run_or_abort;
 use crate::upkeep::{self, Upkeep};
 use crate::world::World;
+use crate::write_path;
 use assembly::Assembly;
 use journal::JournalError;
 use parking_lot::Mutex;
@@ -38,7 +38,7 @@ pub struct Node(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    writes: Arc<ingest::Context>,
+    writes: Arc<write_path::Context>,
     reads: Arc<query_source::Context>,
     #[cfg(test)]
     owning: Arc<crate::partition::Context>,
@@ -218,7 +218,7 @@ impl Node {
     }
 
     /// Dependencies of writes.
-    pub(crate) fn writes(&self) -> &Arc<ingest::Context> {
+    pub(crate) fn writes(&self) -> &Arc<write_path::Context> {
         &self.0.writes
     }
 

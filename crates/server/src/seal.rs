@@ -34,7 +34,7 @@ pub(crate) mod pins;
 pub(crate) mod sealer;
 mod stage;
 pub(crate) mod telemetry;
-pub(crate) mod tenants;
+pub(crate) mod tenant_tables;
 #[cfg(test)]
 pub(crate) mod tests;
 pub(crate) mod workers;
@@ -64,7 +64,7 @@ use tables::delta::Floodmark;
 use tables::rollup::Resolution;
 use tables::{Cache, METRICS, Table, TableError};
 use telemetry::LakeMetrics;
-use tenants::{Kind, TenantTables};
+use tenant_tables::{TenantTable, TenantTables};
 
 /// Table that rounds seal into, of each tenant.
 const TABLE: &str = METRICS.name;
@@ -280,17 +280,17 @@ impl Lake {
 
     /// A tenant's table of samples; creates it if absent.
     pub(crate) fn table(&self, tenant: &TenantId) -> Result<Arc<Table>, TableError> {
-        self.tables.open_or_create(tenant, Kind::Samples)
+        self.tables.open_or_create(tenant, TenantTable::Samples)
     }
 
     /// Makes a commit visible to queries. Call it before what is committed leaves the head.
     pub(crate) fn show(&self, tenant: &TenantId, table: &Arc<Table>) {
-        self.tables.show(tenant, Kind::Samples, table);
+        self.tables.show(tenant, TenantTable::Samples, table);
     }
 
     /// A tenant's table of samples, if it has one.
     pub(crate) fn existing(&self, tenant: &TenantId) -> Result<Option<Arc<Table>>, TableError> {
-        self.tables.existing(tenant, Kind::Samples)
+        self.tables.existing(tenant, TenantTable::Samples)
     }
 
     /// A tenant's rollup, if it has one. [`tables::rollup::days`] lists its complete days.
@@ -299,7 +299,7 @@ impl Lake {
         tenant: &TenantId,
         resolution: Resolution,
     ) -> Result<Option<Arc<Table>>, TableError> {
-        self.tables.existing(tenant, Kind::Rollup(resolution))
+        self.tables.existing(tenant, TenantTable::Rollup(resolution))
     }
 
     /// A journal's floodmark in a tenant's table. Fences the table: no commit of an earlier process can move it any more.
@@ -308,7 +308,7 @@ impl Lake {
         tenant: &TenantId,
         source: &str,
     ) -> Result<Option<Floodmark>, TableError> {
-        let Some(table) = self.tables.existing_now(tenant, Kind::Samples)? else { return Ok(None) };
+        let Some(table) = self.tables.existing_now(tenant, TenantTable::Samples)? else { return Ok(None) };
         table.fence()?;
         table.progress(source)
     }

@@ -6,7 +6,6 @@
 
 mod replaying;
 
-use crate::ingest::{self, Decoders, Encoded, Submitted};
 use crate::node::{Node, Parts, StartError};
 use crate::partition::submission::Answer;
 use crate::partition::{
@@ -20,6 +19,7 @@ use crate::seal::workers::Workers;
 use crate::settings::Settings;
 use crate::upkeep::Upkeep;
 use crate::world::{Chance, World};
+use crate::write_path::{self, Decoders, Encoded, Submitted};
 use head::TenantHead;
 use journal::{Disk, Offset};
 use model::{LabelsRef, Principal, SeriesKey, SeriesRef, SeriesSamples, TenantId, TimeRange};
@@ -277,7 +277,7 @@ impl Stepped {
     /// Handles a request of the protocol remote write 1.0 up to the owners' queues.
     pub fn write(&self, tenant: &TenantId, body: Vec<u8>) -> Result<Written, Refusal> {
         let principal = Principal::of(tenant.clone());
-        ingest::check(self.node.writes(), &principal)?;
+        write_path::check(self.node.writes(), &principal)?;
         let memory = self.node.writes().inflight.reserve(body.len() as u64)?;
         let request =
             Encoded { principal, format: Version::V1, encoding: Encoding::Snappy, bytes: body, memory };
@@ -285,7 +285,7 @@ impl Stepped {
         let decoders = Decoders::<Decoder>::new(writes.seed, writes.decoders.clone());
         let prepared = decoders.prepare(self.node.writes(), request)?;
         let partitions: Vec<_> = prepared.submissions.iter().map(|(partition, ..)| *partition).collect();
-        let Submitted { answers, refused } = ingest::submit(self.node.writes(), prepared.submissions);
+        let Submitted { answers, refused } = write_path::submit(self.node.writes(), prepared.submissions);
         match refused {
             Some(refusal) => Err(refusal),
             None => Ok(Written(partitions.into_iter().zip(answers).collect())),

@@ -19,7 +19,7 @@ pub(crate) use context::Context;
 use crate::refusal::Refusal;
 use crate::seal::Lake;
 use crate::seal::telemetry::LakeMetrics;
-use crate::seal::tenants::Kind;
+use crate::seal::tenant_tables::TenantTable;
 use model::TenantId;
 use pace::Pace;
 use rollups::RolledDays;
@@ -91,7 +91,7 @@ pub(crate) struct Upkeep {
     visited: Option<Instant>,
 }
 
-type Key = (TenantId, Kind);
+type Key = (TenantId, TenantTable);
 
 /// Cached state of a table.
 #[derive(Debug, Default)]
@@ -199,7 +199,7 @@ impl Upkeep {
 
     /// Does what is due for a tenant: first its samples, then the rollups, which are computed from them.
     fn keep_tenant(&mut self, tenant: &TenantId, all: bool, compacted: &mut Compacted) {
-        for kind in Kind::ALL {
+        for kind in TenantTable::ALL {
             let key = (tenant.clone(), kind);
             let mut kept = self.kept.remove(&key).unwrap_or_default();
             let done = self.keep(&key, &mut kept, all, compacted);
@@ -225,7 +225,7 @@ impl Upkeep {
         compacted: &mut Compacted,
     ) -> Result<bool, UpkeepError> {
         let (tenant, kind) = key;
-        if let Kind::Rollup(resolution) = kind {
+        if let TenantTable::Rollup(resolution) = kind {
             self.roll_up(tenant, *resolution, kept, all, compacted)?;
         }
         let Some(table) = self.lake().tables.visit(tenant, *kind)? else { return Ok(false) };

@@ -1,5 +1,5 @@
 use super::*;
-use crate::tenant::{Limits, Presence};
+use crate::tenant_slots::{Limits, Presence};
 use crate::{Head, ProcessMemory};
 use model::{ErrorKind, Rights};
 use std::time::Duration;
@@ -21,7 +21,7 @@ struct Node {
     limits: Limits,
 }
 
-impl tenant::Facts for Node {
+impl tenant_slots::Facts for Node {
     fn presence(&self, _: &TenantId) -> Presence {
         self.presence
     }

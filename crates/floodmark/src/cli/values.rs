@@ -53,7 +53,7 @@ pub(crate) fn timestamps() -> impl TypedValueParser<Value = SampleTimes> {
 
 /// A scenario that the program knows by name.
 pub(crate) fn preset() -> PossibleValuesParser {
-    PossibleValuesParser::new(PRESETS.map(|(name, _)| PossibleValue::new(name)))
+    PossibleValuesParser::new(PRESETS.iter().map(|(name, _)| PossibleValue::new(*name)))
 }
 
 fn one_of<T, const N: usize>(words: [PossibleValue; N]) -> impl TypedValueParser<Value = T>

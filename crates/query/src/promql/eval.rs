@@ -1,12 +1,10 @@
 //! From a tree and times to an answer.
 
-use super::ast::{At, BinaryOp, Call, Node, TimeShift};
+use super::ast::{At, BinaryOp, Node, TimeShift};
 use super::float::is_present;
-use super::functions::Function;
 use super::grid::Grid;
 use super::label_set::{sort_key, without_name};
 use super::matrix::{Charge, Column, Matrix, Merged, Meter, same_labelset};
-use super::stream::Row;
 use super::{ANNOTATION_BYTES_MAX, ANNOTATIONS_MAX, Answer, Options, QueryError, Value, ValueKind, binary};
 use crate::source::SeriesSource;
 use model::{Labels, Samples, SeriesSamples};
@@ -18,9 +16,9 @@ pub(super) struct Evaluator<'a> {
     pub(super) options: &'a Options<'a>,
     pub(super) meter: &'a Meter<'a>,
     /// The whole query's times, for `@ start()` and the like.
-    query_start_ms: i64,
-    query_end_ms: i64,
-    query_step_ms: i64,
+    pub(super) query_start_ms: i64,
+    pub(super) query_end_ms: i64,
+    pub(super) query_step_ms: i64,
     /// One series' samples, kept for its memory, and what that counts.
     pub(super) samples: (SeriesSamples, Charge<'a>),
     warnings: BTreeSet<String>,
@@ -219,48 +217,6 @@ impl<'a> Evaluator<'a> {
             Node::Call(call) => self.scalar_call(call, grid),
             _ => panic!("BUG: types were checked, but a scalar is a {}", node.kind().as_str()),
         }
-    }
-
-    fn scalar_call(&mut self, call: &Call, grid: &Grid) -> Result<Column<'a>, QueryError> {
-        let seconds = |ms: i64| ms as f64 / 1000.0;
-        let constant = match call.function {
-            Function::Time => {
-                let mut column = Column::new(self.meter, grid.count, 0.0)?;
-                column.values.iter_mut().enumerate().for_each(|(step, v)| *v = seconds(grid.time_ms(step)));
-                return Ok(column);
-            }
-            Function::Scalar => return self.scalar_of_vector(&call.args[0], grid),
-            Function::MaxOf | Function::MinOf => {
-                let (mut a, b) = (self.scalar(&call.args[0], grid)?, self.scalar(&call.args[1], grid)?);
-                for (a, b) in a.values.iter_mut().zip(b.iter()) {
-                    *a = binary::extreme(*a, *b, call.function == Function::MaxOf);
-                }
-                return Ok(a);
-            }
-            Function::Pi => std::f64::consts::PI,
-            Function::Start => seconds(self.query_start_ms),
-            Function::End => seconds(self.query_end_ms),
-            Function::Step => seconds(self.query_step_ms),
-            Function::QueryRange => seconds(self.query_end_ms.saturating_sub(self.query_start_ms)),
-            function => panic!("BUG: {} does not make a scalar", function.name()),
-        };
-        Column::new(self.meter, grid.count, constant)
-    }
-
-    /// `scalar(v)`: the one value there is, else NaN.
-    fn scalar_of_vector(&mut self, vector: &Node, grid: &Grid) -> Result<Column<'a>, QueryError> {
-        let mut column = Column::new(self.meter, grid.count, f64::NAN)?;
-        let mut seen = Column::new(self.meter, grid.count, 0.0)?;
-        self.stream(vector, grid, &mut |row: Row<'_>| {
-            for (step, value) in row.values.iter().copied().enumerate() {
-                if is_present(value) {
-                    column.values[step] = if seen[step] == 0.0 { value } else { f64::NAN };
-                    seen.values[step] = 1.0;
-                }
-            }
-            Ok(())
-        })?;
-        Ok(column)
     }
 
     /// Drops metric names, where this is deferred to the end.

@@ -1,14 +1,16 @@
-//! PromQL's functions, by what they read.
+//! PromQL's functions, by what they read and give.
 //!
 //! - [`table`]: the list of all functions: names, types of arguments and values
 //! - [`instant`]: functions of values at one time, such as `abs`, `label_replace` and `histogram_quantile`
+//! - [`scalar`]: functions that give a scalar, such as `time` and `scalar`
 //! - [`range`]: functions of a window of samples, such as `rate` and `quantile_over_time`
 //!
-//! A new function is a line in the table, and a computation in one of the other two. Aggregations such as `sum` and `topk` are
+//! A new function is a line in the table, and a computation in one of the other three. Aggregations such as `sum` and `topk` are
 //! operators: see [`super::aggregate`].
 
 mod instant;
 pub(super) mod range;
+mod scalar;
 mod table;
 
 pub(super) use table::{Function, Signature};

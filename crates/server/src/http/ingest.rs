@@ -15,11 +15,11 @@ use super::body::{BodyError, BodyReader};
 use super::error::WriteError;
 use super::principal::principal_of;
 use super::{App, HttpMetrics};
-use crate::ingest::{self, Decoders, Encoded, Unwritten};
 use crate::listen::patience::Patience;
 use crate::partition::submission::Outcome;
 use crate::refusal::Refusal;
 use crate::settings::LimitStatus;
+use crate::write_path::{self, Decoders, Encoded, Unwritten};
 use axum::Router;
 use axum::body::Body;
 use axum::http::{HeaderMap, StatusCode, header};
@@ -43,7 +43,7 @@ pub(crate) struct WarmDecoders {
 }
 
 impl WarmDecoders {
-    pub(super) fn of(context: &ingest::Context) -> Self {
+    pub(super) fn of(context: &write_path::Context) -> Self {
         let (seed, account) = (context.seed, &context.decoders);
         Self {
             graphite: Arc::new(Decoders::new(seed, account.clone())),
@@ -78,7 +78,7 @@ async fn write<D: Decoder>(
     // the gates limit work, not waiting: a slow sender holds no place while its body arrives
     let limit_status = app.node.overrides().current().of(&principal.tenant).limit_status;
     let request = Encoded { principal, format, encoding, bytes, memory };
-    let mut answer = ingest::write(app.node.writes(), decoders, request).await;
+    let mut answer = write_path::write(app.node.writes(), decoders, request).await;
     if let Err(Unwritten { refusal, .. }) = &mut answer
         && refusal.kind == ErrorKind::Limited
         && limit_status == LimitStatus::Unavailable

@@ -34,7 +34,7 @@ pub(crate) async fn metrics(State(app): State<App>) -> Response {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ingest::tests::small_node;
+    use crate::write_path::tests::small_node;
     use std::cell::Cell;
 
     #[tokio::test(flavor = "current_thread")]

@@ -237,7 +237,7 @@ mod tests {
                 assert!(exports <= b.exports_bytes(), "{count} exports in {total}");
                 assert!((EXPORTS_MIN..=EXPORTS_MAX).contains(&(count as u64)));
             }
-            let (names, bytes) = crate::seal::tenants::names_at_most(b.tables_bytes() as usize);
+            let (names, bytes) = crate::seal::tenant_tables::names_at_most(b.tables_bytes() as usize);
             assert!(names >= 1000 && bytes as u64 <= b.spare_bytes(), "{names} names in {total}");
         }
     }

@@ -5,6 +5,7 @@ use super::headroom::Headroom;
 use super::tenants::{Tenant, Tenants};
 use crate::partition::shared::Partitions;
 use crate::settings;
+use admission::new_series::Memory;
 use admission::{Head, watermarks};
 use model::SeriesError;
 use std::sync::Arc;
@@ -104,9 +105,16 @@ impl HeadMemory {
             .flatten()
     }
 
-    /// Checks for room for new series. Known series may still be written if there is none.
-    pub(crate) fn room_for_series(&self) -> Result<(), SeriesError> {
-        self.head().room_for_series()?;
-        self.headroom.memory().room()
+    /// Checks for room for a tenant's new series. Known series may still be written if there is none.
+    pub(crate) fn room_for_series(
+        &self,
+        tenants: &Tenants,
+        tenant: &Tenant,
+        settings: &settings::Tenants,
+        now: Instant,
+    ) -> Result<(), SeriesError> {
+        let share_bytes = self.exceeded_share(tenants, tenant, settings, now);
+        let above_share = share_bytes.map(|share_bytes| (tenant.bytes(), share_bytes));
+        Memory { head: self.head(), process: self.headroom.memory(), above_share }.room()
     }
 }

@@ -135,8 +135,8 @@ fn processor_time() -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ingest::tests::small_settings;
     use crate::node::Node;
+    use crate::write_path::tests::small_settings;
     use std::sync::Arc;
     use stdx::clock::ManualClock;
 

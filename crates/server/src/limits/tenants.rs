@@ -1,6 +1,7 @@
 //! State of tenants: rates, and what each holds of the head.
 
 use crate::settings::{self, TenantSettings};
+use admission::new_series::Limits;
 use admission::rate::TokenBucket;
 use admission::share::{Holding, Shares};
 use admission::{RateLimited, Refused};
@@ -114,17 +115,12 @@ impl Tenant {
         now: Instant,
     ) -> Result<usize, SeriesError> {
         let mut buckets = self.buckets.lock();
-        let limit = own.active_series.map_or(u64::MAX, |limit| limit as u64);
-        let left = limit.saturating_sub(self.series() + buckets.being_created);
-        if left == 0 {
-            return Err(SeriesError::ActiveSeries { limit });
-        }
-        let room = left.min(wanted as u64);
-        if let Some(rate) = own.new_series_rate() {
-            let waits = |wait| SeriesError::NewSeriesRate { per_s: rate.per_s, wait };
-            buckets.series.check(rate, now).map_err(waits)?;
-            buckets.series.take(room, rate, now);
-        }
+        let limits = Limits {
+            active_series: own.active_series.map(|limit| limit as u64),
+            new_series: own.new_series_rate(),
+        };
+        let series = self.series() + buckets.being_created;
+        let room = limits.room(series, wanted as u64, &mut buckets.series, now)?;
         buckets.being_created += room;
         Ok(room as usize)
     }
@@ -267,7 +263,7 @@ impl Tenants {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ingest::tests::small_settings;
+    use crate::write_path::tests::small_settings;
 
     fn id(number: u64) -> TenantId {
         TenantId::parse(&format!("t{number}")).unwrap()

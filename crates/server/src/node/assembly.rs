@@ -2,8 +2,6 @@
 
 use super::StartError;
 use crate::datadir::DataDir;
-use crate::ingest;
-use crate::ingest::gates::Gates;
 use crate::limits::head_memory::HeadMemory;
 use crate::limits::headroom::Headroom;
 use crate::limits::overrides::Overrides;
@@ -19,6 +17,8 @@ use crate::telemetry::WriteMetrics;
 use crate::upkeep;
 use crate::wallclock::WallClock;
 use crate::world::{Pause, World};
+use crate::write_path;
+use crate::write_path::gates::Gates;
 use admission::NewTenants;
 use journal::{Journal, JournalError, Offset};
 use parking_lot::Mutex;
@@ -159,9 +159,9 @@ impl Assembly {
         }
     }
 
-    pub(super) fn writes(&self, commands: Vec<Commands>, stopping: Arc<AtomicBool>) -> ingest::Context {
+    pub(super) fn writes(&self, commands: Vec<Commands>, stopping: Arc<AtomicBool>) -> write_path::Context {
         let new_tenants = NewTenants::new(self.settings.tenant_burst, self.settings.tenants_per_minute);
-        ingest::Context {
+        write_path::Context {
             settings: Arc::clone(&self.settings),
             overrides: Arc::clone(&self.overrides),
             tenants: Arc::clone(&self.tenants),

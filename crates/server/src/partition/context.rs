@@ -40,12 +40,8 @@ pub(crate) struct Context {
 impl Context {
     /// Number of series of a tenant that may be created now, at most `wanted`. Counts those towards its limit on the rate.
     pub(super) fn room_for_series(&self, tenant: &Tenant, wanted: usize) -> Result<usize, SeriesError> {
-        self.heads.room_for_series()?;
         let (now, settings) = (self.clock.instant(), self.overrides.current());
-        if let Some(share_bytes) = self.heads.exceeded_share(&self.tenants, tenant, &settings, now) {
-            let (used_mib, share_mib) = (tenant.bytes() >> 20, share_bytes >> 20);
-            return Err(SeriesError::TenantShare { used_mib, share_mib });
-        }
+        self.heads.room_for_series(&self.tenants, tenant, &settings, now)?;
         tenant.room_for_series(settings.of(&tenant.id), wanted, now)
     }
 

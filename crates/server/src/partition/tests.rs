@@ -1,11 +1,11 @@
 use super::*;
-use crate::ingest::tests::{small_node, small_settings};
 use crate::limits::tenants::{Tenant, Tenants};
 use crate::node::Node;
 use crate::partition::submission::NewSeries;
 use crate::partition::submission::Outcome;
 use crate::settings::Settings;
 use crate::world::World;
+use crate::write_path::tests::{small_node, small_settings};
 use admission::Postponed;
 use journal::JournalId;
 use model::{

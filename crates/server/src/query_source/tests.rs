@@ -1,8 +1,8 @@
 use super::*;
-use crate::ingest::tests::small_node;
 use crate::node::Node;
 use crate::seal::flush::flush;
 use crate::seal::tests::{node_with, write_of};
+use crate::write_path::tests::small_node;
 use model::{Labels, SeriesKey};
 use query::{Select, SeriesSource};
 use std::sync::Arc;

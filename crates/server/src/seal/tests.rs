@@ -2,11 +2,11 @@
 
 use super::fault::PLACES;
 use super::flush::flush;
-use crate::ingest::tests::{small_node, small_settings};
 use crate::node::Node;
 use crate::query_source::Source;
 use crate::settings::Settings;
 use crate::sim::{Outside, Simulated};
+use crate::write_path::tests::{small_node, small_settings};
 use journal::disk::Os;
 use model::{Labels, SeriesKey, SeriesSamples, TenantId, TimeRange};
 use protocol::encode::V1Encoder;
@@ -35,7 +35,8 @@ async fn write(node: &Node, base_ms: i64, round: i64, content: &mut Content) {
 pub(crate) async fn write_of(node: &Node, tenant: &TenantId, timestamp_ms: i64) -> Content {
     let (body, content) = request_of(timestamp_ms);
     let memory = node.writes().inflight.reserve(body.len() as u64).unwrap();
-    let outcome = crate::ingest::tests::write(node, tenant.clone(), Version::V1, body, memory).await.unwrap();
+    let outcome =
+        crate::write_path::tests::write(node, tenant.clone(), Version::V1, body, memory).await.unwrap();
     assert_eq!((outcome.samples, outcome.refused_series), (50, 0));
     content
 }
@@ -569,7 +570,7 @@ pub(crate) async fn write_days(
     let (body, written) = days_of(name, days);
     let memory = node.writes().inflight.reserve(body.len() as u64).unwrap();
     let tenant = TenantId::anonymous();
-    let outcome = crate::ingest::tests::write(node, tenant, Version::V1, body, memory).await.unwrap();
+    let outcome = crate::write_path::tests::write(node, tenant, Version::V1, body, memory).await.unwrap();
     assert_eq!((outcome.samples, outcome.refused_series), (written.len() as u64, 0));
     content.extend(written);
 }

@@ -102,7 +102,7 @@ fn parts(node: &Node) -> Vec<Part> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ingest::tests::small_node;
+    use crate::write_path::tests::small_node;
 
     #[test]
     fn the_limits_add_up_to_the_memory_that_was_set() {

@@ -2,7 +2,7 @@
 
 use super::{SWEEP_EVERY, Upkeep, UpkeepError};
 use crate::seal::Lake;
-use crate::seal::tenants::Kind;
+use crate::seal::tenant_tables::TenantTable;
 use model::TenantId;
 use tables::compact::CompactLimits;
 use tables::upkeep::Policy;
@@ -14,19 +14,26 @@ const CHECKPOINT_VERSIONS: u64 = 20;
 const LOG_KEPT_MS: i64 = 86_400_000;
 
 impl Upkeep {
-    pub(super) fn policy(&mut self, tenant: &TenantId, kind: Kind, all: bool) -> Result<Policy, UpkeepError> {
+    pub(super) fn policy(
+        &mut self,
+        tenant: &TenantId,
+        kind: TenantTable,
+        all: bool,
+    ) -> Result<Policy, UpkeepError> {
         let context = &self.pace.context;
         let (settings, tenants) = (&context.settings.lake, context.overrides.current());
         let own = tenants.of(tenant);
         // expiry by the wall clock is irreversible, so there is none while the clock is in doubt
         let today_ms = context.wall.doubt(&*context.clock).is_none().then(|| self.pace.now().wall_ms);
         let keep_ms = match kind {
-            Kind::Samples => own.retention_ms,
-            Kind::Rollup(_) => own.rollups_kept_ms(),
+            TenantTable::Samples => own.retention_ms,
+            TenantTable::Rollup(_) => own.rollups_kept_ms(),
         };
         let before_ms = today_ms.zip(keep_ms).map(|(today_ms, keep_ms)| today_ms.saturating_sub(keep_ms));
         let expire_before_ms = match before_ms {
-            Some(before_ms) if kind == Kind::Samples => Some(self.spare_for_rollups(tenant, before_ms)?),
+            Some(before_ms) if kind == TenantTable::Samples => {
+                Some(self.spare_for_rollups(tenant, before_ms)?)
+            }
             before_ms => before_ms,
         };
         Ok(Policy {

@@ -4,7 +4,7 @@
 //! Later samples make it due again; it is then rebuilt at most once an hour.
 
 use super::{Compacted, Kept, SAY_EVERY, Upkeep, UpkeepError};
-use crate::seal::tenants::Kind;
+use crate::seal::tenant_tables::TenantTable;
 use model::TenantId;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -55,8 +55,8 @@ impl Upkeep {
         if days.is_empty() {
             return Ok(());
         }
-        let Some(samples) = self.lake().tables.visit(tenant, Kind::Samples)? else { return Ok(()) };
-        let table = self.lake().tables.open_or_create(tenant, Kind::Rollup(resolution))?;
+        let Some(samples) = self.lake().tables.visit(tenant, TenantTable::Samples)? else { return Ok(()) };
+        let table = self.lake().tables.open_or_create(tenant, TenantTable::Rollup(resolution))?;
         for (done, date) in days.iter().enumerate() {
             self.lake().metrics.rollup_days_waiting.set((days.len() - done) as f64);
             let rolled = self.roll_up_day(tenant, resolution, &samples, &table, *date);
@@ -87,12 +87,14 @@ impl Upkeep {
         if !own.rollups.contains(&resolution) {
             return Ok(Vec::new());
         }
-        let Some(samples) = self.lake().tables.visit(tenant, Kind::Samples)? else { return Ok(Vec::new()) };
+        let Some(samples) = self.lake().tables.visit(tenant, TenantTable::Samples)? else {
+            return Ok(Vec::new());
+        };
         let now_ms = self.pace.now().wall_ms;
         let settled_ms = LATE_AS_A_RULE_MS.saturating_add(settings.lake.seal_after_ms);
         let today = Date::of(if all { now_ms } else { now_ms.saturating_sub(settled_ms) });
         let whole_from_ms = own.retention_ms.map_or(i64::MIN, |keep_ms| now_ms.saturating_sub(keep_ms));
-        match self.lake().tables.visit(tenant, Kind::Rollup(resolution))? {
+        match self.lake().tables.visit(tenant, TenantTable::Rollup(resolution))? {
             Some(table) => {
                 table.refresh()?;
                 Ok(rollup::due(&samples, &table, today, whole_from_ms)?)

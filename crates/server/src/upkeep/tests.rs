@@ -1,13 +1,13 @@
 //! Upkeep of tables by a running node.
 
 use super::{Compacted, compact};
-use crate::ingest::tests::small_settings;
 use crate::node::Node;
 use crate::seal::flush::flush;
-use crate::seal::tenants::Kind;
+use crate::seal::tenant_tables::TenantTable;
 use crate::seal::tests::{node_with, read_of, write_of};
 use crate::settings::{Settings, TenantSettings};
 use crate::world::World;
+use crate::write_path::tests::small_settings;
 use model::TenantId;
 use std::path::Path;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ async fn fill(node: &Node, name: &str) -> Date {
     day
 }
 
-async fn files(node: &Node, name: &str, kind: Kind) -> Vec<String> {
+async fn files(node: &Node, name: &str, kind: TenantTable) -> Vec<String> {
     let (node, tenant) = (node.clone(), tenant(name));
     let files = move || {
         let table = node.reads().lake.tables.existing(&tenant, kind).unwrap();
@@ -107,7 +107,8 @@ async fn days_that_are_over_get_the_rollups_that_their_tenant_has() {
         own(settings, "both").rollups = Resolution::ALL.to_vec();
     })
     .await;
-    let (hour, minutes) = (Kind::Rollup(Resolution::Hour), Kind::Rollup(Resolution::FiveMinutes));
+    let (hour, minutes) =
+        (TenantTable::Rollup(Resolution::Hour), TenantTable::Rollup(Resolution::FiveMinutes));
     for name in ["one", "none", "both"] {
         fill(&node, name).await;
     }
@@ -117,7 +118,7 @@ async fn days_that_are_over_get_the_rollups_that_their_tenant_has() {
     assert_eq!(again, Compacted::default(), "once");
     for (name, expected) in [("one", [1, 0, 1]), ("none", [1, 0, 0]), ("both", [1, 1, 1])] {
         let mut found = Vec::new();
-        for kind in [Kind::Samples, minutes, hour] {
+        for kind in [TenantTable::Samples, minutes, hour] {
             found.push(files(&node, name, kind).await.len());
         }
         assert_eq!(found, expected, "{name}");
@@ -148,7 +149,7 @@ async fn samples_go_by_their_retention_and_rollups_by_theirs() {
         settings.lake.retention_wait_ms = 0;
     })
     .await;
-    let hour = Kind::Rollup(Resolution::Hour);
+    let hour = TenantTable::Rollup(Resolution::Hour);
     for name in ["short", "shorter", "long"] {
         fill(&node, name).await;
     }
@@ -158,7 +159,8 @@ async fn samples_go_by_their_retention_and_rollups_by_theirs() {
     assert_eq!(compact(&node).await.unwrap().rollups, 3);
     compact(&node).await.unwrap();
     for (name, expected) in [("short", (0, 1)), ("shorter", (0, 0)), ("long", (1, 1))] {
-        let found = (files(&node, name, Kind::Samples).await.len(), files(&node, name, hour).await.len());
+        let found =
+            (files(&node, name, TenantTable::Samples).await.len(), files(&node, name, hour).await.len());
         assert_eq!(found, expected, "{name}");
     }
     stop(node).await;
@@ -215,15 +217,15 @@ async fn one_tenants_damage_is_its_own() {
     for name in ["broken", "whole"] {
         fill(&node, name).await;
     }
-    damage(dir.path(), "broken", &files(&node, "broken", Kind::Samples).await[0]);
+    damage(dir.path(), "broken", &files(&node, "broken", TenantTable::Samples).await[0]);
     let compacted = compact(&node).await.unwrap();
     let Compacted { rollups, failures, damaged, .. } = compacted;
     assert_eq!((rollups, failures, damaged), (1, 1, 1), "{compacted:?}");
-    assert_eq!(files(&node, "whole", Kind::Samples).await.len(), 1);
+    assert_eq!(files(&node, "whole", TenantTable::Samples).await.len(), 1);
     let text = node.registry().render();
     assert!(text.contains("floodmark_upkeep_damaged_files 1\n"), "{text}");
     assert!(text.contains("floodmark_rollup_days_total{table=\"rollup_1h\"} 1\n"), "{text}");
-    assert_eq!(files(&node, "broken", Kind::Samples).await.len(), 2, "it is left alone");
+    assert_eq!(files(&node, "broken", TenantTable::Samples).await.len(), 2, "it is left alone");
     stop(node).await;
 }
 

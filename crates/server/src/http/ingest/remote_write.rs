@@ -3,8 +3,8 @@
 use super::{count, outcome_response, write};
 use crate::http::App;
 use crate::http::error::WriteError;
-use crate::ingest::Unwritten;
 use crate::refusal::Refusal;
+use crate::write_path::Unwritten;
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, header};

@@ -170,10 +170,10 @@ fn canceled(query: &RunningQuery) -> ApiError {
 mod tests {
     use super::*;
     use crate::http::prometheus::running_queries::QueryId;
-    use crate::ingest::tests::small_settings;
     use crate::limits::headroom::tests::Told;
     use crate::seal::tests::node_with;
     use crate::world::World;
+    use crate::write_path::tests::small_settings;
     use ::admission::process::REASON;
     use stdx::clock::SystemClock;
 

@@ -284,7 +284,7 @@ mod tests {
             let body = encoder.finish().to_vec();
             let memory = node.writes().inflight.reserve(body.len() as u64).unwrap();
             let (tenant, version) = (TenantId::anonymous(), protocol::remote_write::Version::V1);
-            crate::ingest::tests::write(node, tenant, version, body, memory).await.unwrap();
+            crate::write_path::tests::write(node, tenant, version, body, memory).await.unwrap();
         }
     }
 

@@ -1,13 +1,13 @@
 //! Relocation to the journal's end, and recovery after a crash during it.
 
 use super::*;
-use crate::ingest::tests::histograms::{content_of, read_blocking, submit_both};
 use crate::seal::blocked::tests::Broken;
 use crate::seal::tests::{
     Content, flush_stepped, read_of, rows_of, seal_times, send_stepped, start_stepped, write_stepped_of,
 };
 use crate::settings::Settings;
 use crate::sim::{Simulated, Stepped};
+use crate::write_path::tests::histograms::{content_of, read_blocking, submit_both};
 use model::Labels;
 use protocol::encode::V1Encoder;
 use std::path::Path;

@@ -1,10 +1,10 @@
 use super::*;
-use crate::ingest::tests::small_node;
 use crate::limits::budget::Budget;
 use crate::node::Node;
 use crate::partition::tests::{only_owner, owner_of, series_count};
 use crate::seal::Mark;
 use crate::seal::tests::node_with;
+use crate::write_path::tests::small_node;
 use journal::{Journal, JournalId, Memory, RecordEncoder};
 use model::{Exemplar, Labels, Metadata, MetricKind, SeriesRef, TimeRange};
 use std::collections::BTreeMap;
@@ -405,7 +405,7 @@ async fn fill_beyond_a_small_head(dir: &std::path::Path) -> crate::seal::tests::
         let body = encoder.finish().to_vec();
         let memory = node.writes().inflight.reserve(body.len() as u64).unwrap();
         let version = protocol::remote_write::Version::V1;
-        crate::ingest::tests::write(&node, TenantId::anonymous(), version, body, memory).await.unwrap();
+        crate::write_path::tests::write(&node, TenantId::anonymous(), version, body, memory).await.unwrap();
         if node.writes().heads.bytes() > small.head_bytes * 3 / 2 {
             break;
         }

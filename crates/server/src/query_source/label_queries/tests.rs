@@ -1,10 +1,10 @@
 //! Memory limits and result limits of listings.
 
 use super::*;
-use crate::ingest::tests::{write, write_series};
 use crate::node::Node;
 use crate::seal::flush::flush;
 use crate::seal::tests::{node_with, write_days};
+use crate::write_path::tests::{write, write_series};
 use model::ErrorKind;
 use protocol::encode::V1Encoder;
 use protocol::remote_write::Version;

@@ -1,11 +1,11 @@
 //! One tenant with a broken table, and others.
 
-use crate::ingest::tests::small_settings;
 use crate::node::Node;
 use crate::seal::flush::flush;
 use crate::seal::flushed::Flushed;
 use crate::seal::sealer::Message;
 use crate::seal::tests::{Content, node_with, read_of, rows_of, write_of};
+use crate::write_path::tests::small_settings;
 use model::TenantId;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -222,7 +222,7 @@ async fn refused(node: &Node, name: &str) -> String {
     let body = crate::seal::tests::request_of(1).0;
     let memory = node.writes().inflight.reserve(body.len() as u64).unwrap();
     let version = protocol::remote_write::Version::V1;
-    let written = crate::ingest::tests::write(node, tenant(name), version, body, memory).await;
+    let written = crate::write_path::tests::write(node, tenant(name), version, body, memory).await;
     let refusal = written.expect_err("its table is broken").refusal;
     assert_eq!((refusal.kind, refusal.reason), (model::ErrorKind::Unavailable, "table_unreadable"));
     refusal.message

@@ -1,10 +1,10 @@
 use super::*;
 use crate::http::HttpMetrics;
-use crate::ingest::tests::{small_node, small_settings};
 use crate::node::{Node, Parts};
 use crate::partition::Owner;
 use crate::settings::{LimitStatus, Settings, TenantSettings};
 use crate::world::World;
+use crate::write_path::tests::{small_node, small_settings};
 use axum::http::StatusCode;
 use model::{Labels, TenantId};
 use protocol::encode::V1Encoder;

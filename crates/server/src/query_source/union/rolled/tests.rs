@@ -39,8 +39,9 @@ async fn write(node: &Node, all: &[(Labels, Samples)]) {
     }
     let body = encoder.finish().to_vec();
     let memory = node.writes().inflight.reserve(body.len() as u64).unwrap();
-    let outcome =
-        crate::ingest::tests::write(node, TenantId::anonymous(), Version::V1, body, memory).await.unwrap();
+    let outcome = crate::write_path::tests::write(node, TenantId::anonymous(), Version::V1, body, memory)
+        .await
+        .unwrap();
     assert_eq!((outcome.samples, outcome.refused_series), (all.iter().map(|(_, s)| s.len() as u64).sum(), 0));
 }
 

@@ -1,8 +1,8 @@
 //! Facts about a node that admission decides on.
 
 use super::Context;
-use admission::tenant::{Limits, Presence};
-use admission::{Head, ProcessMemory, tenant, write};
+use admission::tenant_slots::{Limits, Presence};
+use admission::{Head, ProcessMemory, tenant_slots, write};
 use model::TenantId;
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ impl write::Facts for Facts<'_> {
     }
 }
 
-impl tenant::Facts for Facts<'_> {
+impl tenant_slots::Facts for Facts<'_> {
     fn presence(&self, tenant: &TenantId) -> Presence {
         let most = self.0.settings.tenants_max;
         let mut presence = Presence { is_in_memory: false, is_any_full: false };

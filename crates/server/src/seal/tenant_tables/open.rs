@@ -3,7 +3,7 @@
 //! Opening the thousandth table costs no more than opening the first: each table's memory is recorded when it is measured, and
 //! tables are indexed by their last use.
 
-use super::{Key, Kind};
+use super::{Key, TenantTable};
 use model::TenantId;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -100,7 +100,7 @@ impl OpenTables {
     }
 
     pub(super) fn has_any_of(&self, tenant: &TenantId) -> bool {
-        let first = self.tables.range((tenant.clone(), Kind::Samples)..).next();
+        let first = self.tables.range((tenant.clone(), TenantTable::Samples)..).next();
         first.is_some_and(|((first, _), _)| first == tenant)
     }
 
@@ -125,7 +125,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let clock = Arc::new(ManualClock::at(1_777_000_000_000));
         let tenants = tables_at(dir.path(), &clock);
-        let keys: Vec<Key> = (0..8).map(|n| (tenant(&format!("t{n}")), Kind::Samples)).collect();
+        let keys: Vec<Key> = (0..8).map(|n| (tenant(&format!("t{n}")), TenantTable::Samples)).collect();
         let all: Vec<_> = keys.iter().map(|(t, kind)| tenants.open_or_create(t, *kind).unwrap()).collect();
         let weight = all[0].memory_bytes();
         let mut open = OpenTables::within(5 * weight);

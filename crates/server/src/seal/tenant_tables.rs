@@ -44,14 +44,14 @@ const IDLE: Duration = Duration::from_secs(900);
 
 /// Contents of a tenant's table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) enum Kind {
+pub(crate) enum TenantTable {
     /// Raw samples.
     Samples,
     /// Aggregates per time bucket.
     Rollup(Resolution),
 }
 
-impl Kind {
+impl TenantTable {
     /// All kinds. Samples come first, as rollups are computed from them.
     pub(crate) const ALL: [Self; 3] =
         [Self::Samples, Self::Rollup(Resolution::FiveMinutes), Self::Rollup(Resolution::Hour)];
@@ -73,7 +73,7 @@ impl Kind {
     }
 }
 
-type Key = (TenantId, Kind);
+type Key = (TenantId, TenantTable);
 
 #[derive(Debug)]
 pub(crate) struct TenantTables {
@@ -138,7 +138,11 @@ impl TenantTables {
     }
 
     /// Opens a table; creates it if absent.
-    pub(crate) fn open_or_create(&self, tenant: &TenantId, kind: Kind) -> Result<Arc<Table>, TableError> {
+    pub(crate) fn open_or_create(
+        &self,
+        tenant: &TenantId,
+        kind: TenantTable,
+    ) -> Result<Arc<Table>, TableError> {
         let key = (tenant.clone(), kind);
         if let Some(open) = self.is_open(&key, true) {
             return Ok(open);
@@ -154,7 +158,11 @@ impl TenantTables {
     }
 
     /// Opens a table; `None` if absent.
-    pub(crate) fn existing(&self, tenant: &TenantId, kind: Kind) -> Result<Option<Arc<Table>>, TableError> {
+    pub(crate) fn existing(
+        &self,
+        tenant: &TenantId,
+        kind: TenantTable,
+    ) -> Result<Option<Arc<Table>>, TableError> {
         let key = (tenant.clone(), kind);
         if let Some(open) = self.is_open(&key, true) {
             return Ok(Some(open));
@@ -178,14 +186,18 @@ impl TenantTables {
     pub(super) fn existing_now(
         &self,
         tenant: &TenantId,
-        kind: Kind,
+        kind: TenantTable,
     ) -> Result<Option<Arc<Table>>, TableError> {
         self.absent.lock().remove(&(tenant.clone(), kind));
         self.existing(tenant, kind)
     }
 
     /// Opens a table, if there is one, for maintenance that does not count as use: it does not enter the cache, or ages in it.
-    pub(crate) fn visit(&self, tenant: &TenantId, kind: Kind) -> Result<Option<Arc<Table>>, TableError> {
+    pub(crate) fn visit(
+        &self,
+        tenant: &TenantId,
+        kind: TenantTable,
+    ) -> Result<Option<Arc<Table>>, TableError> {
         let key = (tenant.clone(), kind);
         if let Some(open) = self.is_open(&key, false) {
             return Ok(Some(open));
@@ -227,7 +239,7 @@ impl TenantTables {
     fn is_absent(&self, key: &Key) -> bool {
         let since = self.absent.lock().get(key).copied();
         let age = since.map(|since| self.clock.instant().saturating_duration_since(since));
-        age.is_some_and(|age| key.1 != Kind::Samples || age < ABSENT_FOR)
+        age.is_some_and(|age| key.1 != TenantTable::Samples || age < ABSENT_FOR)
     }
 
     fn is_open(&self, key: &Key, uses: bool) -> Option<Arc<Table>> {
@@ -245,7 +257,7 @@ impl TenantTables {
 
     /// Ensures that readers see commits made through `table`. It may have been closed, and opened again before the commit was
     /// in the log: then `table` replaces the other handle.
-    pub(super) fn show(&self, tenant: &TenantId, kind: Kind, table: &Arc<Table>) {
+    pub(super) fn show(&self, tenant: &TenantId, kind: TenantTable, table: &Arc<Table>) {
         let key = (tenant.clone(), kind);
         // an opening that began before the commit ends first
         let _claim = self.claim(&key);
@@ -300,7 +312,7 @@ impl TenantTables {
         self.open.lock().iter().map(|(key, table)| (key.clone(), Arc::clone(table))).collect()
     }
 
-    fn location(&self, tenant: &TenantId, kind: Kind) -> Result<Location, TableError> {
+    fn location(&self, tenant: &TenantId, kind: TenantTable) -> Result<Location, TableError> {
         self.root.folder(&[tenant.as_str(), kind.folder()])
     }
 }

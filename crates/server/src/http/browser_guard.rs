@@ -24,14 +24,14 @@ const ANY: &str = "*";
 
 /// Permitted host names and origins.
 #[derive(Debug, Clone)]
-pub(crate) struct Guard {
+pub(crate) struct BrowserGuard {
     /// Permitted names, in lower case, in addition to `localhost` and addresses.
     allowed: Arc<[String]>,
     /// True if any other name is refused.
     is_strict: bool,
 }
 
-impl Guard {
+impl BrowserGuard {
     /// Strict on a loopback address or with `allow_host`, unless that has `*`: otherwise the server's names are unknown.
     pub(crate) fn new(listener: SocketAddr, allow_host: &[String]) -> Self {
         let allowed: Arc<[String]> = allow_host.iter().map(|name| name.to_ascii_lowercase()).collect();
@@ -91,7 +91,7 @@ fn text(value: &HeaderValue) -> &str {
 }
 
 /// Checks the host of every request.
-pub(crate) async fn host(State(guard): State<Guard>, request: Request, next: Next) -> Response {
+pub(crate) async fn host(State(guard): State<BrowserGuard>, request: Request, next: Next) -> Response {
     match guard.check_host(request.uri(), request.headers()) {
         Ok(()) => next.run(request).await,
         Err(error) => error.into_response(),
@@ -99,7 +99,7 @@ pub(crate) async fn host(State(guard): State<Guard>, request: Request, next: Nex
 }
 
 /// Checks the origin of requests that change data.
-pub(crate) async fn origin(State(guard): State<Guard>, request: Request, next: Next) -> Response {
+pub(crate) async fn origin(State(guard): State<BrowserGuard>, request: Request, next: Next) -> Response {
     match guard.check_origin(request.headers()) {
         Ok(()) => next.run(request).await,
         Err(error) => error.into_response(),
@@ -113,9 +113,9 @@ mod tests {
     const LOCAL: &str = "127.0.0.1:9009";
     const OPEN: &str = "0.0.0.0:9009";
 
-    fn guard(listener: &str, allow_host: &[&str]) -> Guard {
+    fn guard(listener: &str, allow_host: &[&str]) -> BrowserGuard {
         let allow_host: Vec<_> = allow_host.iter().map(|name| (*name).to_owned()).collect();
-        Guard::new(listener.parse().unwrap(), &allow_host)
+        BrowserGuard::new(listener.parse().unwrap(), &allow_host)
     }
 
     #[test]

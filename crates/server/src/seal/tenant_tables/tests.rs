@@ -1,7 +1,7 @@
 //! Absent tables, and tables that take long to open.
 
 use super::*;
-use crate::ingest::tests::small_settings;
+use crate::write_path::tests::small_settings;
 use std::path::Path;
 use stdx::clock::ManualClock;
 use tables::StagedBlock;
@@ -20,25 +20,25 @@ fn absence_is_remembered_for_a_while_unless_the_table_is_made_here() {
     let dir = tempfile::tempdir().unwrap();
     let clock = Arc::new(ManualClock::at(1_777_000_000_000));
     let (ours, others) = (tables_at(dir.path(), &clock), tables_at(dir.path(), &clock));
-    let is_there = |name: &str| ours.existing(&tenant(name), Kind::Samples).unwrap().is_some();
+    let is_there = |name: &str| ours.existing(&tenant(name), TenantTable::Samples).unwrap().is_some();
     assert!(!is_there("a") && !is_there("b"));
     // another process creates it: for a while the store is not asked again
-    others.open_or_create(&tenant("a"), Kind::Samples).unwrap();
+    others.open_or_create(&tenant("a"), TenantTable::Samples).unwrap();
     clock.advance(1_999);
     assert!(!is_there("a"));
-    assert!(ours.visit(&tenant("a"), Kind::Samples).unwrap().is_none());
+    assert!(ours.visit(&tenant("a"), TenantTable::Samples).unwrap().is_none());
     clock.advance(1);
     assert!(is_there("a"));
     // this process creates it, and closes it again
     assert!(!is_there("b"));
-    ours.open_or_create(&tenant("b"), Kind::Samples).unwrap();
+    ours.open_or_create(&tenant("b"), TenantTable::Samples).unwrap();
     ours.open.lock().close(|_| true);
     assert!(is_there("b"));
     // a replay does not use the cached absence
     assert!(!is_there("c"));
-    others.open_or_create(&tenant("c"), Kind::Samples).unwrap();
+    others.open_or_create(&tenant("c"), TenantTable::Samples).unwrap();
     assert!(!is_there("c"));
-    assert!(ours.existing_now(&tenant("c"), Kind::Samples).unwrap().is_some());
+    assert!(ours.existing_now(&tenant("c"), TenantTable::Samples).unwrap().is_some());
 }
 
 #[test]
@@ -47,7 +47,7 @@ fn absent_tables_take_bounded_memory() {
     let clock = Arc::new(ManualClock::at(1_777_000_000_000));
     let tables = tables_at(dir.path(), &clock);
     for n in 0..2 * ABSENT_MAX {
-        let key = (tenant(&format!("t{n}")), Kind::Samples);
+        let key = (tenant(&format!("t{n}")), TenantTable::Samples);
         tables.note_absent(key.clone(), clock.instant());
         assert!(tables.absent.lock().len() <= ABSENT_MAX);
         assert!(tables.is_absent(&key));
@@ -60,15 +60,15 @@ fn a_table_that_takes_long_to_open_holds_up_nobody_else() {
     let clock = Arc::new(ManualClock::at(1_777_000_000_000));
     let tables = tables_at(dir.path(), &clock);
     for name in ["slow", "quick"] {
-        tables.open_or_create(&tenant(name), Kind::Samples).unwrap();
+        tables.open_or_create(&tenant(name), TenantTable::Samples).unwrap();
     }
     tables.open.lock().close(|_| true);
-    let slow = tables.claim(&(tenant("slow"), Kind::Samples));
-    assert!(tables.existing(&tenant("quick"), Kind::Samples).unwrap().is_some());
-    assert!(tables.existing(&tenant("none"), Kind::Samples).unwrap().is_none());
-    tables.open_or_create(&tenant("new"), Kind::Samples).unwrap();
+    let slow = tables.claim(&(tenant("slow"), TenantTable::Samples));
+    assert!(tables.existing(&tenant("quick"), TenantTable::Samples).unwrap().is_some());
+    assert!(tables.existing(&tenant("none"), TenantTable::Samples).unwrap().is_none());
+    tables.open_or_create(&tenant("new"), TenantTable::Samples).unwrap();
     std::thread::scope(|threads| {
-        let waiting = threads.spawn(|| tables.existing(&tenant("slow"), Kind::Samples));
+        let waiting = threads.spawn(|| tables.existing(&tenant("slow"), TenantTable::Samples));
         drop(slow);
         assert!(waiting.join().unwrap().unwrap().is_some());
     });
@@ -81,18 +81,18 @@ fn a_table_that_was_opened_again_before_a_commit_shows_it() {
     let clock = Arc::new(ManualClock::at(1_777_000_000_000));
     let tables = tables_at(dir.path(), &clock);
     let tenant = tenant("a");
-    let committing = tables.open_or_create(&tenant, Kind::Samples).unwrap();
+    let committing = tables.open_or_create(&tenant, TenantTable::Samples).unwrap();
     tables.open.lock().close(|_| true);
-    let reader = tables.existing(&tenant, Kind::Samples).unwrap().unwrap();
+    let reader = tables.existing(&tenant, TenantTable::Samples).unwrap().unwrap();
     let block =
         StagedBlock { source: "journal".into(), after: None, upto: 7, through: None, files: Vec::new() };
     committing.commit(&[block], clock.now_ms()).unwrap();
     assert!(reader.version() < committing.version());
-    tables.show(&tenant, Kind::Samples, &committing);
-    let seen = || tables.existing(&tenant, Kind::Samples).unwrap().unwrap().version();
+    tables.show(&tenant, TenantTable::Samples, &committing);
+    let seen = || tables.existing(&tenant, TenantTable::Samples).unwrap().unwrap().version();
     assert_eq!(seen(), committing.version());
     // readers never go back to an older version
-    tables.show(&tenant, Kind::Samples, &reader);
+    tables.show(&tenant, TenantTable::Samples, &reader);
     assert_eq!(seen(), committing.version());
 }
 

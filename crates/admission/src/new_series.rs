@@ -1,0 +1,103 @@
+//! How many of the series that a tenant wants to create it may create now.
+//!
+//! The first check that fails decides: room in the process and in the head, the tenant's share of the head, its number of
+//! series, and its rate of new ones. Its known series are written in any case.
+
+use crate::rate::{Rate, TokenBucket};
+use crate::{Head, ProcessMemory};
+use model::SeriesError;
+use std::time::Instant;
+
+/// Memory that a new series needs a part of.
+#[derive(Debug, Clone, Copy)]
+pub struct Memory {
+    pub head: Head,
+    pub process: ProcessMemory,
+    /// Bytes of the head that the tenant holds, and its share, if it holds more than that.
+    pub above_share: Option<(u64, u64)>,
+}
+
+impl Memory {
+    /// Checks for room for any new series of the tenant.
+    pub fn room(self) -> Result<(), SeriesError> {
+        self.head.room_for_series()?;
+        self.process.room()?;
+        self.above_share.map_or(Ok(()), |(held_bytes, share_bytes)| {
+            Err(SeriesError::TenantShare { used_mib: held_bytes >> 20, share_mib: share_bytes >> 20 })
+        })
+    }
+}
+
+/// Limits configured for a tenant.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Limits {
+    /// On the number of its series in memory.
+    pub active_series: Option<u64>,
+    pub new_series: Option<Rate>,
+}
+
+impl Limits {
+    /// Number of series that may be created, at least 1 and at most `wanted`, for a tenant that has `series`. They are taken
+    /// from the bucket.
+    pub fn room(
+        self,
+        series: u64,
+        wanted: u64,
+        bucket: &mut TokenBucket,
+        now: Instant,
+    ) -> Result<u64, SeriesError> {
+        let limit = self.active_series.unwrap_or(u64::MAX);
+        let room = limit.saturating_sub(series).min(wanted);
+        if room == 0 {
+            return Err(SeriesError::ActiveSeries { limit });
+        }
+        if let Some(rate) = self.new_series {
+            let waits = |wait| SeriesError::NewSeriesRate { per_s: rate.per_s, wait };
+            bucket.check(rate, now).map_err(waits)?;
+            bucket.take(room, rate, now);
+        }
+        Ok(room)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn memory_counts_before_shares() {
+        let memory = |head, process, above_share| {
+            let head = Head { used_bytes: head, limit_bytes: 100 };
+            let process = ProcessMemory { held_bytes: process, limit_bytes: 100 };
+            Memory { head, process, above_share }.room()
+        };
+        assert!(memory(80, 80, None).is_ok());
+        assert!(matches!(
+            memory(80, 80, Some((3 << 20, 2 << 20))),
+            Err(SeriesError::TenantShare { used_mib: 3, share_mib: 2 })
+        ));
+        assert!(matches!(memory(90, 80, Some((3, 2))), Err(SeriesError::NoRoom { .. })));
+        assert!(!matches!(memory(80, 99, Some((3, 2))), Ok(()) | Err(SeriesError::TenantShare { .. })));
+    }
+
+    #[test]
+    fn some_are_created_up_to_the_number_and_at_the_rate() {
+        let (now, mut bucket) = (Instant::now(), TokenBucket::default());
+        let rate = Rate { per_s: 10, burst: Duration::from_secs(1) };
+        let limits = Limits { active_series: Some(100), new_series: Some(rate) };
+        assert_eq!(limits.room(95, 50, &mut bucket, now).unwrap(), 5);
+        assert!(matches!(
+            limits.room(100, 1, &mut bucket, now),
+            Err(SeriesError::ActiveSeries { limit: 100 })
+        ));
+        assert_eq!(limits.room(0, 25, &mut bucket, now).unwrap(), 25, "it may go into debt once");
+        let waits = limits.room(0, 1, &mut bucket, now).unwrap_err();
+        assert!(
+            matches!(waits, SeriesError::NewSeriesRate { wait, .. } if wait == Duration::from_secs(2)),
+            "{waits}"
+        );
+        assert_eq!(limits.room(0, 1, &mut bucket, now + Duration::from_secs(2)).unwrap(), 1);
+        assert_eq!(Limits::default().room(u64::MAX - 1, 1, &mut bucket, now).unwrap(), 1);
+    }
+}
