@@ -10,6 +10,7 @@
 //! | GET `/api/v1/status/tsdb`, GET POST `/api/v1/cardinality/…` | what takes the most series and label values |
 //! | GET POST `/api/v1/export` | all samples of selected series |
 //! | GET `/api/v1/user_limits`, `/api/v1/user_stats` | limits of the tenant, and what it uses |
+//! | GET `/api/v1/refusals` | what of the tenant was refused of late |
 //! | POST, see [`admin`] | operations |
 //! | GET `/metrics`, `/-/healthy`, `/-/ready` (also `/ready`, `/health`) | metrics and health of the node |
 //! | GET `/` | the start page, see [`pages`] |
@@ -26,6 +27,7 @@ mod pages;
 mod params;
 mod principal;
 mod prometheus;
+mod recent_refusals;
 mod status;
 mod tenants;
 
@@ -35,7 +37,7 @@ use crate::node::Node;
 use crate::refusal::Jitter;
 use crate::refusal::{OTHER, REASONS};
 use axum::Router;
-use axum::middleware::{from_fn_with_state, map_response_with_state};
+use axum::middleware::from_fn_with_state;
 use axum::routing::get;
 use browser_guard::BrowserGuard;
 use error::ApiError;
@@ -44,6 +46,7 @@ use prometheus::query_log::QueryLog;
 use prometheus::query_threads::Queries;
 use prometheus::running_queries::RunningQueries;
 use prometheus::{active_queries, cardinality, export, metadata, query};
+use recent_refusals::RecentRefusals;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -60,6 +63,7 @@ pub(crate) struct App {
     pub(crate) running: Arc<RunningQueries>,
     /// Where queries are logged when they end.
     pub(crate) query_log: Arc<QueryLog>,
+    pub(crate) recent_refusals: Arc<RecentRefusals>,
     /// Gate of running and waiting queries.
     pub(crate) waiting: Gate,
     /// Gate of running exports.
@@ -155,6 +159,7 @@ impl App {
             queries,
             running: Arc::new(RunningQueries::new(Arc::clone(clock))),
             query_log: Arc::new(QueryLog::new(settings, Arc::clone(clock), r)),
+            recent_refusals: Arc::new(RecentRefusals::new(Arc::clone(clock))),
             waiting: Gate::new(concurrency * QUERIES_WAITING),
             exporting: Gate::new(settings.budget.exports_max(concurrency)),
             rendering: Arc::default(),
@@ -175,7 +180,6 @@ pub async fn serve(node: Node, listener: TcpListener, stop: impl Future<Output =
 }
 
 fn router(app: App, guard: BrowserGuard) -> Router {
-    let metrics = Arc::clone(&app.metrics);
     let changes = ingest::routes()
         .merge(admin::routes())
         .layer(from_fn_with_state(guard.clone(), browser_guard::origin));
@@ -194,7 +198,7 @@ fn router(app: App, guard: BrowserGuard) -> Router {
         .nest("/api/prom", reads())
         .fallback(not_found)
         .layer(from_fn_with_state(guard, browser_guard::host))
-        .layer(map_response_with_state(metrics, error::finish))
+        .layer(from_fn_with_state(app.clone(), error::finish))
         .with_state(app)
 }
 
@@ -221,6 +225,7 @@ fn reads() -> Router<App> {
             get(cardinality::active_series).post(cardinality::active_series),
         )
         .route("/api/v1/status/active_queries", get(active_queries::of_tenant))
+        .route("/api/v1/refusals", get(recent_refusals::of_tenant))
         .route("/api/v1/user_limits", get(tenants::limits))
         .route("/api/v1/user_stats", get(tenants::stats))
         .route("/api/v1/status/buildinfo", get(metadata::buildinfo))

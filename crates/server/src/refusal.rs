@@ -73,13 +73,22 @@ pub struct Refusal {
     pub message: String,
     /// Delay before a retry, if one can help. [`crate::http`] adds jitter.
     pub retry_after: Option<Duration>,
+    /// Labels of a series that was refused, if any was decoded.
+    pub series: Option<Box<str>>,
 }
 
 impl Refusal {
     /// Refusal with the usual delay before a retry, if the kind is retriable.
     pub fn new(kind: ErrorKind, reason: &'static str, message: impl Into<String>) -> Self {
         let is_temporary = matches!(kind, ErrorKind::Unavailable | ErrorKind::Limited);
-        Self { kind, reason, message: message.into(), retry_after: is_temporary.then_some(RETRY_AFTER) }
+        let retry_after = is_temporary.then_some(RETRY_AFTER);
+        Self { kind, reason, message: message.into(), retry_after, series: None }
+    }
+
+    /// The refusal with a series as an example, unless it has one.
+    pub(crate) fn with_series(mut self, series: Option<&str>) -> Self {
+        self.series = self.series.or_else(|| series.map(Into::into));
+        self
     }
 
     /// Refusal of an invalid request.
@@ -110,7 +119,7 @@ impl Refusal {
 impl From<Refused> for Refusal {
     fn from(refused: Refused) -> Self {
         let (kind, reason, retry_after) = (refused.kind(), refused.reason(), refused.retry_after());
-        Self { kind, reason, message: refused.to_string(), retry_after }
+        Self { kind, reason, message: refused.to_string(), retry_after, series: None }
     }
 }
 

@@ -141,6 +141,7 @@ async fn store(context: &Arc<Context>, resolved: Resolved) -> Result<Outcome, Un
         refused.get_or_insert_with(|| Refused::Postponed { what, report: outcome.report() }.into());
     }
     if let Some(refusal) = refused {
+        let refusal = refusal.with_series(outcome.first_refused());
         return Err(Unwritten { refusal, samples: outcome.samples, exemplars: outcome.exemplars });
     }
     let metrics = &context.metrics;

@@ -89,3 +89,28 @@ fn a_broken_overrides_file_changes_nothing() {
     assert!(server.is_running());
     assert_eq!(server.log_lines("overrides not reloaded").len(), 1);
 }
+
+#[test]
+fn recent_refusals_are_listed_for_their_tenant() {
+    let server = Server::start(Options::default().arg("--active-series").arg("2"));
+    for _ in 0..3 {
+        server.send(&series("a", "m", 5)).expect(429, &["active_series"]);
+    }
+    server.send(&Request::get("/api/v1/query?query=(").tenant("a")).expect(400, &[]);
+    server.send(&series("b", "secret", 5)).expect(429, &[]);
+    server.send(&Request::get("/api/v1/labels").header("X-Scope-OrgID", "no/tenant")).expect(400, &[]);
+    let listed = |request: &Request| {
+        let answer: serde_json::Value = serde_json::from_str(&server.send(request).text()).expect("JSON");
+        answer["data"].as_array().expect("a list").clone()
+    };
+    let of_a = listed(&Request::get("/api/v1/refusals").tenant("a"));
+    let [query, write] = of_a.as_slice() else { panic!("{of_a:?}") };
+    assert_eq!((&query["reason"], &query["status"]), (&"bad_data".into(), &400.into()), "{query}");
+    let of_write = (&write["reason"], &write["metric"], &write["count"], &write["sender"]);
+    assert_eq!(of_write, (&"active_series".into(), &"m".into(), &3.into(), &"127.0.0.1".into()), "{write}");
+    let (series, message) = (write["series"].as_str().unwrap(), write["message"].as_str().unwrap());
+    assert!(series.starts_with("m{i=") && message.contains("setting active_series"), "{write}");
+    let of_all = listed(&Request::get("/api/v1/admin/refusals"));
+    let tenants: Vec<_> = of_all.iter().map(|group| group["tenant"].as_str().unwrap_or("none")).collect();
+    assert_eq!(tenants, ["none", "b", "a", "a"]);
+}

@@ -6,6 +6,7 @@
 //! | POST `/api/v1/admin/compact` | compact until nothing is left to do |
 //! | GET `/api/v1/admin/queries` | queries that run or wait, of all tenants |
 //! | POST `/api/v1/admin/queries/<id>/cancel` | cancel one |
+//! | GET `/api/v1/admin/refusals` | what was refused of late, of all tenants |
 //! | GET `/api/v1/admin/tenants` | tenants in memory, and what each holds |
 //! | GET `/config`, `/runtime_config` | settings in effect; those of tenants, which can change at run time |
 
@@ -17,6 +18,7 @@ mod tenants;
 use super::App;
 use super::json::Json;
 use super::prometheus::active_queries;
+use super::recent_refusals;
 use axum::Router;
 use axum::routing::{get, post};
 
@@ -27,6 +29,7 @@ pub(super) fn routes() -> Router<App> {
         .route("/api/v1/admin/compact", post(compact::compact))
         .route("/api/v1/admin/queries", get(active_queries::of_all))
         .route("/api/v1/admin/queries/{id}/cancel", post(active_queries::cancel))
+        .route("/api/v1/admin/refusals", get(recent_refusals::of_all))
         .route("/api/v1/admin/tenants", get(tenants::list))
         .route("/config", get(config::all))
         .route("/runtime_config", get(config::of_tenants))

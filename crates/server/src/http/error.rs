@@ -2,17 +2,20 @@
 //!
 //! Reading paths answer in Prometheus' JSON; writing paths in plain text, as Prometheus' receiver does.
 
-use super::HttpMetrics;
+use super::App;
 use super::json::{AnswerSize, Json};
+use super::recent_refusals::Refused;
+use super::{principal, status};
+use crate::listen::Peer;
 use crate::refusal::Refusal;
 use admission::RETRY_AFTER;
 use axum::body::Body;
-use axum::extract::State;
+use axum::extract::{Request, State};
 use axum::http::{HeaderValue, StatusCode, header};
+use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use model::ErrorKind;
 use query::{QueryError, QueryErrorKind};
-use std::sync::Arc;
 use std::time::Duration;
 
 /// An error of a reading path: `{"status":"error","errorType":…,"error":…}`.
@@ -95,7 +98,7 @@ impl From<AnswerSize> for ApiError {
 
 impl From<Refusal> for ApiError {
     fn from(refusal: Refusal) -> Self {
-        let Refusal { kind, reason, message, retry_after } = refusal;
+        let Refusal { kind, reason, message, retry_after, .. } = refusal;
         let (status, kind) = match kind {
             ErrorKind::Unavailable | ErrorKind::Limited => (status_of(kind), "unavailable"),
             ErrorKind::Internal | ErrorKind::Data => (status_of(kind), "internal"),
@@ -117,7 +120,8 @@ impl IntoResponse for ApiError {
         json.raw("}");
         let mut response = json.into_response();
         *response.status_mut() = self.status;
-        response.extensions_mut().insert(Why { reason: self.reason, retry_after: self.retry_after });
+        let Self { reason, message, retry_after, .. } = self;
+        response.extensions_mut().insert(Why { reason, retry_after, message, series: None });
         response
     }
 }
@@ -134,12 +138,12 @@ impl From<Refusal> for WriteError {
 
 impl IntoResponse for WriteError {
     fn into_response(self) -> Response {
-        let Refusal { kind, reason, message, retry_after } = self.0;
-        let mut response = Response::new(Body::from(message + "\n"));
+        let Refusal { kind, reason, message, retry_after, series } = self.0;
+        let mut response = Response::new(Body::from(format!("{message}\n")));
         *response.status_mut() = status_of(kind);
         let text = HeaderValue::from_static("text/plain; charset=utf-8");
         response.headers_mut().insert(header::CONTENT_TYPE, text);
-        response.extensions_mut().insert(Why { reason, retry_after });
+        response.extensions_mut().insert(Why { reason, retry_after, message, series });
         response
     }
 }
@@ -157,27 +161,61 @@ const fn status_of(kind: ErrorKind) -> StatusCode {
 }
 
 /// Properties of a refusal that [`finish`] needs.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 struct Why {
     /// A word of [`crate::refusal::REASONS`].
     reason: &'static str,
     retry_after: Option<Duration>,
+    message: String,
+    series: Option<Box<str>>,
 }
 
-/// Applied last to every answer: counts refusals, and adds `Retry-After` where a retry can help.
-pub(crate) async fn finish(State(metrics): State<Arc<HttpMetrics>>, mut response: Response) -> Response {
+/// Applied last to every answer: counts and notes refusals, and adds `Retry-After` where a retry can help.
+pub(crate) async fn finish(State(app): State<App>, request: Request, next: Next) -> Response {
+    let headers = request.headers();
+    let (named, user_agent) = (principal::tenant_header(headers), headers.get(header::USER_AGENT).cloned());
+    let is_probe = status::READY_PATHS.contains(&request.uri().path());
+    let peer = request.extensions().get().copied().unwrap_or(Peer::unknown());
+    let mut response = next.run(request).await;
     let status = response.status();
-    if status.is_client_error() || status.is_server_error() {
-        let why = response.extensions().get().copied();
-        let Why { reason, retry_after } =
-            why.unwrap_or_else(|| Why { reason: reason_of(status), retry_after: None });
-        metrics.refusals.count(reason);
-        if let Some(retry_after) = retry_after {
-            let seconds = metrics.jitter.spread(retry_after);
-            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
-        }
+    if !status.is_client_error() && !status.is_server_error() {
+        return response;
+    }
+    let why = response.extensions_mut().remove().unwrap_or_else(|| Why {
+        reason: reason_of(status),
+        retry_after: None,
+        message: String::new(),
+        series: None,
+    });
+    app.metrics.refusals.count(why.reason);
+    if !is_probe {
+        note(&app, &why, status, named, peer, user_agent);
+    }
+    if let Some(retry_after) = why.retry_after {
+        let seconds = app.metrics.jitter.spread(retry_after);
+        response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
     }
     response
+}
+
+/// Notes a refusal for those who ask for the recent ones.
+fn note(
+    app: &App,
+    why: &Why,
+    status: StatusCode,
+    named: Option<HeaderValue>,
+    peer: Peer,
+    user_agent: Option<HeaderValue>,
+) {
+    app.recent_refusals.add(&Refused {
+        tenant: principal::tenant_named(named.as_ref()).ok(),
+        reason: why.reason,
+        status: status.as_u16(),
+        message: &why.message,
+        series: why.series.as_deref().unwrap_or_default(),
+        address: peer.0.ip(),
+        user_agent: user_agent.as_ref().and_then(|agent| agent.to_str().ok()).unwrap_or_default(),
+    });
 }
 
 /// Reasons of errors that the router answers.

@@ -93,7 +93,8 @@ fn outcome_response(outcome: &Outcome) -> Response {
     if outcome.refused_series == 0 {
         return StatusCode::NO_CONTENT.into_response();
     }
-    WriteError(Refusal::invalid("partial_write", outcome.report().trim_end())).into_response()
+    let refusal = Refusal::invalid("partial_write", outcome.report().trim_end());
+    WriteError(refusal.with_series(outcome.first_refused())).into_response()
 }
 
 /// Counts an answer by its status.

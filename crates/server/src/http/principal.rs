@@ -1,7 +1,7 @@
 //! Principal and tenant of a request.
 
 use crate::refusal::Refusal;
-use axum::http::HeaderMap;
+use axum::http::{HeaderMap, HeaderValue};
 use model::{Principal, TenantId};
 
 /// The header that names a tenant, as in Cortex, Mimir and Loki.
@@ -33,11 +33,22 @@ fn tenant_of(headers: &HeaderMap) -> Result<TenantId, Refusal> {
         ));
     }
     let mut given = headers.get_all(HEADER).iter();
-    let Some(first) = given.next() else { return Ok(TenantId::anonymous()) };
+    let first = given.next();
     if given.next().is_some() {
         return Err(Refusal::invalid("tenant", "header X-Scope-OrgID is given more than once"));
     }
-    let text = first
+    tenant_named(first)
+}
+
+/// The header that names the tenant, if there is one.
+pub(crate) fn tenant_header(headers: &HeaderMap) -> Option<HeaderValue> {
+    headers.get(HEADER).cloned()
+}
+
+/// The tenant that a header names; `anonymous` without one.
+pub(crate) fn tenant_named(header: Option<&HeaderValue>) -> Result<TenantId, Refusal> {
+    let Some(header) = header else { return Ok(TenantId::anonymous()) };
+    let text = header
         .to_str()
         .map_err(|_| Refusal::invalid("tenant", "header X-Scope-OrgID is not printable ASCII"))?;
     TenantId::parse(text).map_err(|e| Refusal::invalid("tenant", format!("header X-Scope-OrgID: {e}")))

@@ -7,6 +7,9 @@ use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 
+/// Paths of [`ready`], which probes ask again and again.
+pub(super) const READY_PATHS: [&str; 2] = ["/-/ready", "/ready"];
+
 /// Succeeds as long as the process answers.
 pub(crate) async fn healthy() -> &'static str {
     "Floodmark is healthy.\n"

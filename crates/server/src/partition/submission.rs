@@ -96,6 +96,11 @@ impl Outcome {
         }
     }
 
+    /// Labels of the first series that was refused.
+    pub(crate) fn first_refused(&self) -> Option<&str> {
+        self.errors.first().map(|(_, series)| series.as_str())
+    }
+
     /// Describes stored and refused parts, with the reasons of the first few series.
     pub(crate) fn report(&self) -> String {
         let mut text = format!(

@@ -296,7 +296,7 @@ async fn a_tenant_that_sends_too_fast_is_refused_until_it_has_paid() {
         let memory = node.writes().inflight.reserve(body.len() as u64).unwrap();
         let sent = write(&node, tenant(name), Version::V1, body, memory).await;
         sent.map(|outcome| outcome.samples).map_err(|unwritten| {
-            let Refusal { kind, reason, message, retry_after } = unwritten.refusal;
+            let Refusal { kind, reason, message, retry_after, .. } = unwritten.refusal;
             assert_eq!(kind, ErrorKind::Limited);
             (reason, message, retry_after.unwrap())
         })

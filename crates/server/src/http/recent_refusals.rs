@@ -1,0 +1,265 @@
+//! Refused requests of late, by tenant, reason and metric: what a tenant's operator looks at before anything else.
+//!
+//! Each group has a count and one request as an example, which is replaced at most once a second: a flood of refused requests
+//! costs a lookup each.
+
+use super::App;
+use super::error::ApiError;
+use super::json::Json;
+use super::principal::readable_tenant_of;
+use axum::extract::State;
+use axum::http::HeaderMap;
+use model::TenantId;
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use stdx::clock::Clock;
+
+/// Limit on tenants. With more, the one whose last refusal is the oldest is forgotten.
+const TENANTS_MAX: usize = 64;
+
+/// Limit on a tenant's groups. With more, the one whose last refusal is the oldest is forgotten.
+const GROUPS_MAX: usize = 8;
+
+/// Limit on each text of an example.
+const TEXT_BYTES_MAX: usize = 256;
+
+/// All groups together. They are part of [`Budget::spare_bytes`](crate::limits::budget::Budget::spare_bytes).
+const BYTES_MAX: usize = TENANTS_MAX * GROUPS_MAX * (size_of::<Group>() + 4 * TEXT_BYTES_MAX);
+
+const _: () = assert!(BYTES_MAX < 1 << 20);
+
+/// Interval at which the example of a group is replaced.
+const EXAMPLE_EVERY: Duration = Duration::from_secs(1);
+
+/// A refused request.
+#[derive(Debug)]
+pub(super) struct Refused<'a> {
+    /// `None` if the request named none.
+    pub(super) tenant: Option<TenantId>,
+    pub(super) reason: &'static str,
+    pub(super) status: u16,
+    pub(super) message: &'a str,
+    /// Labels of a series that was refused, if any was decoded.
+    pub(super) series: &'a str,
+    pub(super) address: IpAddr,
+    pub(super) user_agent: &'a str,
+}
+
+/// The last request of a group, with texts cut to [`TEXT_BYTES_MAX`].
+#[derive(Debug)]
+struct Example {
+    status: u16,
+    message: Box<str>,
+    series: Box<str>,
+    address: IpAddr,
+    user_agent: Box<str>,
+}
+
+impl Example {
+    fn new(refused: &Refused<'_>) -> Self {
+        Self {
+            status: refused.status,
+            message: beginning(refused.message),
+            series: beginning(refused.series),
+            address: refused.address,
+            user_agent: beginning(refused.user_agent),
+        }
+    }
+}
+
+/// Requests of one tenant that were refused for the same reason because of the same metric.
+#[derive(Debug)]
+struct Group {
+    reason: &'static str,
+    /// Empty if no series was decoded.
+    metric: Box<str>,
+    count: u64,
+    first_ms: i64,
+    last_ms: i64,
+    last: Instant,
+    example: Example,
+    example_at: Instant,
+}
+
+impl Group {
+    fn write(&self, json: &mut Json, tenant: Option<&TenantId>) {
+        json.raw("{");
+        if let Some(tenant) = tenant {
+            json.raw(r#""tenant":"#);
+            json.string(tenant.as_str());
+            json.raw(",");
+        }
+        json.raw(r#""reason":"#);
+        json.string(self.reason);
+        for (name, text) in [
+            ("metric", &*self.metric),
+            ("series", &self.example.series),
+            ("message", &self.example.message),
+            ("sender", &self.example.address.to_string()),
+            ("user_agent", &self.example.user_agent),
+        ] {
+            if !text.is_empty() {
+                json.raw(&format!(r#","{name}":"#));
+                json.string(text);
+            }
+        }
+        json.raw(&format!(
+            r#","status":{},"count":{},"first_ms":{},"last_ms":{}}}"#,
+            self.example.status, self.count, self.first_ms, self.last_ms
+        ));
+    }
+}
+
+/// The groups of all tenants.
+#[derive(Debug)]
+pub(crate) struct RecentRefusals {
+    clock: Arc<dyn Clock>,
+    of_tenants: Mutex<HashMap<Option<TenantId>, Vec<Group>>>,
+}
+
+impl RecentRefusals {
+    pub(super) fn new(clock: Arc<dyn Clock>) -> Self {
+        Self { clock, of_tenants: Mutex::default() }
+    }
+
+    pub(super) fn add(&self, refused: &Refused<'_>) {
+        let (now, now_ms) = (self.clock.instant(), self.clock.now_ms());
+        let metric = cut(refused.series.split('{').next().unwrap_or_default());
+        let mut of_tenants = self.of_tenants.lock();
+        if of_tenants.len() >= TENANTS_MAX && !of_tenants.contains_key(&refused.tenant) {
+            let last = |groups: &Vec<Group>| groups.iter().map(|group| group.last).max();
+            let oldest = of_tenants.iter().min_by_key(|(_, groups)| last(groups)).map(|(id, _)| id.clone());
+            oldest.map(|id| of_tenants.remove(&id));
+        }
+        let groups = of_tenants.entry(refused.tenant.clone()).or_default();
+        let is_same = |group: &&mut Group| group.reason == refused.reason && &*group.metric == metric;
+        if let Some(group) = groups.iter_mut().find(is_same) {
+            (group.count, group.last, group.last_ms) = (group.count + 1, now, now_ms);
+            if now.saturating_duration_since(group.example_at) >= EXAMPLE_EVERY {
+                (group.example, group.example_at) = (Example::new(refused), now);
+            }
+            return;
+        }
+        if groups.len() >= GROUPS_MAX {
+            let oldest = (0..groups.len()).min_by_key(|&i| groups[i].last);
+            oldest.map(|i| groups.swap_remove(i));
+        }
+        groups.push(Group {
+            reason: refused.reason,
+            metric: metric.into(),
+            count: 1,
+            first_ms: now_ms,
+            last_ms: now_ms,
+            last: now,
+            example: Example::new(refused),
+            example_at: now,
+        });
+    }
+
+    /// Writes the groups of one tenant, or those of all with their tenants; the latest first.
+    fn write(&self, json: &mut Json, of: Option<&TenantId>) {
+        let of_tenants = self.of_tenants.lock();
+        let wanted = of_tenants.iter().filter(|(id, _)| of.is_none() || id.as_ref() == of);
+        let mut groups: Vec<_> =
+            wanted.flat_map(|(id, groups)| groups.iter().map(move |group| (group, id))).collect();
+        groups.sort_by_key(|(group, _)| std::cmp::Reverse(group.last));
+        json.raw("[");
+        for (i, (group, id)) in groups.into_iter().enumerate() {
+            json.comma(i);
+            group.write(json, if of.is_none() { id.as_ref() } else { None });
+        }
+        json.raw("]");
+    }
+}
+
+/// The beginning of a text, of at most [`TEXT_BYTES_MAX`].
+fn cut(text: &str) -> &str {
+    &text[..text.floor_char_boundary(TEXT_BYTES_MAX)]
+}
+
+fn beginning(text: &str) -> Box<str> {
+    cut(text.trim_end()).into()
+}
+
+/// Lists the refused requests of a tenant.
+pub(super) async fn of_tenant(State(app): State<App>, headers: HeaderMap) -> Result<Json, ApiError> {
+    list(&app, Some(&readable_tenant_of(&headers)?))
+}
+
+/// Lists the refused requests of all tenants, and those that named none.
+pub(super) async fn of_all(State(app): State<App>) -> Result<Json, ApiError> {
+    list(&app, None)
+}
+
+fn list(app: &App, of: Option<&TenantId>) -> Result<Json, ApiError> {
+    let mut json = Json::within(&app.node.reads().answers);
+    json.raw(r#"{"status":"success","data":"#);
+    app.recent_refusals.write(&mut json, of);
+    json.raw("}");
+    Ok(json.finish()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::Ipv4Addr;
+    use stdx::clock::ManualClock;
+
+    fn tenant(number: usize) -> Option<TenantId> {
+        Some(TenantId::parse(&format!("t{number}")).unwrap())
+    }
+
+    fn refused(tenant: Option<TenantId>, series: &str) -> Refused<'_> {
+        let address = IpAddr::from(Ipv4Addr::LOCALHOST);
+        let (message, user_agent) = ("too many", "Prometheus/3");
+        Refused { tenant, reason: "active_series", status: 429, message, series, address, user_agent }
+    }
+
+    fn listed(recent: &RecentRefusals, of: Option<&TenantId>) -> serde_json::Value {
+        let mut json = Json::new();
+        recent.write(&mut json, of);
+        serde_json::from_slice(&json.into_bytes()).unwrap()
+    }
+
+    #[test]
+    fn refusals_are_counted_by_reason_and_metric_with_an_example() {
+        let clock = Arc::new(ManualClock::at(1_000));
+        let recent = RecentRefusals::new(Arc::<ManualClock>::clone(&clock));
+        recent.add(&refused(tenant(1), r#"up{job="a"}"#));
+        recent.add(&refused(tenant(1), r#"up{job="b"}"#));
+        clock.advance(2_000);
+        recent.add(&refused(tenant(1), r#"up{job="c"}"#));
+        recent.add(&refused(tenant(1), ""));
+        recent.add(&refused(tenant(2), r#"secret{job="a"}"#));
+        let all = listed(&recent, tenant(1).as_ref());
+        assert_eq!(all.as_array().unwrap().len(), 2, "nothing of other tenants: {all}");
+        let up = all.as_array().unwrap().iter().find(|group| group["metric"] == "up").unwrap();
+        let expected = serde_json::json!({
+            "reason": "active_series", "metric": "up", "series": r#"up{job="c"}"#, "message": "too many",
+            "sender": "127.0.0.1", "user_agent": "Prometheus/3",
+            "status": 429, "count": 3, "first_ms": 1_000, "last_ms": 3_000,
+        });
+        assert_eq!(up, &expected);
+        assert_eq!(listed(&recent, None).as_array().unwrap().len(), 3);
+    }
+
+    #[test]
+    fn floods_of_tenants_metrics_and_long_texts_take_bounded_memory() {
+        let clock = Arc::new(ManualClock::at(0));
+        let recent = RecentRefusals::new(Arc::<ManualClock>::clone(&clock));
+        let long = "é".repeat(10_000);
+        for number in 0..1_000 {
+            clock.advance(1);
+            recent.add(&refused(tenant(number / 10), &format!("m{number}{long}")));
+        }
+        let all = listed(&recent, None);
+        assert_eq!(all.as_array().unwrap().len(), TENANTS_MAX * GROUPS_MAX);
+        assert!(all.to_string().len() < BYTES_MAX, "{}", all.to_string().len());
+        let latest = all[0]["metric"].as_str().unwrap();
+        assert!(latest.starts_with("m999") && latest.len() <= TEXT_BYTES_MAX, "{latest}");
+        assert!(listed(&recent, tenant(0).as_ref()).as_array().unwrap().is_empty(), "forgotten");
+    }
+}
