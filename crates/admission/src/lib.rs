@@ -7,15 +7,17 @@
 //! | 1 | the principal's rights, the state of the node, closed and blocked tenants, a full head | [`write`] |
 //! | 2 | limits of tenants: their number, the rate of new ones, a tenant's own rates | [`tenant_slots`], [`NewTenants`], [`rate`] |
 //! | 3 | requests at once, and the bytes that they hold | [`Gate`] |
-//! | 4 | the times of samples | [`age`] |
-//! | 5 | room in a partition's queue | [`Refused::QueueFull`] |
-//! | 6 | room for new series and late samples, by the head's [`watermarks`] and what the process holds | [`Head`], [`process`] |
-//! | 7 | a tenant's [`share`] of the head, its number of series and its rate of new ones | [`new_series`] |
-//! | 8 | whether what was left out is worth a retry | [`postponed`] |
+//! | 4 | duplicates from other replicas of a Prometheus | [`election`] |
+//! | 5 | the times of samples | [`age`] |
+//! | 6 | room in a partition's queue | [`Refused::QueueFull`] |
+//! | 7 | room for new series and late samples, by the head's [`watermarks`] and what the process holds | [`Head`], [`process`] |
+//! | 8 | a tenant's [`share`] of the head, its number of series and its rate of new ones | [`new_series`] |
+//! | 9 | whether what was left out is worth a retry | [`postponed`] |
 //!
-//! Checks 1 to 3 and 5 refuse a request ([`Refused`]); 4, 6 and 7 leave out series or samples ([`model::SeriesError`]).
+//! Checks 1 to 3 and 6 refuse a request ([`Refused`]); 4, 5, 7 and 8 leave out series or samples ([`model::SeriesError`]).
 
 pub mod age;
+pub mod election;
 mod gate;
 mod head;
 pub mod new_series;

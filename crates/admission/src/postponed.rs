@@ -25,6 +25,8 @@ pub enum Postponed {
     ProcessMemory,
     /// The tenant has as many series as its settings allow.
     ActiveSeries,
+    /// The tenant has as many clusters of replicas as its settings allow.
+    Clusters,
 }
 
 impl Postponed {
@@ -38,13 +40,15 @@ impl Postponed {
             Self::TenantShare => "tenant_share",
             Self::ProcessMemory => process::REASON,
             Self::ActiveSeries => "active_series",
+            Self::Clusters => "ha_clusters",
         }
     }
 
-    /// What is expected of the sender. A number of series is a policy: a sender that repeats the request cannot get past it.
+    /// What is expected of the sender. A number of series or clusters is a policy: a sender that repeats the
+    /// request cannot get past it.
     pub const fn kind(self) -> ErrorKind {
         match self {
-            Self::ActiveSeries => ErrorKind::Limited,
+            Self::ActiveSeries | Self::Clusters => ErrorKind::Limited,
             _ => ErrorKind::Unavailable,
         }
     }

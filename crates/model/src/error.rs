@@ -118,6 +118,14 @@ pub enum SeriesError {
         /// Time until the next series may be created.
         wait: Duration,
     },
+    /// The tenant has as many clusters of replicas as its settings allow.
+    #[error("the tenant has {limit} clusters of replicas, which is its limit (setting ha_clusters)")]
+    TooManyClusters { limit: usize },
+    /// The clusters of all tenants hold the memory that there is for them.
+    #[error(
+        "no memory for another cluster of replicas: those of all tenants may hold {limit_kib} KiB; raise the limit with --memory"
+    )]
+    NoRoomForClusters { limit_kib: u64 },
     /// Late samples hold their share of the head.
     #[error(
         "no memory for samples that are older than the newest of their series: until they are sealed, such samples may hold \

@@ -14,8 +14,8 @@
 mod fleet;
 
 use fleet::Fleet;
-use model::{Batch, LabelsBuilder};
-use protocol::labels::labels_of;
+use model::{Batch, LabelsBuilder, SeriesHasher};
+use protocol::labels::{find_labels, labels_of};
 use protocol::remote_write::{Decoder, Version};
 use protocol::{Body, Decoder as _, Request, decompress_snappy};
 use std::hint::black_box;
@@ -23,8 +23,8 @@ use std::time::Instant;
 use stdx::budget::{Account, Reservation};
 
 /// The parts that are measured, by name.
-pub(crate) const PARTS: [&str; 8] =
-    ["snap", "snappy", "v1", "snap-v2", "snappy-v2", "v2", "v2-metadata", "labels"];
+pub(crate) const PARTS: [&str; 9] =
+    ["snap", "snappy", "v1", "v1-replica", "snap-v2", "snappy-v2", "v2", "v2-metadata", "labels"];
 
 #[allow(dead_code, reason = "the tests include this file for `run`")]
 fn main() {
@@ -80,7 +80,7 @@ struct Work<'a> {
 impl<'a> Work<'a> {
     fn of(part: &str, fleet: &'a Fleet) -> Self {
         let bodies = match part {
-            "snap" | "snappy" | "v1" | "labels" => &fleet.v1,
+            "snap" | "snappy" | "v1" | "v1-replica" | "labels" => &fleet.v1,
             "snap-v2" | "snappy-v2" | "v2" => &fleet.v2,
             "v2-metadata" => &fleet.v2_metadata,
             other => panic!("no part {other:?}; there are {PARTS:?}"),
@@ -125,6 +125,7 @@ fn measured(work: &mut Work<'_>) {
             }
         }
         "v1" => decode(work, Version::V1),
+        "v1-replica" => decode_replica(work),
         "v2" | "v2-metadata" => decode(work, Version::V2),
         "labels" => {
             for labels in &work.fleet.labels {
@@ -132,6 +133,27 @@ fn measured(work: &mut Work<'_>) {
             }
         }
         _ => unreachable!("BUG: checked when it was made"),
+    }
+}
+
+/// Decodes, and takes a label off each series, as for a replica of a Prometheus.
+fn decode_replica(work: &mut Work<'_>) {
+    let hasher = SeriesHasher::new(1);
+    for body in work.bodies {
+        let request = Request { format: Version::V1, body: Body::snappy(body) };
+        work.decoder.decode(request, &mut work.batch, &mut work.memory).expect("made here");
+        let Batch { bytes, floats, .. } = &mut work.batch;
+        for series in &mut floats.series {
+            let (start, end) = (series.labels.start as usize, series.labels.end as usize);
+            let [_, off] = find_labels(&bytes[start..end], ["cluster", "container"]).expect("made here");
+            let (before, after) = (start..start + off.range.start, start + off.range.end..end);
+            let at = bytes.len();
+            bytes.extend_from_within(before);
+            bytes.extend_from_within(after);
+            series.key = hasher.key(&bytes[at..]);
+            series.labels = at as u32..bytes.len() as u32;
+        }
+        black_box(&work.batch.floats.series);
     }
 }
 

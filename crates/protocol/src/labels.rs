@@ -4,6 +4,7 @@ use crate::wire::{Reader, Tag, WireError, WireType, tag};
 use model::caps::{LABEL_NAME_BYTES_MAX, LABEL_VALUE_BYTES_MAX, SERIES_LABEL_BYTES_MAX, SERIES_LABELS_MAX};
 use model::labels::{METRIC_NAME, is_canonical};
 use model::{Labels, LabelsBuilder, LabelsRef, SeriesError};
+use std::ops::Range;
 
 /// A label in a series or an exemplar.
 const LABEL: Tag = tag(1, WireType::Len);
@@ -24,6 +25,69 @@ pub fn labels_of(raw: &[u8], builder: &mut LabelsBuilder) -> Result<Labels, Seri
     builder.clear();
     collect(raw, builder)?;
     builder.build_series()
+}
+
+/// A label in the label bytes of a series.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LabelField<'a> {
+    pub value: &'a [u8],
+    /// Range of the whole label in the label bytes: without it, the series does not have the label.
+    pub range: Range<usize>,
+}
+
+/// Finds labels by their names in label bytes as sent. `None` if one of them is missing, empty or twice, or if the bytes
+/// are damaged.
+///
+/// Labels behind the last of those that were found are not read. So a second one of a name is noticed only where it follows
+/// the first, as it does if the labels are sorted.
+pub fn find_labels<'a, const N: usize>(raw: &'a [u8], names: [&str; N]) -> Option<[LabelField<'a>; N]> {
+    let mut found: [Option<LabelField<'a>>; N] = [const { None }; N];
+    let (mut missing, mut fields) = (N, Reader::new(raw));
+    loop {
+        let start = fields.at();
+        let (name, value) = match short_label(fields.rest()) {
+            Some((name, value)) => {
+                fields.advance(SHORT_LABEL_BYTES + name.len() + value.len());
+                (name, value)
+            }
+            None => match fields.tag().ok()? {
+                Some(LABEL) => name_and_value(fields.message().ok()?).ok()?,
+                Some(other) => {
+                    fields.skip(other).ok()?;
+                    continue;
+                }
+                None => break,
+            },
+        };
+        match names.iter().position(|wanted| wanted.as_bytes() == name) {
+            Some(_) if value.is_empty() => {}
+            Some(i) if found[i].is_some() => return None,
+            Some(i) => {
+                found[i] = Some(LabelField { value, range: start..fields.at() });
+                missing -= 1;
+            }
+            None if missing == 0 => break,
+            None => {}
+        }
+    }
+    (missing == 0).then(|| found.map(|field| field.expect("BUG: none is missing")))
+}
+
+/// Tags and lengths of a short label.
+const SHORT_LABEL_BYTES: usize = 6;
+
+/// Name and value of the first label if it is canonical and has lengths of one byte, as almost all have.
+#[inline(always)]
+fn short_label(labels: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (&[label_tag, label_bytes, name_tag, name_bytes], rest) = labels.split_first_chunk()?;
+    let (name, rest) = rest.split_at_checked(usize::from(name_bytes))?;
+    let (&[value_tag, value_bytes], rest) = rest.split_first_chunk()?;
+    let value = rest.get(..usize::from(value_bytes))?;
+    let tags = [Tag::from(label_tag), Tag::from(name_tag), Tag::from(value_tag)];
+    let is_short = tags == [LABEL, LABEL_NAME, LABEL_VALUE]
+        && label_bytes | name_bytes | value_bytes < 0x80
+        && usize::from(label_bytes) + 2 == SHORT_LABEL_BYTES + name.len() + value.len();
+    is_short.then_some((name, value))
 }
 
 /// Of a name or a value, how much a message shows.
@@ -152,14 +216,70 @@ pub(crate) fn name_and_value(mut label: Reader<'_>) -> Result<(&[u8], &[u8]), Wi
 mod tests {
     use super::*;
     use model::labels::put_label;
+    use stdx::rng::Rng;
+
+    fn raw(labels: &[(&str, &str)]) -> Vec<u8> {
+        let mut raw = Vec::new();
+        labels.iter().for_each(|(n, v)| put_label(&mut raw, n.as_bytes(), v.as_bytes()));
+        raw
+    }
+
+    #[test]
+    fn labels_are_found_in_any_order() {
+        let check = |labels: &[(&str, &str)], expected: Option<[&str; 2]>| {
+            let raw = raw(labels);
+            let found = find_labels(&raw, ["b", "y"]);
+            assert_eq!(
+                found.as_ref().map(|found| found.each_ref().map(|f| f.value)),
+                expected.map(|e| e.map(str::as_bytes))
+            );
+            let Some([b, _]) = found else { return };
+            let without = [&raw[..b.range.start], &raw[b.range.end..]].concat();
+            let others: Vec<_> = labels.iter().filter(|(name, _)| *name != "b").copied().collect();
+            assert_eq!(without, self::raw(&others));
+        };
+        check(&[("__name__", "up"), ("b", "1"), ("y", "2"), ("z", "")], Some(["1", "2"]));
+        check(&[("y", "2"), ("__name__", "up"), ("b", "1")], Some(["1", "2"]));
+        check(&[("b", "1"), ("z", "2")], None);
+        check(&[("b", "1"), ("y", "")], None);
+        check(&[("b", "1"), ("b", "1"), ("y", "2")], None);
+        check(&[("b", "1"), ("y", "2"), ("y", "3")], None);
+        check(&[("B", "1"), ("by", "2"), ("y", "3")], None);
+        let long = "x".repeat(200);
+        check(
+            &[("a", &long), ("b", &long), ("c", &long[..120]), ("y", &long[..130])],
+            Some([&long, &long[..130]]),
+        );
+        check(&[], None);
+    }
+
+    #[test]
+    fn damaged_bytes_have_no_labels_to_be_found() {
+        let whole = raw(&[("a", "x"), ("b", "1"), ("y", "2")]);
+        for cut in 0..whole.len() {
+            assert_eq!(find_labels(&whole[..cut], ["b", "y"]), None);
+        }
+        let mut rng = Rng::announced();
+        for _ in 0..100_000 {
+            let mut bytes = whole.clone();
+            (0..=rng.below(3))
+                .for_each(|_| bytes[rng.below(whole.len() as u64) as usize] = rng.next_u64() as u8);
+            // whatever the bytes are, what is found is what the slow path reads
+            let found = find_labels(&bytes, ["b", "y"]);
+            for LabelField { value, range } in found.into_iter().flatten() {
+                let mut field = Reader::new(&bytes[range]);
+                assert_eq!(field.tag(), Ok(Some(LABEL)), "{bytes:?}");
+                assert_eq!(name_and_value(field.message().unwrap()).unwrap().1, value, "{bytes:?}");
+                assert!(field.is_empty(), "{bytes:?}");
+            }
+        }
+        // an unknown field before them is passed over
+        let unknown = [&[0x18, 5], &whole[..]].concat();
+        assert_eq!(find_labels(&unknown, ["b", "y"]).unwrap()[0].value, b"1");
+    }
 
     #[test]
     fn labels_are_shown_whatever_they_are() {
-        let raw = |labels: &[(&str, &str)]| {
-            let mut raw = Vec::new();
-            labels.iter().for_each(|(n, v)| put_label(&mut raw, n.as_bytes(), v.as_bytes()));
-            raw
-        };
         let check =
             |labels: &[(&str, &str)], expected: &str| assert_eq!(describe_labels(&raw(labels)), expected);
         check(&[], "{}");

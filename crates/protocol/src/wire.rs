@@ -102,6 +102,12 @@ impl<'a> Reader<'a> {
         self.at >= self.bytes.len()
     }
 
+    /// Passes over bytes that were read from [`Self::rest`].
+    pub(crate) fn advance(&mut self, bytes: usize) {
+        self.at += bytes;
+        assert!(self.at <= self.bytes.len(), "BUG: beyond the end of the message");
+    }
+
     /// Everything not read yet.
     pub(crate) fn rest(&self) -> &'a [u8] {
         &self.bytes[self.at..]

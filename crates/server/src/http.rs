@@ -11,6 +11,7 @@
 //! | GET POST `/api/v1/export` | all samples of selected series |
 //! | GET `/api/v1/user_limits`, `/api/v1/user_stats` | limits of the tenant, and what it uses |
 //! | GET `/api/v1/refusals` | what of the tenant was refused of late |
+//! | GET `/api/v1/ha_tracker` | the tenant's clusters of replicas |
 //! | POST, see [`admin`] | operations |
 //! | GET `/metrics`, `/-/healthy`, `/-/ready` (also `/ready`, `/health`) | metrics and health of the node |
 //! | GET `/` | the start page, see [`pages`] |
@@ -228,6 +229,7 @@ fn reads() -> Router<App> {
         .route("/api/v1/refusals", get(recent_refusals::of_tenant))
         .route("/api/v1/user_limits", get(tenants::limits))
         .route("/api/v1/user_stats", get(tenants::stats))
+        .route("/api/v1/ha_tracker", get(tenants::ha_tracker))
         .route("/api/v1/status/buildinfo", get(metadata::buildinfo))
         .route("/api/v1/status/tsdb", get(cardinality::tsdb))
 }

@@ -7,4 +7,5 @@ pub(crate) mod headroom;
 pub(crate) mod open_files;
 pub(crate) mod overrides;
 pub(crate) mod pacer;
+pub(crate) mod replicas;
 pub(crate) mod tenants;

@@ -29,6 +29,7 @@ pub(crate) const REASONS: &[&str] = &[
     "disk_full",
     "execution",
     "flushing",
+    "ha_clusters",
     "head_full",
     "host",
     "inflight_requests",

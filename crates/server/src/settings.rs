@@ -28,7 +28,7 @@ pub use reader::EffectiveSetting;
 pub use secret::{StoreOptions, TablesUrl};
 pub use setting::{DefaultValue, Setting, Takes};
 pub use table::SETTINGS;
-pub use tenants::{LimitStatus, TenantSettings, Tenants};
+pub use tenants::{LabelName, LimitStatus, TenantSettings, Tenants};
 
 use crate::limits::budget::Budget;
 use crate::limits::open_files::{Files, connections_default};

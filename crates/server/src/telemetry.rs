@@ -45,6 +45,8 @@ pub(crate) struct WriteMetrics {
     pub(crate) samples: Counter,
     pub(crate) refused_samples: Counter,
     pub(crate) refused_exemplars: Counter,
+    pub(crate) deduplicated_samples: Counter,
+    pub(crate) replicas_elected: Counter,
     pub(crate) refused_metadata: RefusedMetadata,
     pub(crate) exemplars_dropped: Counter,
     pub(crate) series_created: Counter,
@@ -80,6 +82,14 @@ impl WriteMetrics {
             refused_exemplars: r.counter(
                 "floodmark_write_refused_exemplars_total",
                 "Exemplars left out of accepted requests: damaged, with too long labels, or of a series that was left out.",
+            ),
+            deduplicated_samples: r.counter(
+                "floodmark_ha_deduplicated_samples_total",
+                "Samples left out because another replica of their cluster is elected.",
+            ),
+            replicas_elected: r.counter(
+                "floodmark_ha_elections_total",
+                "Replicas that were elected, the first of each cluster included.",
             ),
             refused_metadata: RefusedMetadata::new(r),
             exemplars_dropped: r.counter(

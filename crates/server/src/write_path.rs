@@ -13,6 +13,7 @@ mod context;
 mod decoder_pool;
 mod facts;
 pub(crate) mod gates;
+mod replicas;
 mod route;
 #[cfg(test)]
 pub(crate) mod tests;

@@ -201,6 +201,11 @@ retention = "never"
         active_series                         none                  default
         share_weight                          1                     default
         limit_status                          429                   default
+        ha_dedup                              false                 default
+        ha_cluster_label                      cluster               default
+        ha_replica_label                      __replica__           default
+        ha_failover                           30s                   default
+        ha_clusters                           100                   default
         tenants                               10000                 default
         tenant_burst                          1000                  default
         tenants_per_minute                    300                   default
@@ -208,7 +213,7 @@ retention = "never"
         tables_options.aws_secret_access_key  (redacted)            file: floodmark.toml:7
         tenant.audit.retention                never                 file: floodmark.toml:10
 
-        The memory is shared out: 1024 MiB (as set) = head 507 (exemplars 25, metadata 25) + inflight 152 + query 152 (evaluation 76, cache 19, exports 19, answers 38) + flush 101 + decoders 30 + other 79 (process 8, connections 50, tables 10, spare 10)
+        The memory is shared out: 1024 MiB (as set) = head 507 (exemplars 25, metadata 25, replicas 5) + inflight 152 + query 152 (evaluation 76, cache 19, exports 19, answers 38) + flush 101 + decoders 30 + other 79 (process 8, connections 50, tables 10, spare 10)
     "#]].assert_eq(&print(&[]));
     let rows: Value = serde_json::from_str(&print(&["--json"])).expect("JSON");
     let row = |key: &str| rows.as_array().expect("rows").iter().find(|row| row["key"] == key);

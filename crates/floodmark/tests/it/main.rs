@@ -15,6 +15,7 @@
 //! - `lake`: sealed samples are in tables exactly once
 //! - `overload`, `amplify`: overload; small inputs that expand into much memory or work
 //! - `tenants`: limits of tenants, changed at run time
+//! - `replicas`: pairs of Prometheus servers whose samples are stored once
 //! - `memory`: the process takes no more memory than `--memory`
 //! - `churn`: ever new series, and kill -9 in between
 //! - `transfer`: import, export and inspect
@@ -46,6 +47,7 @@ mod queries;
 mod read_api;
 mod real_prometheus;
 mod reference;
+mod replicas;
 mod scripts;
 mod slow;
 mod tenants;

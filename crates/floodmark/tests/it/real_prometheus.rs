@@ -7,6 +7,7 @@
 mod blocks;
 mod compare;
 mod errors;
+mod pairs;
 mod same_data;
 mod servers;
 

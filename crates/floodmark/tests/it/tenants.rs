@@ -5,26 +5,26 @@ use std::path::Path;
 use tempfile::TempDir;
 
 /// An overrides file that each change replaces as a whole, as configuration management does.
-struct Overrides(TempDir);
+pub(crate) struct Overrides(TempDir);
 
 impl Overrides {
-    fn new(text: &str) -> Self {
+    pub(crate) fn new(text: &str) -> Self {
         let overrides = Self(tempfile::tempdir().unwrap());
         overrides.write(text);
         overrides
     }
 
-    fn write(&self, text: &str) {
+    pub(crate) fn write(&self, text: &str) {
         let new = self.0.path().join("new");
         std::fs::write(&new, text).unwrap();
         std::fs::rename(new, self.path()).unwrap();
     }
 
-    fn path(&self) -> Box<Path> {
+    pub(crate) fn path(&self) -> Box<Path> {
         self.0.path().join("overrides.toml").into()
     }
 
-    fn options(&self) -> Options {
+    pub(crate) fn options(&self) -> Options {
         Options::default().arg("--overrides").arg(self.path().to_str().unwrap())
     }
 }

@@ -123,6 +123,11 @@ impl Budget {
         self.head_bytes / 20
     }
 
+    /// Limit on the elected replicas of clusters: 1 % of `head_bytes`.
+    pub const fn replicas_bytes(&self) -> u64 {
+        self.head_bytes / 100
+    }
+
     /// Limit on connections: 5 % of `other_bytes`.
     pub const fn connections_bytes(&self) -> u64 {
         Self::percent(self.total_bytes, 5)
@@ -166,13 +171,14 @@ impl fmt::Display for Budget {
         let mib = |bytes: u64| bytes >> 20;
         write!(
             f,
-            "{} MiB ({}) = head {} (exemplars {}, metadata {}) + inflight {} + query {} (evaluation {}, cache {}, exports {}, \
+            "{} MiB ({}) = head {} (exemplars {}, metadata {}, replicas {}) + inflight {} + query {} (evaluation {}, cache {}, exports {}, \
              answers {}) + flush {} + decoders {} + other {} (process {}, connections {}, tables {}, spare {})",
             mib(self.total_bytes),
             self.reason,
             mib(self.head_bytes),
             mib(self.exemplars_bytes()),
             mib(self.metadata_bytes()),
+            mib(self.replicas_bytes()),
             mib(self.inflight_bytes),
             mib(self.query_bytes),
             mib(self.evaluation_bytes()),
@@ -218,7 +224,7 @@ mod tests {
 
     #[test]
     fn the_printed_budget_has_all_of_its_parts() {
-        let expected = "256 MiB (as set) = head 123 (exemplars 6, metadata 6) + inflight 37 + query 37 \
+        let expected = "256 MiB (as set) = head 123 (exemplars 6, metadata 6, replicas 1) + inflight 37 + query 37 \
                         (evaluation 18, cache 4, exports 4, answers 9) + flush 24 + decoders 7 + other 25 (process 8, \
                         connections 12, tables 2, spare 2)";
         assert_eq!(Budget::of(256 << 20).unwrap().to_string(), expected);

@@ -11,6 +11,7 @@ use model::SeriesError;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
+use stdx::budget::Account;
 
 /// Memory of the heads and its limits.
 #[derive(Debug)]
@@ -20,6 +21,8 @@ pub(crate) struct HeadMemory {
     limit_bytes: u64,
     exemplars_bytes: usize,
     metadata_bytes: usize,
+    /// Memory of the elected replicas of all tenants' clusters.
+    pub(crate) replicas: Account,
     /// Largest memory of the heads at any reading.
     peak_bytes: AtomicU64,
 }
@@ -29,6 +32,7 @@ impl HeadMemory {
         Self {
             exemplars_bytes: budget.exemplars_bytes() as usize / partitions.len(),
             metadata_bytes: budget.metadata_bytes() as usize / partitions.len(),
+            replicas: Account::new("replicas", budget.replicas_bytes()),
             limit_bytes: budget.head_bytes,
             partitions,
             headroom,
@@ -36,9 +40,10 @@ impl HeadMemory {
         }
     }
 
-    /// Memory of all partitions' heads, in bytes.
+    /// Memory of all partitions' heads and of the elected replicas, in bytes.
     pub(crate) fn bytes(&self) -> u64 {
-        self.partitions.iter().map(|p| p.head_bytes.load(Ordering::Relaxed)).sum()
+        let heads_bytes: u64 = self.partitions.iter().map(|p| p.head_bytes.load(Ordering::Relaxed)).sum();
+        heads_bytes + self.replicas.used_bytes()
     }
 
     /// [`Self::bytes`], noted for [`Self::peak_bytes`].

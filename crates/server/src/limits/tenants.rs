@@ -1,5 +1,6 @@
 //! State of tenants: rates, and what each holds of the head.
 
+use super::replicas::{Replicas, TIDY_EVERY};
 use crate::settings::{self, TenantSettings};
 use admission::new_series::Limits;
 use admission::rate::TokenBucket;
@@ -23,6 +24,8 @@ pub(crate) struct Tenant {
     holds: Box<[Held]>,
     /// Largest number of series so far.
     series_peak: AtomicU64,
+    /// Elected replicas of its clusters.
+    pub(crate) replicas: Mutex<Replicas>,
 }
 
 #[derive(Debug, Default)]
@@ -72,6 +75,7 @@ impl Tenant {
             buckets: Mutex::default(),
             holds: (0..partitions).map(|_| Held::default()).collect(),
             series_peak: AtomicU64::new(0),
+            replicas: Mutex::default(),
         }
     }
 
@@ -166,7 +170,7 @@ impl Tenant {
 
     /// True if the state is as good as none.
     fn is_idle(&self, now: Instant) -> bool {
-        self.bytes() == 0 && self.buckets.lock().are_full(now)
+        self.bytes() == 0 && self.buckets.lock().are_full(now) && self.replicas.lock().clusters() == 0
     }
 }
 
@@ -187,6 +191,8 @@ pub(crate) struct Tenants {
     /// Number of tenants from which idle ones are dropped.
     tidy_at: AtomicUsize,
     shares: Mutex<Option<(Instant, Shares)>>,
+    /// When clusters that were not heard for long were last looked for.
+    clusters_tidied: Mutex<Option<Instant>>,
 }
 
 /// Smallest number of tenants from which idle ones are dropped.
@@ -202,6 +208,7 @@ impl Tenants {
             all: RwLock::default(),
             tidy_at: AtomicUsize::new(TIDY_MIN),
             shares: Mutex::default(),
+            clusters_tidied: Mutex::default(),
         }
     }
 
@@ -229,6 +236,20 @@ impl Tenants {
     /// All states.
     pub(crate) fn all(&self) -> Vec<Arc<Tenant>> {
         self.all.read().values().cloned().collect()
+    }
+
+    /// Forgets clusters of replicas that were not heard for long, of all tenants, if that was not tried lately.
+    pub(crate) fn forget_silent_clusters(&self, settings: &settings::Tenants, now: Instant) {
+        {
+            let mut tidied = self.clusters_tidied.lock();
+            if tidied.is_some_and(|tidied| now.saturating_duration_since(tidied) < TIDY_EVERY) {
+                return;
+            }
+            *tidied = Some(now);
+        }
+        for tenant in self.all() {
+            tenant.replicas.lock().forget_silent(now, settings.of(&tenant.id).ha_failover());
+        }
     }
 
     /// The tenant's share of a head of `limit_bytes`, if it holds more. Shares matter from

@@ -64,6 +64,10 @@ pub struct Outcome {
     pub refused_exemplars: u64,
     /// Series refused, wholly or in part.
     pub refused_series: u64,
+    /// Samples left out because another replica is elected. Their sender is told that they are stored.
+    pub deduplicated_samples: u64,
+    /// The same of exemplars.
+    pub deduplicated_exemplars: u64,
     /// Reasons of parts that were refused for now and may be stored later, each once.
     pub postponed: Vec<Postponed>,
     /// The first few reasons, each with its series.
@@ -121,6 +125,8 @@ impl Outcome {
         self.refused_samples += other.refused_samples;
         self.refused_exemplars += other.refused_exemplars;
         self.refused_series += other.refused_series;
+        self.deduplicated_samples += other.deduplicated_samples;
+        self.deduplicated_exemplars += other.deduplicated_exemplars;
         other.postponed.into_iter().for_each(|what| self.postpone(what));
         let room = Self::ERRORS_MAX - self.errors.len();
         self.errors.extend(other.errors.into_iter().take(room));

@@ -107,6 +107,13 @@ impl<'a> Reader<'a> {
         self.entries.contains_key(typed.setting.key)
     }
 
+    /// An error of two values that do not go together, at one that is given.
+    pub(super) fn conflict<T>(&self, both: [&Typed<T>; 2], reason: &str) -> SettingsError {
+        let given = both.into_iter().find_map(|typed| Some((typed, self.entries.get(typed.setting.key)?)));
+        let (typed, entry) = given.expect("BUG: defaults and inherited values go together");
+        entry.error(self.key(&typed.setting), &typed.setting, reason.into())
+    }
+
     /// Records a value that was adjusted after it was read.
     pub(super) fn adjust<T: Value>(&mut self, typed: &Typed<T>, value: &T) {
         self.row(typed).value = value.show(&typed.setting);

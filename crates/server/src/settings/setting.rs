@@ -53,6 +53,8 @@ pub enum Takes {
     Duration,
     /// A whole number.
     Count,
+    /// The name of a label.
+    Label,
     /// Names, separated by commas; an array in the file.
     Names,
     /// Durations, likewise.
@@ -72,6 +74,7 @@ impl Takes {
             Self::Size => "SIZE",
             Self::Duration => "DURATION",
             Self::Count => "COUNT",
+            Self::Label => "LABEL",
             Self::Names => "NAMES",
             Self::Durations => "DURATIONS",
             Self::Word(_) => "WORD",

@@ -5,7 +5,7 @@
 
 use super::secret::TablesUrl;
 use super::setting::Setting;
-use super::tenants::LimitStatus;
+use super::tenants::{LabelName, LimitStatus};
 use super::typed::{Typed, derived, setting};
 use super::value::{Bytes, Count, Millis};
 use crate::limits::budget::TOTAL_BYTES_MIN;
@@ -191,6 +191,27 @@ settings! {
         LIMIT_STATUS: LimitStatus = setting("limit_status", "429",
             "HTTP status of writes that exceed a limit of the tenant")
             .per_tenant();
+        HA_DEDUP: bool = setting("ha_dedup", "false",
+            "Whether samples of only one of several replicas of a Prometheus are stored")
+            .why("Series with both labels below are de-duplicated ([operating.md](../operating.md#pairs-of-prometheus-servers)); \
+                others are stored as they are")
+            .per_tenant();
+        HA_CLUSTER_LABEL: LabelName = setting("ha_cluster_label", "cluster",
+            "Label that replicas of a Prometheus have in common")
+            .per_tenant();
+        HA_REPLICA_LABEL: LabelName = setting("ha_replica_label", "__replica__",
+            "Label that tells the replicas of a cluster apart")
+            .why("It is not stored")
+            .per_tenant();
+        HA_FAILOVER: Millis = setting("ha_failover", "30s",
+            "Time without a sample from the elected replica after which another is elected")
+            .why("Should be longer than the longest interval between two requests of a Prometheus: the scrape interval plus its \
+                `batch_send_deadline`")
+            .per_tenant();
+        HA_CLUSTERS: Count = setting("ha_clusters", "100", "Limit on a tenant's clusters of replicas")
+            .why("Series of further clusters are refused. A cluster that sends nothing for an hour makes room for others. \
+                All tenants' clusters together may hold 1 % of the head's memory, at about 1 KiB each")
+            .within(1, 10_000).per_tenant();
         TENANTS: Count = setting("tenants", "10000", "Tenants in memory")
             .why("Further new tenants are refused with 503, unless they have tables")
             .within(1, MANY);

@@ -37,7 +37,21 @@ pub struct TenantSettings {
     pub share_weight: usize,
     /// Status of refusals by a limit that is configured.
     pub limit_status: LimitStatus,
+    /// True if only the elected one of the replicas of a cluster is stored.
+    pub ha_dedup: bool,
+    /// Label that names the cluster of a replica.
+    pub ha_cluster_label: LabelName,
+    /// Label that names the replica. It is not stored.
+    pub ha_replica_label: LabelName,
+    /// Time without a sample from the elected replica after which another is elected.
+    pub ha_failover_ms: i64,
+    /// Limit on clusters.
+    pub ha_clusters: usize,
 }
+
+/// Name of a label.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LabelName(pub Box<str>);
 
 /// HTTP status of refusals by a limit of a tenant that is configured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -176,12 +190,17 @@ impl TenantSettings {
         self.new_series_per_second.map(|per_s| self.rate(per_s as u64))
     }
 
+    /// Time without a sample from the elected replica after which another is elected.
+    pub const fn ha_failover(&self) -> Duration {
+        Duration::from_millis(self.ha_failover_ms.unsigned_abs())
+    }
+
     const fn rate(&self, per_s: u64) -> Rate {
         Rate { per_s, burst: Duration::from_millis(self.rate_burst_ms.unsigned_abs()) }
     }
 
     pub(super) fn general(reader: &mut Reader<'_>) -> Result<Self, SettingsError> {
-        Ok(Self {
+        let general = Self {
             retention_ms: reader.read(&table::RETENTION)?,
             rollups: reader.read(&table::ROLLUPS)?,
             rollup_retention_ms: reader.read(&table::ROLLUP_RETENTION)?,
@@ -194,11 +213,18 @@ impl TenantSettings {
             active_series: reader.read(&table::ACTIVE_SERIES)?,
             share_weight: reader.read(&table::SHARE_WEIGHT)?,
             limit_status: reader.read(&table::LIMIT_STATUS)?,
-        })
+            ha_dedup: reader.read(&table::HA_DEDUP)?,
+            ha_cluster_label: reader.read(&table::HA_CLUSTER_LABEL)?,
+            ha_replica_label: reader.read(&table::HA_REPLICA_LABEL)?,
+            ha_failover_ms: reader.read(&table::HA_FAILOVER)?,
+            ha_clusters: reader.read(&table::HA_CLUSTERS)?,
+        };
+        general.check_labels(reader)?;
+        Ok(general)
     }
 
     fn own(reader: &mut Reader<'_>, general: &Self) -> Result<Self, SettingsError> {
-        Ok(Self {
+        let own = Self {
             retention_ms: reader.inherit(&table::RETENTION, &general.retention_ms)?,
             rollups: reader.inherit(&table::ROLLUPS, &general.rollups)?,
             rollup_retention_ms: reader.inherit(&table::ROLLUP_RETENTION, &general.rollup_retention_ms)?,
@@ -212,7 +238,23 @@ impl TenantSettings {
             active_series: reader.inherit(&table::ACTIVE_SERIES, &general.active_series)?,
             share_weight: reader.inherit(&table::SHARE_WEIGHT, &general.share_weight)?,
             limit_status: reader.inherit(&table::LIMIT_STATUS, &general.limit_status)?,
-        })
+            ha_dedup: reader.inherit(&table::HA_DEDUP, &general.ha_dedup)?,
+            ha_cluster_label: reader.inherit(&table::HA_CLUSTER_LABEL, &general.ha_cluster_label)?,
+            ha_replica_label: reader.inherit(&table::HA_REPLICA_LABEL, &general.ha_replica_label)?,
+            ha_failover_ms: reader.inherit(&table::HA_FAILOVER, &general.ha_failover_ms)?,
+            ha_clusters: reader.inherit(&table::HA_CLUSTERS, &general.ha_clusters)?,
+        };
+        own.check_labels(reader)?;
+        Ok(own)
+    }
+
+    /// Checks that clusters and replicas have different labels: else each replica would be a cluster of its own.
+    fn check_labels(&self, reader: &Reader<'_>) -> Result<(), SettingsError> {
+        let both = [&table::HA_REPLICA_LABEL, &table::HA_CLUSTER_LABEL];
+        match self.ha_cluster_label == self.ha_replica_label {
+            true => Err(reader.conflict(both, "ha_cluster_label and ha_replica_label must differ")),
+            false => Ok(()),
+        }
     }
 }
 

@@ -139,6 +139,11 @@ fn defaults_of_a_machine() {
         active_series = "none"
         share_weight = 1
         limit_status = 429
+        ha_dedup = false
+        ha_cluster_label = "cluster"
+        ha_replica_label = "__replica__"
+        ha_failover = "30s"
+        ha_clusters = 100
         tenants = 10000
         tenant_burst = 1000
         tenants_per_minute = 300
@@ -280,6 +285,11 @@ fn a_tenant_has_what_it_sets_and_else_what_all_have() {
         active_series: None,
         share_weight: 1,
         limit_status: LimitStatus::TooManyRequests,
+        ha_dedup: false,
+        ha_cluster_label: LabelName("cluster".into()),
+        ha_replica_label: LabelName("__replica__".into()),
+        ha_failover_ms: 30_000,
+        ha_clusters: 100,
     };
     assert_eq!((of("any"), of("any").rollups_kept_ms()), (&general, Some(90 * day_ms)));
     let audit =
@@ -325,13 +335,23 @@ fn wrong_settings_of_a_tenant() {
     check(
         "[tenant.a]\nretention = \"1d\"\nretentoin = \"2d\"",
         expect![
-            "f.toml:3: a tenant has no setting retentoin: settings of tenants are retention, rollups, rollup_retention, query_resolution, requests_per_second, samples_per_second, bytes_per_second, new_series_per_second, rate_burst, active_series, share_weight, limit_status"
+            "f.toml:3: a tenant has no setting retentoin: settings of tenants are retention, rollups, rollup_retention, query_resolution, requests_per_second, samples_per_second, bytes_per_second, new_series_per_second, rate_burst, active_series, share_weight, limit_status, ha_dedup, ha_cluster_label, ha_replica_label, ha_failover, ha_clusters"
         ],
     );
     check(
         "[tenant.a]\nmemory = \"1GiB\"",
         expect![
-            "f.toml:2: a tenant has no setting memory: settings of tenants are retention, rollups, rollup_retention, query_resolution, requests_per_second, samples_per_second, bytes_per_second, new_series_per_second, rate_burst, active_series, share_weight, limit_status"
+            "f.toml:2: a tenant has no setting memory: settings of tenants are retention, rollups, rollup_retention, query_resolution, requests_per_second, samples_per_second, bytes_per_second, new_series_per_second, rate_burst, active_series, share_weight, limit_status, ha_dedup, ha_cluster_label, ha_replica_label, ha_failover, ha_clusters"
+        ],
+    );
+    check(
+        "ha_replica_label = \"r\"\n[tenant.a]\nha_cluster_label = \"r\"",
+        expect!["f.toml:3: tenant.a.ha_cluster_label = r: ha_cluster_label and ha_replica_label must differ"],
+    );
+    check(
+        "[tenant.a]\nha_replica_label = \"__name__\"",
+        expect![
+            "f.toml:2: tenant.a.ha_replica_label = __name__: must be the name of a label other than __name__"
         ],
     );
     check(

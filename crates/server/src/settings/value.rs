@@ -2,9 +2,11 @@
 
 use super::secret::{TablesUrl, without_secrets};
 use super::setting::{Setting, Takes};
-use super::tenants::LimitStatus;
+use super::tenants::{LabelName, LimitStatus};
 use crate::query_source::detail::Detail;
 use journal::Durability;
+use model::caps::LABEL_NAME_BYTES_MAX;
+use model::labels::METRIC_NAME;
 use serde_json::{Value as Json, json};
 use std::ffi::OsStr;
 use std::net::SocketAddr;
@@ -142,6 +144,24 @@ impl Value for LimitStatus {
             Self::TooManyRequests => 429,
             Self::Unavailable => 503,
         })
+    }
+}
+
+impl Value for LabelName {
+    const TAKES: Takes = Takes::Label;
+
+    fn parse(text: &str, _: &Setting) -> Result<Self, String> {
+        match text {
+            "" | METRIC_NAME => Err(format!("must be the name of a label other than {METRIC_NAME}")),
+            _ if text.len() > LABEL_NAME_BYTES_MAX => {
+                Err(format!("must have at most {LABEL_NAME_BYTES_MAX} bytes"))
+            }
+            _ => Ok(Self(text.into())),
+        }
+    }
+
+    fn show(&self, _: &Setting) -> Json {
+        json!(*self.0)
     }
 }
 

@@ -61,20 +61,24 @@ pub(super) fn register(node: &Node) {
     }
 }
 
-/// Memory of exemplars and metadata within the head.
+/// Memory of exemplars, metadata and elected replicas within the head.
 fn register_head_parts(node: &Node) {
     let (budget, r) = (node.budget(), node.registry());
-    type Held = fn(&Partition) -> usize;
-    let parts: [(_, _, Held); 2] = [
-        ("exemplars", budget.exemplars_bytes(), Partition::exemplar_bytes),
-        ("metadata", budget.metadata_bytes(), Partition::metadata_bytes),
+    let of_partitions = |read: fn(&Partition) -> usize| -> Read {
+        let partitions = Arc::clone(&node.reads().partitions);
+        Arc::new(move || partitions.iter().map(|p| read(&p.head.read())).sum::<usize>() as u64)
+    };
+    let replicas = node.writes().heads.replicas.clone();
+    let parts: [(_, _, Read); 3] = [
+        ("exemplars", budget.exemplars_bytes(), of_partitions(Partition::exemplar_bytes)),
+        ("metadata", budget.metadata_bytes(), of_partitions(Partition::metadata_bytes)),
+        ("replicas", budget.replicas_bytes(), Arc::new(move || replicas.used_bytes())),
     ];
     for (part, limit_bytes, read) in parts {
         let labels = [("account", "head"), ("part", part)];
         let help = "What a part of an account may hold.";
         r.gauge_fn("floodmark_budget_part_limit_bytes", help, &labels, move || limit_bytes as f64);
-        let partitions = Arc::clone(&node.reads().partitions);
-        let used = move || partitions.iter().map(|p| read(&p.head.read())).sum::<usize>() as f64;
+        let used = move || read() as f64;
         r.gauge_fn("floodmark_budget_part_used_bytes", "What a part of an account holds.", &labels, used);
     }
 }

@@ -17,6 +17,7 @@ pub(crate) fn register_gauges(node: &Node) {
     of_heads(node);
     of_partitions(node);
     of_accounts(node);
+    of_clusters(node);
     accounts::register(node);
     of_blocked_tenants(node);
     of_clock(node);
@@ -45,6 +46,14 @@ fn of_heads(node: &Node) {
         "Series that got a sample within series_idle.",
         TenantHead::active_count,
     );
+}
+
+fn of_clusters(node: &Node) {
+    let tenants = Arc::clone(&node.writes().tenants);
+    let clusters =
+        move || tenants.all().iter().map(|tenant| tenant.replicas.lock().clusters()).sum::<usize>();
+    let help = "Clusters of replicas that are remembered.";
+    node.registry().gauge_fn("floodmark_ha_clusters", help, &[], move || clusters() as f64);
 }
 
 fn of_partitions(node: &Node) {

@@ -4,6 +4,7 @@
 //! to the pool, and the submissions until they are answered.
 
 use super::Context;
+use super::replicas::deduplicate;
 use crate::limits::tenants::Tenant;
 use crate::partition::shared::PartitionShared;
 use crate::partition::submission::{Answer, NewSeries, Outcome, Submission};
@@ -73,12 +74,16 @@ pub(super) fn route(
     memory: &mut Reservation,
 ) -> Result<Routed, Refusal> {
     let tenant = &principal.tenant;
+    let (settings, state) = (context.overrides.current(), context.tenant(tenant));
+    let own = settings.of(tenant);
+    let mut outcome = refused_by_decoder(batch);
+    if own.ha_dedup {
+        deduplicate(context, &state, own, arrived_ms, batch, &mut outcome, memory)?;
+    }
     let decoded_bytes = memory.bytes();
     let samples = batch.floats.timestamps.len() + batch.histograms.timestamps.len();
-    let (settings, state) = (context.overrides.current(), context.tenant(tenant));
-    let sent = samples as u64 + batch.refused_samples;
-    state.take_samples(settings.of(tenant), sent, context.clock.instant());
-    let mut outcome = refused_by_decoder(batch);
+    let sent = samples as u64 + outcome.refused_samples;
+    state.take_samples(own, sent, context.clock.instant());
     leave_out_impossible_times(context, arrived_ms, batch, &mut outcome);
 
     let mut purse = Purse::new(memory);

@@ -17,6 +17,7 @@ use stdx::clock::{Clock, ManualClock, SystemClock};
 
 pub(crate) mod histograms;
 mod limits;
+mod replicas;
 
 /// A node with the smallest budget, on a directory of its own.
 pub(crate) fn small_node(dir: &std::path::Path) -> Node {

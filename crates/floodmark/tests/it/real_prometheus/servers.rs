@@ -50,6 +50,8 @@ impl NodeExporter {
 pub(crate) struct Prometheus {
     program: PathBuf,
     dir: TempDir,
+    /// Number of its remote-write queues.
+    queues: usize,
     running: Option<Running>,
 }
 
@@ -67,14 +69,41 @@ impl Prometheus {
         if program.is_none() {
             stdx::skipped::for_want_of("Prometheus 3 (scripts/test-servers.sh)");
         }
-        Some(Self { program: program?, dir: tempfile::tempdir().unwrap(), running: None })
+        Some(Self { program: program?, dir: tempfile::tempdir().unwrap(), queues: 0, running: None })
     }
 
     /// Starts it, scraping itself and `exporter` each second, writing to `floodmark`.
-    pub(crate) fn start(self, floodmark: SocketAddr, exporter: SocketAddr) -> Self {
+    pub(crate) fn start(mut self, floodmark: SocketAddr, exporter: SocketAddr) -> Self {
         let port = free_port();
+        self.queues = TENANTS.len();
         let config = self.config(port, floodmark, exporter);
         self.run(port, &config)
+    }
+
+    /// Starts it as a replica of the cluster `pair`, scraping `exporter` each second, writing to `floodmark`.
+    pub(crate) fn start_replica(
+        mut self,
+        floodmark: SocketAddr,
+        exporter: SocketAddr,
+        replica: &str,
+        message: &str,
+    ) -> Self {
+        self.queues = 1;
+        let config = format!(
+            "global:\n  scrape_interval: 1s\n  scrape_timeout: 1s\n  \
+             external_labels: {{ cluster: pair, __replica__: {replica} }}\n\
+             scrape_configs:\n\
+             - {{ job_name: node, static_configs: [ {{ targets: ['{exporter}'] }} ] }}\n\
+             remote_write:\n\
+             - url: http://{floodmark}/api/v1/write\n  protobuf_message: {message}\n  \
+             queue_config: {{ batch_send_deadline: 500ms, max_backoff: 1s }}\n"
+        );
+        self.run(free_port(), &config)
+    }
+
+    /// Kills it.
+    pub(crate) fn stop(&mut self) {
+        self.running = None;
     }
 
     /// Starts it without anything to scrape; it takes remote write.
@@ -139,7 +168,7 @@ impl Prometheus {
     }
 
     /// The values of one of its own metrics, with all label sets.
-    fn metric(&self, name: &str) -> Vec<f64> {
+    pub(crate) fn metric(&self, name: &str) -> Vec<f64> {
         let text = self.send(&Request::get("/metrics")).text();
         let lines =
             text.lines().filter(|l| l.strip_prefix(name).is_some_and(|rest| rest.starts_with(['{', ' '])));
@@ -150,7 +179,7 @@ impl Prometheus {
     pub(crate) fn wait_until_sent(&mut self, time_ms: i64) {
         wait_for("Prometheus to catch up", || {
             let sent = self.metric("prometheus_remote_storage_queue_highest_sent_timestamp_seconds");
-            let all = sent.len() == TENANTS.len() && sent.iter().all(|s| *s > time_ms as f64 / 1000.0 + 1.0);
+            let all = sent.len() == self.queues && sent.iter().all(|s| *s > time_ms as f64 / 1000.0 + 1.0);
             all.then_some(())
         });
     }

@@ -22,7 +22,12 @@ pub(crate) async fn remote_write(State(app): State<App>, headers: HeaderMap, bod
         Err(refusal) => Err(refusal.clone().into()),
     };
     let (mut response, samples, exemplars) = match answer {
-        Ok(outcome) => (outcome_response(&outcome), outcome.samples, outcome.exemplars),
+        // Prometheus takes an answer without anything written for one of a receiver that does not know version 2.0
+        Ok(outcome) => {
+            let samples = outcome.samples + outcome.deduplicated_samples;
+            let exemplars = outcome.exemplars + outcome.deduplicated_exemplars;
+            (outcome_response(&outcome), samples, exemplars)
+        }
         Err(Unwritten { refusal, samples, exemplars }) => {
             (WriteError(refusal).into_response(), samples, exemplars)
         }

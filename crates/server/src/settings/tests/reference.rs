@@ -17,6 +17,7 @@ fn takes(setting: &Setting) -> String {
         Takes::Size => "size".to_owned(),
         Takes::Duration => "duration".to_owned(),
         Takes::Count => "count".to_owned(),
+        Takes::Label => "label name".to_owned(),
         Takes::Names => "names".to_owned(),
         Takes::Durations => "durations".to_owned(),
         Takes::Word(words) => {

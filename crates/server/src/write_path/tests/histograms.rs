@@ -54,7 +54,7 @@ impl Decoder for Both {
     }
 }
 
-fn histogram(sum: f64) -> Histogram {
+pub(super) fn histogram(sum: f64) -> Histogram {
     let layout = Layout { schema: 1, positive: vec![Span { offset: 0, length: 2 }], ..Layout::default() };
     let counts = Counts::Whole(vec![sum as u64, 0, 1, sum as u64 - 1]);
     Histogram::new(&HistogramParts { reset: CounterReset::Unknown, layout, counts, sum }).unwrap()

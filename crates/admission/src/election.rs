@@ -1,0 +1,151 @@
+//! Election of one replica of a cluster, whose samples are stored.
+//!
+//! Prometheus servers that scrape the same targets send the same series, with times and values that differ a little. They
+//! are the *replicas* of a *cluster*. The first replica that is heard is elected: its samples are stored, and those of the
+//! others are duplicates. When nothing was heard from the elected replica for the failover time, the next one that is heard
+//! takes over.
+//!
+//! ```text
+//!   a elected    │    nothing from a      │ b elected
+//!   a a a a a a  │ ◀─ failover time ─▶    │
+//!   b b b b b b  │ b  b  b  b  b  b  b  b │ b b b b b b     b's samples are stored from here on, if they are newer than
+//!                                                            all that were stored of a
+//! ```
+//!
+//! So the samples of two replicas never mix: each stretch of time has the samples of one.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+/// Limit on the names of clusters and replicas: those of pods have up to 253 bytes. Longer ones are not elected.
+pub const REPLICA_NAME_BYTES_MAX: usize = 256;
+
+/// Upper bound on the memory of a cluster: its entry, with the map's spare room, and the two names.
+pub const CLUSTER_BYTES: u64 = (4 * size_of::<Election>() + 2 * REPLICA_NAME_BYTES_MAX) as u64;
+
+/// A cluster that was not heard for this long, or for the failover time if that is longer, is forgotten when there is a need.
+const FORGET_AFTER: Duration = Duration::from_secs(3600);
+
+/// Elected replicas of a tenant's clusters. The caller bounds their number.
+#[derive(Debug, Default)]
+pub struct Elections(HashMap<Box<str>, Election>);
+
+/// The elected replica of a cluster.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Election {
+    pub replica: Box<str>,
+    /// When it was elected.
+    pub since: Instant,
+    /// When it was heard last.
+    pub heard: Instant,
+    /// Number of replicas that were elected before it.
+    pub failovers: u64,
+    /// Time of the newest sample that was accepted of any replica.
+    newest_ms: i64,
+    /// Its samples up to this time are duplicates of what an earlier replica sent.
+    after_ms: i64,
+}
+
+/// Arrival of samples.
+#[derive(Debug, Clone, Copy)]
+pub struct Arrival {
+    pub now: Instant,
+    /// By the wall clock.
+    pub now_ms: i64,
+    /// Time without a sample from the elected replica after which another is elected.
+    pub failover: Duration,
+}
+
+/// Decision about samples of a replica.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Vote {
+    /// The replica was elected just now. Its samples newer than this are accepted; the others are duplicates.
+    Elected(i64),
+    /// The same of a replica that was elected before.
+    After(i64),
+    /// All are duplicates: another replica is elected.
+    Duplicate,
+}
+
+impl Elections {
+    /// Number of clusters.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// True if a replica of the cluster is elected.
+    pub fn contains(&self, cluster: &str) -> bool {
+        self.0.contains_key(cluster)
+    }
+
+    /// Clusters, each with its elected replica.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &Election)> {
+        self.0.iter().map(|(cluster, election)| (&**cluster, election))
+    }
+
+    /// Decides on samples of a replica, which is elected if its cluster has none or if the elected one was silent.
+    pub fn hear(&mut self, cluster: &str, replica: &str, arrival: Arrival) -> Vote {
+        let Arrival { now, .. } = arrival;
+        let Some(election) = self.0.get_mut(cluster) else {
+            let (newest_ms, after_ms) = (i64::MIN, i64::MIN);
+            let election = Election {
+                replica: replica.into(),
+                since: now,
+                heard: now,
+                failovers: 0,
+                newest_ms,
+                after_ms,
+            };
+            self.0.insert(cluster.into(), election);
+            return Vote::Elected(after_ms);
+        };
+        if *election.replica == *replica {
+            election.heard = election.heard.max(now);
+            return Vote::After(election.after_ms);
+        }
+        match election.fail_over(replica, arrival) {
+            true => Vote::Elected(election.after_ms),
+            false => Vote::Duplicate,
+        }
+    }
+
+    /// Notes the newest of the accepted samples.
+    pub fn accepted(&mut self, cluster: &str, newest_ms: i64) {
+        if let Some(election) = self.0.get_mut(cluster) {
+            election.newest_ms = election.newest_ms.max(newest_ms);
+        }
+    }
+
+    /// Forgets clusters that were not heard for long.
+    pub fn forget_silent(&mut self, now: Instant, failover: Duration) {
+        let most = failover.max(FORGET_AFTER);
+        self.0.retain(|_, election| now.saturating_duration_since(election.heard) < most);
+        self.0.shrink_to_fit();
+    }
+}
+
+impl Election {
+    /// Elects `replica` in place of one that was silent for the failover time.
+    fn fail_over(&mut self, replica: &str, arrival: Arrival) -> bool {
+        let Arrival { now, now_ms, failover } = arrival;
+        let silence = now.saturating_duration_since(self.heard);
+        if silence < failover {
+            return false;
+        }
+        // a single sample from the future must not make duplicates of all until then; and a clock that was set back in the
+        // meantime must not either, so the silence is measured and not what the clock said
+        let silence_ms = i64::try_from(silence.as_millis()).unwrap_or(i64::MAX);
+        self.after_ms = self.newest_ms.min(now_ms.saturating_sub(silence_ms));
+        self.newest_ms = self.after_ms;
+        (self.replica, self.since, self.heard) = (replica.into(), now, now);
+        self.failovers += 1;
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests;

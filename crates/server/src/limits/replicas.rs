@@ -1,0 +1,123 @@
+//! Elected replicas of a tenant's clusters, within the memory that there is for them.
+
+use admission::election::{Arrival, CLUSTER_BYTES, Election, Elections, Vote};
+use model::SeriesError;
+use std::time::{Duration, Instant};
+use stdx::budget::{Account, Reservation};
+
+/// Elected replicas of a tenant's clusters.
+#[derive(Debug, Default)]
+pub(crate) struct Replicas {
+    elections: Elections,
+    /// Memory of the elections.
+    memory: Option<Reservation>,
+    /// When silent clusters were last looked for.
+    tidied: Option<Instant>,
+}
+
+/// Least time between two searches for silent clusters. A search visits all of them, and a sender could ask for one with each
+/// series.
+pub(super) const TIDY_EVERY: Duration = Duration::from_secs(60);
+
+impl Replicas {
+    /// Decides on samples of a replica. A new cluster needs a place among `clusters_max` and memory of `account`.
+    pub(crate) fn hear(
+        &mut self,
+        (cluster, replica): (&str, &str),
+        arrival: Arrival,
+        clusters_max: usize,
+        account: &Account,
+    ) -> Result<Vote, SeriesError> {
+        if !self.elections.contains(cluster) {
+            self.make_room(arrival, clusters_max, account)?;
+        }
+        Ok(self.elections.hear(cluster, replica, arrival))
+    }
+
+    /// Notes the newest of the samples that were accepted.
+    pub(crate) fn accepted(&mut self, cluster: &str, newest_ms: i64) {
+        self.elections.accepted(cluster, newest_ms);
+    }
+
+    /// Number of clusters.
+    pub(crate) fn clusters(&self) -> usize {
+        self.elections.len()
+    }
+
+    /// Clusters in the order of their names, each with its elected replica.
+    pub(crate) fn all(&self) -> Vec<(Box<str>, Election)> {
+        let copy = |(cluster, election): (&str, &Election)| (Box::from(cluster), election.clone());
+        let mut all: Vec<(Box<str>, Election)> = self.elections.iter().map(copy).collect();
+        all.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
+        all
+    }
+
+    /// Forgets clusters that were not heard for long, if that was not tried lately.
+    pub(crate) fn forget_silent(&mut self, now: Instant, failover: Duration) {
+        let is_early = |tidied| now.saturating_duration_since(tidied) < TIDY_EVERY;
+        if self.tidied.is_some_and(is_early) {
+            return;
+        }
+        self.tidied = Some(now);
+        self.elections.forget_silent(now, failover);
+        let bytes = self.elections.len() as u64 * CLUSTER_BYTES;
+        if let Some(memory) = &mut self.memory {
+            memory.resize(bytes).expect("BUG: a reservation can always shrink");
+        }
+    }
+
+    fn make_room(
+        &mut self,
+        arrival: Arrival,
+        clusters_max: usize,
+        account: &Account,
+    ) -> Result<(), SeriesError> {
+        if self.elections.len() >= clusters_max {
+            self.forget_silent(arrival.now, arrival.failover);
+        }
+        if self.elections.len() >= clusters_max {
+            return Err(SeriesError::TooManyClusters { limit: clusters_max });
+        }
+        let bytes = (self.elections.len() as u64 + 1) * CLUSTER_BYTES;
+        let bought = match &mut self.memory {
+            Some(memory) => memory.resize(bytes),
+            None => account.reserve(bytes).map(|memory| self.memory = Some(memory)),
+        };
+        bought.map_err(|full| SeriesError::NoRoomForClusters { limit_kib: full.limit_bytes >> 10 })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clusters_are_limited_by_number_and_by_memory() {
+        let (account, began) = (Account::new("replicas", 3 * CLUSTER_BYTES), Instant::now());
+        let after = |seconds| Arrival {
+            now: began + Duration::from_secs(seconds),
+            now_ms: 0,
+            failover: Duration::from_secs(30),
+        };
+        let (mut one, mut other) = (Replicas::default(), Replicas::default());
+        let hear = |replicas: &mut Replicas, cluster, seconds| {
+            replicas.hear((cluster, "a"), after(seconds), 2, &account).err()
+        };
+        assert_eq!((hear(&mut one, "x", 0), hear(&mut one, "y", 10)), (None, None));
+        assert_eq!(hear(&mut one, "z", 10), Some(SeriesError::TooManyClusters { limit: 2 }));
+        assert_eq!(hear(&mut one, "x", 10), None, "those that are known go on");
+        assert_eq!(hear(&mut other, "x", 10), None);
+        assert_eq!(
+            hear(&mut other, "y", 10),
+            Some(SeriesError::NoRoomForClusters { limit_kib: account.limit_bytes() >> 10 })
+        );
+        // an hour later they make room for others
+        assert_eq!(hear(&mut one, "z", 3610), None);
+        assert_eq!((one.clusters(), account.used_bytes()), (1, 2 * CLUSTER_BYTES));
+        assert_eq!(hear(&mut other, "y", 3610), None);
+        let names: Vec<_> = other.all().into_iter().map(|(cluster, _)| cluster).collect();
+        assert_eq!(names, ["x".into(), "y".into()]);
+        drop((one, other));
+        assert_eq!(account.used_bytes(), 0);
+    }
+}

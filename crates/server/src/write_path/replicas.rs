@@ -1,0 +1,259 @@
+//! De-duplication of Prometheus servers that scrape the same targets.
+//!
+//! ```text
+//!   series ─▶ labels of cluster and replica ─▶ election ─┬─▶ elected: goes on, without the label of the replica
+//!                                                        └─▶ another: left out; the sender is told of success
+//! ```
+//!
+//! Each series is decided by its own labels, because proxies put samples of several servers into one request. Neighbours
+//! with the same labels share a decision. A series without one of the two labels goes on as it is.
+
+use super::Context;
+use crate::limits::tenants::Tenant;
+use crate::partition::submission::Outcome;
+use crate::settings::TenantSettings;
+use admission::Postponed;
+use admission::election::{Arrival, REPLICA_NAME_BYTES_MAX, Vote};
+use model::{Batch, BatchSeries, Exemplar, SeriesBatch, SeriesError, SeriesHasher, Value};
+use protocol::labels::{describe_labels, find_labels};
+use std::ops::Range;
+use stdx::budget::{Exhausted, Purse, Reservation};
+
+/// Leaves out samples of replicas that are not elected, and counts them. Allocations are reserved in `memory`.
+pub(super) fn deduplicate(
+    context: &Context,
+    state: &Tenant,
+    own: &TenantSettings,
+    arrived_ms: i64,
+    batch: &mut Batch,
+    outcome: &mut Outcome,
+    memory: &mut Reservation,
+) -> Result<(), Exhausted> {
+    let arrival = Arrival { now: context.clock.instant(), now_ms: arrived_ms, failover: own.ha_failover() };
+    let Batch { bytes, floats, histograms, .. } = batch;
+    let hasher = SeriesHasher::new(context.seed);
+    let (mut purse, run) = (Purse::new(memory), None);
+    let mut sieve = Sieve { context, state, own, arrival, hasher, bytes, run, outcome };
+    sieve.pass(floats, &mut purse)?;
+    sieve.pass(histograms, &mut purse)?;
+    sieve.end_run();
+    context.metrics.deduplicated_samples.add(outcome.deduplicated_samples);
+    Ok(())
+}
+
+struct Sieve<'a> {
+    context: &'a Context,
+    state: &'a Tenant,
+    own: &'a TenantSettings,
+    arrival: Arrival,
+    hasher: SeriesHasher,
+    /// Arena of the series' labels.
+    bytes: &'a mut Vec<u8>,
+    /// Decision for the last series with the two labels.
+    run: Option<Run>,
+    outcome: &'a mut Outcome,
+}
+
+/// Series that follow one another, of one replica.
+struct Run {
+    cluster: String,
+    replica: String,
+    decision: Result<Vote, SeriesError>,
+    /// Time of the newest sample that is accepted.
+    newest_ms: i64,
+}
+
+/// What becomes of a series.
+enum Fate {
+    /// It goes on as it is.
+    Untouched,
+    /// Its samples newer than this go on.
+    After(i64),
+    Duplicate,
+    Refused(SeriesError),
+}
+
+impl Fate {
+    const fn accepts(&self, timestamp_ms: i64) -> bool {
+        match self {
+            Self::Untouched => true,
+            Self::After(after_ms) => timestamp_ms > *after_ms,
+            Self::Duplicate | Self::Refused(_) => false,
+        }
+    }
+}
+
+impl Sieve<'_> {
+    /// Keeps what goes on, in its order.
+    fn pass<V: Value>(&mut self, batch: &mut SeriesBatch<V>, purse: &mut Purse<'_>) -> Result<(), Exhausted> {
+        let (mut kept, mut samples_kept) = (0, 0);
+        let mut exemplars = Exemplars::default();
+        for position in 0..batch.series.len() {
+            let mut series = batch.series[position].clone();
+            let fate = self.fate(&mut series, purse)?;
+            let sent = series.samples.len();
+            series.samples = keep_samples(batch, &series, &fate, &mut samples_kept);
+            let newest_ms = batch.timestamps[range(&series.samples)].iter().max();
+            if let (Fate::After(_), Some(run), Some(newest_ms)) = (&fate, &mut self.run, newest_ms) {
+                run.newest_ms = run.newest_ms.max(*newest_ms);
+            }
+            let lost_exemplars = exemplars.keep(&mut batch.exemplars, position as u32, kept as u32, &fate);
+            self.count(&fate, &series, (sent - series.samples.len()) as u64, lost_exemplars);
+            if matches!(fate, Fate::Untouched | Fate::After(_)) {
+                batch.series[kept] = series;
+                kept += 1;
+            }
+        }
+        batch.series.truncate(kept);
+        batch.timestamps.truncate(samples_kept);
+        batch.values.truncate(samples_kept);
+        batch.exemplars.truncate(exemplars.kept);
+        Ok(())
+    }
+
+    /// Decides on a series. If it goes on, it loses the label of the replica.
+    fn fate(&mut self, series: &mut BatchSeries, purse: &mut Purse<'_>) -> Result<Fate, Exhausted> {
+        let labels = range(&series.labels);
+        let own = self.own;
+        let found =
+            find_labels(&self.bytes[labels.clone()], [&own.ha_cluster_label.0, &own.ha_replica_label.0]);
+        let Some([cluster, replica]) = found else { return Ok(Fate::Untouched) };
+        let is_last =
+            |run: &Run| run.cluster.as_bytes() == cluster.value && run.replica.as_bytes() == replica.value;
+        let in_labels = replica.range;
+        if !self.run.as_ref().is_some_and(is_last) {
+            let (Some(cluster), Some(replica)) = (name(cluster.value), name(replica.value)) else {
+                return Ok(Fate::Untouched);
+            };
+            self.begin_run(cluster, replica);
+        }
+        let run = self.run.as_ref().expect("BUG: a run has begun");
+        Ok(match &run.decision {
+            Ok(Vote::Elected(after_ms) | Vote::After(after_ms)) => {
+                let after_ms = *after_ms;
+                self.leave_out_label(series, in_labels, purse)?;
+                Fate::After(after_ms)
+            }
+            Ok(Vote::Duplicate) => Fate::Duplicate,
+            Err(error) => Fate::Refused(error.clone()),
+        })
+    }
+
+    /// Begins a run of series, with a decision for all of them.
+    fn begin_run(&mut self, cluster: String, replica: String) {
+        self.end_run();
+        let Self { context, state, own, arrival, .. } = *self;
+        let hear = || {
+            let account = &context.heads.replicas;
+            state.replicas.lock().hear((&cluster, &replica), arrival, own.ha_clusters, account)
+        };
+        let mut decision = hear();
+        if matches!(decision, Err(SeriesError::NoRoomForClusters { .. })) {
+            context.tenants.forget_silent_clusters(&context.overrides.current(), arrival.now);
+            decision = hear();
+        }
+        if matches!(decision, Ok(Vote::Elected(_))) {
+            context.metrics.replicas_elected.inc();
+        }
+        self.run = Some(Run { cluster, replica, decision, newest_ms: i64::MIN });
+    }
+
+    /// Notes what was accepted in the run that ends.
+    fn end_run(&mut self) {
+        if let Some(Run { cluster, newest_ms, .. }) = self.run.take()
+            && newest_ms > i64::MIN
+        {
+            self.state.replicas.lock().accepted(&cluster, newest_ms);
+        }
+    }
+
+    /// Copies the labels of a series to the arena's end, without the one at `left_out`.
+    fn leave_out_label(
+        &mut self,
+        series: &mut BatchSeries,
+        left_out: Range<usize>,
+        purse: &mut Purse<'_>,
+    ) -> Result<(), Exhausted> {
+        let labels = range(&series.labels);
+        purse.room(self.bytes, labels.len() - left_out.len())?;
+        let at = self.bytes.len();
+        self.bytes.extend_from_within(labels.start..labels.start + left_out.start);
+        self.bytes.extend_from_within(labels.start + left_out.end..labels.end);
+        series.key = self.hasher.key(&self.bytes[at..]);
+        series.labels = at as u32..self.bytes.len() as u32;
+        Ok(())
+    }
+
+    /// Counts what a series lost.
+    fn count(&mut self, fate: &Fate, series: &BatchSeries, samples: u64, exemplars: u64) {
+        let outcome = &mut *self.outcome;
+        let Fate::Refused(error) = fate else {
+            outcome.deduplicated_samples += samples;
+            outcome.deduplicated_exemplars += exemplars;
+            return;
+        };
+        let bytes = &*self.bytes;
+        outcome.refuse(error.clone(), samples, || describe_labels(&bytes[range(&series.labels)]));
+        outcome.refused_exemplars += exemplars;
+        outcome.postpone(match error {
+            SeriesError::TooManyClusters { .. } => Postponed::Clusters,
+            _ => Postponed::NewSeries,
+        });
+    }
+}
+
+/// A name of a cluster or replica, unless it is too long or no text.
+fn name(value: &[u8]) -> Option<String> {
+    let text = str::from_utf8(value).ok()?;
+    (text.len() <= REPLICA_NAME_BYTES_MAX).then(|| text.to_owned())
+}
+
+/// Moves the samples of a series that go on behind those that were kept so far. Returns where they are.
+fn keep_samples<V: Value>(
+    batch: &mut SeriesBatch<V>,
+    series: &BatchSeries,
+    fate: &Fate,
+    kept: &mut usize,
+) -> Range<u32> {
+    let start = *kept;
+    for i in range(&series.samples) {
+        let timestamp_ms = batch.timestamps[i];
+        if fate.accepts(timestamp_ms) {
+            batch.timestamps[*kept] = timestamp_ms;
+            batch.values.swap(*kept, i);
+            *kept += 1;
+        }
+    }
+    start as u32..*kept as u32
+}
+
+/// Numbers of exemplars read and kept, which are in the order of their series.
+#[derive(Default)]
+struct Exemplars {
+    read: usize,
+    kept: usize,
+}
+
+impl Exemplars {
+    /// Moves those of the series at `position` that go on; the series will be at `new_position`. Returns the number of the others.
+    fn keep(&mut self, all: &mut [(u32, Exemplar)], position: u32, new_position: u32, fate: &Fate) -> u64 {
+        let mut lost = 0;
+        while let Some((of, exemplar)) = all.get_mut(self.read)
+            && *of == position
+        {
+            if fate.accepts(exemplar.timestamp_ms) {
+                *of = new_position;
+                all.swap(self.kept, self.read);
+                self.kept += 1;
+            } else {
+                lost += 1;
+            }
+            self.read += 1;
+        }
+        lost
+    }
+}
+
+fn range(range: &Range<u32>) -> Range<usize> {
+    range.start as usize..range.end as usize
+}
