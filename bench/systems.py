@@ -63,7 +63,7 @@ class System(Process):
     def _command(self, port):
         address, here = "127.0.0.1:%d" % port, os.path.dirname(os.path.abspath(__file__))
         return [self.program] + {
-            "floodmark": ["serve", "--data-dir", self.data, "--http", address],
+            "floodmark": ["serve", "--data-dir", self.data, "--http", address, "--self-monitoring-interval", "never"],
             "victoriametrics": ["-storageDataPath=" + self.data, "-httpListenAddr=" + address, "-retentionPeriod=10y"],
             "prometheus": [
                 "--config.file=/dev/null",

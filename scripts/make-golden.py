@@ -23,7 +23,8 @@ import urllib.request
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 NOON = 1768478400  # 2026-01-15T12:00:00Z
-CONFIG = 'partitions = 2\nsegment_size = "1MiB"\nrollups = ["5m", "1h"]\nmemory = "256MiB"\n'
+CONFIG = ('partitions = 2\nsegment_size = "1MiB"\nrollups = ["5m", "1h"]\nmemory = "256MiB"\n'
+          'self_monitoring_interval = "never"\n')
 # a few series, a sample a minute for an hour; names as every version knows them
 WRITE = ["lab", "write", "--metrics", "4", "--series", "3", "--writers", "1", "--batch", "12", "--interval", "60s",
          "--rounds", "60", "--histograms", "0", "--quiet"]

@@ -7,9 +7,9 @@ use model::caps;
 pub enum Doubt {
     /// The node has just started: a clock that is wrong at boot is put right within minutes.
     Settling,
-    /// It is later than can be explained.
+    /// The clock is later than can be explained.
     Ahead,
-    /// It is earlier than something that has happened already.
+    /// The clock is earlier than something that has happened already.
     Behind,
 }
 
@@ -19,7 +19,7 @@ impl Doubt {
         [(Self::Settling, "settling"), (Self::Ahead, "ahead"), (Self::Behind, "behind")];
 }
 
-/// No clock is right that shows less: the beginning of 2026, before this was written.
+/// The beginning of 2026, before this was written: a clock that shows less is wrong.
 pub const EARLIEST_MS: i64 = 1_767_225_600_000;
 
 /// Range of accepted timestamps.

@@ -34,9 +34,9 @@ pub struct Elections(HashMap<Box<str>, Election>);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Election {
     pub replica: Box<str>,
-    /// When it was elected.
+    /// Time of its election.
     pub since: Instant,
-    /// When it was heard last.
+    /// Time of its latest request.
     pub heard: Instant,
     /// Number of replicas that were elected before it.
     pub failovers: u64,
@@ -50,7 +50,7 @@ pub struct Election {
 #[derive(Debug, Clone, Copy)]
 pub struct Arrival {
     pub now: Instant,
-    /// By the wall clock.
+    /// Time of arrival by the wall clock.
     pub now_ms: i64,
     /// Time without a sample from the elected replica after which another is elected.
     pub failover: Duration,
@@ -61,7 +61,7 @@ pub struct Arrival {
 pub enum Vote {
     /// The replica was elected just now. Its samples newer than this are accepted; the others are duplicates.
     Elected(i64),
-    /// The same of a replica that was elected before.
+    /// Samples up to this time are duplicates: a replica that was elected before sent them.
     After(i64),
     /// All are duplicates: another replica is elected.
     Duplicate,

@@ -1,46 +1,127 @@
-//! How many requests run at once, and the bytes that they hold. A gate does not queue: a full one refuses.
+//! Bounds concurrent requests, and the bytes that they hold. A gate does not queue: a full one refuses.
+//!
+//! Tenants share a gate by dynamic thresholds (Choudhury and Hahne, "Dynamic queue length thresholds for shared-memory packet
+//! switches", 1998): a tenant may hold a multiple of what is free. So one tenant that floods always leaves a part free, two leave
+//! less but get equal parts, and nothing has to be configured or known about who else will come.
+
+use model::TenantId;
+use std::collections::HashMap;
 
 /// A bounded count of requests.
 #[derive(Debug)]
 pub struct Gate {
     limit: usize,
     bytes_limit: u64,
+    /// Multiple of what is free that a tenant of weight 1 may hold.
+    multiple: u64,
     inside: usize,
     peak: usize,
     bytes: u64,
+    /// Requests inside by tenant. There are at most `limit` entries.
+    tenants: HashMap<TenantId, Inside>,
 }
 
+/// Requests of one tenant.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct Inside {
+    pub requests: usize,
+    pub bytes: u64,
+}
+
+/// Why a gate refuses a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Full {
+    /// There is no place, or no room for the bytes.
+    Gate,
+    /// The tenant holds its share of the gate.
+    Share(Inside),
+    /// The tenant has as many requests inside as its settings allow.
+    Limit(usize),
+}
+
+/// A request at a gate.
+#[derive(Debug, Clone, Copy)]
+pub struct Entrant<'a> {
+    pub tenant: &'a TenantId,
+    /// Weight of the tenant's share, at least 1.
+    pub weight: u64,
+    /// Limit on the tenant's requests inside, if one is configured.
+    pub limit: Option<usize>,
+    pub bytes: u64,
+}
+
+/// Multiple of what is free that a tenant may hold of a large gate: a single tenant gets 8/9 of it, two get 8/17 each.
+pub const MULTIPLE: u64 = 8;
+
+/// The same of a gate with few places, or where requests stay long: a single tenant gets half, two a third each.
+pub const MULTIPLE_OF_FEW: u64 = 1;
+
 impl Gate {
-    /// An empty gate for `limit` requests that hold up to `bytes_limit` together. A request that is alone may hold more.
-    pub const fn with_bytes(limit: usize, bytes_limit: u64) -> Self {
-        Self { limit, bytes_limit, inside: 0, peak: 0, bytes: 0 }
+    /// An empty gate for `limit` requests.
+    pub fn new(limit: usize, multiple: u64) -> Self {
+        Self::with_bytes(limit, u64::MAX, multiple)
     }
 
-    /// Lets a request in that holds `bytes`, unless it is full.
-    #[must_use]
-    pub fn enter(&mut self, bytes: u64) -> bool {
+    /// An empty gate for `limit` requests that hold up to `bytes_limit` together. A request that is alone may hold more.
+    pub fn with_bytes(limit: usize, bytes_limit: u64, multiple: u64) -> Self {
+        Self { limit, bytes_limit, multiple, inside: 0, peak: 0, bytes: 0, tenants: HashMap::new() }
+    }
+
+    /// Lets a request in, unless the gate is full or its tenant holds too much of it.
+    pub fn enter(&mut self, entrant: Entrant<'_>) -> Result<(), Full> {
+        let Entrant { tenant, bytes, .. } = entrant;
+        let own = self.of(tenant);
+        if let Some(limit) = entrant.limit.filter(|limit| own.requests >= *limit) {
+            return Err(Full::Limit(limit));
+        }
         let fits = self.inside < self.limit && self.bytes.saturating_add(bytes) <= self.bytes_limit;
         if self.inside > 0 && !fits {
-            return false;
+            return Err(Full::Gate);
+        }
+        if own.requests > 0 && self.exceeds_share(own, entrant) {
+            return Err(Full::Share(own));
         }
         self.inside += 1;
         self.peak = self.peak.max(self.inside);
         self.bytes = self.bytes.saturating_add(bytes);
-        true
+        match self.tenants.get_mut(tenant) {
+            Some(own) => own.add(bytes),
+            None => self.tenants.entry(tenant.clone()).or_default().add(bytes),
+        }
+        Ok(())
+    }
+
+    fn exceeds_share(&self, own: Inside, entrant: Entrant<'_>) -> bool {
+        let multiple = self.multiple.saturating_mul(entrant.weight);
+        let free = (self.limit - self.inside) as u64;
+        let free_bytes = self.bytes_limit - self.bytes.saturating_add(entrant.bytes);
+        own.requests as u64 >= free.saturating_mul(multiple)
+            || own.bytes > free_bytes.saturating_mul(multiple)
     }
 
     /// A request leaves that was let in with `bytes`.
-    pub const fn leave(&mut self, bytes: u64) {
+    pub fn leave(&mut self, tenant: &TenantId, bytes: u64) {
         self.inside -= 1;
         self.bytes -= bytes;
+        let own = self.tenants.get_mut(tenant).expect("BUG: a request left that was not inside");
+        own.requests -= 1;
+        own.bytes -= bytes;
+        if own.requests == 0 {
+            self.tenants.remove(tenant);
+        }
     }
 
-    /// How many may be inside.
+    /// Requests of a tenant that are inside.
+    pub fn of(&self, tenant: &TenantId) -> Inside {
+        self.tenants.get(tenant).copied().unwrap_or_default()
+    }
+
+    /// Maximum number of requests inside.
     pub const fn limit(&self) -> usize {
         self.limit
     }
 
-    /// How many are inside.
+    /// Number of requests inside.
     pub const fn inside(&self) -> usize {
         self.inside
     }
@@ -51,27 +132,108 @@ impl Gate {
     }
 }
 
+impl Inside {
+    const fn add(&mut self, bytes: u64) {
+        self.requests += 1;
+        self.bytes = self.bytes.saturating_add(bytes);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn id(name: &str) -> TenantId {
+        TenantId::parse(name).unwrap()
+    }
+
+    fn enter(gate: &mut Gate, tenant: &TenantId, bytes: u64) -> Result<(), Full> {
+        gate.enter(Entrant { tenant, weight: 1, limit: None, bytes })
+    }
+
     #[test]
     fn requests_are_bounded_by_number() {
-        let mut gate = Gate::with_bytes(2, u64::MAX);
-        assert!(gate.enter(0) && gate.enter(0) && !gate.enter(0));
-        gate.leave(0);
-        assert!(gate.enter(0));
+        let mut gate = Gate::new(2, u64::MAX);
+        let (a, b) = (id("a"), id("b"));
+        assert_eq!([&a, &b, &a].map(|tenant| enter(&mut gate, tenant, 0)), [Ok(()), Ok(()), Err(Full::Gate)]);
+        gate.leave(&b, 0);
+        assert!(enter(&mut gate, &b, 0).is_ok());
         assert_eq!((gate.inside(), gate.peak()), (2, 2));
     }
 
     #[test]
     fn requests_are_bounded_by_bytes_unless_alone() {
-        let mut gate = Gate::with_bytes(3, 100);
-        assert!(gate.enter(1000), "a request that is alone may bring anything");
-        assert!(!gate.enter(0));
-        gate.leave(1000);
-        assert!(gate.enter(60) && gate.enter(40) && !gate.enter(1));
-        gate.leave(40);
-        assert!(gate.enter(40));
+        let mut gate = Gate::with_bytes(3, 100, MULTIPLE);
+        let [a, b, c] = ["a", "b", "c"].map(id);
+        assert!(enter(&mut gate, &a, 1000).is_ok(), "a request that is alone may bring anything");
+        assert_eq!(enter(&mut gate, &a, 0), Err(Full::Gate));
+        gate.leave(&a, 1000);
+        assert_eq!([(&a, 60), (&b, 40)].map(|(of, bytes)| enter(&mut gate, of, bytes).is_ok()), [true; 2]);
+        assert_eq!(enter(&mut gate, &c, 1), Err(Full::Gate));
+        gate.leave(&b, 40);
+        assert!(enter(&mut gate, &c, 40).is_ok());
+    }
+
+    /// Fills the gate with requests of `tenant`; returns how many it has inside.
+    fn flood(gate: &mut Gate, tenant: &TenantId, bytes: u64) -> usize {
+        while enter(gate, tenant, bytes).is_ok() {}
+        gate.of(tenant).requests
+    }
+
+    #[test]
+    fn a_tenant_that_floods_leaves_places_for_others() {
+        let mut gate = Gate::new(900, MULTIPLE);
+        let (a, b, c) = (id("a"), id("b"), id("c"));
+        assert_eq!(flood(&mut gate, &a, 0), 800);
+        // as requests end, two tenants that flood come to equal parts
+        for _ in 0..2000 {
+            flood(&mut gate, &b, 0);
+            flood(&mut gate, &a, 0);
+            let larger = if gate.of(&a).requests >= gate.of(&b).requests { &a } else { &b };
+            gate.leave(larger, 0);
+        }
+        let (of_a, of_b) = (gate.of(&a).requests, gate.of(&b).requests);
+        assert!(of_a.abs_diff(of_b) < 10 && of_a + of_b <= 850, "{of_a} and {of_b}");
+        for _ in 0..40 {
+            assert!(enter(&mut gate, &c, 0).is_ok(), "places are left for a tenant with few requests");
+        }
+    }
+
+    #[test]
+    fn a_tenant_that_floods_leaves_bytes_for_others() {
+        let mut gate = Gate::with_bytes(1000, 900, MULTIPLE);
+        let (a, b) = (id("a"), id("b"));
+        assert_eq!(flood(&mut gate, &a, 10), 80);
+        assert!(matches!(enter(&mut gate, &a, 10), Err(Full::Share(_))));
+        assert!(enter(&mut gate, &b, 100).is_ok());
+    }
+
+    #[test]
+    fn few_places_are_shared_by_half() {
+        for (limit, expected) in [(1, 1), (2, 1), (3, 2), (4, 2)] {
+            assert_eq!(flood(&mut Gate::new(limit, MULTIPLE_OF_FEW), &id("a"), 0), expected, "of {limit}");
+        }
+    }
+
+    #[test]
+    fn a_heavy_tenant_gets_more_and_a_configured_limit_holds() {
+        let (mut gate, a, b) = (Gate::new(400, 1), id("a"), id("b"));
+        let heavy = Entrant { tenant: &a, weight: 3, limit: None, bytes: 0 };
+        while gate.enter(heavy).is_ok() {}
+        assert_eq!(gate.of(&a).requests, 300);
+        let limited = Entrant { tenant: &b, weight: 1, limit: Some(2), bytes: 0 };
+        assert_eq!([0; 3].map(|_| gate.enter(limited).is_ok()), [true, true, false]);
+        assert_eq!(gate.enter(limited), Err(Full::Limit(2)));
+    }
+
+    #[test]
+    fn nothing_is_kept_of_tenants_that_left() {
+        let mut gate = Gate::new(4, MULTIPLE);
+        for number in 0..1000 {
+            let tenant = id(&format!("t{number}"));
+            enter(&mut gate, &tenant, 5).unwrap();
+            gate.leave(&tenant, 5);
+        }
+        assert_eq!((gate.tenants.len(), gate.inside(), gate.bytes), (0, 0, 0));
     }
 }

@@ -18,7 +18,7 @@ impl Head {
         self.used_bytes >= self.limit_bytes / 100 * percent
     }
 
-    /// No sample may enter.
+    /// True if no sample may enter.
     pub const fn is_full(self) -> bool {
         self.used_bytes >= self.limit_bytes
     }

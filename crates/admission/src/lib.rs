@@ -6,7 +6,7 @@
 //! | --- | --- | --- |
 //! | 1 | the principal's rights, the state of the node, closed and blocked tenants, a full head | [`write`] |
 //! | 2 | limits of tenants: their number, the rate of new ones, a tenant's own rates | [`tenant_slots`], [`NewTenants`], [`rate`] |
-//! | 3 | requests at once, and the bytes that they hold | [`Gate`] |
+//! | 3 | requests at once, and the bytes that they hold, shared by tenants | [`gate`] |
 //! | 4 | duplicates from other replicas of a Prometheus | [`election`] |
 //! | 5 | the times of samples | [`age`] |
 //! | 6 | room in a partition's queue | [`Refused::QueueFull`] |
@@ -18,7 +18,7 @@
 
 pub mod age;
 pub mod election;
-mod gate;
+pub mod gate;
 mod head;
 pub mod new_series;
 mod new_tenants;
@@ -31,7 +31,6 @@ pub mod tenant_slots;
 pub mod watermarks;
 pub mod write;
 
-pub use gate::Gate;
 pub use head::Head;
 pub use new_tenants::NewTenants;
 pub use postponed::{Postponed, Shortage};

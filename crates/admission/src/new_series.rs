@@ -1,4 +1,4 @@
-//! How many of the series that a tenant wants to create it may create now.
+//! Decides how many of the series that a tenant wants to create it may create now.
 //!
 //! The first check that fails decides: room in the process and in the head, the tenant's share of the head, its number of
 //! series, and its rate of new ones. Its known series are written in any case.
@@ -31,7 +31,7 @@ impl Memory {
 /// Limits configured for a tenant.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Limits {
-    /// On the number of its series in memory.
+    /// Limit on the number of its series in memory.
     pub active_series: Option<u64>,
     pub new_series: Option<Rate>,
 }

@@ -15,11 +15,11 @@ const RECENT_MAX: usize = 64;
 /// The bucket, and the tenants that got a token last.
 #[derive(Debug)]
 pub struct NewTenants {
-    /// A token comes once in so much time.
+    /// Interval between tokens.
     interval: Duration,
     /// Time in which an empty bucket fills.
     burst: Duration,
-    /// When the bucket will be full; it is where this is past.
+    /// Time at which the bucket is full; it is full if this is past.
     full_at: Option<Instant>,
     recent: VecDeque<TenantId>,
 }

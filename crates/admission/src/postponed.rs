@@ -25,6 +25,8 @@ pub enum Postponed {
     ProcessMemory,
     /// The tenant has as many series as its settings allow.
     ActiveSeries,
+    /// The tenant has as many series of a metric name as its settings allow.
+    SeriesPerMetric,
     /// The tenant has as many clusters of replicas as its settings allow.
     Clusters,
 }
@@ -40,6 +42,7 @@ impl Postponed {
             Self::TenantShare => "tenant_share",
             Self::ProcessMemory => process::REASON,
             Self::ActiveSeries => "active_series",
+            Self::SeriesPerMetric => "series_per_metric",
             Self::Clusters => "ha_clusters",
         }
     }
@@ -48,7 +51,7 @@ impl Postponed {
     /// request cannot get past it.
     pub const fn kind(self) -> ErrorKind {
         match self {
-            Self::ActiveSeries | Self::Clusters => ErrorKind::Limited,
+            Self::ActiveSeries | Self::SeriesPerMetric | Self::Clusters => ErrorKind::Limited,
             _ => ErrorKind::Unavailable,
         }
     }
@@ -58,8 +61,8 @@ impl Postponed {
     }
 }
 
-/// A shortage that has lasted for so long is answered for good. Sealing and eviction make room within a minute or
-/// two where they can.
+/// Duration of a shortage after which it is answered with a final refusal. Sealing and eviction make room within a
+/// minute or two if they can.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 /// A shortage is over after this long without a refusal; refused senders retry within seconds. A moment with room in
@@ -71,7 +74,7 @@ const _: () = assert!(CALM.as_secs() < PATIENCE.as_secs());
 /// A lack of room for new series, and since when.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Shortage {
-    /// The first time and the last time, of a stretch without a [`CALM`] in it.
+    /// Times of the first and the last occurrence, without a [`CALM`] in between.
     met: Option<(Instant, Instant)>,
 }
 
@@ -84,7 +87,7 @@ impl Shortage {
         postponed.iter().copied().filter(|what| !(lasts && what.is_of_series())).min()
     }
 
-    /// How long it has lasted when it is met at `now`.
+    /// Duration of the shortage if it occurs at `now`.
     fn met(&mut self, now: Instant) -> Duration {
         let lasting = self.met.filter(|(_, last)| now.saturating_duration_since(*last) < CALM);
         let since = lasting.map_or(now, |(since, _)| since);

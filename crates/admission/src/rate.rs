@@ -18,7 +18,7 @@ pub struct Rate {
 /// A bucket of tokens. A new one is full.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TokenBucket {
-    /// When the bucket will be full; `None` if it was never used.
+    /// Time at which the bucket is full; `None` if it was never used.
     full_at: Option<Instant>,
 }
 

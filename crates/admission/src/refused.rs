@@ -4,11 +4,11 @@ use crate::Postponed;
 use model::{ErrorKind, SeriesError, TenantId};
 use std::time::Duration;
 
-/// When to come back, unless more is known. Memory and places in queues become free within seconds.
+/// Default `Retry-After`: memory and queue slots become free within seconds.
 pub const RETRY_AFTER: Duration = Duration::from_secs(3);
 
-/// For what a person or a store has to put right first. Less than [`crate::postponed::CALM`], so that a shortage is not taken
-/// to be over while refused senders wait.
+/// `Retry-After` where a person or a store has to repair something first. Less than [`crate::postponed::CALM`], so
+/// that a shortage does not count as over while refused senders wait.
 const RETRY_AFTER_REPAIR: Duration = Duration::from_secs(20);
 
 /// A write is refused.
@@ -27,7 +27,10 @@ pub enum Refused {
     #[error("the journal is being replayed{0}")]
     Replaying(String),
     /// The tenant's table could not be read at the start.
-    #[error("tenant {tenant} is closed until its samples in the journal are replayed: {why}")]
+    #[error(
+        "tenant {tenant} is unavailable: its table could not be read at the start, so its samples in the journal are not \
+         replayed yet ({why}); this is retried"
+    )]
     Closed {
         tenant: TenantId,
         /// The table's error.
@@ -43,8 +46,8 @@ pub enum Refused {
     },
     /// The tenant's table cannot be written, and its samples fill the head.
     #[error(
-        "samples of tenant {tenant} cannot leave memory, which is {percent} % full, since its table cannot be written; \
-         the server's log says why"
+        "the table of tenant {tenant} cannot be written, so its samples cannot leave the head, which is more than {percent} % \
+         full; the server's log has the cause"
     )]
     Blocked {
         tenant: TenantId,
@@ -53,8 +56,8 @@ pub enum Refused {
     },
     /// The head is nearly full, and the tenant holds more than its share.
     #[error(
-        "the head is {percent} % full, and tenant {tenant} holds more than its share, which is {share_mib} MiB; raise the \
-         limit with --memory"
+        "the head is more than {percent} % full, and tenant {tenant} holds more than its share, which is {share_mib} MiB; \
+         raise the limit with --memory"
     )]
     TenantShare {
         tenant: TenantId,
@@ -65,7 +68,7 @@ pub enum Refused {
     /// A new tenant, and as many as may be are in memory.
     #[error("no room for a new tenant: the limit is {limit} in memory (setting tenants)")]
     Tenants {
-        /// How many there may be.
+        /// Maximum number of tenants.
         limit: usize,
     },
     /// New tenants come too fast.
@@ -74,11 +77,11 @@ pub enum Refused {
          tenants_per_minute)"
     )]
     NewTenants {
-        /// How many may come at once.
+        /// Maximum number of new tenants at once.
         burst: usize,
-        /// How many may come in a minute after those.
+        /// Number of new tenants per minute after those.
         per_minute: usize,
-        /// When the next one may.
+        /// Time until the next new tenant is accepted.
         wait: Duration,
     },
     /// The tenant sends faster than its settings allow.
@@ -96,7 +99,36 @@ pub enum Refused {
     /// Too many write requests at once.
     #[error("{limit} write requests are being worked on already (setting inflight_requests)")]
     InflightRequests {
-        /// How many there may be.
+        /// Maximum number of requests.
+        limit: usize,
+    },
+    /// The tenant has as many write requests in progress as its settings allow.
+    #[error(
+        "{limit} write requests of tenant {tenant} are being worked on already (setting concurrent_writes)"
+    )]
+    ConcurrentWrites { tenant: TenantId, limit: usize },
+    /// The tenant holds its share of the write requests that may be in progress.
+    #[error(
+        "{inside} write requests of tenant {tenant} are being worked on already, which is its share of {limit} (setting \
+         inflight_requests)"
+    )]
+    ShareOfRequests {
+        tenant: TenantId,
+        /// Requests of the tenant.
+        inside: usize,
+        /// How many there may be of all tenants.
+        limit: usize,
+    },
+    /// The tenant holds its share of the write requests that may create series.
+    #[error(
+        "{inside} write requests of tenant {tenant} with new series are waiting already, which is its share of {limit}, or of \
+         half the inflight memory (setting creating_requests)"
+    )]
+    ShareOfCreating {
+        tenant: TenantId,
+        /// Requests of the tenant.
+        inside: usize,
+        /// How many there may be of all tenants.
         limit: usize,
     },
     /// Too many write requests that create series at once.
@@ -105,13 +137,13 @@ pub enum Refused {
          (setting creating_requests)"
     )]
     CreatingRequests {
-        /// How many there may be.
+        /// Maximum number of requests.
         limit: usize,
     },
     /// The owner of a partition does not keep up.
     #[error("{limit} write requests wait in a partition's queue: the disk or the processor is behind")]
     QueueFull {
-        /// How many may wait.
+        /// Maximum length of the queue.
         limit: usize,
     },
     /// Parts were left out that may be stored later; the rest is stored.
@@ -129,7 +161,7 @@ pub enum Refused {
 pub enum RateLimited {
     Requests,
     Samples,
-    /// Of request bodies, as they are sent.
+    /// Bytes of request bodies, as they are sent.
     Bytes,
 }
 
@@ -162,7 +194,7 @@ impl Refused {
     pub const fn kind(&self) -> ErrorKind {
         match self {
             Self::Rights { .. } => ErrorKind::Forbidden,
-            Self::Rate { .. } => ErrorKind::Limited,
+            Self::Rate { .. } | Self::ConcurrentWrites { .. } => ErrorKind::Limited,
             Self::Postponed { what, .. } => what.kind(),
             _ => ErrorKind::Unavailable,
         }
@@ -185,15 +217,16 @@ impl Refused {
             Self::TenantShare { .. } => "tenant_share",
             Self::NoRoomForTenant(SeriesError::NoMemory { .. }) => crate::process::REASON,
             Self::NoRoomForTenant(_) => "head_full",
-            Self::InflightRequests { .. } => "inflight_requests",
-            Self::CreatingRequests { .. } => "creating_requests",
+            Self::ConcurrentWrites { .. } => "concurrent_writes",
+            Self::InflightRequests { .. } | Self::ShareOfRequests { .. } => "inflight_requests",
+            Self::CreatingRequests { .. } | Self::ShareOfCreating { .. } => "creating_requests",
             Self::QueueFull { .. } => "queue_full",
             Self::Postponed { what, .. } => what.reason(),
         }
     }
 
-    /// When to come back; `None` where the answer will be the same. The caller spreads it, so that senders refused together
-    /// do not return together.
+    /// Time after which a retry is worthwhile; `None` if the answer would be the same. The caller spreads it, so that senders
+    /// refused together do not return together.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Rights { .. } => None,

@@ -9,7 +9,7 @@
 
 use crate::watermarks::{FAIR, NEW_TENANTS_SHARE};
 
-/// What a tenant holds of the head.
+/// A tenant's memory in the head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Holding {
     pub bytes: u64,

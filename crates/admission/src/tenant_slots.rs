@@ -9,10 +9,10 @@ pub trait Facts {
     /// Presence of the tenant in memory.
     fn presence(&self, tenant: &TenantId) -> Presence;
 
-    /// It has tables: it is not new, whatever is in memory.
-    fn has_tables(&self, tenant: &TenantId) -> bool;
+    /// True if it is not new, whatever is in memory: it has tables, or is the tenant of the node's own metrics.
+    fn is_known(&self, tenant: &TenantId) -> bool;
 
-    /// How full the head is.
+    /// Fill level of the head.
     fn head(&self) -> Head;
 
     fn process(&self) -> ProcessMemory;
@@ -27,16 +27,16 @@ pub trait Facts {
 /// Presence of a tenant in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Presence {
-    /// Some partition has it.
+    /// True if the tenant is in the memory of a partition.
     pub is_in_memory: bool,
     /// A partition that does not have it has as many others as may be.
     pub is_any_full: bool,
 }
 
-/// How many tenants there may be.
+/// Limits on the number of tenants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// In the memory of a partition.
+    /// Maximum number of tenants in memory.
     pub tenants: usize,
     /// New ones at once.
     pub burst: usize,
@@ -44,10 +44,10 @@ pub struct Limits {
     pub per_minute: usize,
 }
 
-/// Checks a tenant's limits. One that has tables only needs room for its series.
+/// Checks a tenant's limits. A known one only needs room for its series.
 pub fn check(tenant: &TenantId, facts: &impl Facts) -> Result<(), Refused> {
     let Presence { is_in_memory, is_any_full } = facts.presence(tenant);
-    if is_any_full && !facts.has_tables(tenant) {
+    if is_any_full && !facts.is_known(tenant) {
         return Err(Refused::Tenants { limit: facts.limits().tenants });
     }
     if is_in_memory {
@@ -55,7 +55,7 @@ pub fn check(tenant: &TenantId, facts: &impl Facts) -> Result<(), Refused> {
     }
     facts.process().room().map_err(Refused::NoRoomForTenant)?;
     facts.head().room_for_series().map_err(Refused::NoRoomForTenant)?;
-    if facts.has_tables(tenant) {
+    if facts.is_known(tenant) {
         return Ok(());
     }
     facts.take_token(tenant).map_err(|wait| {
@@ -72,7 +72,7 @@ mod tests {
     #[derive(Clone, Copy)]
     struct Tenant {
         presence: Presence,
-        has_tables: bool,
+        is_known: bool,
         head_percent: u64,
         process_percent: u64,
         has_token: bool,
@@ -82,8 +82,8 @@ mod tests {
         fn presence(&self, _: &TenantId) -> Presence {
             self.presence
         }
-        fn has_tables(&self, _: &TenantId) -> bool {
-            self.has_tables
+        fn is_known(&self, _: &TenantId) -> bool {
+            self.is_known
         }
         fn head(&self) -> Head {
             Head { used_bytes: self.head_percent, limit_bytes: 100 }
@@ -101,7 +101,7 @@ mod tests {
 
     const NEW: Tenant = Tenant {
         presence: Presence { is_in_memory: false, is_any_full: false },
-        has_tables: false,
+        is_known: false,
         head_percent: 0,
         process_percent: 0,
         has_token: true,
@@ -118,10 +118,10 @@ mod tests {
         check(NEW, None);
         check(Tenant { presence: full, ..NEW }, Some("tenants"));
         check(Tenant { presence: Presence { is_in_memory: true, ..full }, ..NEW }, Some("tenants"));
-        check(Tenant { presence: full, has_tables: true, has_token: false, ..NEW }, None);
+        check(Tenant { presence: full, is_known: true, has_token: false, ..NEW }, None);
         check(Tenant { process_percent: 95, ..NEW }, Some("process_memory"));
         check(Tenant { head_percent: 85, ..NEW }, Some("head_full"));
-        check(Tenant { head_percent: 85, has_tables: true, ..NEW }, Some("head_full"));
+        check(Tenant { head_percent: 85, is_known: true, ..NEW }, Some("head_full"));
         check(Tenant { has_token: false, ..NEW }, Some("new_tenants"));
         let known = Presence { is_in_memory: true, is_any_full: false };
         check(

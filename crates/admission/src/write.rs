@@ -6,7 +6,7 @@ use model::{Principal, TenantId};
 
 /// Facts about a node. Each is gathered only if all checks before it passed.
 pub trait Facts: tenant_slots::Facts {
-    /// It is shutting down.
+    /// True while the node shuts down.
     fn is_stopping(&self) -> bool;
 
     /// Why it does not take writes yet; `None` once the journal is replayed.

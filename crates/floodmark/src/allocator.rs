@@ -1,5 +1,9 @@
 //! jemalloc, and how soon it gives memory back.
 
+use server::{Allocator, HeapStatistics};
+use std::ffi::c_uint;
+use tikv_jemalloc_ctl::{epoch, raw, stats};
+
 /// jemalloc: gives memory back under churn, and tells what it holds.
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
@@ -16,10 +20,67 @@ static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 #[unsafe(export_name = "malloc_conf")]
 static CONF: &[u8; 30] = b"narenas:8,dirty_decay_ms:1000\0";
 
+/// What jemalloc tells of itself.
+#[derive(Debug)]
+pub(crate) struct Jemalloc;
+
+impl Allocator for Jemalloc {
+    fn statistics(&self) -> Option<HeapStatistics> {
+        epoch::advance().ok()?;
+        Some(HeapStatistics {
+            objects: objects()?,
+            allocated_bytes: stats::allocated::read().ok()? as u64,
+            resident_bytes: stats::resident::read().ok()? as u64,
+        })
+    }
+}
+
+/// Allocations that live: those of each size class, over all arenas.
+fn objects() -> Option<u64> {
+    let classes = [
+        (&b"arenas.nbins\0"[..], &b"stats.arenas.4096.bins.0.curregs\0"[..]),
+        (&b"arenas.nlextents\0"[..], &b"stats.arenas.4096.lextents.0.curlextents\0"[..]),
+    ];
+    let mut objects = 0;
+    for (count, name) in classes {
+        let mut mib = [0; 6];
+        raw::name_to_mib(name, &mut mib).ok()?;
+        // SAFETY: jemalloc declares the number of classes as `unsigned`.
+        let count: c_uint = unsafe { raw::read(count) }.ok()?;
+        for class in 0..count as usize {
+            mib[CLASS_AT] = class;
+            // SAFETY: jemalloc declares the number of allocations of a class as `size_t`.
+            objects += unsafe { raw::read_mib::<usize>(&mib) }.ok()? as u64;
+        }
+    }
+    Some(objects)
+}
+
+/// Place of the size class in the names of its numbers. The arena 4096 stands for all of them.
+const CLASS_AT: usize = 4;
+
 #[cfg(test)]
 mod tests {
+    use super::*;
+
     #[test]
     fn jemalloc_is_configured() {
         assert_eq!(tikv_jemalloc_ctl::opt::narenas::read().unwrap(), 8);
+    }
+
+    #[test]
+    fn allocations_are_counted() {
+        let statistics = || Jemalloc.statistics().expect("jemalloc keeps statistics");
+        let before = statistics();
+        let (small, large): (Vec<_>, Vec<_>) =
+            (0..50_000).map(|i| (Box::new(i), vec![0_u8; if i % 1_000 == 0 { 100_000 } else { 0 }])).unzip();
+        let during = statistics();
+        // other tests run meanwhile
+        let grown = during.objects.saturating_sub(before.objects);
+        assert!((45_000..500_000).contains(&grown), "{before:?} {during:?}");
+        assert!(during.allocated_bytes > before.allocated_bytes + 5_000_000, "{before:?} {during:?}");
+        assert!(during.resident_bytes >= during.allocated_bytes, "{during:?}");
+        drop((small, large));
+        assert!(statistics().objects < during.objects, "{before:?} {during:?}");
     }
 }

@@ -3,6 +3,7 @@
 pub(crate) mod access;
 pub(crate) mod config;
 pub(crate) mod inspect;
+pub(crate) mod limits;
 pub(crate) mod load;
 pub(crate) mod result;
 pub(crate) mod scenario;
@@ -55,6 +56,8 @@ pub(crate) enum Command {
     /// Check a configuration file, or show the settings in effect
     #[command(subcommand)]
     Config(config::ConfigCommand),
+    /// Show every limit of a running server: value, use, origin and reason
+    Limits(limits::LimitsArgs),
     /// Server and lab together on this machine: load, kill -9, recovery, every sample counted
     Demo(DemoArgs),
     /// Print a completion script for a shell

@@ -1,4 +1,4 @@
-//! `floodmark config`: whether a file can be used, and what is in effect.
+//! `floodmark config`: checks a file, and shows the settings in effect.
 
 use crate::cli::config::{CheckArgs, ConfigCommand, PrintArgs};
 use crate::output::{note, print, say};
@@ -14,11 +14,8 @@ pub(crate) fn run(command: ConfigCommand) -> anyhow::Result<()> {
 
 fn check(args: &CheckArgs) -> anyhow::Result<()> {
     let settings = Settings::resolve(&Given::default().file(&args.file)?)?;
-    if !settings.http.ip().is_loopback() {
-        note(format_args!(
-            "warning: http = {} is reachable from other machines, and there is no authentication",
-            settings.http
-        ));
+    if let Some(warning) = settings.warning_of_access() {
+        note(format_args!("warning: {warning}"));
     }
     say(format_args!("{}: valid", args.file.display()))
 }

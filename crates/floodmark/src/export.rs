@@ -30,7 +30,7 @@ const CACHE_BYTES: usize = 64 << 20;
 struct Ask {
     table: Table,
     cache: Arc<Cache>,
-    /// One for each selector. A series is exported for the first one that selects it.
+    /// Matchers of each selector. A series is exported for the first selector that matches it.
     selectors: Vec<Vec<Matcher>>,
     range: TimeRange,
     counts: Counts,

@@ -7,6 +7,7 @@ mod demo;
 mod export;
 mod import;
 mod inspect;
+mod limits;
 mod load;
 mod manual;
 mod output;
@@ -26,6 +27,7 @@ fn main() -> ExitCode {
         Command::Export(args) => export::run(&args).map(|()| true),
         Command::Inspect(command) => inspect::run(command).map(|()| true),
         Command::Config(command) => config::run(command).map(|()| true),
+        Command::Limits(args) => limits::run(&args).map(|()| true),
         Command::Lab(command) => load::run(command),
         Command::Demo(args) => demo::run(args),
         Command::Completions(args) => manual::completions(&args).map(|()| true),

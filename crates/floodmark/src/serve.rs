@@ -1,8 +1,11 @@
 //! `floodmark serve`: a node until SIGTERM or SIGINT.
 
+use crate::allocator::Jemalloc;
 use crate::cli::ServeArgs;
 use crate::output;
 use anyhow::Context;
+use server::http::Sockets;
+use server::settings::AdminListen;
 use server::{Node, Settings};
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -23,7 +26,6 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
 }
 
 async fn serve(settings: Settings) -> anyhow::Result<()> {
-    let http = settings.http;
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),
         data_dir = %settings.data_dir.display(),
@@ -35,20 +37,27 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
     for warning in &settings.warnings {
         tracing::warn!("{warning}");
     }
+    if let Some(warning) = settings.warning_of_access() {
+        tracing::warn!("{warning}");
+    }
     let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
     let mut hangup = signal(SignalKind::hangup()).context("cannot listen for SIGHUP")?;
     // before the node creates its directory, so that a taken address leaves none behind
-    let listener = listen(http)?;
-    let node = Node::start_alone(settings, Arc::new(SystemClock))?;
-    let address = listener.local_addr()?;
-    if !address.ip().is_loopback() {
-        tracing::warn!(
-            %address,
-            "reachable from other machines, and there is no authentication: any client that reaches this address can read \
-             and write everything; listen on 127.0.0.1 behind a proxy, or restrict access with a firewall"
-        );
+    let main = listen(settings.http)?;
+    let admin = settings.admin_listen.address().map(listen).transpose();
+    let admin = admin.context("cannot serve administration (setting admin_listen)")?;
+    let (is_encrypted, administration) = (settings.is_encrypted(), settings.admin_listen);
+    let node = Node::start_alone(settings, Arc::new(SystemClock), Arc::new(Jemalloc))?;
+    match (&admin, administration) {
+        (Some(admin), _) => tracing::info!(address = %admin.local_addr()?, "administration is served apart"),
+        (None, AdminListen::Nowhere) => tracing::info!("administration is not served"),
+        (None, _) => {}
     }
+    if is_encrypted {
+        tracing::info!("connections are encrypted with TLS");
+    }
+    let address = main.local_addr()?;
     tracing::info!(%address, "listening");
     let hung_up = node.clone();
     let stop = async move {
@@ -57,14 +66,16 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
                 _ = terminate.recv() => return tracing::info!("SIGTERM: finishing requests in progress"),
                 _ = interrupt.recv() => return tracing::info!("SIGINT: finishing requests in progress"),
                 _ = hangup.recv() => {
-                    tracing::info!("SIGHUP: reading the overrides file");
+                    tracing::info!("SIGHUP: reading the overrides, the credentials and the certificates again");
                     let node = hung_up.clone();
                     tokio::task::spawn_blocking(move || node.reload());
                 }
             }
         }
     };
-    server::http::serve(node.clone(), listener, stop).await;
+    let monitoring = tokio::spawn(node.clone().monitor_itself(address.port()));
+    server::http::serve(node.clone(), Sockets { main, admin }, stop).await;
+    monitoring.abort();
     tokio::task::spawn_blocking(move || node.stop()).await.context("cannot stop the node")?;
     tracing::info!("stopped");
     Ok(())

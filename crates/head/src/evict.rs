@@ -43,7 +43,7 @@ pub struct Idle {
 }
 
 impl Idle {
-    /// The same time for both thresholds.
+    /// Uses one time for both thresholds.
     pub const fn before(seconds: u32) -> Self {
         Self { retire_before_s: seconds, evict_before_s: seconds }
     }

@@ -13,7 +13,7 @@ use std::cmp::Ordering;
 /// a series. A base is dropped with the last series that shares it.
 #[derive(Debug, Default)]
 pub(crate) struct LabelSets {
-    /// By series.
+    /// Label sets, by series.
     sets: Paged<Set>,
     bases: Slab<Base>,
     /// Bytes of the pairs of all bases.
@@ -23,6 +23,8 @@ pub(crate) struct LabelSets {
     base: Vec<PairId>,
     base_number: u32,
     scratch: Vec<PairId>,
+    /// Position of the metric name among the labels of the series inserted last.
+    metric_at: usize,
 }
 
 #[derive(Debug, Default)]
@@ -43,7 +45,11 @@ impl LabelSets {
     /// Interns the labels of a new series.
     pub(crate) fn insert(&mut self, series: SeriesRef, labels: LabelsRef<'_>, pairs: &mut Pairs) {
         self.scratch.clear();
+        self.metric_at = usize::MAX;
         for (i, (name, value)) in labels.iter().enumerate() {
+            if name == METRIC_NAME {
+                self.metric_at = i;
+            }
             let known = self.base.get(i).copied().filter(|p| pairs.text(*p) == (name, value));
             let id = known.unwrap_or_else(|| pairs.intern(name, value));
             self.scratch.push(id);
@@ -53,6 +59,12 @@ impl LabelSets {
         pairs.hold(own);
         self.bases.get_mut(self.base_number).series += 1;
         self.sets.put(series.index(), Set { base: self.base_number, own });
+    }
+
+    /// The pairs of the series inserted last, and the position of the one of its metric; that is beyond the end if there is
+    /// none.
+    pub(crate) fn inserted(&self) -> (&[PairId], usize) {
+        (&self.scratch, self.metric_at)
     }
 
     /// Takes a series out of the postings of its pairs. Its labels stay.
@@ -85,8 +97,8 @@ impl LabelSets {
         self.scratch = scratch;
     }
 
-    /// The only pair in which the new set differs from the base, or any pair if they are equal. `None` if
-    /// they differ in more than one pair, or in the name.
+    /// The only pair in which the new set differs from the base, or any pair if they are equal. `None` if more than one pair
+    /// differs, or if the two pairs have different label names.
     fn only_difference(&self, pairs: &Pairs) -> Option<PairId> {
         if self.scratch.len() != self.base.len() {
             return None;

@@ -98,7 +98,7 @@ pub trait LateValue: ChunkValue {
     /// Late samples of a series of this kind.
     fn late(late: &Late) -> &LateOf<Self>;
 
-    /// As [`Self::late`].
+    /// Mutable counterpart of [`Self::late`].
     fn late_mut(late: &mut Late) -> &mut LateOf<Self>;
 }
 
@@ -236,7 +236,7 @@ impl<V: ChunkValue> LateOf<V> {
         [recent, pieces].into_iter().flatten().reduce(hull)
     }
 
-    /// True where there is a sample inside `range`.
+    /// True if there is a sample inside `range`.
     pub(crate) fn has_samples(&self, range: TimeRange) -> bool {
         self.recent.iter().any(|(t, _)| range.contains(*t))
             || self.pieces(range).any(|piece| piece.has_samples(range))

@@ -27,7 +27,7 @@ impl<T> Default for Paged<T> {
 }
 
 impl<T: Default> Paged<T> {
-    /// One beyond the last index.
+    /// Index after the last one.
     pub(crate) const fn len(&self) -> usize {
         self.len
     }
@@ -206,12 +206,12 @@ impl<T: Default> Slab<T> {
         self.paged.get_mut(number as usize)
     }
 
-    /// As [`Paged::find`].
+    /// As [`Paged::find`], by number.
     pub(crate) fn find(&self, number: usize) -> Option<&T> {
         self.paged.find(number)
     }
 
-    /// One beyond the largest number.
+    /// Number after the largest one.
     pub(crate) const fn end(&self) -> usize {
         self.paged.len
     }

@@ -1,5 +1,6 @@
 //! Every label pair of a tenant once, with its postings.
 
+use crate::growth::{Growth, hash_of};
 use crate::largest::{NameCount, PairCount};
 use crate::paged::Slab;
 use crate::postings::Postings;
@@ -46,6 +47,7 @@ pub(crate) struct Pairs {
     /// the sum.
     postings_bytes: isize,
     ranks: Ranks,
+    growth: Growth,
 }
 
 impl Pairs {
@@ -97,6 +99,8 @@ impl Pairs {
         }
         assert!(pair.postings.is_empty(), "BUG: series have a pair that no label set names");
         let hash = pair.hash(self.seed);
+        let (pairs, names, seed) = (&self.pairs, &self.names, self.seed);
+        self.growth.forget(id, || text_hash(names, pairs, seed, id));
         let entry = self.pair_of.find_entry(hash, |i| *i == id.0);
         entry.expect("BUG: a pair is in the table").remove();
         let pair = self.pairs.remove(id.0);
@@ -125,6 +129,22 @@ impl Pairs {
         if is_roomy(&self.name_of) {
             self.name_of.shrink_to(2 * self.name_of.len(), |i| hash(&names.get(*i).text));
         }
+    }
+
+    /// Counts a new series with these pairs, of which the one at `metric_at` is that of its metric.
+    pub(crate) fn count_new(&mut self, ids: &[PairId], metric_at: usize, now_s: u32) {
+        let (pairs, names, seed) = (&self.pairs, &self.names, self.seed);
+        self.growth.count(ids, metric_at, now_s, |id| text_hash(names, pairs, seed, id));
+    }
+
+    /// New series.
+    pub(crate) const fn growth(&self) -> &Growth {
+        &self.growth
+    }
+
+    /// Hash of a pair's text.
+    pub(crate) fn text_hash(&self, id: PairId) -> u64 {
+        text_hash(&self.names, &self.pairs, self.seed, id)
     }
 
     fn pair_hash(&self, name: u32, value: &str) -> u64 {
@@ -235,7 +255,7 @@ impl Pairs {
         self.pair_of.len()
     }
 
-    /// One beyond the largest number of a name, and likewise of a pair.
+    /// Number after the largest of a name, and likewise of a pair.
     pub(crate) const fn ends(&self) -> (usize, usize) {
         (self.names.end(), self.pairs.end())
     }
@@ -254,6 +274,7 @@ impl Pairs {
             + self.name_of.allocation_size()
             + self.postings_bytes.max(0) as usize
             + self.ranks.memory_bytes()
+            + self.growth.memory_bytes()
             + self.text_bytes
     }
 }
@@ -267,6 +288,11 @@ impl Pair {
 /// True if a table has four times the capacity that it needs.
 fn is_roomy(table: &HashTable<u32>) -> bool {
     table.capacity() > 256 && table.len() * 4 < table.capacity()
+}
+
+fn text_hash(names: &Slab<Name>, pairs: &Slab<Pair>, seed: u64, id: PairId) -> u64 {
+    let pair = pairs.get(id.0);
+    hash_of(&names.get(pair.name).text, &pair.value, seed)
 }
 
 fn hash_pair(name: u32, value: &str, seed: u64) -> u64 {

@@ -3,7 +3,7 @@
 use roaring::RoaringBitmap;
 use std::ops::Range;
 
-/// Up to this many references are kept as a plain list: most pairs of churning labels have one or a few.
+/// Maximum length of a plain list of references: most pairs of churning labels have one or a few.
 const LIST_MAX: usize = 32;
 /// Runs shorter than this are kept as single references.
 const RUN_MIN: u32 = 8;

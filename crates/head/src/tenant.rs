@@ -4,6 +4,7 @@ use crate::columns::Columns;
 use crate::evict::Evicting;
 use crate::exemplars::Exemplars;
 use crate::freeze::Frozen;
+use crate::growth::{Gained, Growth};
 use crate::index::Index;
 use crate::labels::LabelSets;
 use crate::largest::{NameCount, PairCount};
@@ -143,6 +144,39 @@ impl TenantHead {
         self.series.put(series.index(), Series::new(self.frozen.epoch, kind));
         self.index.insert(key, series);
         series
+    }
+
+    /// As [`Self::create_of`], for a series that was sent at `now_s`, and counts it if it is new. A series that replay restores is
+    /// not new.
+    pub fn create_sent(
+        &mut self,
+        kind: ValueKind,
+        key: SeriesKey,
+        labels: LabelsRef<'_>,
+        now_s: u32,
+    ) -> SeriesRef {
+        let before = self.series_count();
+        let series = self.create_of(kind, key, labels);
+        if self.series_count() > before {
+            let (ids, metric_at) = self.labels.inserted();
+            self.pairs.count_new(ids, metric_at, now_s);
+        }
+        series
+    }
+
+    /// Metrics and label pairs that got the most new series from [`Self::growth_since_s`] to `now_s`.
+    pub fn gained(&self, now_s: u32) -> Gained<'_> {
+        self.pairs.growth().gained(&self.pairs, now_s)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn growth_bytes(&self) -> usize {
+        self.pairs.growth().memory_bytes()
+    }
+
+    /// Time of the first series that [`Self::gained`] counts, between an hour and seventy minutes before `now_s`.
+    pub const fn growth_since_s(now_s: u32) -> u32 {
+        Growth::since_s(now_s)
     }
 
     /// Time of a series' newest sample; `i64::MIN` before the first.
@@ -423,7 +457,7 @@ impl TenantHead {
         self.pairs.pair_count(number)
     }
 
-    /// One beyond the largest number of a label pair.
+    /// Number after the largest label pair's.
     pub const fn pairs_end(&self) -> usize {
         self.pairs.ends().1
     }
@@ -433,7 +467,7 @@ impl TenantHead {
         self.series.len() - self.free.len()
     }
 
-    /// One beyond the largest reference of a series.
+    /// Reference after the largest one.
     pub const fn series_end(&self) -> usize {
         self.series.len()
     }

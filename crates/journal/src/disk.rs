@@ -48,9 +48,9 @@ pub trait Disk: Send + Sync + std::fmt::Debug {
 /// Access mode of a directory. Files are always private: they hold samples or secrets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
-    /// Only its owner.
+    /// Accessible to the owner only.
     Private,
-    /// As the umask allows: other programs' files may be in it too.
+    /// Accessible as the umask allows: other programs' files may be in it too.
     Shared,
 }
 

@@ -17,7 +17,7 @@ pub enum JournalError {
         /// Error of the operating system.
         source: io::Error,
     },
-    /// No room on the disk, or a quota is used up. Writing resumes by itself once there is room again.
+    /// The disk is full, or a quota is used up. Writing resumes by itself once there is room again.
     #[error("disk is full: {operation} {place}: {source}")]
     Full {
         /// Failed operation.
@@ -33,7 +33,7 @@ pub enum JournalError {
         /// Length of the record.
         bytes: usize,
     },
-    /// Written by a later version of Floodmark.
+    /// A file was written by a later version of Floodmark.
     #[error("{place} has journal format version {found}, this build reads version {known}")]
     Version {
         /// Location: for example a path.

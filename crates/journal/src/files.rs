@@ -45,7 +45,7 @@ pub enum Durability {
     /// Synced to the disk: survives a power loss.
     #[default]
     Fsync,
-    /// Written to the operating system: survives only a crash of the process.
+    /// A record is written to the operating system: it survives only a crash of the process.
     Os,
 }
 

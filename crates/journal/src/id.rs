@@ -1,5 +1,9 @@
 //! The identity of a journal.
 //!
+//! Tables keep floodmarks by the name of their journal. A journal that was lost or deleted is recreated and assigns
+//! its offsets again: under the same name, a table would mistake its new records for those that it has. So a
+//! journal's identity is stored with its records and lost with them.
+//!
 //! Tables keep floodmarks by the name of the journal that they are of. A journal that was lost or thrown away begins anew and
 //! assigns its offsets again: under the same name, a table would take its new records for those that it has. So a journal's
 //! identity lies with its records and goes when they go.
@@ -23,7 +27,7 @@ impl fmt::Display for JournalId {
 
 /// The identity of an open journal. Other threads than its owner's may change it.
 pub trait Identity: Send + Sync + fmt::Debug {
-    /// As it is now.
+    /// The current id.
     fn id(&self) -> JournalId;
 
     /// Changes the number, durably. Tables know floodmarks under the old identity that this journal never reached: they have

@@ -30,7 +30,7 @@ mod error;
 pub mod faulty;
 pub mod files;
 mod id;
-pub mod memory;
+pub mod in_memory;
 pub mod record;
 
 pub use disk::Disk;
@@ -38,7 +38,7 @@ pub use error::JournalError;
 pub use faulty::Faulty;
 pub use files::{Durability, Files, Options};
 pub use id::{Identity, JournalId};
-pub use memory::Memory;
+pub use in_memory::Memory;
 pub use record::{Outline, Record, RecordEncoder, RecordError, Room};
 
 use std::ops::Range;
@@ -66,7 +66,7 @@ pub enum Settings {
     Files {
         /// The directory with a directory for each partition.
         dir: PathBuf,
-        /// How they are written.
+        /// Options for writing the files.
         options: Options,
     },
     /// A journal in memory, as its next owner finds it.
@@ -86,7 +86,8 @@ pub fn open(settings: &Settings, partition: u32) -> Result<Box<dyn Journal>, Jou
 /// One line on Kafka at each method keeps the trait honest: a journal there is one partition of a topic with one writer, an
 /// idempotent producer whose groups are single batches, since the control records of transactions would take offsets.
 pub trait Journal: Send + std::fmt::Debug {
-    /// The journal's identity. It stays when the journal is opened again, and a journal that begins anew has another one.
+    /// The journal's identity. It stays the same when the journal is opened again; a recreated journal has another
+    /// one.
     ///
     /// Kafka: the id of the topic, or the newest change of it in a compacted topic.
     fn identity(&self) -> Arc<dyn Identity>;

@@ -153,7 +153,7 @@ impl RecordEncoder {
             || self.histograms.len() >= FULL_HISTOGRAM_BYTES
     }
 
-    /// Returns the finished record. Panics if [`Self::is_full`] was ignored for so long that readers would reject the record.
+    /// Returns the finished record. Panics if [`Self::is_full`] was ignored until readers would reject the record.
     pub fn finish(&mut self) -> &[u8] {
         let tenant = self.tenant.as_ref().expect("BUG: finish without begin").as_str();
         assert!(self.refs.len() <= RECORD_SAMPLES_MAX, "BUG: a record goes on being filled when it is full");
@@ -329,14 +329,14 @@ impl Record {
         self.refs.clear();
         self.timestamps.clear();
         if count > 0 {
-            room.buy_for(&self.refs, count)?;
+            room.reserve_for(&self.refs, count)?;
             columns::deltas(cursor, count, &mut self.refs, series_ref)?;
-            room.buy_for(&self.timestamps, count)?;
+            room.reserve_for(&self.timestamps, count)?;
             columns::deltas(cursor, count, &mut self.timestamps, Ok)?;
             match &mut self.values {
                 Values::Floats(values) => {
                     // values are decoded in pairs
-                    room.buy_for(values, count + 1)?;
+                    room.reserve_for(values, count + 1)?;
                     columns::values(cursor, count, values)?;
                 }
                 Values::Histograms(values) => columns::histograms(cursor, count, values, room)?,
@@ -363,7 +363,7 @@ fn read_tenant(cursor: &mut Cursor<'_>, tenant: &mut TenantId) -> Result<(), Rec
     let name = cursor.take(len.into())?;
     if name != tenant.as_str().as_bytes() {
         let name = std::str::from_utf8(name).ok().and_then(|name| TenantId::parse(name).ok());
-        *tenant = name.ok_or(RecordError::Malformed("no tenant's name"))?;
+        *tenant = name.ok_or(RecordError::Malformed("no valid tenant name"))?;
     }
     Ok(())
 }

@@ -1,4 +1,5 @@
-//! Several runs of one scenario: to find its limit, the smallest target that holds it, or who does better.
+//! Searches over several runs of a scenario: its limit, the smallest sufficient target, or the better of two
+//! targets.
 
 pub mod search;
 
@@ -33,7 +34,7 @@ impl std::str::FromStr for Axis {
             "rate" => Self::Rate,
             "series" => Self::Series,
             "qps" => Self::Qps,
-            _ => bail!("{text:?} is none of rate, series, qps"),
+            _ => bail!("{text:?} must be one of rate, series, qps"),
         })
     }
 }
@@ -55,7 +56,7 @@ impl std::str::FromStr for Resource {
         Ok(match text {
             "memory" => Self::Memory,
             "cores" => Self::Cores,
-            _ => bail!("{text:?} is neither memory nor cores"),
+            _ => bail!("{text:?} must be memory or cores"),
         })
     }
 }
@@ -78,7 +79,7 @@ pub struct Trial {
 /// Result of a search.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Found {
-    /// Of what, such as `rate`.
+    /// Name of the searched parameter, such as `rate`.
     pub what: String,
     /// The limit; `None` where nothing passed.
     pub limit: Option<f64>,
@@ -94,7 +95,7 @@ pub struct Found {
     pub best: Option<RunResult>,
 }
 
-/// A value that a search tries, with its unit: what it is of is [`Found::what`].
+/// Formats a trial's value with the unit of the parameter ([`Found::what`]).
 pub fn amount(what: &str, value: f64) -> String {
     match what {
         "memory" => figures::show(value, "bytes"),
@@ -126,7 +127,7 @@ pub async fn find_limit(
     find(what, options, search, with, observer).await
 }
 
-/// Finds the smallest target that passes: its size stands in the command that starts it.
+/// Finds the smallest target that passes; the size is a placeholder in the command that starts it.
 pub async fn find_minimum(
     scenario: &Scenario,
     options: &RunOptions,
@@ -138,7 +139,7 @@ pub async fn find_minimum(
     let command = scenario.target.start.clone().unwrap_or_default();
     ensure!(
         command.contains(&format!("{{{what}}}")),
-        "target.start must have {{{what}}} where its size stands"
+        "target.start must have {{{what}}} as the placeholder for its size"
     );
     let word = what.clone();
     let with = move |value: f64, _| {
@@ -218,7 +219,7 @@ async fn find(
     }
 }
 
-/// One run of several: what ends it alone, such as its own limits, does not end the others.
+/// Runs one trial. Stopping it alone, such as by its own limits, does not stop the search.
 async fn run_once(scenario: &Scenario, options: &RunOptions, observer: &dyn Observer) -> Result<RunResult> {
     let own = Stop::default();
     let own_options = RunOptions { stop: own.clone(), ..options.clone() };
@@ -301,12 +302,12 @@ pub struct Race {
     pub partial: bool,
 }
 
-/// One figure of all targets.
+/// One figure, compared across all targets.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Ratio {
-    /// As in [`RunResult::figure`].
+    /// Name of the figure, as in [`RunResult::figure`].
     pub figure: String,
-    /// Of each target, in the order in which they were named.
+    /// Median of each target's runs, in the order in which the targets were named.
     pub medians: Vec<Option<f64>>,
     /// The first one's divided by each other's.
     pub first_to: Vec<Option<f64>>,

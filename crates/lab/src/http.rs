@@ -28,7 +28,7 @@ pub const TIMEOUT_DEFAULT: Duration = Duration::from_secs(30);
 /// An answer's body, cut or refused beyond.
 const ANSWER_BYTES_MAX: usize = 256 << 20;
 
-/// How long a connection may take to come about.
+/// Maximum time for a connection to be established.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// An `http://` or `https://` address, resolved.
@@ -54,9 +54,9 @@ impl Endpoint {
         let encrypted = uri.scheme_str() == Some("https");
         ensure!(
             encrypted || uri.scheme_str() == Some("http"),
-            "{url}: a URL begins with http:// or https://"
+            "{url}: the URL must begin with http:// or https://"
         );
-        let authority = uri.authority().with_context(|| format!("{url}: no host"))?;
+        let authority = uri.authority().with_context(|| format!("{url}: the URL has no host"))?;
         ensure!(
             !authority.as_str().contains('@'),
             "{url}: give user and password in an Authorization header"
@@ -64,7 +64,8 @@ impl Endpoint {
         let host = authority.host();
         let port = authority.port_u16().unwrap_or(if encrypted { 443 } else { 80 });
         let bare = host.trim_matches(['[', ']']);
-        let found = tokio::net::lookup_host((bare, port)).await.with_context(|| format!("resolve {host}"))?;
+        let found =
+            tokio::net::lookup_host((bare, port)).await.with_context(|| format!("cannot resolve {host}"))?;
         let addresses: Vec<SocketAddr> = found.collect();
         let address = *addresses.first().with_context(|| format!("{host} has no address"))?;
         let local = addresses.iter().all(|a| a.ip().to_canonical().is_loopback());
@@ -74,7 +75,8 @@ impl Endpoint {
         );
         let tls = match encrypted {
             true => {
-                let name = ServerName::try_from(bare.to_owned()).with_context(|| format!("host {bare}"))?;
+                let name = ServerName::try_from(bare.to_owned())
+                    .with_context(|| format!("{bare} is not a valid host name for TLS"))?;
                 Some((access.tls.connector()?, name))
             }
             false => None,
@@ -97,11 +99,11 @@ impl Endpoint {
 /// Why there is no answer.
 #[derive(Debug, Clone)]
 pub enum Failure {
-    /// No connection: the request never left.
+    /// No connection; the request was not sent.
     Connect(String),
     /// The connection broke: the request may or may not have been carried out.
     Broken(String),
-    /// No answer in time: the same.
+    /// No answer within this time. The request may have had its effect.
     Timeout(Duration),
 }
 
@@ -154,14 +156,16 @@ impl Answer {
 pub fn headers(pairs: &[(String, String)]) -> Result<HeaderMap> {
     let mut map = HeaderMap::new();
     for (name, value) in pairs {
-        let name = HeaderName::try_from(name).with_context(|| format!("header name {name:?}"))?;
-        let value = HeaderValue::try_from(value).with_context(|| format!("value of header {name}"))?;
+        let name =
+            HeaderName::try_from(name).with_context(|| format!("{name:?} is not a valid header name"))?;
+        let value = HeaderValue::try_from(value)
+            .with_context(|| format!("the value of header {name} is not valid"))?;
         map.append(name, value);
     }
     Ok(map)
 }
 
-/// One connection, opened when needed and again after it broke.
+/// A connection that is opened when needed, and again after it broke.
 #[derive(Debug)]
 pub struct Client {
     endpoint: Endpoint,
@@ -270,7 +274,7 @@ fn causes(error: &(dyn std::error::Error + 'static)) -> String {
     chain.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
-/// All but the unreserved characters of RFC 3986.
+/// Characters to be percent-encoded: all but the unreserved ones of RFC 3986.
 const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
 /// Percent-encodes a query parameter's value.
@@ -295,8 +299,8 @@ mod tests {
         for (url, why) in [
             ("http://192.0.2.1/", "not this machine"),
             ("https://192.0.2.1/", "not this machine"),
-            ("ftp://127.0.0.1/", "begins with http:// or"),
-            ("127.0.0.1:9009", "begins with http:// or"),
+            ("ftp://127.0.0.1/", "must begin with http:// or"),
+            ("127.0.0.1:9009", "must begin with http:// or"),
             ("http://a:b@127.0.0.1/", "Authorization"),
             ("", "not a URL"),
         ] {

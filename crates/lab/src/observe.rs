@@ -40,7 +40,7 @@ use scrape::Scrape;
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-/// Events of the target's that are told one by one.
+/// Events of the target that are reported individually.
 const EVENTS_MAX: usize = 100;
 
 /// Sources of observation. All are optional; a missing one is not observed.
@@ -50,9 +50,9 @@ pub struct ObserveOptions {
     pub pid: Option<u32>,
     /// The target's control group, a directory under `/sys/fs/cgroup`; that of its process without it.
     pub cgroup: Option<std::path::PathBuf>,
-    /// Its own metrics, such as `http://127.0.0.1:9009/metrics`.
+    /// URL of the target's own metrics, such as `http://127.0.0.1:9009/metrics`.
     pub metrics_url: Option<String>,
-    /// Sent when its metrics are asked for.
+    /// Headers of the requests for its metrics.
     pub headers: Vec<(String, String)>,
     /// Permitted targets.
     pub access: Access,
@@ -67,7 +67,7 @@ pub struct Observation {
     looked: Instant,
     process: Option<TargetProcess>,
     cgroup: Option<Cgroup>,
-    /// It was named, so what else runs in it is the target too.
+    /// True if the control group was named, so that everything in it counts as the target.
     cgroup_named: bool,
     disk: Option<Disk>,
     network: Network,
@@ -116,7 +116,9 @@ impl Observation {
             None => options.pid.and_then(Cgroup::of_process).filter(Cgroup::is_limited),
         };
         let disk = match &options.data_dir {
-            Some(dir) => Disk::of(dir).with_context(|| format!("find the disk of {}", dir.display()))?,
+            Some(dir) => {
+                Disk::of(dir).with_context(|| format!("cannot find the disk of {}", dir.display()))?
+            }
             None => None,
         };
         let scrape = match &options.metrics_url {
@@ -197,7 +199,7 @@ impl Observation {
         self.restarts += look.restarts;
     }
 
-    /// The target was started anew by the run itself, as this process.
+    /// The run itself restarted the target, as this process.
     pub fn target_is(&mut self, pid: u32) {
         // a process that is gone already is found to be so in the next second
         self.process = TargetProcess::new(pid).ok().or(self.process.take());
@@ -253,7 +255,7 @@ pub(crate) fn compare_with_load(result: &mut RunResult) {
     }
 }
 
-/// The difference of two counts of the kernel's; a count that began anew counts from there.
+/// Difference of two counts of the kernel; a count that was reset counts from zero.
 fn rate(now: u64, before: u64, seconds: f64) -> f64 {
     if now >= before { (now - before) as f64 / seconds } else { now as f64 / seconds }
 }

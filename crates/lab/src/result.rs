@@ -31,7 +31,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// Of the form described here. Readers refuse a higher one.
+/// Version of the result's format. Readers refuse a higher version.
 pub const FORMAT: u32 = 1;
 
 /// A result that is longer than this is not read.
@@ -61,7 +61,7 @@ pub struct RunResult {
     pub part: (u32, u32),
     /// Begin of the load, in ms since 1970.
     pub begun_ms: i64,
-    /// How long the load took, in seconds.
+    /// Duration of the load, in seconds.
     pub wall_s: f64,
     /// The run was ended before its time: nothing here is a verdict about the whole scenario.
     pub partial: bool,
@@ -69,9 +69,9 @@ pub struct RunResult {
     pub events: Vec<Event>,
     /// Figures second by second.
     pub timeline: Timeline,
-    /// The stretches of constant intent that the shape has: the steps of a ladder, before and in a spike.
+    /// Phases of constant target load: the steps of a ladder; before, in and after a spike.
     pub steps: Vec<Step>,
-    /// Over the whole run.
+    /// Totals of the whole run.
     pub totals: Totals,
     /// Queries, where the scenario has any, by mix.
     pub reads: Vec<ReadTotals>,
@@ -81,7 +81,7 @@ pub struct RunResult {
     pub unverified: Option<String>,
     /// The rules fixed before the run, and what became of them.
     pub verdict: Vec<Judgement>,
-    /// Figures of the account that the scenario retells, to be put beside ours.
+    /// Published figures that the scenario reproduces, to be shown beside the measured ones.
     pub account: Vec<AccountFigure>,
     /// Resource that was exhausted first, if any: set by [`crate::observe`].
     pub saturated: Option<Saturation>,
@@ -93,23 +93,23 @@ pub struct RunResult {
     pub notes: Vec<String>,
 }
 
-/// A stretch of the run in which the shape wanted the same.
+/// A phase of the run with constant target load.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Step {
-    /// Such as `step 3 of 5` or `spike`.
+    /// Name of the phase, such as `step 3 of 5` or `spike`.
     pub name: String,
-    /// Since the begin of the load, in seconds.
+    /// Start, in seconds since the start of the load.
     pub from_s: f64,
-    /// Until when, not included.
+    /// End, exclusive.
     pub to_s: f64,
-    /// Of the scenario's plain load.
+    /// Load as a multiple of the scenario's base load.
     pub factor: f64,
     /// Samples a second that the schedule had.
     pub offered_samples_per_s: f64,
     /// Samples a second that were acknowledged.
     pub samples_per_s: f64,
-    /// From the intended start to success.
+    /// Latency from the intended start to success.
     pub latency: Quantiles,
     /// Attempts that were not answered with success.
     pub refused: u64,
@@ -119,15 +119,15 @@ pub struct Step {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Totals {
-    /// Samples that the schedule had for the time of the run.
+    /// Offered load: samples due during the run, by the schedule.
     pub samples_offered: u64,
     /// Samples whose request was answered with success.
     pub samples_acknowledged: u64,
-    /// Those, a second.
+    /// Acknowledged samples per second.
     pub samples_per_s: f64,
     /// Different requests.
     pub requests: u64,
-    /// With repetitions.
+    /// Attempts, retries included.
     pub attempts: u64,
     /// Attempts that were answered with success.
     pub succeeded: u64,
@@ -135,11 +135,11 @@ pub struct Totals {
     pub bytes: u64,
     /// Attempts by what came of them: a status such as `204` or `503`, or `connect`, `broken`, `timeout`.
     pub by_reason: BTreeMap<String, u64>,
-    /// The first words of each kind of refusal.
+    /// First message of each failure reason.
     pub said: BTreeMap<String, String>,
-    /// Refusals that could be repeated and did not say when to come back.
+    /// Retryable refusals without `Retry-After`.
     pub without_retry_after: u64,
-    /// Requests refused for good.
+    /// Requests refused permanently.
     pub rejected: u64,
     /// Requests given up after repetitions.
     pub given_up: u64,
@@ -147,31 +147,31 @@ pub struct Totals {
     pub unsent: u64,
     /// Requests answered with success, though by the target's own count not all samples were written.
     pub short: u64,
-    /// Series at a time, at the most.
+    /// Maximum number of series at a time.
     pub series_active: u64,
     /// Different series that were sent.
     pub series_distinct: u64,
-    /// From the intended start to success.
+    /// Latency from the intended start to success.
     pub latency: Quantiles,
-    /// Of requests that carried at least one series for the first time.
+    /// Latency of requests that carried at least one series for the first time.
     pub latency_new: Quantiles,
-    /// Of requests that carried known series only.
+    /// Latency of requests that carried known series only.
     pub latency_known: Quantiles,
-    /// Of single attempts that were taken: the target's own time.
+    /// Latency of single successful attempts: the target's own time.
     pub service: Quantiles,
-    /// Of single attempts that were refused.
+    /// Latency of single refused attempts.
     pub refusal: Quantiles,
-    /// From acknowledgement to being visible in a query.
+    /// Time from acknowledgement to being visible in a query.
     pub freshness: Quantiles,
     /// Samples that were looked for as soon as they were acknowledged and not seen for a long time.
     pub invisible: u64,
-    /// Of the generator: from when a request could have been sent to when it was.
+    /// Generator lag: time from when a request could have been sent to when it was.
     pub lag: Quantiles,
     /// CPU time of the generator, in seconds.
     pub generator_cpu_s: Option<f64>,
-    /// Times the target was found to have been started anew.
+    /// Number of restarts of the target that were observed.
     pub restarts: u64,
-    /// How long the longest stretch without any success was, in seconds.
+    /// Longest time without any success, in seconds.
     pub silence_s: f64,
 }
 
@@ -185,21 +185,21 @@ pub struct ReadTotals {
     pub queries: u64,
     /// Queries that were answered with success.
     pub succeeded: u64,
-    /// Answered with success, and nothing in it.
+    /// Successful answers without a result.
     pub empty: u64,
-    /// Those answered, a second.
+    /// Successful queries per second.
     pub queries_per_s: f64,
     /// Queries by what came of them.
     pub by_reason: BTreeMap<String, u64>,
-    /// The first words of each kind of refusal.
+    /// First message of each failure reason.
     pub said: BTreeMap<String, String>,
-    /// From the intended start to the answer's end, of those answered with success.
+    /// Latency of successful queries, from the intended start to the end of the answer.
     pub latency: Quantiles,
     /// Bytes of answers.
     pub bytes: u64,
 }
 
-/// One rule of the verdict and what was measured.
+/// A rule of the verdict, and what was measured.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Judgement {
@@ -209,7 +209,7 @@ pub struct Judgement {
     pub limit: String,
     /// Measured value, as text with its unit; the reason if it was not measured.
     pub measured: String,
-    /// Nothing was found, so that the rule is neither kept nor broken.
+    /// True if nothing was measured, so that the rule is neither kept nor broken.
     pub unmeasured: bool,
     /// False also if the value could not be measured.
     pub pass: bool,
@@ -219,11 +219,11 @@ pub struct Judgement {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct AccountFigure {
-    /// Such as `samples a second`.
+    /// Name of the figure, such as `samples a second`.
     pub what: String,
-    /// As the account has it.
+    /// The published value.
     pub value: f64,
-    /// Such as `1/s` or `GiB`.
+    /// Unit, such as `1/s` or `GiB`.
     pub unit: String,
     /// The figure of ours that belongs beside it, by its name: see [`RunResult::figure`].
     pub ours: Option<String>,
@@ -235,9 +235,9 @@ pub struct AccountFigure {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Saturation {
-    /// Such as `target CPU` or `disk vda`.
+    /// The saturated resource, such as `target CPU` or `disk vda`.
     pub resource: String,
-    /// When it first was, in seconds since the begin.
+    /// Time of the first saturation, in seconds since the start.
     pub at_s: f64,
     pub why: String,
 }
@@ -269,21 +269,25 @@ impl RunResult {
         (queries > 0).then(|| succeeded as f64 / queries as f64)
     }
 
-    /// In seconds, of the slowest mix: percentiles cannot be added.
+    /// p99 of the slowest mix of reads, in seconds (percentiles cannot be added).
     pub fn read_p99_s(&self) -> Option<f64> {
         let measured = self.reads.iter().filter(|reads| reads.latency.count > 0);
         measured.map(|reads| reads.latency.p99_s).reduce(f64::max)
     }
 
-    /// For programs.
+    /// Formats the result as JSON.
     pub fn to_json(&self) -> serde_json::Result<String> {
         serde_json::to_string_pretty(self)
     }
 
     /// Reads what [`Self::to_json`] wrote.
     pub fn from_json(text: &str) -> Result<Self> {
-        let result: Self = serde_json::from_str(text).context("not a result")?;
-        ensure!(result.format <= FORMAT, "a result of format {}: this program knows {FORMAT}", result.format);
+        let result: Self = serde_json::from_str(text).context("this is not a result")?;
+        ensure!(
+            result.format <= FORMAT,
+            "result format {} is newer than this program, which reads up to {FORMAT}",
+            result.format
+        );
         result.timeline.check()?;
         Ok(result)
     }
@@ -297,7 +301,7 @@ impl RunResult {
     pub fn load(path: &Path) -> Result<Self> {
         let context = || format!("cannot read {}", path.display());
         let bytes = std::fs::metadata(path).with_context(context)?.len();
-        ensure!(bytes <= FILE_BYTES_MAX, "{}: {bytes} bytes are no result", path.display());
+        ensure!(bytes <= FILE_BYTES_MAX, "{}: {bytes} bytes, the limit is {FILE_BYTES_MAX}", path.display());
         Self::from_json(&std::fs::read_to_string(path).with_context(context)?).with_context(context)
     }
 }

@@ -12,7 +12,7 @@ mod check;
 mod error;
 pub mod import;
 pub mod parse;
-mod presets;
+mod preset_files;
 mod reads;
 mod replay;
 mod rules;
@@ -24,7 +24,7 @@ mod units;
 mod variables;
 
 pub use error::ScenarioError;
-pub use presets::{PRESETS, preset};
+pub use preset_files::{PRESETS, preset};
 pub use reads::ReadMix;
 pub use replay::{ReplaySpec, SampleTimes};
 pub use rules::Rules;
@@ -39,7 +39,7 @@ use crate::result::AccountFigure;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
-/// A scenario's text is not longer.
+/// Maximum size of a scenario file.
 pub const TEXT_BYTES_MAX: usize = 1 << 20;
 
 /// A run, before anything about this machine or this moment is known.
@@ -47,13 +47,13 @@ pub const TEXT_BYTES_MAX: usize = 1 << 20;
 #[serde(default, deny_unknown_fields)]
 pub struct Scenario {
     pub name: String,
-    /// In a few sentences.
+    /// Description, in a few sentences.
     pub about: String,
-    /// Another seed makes other series.
+    /// Seed: another one makes other series.
     pub seed: u64,
-    /// How long the load goes on.
+    /// Duration of the load.
     pub duration: Span,
-    /// One factor for the size of the load: 1 is the scenario as it was written.
+    /// Factor for the size of the load: 1 is the scenario as it was written.
     pub scale: f64,
     /// Dimension multiplied by the factor.
     pub scales: Scales,
@@ -65,18 +65,18 @@ pub struct Scenario {
     pub load: Load,
     /// Recorded traffic, in place of generated samples.
     pub replay: Option<ReplaySpec>,
-    /// How the load goes over time.
+    /// Load profile: how the load changes over time.
     pub shape: Shape,
     /// Queries during the load.
     pub reads: Vec<ReadMix>,
     /// Faults injected into the target.
     pub fault: Vec<FaultSpec>,
     pub verdict: Rules,
-    /// How samples are read back.
+    /// Settings of the read-back.
     pub verify: VerifySpec,
     /// Bounds of the run itself.
     pub limits: RunLimits,
-    /// Figures of the account that the scenario retells.
+    /// Published figures that the scenario reproduces.
     pub account: Vec<AccountFigure>,
     /// Limits of what the run shows.
     pub notes: Vec<String>,
@@ -123,24 +123,24 @@ pub struct Load {
     pub histograms: f64,
     /// Buckets of a histogram, `+Inf` included.
     pub histogram_buckets: u32,
-    /// How values go, except those of histograms.
+    /// Model of the values, except those of histograms.
     pub values: ValueModel,
-    /// Between two samples of a series. If not given, it follows from `rate`; else it is 15 s, and shorter in a closed
-    /// loop that needs more rounds than fit into an hour.
+    /// Sampling interval. If not given, it follows from `rate`; else it is 15 s, and shorter in a closed loop that
+    /// needs more rounds than fit into an hour.
     pub interval: Option<Span>,
     /// Samples a second of the plain load, of all tenants; follows from the series and the interval, if not given.
     pub rate: Option<Count>,
-    /// The load ends after so many samples of each series.
+    /// Number of samples of each series after which the load ends.
     pub rounds: Option<u32>,
     /// Time of the first samples: `-1h`, or Unix seconds or milliseconds. If not given, the last ones lie at the end.
     pub start: Option<String>,
     /// Number of the first writer: generators that load one target without a common scenario take different ones.
     pub first_writer: u32,
-    /// How often values change; at each sample, if not given.
+    /// Interval between changes of a value; each sample changes if not given.
     pub value_interval: Option<Span>,
-    /// How often every series is replaced by a new one.
+    /// Interval at which every series is replaced by a new one.
     pub series_interval: Option<Span>,
-    /// How often every metric gets a new name.
+    /// Interval at which every metric gets a new name.
     pub metric_interval: Option<Span>,
     /// Spreads the replacement of series over this share of its interval, from 0 (all at once) to 1.
     pub jitter: f64,
@@ -149,48 +149,48 @@ pub struct Load {
     pub start_jitter: f64,
     /// Series in one request.
     pub batch: u32,
-    /// When requests are sent.
+    /// Schedule of the requests.
     pub model: Model,
     /// History written to the target before the load, as fast as possible.
     pub history: Option<Span>,
-    /// Between two samples of the past; as later, if not given.
+    /// Sampling interval of the past; as later, if not given.
     pub history_interval: Option<Span>,
-    /// Pauses between repetitions begin here,
+    /// First pause between retries.
     pub backoff_min: Span,
-    /// and double up to here.
+    /// Longest pause: pauses double up to here.
     pub backoff_max: Span,
     /// `Retry-After` is obeyed up to here.
     pub retry_after_max: Span,
-    /// A request is repeated for so long.
+    /// Time for which a request is retried.
     pub give_up_after: Span,
 }
 
-/// When requests are sent.
+/// Schedule of the requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Model {
-    /// By a schedule, whatever the answers do; latency counts from the intended start.
+    /// Open loop: by a schedule, regardless of answers; latency counts from the intended start.
     #[default]
     Open,
     /// Each connection sends as soon as it has its answer.
     Closed,
 }
 
-/// How samples are read back.
+/// Settings of the read-back.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct VerifySpec {
-    /// After the run, read back every acknowledged sample.
+    /// True to read back every acknowledged sample after the run.
     pub after: bool,
-    /// During the run, look for so many acknowledged samples a second until they are visible.
+    /// Acknowledged samples per second that are probed during the run until they are visible.
     pub probes_per_s: f64,
-    /// An acknowledged sample that is not visible for so long counts as invisible.
+    /// Time after which an acknowledged sample that is not visible counts as invisible.
     pub invisible_after: Span,
-    /// Samples may turn up until so long after reading back began.
+    /// Time for which samples may still appear after the read-back began.
     pub patience: Span,
     /// Samples that one answer holds, about.
     pub page: Count,
-    /// Questions at a time.
+    /// Number of concurrent queries.
     pub connections: usize,
     /// A value that differs by no more than this part of it counts as rounded, not as wrong.
     pub tolerance: f64,
@@ -200,12 +200,12 @@ pub struct VerifySpec {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RunLimits {
-    /// The run ends when so many samples were sent, repetitions included.
+    /// Number of samples sent, retries included, at which the run ends.
     pub samples: Count,
-    /// The run ends when so many bytes were sent.
+    /// Number of bytes sent at which the run ends.
     pub bytes: Size,
-    /// Of the generator: a load that would need more is refused before it begins. Half of what is free, if
-    /// not given.
+    /// Maximum memory of the generator: a load that would need more is refused before it begins. Half of what is
+    /// free, if not given.
     pub memory: Option<Size>,
 }
 
@@ -338,7 +338,7 @@ fn set(root: &mut toml::Value, change: &str) -> Result<(), String> {
         .unwrap_or_else(|| toml::Value::String(value.to_owned()));
     let keys: Vec<&str> = path.split('.').map(str::trim).collect();
     if keys.iter().any(|key| key.is_empty()) {
-        return Err(format!("{change:?} names no key"));
+        return Err(format!("{change:?} does not name a key"));
     }
     put(root, &keys, value).map_err(|why| format!("{change:?}: {why}"))
 }
@@ -356,9 +356,9 @@ fn put(at: &mut toml::Value, keys: &[&str], value: toml::Value) -> Result<(), St
         toml::Value::Array(items) => {
             let len = items.len();
             let item = key.parse().ok().and_then(|number: usize| items.get_mut(number));
-            item.ok_or_else(|| format!("{key:?} is no number from 0 to below {len}"))?
+            item.ok_or_else(|| format!("{key:?} is not a number from 0 to below {len}"))?
         }
-        _ => return Err(format!("{key:?} is in something that is no table")),
+        _ => return Err(format!("{key:?} is within a value that is not a table")),
     };
     put(inner, rest, value)
 }

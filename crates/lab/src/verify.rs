@@ -1,7 +1,7 @@
 //! Reads every acknowledged sample back and compares it bit by bit.
 //!
 //! ```text
-//!   ledger ─▶ questions: some metrics × some rounds (× one job), small enough for any server's limits
+//!   ledger ─▶ queries: some metrics × some rounds (× one job), small enough for any server's limits
 //!               └▶ {__name__=~"…|…"}[range] at their end ─▶ compare with the plan ─▶ lost, doubled, wrong, …
 //! ```
 //!
@@ -10,7 +10,7 @@
 mod check;
 pub mod ledger;
 pub(crate) mod promql;
-mod questions;
+mod queries;
 
 use crate::http::{Access, Client, Endpoint, TIMEOUT_DEFAULT, headers};
 use crate::show::progress::{Observer, Phase, Progress};
@@ -19,7 +19,7 @@ use anyhow::{Context, Result};
 use check::Checker;
 use hyper::header::{CONTENT_TYPE, HeaderValue};
 use promql::Unanswered;
-use questions::{Question, Questions};
+use queries::{Queries, Query};
 use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -28,25 +28,25 @@ use tokio::task::JoinSet;
 
 pub use check::{Example, Fault};
 
-/// How to read a run back.
+/// Settings of a read-back.
 #[derive(Debug, Clone)]
 pub struct VerifyOptions {
     /// URL prefix of `/api/v1/query`, such as `http://127.0.0.1:9009`.
     pub read_url: String,
-    /// Sent with each request.
+    /// Headers of each request.
     pub headers: Vec<(String, String)>,
     /// Permitted targets.
     pub access: Access,
-    /// Samples may turn up until so long after verification began; needed for targets that show what
-    /// they acknowledged only after a while.
+    /// Time after the verification began until which samples may appear; needed for targets that show what they
+    /// acknowledged only after a while.
     pub patience: Duration,
     /// Samples that one answer holds, about.
     pub page_samples: u64,
-    /// Questions at a time.
+    /// Number of concurrent queries.
     pub connections: usize,
-    /// How long to wait for an answer.
+    /// Maximum time to wait for an answer.
     pub timeout: Duration,
-    /// How many examples of each fault to keep.
+    /// Maximum number of examples of each fault.
     pub examples_max: usize,
     /// A value that differs by no more than this part of it counts as rounded, not as wrong; 0 compares bit by
     /// bit. For targets that are known to keep fewer digits.
@@ -54,7 +54,7 @@ pub struct VerifyOptions {
 }
 
 impl VerifyOptions {
-    /// For the base URL `read_url`.
+    /// Default settings for the base URL `read_url`.
     pub fn new(read_url: impl Into<String>) -> Self {
         Self {
             read_url: read_url.into(),
@@ -93,9 +93,9 @@ pub fn read_url_for(write_url: &str) -> String {
 pub struct VerifyReport {
     /// Samples that the target acknowledged.
     pub acknowledged: u64,
-    /// Of those, the ones that are there (with whatever value).
+    /// Acknowledged samples that are there (with whatever value).
     pub read_back: u64,
-    /// Acknowledged, and not there.
+    /// Acknowledged samples that are not there.
     pub lost: u64,
     /// Further samples of a series at a time at which it has one already.
     pub doubled: u64,
@@ -103,17 +103,18 @@ pub struct VerifyReport {
     pub wrong: u64,
     /// There, with a value that differs by no more than [`VerifyOptions::tolerance`].
     pub rounded: u64,
-    /// In a series of this run, at a time at which nothing was sent.
+    /// Samples in a series of this run at a time at which nothing was sent.
     pub unexpected: u64,
-    /// Sent, not acknowledged, and there all the same: the answer got lost, or was a refusal. Allowed.
+    /// Samples that were sent, not acknowledged, and are there all the same: the answer got lost, or was a refusal.
+    /// Allowed.
     pub unacknowledged: u64,
-    /// Of those read back, the ones that were not there at first.
+    /// Samples read back that were not there at first.
     pub late: u64,
     /// Series of the same metric names that are not of this run: of runs with other seeds, for instance.
     pub foreign_series: u64,
-    /// Questions asked.
+    /// Number of queries sent.
     pub queries: u64,
-    /// How long it took, in seconds.
+    /// Duration, in seconds.
     pub wall_s: f64,
     /// The first few of each fault.
     pub examples: Vec<Example>,
@@ -126,12 +127,12 @@ impl VerifyReport {
             && self.read_back == self.acknowledged
     }
 
-    /// For programs.
+    /// Formats the report as JSON.
     pub fn to_json(&self) -> serde_json::Result<String> {
         serde_json::to_string_pretty(self)
     }
 
-    /// Adds what was found elsewhere: in another question, of another tenant, by another machine.
+    /// Adds what was found elsewhere: in another query, of another tenant, by another machine.
     pub fn join(&mut self, other: &Self, examples_max: usize) {
         let Self { acknowledged, read_back, lost, doubled, wrong, unexpected, unacknowledged, .. } = other;
         self.acknowledged += acknowledged;
@@ -168,12 +169,12 @@ pub async fn verify(
 ) -> Result<VerifyReport> {
     let endpoint = Endpoint::resolve(&options.read_url, &options.access).await?;
     let mut headers = headers(&options.headers)?;
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static(promql::QUESTION_TYPE));
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(promql::QUERY_TYPE));
     let begin = Instant::now();
     let job = Arc::new(Job {
         options: options.clone(),
         ledger: ledger.clone(),
-        questions: Questions::new(&ledger.plan, ledger.rounds(), options.page_samples),
+        queries: Queries::new(&ledger.plan, ledger.rounds(), options.page_samples),
         next: AtomicU64::new(0),
         halvings: AtomicU32::new(0),
         path: format!("{}/api/v1/query", endpoint.path().trim_end_matches('/')),
@@ -212,45 +213,45 @@ pub async fn verify(
 struct Job {
     options: VerifyOptions,
     ledger: Ledger,
-    questions: Questions,
+    queries: Queries,
     next: AtomicU64,
-    /// How often a question must be halved, as far as is known, for the target to answer.
+    /// Number of halvings that a query needs, as far as is known, for the target to answer.
     halvings: AtomicU32,
     path: String,
     patient_until: Instant,
     report: Mutex<VerifyReport>,
 }
 
-/// Between two looks for samples that are late.
+/// Pause between queries for samples that are late.
 const LATE_PAUSE: Duration = Duration::from_millis(200);
 
-/// A target that does not answer a 256th of a question has another trouble than its size.
+/// A target that does not answer a 256th of a query has another trouble than its size.
 const HALVINGS_MAX: u32 = 8;
 
-/// Advice for a target that refuses even the smallest part of a question.
+/// Advice for a target that refuses even the smallest part of a query.
 const NO_ROOM: &str =
-    "the target refuses even a small part of a question: ask for less at a time (--page, verify.page)";
+    "the target refuses even a small part of a query: ask for less at a time (--page, verify.page)";
 
 impl Job {
     async fn work(&self, mut client: Client) -> Result<()> {
         let mut checker = Checker::new();
         loop {
             let number = self.next.fetch_add(1, Ordering::Relaxed);
-            let Some(question) = self.questions.get(&self.ledger.plan, number) else { return Ok(()) };
-            if question.metrics.is_empty() {
+            let Some(query) = self.queries.get(&self.ledger.plan, number) else { return Ok(()) };
+            if query.metrics.is_empty() {
                 continue;
             }
-            let mut open = vec![(question, 0)];
-            while let Some((question, halved)) = open.pop() {
+            let mut open = vec![(query, 0)];
+            while let Some((query, halved)) = open.pop() {
                 let needed = self.halvings.load(Ordering::Relaxed);
-                let halves = || question.halves(&self.ledger.plan).filter(|_| halved < HALVINGS_MAX);
+                let halves = || query.halves(&self.ledger.plan).filter(|_| halved < HALVINGS_MAX);
                 if halved < needed
                     && let Some((first, second)) = halves()
                 {
                     open.extend([(second, halved + 1), (first, halved + 1)]);
                     continue;
                 }
-                match self.settle(&mut client, &mut checker, &question).await {
+                match self.settle(&mut client, &mut checker, &query).await {
                     Ok(()) => {}
                     Err(Unanswered::Failed(why)) => return Err(why),
                     Err(Unanswered::TooMuch(why)) => {
@@ -263,18 +264,18 @@ impl Job {
         }
     }
 
-    /// Asks a question and counts what was found, once all of it is there or patience is over.
+    /// Asks a query and counts what was found, once all of it is there or patience is over.
     async fn settle(
         &self,
         client: &mut Client,
         checker: &mut Checker,
-        question: &Question,
+        query: &Query,
     ) -> Result<(), Unanswered> {
-        let mut found = self.ask(client, checker, question).await?;
+        let mut found = self.ask(client, checker, query).await?;
         let lost_at_first = found.lost;
         while found.lost > 0 && Instant::now() < self.patient_until {
             tokio::time::sleep(LATE_PAUSE).await;
-            found = self.ask(client, checker, question).await?;
+            found = self.ask(client, checker, query).await?;
         }
         let mut report = self.lock();
         report.late += lost_at_first.saturating_sub(found.lost);
@@ -286,14 +287,14 @@ impl Job {
         &self,
         client: &mut Client,
         checker: &mut Checker,
-        question: &Question,
+        query: &Query,
     ) -> Result<VerifyReport, Unanswered> {
         self.lock().queries += 1;
-        let form = promql::question(&self.ledger.plan, question);
+        let form = promql::query(&self.ledger.plan, query);
         let body = promql::ask(client, &self.path, &form).await?;
         let about = || format!("the answer to {form:.160}");
         let series = promql::parse(&body).with_context(about).map_err(Unanswered::Failed)?;
-        Ok(checker.check(&self.ledger, question, &series, &self.options))
+        Ok(checker.check(&self.ledger, query, &series, &self.options))
     }
 
     fn progress(&self, begin: Instant) -> Progress {
@@ -301,7 +302,7 @@ impl Job {
         let elapsed = begin.elapsed();
         Progress {
             phase: Phase::Verifying,
-            part: self.next.load(Ordering::Relaxed) as f64 / self.questions.len().max(1) as f64,
+            part: self.next.load(Ordering::Relaxed) as f64 / self.queries.len().max(1) as f64,
             elapsed,
             samples: report.read_back,
             samples_per_s: report.read_back as f64 / elapsed.as_secs_f64().max(1e-3),

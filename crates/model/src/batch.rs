@@ -36,7 +36,7 @@ pub struct Batch {
 /// Series of a request with values of one kind, and their samples in columns.
 #[derive(Debug)]
 pub struct SeriesBatch<V> {
-    /// In order of arrival. The same series may come twice.
+    /// Series in order of arrival. The same series may come twice.
     pub series: Vec<BatchSeries>,
     /// Milliseconds since the Unix epoch, one for each sample.
     pub timestamps: Vec<i64>,
@@ -88,7 +88,7 @@ pub struct BatchSeries {
 pub struct BatchMetadata {
     /// The family's kind.
     pub kind: MetricKind,
-    /// Its name.
+    /// Name of the metric family.
     pub metric: Range<u32>,
     /// Help text.
     pub help: Range<u32>,
@@ -178,12 +178,12 @@ impl Batch {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(u8)]
 pub enum MetricKind {
-    /// Not specified by the sender.
+    /// The sender did not specify a type.
     #[default]
     Unknown = 0,
     /// Monotonic except for resets.
     Counter = 1,
-    /// Goes up and down.
+    /// A value that goes up and down.
     Gauge = 2,
     /// Buckets, sum and count.
     Histogram = 3,
@@ -193,7 +193,7 @@ pub enum MetricKind {
     Summary = 5,
     /// Labels around a constant 1.
     Info = 6,
-    /// One of several states is 1.
+    /// A set of states, of which one is 1.
     StateSet = 7,
 }
 
@@ -253,7 +253,7 @@ impl Metadata {
 /// Example of an event that a sample counted, usually with a trace ID.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Exemplar {
-    /// Its own labels (not the series'); may be empty.
+    /// The exemplar's own labels (not the series'); may be empty.
     pub labels: crate::Labels,
     /// Milliseconds since the Unix epoch.
     pub timestamp_ms: i64,

@@ -27,7 +27,7 @@ pub const LABEL_NAME_BYTES_MAX: usize = 1 << 10;
 /// A label's value.
 pub const LABEL_VALUE_BYTES_MAX: usize = 16 << 10;
 
-/// All labels of a series in canonical form.
+/// Maximum bytes of all labels of a series, in canonical form.
 pub const SERIES_LABEL_BYTES_MAX: usize = 64 << 10;
 
 /// Buckets of a native histogram. Prometheus' exponential histograms have 160 by default.
@@ -41,6 +41,9 @@ pub const EXEMPLAR_LABEL_CHARS_MAX: usize = 128;
 
 /// A tenant's name (Mimir's limit, so that tenants can move).
 pub const TENANT_BYTES_MAX: usize = 150;
+
+/// Tenants that one query may read: each takes a pass over all partitions. Their names fit into a header.
+pub const QUERY_TENANTS_MAX: usize = 32;
 
 /// Texts (help, unit) of a metric's metadata; longer ones are cut.
 pub const METADATA_TEXT_BYTES_MAX: usize = 4 << 10;

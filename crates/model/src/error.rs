@@ -11,11 +11,14 @@ pub enum ErrorKind {
     Invalid,
     /// The request is larger than allowed: do not retry as it is.
     TooLarge,
+    /// The caller presents no credentials that are known.
+    Unauthenticated,
     /// The principal has no right to it.
     Forbidden,
     /// The encoding or type of the request is not supported here.
     Unsupported,
-    /// Over a limit that is a policy for the caller, whatever the node could do: retry later, and less.
+    /// The request exceeds a limit that is a policy for the caller, whatever the node could do: retry later, and
+    /// less.
     Limited,
     /// The node cannot do it now: retry later.
     Unavailable,
@@ -28,10 +31,10 @@ pub enum ErrorKind {
 /// Why one series of a request cannot be stored; the others can.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SeriesError {
-    /// No metric name.
+    /// The series has no metric name.
     #[error("series has no metric name (label __name__)")]
     NoName,
-    /// The same label name twice.
+    /// A label name occurs twice.
     #[error("label name {0:?} is not unique")]
     DuplicateLabel(String),
     #[error("label name is empty")]
@@ -44,7 +47,7 @@ pub enum SeriesError {
     LabelNameTooLong(usize),
     #[error("value of label {0:?} has {1} bytes, the limit is {LABEL_VALUE_BYTES_MAX}")]
     LabelValueTooLong(String, usize),
-    /// All labels together too long.
+    /// All labels together are too long.
     #[error("labels take {0} bytes together, the limit is {SERIES_LABEL_BYTES_MAX}")]
     LabelsTooLong(usize),
     /// A reference outside the request's symbol table.
@@ -70,7 +73,7 @@ pub enum SeriesError {
     /// A kind of sample that cannot be stored yet, and the number of such samples.
     #[error("native histograms cannot be stored yet; {0} of them refused")]
     NativeHistograms(usize),
-    /// Before 1970 or after 9999, or too far ahead of the clock.
+    /// The time is before 1970 or after 9999, or too far ahead of the clock.
     #[error("timestamp {timestamp_ms} ms is out of bounds: {reason}")]
     Timestamp {
         /// The sample's time.
@@ -109,6 +112,11 @@ pub enum SeriesError {
     /// The tenant has as many series in memory as its settings allow.
     #[error("the tenant has {limit} active series, which is its limit (setting active_series)")]
     ActiveSeries { limit: u64 },
+    /// The tenant has as many series of this metric name in memory as its settings allow.
+    #[error(
+        "the tenant has {limit} active series of this metric name, which is its limit (setting series_per_metric)"
+    )]
+    SeriesPerMetric { limit: u64 },
     /// The tenant creates series faster than its settings allow.
     #[error(
         "the tenant creates series too fast: the limit is {per_s} a second (setting new_series_per_second)"
@@ -121,15 +129,15 @@ pub enum SeriesError {
     /// The tenant has as many clusters of replicas as its settings allow.
     #[error("the tenant has {limit} clusters of replicas, which is its limit (setting ha_clusters)")]
     TooManyClusters { limit: usize },
-    /// The clusters of all tenants hold the memory that there is for them.
+    /// The clusters of all tenants use up the memory reserved for clusters.
     #[error(
         "no memory for another cluster of replicas: those of all tenants may hold {limit_kib} KiB; raise the limit with --memory"
     )]
     NoRoomForClusters { limit_kib: u64 },
     /// Late samples hold their share of the head.
     #[error(
-        "no memory for samples that are older than the newest of their series: until they are sealed, such samples may hold \
-             {limit_mib} MiB; raise the limit with --memory"
+        "no memory for out-of-order samples: they may hold {limit_mib} MiB until they are sealed; retry later, or raise the limit \
+         with --memory"
     )]
     NoRoomForLate {
         /// Limit on late samples.

@@ -32,9 +32,9 @@ pub enum CounterReset {
     /// Readers have to compare the counts.
     #[default]
     Unknown = 0,
-    /// The counts began anew.
+    /// The counts were reset.
     Yes = 1,
-    /// They went on.
+    /// The counts continued.
     No = 2,
     /// A gauge: its counts go up and down.
     Gauge = 3,
@@ -89,7 +89,7 @@ pub struct HistogramParts {
     pub reset: CounterReset,
     /// Position of the buckets.
     pub layout: Layout,
-    /// Their counts: two more than the layout has buckets.
+    /// Counts of observations: two more than the layout has buckets.
     pub counts: Counts,
     /// Sum of all observations. [`crate::STALE_NAN_BITS`] marks the end of the series.
     pub sum: f64,
@@ -97,7 +97,7 @@ pub struct HistogramParts {
 
 /// Bytes that are no histogram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("no histogram: {0}")]
+#[error("invalid histogram: {0}")]
 pub struct NotAHistogram(&'static str);
 
 const TOO_MANY: NotAHistogram = NotAHistogram("it has too many buckets");

@@ -67,7 +67,7 @@ impl Labels {
         self.as_ref().get(name)
     }
 
-    /// True where there is no label.
+    /// True if there is no label.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -119,7 +119,7 @@ impl<'a> LabelsRef<'a> {
 }
 
 impl std::fmt::Debug for LabelsRef<'_> {
-    /// In Prometheus' notation: `metric{name="value"}`.
+    /// Formats the labels in Prometheus' notation: `metric{name="value"}`.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(self.get(METRIC_NAME).unwrap_or(""))?;
         f.write_str("{")?;

@@ -1,6 +1,6 @@
 //! The words of the domain, in reading order. No I/O, no async, no serde.
 //!
-//! - [`tenant`]: the owner of data; [`principal`]: the caller's tenant and rights
+//! - [`tenant`]: the owner of data; [`tenant_set`], [`tenant_patterns`]: several, and patterns of them; [`principal`]: the caller's tenant and rights
 //! - [`labels`]: the sorted label set that names a series, in one canonical byte form
 //! - [`series`]: keys and references of series
 //! - [`sample`]: a value at a time; staleness
@@ -20,6 +20,8 @@ pub mod sample;
 pub mod series;
 pub mod statistic;
 pub mod tenant;
+pub mod tenant_patterns;
+pub mod tenant_set;
 pub mod values;
 
 pub use batch::{
@@ -32,5 +34,7 @@ pub use principal::{Principal, Rights};
 pub use sample::{STALE_NAN_BITS, Samples, SeriesSamples, TimeRange};
 pub use series::{SeriesHasher, SeriesKey, SeriesRef};
 pub use statistic::Statistic;
-pub use tenant::TenantId;
+pub use tenant::{TenantError, TenantId};
+pub use tenant_patterns::TenantPatterns;
+pub use tenant_set::{TenantSet, TenantSetError};
 pub use values::{Value, ValueKind, Values, ValuesRef};

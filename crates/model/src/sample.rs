@@ -112,9 +112,9 @@ impl From<Samples<Histogram>> for SeriesSamples {
 /// Samples of a series of either kind.
 #[derive(Debug, Clone, PartialEq)]
 pub enum SeriesSamples {
-    /// Of a series of floats.
+    /// Samples of a series of floats.
     Floats(Samples),
-    /// Of a series of native histograms.
+    /// Samples of a series of native histograms.
     Histograms(Samples<Histogram>),
 }
 
@@ -125,7 +125,7 @@ impl Default for SeriesSamples {
 }
 
 impl SeriesSamples {
-    /// No samples, of a series of `kind`.
+    /// No samples yet, for a series of `kind`.
     pub fn new(kind: ValueKind) -> Self {
         match kind {
             ValueKind::Float => Self::Floats(Samples::default()),

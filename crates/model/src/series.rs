@@ -55,7 +55,7 @@ impl SeriesHasher {
         Self { seed, secret: const_custom_default_secret(seed) }
     }
 
-    /// The same as [`SeriesKey::of`] with this hasher's seed.
+    /// Computes [`SeriesKey::of`] with this hasher's seed.
     #[inline]
     pub fn key(&self, label_bytes: &[u8]) -> SeriesKey {
         if label_bytes.len() <= Self::SEEDED_BYTES_MAX {

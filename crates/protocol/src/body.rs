@@ -11,10 +11,10 @@ use std::io::Read;
 use stdx::budget::Purse;
 use zstd::zstd_safe;
 
-/// How a body is compressed.
+/// Compression of a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Encoding {
-    /// Not at all.
+    /// No compression.
     Identity,
     /// A snappy block, never the framed format.
     Snappy,
@@ -24,7 +24,7 @@ pub enum Encoding {
     Gzip,
 }
 
-/// How much of a header an error repeats.
+/// Maximum bytes of a header that an error repeats.
 const HEADER_SHOWN_BYTES_MAX: usize = 100;
 
 impl Encoding {
@@ -50,7 +50,7 @@ impl Encoding {
     }
 }
 
-/// As much of a header as an error repeats.
+/// The part of a header that an error repeats.
 pub(crate) fn shown(header: &str) -> String {
     header.chars().take(HEADER_SHOWN_BYTES_MAX).collect()
 }
@@ -58,7 +58,7 @@ pub(crate) fn shown(header: &str) -> String {
 /// A body as it was sent.
 #[derive(Debug, Clone, Copy)]
 pub struct Body<'a> {
-    /// How it is compressed.
+    /// Compression of the body.
     pub encoding: Encoding,
     pub bytes: &'a [u8],
 }
@@ -87,9 +87,8 @@ impl<'a> Body<'a> {
         Self { encoding: Encoding::Snappy, bytes }
     }
 
-    /// How many bytes the body will have decompressed, by its own declaration, where it makes one. The declaration is
-    /// checked against the limits and against what so many bytes can become at all: nothing needs to be allocated for a
-    /// lie.
+    /// Decompressed length of the body by its own declaration, if it has one. The declaration is checked against
+    /// the limits and against what so many bytes can become at all: a false one causes no allocation.
     pub fn decoded_len(&self) -> Result<Option<usize>, DecodeError> {
         if self.bytes.len() > BODY_COMPRESSED_BYTES_MAX {
             return Err(DecodeError::BodyTooLarge(self.bytes.len()));
@@ -103,8 +102,8 @@ impl<'a> Body<'a> {
         }
     }
 
-    /// Replaces what is in `out` by the decompressed body, with memory that is bought first. After an error `out` is of
-    /// no use.
+    /// Replaces the content of `out` by the decompressed body, with memory that is reserved first. After an error
+    /// the content of `out` is undefined.
     pub fn decompress(&self, out: &mut Vec<u8>, purse: &mut Purse<'_>) -> Result<(), DecodeError> {
         let damaged = |error: std::io::Error| DecodeError::Damaged {
             encoding: self.encoding,

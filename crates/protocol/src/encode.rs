@@ -20,15 +20,14 @@ pub struct Extras<'a> {
     pub exemplars: &'a [Exemplar],
     /// Metadata of the metric named by the series. Version 2.0 only; 1.0 has [`V1Encoder::metadata`].
     pub metadata: Option<&'a Metadata>,
-    /// Since when the samples count, in milliseconds since the Unix epoch; 0 for "not said". Version 2.0
-    /// only.
+    /// Start time of the samples' counts, in milliseconds since the Unix epoch; 0 if unknown. Version 2.0 only.
     pub start_ms: i64,
 }
 
 /// A message's bytes as a snappy block.
 struct Block {
     snappy: snap::raw::Encoder,
-    /// At least as long as the block; what is behind it is left over.
+    /// Buffer at least as long as the block; the rest is unused.
     bytes: Vec<u8>,
 }
 

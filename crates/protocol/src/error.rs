@@ -9,12 +9,12 @@ use stdx::budget::Exhausted;
 /// Why a request cannot be decoded at all. Nothing of it may be stored.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
-    /// Not a message of this protocol, by the Content-Type header.
+    /// The Content-Type header names another message.
     #[error(
         "content type {0:?} is not supported; send application/x-protobuf, with proto=prometheus.WriteRequest or proto=io.prometheus.write.v2.Request"
     )]
     ContentType(String),
-    /// Another compression, by the Content-Encoding header.
+    /// The Content-Encoding header names another compression.
     #[error("content encoding {got:?} is not supported; send {}", names(accepted))]
     ContentEncoding {
         /// The header.
@@ -23,25 +23,25 @@ pub enum DecodeError {
         accepted: &'static [Encoding],
     },
     /// A compressed body beyond the limit.
-    #[error("body has {0} bytes, the limit is {BODY_COMPRESSED_BYTES_MAX}")]
+    #[error("compressed body has {0} bytes, the limit is {BODY_COMPRESSED_BYTES_MAX}")]
     BodyTooLarge(usize),
-    /// A decompressed body beyond the limit, by its own declaration or as far as it was read.
-    #[error("body has {0} bytes or more decompressed, the limit is {BODY_BYTES_MAX}")]
+    /// The body decompresses to more than the limit, according to its header or to what was decompressed so far.
+    #[error("body decompresses to at least {0} bytes, the limit is {BODY_BYTES_MAX}")]
     DecodedTooLarge(u64),
-    /// Not snappy, or damaged.
+    /// The body is not snappy, or is damaged.
     #[error("invalid snappy block: {0}")]
     Snappy(&'static str),
-    /// Not of the encoding that the header names, or damaged.
+    /// The body is not in the encoding that the header names, or is damaged.
     #[error("invalid {} body: {error}", encoding.name())]
     Damaged {
         encoding: Encoding,
         /// The library's error.
         error: String,
     },
-    /// Not a protobuf message, or damaged.
+    /// The body is not a protobuf message, or is damaged.
     #[error(transparent)]
     Wire(#[from] WireError),
-    /// A 2.0 symbol table whose first entry is a text: references would all be off.
+    /// A 2.0 symbol table that does not begin with the empty string, as the specification requires.
     #[error("the first symbol has {0} bytes, it must be the empty string")]
     FirstSymbol(usize),
     /// A message in which nothing is known: most likely of the other version.
@@ -55,15 +55,15 @@ pub enum DecodeError {
         /// Message type found in the body.
         other: &'static str,
     },
-    /// Not enough memory to decode it: not now, or never.
+    /// There is not enough memory to decode the body: not now, or never.
     #[error(transparent)]
     Memory(#[from] Exhausted),
-    /// More of something than one request may hold.
+    /// The request has more of something than one request may have.
     #[error("request has more than {limit} {what}")]
     TooMany {
-        /// Of what, in the plural.
+        /// Name of the thing, in the plural.
         what: &'static str,
-        /// How many are allowed.
+        /// Maximum number.
         limit: usize,
     },
 }

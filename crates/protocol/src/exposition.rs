@@ -34,9 +34,9 @@ pub enum Line {
     /// `# EOF`: nothing may follow in OpenMetrics.
     End,
     Sample {
-        /// Of which series, or why it can be none.
+        /// Labels of the series, or why they are invalid.
         labels: Result<Labels, SeriesError>,
-        /// When, in milliseconds; `None` where the line does not say.
+        /// Timestamp in milliseconds; `None` if the line has none.
         timestamp_ms: Option<i64>,
         value: f64,
     },
@@ -46,7 +46,7 @@ pub enum Line {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("column {column}: {what}")]
 pub struct LineError {
-    /// From 1, in bytes.
+    /// Column in bytes, from 1.
     pub column: usize,
     /// Description of the error.
     pub what: &'static str,
@@ -156,14 +156,14 @@ impl<'a> Reader<'a> {
             }
             self.spaces();
             if !self.is_next(',') && !self.rest().starts_with('}') {
-                return Err(self.error("neither a comma nor a closing brace"));
+                return Err(self.error("expected a comma or a closing brace"));
             }
         }
     }
 
     fn quoted(&mut self) -> Result<String, LineError> {
         if !self.is_next('"') {
-            return Err(self.error("no quoted text"));
+            return Err(self.error("expected a quoted text"));
         }
         let mut out = String::new();
         loop {

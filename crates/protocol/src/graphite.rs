@@ -19,13 +19,13 @@ use model::{Batch, BatchSeries, SeriesBatch, SeriesError, SeriesHasher};
 use std::ops::Range;
 use stdx::budget::{Exhausted, Purse};
 
-/// How bodies may be compressed; not at all where the header is missing.
+/// Accepted compressions of a body; none if the header is missing.
 pub const ENCODINGS: &[Encoding] = &[Encoding::Identity, Encoding::Gzip, Encoding::Zstd];
 
 /// A line's length: the labels of a series, and a value and a time of any form.
 const LINE_BYTES_MAX: usize = SERIES_LABEL_BYTES_MAX + 1024;
 
-/// Of a text that cannot be read, how much an error repeats.
+/// Maximum length of unreadable text that an error repeats, in characters.
 const SHOWN_CHARS_MAX: usize = 64;
 
 /// Bytes of a label beside its texts, at most: three tags and three lengths.

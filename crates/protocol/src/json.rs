@@ -9,7 +9,7 @@ const DEPTH_MAX: usize = 64;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("not the expected JSON at byte {at}: {what}")]
 pub struct JsonError {
-    /// From the start.
+    /// Position in bytes, from the start.
     pub at: usize,
     /// Description of the error.
     pub what: &'static str,
@@ -54,7 +54,7 @@ impl<'a> Parser<'a> {
         if self.is_next(byte) { Ok(()) } else { Err(self.error(what)) }
     }
 
-    /// Nothing may follow.
+    /// Checks that nothing follows.
     pub(crate) fn end(&mut self) -> Result<(), JsonError> {
         match self.peek() {
             None => Ok(()),
@@ -64,7 +64,7 @@ impl<'a> Parser<'a> {
 
     fn deeper(&mut self) -> Result<(), JsonError> {
         self.depth += 1;
-        if self.depth > DEPTH_MAX { Err(self.error("too deep")) } else { Ok(()) }
+        if self.depth > DEPTH_MAX { Err(self.error("nested too deeply")) } else { Ok(()) }
     }
 
     /// An object; `member` reads each value.
@@ -80,7 +80,7 @@ impl<'a> Parser<'a> {
                 self.expect(b':', "no colon")?;
                 member(self, &key)?;
                 if !self.is_next(b',') {
-                    break self.expect(b'}', "neither a comma nor the end of the object")?;
+                    break self.expect(b'}', "expected a comma or the end of the object")?;
                 }
             }
         }
@@ -99,7 +99,7 @@ impl<'a> Parser<'a> {
             loop {
                 element(self)?;
                 if !self.is_next(b',') {
-                    break self.expect(b']', "neither a comma nor the end of the list")?;
+                    break self.expect(b']', "expected a comma or the end of the list")?;
                 }
             }
         }
@@ -170,7 +170,7 @@ impl<'a> Parser<'a> {
         let text = digits.and_then(|d| std::str::from_utf8(d).ok());
         let code = text.and_then(|t| u32::from_str_radix(t, 16).ok());
         self.at += 4;
-        code.ok_or(JsonError { at: self.at - 4, what: "no four hex digits" })
+        code.ok_or(JsonError { at: self.at - 4, what: "expected four hex digits" })
     }
 
     /// A number's text.
@@ -180,7 +180,7 @@ impl<'a> Parser<'a> {
         let end = rest.iter().position(|b| !matches!(b, b'0'..=b'9' | b'+' | b'-' | b'.' | b'e' | b'E'));
         let text = &rest[..end.unwrap_or(rest.len())];
         if text.is_empty() {
-            return Err(self.error("no number"));
+            return Err(self.error("expected a number"));
         }
         self.at += text.len();
         Ok(std::str::from_utf8(text).expect("BUG: digits are ASCII"))
@@ -188,12 +188,12 @@ impl<'a> Parser<'a> {
 
     pub(crate) fn integer(&mut self) -> Result<i64, JsonError> {
         let at = self.at;
-        self.number()?.parse().map_err(|_| JsonError { at, what: "no integer" })
+        self.number()?.parse().map_err(|_| JsonError { at, what: "expected an integer" })
     }
 
     pub(crate) fn count(&mut self) -> Result<u64, JsonError> {
         let at = self.at;
-        self.number()?.parse().map_err(|_| JsonError { at, what: "no count" })
+        self.number()?.parse().map_err(|_| JsonError { at, what: "expected a non-negative integer" })
     }
 
     /// One of `true`, `false` and `null`.
@@ -201,7 +201,7 @@ impl<'a> Parser<'a> {
         self.spaces();
         let rest = &self.bytes[self.at..];
         let word = ["true", "false", "null"].into_iter().find(|word| rest.starts_with(word.as_bytes()));
-        let word = word.ok_or_else(|| self.error("no value"))?;
+        let word = word.ok_or_else(|| self.error("expected a value"))?;
         self.at += word.len();
         Ok(word)
     }

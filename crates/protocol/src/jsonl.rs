@@ -48,7 +48,7 @@ pub fn parse(
         return Err(json.error("no \"metric\""));
     }
     if samples.timestamps.len() != samples.values.len() {
-        return Err(json.error("not as many values as timestamps"));
+        return Err(json.error("the numbers of values and timestamps differ"));
     }
     Ok(builder.build_series())
 }
@@ -59,15 +59,15 @@ fn value(json: &mut Parser<'_>) -> Result<f64, JsonError> {
             "Infinity" | "+Infinity" | "Inf" | "+Inf" => Ok(f64::INFINITY),
             "-Infinity" | "-Inf" => Ok(f64::NEG_INFINITY),
             "NaN" => Ok(NAN),
-            _ => Err(json.error("a text that is no value")),
+            _ => Err(json.error("a text that is not a value")),
         },
         Some(b'n') => match json.word()? {
             "null" => Ok(f64::from_bits(STALE_NAN_BITS)),
-            _ => Err(json.error("no value")),
+            _ => Err(json.error("expected a value")),
         },
         _ => {
             let text = json.number()?;
-            text.parse().map_err(|_| json.error("no number"))
+            text.parse().map_err(|_| json.error("expected a number"))
         }
     }
 }

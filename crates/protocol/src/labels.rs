@@ -90,10 +90,10 @@ fn short_label(labels: &[u8]) -> Option<(&[u8], &[u8])> {
     is_short.then_some((name, value))
 }
 
-/// Of a name or a value, how much a message shows.
+/// Maximum length of a name or a value in a message, in bytes.
 pub(crate) const LABEL_SHOWN_BYTES_MAX: usize = 64;
 
-/// Of a series, how many labels a message shows.
+/// Maximum number of a series' labels in a message.
 pub(crate) const LABELS_SHOWN_MAX: usize = 16;
 
 /// Label bytes as sent, to be read by people: `up{job="x"}`, whatever is wrong with them. What is long is cut.

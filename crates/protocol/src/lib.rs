@@ -10,7 +10,7 @@
 //! - [`fuzz`]: one function per fuzz target; ordinary tests run them too
 
 mod body;
-mod decode;
+mod decoder;
 pub mod encode;
 mod error;
 pub mod exposition;
@@ -25,7 +25,7 @@ pub mod tsdb;
 mod wire;
 
 pub use body::{Body, Encoding, decompress_snappy};
-pub use decode::{Decoder, Request};
+pub use decoder::{Decoder, Request};
 pub use error::DecodeError;
 pub use json::JsonError;
 pub use wire::{Fault, WireError};

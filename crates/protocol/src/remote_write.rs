@@ -31,7 +31,7 @@ use crate::{DecodeError, Encoding, Request};
 use model::{Batch, LabelsBuilder, SeriesHasher};
 use stdx::budget::Purse;
 
-/// How bodies may be compressed; snappy where the header is missing, as in Prometheus. vmagent sends zstd.
+/// Accepted compressions of a body; snappy if the header is missing, as in Prometheus. vmagent sends zstd.
 pub const ENCODINGS: &[Encoding] = &[Encoding::Snappy, Encoding::Zstd];
 
 /// The two messages that the protocol knows.
@@ -90,7 +90,7 @@ pub struct Decoder {
     body: Vec<u8>,
     /// Labels that a 1.0 request sent in pieces.
     gathered: Vec<u8>,
-    /// For the labels of exemplars.
+    /// Builder of the labels of exemplars.
     labels: LabelsBuilder,
     v2: v2::Scratch,
 }

@@ -39,7 +39,7 @@ pub enum TsdbError {
     Io {
         /// File of the block.
         file: &'static str,
-        /// Why.
+        /// Error of the operating system.
         source: std::io::Error,
     },
     /// Bytes that are not what the format says.

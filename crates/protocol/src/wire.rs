@@ -12,7 +12,7 @@ use stdx::varint;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("invalid protobuf at byte {offset}: {fault}")]
 pub struct WireError {
-    /// From the start of the decompressed body.
+    /// Byte offset from the start of the decompressed body.
     pub offset: usize,
     /// Kind of error.
     pub fault: Fault,
@@ -24,7 +24,7 @@ pub enum Fault {
     /// The message ends inside a varint.
     #[error("truncated varint")]
     TruncatedVarint,
-    /// More than ten bytes, or more than 64 bits.
+    /// A varint has more than ten bytes, or more than 64 bits.
     #[error("varint of more than 64 bits")]
     LongVarint,
     /// A length that reaches beyond the message.
@@ -44,7 +44,7 @@ pub enum Fault {
     Mismatch,
 }
 
-/// How a field's value is laid down. (The fourth type, of 32 bits, none of our fields has.)
+/// Encoding of a field's value. (No known field has the fourth type, of 32 bits.)
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WireType {
     Varint,
@@ -52,7 +52,7 @@ pub(crate) enum WireType {
     Len,
 }
 
-/// A field's number and type as they stand before it: `number << 3 | type`. Known valid.
+/// The key before a field, with its number and type: `number << 3 | type`. Known valid.
 pub(crate) type Tag = u32;
 
 /// The tag of a known field.
@@ -73,7 +73,7 @@ pub(crate) const fn field_of(tag: Tag) -> u32 {
 /// Walks the fields of one message.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Reader<'a> {
-    /// From the start of the body to the end of this message.
+    /// Bytes from the start of the body to the end of this message.
     bytes: &'a [u8],
     at: usize,
 }

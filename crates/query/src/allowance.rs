@@ -22,7 +22,7 @@ const NODE_BYTES: usize = 512;
 /// Memory of a matcher without its texts: in the tree, as a filter of heads, and as a predicate of tables.
 const MATCHER_BYTES: usize = 512;
 
-/// Its texts: as parsed, as pattern, and copied for the tables.
+/// Copies of a matcher's text: as parsed, as pattern, and for the tables.
 const MATCHER_TEXTS: usize = 4;
 
 /// Remainder of a request's limits.
@@ -37,7 +37,7 @@ pub struct Allowance {
 }
 
 impl Allowance {
-    /// For trees and patterns of at most `bytes_max`.
+    /// Creates an allowance for trees and patterns of at most `bytes_max`.
     pub const fn new(bytes_max: u64) -> Self {
         Self { nodes: 0, matchers: 0, patterns: 0, spent_bytes: 0, bytes_max, interrupt: None }
     }
@@ -57,7 +57,7 @@ impl Allowance {
         self.spent_bytes
     }
 
-    /// A node with `text_bytes` of its own.
+    /// Counts a node with `text_bytes` of its own.
     pub(crate) fn node(&mut self, text_bytes: usize) -> Result<(), String> {
         self.nodes += 1;
         if self.nodes > NODES_MAX {
@@ -68,7 +68,7 @@ impl Allowance {
         self.spend(NODE_BYTES + text_bytes)
     }
 
-    /// A matcher of `text_bytes`, before it is built.
+    /// Counts a matcher with `text_bytes`, before it is built.
     pub(crate) fn matcher(&mut self, text_bytes: usize) -> Result<(), String> {
         self.matchers += 1;
         if self.matchers > MATCHERS_MAX {
@@ -77,7 +77,7 @@ impl Allowance {
         self.spend(MATCHER_BYTES + MATCHER_TEXTS * text_bytes)
     }
 
-    /// Compiling `pattern`, before it is done: there must be room for what that takes for a moment.
+    /// Checks that there is memory to compile `pattern`.
     pub(crate) fn compilation(&mut self, pattern: &str) -> Result<(), String> {
         if self.is_interrupted() {
             return Err("the request was canceled".into());
@@ -89,7 +89,7 @@ impl Allowance {
         Ok(())
     }
 
-    /// A pattern that needs the regex engine; its bytes are counted where it is compiled.
+    /// Counts a pattern that needs the regex engine. Its memory is counted separately, once it is compiled.
     pub(crate) fn pattern(&mut self) -> Result<(), String> {
         self.patterns += 1;
         if self.patterns > PATTERNS_MAX {

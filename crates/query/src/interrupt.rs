@@ -1,4 +1,4 @@
-//! How a caller ends work that it started.
+//! Lets a caller end work that it started.
 
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicBool, Ordering};

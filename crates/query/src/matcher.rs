@@ -20,7 +20,7 @@ pub const REGEX_BYTES_MAX: usize = 64 << 10;
 /// (16 KiB) takes half a second, and nothing can be cancelled meanwhile.
 pub const REGEX_COMPILED_BYTES_MAX: usize = 256 << 10;
 
-/// How a matcher compares.
+/// Operator of a matcher.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MatchOp {
     /// `=`
@@ -34,7 +34,7 @@ pub enum MatchOp {
 }
 
 impl MatchOp {
-    /// As written in PromQL.
+    /// The operator in PromQL.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Equal => "=",
@@ -50,9 +50,9 @@ impl MatchOp {
 pub struct Matcher {
     /// The label's name.
     pub name: String,
-    /// How it compares.
+    /// Operator.
     pub op: MatchOp,
-    /// With what; for the regex operators the expression as written, which must match the whole value.
+    /// Operand; for the regex operators the expression as written, which must match the whole value.
     pub value: String,
     /// Values accepted by `value`, before a negation.
     pattern: Pattern,
@@ -61,7 +61,7 @@ pub struct Matcher {
 /// Why a matcher cannot be built.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MatcherError {
-    /// Not a regular expression, or one that compiles to too much.
+    /// The expression is not a regular expression, or compiles to too much.
     #[error("error parsing regexp: {0}")]
     Regex(String),
     #[error("regular expression has {0} bytes, the limit is {REGEX_BYTES_MAX}")]
@@ -77,7 +77,7 @@ impl Matcher {
         Self::within(name, op, value, |_| Ok(()))
     }
 
-    /// The same, where `may_compile` is asked first if the regex engine is needed.
+    /// Creates a matcher; `may_compile` is asked first if the regex engine is needed.
     pub(crate) fn within(
         name: &str,
         op: MatchOp,
@@ -115,7 +115,7 @@ impl Matcher {
     }
 
     /// Memory held by the pattern.
-    pub(crate) fn pattern_bytes(&self) -> usize {
+    pub fn pattern_bytes(&self) -> usize {
         self.pattern.memory_bytes()
     }
 

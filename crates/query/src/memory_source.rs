@@ -48,12 +48,12 @@ impl MemorySource {
         self.series.clear();
     }
 
-    /// How many series there are.
+    /// Number of series.
     pub fn len(&self) -> usize {
         self.series.len()
     }
 
-    /// True where there is none.
+    /// True if there is no series.
     pub fn is_empty(&self) -> bool {
         self.series.is_empty()
     }

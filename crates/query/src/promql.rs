@@ -35,7 +35,7 @@ use model::{Labels, Samples};
 /// Longest expression, in bytes.
 pub const EXPR_BYTES_MAX: usize = 256 << 10;
 
-/// How deep an expression may nest, each operator of a chain counted as a level: evaluation recurses.
+/// Maximum depth of an expression, with each operator of a chain counted as a level: evaluation recurses.
 pub const EXPR_DEPTH_MAX: usize = 200;
 
 /// Warnings, and likewise infos, kept of one evaluation.
@@ -67,7 +67,7 @@ impl Expr {
 /// The types of PromQL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ValueKind {
-    /// One number a step.
+    /// A number for each step.
     Scalar,
     /// A text.
     String,
@@ -99,18 +99,18 @@ impl ValueKind {
     }
 }
 
-/// How to evaluate.
+/// Options of an evaluation.
 #[derive(Debug, Clone, Copy)]
 pub struct Options<'a> {
-    /// How far back an instant selector looks for a sample (exclusive).
+    /// Time for which an instant selector looks back for a sample (exclusive).
     pub lookback_delta_ms: i64,
     /// The step of subqueries that name none.
     pub subquery_step_ms: i64,
-    /// How many values may be held at once, each of which takes up to 16 bytes of memory. A sample, a computed
-    /// point and eight bytes of a held series' labels count one each, what is known of a held series some more.
+    /// Maximum number of values held at once, each of which takes up to 16 bytes of memory. A sample, a computed
+    /// point and eight bytes of a held series' labels count one each; what is known of a held series counts some
+    /// more.
     pub samples_max: u64,
-    /// Asked in every loop over what there may be much of; once it is set, evaluation ends with
-    /// [`QueryError::Canceled`].
+    /// Asked in every loop that can be long; once it is set, evaluation ends with [`QueryError::Canceled`].
     pub cancelled: &'a dyn Interrupt,
     /// Where to report what the evaluation holds and reads.
     pub usage: Option<&'a Usage>,
@@ -175,9 +175,9 @@ pub enum QueryErrorKind {
     BadData,
     /// The data does not allow it, or it takes too much.
     Execution,
-    /// It took too long.
+    /// The query took too long.
     Timeout,
-    /// It was cancelled.
+    /// The query was cancelled.
     Canceled,
     /// Storage cannot answer now: the same query may succeed later.
     Unavailable,
@@ -211,7 +211,7 @@ pub enum QueryError {
     /// The data does not allow the operation.
     #[error("{0}")]
     Execution(String),
-    /// Over [`Options::samples_max`].
+    /// The query exceeds [`Options::samples_max`].
     #[error("query processing would load too many samples into memory in query execution")]
     TooLarge,
     /// Time limit reached. Not created in this crate, which has no clock: a caller that cancels a query for this reason

@@ -6,7 +6,7 @@ use model::{ErrorKind, LabelsRef, SeriesSamples, Statistic, TimeRange};
 /// One selection: series whose labels satisfy all matchers, and their samples within the range.
 #[derive(Debug, Clone, Copy)]
 pub struct Select<'a> {
-    /// All must match; a label that a series does not have counts as the empty string.
+    /// Matchers, all of which must match; a label that a series does not have counts as the empty string.
     pub matchers: &'a [Matcher],
     /// Closed, milliseconds.
     pub range: TimeRange,
@@ -29,11 +29,11 @@ pub trait SeriesSource: Sync {
 pub struct RangeWindows {
     /// The first end, and the last.
     pub first_ms: i64,
-    /// The last end; the first where there is only one.
+    /// The last end; the first if there is only one.
     pub last_ms: i64,
-    /// From one end to the next.
+    /// Step from one end to the next.
     pub step_ms: i64,
-    /// How long each is.
+    /// Length of each window.
     pub range_ms: i64,
 }
 
@@ -53,7 +53,7 @@ impl RangeWindows {
 /// Request for rolled up series.
 #[derive(Debug, Clone, Copy)]
 pub struct RolledSelect<'a> {
-    /// As in [`Select`].
+    /// Matchers, as in [`Select`].
     pub matchers: &'a [Matcher],
     /// Statistics that the function needs of each bucket.
     pub statistics: &'a [Statistic],
@@ -64,7 +64,7 @@ pub struct RolledSelect<'a> {
 pub struct Rolled<'a> {
     /// A pass over them.
     pub set: Box<dyn BucketSet + 'a>,
-    /// Of all samples in this range the buckets say all.
+    /// Range in which the buckets account for all samples.
     pub complete: TimeRange,
     /// Name of the resolution: `1h`.
     pub resolution: &'static str,
@@ -89,13 +89,13 @@ pub struct Bucket {
     pub count: f64,
     /// [`Statistic::First`].
     pub first: f64,
-    /// Its time.
+    /// Time of the first sample.
     pub first_ms: i64,
     /// [`Statistic::Increase`].
     pub increase: f64,
     /// [`Statistic::Last`].
     pub last: f64,
-    /// Its time.
+    /// Time of the last sample.
     pub last_ms: i64,
     /// [`Statistic::Max`].
     pub max: f64,
@@ -121,9 +121,9 @@ pub trait SeriesSet {
     /// there before being dropped; false at the end. Series without samples in the range may appear (empty).
     fn next(&mut self, samples: &mut SeriesSamples) -> Result<bool, SourceError>;
 
-    /// No series with more samples than this may be unpacked from now on: [`Self::next`] fails instead, before it
-    /// takes the memory. It is called before each `next`. Where it is not implemented, what a query holds is
-    /// only bounded after a series has been read.
+    /// Limits the samples of a series that may be unpacked from now on: [`Self::next`] fails before it takes more
+    /// memory. It is called before each `next`. Without an implementation, what a query holds is only bounded after
+    /// a series has been read.
     fn limit(&mut self, samples_max: u64) {
         let _ = samples_max;
     }

@@ -44,7 +44,7 @@ pub(crate) struct Identity {
 /// Errors of opening a data directory.
 #[derive(Debug, thiserror::Error)]
 pub enum DataDirError {
-    /// Another process uses the directory.
+    /// The directory is in use by another process.
     #[error("data directory {} is in use by another process", .0.display())]
     InUse(PathBuf),
     /// An operation of the file system failed.
@@ -52,7 +52,7 @@ pub enum DataDirError {
     Io {
         /// The file or directory.
         path: PathBuf,
-        /// Why.
+        /// Error of the operating system.
         source: io::Error,
     },
     /// The identity file is damaged or from a later version.
@@ -60,7 +60,7 @@ pub enum DataDirError {
     Identity {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// Description of the error.
         reason: String,
     },
 }

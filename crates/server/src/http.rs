@@ -16,7 +16,10 @@
 //! | GET `/metrics`, `/-/healthy`, `/-/ready` (also `/ready`, `/health`) | metrics and health of the node |
 //! | GET `/` | the start page, see [`pages`] |
 //!
-//! The reading paths exist also under `/prometheus` and `/api/prom`.
+//! Operations may have a listener of their own, which also has metrics and health: the setting `admin_listen`.
+//!
+//! The reading paths exist also under `/prometheus` and `/api/prom`. Each group of routes is for one [`Access`], which
+//! [`principal::identify`] checks; health and the start page are for everyone.
 
 mod admin;
 mod body;
@@ -24,6 +27,7 @@ mod browser_guard;
 mod error;
 mod ingest;
 mod json;
+mod limit_rows;
 mod pages;
 mod params;
 mod principal;
@@ -32,12 +36,17 @@ mod recent_refusals;
 mod status;
 mod tenants;
 
+use crate::audit::Audit;
+use crate::auth::Access;
 use crate::limits::gate::Gate;
-use crate::listen;
+use crate::listen::{Handshakes, Listener};
 use crate::node::Node;
 use crate::refusal::Jitter;
 use crate::refusal::{OTHER, REASONS};
+use crate::settings::{AdminListen, is_reachable};
 use axum::Router;
+use axum::extract::State;
+use axum::http::{StatusCode, Uri};
 use axum::middleware::from_fn_with_state;
 use axum::routing::get;
 use browser_guard::BrowserGuard;
@@ -53,6 +62,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use stdx::telemetry::{Counter, Histogram, LATENCY_BUCKETS_S, Registry};
 use tokio::net::TcpListener;
+use tokio::sync::watch;
 
 /// State shared by all handlers.
 #[derive(Debug, Clone)]
@@ -62,9 +72,10 @@ pub(crate) struct App {
     pub(crate) queries: Arc<Queries>,
     /// Queries and exports that have passed their gates.
     pub(crate) running: Arc<RunningQueries>,
-    /// Where queries are logged when they end.
+    /// Log of queries that ended.
     pub(crate) query_log: Arc<QueryLog>,
     pub(crate) recent_refusals: Arc<RecentRefusals>,
+    pub(crate) audit: Arc<Audit>,
     /// Gate of running and waiting queries.
     pub(crate) waiting: Gate,
     /// Gate of running exports.
@@ -140,7 +151,7 @@ impl App {
         };
         let concurrency = node.settings().query_concurrency;
         let (settings, clock) = (node.settings(), &node.reads().clock);
-        let queries = Arc::new(Queries::start(concurrency));
+        let queries = Arc::new(Queries::start(concurrency, Arc::clone(clock)));
         let of_queries = |name, help, count: fn(&Queries) -> f64| {
             let queries = Arc::downgrade(&queries);
             r.gauge_fn(name, help, &[], move || queries.upgrade().map_or(0.0, |queries| count(&queries)));
@@ -151,18 +162,20 @@ impl App {
         of_queries("floodmark_queries_running", "Queries being evaluated.", |queries| {
             queries.waiting_and_running().1 as f64
         });
-        of_queries(
-            "floodmark_queries_set_back",
-            "Queries that the thread for small queries put back into the queue, since the start.",
-            |queries| queries.set_back() as f64,
+        let counted = Arc::downgrade(&queries);
+        r.counter_fn(
+            "floodmark_query_set_back_total",
+            "Queries that the thread for small queries put back into the queue.",
+            move || counted.upgrade().map_or(0.0, |queries| queries.set_back() as f64),
         );
         Self {
             queries,
             running: Arc::new(RunningQueries::new(Arc::clone(clock))),
             query_log: Arc::new(QueryLog::new(settings, Arc::clone(clock), r)),
             recent_refusals: Arc::new(RecentRefusals::new(Arc::clone(clock))),
+            audit: Arc::new(Audit::new(Arc::clone(clock))),
             waiting: Gate::new(concurrency * QUERIES_WAITING),
-            exporting: Gate::new(settings.budget.exports_max(concurrency)),
+            exporting: Gate::of_few(settings.budget.exports_max(concurrency)),
             rendering: Arc::default(),
             metrics: Arc::new(metrics),
             decoders: Arc::new(WarmDecoders::of(node.writes())),
@@ -171,33 +184,120 @@ impl App {
     }
 }
 
-/// Serves until `stop` resolves; then lets requests in flight finish.
-pub async fn serve(node: Node, listener: TcpListener, stop: impl Future<Output = ()> + Send) {
-    // if the address is unknown, assume that other machines can reach it
-    let address = listener.local_addr().unwrap_or_else(|_| SocketAddr::from(([0, 0, 0, 0], 0)));
-    let guard = BrowserGuard::new(address, &node.settings().allow_host);
-    let service = router(App::new(node.clone()), guard);
-    listen::serve(listener, service, node.settings(), node.registry(), stop).await;
+/// Sockets to serve on.
+#[derive(Debug)]
+pub struct Sockets {
+    pub main: TcpListener,
+    /// For administration, if that has an address of its own.
+    pub admin: Option<TcpListener>,
 }
 
-fn router(app: App, guard: BrowserGuard) -> Router {
-    let changes = ingest::routes()
-        .merge(admin::routes())
-        .layer(from_fn_with_state(guard.clone(), browser_guard::origin));
-    let node = Router::new()
+/// Connections for administration. It has its own, so that it can be reached when the main listener has no place left.
+const ADMIN_CONNECTIONS_MAX: usize = 16;
+
+/// Serves until `stop` resolves; then lets requests in flight finish.
+pub async fn serve(node: Node, sockets: Sockets, stop: impl Future<Output = ()> + Send) {
+    let (app, settings, registry) = (App::new(node.clone()), node.settings(), node.registry());
+    let handshakes = Arc::new(Handshakes::new(Arc::clone(node.tls()), Arc::clone(&app.audit), registry));
+    let handshakes = settings.tls.as_ref().map(|_| handshakes);
+    let Sockets { main, admin } = sockets;
+    let guard = BrowserGuard::new(address(&main), &settings.allow_host);
+    let service = router(app.clone(), guard, settings.admin_listen == AdminListen::Same);
+    let main = Listener::new(main, service, settings.connections_max, settings.transfer_rate)
+        .encrypted(handshakes.clone());
+    main.report(registry, "floodmark_http_connections", "Open connections.");
+    let admin = admin.map(|socket| {
+        let address = address(&socket);
+        let service = admin_router(app, BrowserGuard::new(address, &settings.allow_host));
+        let listener = Listener::new(socket, service, ADMIN_CONNECTIONS_MAX, settings.transfer_rate);
+        // what stays on this machine is not encrypted: hardly any certificate is for a loopback address
+        listener.encrypted(handshakes.filter(|_| is_reachable(address)))
+    });
+    let stopping = watch::Sender::new(false);
+    let is_stopping = || {
+        let mut stopping = stopping.subscribe();
+        async move {
+            let _ = stopping.wait_for(|is_stopping| *is_stopping).await;
+        }
+    };
+    let (name, help) =
+        ("floodmark_admin_connections", "Open connections of administration, where it has its own address.");
+    match &admin {
+        Some(admin) => admin.report(registry, name, help),
+        None => registry.gauge_fn(name, help, &[], || 0.0),
+    }
+    let admin = admin.map(|listener| listener.serve(is_stopping()));
+    let admin = async {
+        if let Some(admin) = admin {
+            admin.await;
+        }
+    };
+    let stop = async {
+        stop.await;
+        stopping.send_replace(true);
+    };
+    let serve = async { tokio::join!(main.serve(is_stopping()), admin, stop) };
+    tokio::select! {
+        _ = serve => {}
+        () = node.auth().fetch_keys() => unreachable!("BUG: it fetches for ever"),
+    }
+}
+
+/// The address of a socket; if it is unknown, one that stands for "other machines can reach it".
+fn address(socket: &TcpListener) -> SocketAddr {
+    socket.local_addr().unwrap_or_else(|_| SocketAddr::from(([0, 0, 0, 0], 0)))
+}
+
+/// Routes that need `access`.
+fn for_access(app: &App, access: Access, routes: Router<App>) -> Router<App> {
+    routes.route_layer(from_fn_with_state((app.clone(), access), principal::identify))
+}
+
+/// Operations on the node, and on a tenant's data.
+fn admin_routes(app: &App) -> Router<App> {
+    let of_tenants = for_access(app, Access::TenantAdmin, admin::tenant_routes());
+    for_access(app, Access::Admin, admin::routes()).merge(of_tenants)
+}
+
+/// Everything, with or without administration.
+fn router(app: App, guard: BrowserGuard, has_admin: bool) -> Router {
+    let writes = ingest::routes(&app, |routes| for_access(&app, Access::Write, routes));
+    let changes = match has_admin {
+        true => writes.merge(admin_routes(&app)),
+        false => writes,
+    };
+    let changes = changes.layer(from_fn_with_state(guard.clone(), browser_guard::origin));
+    let reads = for_access(&app, Access::Read, reads());
+    let routes = node_routes(&app)
         .route("/", get(pages::index))
-        .route("/metrics", get(status::metrics))
+        .merge(changes)
+        .merge(reads.clone())
+        .nest("/prometheus", reads.clone())
+        .nest("/api/prom", reads)
+        .fallback(not_found);
+    finished(app, guard, routes)
+}
+
+/// Administration alone.
+fn admin_router(app: App, guard: BrowserGuard) -> Router {
+    let changes = admin_routes(&app);
+    let changes = changes.layer(from_fn_with_state(guard.clone(), browser_guard::origin));
+    let routes = node_routes(&app).merge(changes).fallback(not_administration);
+    finished(app, guard, routes)
+}
+
+/// Health, and metrics of the node.
+fn node_routes(app: &App) -> Router<App> {
+    let metrics = Router::new().route("/metrics", get(status::metrics));
+    for_access(app, Access::Metrics, metrics)
         .route("/-/healthy", get(status::healthy))
         .route("/health", get(status::healthy))
         .route("/-/ready", get(status::ready))
-        .route("/ready", get(status::ready));
-    Router::new()
-        .merge(changes)
-        .merge(node)
-        .merge(reads())
-        .nest("/prometheus", reads())
-        .nest("/api/prom", reads())
-        .fallback(not_found)
+        .route("/ready", get(status::ready))
+}
+
+fn finished(app: App, guard: BrowserGuard, routes: Router<App>) -> Router {
+    routes
         .layer(from_fn_with_state(guard, browser_guard::host))
         .layer(from_fn_with_state(app.clone(), error::finish))
         .with_state(app)
@@ -213,6 +313,7 @@ fn reads() -> Router<App> {
         .route("/api/v1/label/{name}/values", get(metadata::label_values))
         .route("/api/v1/series", get(metadata::series).post(metadata::series))
         .route("/api/v1/metadata", get(metadata::metadata))
+        .route("/api/v1/cardinality/growth", get(cardinality::growth).post(cardinality::growth))
         .route(
             "/api/v1/cardinality/label_names",
             get(cardinality::label_names).post(cardinality::label_names),
@@ -225,6 +326,7 @@ fn reads() -> Router<App> {
             "/api/v1/cardinality/active_series",
             get(cardinality::active_series).post(cardinality::active_series),
         )
+        .route("/api/v1/cardinality/unqueried", get(cardinality::unqueried).post(cardinality::unqueried))
         .route("/api/v1/status/active_queries", get(active_queries::of_tenant))
         .route("/api/v1/refusals", get(recent_refusals::of_tenant))
         .route("/api/v1/user_limits", get(tenants::limits))
@@ -234,6 +336,24 @@ fn reads() -> Router<App> {
         .route("/api/v1/status/tsdb", get(cardinality::tsdb))
 }
 
-async fn not_found(uri: axum::http::Uri) -> ApiError {
-    ApiError::new(axum::http::StatusCode::NOT_FOUND, "not_found", format!("no such path: {}", uri.path()))
+async fn not_found(State(app): State<App>, uri: Uri) -> ApiError {
+    let path = uri.path();
+    let message = match app.node.settings().admin_listen {
+        AdminListen::At(address) if admin::is_path(path) => {
+            format!("{path} is not served here but at {address} (setting admin_listen)")
+        }
+        AdminListen::Nowhere if admin::is_path(path) => {
+            format!("{path} is not served (setting admin_listen)")
+        }
+        _ => format!("no such path: {path}"),
+    };
+    ApiError::new(StatusCode::NOT_FOUND, "not_found", message)
+}
+
+/// The answer on the listener of administration to paths that are not part of it.
+async fn not_administration(State(app): State<App>, uri: Uri) -> ApiError {
+    let (path, http) = (uri.path(), app.node.settings().http);
+    let message =
+        format!("no such path: {path}; this address is for administration, that of the rest is {http}");
+    ApiError::new(StatusCode::NOT_FOUND, "not_found", message)
 }

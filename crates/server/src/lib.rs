@@ -9,10 +9,12 @@
 //!
 //! - [`settings`]: configuration, resolved once; `limits`: the memory budget, gates, thresholds
 //! - [`node`]: opens a data directory, assembles the parts and starts their threads
-//! - `listen`: accepts connections; [`http`]: routes, and the only place where errors become statuses
+//! - `listen`: accepts connections; `tls`: certificates; `auth`: who asks, with which rights; `audit`: the audit log; [`http`]: routes, and the only place where errors become statuses
 //! - `write_path`: splits a request into one submission for each partition's owner
 //! - `partition`: the owner of a partition: journal, head, replay, eviction
 //! - `seal`: flushes heads into tables and truncates the journal; `upkeep`: background maintenance of the tables
+//! - `heap`: what the allocator tells
+//! - `self_monitoring`: the node's own metrics as series
 //! - `query_source`: heads and tables as one source for queries
 
 pub mod http;
@@ -21,23 +23,32 @@ pub mod settings;
 #[doc(hidden)]
 pub mod sim;
 
+mod audit;
+mod auth;
 mod datadir;
+mod deletes;
+mod heap;
 mod limits;
 mod listen;
 mod machine;
+mod outgoing;
 mod partition;
 mod query_source;
 mod readiness;
 mod refusal;
 mod seal;
+mod self_monitoring;
 mod telemetry;
 mod threads;
+mod tls;
 mod upkeep;
 mod wallclock;
+mod watched;
 mod world;
 mod write_path;
 
 pub use datadir::{DataDirError, series_seed};
+pub use heap::{Allocator, HeapStatistics};
 pub use machine::raise_files;
 pub use node::{Node, StartError};
 pub use refusal::Refusal;

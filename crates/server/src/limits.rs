@@ -1,6 +1,7 @@
 //! Limits of the node: memory, concurrent requests, and time of background work. The decisions are in [`admission`].
 
 pub(crate) mod budget;
+pub(crate) mod fair_permits;
 pub(crate) mod gate;
 pub(crate) mod head_memory;
 pub(crate) mod headroom;

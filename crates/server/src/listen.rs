@@ -1,64 +1,157 @@
-//! Accepts connections until the node stops: [`http1`] has what is spoken on them.
+//! Accepts connections until the node stops.
 //!
-//! At the limit of connections, accepting waits for a place for moments only: see [`connections`].
+//! ```text
+//!   accept ─▶ connections (a place) ─▶ handshake, if connections are encrypted ─▶ http1
+//! ```
+//!
+//! At the limit of connections, accepting waits for a place for moments only: see [`connections`]. Each connection is a task,
+//! so a slow handshake delays nobody.
 
 mod connections;
+mod handshake;
 mod http1;
 pub(crate) mod patience;
 mod peer;
 mod stall;
+mod turned_away;
 
+pub(crate) use handshake::Handshakes;
 pub(crate) use peer::Peer;
 
-use crate::settings::Settings;
+use crate::tls::ClientNames;
 use axum::Router;
-use connections::{Connections, Full, Place};
+use connections::{Connections, Full, Link, Place};
 use http1::Http1;
+use patience::Patience;
+use stall::StallTimeout;
+use std::sync::Arc;
 use std::time::Duration;
 use stdx::telemetry::Registry;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
 use tokio::time::Instant;
+use turned_away::TurnedAway;
 
 /// Pause after a failed accept (usually for lack of file descriptors).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Serves until `stop` resolves; then lets requests in flight finish.
-pub(crate) async fn serve(
-    listener: TcpListener,
-    service: Router,
-    settings: &Settings,
-    registry: &Registry,
-    stop: impl Future<Output = ()> + Send,
-) {
-    let connections = Connections::new(settings.connections_max, settings.transfer_rate);
-    let open = connections.clone();
-    let count = move || open.count() as f64;
-    registry.gauge_fn("floodmark_http_connections", "Open connections.", &[], count);
-    let http1 = Http1::new(service, settings.transfer_rate);
-    tokio::pin!(stop);
-    loop {
-        let (stream, peer) = tokio::select! {
-            accepted = listener.accept() => match accepted {
-                Ok((stream, address)) => (stream, Peer::new(address)),
-                Err(error) => {
-                    tracing::warn!(%error, "accept failed");
-                    tokio::time::sleep(ACCEPT_PAUSE).await;
-                    continue;
-                }
-            },
-            () = &mut stop => break,
-        };
-        let entered = tokio::select! {
-            entered = enter(&connections) => entered,
-            () = &mut stop => break,
-        };
-        match entered {
-            Some(place) => http1.serve(stream, peer, place),
-            None => http1.turn_away(stream),
+/// Time that an answer may wait for its client, beyond what its size allows at the minimum rate.
+const STALL_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Who is at the other end of a connection. Each request carries both as extensions.
+#[derive(Debug, Clone)]
+struct Client {
+    peer: Peer,
+    names: Option<ClientNames>,
+}
+
+/// A socket, and what is served there.
+pub(crate) struct Listener {
+    socket: TcpListener,
+    connections: Connections,
+    http1: Http1,
+    handshakes: Option<Arc<Handshakes>>,
+    patience: Patience,
+    turned_away: TurnedAway,
+    stopping: watch::Sender<bool>,
+}
+
+impl Listener {
+    /// Serves requests with `service`, on at most `connections_max` connections. A client that takes an answer at less than
+    /// `transfer_rate` bytes per second is disconnected.
+    pub(crate) fn new(
+        socket: TcpListener,
+        service: Router,
+        connections_max: usize,
+        transfer_rate: u64,
+    ) -> Self {
+        Self {
+            socket,
+            connections: Connections::new(connections_max, transfer_rate),
+            http1: Http1::new(service),
+            handshakes: None,
+            patience: Patience::new(STALL_TIMEOUT, transfer_rate),
+            turned_away: TurnedAway::default(),
+            stopping: watch::Sender::new(false),
         }
     }
-    drop(listener);
-    http1.drain().await;
+
+    /// Encrypts connections.
+    pub(crate) fn encrypted(self, handshakes: Option<Arc<Handshakes>>) -> Self {
+        Self { handshakes, ..self }
+    }
+
+    /// Reports the number of open connections.
+    pub(crate) fn report(&self, registry: &Registry, name: &'static str, help: &'static str) {
+        let open = self.connections.clone();
+        registry.gauge_fn(name, help, &[], move || open.count() as f64);
+    }
+
+    /// Serves until `stop` resolves; then lets requests in flight finish.
+    pub(crate) async fn serve(self, stop: impl Future<Output = ()> + Send) {
+        tokio::pin!(stop);
+        loop {
+            let (stream, peer) = tokio::select! {
+                accepted = self.socket.accept() => match accepted {
+                    Ok((stream, address)) => (stream, Peer::new(address)),
+                    Err(error) => {
+                        tracing::warn!(%error, "accept failed");
+                        tokio::time::sleep(ACCEPT_PAUSE).await;
+                        continue;
+                    }
+                },
+                () = &mut stop => break,
+            };
+            let entered = tokio::select! {
+                entered = enter(&self.connections) => entered,
+                () = &mut stop => break,
+            };
+            match entered {
+                Some(place) => self.speak(stream, peer, place),
+                None if self.handshakes.is_none() => self.turned_away.busy(stream),
+                // a client that begins with TLS would not understand the answer
+                None => drop(stream),
+            }
+        }
+        let Self { socket, http1, stopping, .. } = self;
+        drop(socket);
+        stopping.send_replace(true);
+        http1.drain().await;
+    }
+
+    /// Serves one connection, in a task of its own.
+    fn speak(&self, stream: TcpStream, peer: Peer, place: Place) {
+        let _ = stream.set_nodelay(true); // affects only latency
+        let (link, session) = (place.share(), self.http1.session());
+        let patience = self.patience;
+        let Some(handshakes) = self.handshakes.clone() else {
+            let stream = StallTimeout::new(stream, patience, Arc::clone(&link));
+            let served = session.serve(stream, Client { peer, names: None }, Arc::clone(&link));
+            tokio::spawn(until_closed(served, place));
+            return;
+        };
+        let (mut stopping, turned_away) = (self.stopping.subscribe(), self.turned_away.clone());
+        let serve = async move {
+            let accepted = tokio::select! {
+                accepted = handshakes.accept(stream, peer, &link, patience, &turned_away) => accepted,
+                _ = stopping.wait_for(|is_stopping| *is_stopping) => None,
+            };
+            if let Some((stream, names)) = accepted {
+                session.serve(stream, Client { peer, names }, link).await;
+            }
+        };
+        tokio::spawn(until_closed(serve, place));
+    }
+}
+
+/// Runs a connection until it ends or must make room for another.
+async fn until_closed(serve: impl Future<Output = ()> + Send, place: Place) {
+    let link: Arc<Link> = place.share();
+    tokio::select! {
+        () = serve => {}
+        () = link.closed() => tracing::debug!("idle connection closed to make room"),
+    }
+    drop(place);
 }
 
 /// Waits for a place while connections are young; `None` if all connections are busy.

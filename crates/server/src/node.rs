@@ -2,7 +2,9 @@
 
 mod assembly;
 
+use crate::auth::Auth;
 use crate::datadir::{DataDir, DataDirError};
+use crate::heap::{self, Allocator};
 use crate::limits::budget::Budget;
 use crate::limits::overrides::Overrides;
 use crate::partition::{Command, Owner};
@@ -11,18 +13,21 @@ use crate::readiness::Readiness;
 use crate::seal::sealer::{Message, QUEUE_MAX as SEALER_QUEUE_MAX, Sealer};
 use crate::seal::workers::Workers;
 use crate::seal::{self, LakeError};
+use crate::self_monitoring;
 use crate::settings::Settings;
 use crate::telemetry::register_gauges;
 use crate::threads::run_or_abort;
+use crate::tls::Tls;
 use crate::upkeep::{self, Upkeep};
+use crate::watched::POLL_EVERY;
 use crate::world::World;
 use crate::write_path;
 use assembly::Assembly;
 use journal::JournalError;
 use parking_lot::Mutex;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use stdx::clock::Clock;
@@ -40,11 +45,13 @@ pub struct Node(Arc<Inner>);
 struct Inner {
     writes: Arc<write_path::Context>,
     reads: Arc<query_source::Context>,
+    auth: Auth,
+    tls: Arc<Tls>,
     #[cfg(test)]
     owning: Arc<crate::partition::Context>,
     sealer: SyncSender<Message>,
     upkeep: SyncSender<upkeep::Message>,
-    /// Threads of the sealer, the upkeep, and the watch over the overrides file.
+    /// Threads of the sealer, the upkeep, and the watch over files.
     helpers: Mutex<Vec<JoinHandle<()>>>,
     owners: Mutex<Vec<JoinHandle<()>>>,
     registry: Registry,
@@ -88,8 +95,14 @@ impl Node {
     }
 
     /// As [`Self::start`], in a process with no other node: all memory of the process counts against its budget.
-    pub fn start_alone(settings: Settings, clock: Arc<dyn Clock>) -> Result<Self, StartError> {
-        Self::start_in(settings, World::of_own_process(clock))
+    pub fn start_alone(
+        settings: Settings,
+        clock: Arc<dyn Clock>,
+        allocator: Arc<dyn Allocator>,
+    ) -> Result<Self, StartError> {
+        let node = Self::start_in(settings, World::of_own_process(clock))?;
+        heap::register(&allocator, node.registry());
+        Ok(node)
     }
 
     pub(crate) fn start_in(settings: Settings, world: World) -> Result<Self, StartError> {
@@ -109,9 +122,9 @@ impl Node {
         let sealer = run("sealer".into(), Box::new(|| sealer.run()))?;
         let upkeep = run("upkeep".into(), Box::new(|| upkeep.run()))?;
         node.0.helpers.lock().extend([sealer, upkeep]);
-        if node.overrides().has_file() {
-            let (overrides, stopping) = (Arc::clone(node.overrides()), Arc::clone(stopping));
-            let watch = run("overrides".into(), Box::new(move || overrides.watch(&stopping)))?;
+        if node.overrides().has_source() || node.auth().is_required() || node.tls().has_source() {
+            let (watched, stopping) = (Arc::downgrade(&node.0), Arc::clone(stopping));
+            let watch = run("files".into(), Box::new(move || watch_files(&watched, &stopping)))?;
             node.0.helpers.lock().push(watch);
         }
         Ok(node)
@@ -129,6 +142,8 @@ impl Node {
         let keeper = Upkeep::new(Arc::new(assembly.upkeep()), receive, Arc::clone(&stopping));
         let node = Self(Arc::new(Inner {
             reads: Arc::new(assembly.reads()),
+            auth: assembly.auth(),
+            tls: assembly.tls(),
             writes: Arc::new(assembly.writes(commands, stopping)),
             #[cfg(test)]
             owning,
@@ -141,6 +156,12 @@ impl Node {
         }));
         register_gauges(&node);
         Ok(Parts { node, owners, sealing, messages, upkeep: keeper })
+    }
+
+    /// Stores the node's own metrics at the interval that the settings say, as series of an instance that listens on `port`,
+    /// until the node stops. Runs on the runtime that polls it.
+    pub fn monitor_itself(self, port: u16) -> impl Future<Output = ()> + Send {
+        self_monitoring::run(self, port)
     }
 
     /// State between start and end: replaying, ready, stopping.
@@ -197,9 +218,21 @@ impl Node {
         &self.0.writes.settings
     }
 
-    /// Reads the overrides file again. One that is invalid changes nothing, and is logged.
+    /// Reads the files again that may change at run time. One that is invalid changes nothing, and is logged.
     pub fn reload(&self) {
         self.overrides().reload();
+        self.auth().reload();
+        self.tls().reload();
+    }
+
+    /// Credentials and trusted proxies.
+    pub(crate) fn auth(&self) -> &Auth {
+        &self.0.auth
+    }
+
+    /// How connections are encrypted.
+    pub(crate) fn tls(&self) -> &Arc<Tls> {
+        &self.0.tls
     }
 
     /// Settings of tenants in effect.
@@ -231,5 +264,15 @@ impl Node {
     /// Dependencies of queries.
     pub(crate) fn reads(&self) -> &Arc<query_source::Context> {
         &self.0.reads
+    }
+}
+
+/// Reads files again until the node stops.
+fn watch_files(watched: &Weak<Inner>, stopping: &AtomicBool) {
+    while !stopping.load(Ordering::Acquire)
+        && let Some(inner) = watched.upgrade()
+    {
+        Node(inner).reload();
+        std::thread::park_timeout(POLL_EVERY);
     }
 }

@@ -1,21 +1,22 @@
 //! A partition's owner: one thread that creates series, writes the journal and fills the head.
 //!
 //! ```text
-//!   submissions ─▶ gather ─▶ known ────────────┐
+//!   submissions ─▶ gather ─▶ known ─ in turns ─┐
 //!                     │                        ├─▶ admit ─────────▶ commit: record → sync → head → answer
 //!                     └─▶ new ─ a slice a turn ┘
 //! ```
 //!
-//! All waiting submissions are committed in one group, so one sync serves all of them (group commit). New series are created
+//! Waiting submissions are committed in one group, so one sync serves all of them (group commit). If there are more than fit
+//! into one, tenants take turns: whoever sends little is in the next group, however much others send. New series are created
 //! in slices between groups: writes to known series never wait for longer than a slice. Nothing reaches the head before it is
 //! durable, so queries never see samples that a crash would lose.
 
 mod commit;
 mod context;
-mod creating;
 mod dictionary;
 mod evict;
 mod extras;
+mod fair_queue;
 mod handles;
 mod outage;
 mod relocate;
@@ -29,11 +30,11 @@ mod tests;
 mod time_share;
 
 use crate::refusal::Refusal;
-pub(crate) use context::Context;
-use creating::Creating;
+pub(crate) use context::{Context, STARTED_S, steady_s};
 use dictionary::Dictionary;
 use evict::Evicting;
 use extras::Incoming;
+use fair_queue::FairQueue;
 pub(crate) use handles::Owners;
 use head::TenantHead;
 use journal::{Journal, JournalError, Offset, RecordEncoder};
@@ -52,17 +53,24 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
 use std::time::{Duration, Instant};
 use submission::Submission;
 
-/// Capacity of the channel of submissions.
-pub(crate) const QUEUE_MAX: usize = 1024;
+/// Capacity of the channel of submissions: as many as the default of `inflight_requests` lets in, so that a flood of one tenant
+/// does not fill it while a group is committed.
+pub(crate) const QUEUE_MAX: usize = 4096;
 
 /// Limit on the cost of a group, in in-order samples, which keeps latency low: the rest waits for the next group.
 const GROUP_COST_MAX: usize = 200_000;
 
+/// Cost of a tenant's submissions in its turn, in in-order samples: a few requests of usual size.
+const GROUP_QUANTUM: u32 = 10_000;
+
+/// Least cost of a submission: what recording, waking and answering it costs, as in-order samples.
+const SUBMISSION_COST_MIN: usize = 100;
+
 /// Series created between two groups: about a quarter of a millisecond.
 const CREATE_SLICE: usize = 256;
 
-/// Series created for one submission before the next one's turn: a submission with a few new series does not wait for one
-/// with a hundred thousand.
+/// Series created for one tenant, and for one submission, before the next one's turn: a submission with a few new series does
+/// not wait for one with a hundred thousand.
 const CREATE_SHARE: usize = 32;
 
 /// Time after a request of known series during which creation pauses after each slice, for [`CREATE_PAUSE_FACTOR`] times as
@@ -107,7 +115,10 @@ pub(crate) struct Owner {
     commands: Receiver<Command>,
     /// Complete submissions, for the next group.
     group: Vec<Submission>,
-    creating: Creating,
+    /// Submissions of known series that wait for a group.
+    known: FairQueue,
+    /// Submissions whose series are still to be created.
+    creating: FairQueue,
     /// Submissions that are too large for one group.
     slicing: Slicing,
     dictionary: Dictionary,
@@ -143,7 +154,8 @@ impl Owner {
             journal,
             commands,
             group: Vec::new(),
-            creating: Creating::default(),
+            known: FairQueue::new(GROUP_QUANTUM),
+            creating: FairQueue::new(CREATE_SHARE as u32),
             slicing: Slicing::new(now),
             dictionary: Dictionary::default(),
             encoder: RecordEncoder::new(),
@@ -178,7 +190,7 @@ impl Owner {
 
     /// True if all submissions are answered.
     fn is_idle(&self) -> bool {
-        self.group.is_empty() && self.creating.is_empty() && self.slicing.is_empty()
+        self.group.is_empty() && self.known.is_empty() && self.creating.is_empty() && self.slicing.is_empty()
     }
 
     /// The partition's journal.
@@ -209,7 +221,8 @@ impl Owner {
 
     /// Runs each kind of work once. Waits for a command for up to `wait` first.
     pub(crate) fn turn(&mut self, wait: Option<Duration>) {
-        self.gather(wait);
+        let cost = self.gather(wait);
+        self.fill_group(cost);
         self.create_slice();
         self.take_slice();
         self.turn_away_relocating();
@@ -222,29 +235,27 @@ impl Owner {
         self.evict_turn();
     }
 
-    /// Handles the waiting commands; with `wait`, sleeps until the first one.
-    fn gather(&mut self, wait: Option<Duration>) {
+    /// Handles the waiting commands; with `wait`, sleeps until the first one. Returns the cost of what was stored at once.
+    fn gather(&mut self, wait: Option<Duration>) -> usize {
         let first = match wait {
             Some(timeout) => match self.commands.recv_timeout(timeout) {
                 Ok(command) => Some(command),
-                Err(RecvTimeoutError::Timeout) => return,
+                Err(RecvTimeoutError::Timeout) => return 0,
                 Err(RecvTimeoutError::Disconnected) => Some(Command::Stop),
             },
             None => None,
         };
-        let mut cost = 0;
+        let (mut cost, mut taken) = (0, 0);
         let mut next = first.or_else(|| self.commands.try_recv().ok());
         while let Some(command) = next {
+            taken += 1;
             match command {
                 Command::Stop => self.stopping = true,
-                Command::Write(s) if s.is_resolved() => {
-                    let added = self.admit(*s);
-                    if added > 0 {
-                        self.known_at = self.context.clock.instant();
-                    }
-                    cost += added;
+                Command::Write(s) => {
+                    let weight = self.context.weight(&s.tenant);
+                    let queue = if s.is_resolved() { &mut self.known } else { &mut self.creating };
+                    queue.push(*s, weight);
                 }
-                Command::Write(s) => self.creating.push(*s),
                 Command::Freeze(freeze) => self.sealing.asked = Some(freeze),
                 Command::Sealed(sealed) => self.sealed(sealed),
                 Command::Read(from, reply) => {
@@ -267,13 +278,30 @@ impl Owner {
                     let _ = reply.send(()); // the receiver may be gone
                 }
             }
-            next = if cost < GROUP_COST_MAX { self.commands.try_recv().ok() } else { None };
+            let is_enough = cost >= GROUP_COST_MAX || taken >= QUEUE_MAX;
+            next = if is_enough { None } else { self.commands.try_recv().ok() };
+        }
+        cost
+    }
+
+    /// Admits submissions of known series to the group, in turns by tenant, until it costs as much as a group may.
+    fn fill_group(&mut self, mut cost: usize) {
+        while cost < GROUP_COST_MAX
+            && let Some(submission) = self.known.pop()
+        {
+            let tenant = submission.tenant.clone();
+            let added = self.admit(submission);
+            if added > 0 {
+                self.known_at = self.context.clock.instant();
+            }
+            self.known.charge(&tenant, added.max(SUBMISSION_COST_MIN));
+            cost += added;
         }
     }
 
     /// Time that the owner may wait for a command, until other work is due; `None` if work is due now.
     fn time_to_sleep(&self) -> Option<Duration> {
-        if self.stopping {
+        if self.stopping || !self.known.is_empty() {
             return None;
         }
         let creates = (!self.creating.is_empty()).then_some(self.create_at);
@@ -304,18 +332,41 @@ impl Owner {
             && let Some(mut submission) = self.creating.pop()
         {
             let wanted = left.min(CREATE_SHARE).min(submission.new.len() - submission.created);
-            match self.context.room_for_series(&submission.state, wanted) {
-                Ok(room) => left -= self.create_some(&mut submission, room),
-                // samples of its known series are still stored
-                Err(error) => submission.refuse_new(&error),
+            let wanted = self.leave_out_crowded(&mut submission, wanted);
+            let mut created = 0;
+            if wanted > 0 {
+                match self.context.room_for_series(&submission.state, wanted) {
+                    Ok(room) => created = self.create_some(&mut submission, room),
+                    // samples of its known series are still stored
+                    Err(error) => submission.refuse_new(&error),
+                }
             }
+            left -= created;
+            self.creating.charge(&submission.tenant, created.max(1));
             if submission.is_resolved() {
                 self.admit(submission);
             } else {
-                self.creating.push(submission);
+                let weight = self.context.weight(&submission.tenant);
+                self.creating.push(submission, weight);
             }
         }
         self.partition.creating.store(self.creating.len() as u64, Ordering::Relaxed);
+    }
+
+    /// Refuses new series of metrics that have too many already, if the tenant's settings limit that. Returns how many of the
+    /// next `wanted` series may be created.
+    fn leave_out_crowded(&self, submission: &mut Submission, wanted: usize) -> usize {
+        let Some(limit) = self.context.overrides.current().of(&submission.tenant).series_per_metric else {
+            return wanted;
+        };
+        let (partitions, tenant) = (&self.context.partitions, submission.tenant.clone());
+        submission.refuse_crowded(wanted, limit as u64, |metric| {
+            let series_in = |partition: &Arc<PartitionShared>| {
+                let head = partition.head.read();
+                head.tenant(&tenant).map_or(0, |head| head.series_with(model::labels::METRIC_NAME, metric))
+            };
+            partitions.iter().map(series_in).sum()
+        })
     }
 
     fn create_some(&mut self, submission: &mut Submission, most: usize) -> usize {
@@ -323,11 +374,13 @@ impl Owner {
         let to = submission.new.len().min(from + most);
         {
             let mut partition = self.partition.head.write();
-            let before_bytes = partition.memory_bytes_of(&submission.tenant);
+            let (before_bytes, now_s) =
+                (partition.memory_bytes_of(&submission.tenant), self.context.steady_s());
             let head = partition.tenant_mut(&submission.tenant);
             let before = head.series_count();
             for new in &mut submission.new[from..to] {
-                let series = head.create_of(submission.values.kind(), new.key, new.labels.as_ref());
+                let kind = submission.values.kind();
+                let series = head.create_sent(kind, new.key, new.labels.as_ref(), now_s);
                 let samples = new.samples.start as usize..new.samples.end as usize;
                 submission.refs.extend(std::iter::repeat_n(series, samples.len()));
                 submission.timestamps.extend_from_slice(&submission.new_timestamps[samples.clone()]);
@@ -346,7 +399,9 @@ impl Owner {
     fn note_tenants(&self) {
         let now = self.context.clock.instant();
         for (tenant, head) in self.partition.head.read().tenants() {
-            let state = self.context.tenants.of(tenant, || self.context.lake.tables.is_known(tenant), now);
+            let is_own = *tenant == self.context.settings.self_monitoring.tenant;
+            let is_known = || is_own || self.context.lake.tables.is_known(tenant);
+            let state = self.context.tenants.of(tenant, is_known, now);
             state.hold(self.number, head.series_count(), head.memory_bytes());
         }
     }

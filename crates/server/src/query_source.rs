@@ -1,14 +1,20 @@
 //! Heads and tables, as the query engine's source of series.
 //!
 //! - [`union`]: heads and tables merged into one source
+//! - [`across`]: several tenants as one source
 //! - this module: series of heads, and long work on a head in turns
 
+mod across;
 mod context;
 pub(crate) mod detail;
 pub(crate) mod label_queries;
+mod queried;
+mod tenant_label;
 mod union;
 
+pub(crate) use across::Across;
 pub(crate) use context::Context;
+pub(crate) use queried::QueriedMetrics;
 pub(crate) use union::{LeftOut, Source, list, tables_select};
 
 use crate::partition::shared::PartitionShared;

@@ -15,6 +15,8 @@ pub(crate) const OTHER: &str = "other";
 pub(crate) const REASONS: &[&str] = &[
     "active_series",
     "answer_size",
+    "auth_busy",
+    "auth_unavailable",
     "bad_data",
     "body",
     "body_size",
@@ -24,8 +26,10 @@ pub(crate) const REASONS: &[&str] = &[
     "canceled",
     "clock",
     "compacting",
+    "concurrent_writes",
     "creating_requests",
     "decode",
+    "deletes",
     "disk_full",
     "execution",
     "flushing",
@@ -51,6 +55,7 @@ pub(crate) const REASONS: &[&str] = &[
     "requests_rate",
     "rights",
     "samples_rate",
+    "series_per_metric",
     "stopping",
     "table_unreadable",
     "table_unwritable",
@@ -59,6 +64,7 @@ pub(crate) const REASONS: &[&str] = &[
     "tenant_share",
     "tenants",
     "timeout",
+    "unauthenticated",
     "unavailable",
 ];
 
@@ -135,7 +141,10 @@ impl From<DecodeError> for Refusal {
 
 impl From<Exhausted> for Refusal {
     fn from(full: Exhausted) -> Self {
-        let message = format!("{full}; raise the limit with --memory");
+        let message = match full.share_bytes {
+            Some(_) => format!("{full}; raise it with share_weight, inflight_bytes or --memory"),
+            None => format!("{full}; raise the limit with --memory"),
+        };
         // a request that can never fit must not be retried: a sender that keeps the order would never get past it
         match full.is_for_good() {
             true => Self::too_large("memory", message),

@@ -76,7 +76,7 @@ pub(crate) struct Lake {
     /// Identities of the partitions' journals.
     journals: Vec<Arc<dyn Identity>>,
     manifest: Mutex<Manifest>,
-    /// For each partition whose marks were lost: end of the offsets that tables may know all the same.
+    /// End of the offsets that tables may know, for each partition whose marks were lost.
     trusted: Vec<AtomicU64>,
     /// Memory for files being written.
     pub(crate) flush: Account,

@@ -10,9 +10,11 @@
 mod file;
 mod given;
 mod lake;
+mod listeners;
 mod overrides;
 mod reader;
 mod secret;
+mod self_monitoring;
 mod setting;
 mod table;
 mod tenants;
@@ -23,16 +25,21 @@ mod value;
 
 pub use given::{Given, Origin, SettingsError};
 pub use lake::LakeSettings;
+pub use listeners::AdminListen;
+pub(crate) use listeners::is_reachable;
 pub use overrides::OverridesFile;
 pub use reader::EffectiveSetting;
 pub use secret::{StoreOptions, TablesUrl};
+pub use self_monitoring::SelfMonitoring;
 pub use setting::{DefaultValue, Setting, Takes};
 pub use table::SETTINGS;
 pub use tenants::{LabelName, LimitStatus, TenantSettings, Tenants};
 
-use crate::limits::budget::Budget;
+use crate::auth::{AuthFile, Networks};
+use crate::limits::budget::{Budget, connection_bytes};
 use crate::limits::open_files::{Files, connections_default};
 use crate::machine::Machine;
+use crate::tls::TlsFiles;
 use reader::Reader;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -42,6 +49,13 @@ use std::time::Duration;
 #[derive(Debug, Clone)]
 pub struct Settings {
     pub http: SocketAddr,
+    pub admin_listen: AdminListen,
+    /// Files of the server's certificate. Without them, connections are not encrypted.
+    pub(crate) tls: Option<TlsFiles>,
+    /// File of credentials. Without one, callers are not authenticated.
+    pub(crate) auth_file: Option<AuthFile>,
+    /// Proxies that authenticate callers and name their tenants.
+    pub(crate) trusted_proxies: Networks,
     /// Division of `memory`.
     pub budget: Budget,
     pub data_dir: PathBuf,
@@ -77,6 +91,8 @@ pub struct Settings {
     pub tenants_max: usize,
     pub tenant_burst: usize,
     pub tenants_per_minute: usize,
+    /// The node's own metrics as series.
+    pub self_monitoring: SelfMonitoring,
     /// Budget of open files. Not a setting: it follows from the operating system's limit.
     pub files: Files,
     /// Settings in effect at start, with the origin of each.
@@ -89,6 +105,30 @@ impl Settings {
     /// Resolves the given values and the defaults of this machine.
     pub fn resolve(given: &Given) -> Result<Self, SettingsError> {
         Ok(Self::effective(given)?.0)
+    }
+
+    /// A warning if everyone on other machines has access, or if their secrets are not encrypted.
+    pub fn warning_of_access(&self) -> Option<String> {
+        let Self { http, admin_listen, auth_file, tls, .. } = self;
+        let all = match (auth_file, is_reachable(*http), admin_listen.is_reachable(*http)) {
+            (None, true, true) => "read, write and administer",
+            (None, true, false) => "read and write",
+            (None, false, true) => "administer",
+            (Some(_), true, _) if tls.is_none() => {
+                return Some(format!(
+                    "tokens and passwords reach {http} unencrypted, unless a proxy in front of it terminates TLS; \
+                     to encrypt connections, set tls_cert and tls_key"
+                ));
+            }
+            _ => return None,
+        };
+        let address = admin_listen.address().filter(|_| all == "administer").unwrap_or(*http);
+        Some(format!("allow_unauthenticated: anyone who reaches {address} can {all} everything"))
+    }
+
+    /// True if connections of other machines are encrypted.
+    pub const fn is_encrypted(&self) -> bool {
+        self.tls.is_some()
     }
 
     /// [`Self::resolve`], with a list of all effective settings: in the order of [`SETTINGS`], then the options of the object
@@ -127,16 +167,25 @@ impl Settings {
         let files = Files::of(machine.files_max, partitions, query_concurrency);
         let mut warnings = given.warnings.clone();
         warnings.extend(budget.warning(&machine.memory));
-        let wanted = reader.derive(&table::CONNECTIONS, connections_default(&budget))?;
+        let tls = listeners::tls(reader, &mut warnings)?;
+        let each_bytes = connection_bytes(tls.is_some());
+        let wanted = reader.derive(&table::CONNECTIONS, connections_default(&budget, each_bytes))?;
         let connections_max = files
-            .connections(wanted, reader.is_given(&table::CONNECTIONS), &budget, &mut warnings)
+            .connections(wanted, each_bytes, reader.is_given(&table::CONNECTIONS), &budget, &mut warnings)
             .map_err(|reason| reader.error(&table::CONNECTIONS, reason))?;
         reader.adjust(&table::CONNECTIONS, &connections_max);
         let inflight_default = (budget.inflight_bytes / (256 << 10)).clamp(64, 4096) as usize;
         let inflight_requests_max = reader.derive(&table::INFLIGHT_REQUESTS, inflight_default)?;
         let data_dir = reader.read(&table::DATA_DIR)?;
+        let http = reader.read(&table::HTTP)?;
+        let admin_listen = AdminListen::read(reader, http)?;
+        let auth_file = auth_file(reader, http, admin_listen)?;
         Ok(Self {
-            http: reader.read(&table::HTTP)?,
+            http,
+            admin_listen,
+            tls,
+            auth_file,
+            trusted_proxies: reader.read(&table::TRUSTED_PROXIES)?,
             budget,
             durability: reader.read(&table::DURABILITY)?,
             partitions,
@@ -163,11 +212,35 @@ impl Settings {
             tenants_max: reader.read(&table::TENANTS)?,
             tenant_burst: reader.read(&table::TENANT_BURST)?,
             tenants_per_minute: reader.read(&table::TENANTS_PER_MINUTE)?,
+            self_monitoring: SelfMonitoring::read(reader)?,
             files,
             listing: Vec::new(),
             warnings,
         })
     }
+}
+
+/// The file of credentials, which must be valid. Without one, other machines must not reach the server unless that is wanted.
+fn auth_file(
+    reader: &mut Reader<'_>,
+    http: SocketAddr,
+    admin: AdminListen,
+) -> Result<Option<AuthFile>, SettingsError> {
+    let file = reader.read(&table::AUTH_FILE)?.map(|path| AuthFile { path });
+    let is_open_to_all = reader.read(&table::ALLOW_UNAUTHENTICATED)?;
+    match &file {
+        Some(file) => file.check().map_err(|reason| reader.error(&table::AUTH_FILE, reason))?,
+        None if !is_open_to_all && (is_reachable(http) || admin.is_reachable(http)) => {
+            let reason = "other machines can reach this address, and nobody is authenticated: set auth_file, \
+                or allow_unauthenticated to let everyone read, write and administer everything";
+            return Err(match is_reachable(http) {
+                true => reader.error(&table::HTTP, reason.into()),
+                false => reader.error(&table::ADMIN_LISTEN, reason.into()),
+            });
+        }
+        None => {}
+    }
+    Ok(file)
 }
 
 /// Partitions of a new data directory: one for each core, at most eight.

@@ -6,6 +6,7 @@
 
 mod replaying;
 
+use crate::deletes;
 use crate::node::{Node, Parts, StartError};
 use crate::partition::submission::Answer;
 use crate::partition::{
@@ -36,7 +37,7 @@ use std::sync::mpsc::{Receiver, sync_channel};
 use stdx::clock::Clock;
 use tables::rollup::Resolution;
 use tables::store::DynObjectStore;
-use tables::{Table, TableError};
+use tables::{Delete, Table, TableError};
 use tokio::sync::oneshot;
 
 pub use crate::partition::submission::Outcome;
@@ -169,7 +170,14 @@ impl Simulated {
     /// Requests a flush. It is answered with the number of samples after some turns of the sealer.
     pub fn flush(&mut self) -> Flush {
         let (send, answer) = oneshot::channel();
-        self.sealer.flush(send);
+        self.sealer.flush(None, send);
+        Flush(answer)
+    }
+
+    /// Begins a delete: requests a flush of the tenant. After the answer, [`Stepped::delete`] commits it.
+    pub fn flush_tenant(&mut self, tenant: &TenantId) -> Flush {
+        let (send, answer) = oneshot::channel();
+        self.sealer.flush(Some(tenant.clone()), send);
         Flush(answer)
     }
 
@@ -334,6 +342,11 @@ impl Stepped {
             }
         };
         (0..self.partitions()).map(of).collect()
+    }
+
+    /// Commits a delete of samples of a tenant that was flushed.
+    pub fn delete(&self, tenant: &TenantId, delete: &Delete) -> Result<(), Refusal> {
+        deletes::commit(self.node.reads(), tenant, delete)
     }
 
     /// A tenant's table, if it has one.

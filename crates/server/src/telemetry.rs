@@ -1,6 +1,6 @@
 //! Counters and histograms of the server; [`gauges`] has the metrics computed when scraped.
 
-mod accounts;
+pub(crate) mod accounts;
 mod gauges;
 mod process;
 

@@ -16,6 +16,7 @@ mod tests;
 
 pub(crate) use context::Context;
 
+use crate::deletes;
 use crate::refusal::Refusal;
 use crate::seal::Lake;
 use crate::seal::telemetry::LakeMetrics;
@@ -26,7 +27,7 @@ use rollups::RolledDays;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, TrySendError};
 use std::time::{Duration, Instant};
 use stdx::budget::Exhausted;
 use tables::compact::Progress;
@@ -100,6 +101,8 @@ struct Kept {
     /// Start of the current sequence of failures.
     failing: Option<Instant>,
     rolled: RolledDays,
+    /// Deletes that are not complete.
+    tombstones: usize,
 }
 
 impl Upkeep {
@@ -230,10 +233,14 @@ impl Upkeep {
         }
         let Some(table) = self.lake().tables.visit(tenant, *kind)? else { return Ok(false) };
         self.date(&table);
-        let policy = self.policy(tenant, *kind, all)?;
+        let mut policy = self.policy(tenant, *kind, all)?;
+        if *kind == TenantTable::Samples {
+            table.refresh()?;
+            policy.deletes_upto = deletes::pass_on(self.lake(), tenant, &table, self.pace.now().wall_ms)?;
+        }
         for _ in 0..PASSES_MAX {
             let steps = kept.upkeep.plan(&table, self.pace.now(), &policy)?;
-            let is_merge = |step: &Step| matches!(step, Step::Compact(_));
+            let is_merge = |step: &Step| matches!(step, Step::Compact(_) | Step::Purge(_));
             let mut merges = steps.iter().filter(|step| is_merge(step)).count();
             let is_last = merges == 0;
             for step in &steps {
@@ -246,6 +253,7 @@ impl Upkeep {
                 break;
             }
         }
+        kept.tombstones = table.files()?.tombstones().list.len();
         Ok(true)
     }
 
@@ -264,7 +272,7 @@ impl Upkeep {
         let context = Arc::clone(&self.pace.context);
         let (metrics, (tenant, kind)) = (&context.lake.metrics, key);
         let _memory = match (step, &policy.compact) {
-            (Step::Compact(_), Some(limits)) => {
+            (Step::Compact(_) | Step::Purge(_), Some(limits)) => {
                 let most = limits.memory_bytes() as u64;
                 Some(context.lake.flush.reserve(most.min(context.lake.flush.limit_bytes() / 2))?)
             }
@@ -284,7 +292,7 @@ impl Upkeep {
         };
         let stem = Stem::rewritten(context.lake.chance.fresh());
         let done = kept.upkeep.run(table, step, &stem, now, policy, go_on)?;
-        if let (Step::Compact(job), Done::Compacted(progress)) = (step, &done) {
+        if let (Step::Compact(job) | Step::Purge(job), Done::Compacted(progress)) = (step, &done) {
             metrics.merged_samples.add(progress.samples - samples);
             let (files, bytes) = (job.files.len() as u64, job.bytes());
             compacted.merges += 1;
@@ -294,9 +302,14 @@ impl Upkeep {
             metrics.merged_files.add(files);
             metrics.merged_bytes.add(bytes);
             let (samples, seconds) = (progress.samples, self.pace.since(began).as_secs_f64());
-            tracing::info!(%tenant, table = kind.folder(), date = %job.date, files, bytes, samples, seconds, "compacted");
+            let what = if matches!(step, Step::Purge(_)) {
+                "rewritten without deleted samples"
+            } else {
+                "compacted"
+            };
+            tracing::info!(%tenant, table = kind.folder(), date = %job.date, files, bytes, samples, seconds, what);
         }
-        if let (Step::Compact(_), Done::Damaged(file)) = (step, &done) {
+        if let Done::Damaged(file) = &done {
             let reason = kept.upkeep.reason(file);
             tracing::error!(%tenant, table = kind.folder(), file, reason, "a file is damaged: it is left alone, and its samples are missing in answers");
         }
@@ -330,6 +343,8 @@ impl Upkeep {
         metrics.failing_tables.set(self.kept.values().filter(|kept| kept.failing.is_some()).count() as f64);
         let damaged: usize = self.kept.values().map(|kept| kept.upkeep.damaged().count()).sum();
         metrics.damaged_files.set(damaged as f64);
+        let tombstones: usize = self.kept.values().map(|kept| kept.tombstones).sum();
+        metrics.tombstones.set(tombstones as f64);
         let (tables, bytes) = self.lake().tables.open_stats();
         metrics.open_tables.set(tables as f64);
         metrics.open_tables_bytes.set(bytes as f64);
@@ -353,14 +368,21 @@ fn count(metrics: &LakeMetrics, (tenant, kind): &Key, done: &Done) {
             }
         }
         Done::Checkpointed => metrics.checkpoints.inc(),
-        Done::Cleaned(_) | Done::Compacted(_) | Done::GivenUp | Done::Damaged(_) => {}
+        Done::Deleted(deletes) => {
+            tracing::info!(%tenant, table, deletes, "no file has what was deleted any more");
+        }
+        Done::Cleaned(_) | Done::Compacted(_) | Done::Clean | Done::GivenUp | Done::Damaged(_) => {}
     }
 }
 
 /// Requests compaction and waits until nothing is left to do.
 pub(crate) async fn compact(node: &crate::Node) -> Result<Compacted, Refusal> {
     let (answer, compacted) = oneshot::channel();
-    let busy = || Refusal::busy("compacting", "upkeep is busy, or the server is shutting down");
-    node.upkeep().try_send(Message::Compact(answer)).map_err(|_| busy())?;
+    node.upkeep().try_send(Message::Compact(answer)).map_err(|error| match error {
+        TrySendError::Full(_) => {
+            Refusal::busy("compacting", "other compaction requests are waiting; retry later")
+        }
+        TrySendError::Disconnected(_) => Refusal::stopping(),
+    })?;
     compacted.await.map_err(|_| Refusal::stopping())
 }

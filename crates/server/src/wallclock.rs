@@ -4,9 +4,9 @@
 //! wrong clock would do both to all samples at once, so both check here first:
 //!
 //! ```text
-//!   before the start:  time of the last trusted clock (memory) ─────┐
-//!                      newest commit, newest sample in the journal ─┤
-//!   since the start:   wall clock − steady clock, samples that came ┴─▶ Judge ─▶ doubt, or none ─▶ memory
+//!   before the start:  time of the last trusted clock (memory) ────────┐
+//!                      newest commit, newest sample in the journal ────┤
+//!   since the start:   wall clock − monotonic clock, samples that came ┴─▶ Judge ─▶ doubt, or none ─▶ memory
 //! ```
 //!
 //! While there is doubt, nothing expires. While the clock seems to be set back, samples from its future get a retriable error
@@ -38,10 +38,10 @@ pub(crate) struct WallClock {
     /// Time after the start during which there is doubt in any case.
     settle_ms: i64,
     judge: Mutex<(Judge, Option<Doubt>)>,
-    /// Largest lead of a sample over the steady clock at its arrival; [`UNHEARD`] before the first sample.
+    /// Largest lead of a sample over the monotonic clock at its arrival; [`UNHEARD`] before the first sample.
     heard_ms: AtomicI64,
     memory: Memory,
-    /// Time of the last save, by the steady clock.
+    /// Time of the last save, by the monotonic clock.
     noted_ms: Mutex<Option<i64>>,
 }
 

@@ -21,18 +21,20 @@ pub(crate) mod tests;
 pub(crate) use context::Context;
 pub(crate) use decoder_pool::{Decoders, Encoded};
 
+use crate::limits::fair_permits::Permit;
+use crate::limits::gate::Pass;
 use crate::partition::submission::{Answer, Outcome, Submission};
 use crate::partition::{Command, QUEUE_MAX};
 use crate::refusal::Refusal;
 use admission::Refused;
 use facts::Facts;
-use model::Principal;
+use model::{Batch, LabelsBuilder, Principal, TenantId};
 use protocol::Decoder;
-use route::Prepared;
+use route::{Prepared, route};
 use std::sync::Arc;
 use std::sync::mpsc::TrySendError;
 use std::time::Instant;
-use tokio::sync::OwnedSemaphorePermit;
+use stdx::budget::Reservation;
 
 /// A request that was refused, wholly or in part. [`Refusal::kind`] says whether it may be retried. A retry neither loses nor
 /// duplicates what is stored already.
@@ -61,17 +63,45 @@ pub(crate) async fn write<D: Decoder>(
 ) -> Result<Outcome, Unwritten> {
     let began = Instant::now();
     admit(context, &request.principal, request.bytes.len()).await?;
-    let gates = &context.gates;
+    let (gates, tenant) = (&context.gates, request.principal.tenant.clone());
     let is_large = request.is_large().map_err(Refusal::from)?;
     context.metrics.body_bytes.add(request.bytes.len() as u64);
     // decoding a large body takes a thread, of which there is one for each core
-    let thread = if is_large { Some(gates.decoding_permit().await) } else { None };
-    let known = gates.enter()?;
+    let thread = if is_large { Some(gates.decoding_permit(&tenant).await) } else { None };
+    let known = gates.enter(&tenant, context.overrides.current().of(&tenant))?;
     let resolved = resolve(context, decoders, request, thread, began).await?;
+    store_within(context, &tenant, known, resolved).await
+}
+
+/// Handles a batch that the node made itself, as [`write`] does a request once it is decoded. `memory` is that of the batch.
+pub(crate) async fn write_batch(
+    context: &Arc<Context>,
+    principal: &Principal,
+    batch: &mut Batch,
+    mut memory: Reservation,
+) -> Result<Outcome, Unwritten> {
+    let began = Instant::now();
+    admit(context, principal, batch.bytes.len()).await?;
+    let tenant = &principal.tenant;
+    let known = context.gates.enter(tenant, context.overrides.current().of(tenant))?;
+    let (arrived_ms, labels) = (context.clock.now_ms(), &mut LabelsBuilder::new());
+    let routed = route(context, principal, arrived_ms, batch, labels, &mut memory)?;
+    let resolved = Resolved { prepared: routed.finish(memory)?, began };
+    store_within(context, tenant, known, resolved).await
+}
+
+/// Stores a request that is inside of the gate of known series.
+async fn store_within(
+    context: &Arc<Context>,
+    tenant: &TenantId,
+    known: Pass,
+    resolved: Resolved,
+) -> Result<Outcome, Unwritten> {
     // a request that creates series may wait long: it must not occupy the gate of known series meanwhile
     let _pass = if resolved.prepared.creates {
         drop(known);
-        gates.enter_creating(resolved.prepared.bytes)?
+        let settings = context.overrides.current();
+        context.gates.enter_creating(tenant, settings.of(tenant), resolved.prepared.bytes)?
     } else {
         known
     };
@@ -98,7 +128,7 @@ async fn resolve<D: Decoder>(
     context: &Arc<Context>,
     decoders: &Arc<Decoders<D>>,
     request: Encoded<D>,
-    thread: Option<OwnedSemaphorePermit>,
+    thread: Option<Permit>,
     began: Instant,
 ) -> Result<Resolved, Refusal> {
     let _passing = context.traffic.enter();

@@ -13,7 +13,7 @@ use tables::rollup::{self, Resolution};
 use tables::{Date, Table, TableError};
 
 /// Days whose rollups are checked.
-const ROLLED_DAYS: i64 = 7;
+pub const ROLLED_DAYS: i64 = 7;
 
 /// Queries all samples and metadata, in heads and tables.
 pub fn found(node: &Stepped, fleet: &Fleet) -> Result<Found, String> {
@@ -88,6 +88,29 @@ fn each_row(table: &Table, mut visit: impl FnMut(&Labels, &Samples)) -> Result<(
     Ok(())
 }
 
+/// Checks that no file has a sample that was deleted, and that no delete is left.
+pub fn deleted(node: &Stepped, fleet: &Fleet, model: &Model) -> Result<(), String> {
+    for key in in_tables(node, fleet)?.into_keys() {
+        if !model.samples().contains_key(&key) && !model.may_be_expired(key) {
+            return Err(format!("{key:?} was deleted, and is in a file"));
+        }
+    }
+    for id in &fleet.tenants {
+        let rollups = Resolution::ALL.map(|resolution| node.rollup(id, resolution));
+        for table in std::iter::once(node.table(id)).chain(rollups) {
+            let files = table.and_then(|table| table.map(|table| table.files()).transpose());
+            let Some(files) = files.map_err(|e| format!("a table of {id} cannot be read: {e}"))? else {
+                continue;
+            };
+            let left = files.tombstones().list.len();
+            if left > 0 {
+                return Err(format!("{left} deletes of {id} are left after a compaction"));
+            }
+        }
+    }
+    Ok(())
+}
+
 /// Checks that complete rollups count all acknowledged samples of the [`ROLLED_DAYS`] days from `from_ms` on. Only importers
 /// write to these days.
 pub fn rollups(node: &Stepped, fleet: &Fleet, model: &Model, from_ms: i64) -> Result<(), String> {
@@ -110,6 +133,12 @@ pub fn rollups(node: &Stepped, fleet: &Fleet, model: &Model, from_ms: i64) -> Re
                     ));
                 }
             }
+            let is_rolled = |date: &Date| complete.contains(date) && days_ms.contains(&date.start_ms());
+            for ((date, series), count) in counted.iter().filter(|((date, _), _)| is_rolled(date)) {
+                if !samples.contains_key(&(*date, series.clone())) {
+                    return Err(format!("{id}, {date}, {series}: no samples, {count} in {resolution:?}"));
+                }
+            }
         }
     }
     Ok(())
@@ -130,6 +159,15 @@ fn counted(
     table.refresh()?;
     rollup.refresh()?;
     let files = table.files()?;
+    // as queries do
+    if files
+        .tombstones()
+        .list
+        .last()
+        .is_some_and(|last| rollup::taken(&rollup).is_ok_and(|taken| taken < last.sequence))
+    {
+        return Ok(None);
+    }
     let complete = rollup::days(&files, &rollup)?.complete;
     let mut counted = Counts::new();
     each_row(&rollup, |labels, samples| {
@@ -164,14 +202,16 @@ pub fn floodmarks(node: &Stepped, fleet: &Fleet, lost_marks: bool) -> Result<(),
         let (start, end) = progress.offsets;
         // lost floodmarks are known only from tables, and the table of a tenant without samples may have a smaller one
         if !lost_marks && progress.upto > 0 && start > progress.upto {
-            return Err(format!("{progress:?}: records are gone that are not in all tables"));
+            return Err(format!("records that are not in all tables were truncated: {progress:?}"));
         }
         for id in &fleet.tenants {
             let Some(table) = node.table(id).map_err(|e| e.to_string())? else { continue };
             let source = progress.source.as_str();
             let floodmark = table.floodmarks([source]).map_err(|e| e.to_string())?.remove(source);
             if floodmark.is_some_and(|floodmark| floodmark > end) {
-                return Err(format!("{id} is at {floodmark:?}, beyond what is durable: {progress:?}"));
+                return Err(format!(
+                    "the floodmark of {id} is {floodmark:?}, beyond the durable end: {progress:?}"
+                ));
             }
         }
     }

@@ -1,9 +1,11 @@
 //! Driver of one run: takes random steps and checks invariants along the way.
 //!
-//! [`lives`] starts, crashes and restores the node; [`drain`] ends a run; [`clocks`] has the clocks.
+//! [`lives`] starts, crashes and restores the node; [`drain`] ends a run; [`clocks`] has the clocks;
+//! [`deletes`] deletes samples.
 
 mod block;
 mod clocks;
+mod deletes;
 mod drain;
 mod imports;
 mod lives;
@@ -55,18 +57,20 @@ pub struct Driver {
     head_bytes: Option<u64>,
     /// Number of times the limit was doubled because a replay would have waited forever.
     more_memory: u32,
-    /// Start of the current clock error, in steady time; `None` while the node's clock is right.
+    /// Start of the current clock error, by the monotonic clock; `None` while the node's clock is right.
     wrong_since_ms: Option<i64>,
     importer: Option<Importer>,
     /// Import under way.
     import: Option<Import>,
+    /// Delete that is not answered yet.
+    delete: Option<deletes::Deleting>,
     /// Copy of the data directory, and the samples that must exist once it is restored.
     copy: Option<(Copy, BTreeSet<Key>)>,
     /// True if `floodmarks.json` was lost in this run.
     has_lost_marks: bool,
     /// True if a restored journal continues under the source name of a newer one.
     is_misnamed: bool,
-    /// No more requests come.
+    /// True once no more requests come.
     is_draining: Rc<Cell<bool>>,
 }
 
@@ -107,6 +111,7 @@ impl Driver {
             wrong_since_ms: None,
             importer,
             import: None,
+            delete: None,
             copy: None,
             has_lost_marks: false,
             is_misnamed: false,
@@ -168,6 +173,7 @@ impl Driver {
             Step::Check => self.check()?,
             Step::Copy => self.copy(),
             Step::Import => self.import()?,
+            Step::Delete => self.delete()?,
         }
         Ok(())
     }
@@ -247,7 +253,7 @@ impl Driver {
     /// Collects answers to flushes, and to requests that were sent while the sealer waited.
     fn hear_sealer(&mut self) -> Result<(), String> {
         if let Some(failure) = self.traffic.borrow_mut().failure.take() {
-            return Err(format!("in the middle of it: {failure}"));
+            return Err(format!("in the middle of a turn: {failure}"));
         }
         self.hear()?;
         let traffic = &self.traffic;

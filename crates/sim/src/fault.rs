@@ -34,6 +34,8 @@ pub enum Fault {
     Clocks,
     /// Tables in local files, whose names may be lost unless their folder was synced.
     LocalStore,
+    /// Samples are deleted, while others are written, sealed, merged, imported and rolled up.
+    Deletes,
     /// A disk that fails often, under data directories that lose their power while they are new.
     Directories,
 }
@@ -50,6 +52,7 @@ impl Fault {
         Self::Replay,
         Self::Clocks,
         Self::LocalStore,
+        Self::Deletes,
         Self::Directories,
     ];
 
@@ -119,6 +122,23 @@ impl Fault {
                 plan.weights.at_least(Step::Keep, 8);
                 plan.weights.at_least(Step::Flush, 8);
                 plan.weights.at_least(Step::Advance, 12);
+            }
+            Self::Deletes => {
+                plan.weights.set(Step::Delete, 12);
+                plan.weights.at_least(Step::Crash, 4);
+                plan.weights.at_least(Step::Flush, 4);
+                plan.weights.at_least(Step::Keep, 4);
+                plan.weights.at_least(Step::Compact, 1 + rng.below(2));
+                // a copy of the data directory from before a delete brings back what was deleted
+                plan.weights.set(Step::Copy, 0);
+                plan.disk.lie = 0.0;
+                if rng.chance(0.4) {
+                    plan.weights.set(Step::Import, 10);
+                    (plan.rolls_up, plan.retention_ms) = (true, None);
+                } else {
+                    // puts into local files are never late
+                    plan.local_store = plan.store.delay == 0.0 && rng.chance(0.4);
+                }
             }
             Self::Directories => {
                 plan.steps /= 2;

@@ -57,7 +57,7 @@ pub struct Import {
     is_kept: bool,
 }
 
-/// How a commit ended.
+/// Outcome of a commit.
 #[derive(Debug)]
 pub enum Ended {
     /// The samples are in the table.

@@ -49,11 +49,21 @@ pub struct Model {
     /// Samples of shares in flight or in limbo. Only repetitions of the same request may send them.
     busy: Holds<Key>,
     busy_metadata: Holds<About>,
-    /// The newest sample of each series that was ever sent.
+    /// Time of the newest sample ever sent, by tenant and series.
     newest_sent: BTreeMap<(usize, usize), i64>,
+    /// Acknowledged samples that a delete may have removed or not, with the number of the last request that it may have met.
+    doubtful: BTreeMap<Key, u64>,
+    /// A delete has failed, and may be committed later.
+    is_delete_open: bool,
+    /// Times that samples were acknowledged.
+    stored: BTreeMap<Key, u64>,
     /// Expiry time by tenant: older samples may have been dropped by retention.
     expired_before_ms: BTreeMap<usize, i64>,
 }
+
+/// Acknowledged samples when a delete began, with the number of times that each had been acknowledged.
+#[derive(Debug)]
+pub struct Begun(BTreeMap<Key, u64>);
 
 /// Requests that hold each key, with the number of copies.
 #[derive(Debug)]
@@ -126,7 +136,7 @@ impl Model {
 
     /// Records that a share is durable. That settles its earlier copies in limbo too.
     pub fn acknowledge(&mut self, share: &Share) {
-        share.samples.iter().for_each(|(key, bits)| self.store(*key, *bits));
+        share.samples.iter().for_each(|(key, bits)| self.store(*key, *bits, share.request));
         self.acknowledged.metadata.extend(share.metadata.iter().cloned());
         self.release(share);
         let (settled, limbo) = std::mem::take(&mut self.limbo).into_iter().partition(|open| open == share);
@@ -135,8 +145,63 @@ impl Model {
         settled.iter().for_each(|open| self.release(open));
     }
 
-    fn store(&mut self, key: Key, bits: u64) {
+    fn store(&mut self, key: Key, bits: u64, request: u64) {
         self.acknowledged.samples.insert(key, bits);
+        *self.stored.entry(key).or_insert(0) += 1;
+        if self.doubtful.get(&key).is_some_and(|met| request > *met) {
+            self.doubtful.remove(&key);
+        }
+    }
+
+    /// Notes what a delete that begins now must find.
+    pub fn begin_delete(&self) -> Begun {
+        let stored = |key: &Key| self.stored.get(key).copied().unwrap_or(0);
+        let is_settled = |key: &&Key| !self.is_busy(**key);
+        Begun(self.acknowledged.samples.keys().filter(is_settled).map(|key| (*key, stored(key))).collect())
+    }
+
+    /// A delete is answered: samples that were acknowledged when it began are gone, and others that it selects may be.
+    pub fn end_delete(&mut self, begun: &Begun, is_selected: impl Fn(Key) -> bool, last_request: u64) {
+        let selected: Vec<Key> =
+            self.acknowledged.samples.keys().copied().filter(|key| is_selected(*key)).collect();
+        for key in selected {
+            let is_same = begun.0.get(&key) == Some(&self.stored.get(&key).copied().unwrap_or(0));
+            if is_same && !self.is_busy(key) {
+                self.acknowledged.samples.remove(&key);
+                self.doubtful.remove(&key);
+            } else {
+                self.doubtful.insert(key, last_request);
+            }
+        }
+        self.doubt_busy(is_selected, last_request);
+        self.is_delete_open = false;
+    }
+
+    /// A delete has failed: it may be committed or not, or later.
+    pub fn doubt_delete(&mut self, is_selected: impl Fn(Key) -> bool, last_request: u64) {
+        let selected = self.acknowledged.samples.keys().copied().filter(|key| is_selected(*key));
+        self.doubtful.extend(selected.map(|key| (key, last_request)));
+        self.doubt_busy(is_selected, last_request);
+        self.is_delete_open = true;
+    }
+
+    fn doubt_busy(&mut self, is_selected: impl Fn(Key) -> bool, last_request: u64) {
+        let busy = self.busy.0.keys().copied().filter(|key| is_selected(*key));
+        self.doubtful.extend(busy.map(|key| (key, last_request)));
+    }
+
+    /// Finds out what deletes have removed of the doubtful samples, where that is final.
+    pub fn settle_deletes(&mut self, found: &Found) {
+        if self.is_delete_open {
+            return;
+        }
+        let doubtful = std::mem::take(&mut self.doubtful);
+        let (busy, settled) = doubtful.into_iter().partition(|(key, _)| self.is_busy(*key));
+        self.doubtful = busy;
+        let settled: BTreeMap<Key, u64> = settled;
+        for key in settled.into_keys().filter(|key| !found.samples.contains_key(key)) {
+            self.acknowledged.samples.remove(&key);
+        }
     }
 
     /// Records that `stored` samples of a share are durable and the others were refused; `found` tells which ones.
@@ -151,14 +216,14 @@ impl Model {
         for (key, _) in &missing {
             let has_no_room = self.refusals.no_room && news.iter().all(|other| other.1 != key.1);
             if !has_no_room && !self.may_be_late(*key) {
-                return Err(format!("{key:?} was refused without a reason, of {share:x?}"));
+                return Err(format!("{key:?} of {share:x?} was refused without a reason"));
             }
         }
         if is_alone && !(news.len()..=there.len()).contains(&(stored as usize)) {
             let (least, most) = (news.len(), there.len());
-            return Err(format!("{stored} were stored, and {least} to {most} are there: {share:x?}"));
+            return Err(format!("{stored} were stored, expected {least} to {most}: {share:x?}"));
         }
-        there.into_iter().for_each(|(key, bits)| self.store(key, bits));
+        there.into_iter().for_each(|(key, bits)| self.store(key, bits, share.request));
         self.acknowledged.metadata.extend(share.metadata.iter().cloned());
         self.release(share);
         Ok(())
@@ -196,6 +261,11 @@ impl Model {
         *expired = before_ms.max(*expired);
     }
 
+    /// True if retention may have dropped a sample.
+    pub fn may_be_expired(&self, key: Key) -> bool {
+        self.is_expired(key)
+    }
+
     fn is_expired(&self, key: Key) -> bool {
         self.expired_before_ms.get(&key.0).is_some_and(|before_ms| key.2 < *before_ms)
     }
@@ -218,14 +288,16 @@ impl Model {
             let samples = share.samples.iter().filter(|(key, _)| !self.is_expired(*key));
             let samples = samples.filter(|(key, bits)| self.acknowledged.samples.get(key) != Some(bits));
             let is_there = |key: &Key, bits: &u64| found.samples.get(key) == Some(bits);
-            let samples = samples.filter(|(key, bits)| is_there(key, bits) || !self.may_be_late(*key));
+            let samples = samples.filter(|(key, bits)| {
+                is_there(key, bits) || !(self.may_be_late(*key) || self.doubtful.contains_key(key))
+            });
             let samples = samples.map(|(key, bits)| (Some(key.1), is_there(key, bits)));
             let parts: BTreeSet<_> =
                 samples.chain(metadata).map(|(s, there)| (s.filter(|_| by_series), there)).collect();
             if let Some((part, _)) =
                 parts.iter().find(|(part, there)| *there && parts.contains(&(*part, false)))
             {
-                return Err(format!("of one group a part is there, series {part:?}: {share:x?}"));
+                return Err(format!("only a part of a group is there, series {part:?}: {share:x?}"));
             }
             self.release(&share);
             let is_kept = |(key, bits): &&(Key, u64)| {
@@ -245,7 +317,7 @@ impl Model {
             match found.samples.get(key) {
                 Some(value) if value == bits => {}
                 Some(value) if self.is_expired(*key) && self.was_sent(*key, *value) => {}
-                None if self.is_expired(*key) => {}
+                None if self.is_expired(*key) || self.doubtful.contains_key(key) => {}
                 Some(value) => {
                     let sent = &self.sent[key];
                     return Err(format!("{key:?} is {value:x}, must be {bits:x}, sent {sent:x?}"));
@@ -284,7 +356,7 @@ impl Model {
             return Err(format!("{key:?} is {value:x}, which nobody sent"));
         }
         if let Some(key) = kept.iter().find(|k| !self.is_expired(**k) && !found.samples.contains_key(k)) {
-            return Err(format!("{key:?} is lost, although it was in tables, or in what was put back"));
+            return Err(format!("{key:?} is lost, although it was in tables, or in the restored backup"));
         }
         self.limbo.clear();
         self.busy = Holds::default();

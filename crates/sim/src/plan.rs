@@ -39,11 +39,13 @@ pub enum Step {
     Copy,
     /// A program beside the node imports samples.
     Import,
+    /// Samples are deleted: a delete begins, is answered, or is repeated.
+    Delete,
 }
 
 /// Relative frequency of each step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Weights([(Step, u64); 16]);
+pub struct Weights([(Step, u64); 17]);
 
 impl Weights {
     fn of(rng: &mut Rng) -> Self {
@@ -65,6 +67,7 @@ impl Weights {
             (Step::Copy, or(2, 0.25)),
             (Step::Import, 0),
             (Step::Block, 0),
+            (Step::Delete, 0),
         ])
     }
 
@@ -136,7 +139,8 @@ pub struct Plan {
     pub rolls_up: bool,
     /// Head limit in bytes; `None` for the default.
     pub head_bytes: Option<u64>,
-    /// At every other start, the head limit is a fraction of the heads' former size, and at least `head_bytes`.
+    /// Every second restart gets a smaller head limit: a fraction of what the heads hold, but at least
+    /// `head_bytes`.
     pub shrinks: bool,
     /// Flush account in bytes if it is to be small, so that a seal needs many passes; `None` for the default.
     pub flush_bytes: Option<u64>,

@@ -100,6 +100,11 @@ impl Traffic {
         self.requests
     }
 
+    /// Number of the last request.
+    pub const fn last_request(&self) -> u64 {
+        self.requests
+    }
+
     /// True if every request has all its answers.
     pub const fn is_answered(&self) -> bool {
         self.underway.is_empty()
@@ -268,6 +273,7 @@ impl Traffic {
     pub fn compare(&mut self, node: &Stepped, fleet: &Fleet) -> Result<(), String> {
         let found = check::found(node, fleet)?;
         self.clear_up(&found)?;
+        self.model.settle_deletes(&found);
         self.model.check(&found)
     }
 
@@ -302,7 +308,7 @@ impl Traffic {
         let count = share.samples.len() as u64;
         self.trace.note(format!("{} of {count} stored", outcome.samples));
         if outcome.samples + outcome.refused_samples != count {
-            return Err(format!("of {share:x?} the answer is {outcome:?}"));
+            return Err(format!("unexpected answer {outcome:?} to {share:x?}"));
         }
         match outcome.refused_samples {
             0 => self.model.acknowledge(&share),

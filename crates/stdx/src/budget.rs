@@ -18,9 +18,18 @@ pub struct Account(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     name: &'static str,
-    limit_bytes: u64,
+    limit_bytes: AtomicU64,
     used_bytes: AtomicU64,
     peak_bytes: AtomicU64,
+    /// The account that this one is a part of.
+    whole: Option<Whole>,
+}
+
+#[derive(Debug)]
+struct Whole {
+    account: Account,
+    /// Multiple of the whole account's free bytes that the part may hold.
+    multiple: AtomicU64,
 }
 
 /// A reservation was refused.
@@ -34,10 +43,19 @@ pub struct Exhausted {
     pub used_bytes: u64,
     /// Limit of the account.
     pub limit_bytes: u64,
+    /// The most that a part of the account may hold now, if that is what refused the reservation.
+    pub share_bytes: Option<u64>,
 }
 
 impl std::fmt::Display for Exhausted {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if let Some(share_bytes) = self.share_bytes {
+            return write!(
+                f,
+                "the tenant's share of memory account {:?} is used up: {} bytes asked for, {} of {share_bytes} in use",
+                self.account, self.asked_bytes, self.used_bytes
+            );
+        }
         write!(
             f,
             "memory account {:?} is full: {} bytes asked for, {} of {} in use",
@@ -58,17 +76,44 @@ impl Exhausted {
 impl Account {
     /// An account of `limit_bytes` with nothing reserved.
     pub fn new(name: &'static str, limit_bytes: u64) -> Self {
+        Self::within(name, limit_bytes, None)
+    }
+
+    fn within(name: &'static str, limit_bytes: u64, whole: Option<Whole>) -> Self {
         Self(Arc::new(Inner {
             name,
-            limit_bytes,
+            limit_bytes: AtomicU64::new(limit_bytes),
             used_bytes: AtomicU64::new(0),
             peak_bytes: AtomicU64::new(0),
+            whole,
         }))
+    }
+
+    /// A part of this account, for one of those who share it. What is reserved from the part is also reserved from the whole.
+    ///
+    /// A part may hold a multiple of what is free in the whole ([`Self::share`]), as a dynamic threshold: whoever fills the
+    /// account leaves something for others, and several that do get equal parts. A reservation may exceed that while it is the only
+    /// one in the whole account.
+    pub fn part(&self) -> Self {
+        let whole = Whole { account: self.clone(), multiple: AtomicU64::new(1) };
+        Self::within(self.0.name, self.limit_bytes(), Some(whole))
+    }
+
+    /// Sets what a part may hold from now on: `multiple` of the free bytes, and at most `limit_bytes`.
+    pub fn share(&self, multiple: u64, limit_bytes: u64) {
+        let Some(whole) = &self.0.whole else { return };
+        whole.multiple.store(multiple, Ordering::Relaxed);
+        self.0.limit_bytes.store(limit_bytes.min(whole.account.limit_bytes()), Ordering::Relaxed);
+    }
+
+    /// The account of which this one is a part, or itself.
+    pub fn whole(&self) -> &Self {
+        self.0.whole.as_ref().map_or(self, |whole| &whole.account)
     }
 
     /// Reserves `bytes` until the reservation is dropped.
     pub fn reserve(&self, bytes: u64) -> Result<Reservation, Exhausted> {
-        self.take(bytes)?;
+        self.take(bytes, 0)?;
         Ok(Reservation { account: self.clone(), bytes })
     }
 
@@ -89,7 +134,7 @@ impl Account {
 
     /// Upper bound of [`Self::used_bytes`].
     pub fn limit_bytes(&self) -> u64 {
-        self.0.limit_bytes
+        self.0.limit_bytes.load(Ordering::Relaxed)
     }
 
     /// True if the whole limit is in use.
@@ -97,10 +142,33 @@ impl Account {
         self.used_bytes() >= self.limit_bytes()
     }
 
-    fn take(&self, bytes: u64) -> Result<(), Exhausted> {
+    /// Takes `bytes` for a reservation that holds `held_bytes`.
+    fn take(&self, bytes: u64, held_bytes: u64) -> Result<(), Exhausted> {
+        let limit_bytes = self.limit_bytes();
+        let Some(whole) = &self.0.whole else { return self.take_up_to(bytes, limit_bytes, limit_bytes) };
+        if bytes.saturating_add(held_bytes) > limit_bytes {
+            // never: whatever others hold
+            let used_bytes = self.used_bytes();
+            let (account, share_bytes) = (self.0.name, Some(limit_bytes));
+            return Err(Exhausted { account, asked_bytes: bytes, used_bytes, limit_bytes, share_bytes });
+        }
+        whole.account.take(bytes, held_bytes)?;
+        let taken_bytes = whole.account.used_bytes();
+        let is_only_one = taken_bytes <= held_bytes.saturating_add(bytes);
+        let free_bytes = whole.account.limit_bytes().saturating_sub(taken_bytes);
+        let fair_bytes = free_bytes.saturating_mul(whole.multiple.load(Ordering::Relaxed));
+        let share_bytes = if is_only_one { limit_bytes } else { limit_bytes.min(fair_bytes) };
+        let taken = self.take_up_to(bytes, share_bytes, limit_bytes);
+        if taken.is_err() {
+            whole.account.give_back(bytes);
+        }
+        taken.map_err(|full| Exhausted { share_bytes: Some(share_bytes), ..full })
+    }
+
+    fn take_up_to(&self, bytes: u64, most_bytes: u64, limit_bytes: u64) -> Result<(), Exhausted> {
         let inner = &*self.0;
         let taken = inner.used_bytes.fetch_update(Ordering::AcqRel, Ordering::Relaxed, |used| {
-            used.checked_add(bytes).filter(|sum| *sum <= inner.limit_bytes)
+            used.checked_add(bytes).filter(|sum| *sum <= most_bytes)
         });
         match taken {
             Ok(before) => {
@@ -111,8 +179,17 @@ impl Account {
                 account: inner.name,
                 asked_bytes: bytes,
                 used_bytes,
-                limit_bytes: inner.limit_bytes,
+                limit_bytes,
+                share_bytes: None,
             }),
+        }
+    }
+
+    fn give_back(&self, bytes: u64) {
+        let before = self.0.used_bytes.fetch_sub(bytes, Ordering::AcqRel);
+        assert!(before >= bytes, "BUG: account {:?} gave back more than it lent", self.name());
+        if let Some(whole) = &self.0.whole {
+            whole.account.give_back(bytes);
         }
     }
 }
@@ -140,9 +217,9 @@ impl Reservation {
                 used_bytes: full.used_bytes.saturating_sub(held_bytes),
                 ..full
             };
-            self.account.take(bytes - held_bytes).map_err(whole)?;
+            self.account.take(bytes - held_bytes, held_bytes).map_err(whole)?;
         } else {
-            self.account.0.used_bytes.fetch_sub(self.bytes - bytes, Ordering::AcqRel);
+            self.account.give_back(self.bytes - bytes);
         }
         self.bytes = bytes;
         Ok(())
@@ -151,8 +228,7 @@ impl Reservation {
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        let before = self.account.0.used_bytes.fetch_sub(self.bytes, Ordering::AcqRel);
-        assert!(before >= self.bytes, "BUG: account {:?} gave back more than it lent", self.account.name());
+        self.account.give_back(self.bytes);
     }
 }
 
@@ -179,6 +255,36 @@ mod tests {
         drop(a);
         assert_eq!((account.used_bytes(), account.peak_bytes()), (0, 100));
         assert!(account.reserve(u64::MAX).is_err(), "no overflow");
+    }
+
+    #[test]
+    fn whoever_fills_an_account_leaves_something_for_others() {
+        let account = Account::new("inflight", 900);
+        let part = || {
+            let part = account.part();
+            part.share(8, u64::MAX);
+            part
+        };
+        let (greedy, modest, limited) = (part(), part(), part());
+        let mut alone = greedy.reserve(900).expect("the only reservation may take everything");
+        assert_eq!((greedy.used_bytes(), account.used_bytes()), (900, 900));
+        alone.resize(10).unwrap();
+        let mut held = Vec::new();
+        let refused = loop {
+            match greedy.reserve(10) {
+                Ok(reservation) => held.push(reservation),
+                Err(refused) => break refused,
+            }
+        };
+        assert_eq!((account.used_bytes(), refused.used_bytes, refused.is_for_good()), (800, 800, false));
+        assert!(refused.to_string().contains("800 of 720 in use"), "{refused}");
+        let other = modest.reserve(80).unwrap();
+        limited.share(8, 50);
+        let never = limited.reserve(51).unwrap_err();
+        assert!(never.is_for_good(), "{never}");
+        drop((alone, held, other));
+        assert_eq!([&greedy, &modest, &limited, &account].map(Account::used_bytes), [0; 4]);
+        assert!(limited.reserve(50).is_ok());
     }
 
     #[test]

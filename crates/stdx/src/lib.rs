@@ -1,6 +1,7 @@
 //! General utilities missing from the standard library. Nothing here depends on the domain of metrics.
 //!
 //! - [`address`]: addresses to listen on, as people write them
+//! - [`authority`]: certificates for tests
 //! - [`calendar`]: days and dates
 //! - [`clock`]: sources of the current time, real or virtual
 //! - [`damage`]: damaged bytes for tests
@@ -12,6 +13,7 @@
 //! - [`telemetry`]: counters, gauges and histograms in a registry that is passed in
 
 pub mod address;
+pub mod authority;
 pub mod budget;
 pub mod calendar;
 pub mod clock;

@@ -2,8 +2,8 @@
 //!
 //! A component declares one struct of metrics next to the code it counts and registers it once; there
 //! are no globals, so ten nodes can live in one test. Names follow
-//! `floodmark_<subsystem>_<noun>_<unit>[_total]`. [`Registry::render`] writes the Prometheus text
-//! exposition format, version 0.0.4.
+//! `floodmark_<subsystem>_<noun>_<unit>[_total]`. [`Registry::read`] reads all values, and [`Registry::render`]
+//! writes them in the Prometheus text exposition format, version 0.0.4.
 
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -58,7 +58,7 @@ pub struct Histogram(Arc<HistogramInner>);
 #[derive(Debug)]
 struct HistogramInner {
     bounds: &'static [f64],
-    /// One for each bound, and one for everything above the last.
+    /// Counters: one for each bound, and one for everything above the last.
     counts: Vec<AtomicU64>,
     /// Sum in millionths, so that it can be added to atomically.
     sum_micros: AtomicU64,
@@ -92,9 +92,38 @@ pub struct Registry(Arc<Mutex<Vec<Entry>>>);
 struct Entry {
     name: &'static str,
     help: &'static str,
-    /// Rendered, without braces: `reason="full"`.
-    labels: String,
+    labels: Vec<(String, String)>,
     metric: Metric,
+}
+
+/// A family of metrics: all that have one name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Family {
+    pub name: &'static str,
+    pub help: &'static str,
+    /// `counter`, `gauge` or `histogram`.
+    pub kind: &'static str,
+}
+
+/// A value that [`Registry::read`] finds.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Found<'a> {
+    Family(Family),
+    Value(Reading<'a>),
+}
+
+/// A value of a metric.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Reading<'a> {
+    /// The name of its family.
+    pub name: &'static str,
+    /// Suffix of the name: that of a histogram's part, such as `_bucket`, or nothing.
+    pub suffix: &'static str,
+    /// Fixed labels of the metric.
+    pub labels: &'a [(String, String)],
+    /// A further label, such as `le`.
+    pub extra: Option<(&'a str, &'a str)>,
+    pub value: f64,
 }
 
 /// Reads the values of a label, and the gauge's value for each.
@@ -197,66 +226,84 @@ impl Registry {
     }
 
     fn push(&self, name: &'static str, help: &'static str, labels: &[(&str, &str)], metric: Metric) {
-        let mut rendered = String::new();
-        for (k, v) in labels {
-            let comma = if rendered.is_empty() { "" } else { "," };
-            let _ = write!(rendered, "{comma}{}", label_text(k, v));
-        }
+        let labels: Vec<_> = labels.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
         let mut entries = self.0.lock().expect("BUG: a registry user panicked");
-        let clash = entries.iter().any(|e| e.name == name && e.labels == rendered);
-        assert!(!clash, "BUG: metric {name}{{{rendered}}} is registered twice");
-        entries.push(Entry { name, help, labels: rendered, metric });
+        let clash = entries.iter().any(|e| e.name == name && e.labels == labels);
+        assert!(!clash, "BUG: metric {name} with labels {labels:?} is registered twice");
+        entries.push(Entry { name, help, labels, metric });
+    }
+
+    /// Calls `each` with each family, in order of first registration, followed by its values. `each` must not use the
+    /// registry.
+    pub fn read(&self, each: &mut dyn FnMut(Found<'_>)) {
+        let entries = self.0.lock().expect("BUG: a registry user panicked");
+        let mut done: Vec<&str> = Vec::new();
+        for Entry { name, help, metric, .. } in entries.iter() {
+            if done.contains(name) {
+                continue;
+            }
+            done.push(name);
+            each(Found::Family(Family { name, help, kind: metric.kind() }));
+            for entry in entries.iter().filter(|e| e.name == *name) {
+                entry.read(&mut |reading| each(Found::Value(reading)));
+            }
+        }
     }
 
     /// All metrics as Prometheus text, families together, in order of first registration.
     pub fn render(&self) -> String {
-        let entries = self.0.lock().expect("BUG: a registry user panicked");
         let mut out = String::new();
-        let mut done: Vec<&str> = Vec::new();
-        for family in entries.iter() {
-            if done.contains(&family.name) {
-                continue;
+        self.read(&mut |found| match found {
+            Found::Family(Family { name, help, kind }) => {
+                let _ = writeln!(out, "# HELP {name} {help}");
+                let _ = writeln!(out, "# TYPE {name} {kind}");
             }
-            done.push(family.name);
-            let _ = writeln!(out, "# HELP {} {}", family.name, family.help);
-            let _ = writeln!(out, "# TYPE {} {}", family.name, family.metric.kind());
-            for entry in entries.iter().filter(|e| e.name == family.name) {
-                entry.render(&mut out);
-            }
-        }
+            Found::Value(reading) => reading.render(&mut out),
+        });
         out
     }
 }
 
 impl Entry {
-    fn render(&self, out: &mut String) {
+    /// Calls `each` with each value of the metric.
+    fn read(&self, each: &mut dyn FnMut(Reading<'_>)) {
+        let mut value = |suffix: &'static str, extra: Option<(&str, &str)>, value: f64| {
+            each(Reading { name: self.name, suffix, labels: &self.labels, extra, value });
+        };
         match &self.metric {
-            Metric::Counter(c) => self.line(out, "", "", c.get() as f64),
-            Metric::Gauge(g) => self.line(out, "", "", g.get()),
-            Metric::CounterFn(read) | Metric::GaugeFn(read) => self.line(out, "", "", read()),
+            Metric::Counter(c) => value("", None, c.get() as f64),
+            Metric::Gauge(g) => value("", None, g.get()),
+            Metric::CounterFn(read) | Metric::GaugeFn(read) => value("", None, read()),
             Metric::GaugesFn(label, read) => {
-                read().iter().for_each(|(value, n)| self.line(out, "", &label_text(label, value), *n));
+                read().iter().for_each(|(text, n)| value("", Some((label, text)), *n));
             }
             Metric::Histogram(h) => {
                 let mut cumulative = 0;
                 for (i, count) in h.0.counts.iter().enumerate() {
                     cumulative += count.load(Ordering::Relaxed);
                     let bound = h.0.bounds.get(i).map_or("+Inf".to_string(), f64::to_string);
-                    self.line(out, "_bucket", &format!("le=\"{bound}\""), cumulative as f64);
+                    value("_bucket", Some(("le", &bound)), cumulative as f64);
                 }
-                self.line(out, "_sum", "", h.0.sum_micros.load(Ordering::Relaxed) as f64 / 1e6);
-                self.line(out, "_count", "", cumulative as f64);
+                value("_sum", None, h.0.sum_micros.load(Ordering::Relaxed) as f64 / 1e6);
+                value("_count", None, cumulative as f64);
             }
         }
     }
+}
 
-    fn line(&self, out: &mut String, suffix: &str, extra: &str, value: f64) {
-        let comma = if self.labels.is_empty() || extra.is_empty() { "" } else { "," };
-        let labels = format!("{}{comma}{extra}", self.labels);
-        let _ = match labels.is_empty() {
-            true => writeln!(out, "{}{suffix} {value}", self.name),
-            false => writeln!(out, "{}{suffix}{{{labels}}} {value}", self.name),
-        };
+impl Reading<'_> {
+    fn render(&self, out: &mut String) {
+        let Self { name, suffix, labels, extra, value } = self;
+        out.push_str(name);
+        out.push_str(suffix);
+        let fixed = labels.iter().map(|(k, v)| (k.as_str(), v.as_str()));
+        for (i, (k, v)) in fixed.chain(*extra).enumerate() {
+            let _ = write!(out, "{}{}", if i == 0 { "{" } else { "," }, label_text(k, v));
+        }
+        if !labels.is_empty() || extra.is_some() {
+            out.push('}');
+        }
+        let _ = writeln!(out, " {value}");
     }
 }
 

@@ -15,13 +15,17 @@
 //! A file of another engine comes before all others in that order ([`crate::delta::LiveFile::rank`]), so it is merged with
 //! the first of them, never past it: else what it has would win over what was written after it.
 //!
+//! Tombstones are applied to each file that was written before them. The result says in its name that it has taken them in, so each file is
+//! rewritten once for all that there are at that time.
+//!
 //! No job is larger than [`CompactLimits::job_bytes`], however much a tenant sends in a day. Larger days are merged by
 //! ranges of metric names: files are cut where others were cut before, and only files with names in common count as
 //! neighbours. Each job is a commit of its own, so finished work is never lost.
 //!
-//! - [`plan`]: which files; [`ranges`]: the ranges of a day
+//! - [`plan`]: which files; [`ranges`]: the ranges of a day; [`purge`]: files with deleted rows
 
 mod plan;
+mod purge;
 mod ranges;
 
 use crate::date::Date;
@@ -39,6 +43,7 @@ use model::labels::METRIC_NAME;
 use std::sync::Arc;
 
 pub use plan::{Job, plan};
+pub(crate) use purge::{has_deleted_rows, purges};
 
 /// Samples in a merged row. Longer rows save labels, of which 4,096 samples leave some 0.02 bytes each;
 /// shorter ones save decoding what a query's range leaves out.
@@ -97,8 +102,10 @@ pub struct Compaction {
     /// Bytes after which a file ends with its metric.
     file_bytes: u64,
     merge: Merge<StoredFile>,
+    /// Tombstones are applied on the way.
+    deletes: bool,
     writer: Option<FileWriter<Upload>>,
-    /// Names at which a file begins anew, the last first.
+    /// Names at which a new file begins, the last first.
     cuts: Vec<String>,
     /// The last series' name.
     metric: String,
@@ -130,19 +137,25 @@ impl Compaction {
     ) -> Result<Self, TableError> {
         let select = Arc::new(Select::ALL);
         let mut cursors = Vec::with_capacity(job.files.len());
+        let (live, mut deletes) = (table.files()?, false);
         for file in &job.files {
             let stored = table.file(file)?;
             let footer = Arc::new(Footer::read(table.kind(), &stored)?);
-            cursors.push(Cursor::new(stored, footer, Arc::clone(&select), limits.window_bytes));
+            let mask = live.mask(file);
+            deletes |= mask.is_some();
+            cursors.push(Cursor::new(stored, footer, Arc::clone(&select), limits.window_bytes).masked(mask));
         }
         let is_early = job.files.iter().all(|file| file.is_early);
+        let applied = live.tombstones().list.last().map(|last| stem.applied(last.sequence));
+        let stem = applied.unwrap_or_else(|| stem.clone());
         Ok(Self {
             table: Arc::clone(table),
             date: job.date,
-            stem: if is_early { stem.early() } else { stem.clone() },
+            stem: if is_early { stem.early() } else { stem },
             limits,
             file_bytes: even_bytes(job, &limits),
             merge: Merge::new(cursors, false)?,
+            deletes,
             writer: None,
             cuts: job.cuts.iter().rev().cloned().collect(),
             metric: String::new(),
@@ -275,9 +288,10 @@ pub fn run(
         let progress = compaction.step(STEP_SAMPLES)?;
         fault::point("compacting")?;
         if progress.done {
+            let deletes = compaction.deletes;
             let staged = compaction.into_staged();
             fault::point("compaction_staged")?;
-            let replaced = table.replace(&job.files, &staged)?;
+            let replaced = table.rewrite(&job.files, &staged, deletes)?;
             fault::point("compaction_committed")?;
             return Ok(replaced.then_some(progress));
         }

@@ -15,12 +15,12 @@ impl Date {
         Self(timestamp_ms.div_euclid(DAY_MS) as i32)
     }
 
-    /// Its first millisecond.
+    /// First millisecond of the day.
     pub const fn start_ms(self) -> i64 {
         self.0 as i64 * DAY_MS
     }
 
-    /// Its last millisecond.
+    /// Last millisecond of the day.
     pub const fn end_ms(self) -> i64 {
         self.start_ms() + DAY_MS - 1
     }
@@ -36,7 +36,7 @@ impl Date {
 }
 
 impl std::fmt::Display for Date {
-    /// As `YYYY-MM-DD`.
+    /// Formats the date as `YYYY-MM-DD`.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         calendar::Date::of_days(self.0.into()).fmt(f)
     }

@@ -34,12 +34,15 @@ mod mend;
 mod removed;
 mod summary;
 mod sweep;
+mod tombstones;
 
 use crate::date::Date;
 use crate::error::TableError;
+use crate::kind::metrics::ROLLUP;
 use crate::kind::{DATE, Kind};
 use crate::store::Stem;
 use crate::store::{Location, Reading, Staging, StoredFile, Upload};
+use crate::tombstone::{Mask, Tombstones};
 use delta_kernel::snapshot::{IncrementalReplay, Snapshot, SnapshotRef};
 use delta_kernel::{KernelError, KernelResult};
 use delta_kernel_default_engine::executor::tokio::TokioMultiThreadExecutor;
@@ -50,6 +53,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::num::NonZero;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tombstones::Pending;
 
 pub use actions::{LiveFile, Rank};
 pub use clean::Cleaned;
@@ -98,6 +102,8 @@ pub struct Files {
     version: u64,
     /// By day, then in the order of writes.
     list: Vec<LiveFile>,
+    /// Deletes that some of them have not taken in.
+    pending: Pending,
     /// Memory of the list.
     bytes: usize,
     /// `None` for the files of no table.
@@ -105,12 +111,13 @@ pub struct Files {
 }
 
 impl Files {
-    fn new(location: &Location, version: u64, mut list: Vec<LiveFile>) -> Self {
+    fn new(location: &Location, version: u64, mut list: Vec<LiveFile>, pending: Pending) -> Self {
         list.sort_unstable_by(|a, b| (a.date, a.rank(), &a.path).cmp(&(b.date, b.rank(), &b.path)));
         let texts = |f: &LiveFile| f.path.len() + f.names.as_ref().map_or(0, |(a, b)| a.len() + b.len());
-        let bytes = list.iter().map(|f| size_of::<LiveFile>() + texts(f)).sum();
+        let bytes = list.iter().map(|f| size_of::<LiveFile>() + texts(f)).sum::<usize>();
+        let bytes = bytes + pending.all.memory_bytes();
         let reading = location.readers().begin(location.prefix(), version);
-        Self { version, list, bytes, _reading: Some(reading) }
+        Self { version, list, pending, bytes, _reading: Some(reading) }
     }
 
     pub const fn version(&self) -> u64 {
@@ -122,9 +129,19 @@ impl Files {
         &self.list
     }
 
-    /// The greatest sequence.
+    /// The greatest sequence of a file or a delete.
     fn sequence_max(&self) -> i64 {
-        self.list.iter().map(|f| f.sequence).max().unwrap_or(0)
+        self.list.iter().map(|f| f.sequence).max().unwrap_or(0).max(self.pending.all.last)
+    }
+
+    /// Deletes that some files may not have taken in, and the sequence of the last one.
+    pub fn tombstones(&self) -> &Tombstones {
+        &self.pending.all
+    }
+
+    /// What deletes hide of one of the files.
+    pub(crate) fn mask(&self, file: &LiveFile) -> Option<Arc<Mask>> {
+        self.pending.all.mask(file, self.pending.is_rollup)
     }
 
     /// Bytes of memory that it takes.
@@ -362,7 +379,12 @@ impl Table {
         if let Some(files) = lock(&self.files).as_ref().filter(|f| f.version == snapshot.version()) {
             return Ok(Arc::clone(files));
         }
-        let files = self.noting(commit::live_files(self.kind, &self.location, &self.engine, snapshot))?;
+        let known = lock(&self.files).as_ref().map(|files| files.pending.clone());
+        let floodmark = |source: &str| self.floodmark(snapshot, source);
+        let mut pending = self.noting(tombstones::load(&self.location, floodmark, known.as_ref()))?;
+        pending.is_rollup = self.kind.name == ROLLUP.name;
+        let files =
+            self.noting(commit::live_files(self.kind, &self.location, &self.engine, snapshot, pending))?;
         Ok(self.keep_files(files))
     }
 

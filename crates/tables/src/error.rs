@@ -8,15 +8,15 @@ pub enum TableError {
     /// A Parquet file that cannot be what its reader was promised.
     #[error("file {file}: {reason}")]
     Damaged {
-        /// Its path in the table, or what stands for it.
+        /// Path in the table, or a name in its place.
         file: String,
-        /// Its flaw.
+        /// Description of the damage.
         reason: String,
     },
     /// A file of the table that the store does not have.
     #[error("file {file}: the log names it, but the store does not have it")]
     Missing {
-        /// Its path in the table.
+        /// Path in the table.
         file: String,
     },
     /// The object store failed.
@@ -34,11 +34,11 @@ pub enum TableError {
         reason: String,
     },
     /// A table that another program made, or changed in a way that this one does not follow.
-    #[error("table {table} is not ours to use: {reason}")]
+    #[error("table {table} cannot be used: {reason}")]
     Foreign {
         /// The table's URL.
         table: String,
-        /// Its flaw.
+        /// Why the table cannot be used.
         reason: String,
     },
     /// Other writers were always first.
@@ -61,20 +61,20 @@ pub enum TableError {
         "staged file {file} may have been deleted: it was not committed before the sweep at version {version}"
     )]
     Lapsed {
-        /// Its path in the table.
+        /// Path in the table.
         file: String,
         /// The version of the sweep's log entry.
         version: u64,
     },
-    /// More files than one commit or one scan may have.
+    /// The operation needs more files than one commit or one scan may have.
     #[error("{files} files at once, the limit is {max}")]
     TooManyFiles {
-        /// Their number.
+        /// Number of files.
         files: usize,
         /// The limit.
         max: usize,
     },
-    /// More than the caller has room for.
+    /// The operation needs more than the caller has room for.
     #[error("{what} take more than {limit_bytes} bytes")]
     TooLarge {
         /// The part that needs so much.
@@ -82,15 +82,24 @@ pub enum TableError {
         /// The room there was.
         limit_bytes: usize,
     },
+    /// As many deletes as a table may have at a time are not complete.
+    #[error(
+        "{pending} deletes of this table are not complete yet, which are as many as it may have: wait until upkeep has \
+         rewritten the files"
+    )]
+    TooManyDeletes {
+        /// Their number.
+        pending: usize,
+    },
     /// A read whose [`crate::Stop`] was set.
     #[error("the read was cancelled: its result is no longer needed")]
     Interrupted,
     /// A location that is none.
     #[error("table location {url:?}: {reason}")]
     Location {
-        /// As given.
+        /// URL as given.
         url: String,
-        /// Its flaw.
+        /// Why it is invalid.
         reason: String,
     },
 }
@@ -100,9 +109,11 @@ impl TableError {
     pub const fn kind(&self) -> ErrorKind {
         match self {
             Self::Damaged { .. } | Self::Missing { .. } | Self::Log { .. } => ErrorKind::Data,
-            Self::Store(_) | Self::Contended { .. } | Self::Lapsed { .. } | Self::Interrupted => {
-                ErrorKind::Unavailable
-            }
+            Self::Store(_)
+            | Self::Contended { .. }
+            | Self::Lapsed { .. }
+            | Self::TooManyDeletes { .. }
+            | Self::Interrupted => ErrorKind::Unavailable,
             Self::Foreign { .. } | Self::NotExclusive { .. } => ErrorKind::Unsupported,
             Self::Write(_) => ErrorKind::Internal,
             Self::TooManyFiles { .. } | Self::TooLarge { .. } => ErrorKind::TooLarge,

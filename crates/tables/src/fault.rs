@@ -4,15 +4,16 @@
 
 use crate::error::TableError;
 
-/// Every place, in the order in which upkeep comes by.
+/// All fault points, in the order in which upkeep reaches them.
 #[cfg(test)]
-pub(crate) const PLACES: [&str; 12] = [
+pub(crate) const PLACES: [&str; 13] = [
     "expired",
     "compaction_opened",
     "compaction_file_staged",
     "compacting",
     "compaction_staged",
     "compaction_committed",
+    "deletes_ended",
     "checkpointed",
     "log_listed",
     "log_entry_deleted",

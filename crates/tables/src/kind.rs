@@ -71,7 +71,7 @@ pub enum MergePolicy {
 /// A column of a kind.
 #[derive(Debug, Clone, Copy)]
 pub struct Column {
-    /// Its name, in Parquet and in the Delta table.
+    /// Name of the column, in Parquet and in the Delta table.
     pub name: &'static str,
     pub data_type: Type,
     /// True if a row may lack it. Columns added after [`FIRST_VERSION`] are nullable.

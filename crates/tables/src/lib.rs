@@ -17,6 +17,7 @@
 //! - [`scan`]: a table to series; [`labels`]: a table to labels
 //! - [`compact`]: small files to large ones; [`upkeep`]: periodic maintenance of a table
 //! - [`rollup`]: the same series in less detail, as tables of their own
+//! - [`tombstone`]: deletes, and what they hide until files are rewritten
 //!
 //! Nothing here starts a thread or reads a clock. What waits for an object store blocks its caller and
 //! runs its requests on a runtime that it is handed: call from a thread that may block, never from a task.
@@ -51,6 +52,7 @@ pub mod read;
 pub mod rollup;
 pub mod scan;
 pub mod store;
+pub mod tombstone;
 pub mod upkeep;
 pub mod write;
 
@@ -63,4 +65,5 @@ pub use merge::Merge;
 pub use read::{Cache, LabelScan, Matcher, Select, Stop};
 pub use scan::{Scan, ScanLimits, labels};
 pub use store::{Location, Stem};
+pub use tombstone::Delete;
 pub use write::{BlockStager, Stretch, WriteLimits, stage};

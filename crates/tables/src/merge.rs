@@ -59,8 +59,8 @@ impl<R: Ranges> Source<R> {
 }
 
 impl<R: Ranges> Merge<R> {
-    /// A merge of `cursors`, which stand before their first row, in order of writing, the earliest first. A
-    /// `tolerant` one leaves out files from where they are damaged; see [`Merge::damaged`].
+    /// A merge of `cursors`, each before its first row, in order of writing, the earliest first. A `tolerant` one
+    /// leaves out files from where they are damaged; see [`Merge::damaged`].
     pub fn new(cursors: Vec<Cursor<R>>, tolerant: bool) -> Result<Self, TableError> {
         Self::of(cursors.into_iter().map(Run::whole).collect(), tolerant, usize::MAX)
     }

@@ -23,11 +23,15 @@
 //! anew where there are samples of it. Format 2 differs from 3 only in what it does not say of series that were left out; it is
 //! read where no samples are left to make the day anew.
 //!
+//! Deletes of samples hide the buckets that they touch at once, and have the days made anew from what is left ([`take_in`]). A day of which no
+//! samples are left stays without these buckets.
+//!
 //! A series is left out that cannot have one more label: it has as many as it may, or one called [`LABEL`]. Then a series of
 //! the metric's name alone with the value [`LEFT_OUT`] says how many there are, and queries of that metric have to
 //! read samples.
 
 mod bucket;
+mod deletes;
 mod left_out;
 mod run;
 mod writer;
@@ -40,6 +44,7 @@ use model::labels::METRIC_NAME;
 use model::{Labels, LabelsBuilder, LabelsRef, Statistic};
 use std::collections::BTreeMap;
 
+pub use deletes::{take_in, taken};
 pub use run::{Rolled, RollupLimits, run};
 
 /// The label that says which statistic a series of a rollup table is. It sorts before all names that Prometheus
@@ -56,6 +61,12 @@ const FORMAT: u64 = 3;
 /// The version before: it does not say what it leaves out.
 const FORMAT_SILENT: u64 = 2;
 
+/// In place of a version: samples of the day were deleted since it was made. The sequence is that of the delete.
+const FORMAT_STALE: u64 = FORMAT_UNMADE - 1;
+
+/// As [`FORMAT_STALE`], of a day that had not been made.
+const FORMAT_UNMADE: u64 = (1 << 15) - 1;
+
 /// Bits of a floodmark that hold a sequence: milliseconds until the year 10889.
 const SEQUENCE_BITS: u32 = 48;
 
@@ -71,7 +82,7 @@ pub enum Resolution {
 }
 
 impl Resolution {
-    /// All of them, the finest first.
+    /// All resolutions, the finest first.
     pub const ALL: [Self; 2] = [Self::FiveMinutes, Self::Hour];
 
     /// The end of the bucket that a time lies in: buckets have their end and not their start, like the windows of PromQL,
@@ -153,6 +164,7 @@ pub fn due(
         let made = floodmark(rollup, date)?;
         let is_whole = date.start_ms() >= whole_from_ms;
         let is_due = match made.sequence_in(FORMAT) {
+            None if made.sequence_in(FORMAT_STALE).is_some() => is_whole,
             None => is_whole || made.sequence_in(FORMAT_SILENT).is_none(),
             Some(upto) => upto < sequence(day) && is_whole,
         };
@@ -166,14 +178,15 @@ pub fn due(
 /// Days of a rollup, by whether they may be used.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Days {
-    /// Their rollup says all that `files` of the metrics table hold, but for series that it says were left out.
+    /// Days whose rollup accounts for all that `files` of the metrics table hold, except for series that it says
+    /// were left out.
     pub complete: Vec<Date>,
     /// Theirs says less, or something else.
     pub others: Vec<Date>,
 }
 
-/// Sorts the days of a rollup. A day of which the metrics table has nothing any more is complete: its rollup may be kept
-/// for longer. Samples that are in no file yet, late ones of such a day, are not in it.
+/// Sorts the days of a rollup. A day without samples in the metrics table is complete: its rollup may be kept for
+/// longer. Late samples of such a day that are in no file yet are not in it.
 pub fn days(files: &Files, rollup: &Table) -> Result<Days, TableError> {
     let by_date = files.all().chunk_by(|a, b| a.date == b.date);
     let sequences: BTreeMap<Date, u64> = by_date.map(|day| (day[0].date, sequence(day))).collect();
@@ -182,7 +195,9 @@ pub fn days(files: &Files, rollup: &Table) -> Result<Days, TableError> {
         let made = floodmark(rollup, date)?;
         let is_complete = match sequences.get(&date) {
             Some(wanted) => made.sequence_in(FORMAT).is_some_and(|made| made >= *wanted),
-            None => made.sequence_in(FORMAT).or(made.sequence_in(FORMAT_SILENT)).is_some(),
+            None => {
+                [FORMAT, FORMAT_SILENT, FORMAT_STALE].iter().any(|format| made.sequence_in(*format).is_some())
+            }
         };
         if is_complete { &mut days.complete } else { &mut days.others }.push(date);
     }
@@ -198,12 +213,20 @@ fn source(date: Date) -> String {
 struct Floodmark(Option<u64>);
 
 impl Floodmark {
-    /// That of a day that was made now, of files up to `sequence`.
+    /// Floodmark of a day that is rolled up now, from files up to `sequence`.
     const fn made(sequence: u64) -> u64 {
         FORMAT << SEQUENCE_BITS | sequence
     }
 
-    /// Up to which sequence the day was made; `None` if it was not, or in another format.
+    /// That of a day of which samples were deleted at `sequence`.
+    fn deleted(self, sequence: u64) -> u64 {
+        let was_made =
+            [FORMAT, FORMAT_SILENT, FORMAT_STALE].iter().any(|format| self.sequence_in(*format).is_some());
+        let format = if was_made { FORMAT_STALE } else { FORMAT_UNMADE };
+        format << SEQUENCE_BITS | sequence.min(SEQUENCE_MAX)
+    }
+
+    /// Sequence up to which the day was rolled up; `None` if it was not, or in another format.
     fn sequence_in(self, format: u64) -> Option<u64> {
         let made = self.0.filter(|made| made >> SEQUENCE_BITS == format)?;
         Some(made & SEQUENCE_MAX)

@@ -38,7 +38,7 @@ pub struct ScanLimits {
 }
 
 impl ScanLimits {
-    /// No more files than can be named in `bytes`.
+    /// Maximum number of files that can be named in `bytes`.
     pub fn of(bytes: usize) -> Self {
         Self { files: Self::default().files.min(bytes / FILE_BYTES), bytes }
     }
@@ -71,7 +71,7 @@ impl Scan {
         Self::open_files(table, &files, cache, select, limits)
     }
 
-    /// As [`Scan::open`], of these files.
+    /// As [`Scan::open`], for these files.
     pub fn open_files(
         table: &Table,
         files: &Arc<Files>,
@@ -95,10 +95,8 @@ impl Scan {
             match table.file(file) {
                 Ok(stored) => {
                     let stored = cache.file(stored, count);
-                    runs.push((
-                        file.rank(),
-                        Run::sharing(stored, table.kind(), Arc::clone(&shared), window, share),
-                    ));
+                    let run = Run::sharing(stored, table.kind(), Arc::clone(&shared), window, share);
+                    runs.push((file.rank(), run.masked(files.mask(file))));
                 }
                 Err(error) if error.is_of_one_file() => unreadable.push(error),
                 Err(error) => return Err(error),
@@ -173,7 +171,7 @@ pub(crate) fn left_out(error: &TableError) -> String {
     format!("{error}; its samples are left out")
 }
 
-/// Files that may hold what is wanted.
+/// Files that may hold what is wanted, tombstones aside.
 pub fn matching<'a>(files: &'a Files, select: &'a Select) -> impl Iterator<Item = &'a LiveFile> {
     files.all().iter().filter(|file| may_match(file, select))
 }

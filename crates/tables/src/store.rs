@@ -58,7 +58,7 @@ pub struct Location {
 }
 
 impl std::fmt::Debug for Location {
-    /// Without the store, whose clients know secrets.
+    /// Shows nothing of the store, whose clients know secrets.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Location").field("url", &shown(&self.url)).finish_non_exhaustive()
     }
@@ -167,21 +167,21 @@ impl Location {
         Ok(page.names())
     }
 
-    /// This folder through another store, for fault injection in tests.
+    /// The folder through another store, for fault injection in tests.
     #[must_use]
     pub fn with_store(&self, wrap: impl FnOnce(Arc<DynObjectStore>) -> Arc<DynObjectStore>) -> Self {
         let store = wrap(Arc::clone(&self.store));
         Self { store, is_wrapped: true, is_exclusive: Arc::default(), ..self.clone() }
     }
 
-    /// This folder on other local files.
+    /// The folder on other local files.
     #[cfg(test)]
     pub(crate) fn on(&self, files: DurableFiles) -> Self {
         Self { store: Arc::new(files.clone()), files: Some(files), ..self.clone() }
     }
 
-    /// This folder, with permission to repair damaged logs; `repairs` counts them. Without it, opening a table changes
-    /// nothing.
+    /// The folder, with permission to repair damaged logs; `repairs` counts them. Without it, opening a table
+    /// changes nothing.
     #[must_use]
     pub fn with_repairs(self, repairs: Counter) -> Self {
         Self { repairs: Some(repairs), ..self }
@@ -317,12 +317,12 @@ pub struct StoredFile {
 }
 
 impl StoredFile {
-    /// Its name in messages.
+    /// Name in messages.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Its length.
+    /// Length in bytes.
     pub(crate) const fn bytes(&self) -> u64 {
         self.len
     }
@@ -364,7 +364,7 @@ impl StoredFile {
         }
     }
 
-    /// Its path in the store.
+    /// Path in the store.
     pub(crate) fn full_path(&self) -> &str {
         self.path.as_ref()
     }

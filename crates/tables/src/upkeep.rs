@@ -6,11 +6,11 @@
 
 use crate::compact::{self, CompactLimits, Job, Progress};
 use crate::date::Date;
-use crate::delta::{Cleaned, LiveFile, Sweeper, Swept, Table};
+use crate::delta::{Cleaned, Files, LiveFile, Sweeper, Swept, Table};
 use crate::error::TableError;
 use crate::fault;
 use crate::store::Stem;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 /// Damaged files that are remembered; beyond it the first are tried again.
@@ -29,13 +29,15 @@ pub struct Now {
 /// Versions that are remembered for the sake of the log's grace: with more than these within one, it is cleaned later.
 const SEEN_MAX: usize = 1000;
 
-/// When each step is due.
+/// Intervals and ages at which each step is due.
 #[derive(Debug, Clone, Copy)]
 pub struct Policy {
     /// Samples from before this go, in whole files: a file stays until all of it is older. `None` keeps all.
     pub expire_before_ms: Option<i64>,
-    /// Limits of compaction; `None` if this process does not compact.
+    /// Limits of compaction; `None` if this process does not compact, nor rewrites what was deleted.
     pub compact: Option<CompactLimits>,
+    /// Deletes up to this sequence may end; later ones have work left elsewhere.
+    pub deletes_upto: i64,
     /// Grace of files that no version needs any more, and of versions that no checkpoint needs. It must be longer than any
     /// query, and than the time between staging and committing.
     pub grace_ms: i64,
@@ -53,6 +55,7 @@ impl Default for Policy {
         Self {
             expire_before_ms: None,
             compact: Some(CompactLimits::default()),
+            deletes_upto: i64::MAX,
             grace_ms: HOUR,
             sweep_every_ms: HOUR / 4,
             checkpoint_every: 50,
@@ -71,6 +74,10 @@ pub enum Step {
     },
     /// Files become fewer.
     Compact(Job),
+    /// A file is rewritten without rows that were deleted, if it has any.
+    Purge(Job),
+    /// Deletes end that every file has taken in.
+    EndDeletes,
     /// The log gets a checkpoint.
     Checkpoint,
     /// Log entries before a checkpoint go.
@@ -86,7 +93,11 @@ pub enum Done {
     Expired(usize),
     /// The files are merged.
     Compacted(Progress),
-    /// Another program was faster, or the caller wanted no more of it.
+    /// The file has no deleted rows.
+    Clean,
+    /// Number of deletes that are complete.
+    Deleted(usize),
+    /// Another program was faster, or the caller stopped the job.
     GivenUp,
     /// This file of the job is damaged. It is left alone from now on; see [`Upkeep::damaged`].
     Damaged(String),
@@ -97,15 +108,18 @@ pub enum Done {
     Swept(Swept),
 }
 
-/// The upkeep of one table. What it remembers is only for speed: after a restart it begins anew.
+/// The upkeep of one table. Its memory is only for speed: after a restart it begins again.
 #[derive(Debug, Default)]
 pub struct Upkeep {
     sweeper: Sweeper,
     swept_ms: Option<i64>,
-    /// Versions that were seen, and when, by the steady clock: the last that is older than the grace, and those since.
+    /// Versions that were seen, with the times by the monotonic clock: the last that is older than the grace, and
+    /// those since.
     seen: VecDeque<(u64, i64)>,
     /// Damaged files, and what is wrong with each.
     damaged: BTreeMap<String, String>,
+    /// Live files without deleted rows, by their paths: the sequence of the last tombstone that they were compared with.
+    clean: HashMap<String, i64>,
 }
 
 impl Upkeep {
@@ -118,6 +132,7 @@ impl Upkeep {
     pub fn plan(&mut self, table: &Table, now: Now, policy: &Policy) -> Result<Vec<Step>, TableError> {
         table.refresh()?;
         let files = table.files()?;
+        self.forget_gone(&files);
         let mut steps = Vec::new();
         if let Some(before_ms) = policy.expire_before_ms
             && files.all().iter().any(|f| f.is_before(before_ms))
@@ -127,7 +142,13 @@ impl Upkeep {
         if let Some(limits) = &policy.compact {
             let is_damaged = |f: &LiveFile| self.damaged.contains_key(&f.path);
             let jobs = compact::plan(table.kind(), files.all(), Date::of(now.wall_ms), limits, is_damaged);
+            let is_clean = |f: &LiveFile, sequence| is_damaged(f) || self.is_clean(f, sequence);
+            let purges = compact::purges(&files, &jobs, is_clean);
             steps.extend(jobs.into_iter().map(Step::Compact));
+            steps.extend(purges.into_iter().map(Step::Purge));
+            if self.ends_any(&files, policy.deletes_upto) {
+                steps.push(Step::EndDeletes);
+            }
         }
         if files.version() >= table.checkpointed().saturating_add(policy.checkpoint_every) {
             steps.push(Step::Checkpoint);
@@ -167,19 +188,18 @@ impl Upkeep {
                 }
             }
             Step::Compact(job) => {
-                match compact::run(table, job, stem, policy.compact.unwrap_or_default(), go_on) {
-                    Ok(Some(progress)) => Ok(Done::Compacted(progress)),
-                    Ok(None) => Ok(Done::GivenUp),
-                    Err(TableError::Missing { file }) => {
-                        self.leave(file.clone(), "it is in the log, but not there".into());
-                        Ok(Done::Damaged(file))
-                    }
-                    Err(TableError::Damaged { file, reason }) => {
-                        self.leave(file.clone(), reason);
-                        Ok(Done::Damaged(file))
-                    }
-                    Err(error) => Err(error),
-                }
+                let done = compact::run(table, job, stem, policy.compact.unwrap_or_default(), go_on);
+                self.or_damaged(done.map(|done| done.map_or(Done::GivenUp, Done::Compacted)))
+            }
+            Step::Purge(job) => {
+                let done = self.purge(table, job, stem, policy.compact.unwrap_or_default(), go_on);
+                self.or_damaged(done)
+            }
+            Step::EndDeletes => {
+                let is_clean = |file: &LiveFile, sequence| self.is_clean(file, sequence);
+                let ended = table.end_deletes(policy.deletes_upto, is_clean)?;
+                fault::point("deletes_ended")?;
+                Ok(Done::Deleted(ended))
             }
             Step::Checkpoint => {
                 table.checkpoint()?;
@@ -210,6 +230,69 @@ impl Upkeep {
             self.seen.pop_front();
         }
         self.seen.front().filter(|first| is_old(first)).map(|(version, _)| *version)
+    }
+
+    /// Rewrites the file of a job, unless no row of it was deleted.
+    fn purge(
+        &mut self,
+        table: &Arc<Table>,
+        job: &Job,
+        stem: &Stem,
+        limits: CompactLimits,
+        mut go_on: impl FnMut(&Progress) -> bool,
+    ) -> Result<Done, TableError> {
+        let files = table.files()?;
+        let Some(last) = files.tombstones().list.last() else { return Ok(Done::GivenUp) };
+        let file = &job.files[0];
+        match compact::has_deleted_rows(table, &files, file, &limits, || go_on(&Progress::default()))? {
+            None => Ok(Done::GivenUp),
+            Some(false) => {
+                self.clean.insert(file.path.clone(), last.sequence);
+                Ok(Done::Clean)
+            }
+            Some(true) => {
+                let done = compact::run(table, job, stem, limits, go_on)?;
+                Ok(done.map_or(Done::GivenUp, Done::Compacted))
+            }
+        }
+    }
+
+    /// True if no row of the file is deleted by a tombstone up to `sequence`.
+    fn is_clean(&self, file: &LiveFile, sequence: i64) -> bool {
+        self.clean.get(&file.path).is_some_and(|upto| *upto >= sequence)
+    }
+
+    /// True if a delete up to `upto` has no file left to be taken in by.
+    fn ends_any(&self, files: &Files, upto: i64) -> bool {
+        files
+            .tombstones()
+            .list
+            .iter()
+            .take_while(|t| t.sequence <= upto)
+            .any(|t| !files.all().iter().any(|file| t.concerns(file) && !self.is_clean(file, t.sequence)))
+    }
+
+    /// Forgets clean files that are not live, so that there are never more of them than of those.
+    fn forget_gone(&mut self, files: &Files) {
+        if files.tombstones().list.is_empty() {
+            self.clean = HashMap::new();
+        } else if !self.clean.is_empty() {
+            let live: HashSet<&str> = files.all().iter().map(|file| file.path.as_str()).collect();
+            self.clean.retain(|path, _| live.contains(path.as_str()));
+        }
+    }
+
+    /// Notes a file that a step found damaged.
+    fn or_damaged(&mut self, done: Result<Done, TableError>) -> Result<Done, TableError> {
+        let (file, reason) = match done {
+            Err(TableError::Missing { file }) => {
+                (file, "the log names it, but the store does not have it".into())
+            }
+            Err(TableError::Damaged { file, reason }) => (file, reason),
+            done => return done,
+        };
+        self.leave(file.clone(), reason);
+        Ok(Done::Damaged(file))
     }
 
     fn leave(&mut self, file: String, reason: String) {

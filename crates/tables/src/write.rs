@@ -32,7 +32,7 @@ const BATCH_ROWS: usize = 1024;
 /// Samples that are handed to the encoder together: 16 bytes each, so half a MiB.
 const BATCH_SAMPLES: usize = 32 << 10;
 
-/// Files that are open at a time at the most.
+/// Maximum number of files open at a time.
 pub const OPEN_DATES_MAX: usize = 400;
 
 /// Memory of an open file beyond its own count.
@@ -143,8 +143,8 @@ impl<W: Sink> FileWriter<W> {
         Ok(Self { encoder, columns: Columns::new(kind.schema()), summary, row_group_bytes, last: Vec::new() })
     }
 
-    /// Adds a stretch that lies on the file's day. Stretches come in table order ([`model::LabelsRef::cmp_in_tables`]), and those of one
-    /// series in order of time.
+    /// Adds a stretch that lies on the file's day. Stretches come in table order
+    /// ([`model::LabelsRef::cmp_in_tables`]), and those of one series in order of time.
     pub fn push(&mut self, stretch: &Stretch<'_>) -> Result<(), TableError> {
         let name = stretch.name();
         self.check(stretch);
@@ -255,7 +255,7 @@ impl<W: Sink, S: FnMut(Date) -> std::io::Result<W>> BlockWriter<W, S> {
         Ok(self.open.get_mut(&date).expect("BUG: the file is open"))
     }
 
-    /// With many days open, the fullest file is finished early.
+    /// Finishes the fullest file early if many days are open.
     fn bound_open(&mut self) -> Result<(), TableError> {
         while self.open.len() > 1 && self.held_bytes() > self.limits.open_bytes {
             self.finish_fullest()?;

@@ -16,7 +16,7 @@ struct Node {
     head: Head,
     process: ProcessMemory,
     presence: Presence,
-    has_tables: bool,
+    is_known: bool,
     token: Result<(), Duration>,
     limits: Limits,
 }
@@ -25,8 +25,8 @@ impl tenant_slots::Facts for Node {
     fn presence(&self, _: &TenantId) -> Presence {
         self.presence
     }
-    fn has_tables(&self, _: &TenantId) -> bool {
-        self.has_tables
+    fn is_known(&self, _: &TenantId) -> bool {
+        self.is_known
     }
     fn head(&self) -> Head {
         self.head
@@ -77,7 +77,7 @@ fn checks_come_in_their_order() {
         head: Head { used_bytes: 100 * MIB, limit_bytes: 100 * MIB },
         process: ProcessMemory { held_bytes: 100 * MIB, limit_bytes: 100 * MIB },
         presence: Presence { is_in_memory: false, is_any_full: true },
-        has_tables: false,
+        is_known: false,
         token: Err(Duration::from_secs(1)),
         limits: Limits { tenants: 3, burst: 2, per_minute: 1 },
     };
@@ -151,7 +151,7 @@ fn random(rng: &mut Rng) -> Node {
         head: Head { used_bytes: bytes(rng), limit_bytes: limit(rng) },
         process: ProcessMemory { held_bytes: bytes(rng), limit_bytes: limit(rng) },
         presence: Presence { is_in_memory: rng.chance(0.5), is_any_full: rng.chance(0.2) },
-        has_tables: rng.chance(0.3),
+        is_known: rng.chance(0.3),
         token: if rng.chance(0.5) { Ok(()) } else { Err(Duration::from_millis(rng.below(120_000))) },
         limits: Limits {
             tenants: rng.below(9) as usize,

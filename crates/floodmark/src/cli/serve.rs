@@ -16,7 +16,7 @@ Flags take precedence over the environment, the environment over the file. Only 
 #[derive(Clone)]
 pub(crate) struct ServeArgs {
     config: Option<PathBuf>,
-    /// By key.
+    /// Values that were given, by key.
     settings: Vec<(&'static str, OsString)>,
 }
 
@@ -94,7 +94,7 @@ fn arg(setting: &'static Setting) -> Arg {
     }
 }
 
-/// What it is, its bounds and its default.
+/// Help text of a flag: description, bounds and default.
 fn help(setting: &Setting) -> String {
     let bounds = setting.bounds_text().map_or_else(String::new, |bounds| format!(" [{bounds}]"));
     let (DefaultValue::Fixed(default) | DefaultValue::Derived(default)) = setting.default;

@@ -32,7 +32,7 @@ const DOCUMENTS: [(&str, &str); 15] = [
 /// Flags of other programs that documents name: Prometheus'.
 const OF_OTHERS: [&str; 1] = ["enable-feature"];
 
-/// Their flags are those of the scripts in `bench/`.
+/// Pages whose flags are those of the scripts in `bench/`.
 const OF_SCRIPTS: [&str; 2] = ["bench/README.md", "benchmarks.md"];
 
 /// Lines of code in a document, with those that go on in the next joined.
@@ -185,10 +185,14 @@ fn short_help_of_serve() {
           -h, --help           Print help (see more with '--help')
 
         Server:
-              --http <ADDR>    Address to serve HTTP on: 127.0.0.1:9009, localhost:9009, or :9009 for all
-                               addresses [default: 127.0.0.1:9009]
-              --memory <SIZE>  Memory budget of the process, such as 2GiB [at least 64MiB] [default: half of
-                               the control group's limit or of the machine's memory]
+              --http <ADDR>       Address to serve HTTP on: 127.0.0.1:9009, localhost:9009, or :9009 for all
+                                  addresses [default: 127.0.0.1:9009]
+              --auth-file <FILE>  File of credentials, and of services that know callers [default: none]
+              --tls-cert <FILE>   Certificate of the server, as PEM; connections to `http` are then
+                                  encrypted [default: none]
+              --tls-key <FILE>    Private key of tls_cert, as PEM [default: none]
+              --memory <SIZE>     Memory budget of the process, such as 2GiB [at least 64MiB] [default: half
+                                  of the control group's limit or of the machine's memory]
 
         Storage:
               --data-dir <DIR>         Directory of the journal, and of the tables unless --tables is given

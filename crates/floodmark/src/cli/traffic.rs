@@ -57,7 +57,7 @@ pub(crate) struct LabRecord {
 }
 
 impl LabRecord {
-    /// As the lab wants it.
+    /// The options as the lab takes them.
     pub(crate) fn options(&self, stop: Stop) -> RecordOptions {
         RecordOptions {
             access: self.access.access(),

@@ -5,7 +5,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
-/// Time between two lines where there is no terminal.
+/// Interval between lines if there is no terminal.
 const LINE_EVERY: Duration = Duration::from_secs(10);
 
 /// Steps of the bar.

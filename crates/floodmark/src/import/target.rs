@@ -38,7 +38,7 @@ pub(crate) struct Place {
     pub(crate) tenant: TenantId,
     /// URL of all tables.
     pub(crate) tables: String,
-    /// How the object store is reached.
+    /// Options of the object store.
     options: BTreeMap<String, String>,
 }
 

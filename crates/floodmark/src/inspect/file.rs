@@ -12,7 +12,7 @@ use std::sync::Arc;
 use tables::METRICS;
 use tables::read::{Cursor, Footer, Select, WINDOW_BYTES};
 
-/// A stretch of a series, or a series of a block.
+/// A row of a table file, or a series of a block.
 struct Line {
     series: String,
     /// Samples; for a block, chunks.

@@ -78,7 +78,7 @@ pub(super) fn files(args: &InspectTable) -> anyhow::Result<()> {
     })
 }
 
-/// Log entries that are searched for names of sources.
+/// Log entries that are searched for names of journals.
 const ENTRIES_MAX: usize = 100_000;
 
 pub(super) fn floodmarks(args: &InspectTable) -> anyhow::Result<()> {
@@ -102,12 +102,15 @@ pub(super) fn floodmarks(args: &InspectTable) -> anyhow::Result<()> {
     })
 }
 
-/// Names of sources in the log entries that still exist.
+/// Names of journals (`source`) in the log entries that still exist.
 fn sources(place: &Place) -> anyhow::Result<BTreeSet<String>> {
     let url = place.url("metrics");
     let path =
         url::Url::parse(&url).ok().filter(|u| u.scheme() == "file").and_then(|u| u.to_file_path().ok());
-    let path = path.context("sources can be listed only if the tables are on this machine (file://)")?;
+    let path = path.context(
+        "floodmarks can be listed only for tables on this machine (file://): the names of the journals are read from the \
+         table's log",
+    )?;
     let mut sources = BTreeSet::new();
     let log = path.join("_delta_log");
     for entry in

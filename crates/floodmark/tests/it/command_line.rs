@@ -116,10 +116,11 @@ fn addresses_may_be_names_or_a_port_alone() {
     assert!(!log.contains("WARN"), "{log}");
 
     let mut open = Started::serve(|command| {
-        command.env("FLOODMARK_HTTP", ":0");
+        let args = ["--allow-unauthenticated", "true", "--admin-listen", "127.0.0.1:0"];
+        command.env("FLOODMARK_HTTP", ":0").args(args);
     });
     let log = open.log_until("listening address=");
-    assert!(address(&log).ip().is_unspecified() && log.contains("there is no authentication"), "{log}");
+    assert!(address(&log).ip().is_unspecified() && log.contains("anyone who reaches"), "{log}");
     let here = SocketAddr::from((Ipv4Addr::LOCALHOST, address(&log).port()));
     wait_for("readiness", || http::once(here, &Request::get("/-/ready")).ok().filter(|r| r.status == 200));
 
@@ -160,58 +161,77 @@ retention = "never"
         String::from_utf8(output.stdout).expect("text")
     };
     expect![[r#"
-        http                                  127.0.0.1:9009        default
-        memory                                1GiB                  environment: FLOODMARK_MEMORY
-        data_dir                              /data                 file: floodmark.toml:4
-        durability                            fsync                 default
-        tables                                file:///data/tables/  derived: the folder tables in the data directory
-        partitions                            2                     flag: --partitions
-        segment_size                          128MiB                default
-        seal_after                            15m                   default
-        seal_size                             256MiB                default
-        flush_interval                        2s                    default
-        compaction                            true                  default
-        vacuum_grace                          1h                    default
-        retention                             30d                   flag: --retention
-        retention_wait                        10m                   default
-        rollups                               none                  default
-        rollup_retention                      samples               default
-        future_limit                          10m                   default
-        past_limit                            3650d                 default
-        series_idle                           1h                    default
-        inflight_requests                     609                   derived: one per 256 KiB of the requests' account, 64 to 4096
-        creating_requests                     609                   derived: as inflight_requests
-        query_timeout                         30s                   file: floodmark.toml:2
-        query_lookback                        5m                    default
-        query_resolution                      raw                   default
-        query_concurrency                     4                     flag: --query-concurrency
-        slow_query                            10s                   default
-        query_log                             none                  default
-        query_log_size                        256MiB                default
-        connections                           100                   flag: --connections
-        allow_host                            none                  derived: none if only this machine can connect, else any
-        body_timeout                          30s                   default
-        transfer_rate                         64KiB                 default
-        overrides                             none                  default
-        requests_per_second                   none                  default
-        samples_per_second                    none                  default
-        bytes_per_second                      none                  default
-        new_series_per_second                 none                  default
-        rate_burst                            10s                   default
-        active_series                         none                  default
-        share_weight                          1                     default
-        limit_status                          429                   default
-        ha_dedup                              false                 default
-        ha_cluster_label                      cluster               default
-        ha_replica_label                      __replica__           default
-        ha_failover                           30s                   default
-        ha_clusters                           100                   default
-        tenants                               10000                 default
-        tenant_burst                          1000                  default
-        tenants_per_minute                    300                   default
-        tables_options.aws_region             eu                    environment: AWS_REGION
-        tables_options.aws_secret_access_key  (redacted)            file: floodmark.toml:7
-        tenant.audit.retention                never                 file: floodmark.toml:10
+        http                                   127.0.0.1:9009        default
+        auth_file                              none                  default
+        trusted_proxies                        127.0.0.0/8,::1/128   default
+        tls_cert                               none                  default
+        tls_key                                none                  default
+        tls_client_ca                          none                  default
+        tls_client_auth                        required              default
+        admin_listen                           http                  derived: `http` if only this machine can connect to that, else 127.0.0.1:9010
+        allow_unauthenticated                  false                 default
+        memory                                 1GiB                  environment: FLOODMARK_MEMORY
+        data_dir                               /data                 file: floodmark.toml:4
+        durability                             fsync                 default
+        tables                                 file:///data/tables/  derived: the folder tables in the data directory
+        partitions                             2                     flag: --partitions
+        segment_size                           128MiB                default
+        seal_after                             15m                   default
+        seal_size                              256MiB                default
+        flush_interval                         2s                    default
+        compaction                             true                  default
+        vacuum_grace                           1h                    default
+        retention                              30d                   flag: --retention
+        retention_wait                         10m                   default
+        rollups                                none                  default
+        rollup_retention                       samples               default
+        future_limit                           10m                   default
+        past_limit                             3650d                 default
+        series_idle                            1h                    default
+        inflight_requests                      609                   derived: one per 256 KiB of the requests' account, 64 to 4096
+        creating_requests                      609                   derived: as inflight_requests
+        query_timeout                          30s                   file: floodmark.toml:2
+        query_lookback                         5m                    default
+        query_resolution                       raw                   default
+        query_concurrency                      4                     flag: --query-concurrency
+        slow_query                             10s                   default
+        query_log                              none                  default
+        query_log_size                         256MiB                default
+        connections                            100                   flag: --connections
+        allow_host                             none                  derived: none if only this machine can connect, else any
+        body_timeout                           30s                   default
+        transfer_rate                          64KiB                 default
+        overrides                              none                  default
+        requests_per_second                    none                  default
+        samples_per_second                     none                  default
+        bytes_per_second                       none                  default
+        new_series_per_second                  none                  default
+        rate_burst                             10s                   default
+        active_series                          none                  default
+        series_per_metric                      none                  default
+        concurrent_writes                      none                  default
+        inflight_bytes                         none                  default
+        concurrent_queries                     none                  default
+        query_memory                           none                  default
+        query_samples                          none                  default
+        share_weight                           1                     default
+        limit_status                           429                   default
+        ha_dedup                               false                 default
+        ha_cluster_label                       cluster               default
+        ha_replica_label                       __replica__           default
+        ha_failover                            30s                   default
+        ha_clusters                            100                   default
+        tenants                                10000                 default
+        tenant_burst                           1000                  default
+        tenants_per_minute                     300                   default
+        self_monitoring_interval               15s                   default
+        self_monitoring_tenant                 floodmark-system      default
+        self_monitoring_retention              30d                   default
+        tables_options.aws_region              eu                    environment: AWS_REGION
+        tables_options.aws_secret_access_key   (redacted)            file: floodmark.toml:7
+        tenant.audit.retention                 never                 file: floodmark.toml:10
+        tenant.floodmark-system.retention      30d                   derived: self_monitoring_retention
+        tenant.floodmark-system.active_series  5000                  derived: the bound on the server's own metrics
 
         The memory is shared out: 1024 MiB (as set) = head 507 (exemplars 25, metadata 25, replicas 5) + inflight 152 + query 152 (evaluation 76, cache 19, exports 19, answers 38) + flush 101 + decoders 30 + other 79 (process 8, connections 50, tables 10, spare 10)
     "#]].assert_eq(&print(&[]));
@@ -274,10 +294,17 @@ fn wrong_settings_are_named_and_end_with_status_2() {
         floodmark: FLOODMARK_MEMORY=1: must be at least 64MiB
     "#]]
     .assert_eq(&String::from_utf8_lossy(&variable.stderr));
-    let open = config("http = \":9009\"", &["check", "floodmark.toml"], &[("FLOODMARK_MEMORY", "1")]);
+    check(
+        "http = \":9009\"",
+        expect![[r#"
+        floodmark: floodmark.toml:1: http = [::]:9009: other machines can reach this address, and nobody is authenticated: set auth_file, or allow_unauthenticated to let everyone read, write and administer everything
+    "#]],
+    );
+    let open = "http = \":9009\"\nallow_unauthenticated = true";
+    let open = config(open, &["check", "floodmark.toml"], &[("FLOODMARK_MEMORY", "1")]);
     assert!(open.status.success(), "the file alone is checked");
     expect![[r#"
-        warning: http = [::]:9009 is reachable from other machines, and there is no authentication
+        warning: allow_unauthenticated: anyone who reaches [::]:9009 can read and write everything
     "#]]
     .assert_eq(&String::from_utf8_lossy(&open.stderr));
     expect![[r#"
@@ -406,6 +433,7 @@ fn exit_statuses_are_those_that_help_names() {
           export       Export what the tables hold: JSON lines, text, Parquet
           inspect      Look into a data directory and its tables, even beside a running server
           config       Check a configuration file, or show the settings in effect
+          limits       Show every limit of a running server: value, use, origin and reason
           demo         Server and lab together on this machine: load, kill -9, recovery, every sample
                        counted
           completions  Print a completion script for a shell

@@ -1,7 +1,8 @@
 //! The dashboard and the alert rules in `deploy/`. That every metric in them exists is checked in `reference`.
 
 use crate::harness::outside;
-use crate::harness::{Request, Server};
+use crate::harness::wire::{self, Series};
+use crate::harness::{Options, Request, Server, now_ms, wait_for};
 use crate::reference::{anchors, root};
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -35,6 +36,50 @@ fn expressions_of_the_dashboard_are_queries() {
         count += 1;
     }
     assert!(count > 40, "{count} expressions");
+}
+
+/// The panels of the row "Overview", which show at a glance how a server bears its load, have something to show from what the server
+/// stores of itself, without a Prometheus.
+#[test]
+fn the_overview_is_drawn_from_what_a_server_stores_of_itself() {
+    let dashboard: Value = serde_json::from_str(DASHBOARD).expect("JSON");
+    let mut panels = panels(&dashboard).skip_while(|panel| panel["title"] != "Overview").skip(1);
+    let overview: Vec<_> = panels.by_ref().take_while(|panel| panel["type"] != "row").collect();
+    let titles: Vec<_> = overview.iter().map(|panel| panel["title"].as_str().expect("a title")).collect();
+    let expected = [
+        "Latency of writes of known series",
+        "Series in memory",
+        "Resident memory",
+        "Write requests by answer",
+        "Write requests in flight",
+        "Heap objects",
+    ];
+    assert_eq!(titles, expected);
+    let server = Server::start(Options::default().monitor_itself().arg("--self-monitoring-interval=1s"));
+    let load = |round: i64| {
+        let of = |i: i64| {
+            let labels = [("__name__", "load"), ("series", &i.to_string())];
+            Series::new(&labels).sample(now_ms(), (round * i) as f64)
+        };
+        server.send(&Request::write(&wire::v1(&(0..100).map(of).collect::<Vec<_>>()))).expect(204, &[]);
+    };
+    for panel in overview {
+        for target in panel["targets"].as_array().expect("targets") {
+            let expr = target["expr"].as_str().expect("an expression");
+            let query = expr
+                .replace("$__rate_interval", "1m")
+                .replace("$job", "floodmark")
+                .replace("$instance", ".*");
+            let mut round = 0;
+            wait_for(expr, || {
+                (round, ()) = (round + 1, load(round));
+                let data = server.query_as(Some("floodmark-system"), &query, now_ms());
+                let series = data["result"].as_array().expect("a vector").iter();
+                // a quantile of nothing is not a number
+                series.map(|series| &series["value"][1]).any(|value| *value != "NaN").then_some(())
+            });
+        }
+    }
 }
 
 #[test]

@@ -62,7 +62,7 @@ fn graphite_bodies_are_negotiated_and_bounded() {
     };
     encoded("snappy", b"a 1".to_vec()).expect(415, &["snappy", "identity or gzip or zstd"]);
     encoded("gzip", b"a 1".to_vec()).expect(400, &["gzip"]);
-    encoded("zstd", zstd::bulk::compress(&vec![b'\n'; 65 << 20], 1).unwrap()).expect(413, &["decompressed"]);
+    encoded("zstd", zstd::bulk::compress(&vec![b'\n'; 65 << 20], 1).unwrap()).expect(413, &["decompresses"]);
     server.send(&lines(&"a 1\n".repeat(250_001))).expect(413, &["250000 lines"]);
     server.send(&Request::get("/api/v1/graphite")).expect(405, &[]);
 }

@@ -2,6 +2,8 @@
 //!
 //! - [`http`]: a small blocking HTTP/1.1 client, which can also send what no client would
 //! - [`process`]: the server as a process; its log is checked when a test ends
+//! - [`service`]: a service that the server asks
+//! - [`tls`]: clients that speak TLS
 //! - [`wire`]: remote-write bodies built field by field, so that they can be wrong
 //! - [`outside`]: programs of others
 //! - [`read`]: what comes back over the query interface
@@ -14,10 +16,13 @@ pub(crate) mod ledger;
 pub(crate) mod outside;
 pub(crate) mod process;
 pub(crate) mod read;
+pub(crate) mod service;
+pub(crate) mod tls;
 pub(crate) mod wire;
 
 pub(crate) use http::{Connection, Reply, Request};
 pub(crate) use process::{Options, Server};
+pub(crate) use service::Service;
 
 use std::time::{Duration, Instant};
 use stdx::clock::{Clock, SystemClock};

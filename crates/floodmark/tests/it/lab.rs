@@ -57,7 +57,7 @@ fn a_target_that_is_killed_comes_back_and_has_lost_nothing() {
     let port = TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a free port").port();
     let address = SocketAddr::from(([127, 0, 0, 1], port));
     let rest = format!(
-        "{}start = '{} serve --http {address} --data-dir {}'\nready = 'http://{address}/-/ready'\n\
+        "{}start = '{} serve --http {address} --allow-unauthenticated true --data-dir {}'\nready = 'http://{address}/-/ready'\n\
          [[fault]]\nat = '1s'\ndo = 'kill'\nfor = '200ms'\n[verdict]\nrestarts = 0",
         target(address),
         env!("CARGO_BIN_EXE_floodmark"),
@@ -156,7 +156,7 @@ fn a_network_that_is_cut_delays_and_loses_nothing() {
     let address = SocketAddr::from(([10, 214, 77, 2], 9009));
     let name = &namespace.0;
     let rest = format!(
-        "{}start = 'ip netns exec {name} {} serve --http {address} --data-dir {}'\n\
+        "{}start = 'ip netns exec {name} {} serve --http {address} --admin-listen http --allow-unauthenticated true --data-dir {}'\n\
          ready = 'http://{address}/-/ready'\nnamespace = '{name}'\n\
          [[fault]]\nat = '1s'\ndo = 'cut'\nfor = '700ms'",
         target(address),

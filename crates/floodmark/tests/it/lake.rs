@@ -9,6 +9,7 @@ use std::time::Duration;
 use stdx::rng::Rng;
 
 mod azure;
+mod deletes;
 mod faults;
 mod foreign;
 mod s3;

@@ -14,6 +14,12 @@
 //! - `durability`, `damage`, `disk_full`: acknowledged samples survive
 //! - `lake`: sealed samples are in tables exactly once
 //! - `overload`, `amplify`: overload; small inputs that expand into much memory or work
+//! - `authentication`: credentials, good and bad, and what they allow
+//! - `self_monitoring`: the server's own metrics as series
+//! - `forward_auth`: another service decides who comes in
+//! - `tokens`: tokens of other services, and every way to forge them
+//! - `across_tenants`: queries of several tenants at once
+//! - `tls`, `administration`: encrypted connections; a listener for operators
 //! - `tenants`: limits of tenants, changed at run time
 //! - `replicas`: pairs of Prometheus servers whose samples are stored once
 //! - `memory`: the process takes no more memory than `--memory`
@@ -26,7 +32,10 @@
 
 mod harness;
 
+mod across_tenants;
+mod administration;
 mod amplify;
+mod authentication;
 mod bad_queries;
 mod bad_series;
 mod churn;
@@ -37,6 +46,7 @@ mod deploy;
 mod disk_full;
 mod durability;
 mod endings;
+mod forward_auth;
 mod golden;
 mod graphite;
 mod lab;
@@ -49,8 +59,11 @@ mod real_prometheus;
 mod reference;
 mod replicas;
 mod scripts;
+mod self_monitoring;
 mod slow;
 mod tenants;
+mod tls;
+mod tokens;
 mod traffic;
 mod transfer;
 mod write_api;

@@ -92,7 +92,7 @@ fn queries_are_logged_when_they_end() {
         server.send(&Request::ask("/api/v1/query", &params).tenant("a")).status
     };
     assert_eq!((ask("vector(1)"), ask("1 +")), (200, 400));
-    server.send(&endless("a", time, "50ms")).expect(503, &["timed out"]);
+    server.send(&endless("a", time, "2ms")).expect(503, &["timed out"]);
     server.send(&Request::ask("/api/v1/series", &[("match[]", "up"), ("end", &at)])).expect(200, &[]);
     let slow = wait_for("the slow query in the log", || server.log_lines("outcome=\"timeout\"").pop());
     for part in ["slow query", "tenant=a", "client=127.0.0.1:", "samples=", "(0.5,\\nvector(1)"] {

@@ -494,3 +494,58 @@ fn the_node_tells_about_itself() {
         }
     }
 }
+
+#[test]
+fn growth_names_what_was_created() {
+    let server = Server::new();
+    let new = |i: i32| {
+        let labels = [("__name__", if i < 7 { "a" } else { "b" }), ("id", &i.to_string()), ("job", "x")];
+        Series::new(&labels).sample(now_ms(), 1.0)
+    };
+    server.send(&Request::write(&wire::v1(&(0..10).map(new).collect::<Vec<_>>()))).expect(204, &[]);
+    for prefix in ["", "/prometheus"] {
+        let path = format!("{prefix}/api/v1/cardinality/growth?limit=2");
+        let answer = server.send(&Request::get(path)).json();
+        let data = &answer["data"];
+        assert_eq!((&answer["status"], &data["created"]), (&json!("success"), &json!(10)));
+        let grown = |name: &str, count: u64| json!({"name": name, "createdAtLeast": count, "createdAtMost": count, "series": count});
+        assert_eq!(data["metrics"], json!([grown("a", 7), grown("b", 3)]));
+        assert_eq!(data["labelPairs"], json!([grown("job=x", 10), grown("id=0", 1)]));
+        assert_eq!((&data["metricsOthersAtMost"], &data["labelPairsOthersAtMost"]), (&json!(0), &json!(0)));
+        assert!(data["seconds"].as_u64().is_some_and(|seconds| seconds < 3_600), "{data}");
+    }
+    for wrong in ["limit=0", "limit=501", "selector=a"] {
+        server.send(&Request::get(format!("/api/v1/cardinality/growth?{wrong}"))).expect(400, &[]);
+    }
+    let others = server.send(&Request::get("/api/v1/cardinality/growth").tenant("other")).json();
+    assert_eq!(others["data"]["created"], 0);
+}
+
+#[test]
+fn unqueried_names_what_no_query_selects() {
+    let (server, end) = filled();
+    let check = |tenant: &str, within: &str, series: u64, expected: Value| {
+        let path = format!("/api/v1/cardinality/unqueried?{within}");
+        let answer = server.send(&Request::get(path).tenant(tenant)).json();
+        let data = &answer["data"];
+        assert_eq!((&data["complete"], &data["series"]), (&json!(true), &json!(series)), "{answer}");
+        assert_eq!(data["metrics"], expected);
+        assert!(data["withinSeconds"].as_u64() <= data["trackedSeconds"].as_u64(), "{answer}");
+    };
+    let counters = json!({"name": "http_requests_total", "series": 4});
+    let gauge = json!({"name": "room_celsius", "series": 1});
+    check("anonymous", "", 5, json!([counters, gauge]));
+    // a selector without a name
+    server.query("count({room=~\".+\"})", end);
+    check("anonymous", "", 4, json!([counters]));
+    server.send(&Request::get("/api/v1/series?match[]=http_requests_total")).expect(200, &[]);
+    check("anonymous", "within=7d", 4, json!([counters]));
+    server.query("rate(http_requests_total[1m])", end);
+    check("anonymous", "within=1h", 0, json!([]));
+    check("other", "", 0, json!([]));
+    for wrong in ["within=0", "within=x", "limit=0", "selector=a"] {
+        server
+            .send(&Request::get(format!("/api/v1/cardinality/unqueried?{wrong}")))
+            .expect(400, &["bad_data"]);
+    }
+}

@@ -12,7 +12,9 @@ mod same_data;
 mod servers;
 
 use crate::harness::outside::free_port;
-use crate::harness::{Options, Server, now_ms, wait_for};
+use crate::harness::tls::Client;
+use crate::harness::{Options, Request, Server, now_ms, read, wait_for};
+use crate::tls;
 use servers::{NodeExporter, Prometheus, TENANTS};
 use std::time::Duration;
 
@@ -75,6 +77,25 @@ fn a_real_prometheus_and_floodmark_agree() {
         compare::catalogs(&server, &prometheus, tenant, window);
     }
     prometheus.assert_nothing_was_dropped();
+}
+
+#[test]
+fn a_real_prometheus_is_known_by_its_certificate() {
+    let Some(prometheus) = Prometheus::find() else { return };
+    let Some((authority, dir)) = tls::authority() else { return };
+    let options = tls::with_clients(&authority, dir.path(), "required");
+    let server = Server::start(options.port(free_port()));
+    let mut prometheus = prometheus.start_encrypted(server.address, &authority, "team-a");
+    prometheus.wait_until_sent(now_ms());
+    let query = Request::ask(
+        "/api/v1/query",
+        &[("query", "up{job=\"prometheus\"}"), ("time", &read::seconds(now_ms()))],
+    );
+    let client = Client::new(&[&authority], Some("team-a"));
+    let reply = client.send(server.address, &query).unwrap();
+    reply.expect(200, &["\"job\":\"prometheus\"", ",\"1\"]"]);
+    let failed = prometheus.metric("prometheus_remote_storage_samples_failed_total");
+    assert!(failed.iter().all(|count| *count == 0.0), "{failed:?}");
 }
 
 #[test]

@@ -96,16 +96,20 @@ fn paths() {
         let reply = server.send(&Request::get(path.replace("<name>", "job").replace("<id>", "0")));
         assert!(![404, 500].contains(&reply.status), "{path}: {}", reply.status);
     }
+    for path in routes() {
+        assert!(paths.contains(path.as_str()), "docs/reference/http.md does not name {path}");
+    }
+}
+
+/// Paths of all routes of the server, as in `/api/v1/label/<name>/values`.
+pub(crate) fn routes() -> impl Iterator<Item = String> {
     let source = concat!(
         include_str!("../../../server/src/http.rs"),
         include_str!("../../../server/src/http/admin.rs"),
         include_str!("../../../server/src/http/ingest.rs"),
     );
     let routes = source.split(".route(").skip(1).map(|rest| rest.split('"').nth(1).expect("a path"));
-    for route in routes {
-        let path = route.replace('{', "<").replace('}', ">");
-        assert!(paths.contains(path.as_str()), "docs/reference/http.md does not name {path}");
-    }
+    routes.map(|route| route.replace('{', "<").replace('}', ">"))
 }
 
 /// The folder of the repository.

@@ -66,6 +66,14 @@ fn flushes() {
 }
 
 #[test]
+fn encryption() {
+    if Command::new("openssl").arg("version").output().is_err() {
+        return stdx::skipped::for_want_of("openssl");
+    }
+    check("tls.py", &["--series", "4000", "--rounds", "2", "--repeat", "1"], &["more CPU a sample"]);
+}
+
+#[test]
 fn merges() {
     let args = ["--series", "4000", "--duration", "2", "--step", "1"];
     check("merging.py", &args, &["when nobody writes", "merged bytes for each sealed: "]);

@@ -1,6 +1,7 @@
 //! Limits of tenants, changed while the server runs.
 
 use crate::harness::{Options, Request, Server, now_ms, wait_for};
+use crate::transfer::succeed;
 use std::path::Path;
 use tempfile::TempDir;
 
@@ -45,9 +46,10 @@ fn limits_change_while_the_server_runs() {
     let limits = server.send(&Request::get("/api/v1/user_limits").tenant("a")).text();
     let active = limits.split("{\"name\":").find(|limit| limit.starts_with("\"active_series\""));
     let (active, from) = (active.expect(&limits), format!("{}:2", overrides.path().display()));
-    let expected =
-        format!(r#""active_series","value":3,"origin":"file","from":"{from}","used":3,"peak":3}},"#);
-    assert_eq!(active, expected);
+    let expected = format!(
+        r#""active_series","value":3,"origin":"file","from":"{from}","bounds":"1 to 1099511627776","reason":"Limit on"#
+    );
+    assert!(active.starts_with(&expected) && active.ends_with(r#","used":3,"peak":3},"#), "{active}");
     let stats = server.send(&Request::get("/api/v1/user_stats").tenant("b")).text();
     assert!(stats.contains(r#""numSeries":5,"#), "{stats}");
     let diff = server.send(&Request::get("/runtime_config?mode=diff")).text();
@@ -71,10 +73,12 @@ fn limits_change_while_the_server_runs() {
 #[test]
 fn a_broken_overrides_file_changes_nothing() {
     let overrides = Overrides::new("active_series = 3\n");
-    let mut server = Server::start(overrides.options().allow("overrides not reloaded"));
+    let mut server = Server::start(overrides.options().allow("file not reloaded"));
     overrides.write("active_series = 4\n\n[tenant.a]\nactive_series = \"many\"\n");
-    wait_for("the error", || (server.metric("floodmark_overrides_current") == 0.0).then_some(()));
-    let logged = server.log_lines("overrides not reloaded");
+    wait_for("the error", || {
+        (server.metric("floodmark_file_current{file=\"overrides\"}") == 0.0).then_some(())
+    });
+    let logged = server.log_lines("file not reloaded");
     assert!(
         logged.len() == 1 && logged[0].contains("overrides.toml:4: tenant.a.active_series = many"),
         "{logged:?}"
@@ -84,10 +88,12 @@ fn a_broken_overrides_file_changes_nothing() {
     server.signal_hangup();
     wait_for("the hangup", || server.log_lines("SIGHUP").first().cloned());
     overrides.write("active_series = 4\n");
-    wait_for("the new file", || (server.metric("floodmark_overrides_current") == 1.0).then_some(()));
+    wait_for("the new file", || {
+        (server.metric("floodmark_file_current{file=\"overrides\"}") == 1.0).then_some(())
+    });
     server.send(&series("a", "m", 5)).expect(429, &["4 active series"]);
     assert!(server.is_running());
-    assert_eq!(server.log_lines("overrides not reloaded").len(), 1);
+    assert_eq!(server.log_lines("file not reloaded").len(), 1);
 }
 
 #[test]
@@ -113,4 +119,74 @@ fn recent_refusals_are_listed_for_their_tenant() {
     let of_all = listed(&Request::get("/api/v1/admin/refusals"));
     let tenants: Vec<_> = of_all.iter().map(|group| group["tenant"].as_str().unwrap_or("none")).collect();
     assert_eq!(tenants, ["none", "b", "a", "a"]);
+}
+
+#[test]
+fn series_of_one_metric_are_limited_apart_from_others() {
+    let server = Server::start(Options::default().arg("--series-per-metric").arg("5"));
+    server.send(&series("a", "m", 5)).expect(204, &[]);
+    let reply = server.send(&series("a", "m", 9));
+    reply.expect(
+        429,
+        &["5 active series of this metric name", "series_per_metric", "4 samples of 4 series refused"],
+    );
+    server.send(&series("a", "n", 5)).expect(204, &[]);
+    server.send(&series("b", "m", 5)).expect(204, &[]);
+    let count = |tenant: &str| {
+        let query = format!("/api/v1/query?query=count(m)&time={}", now_ms() / 1000);
+        server.send(&Request::get(query).tenant(tenant)).text()
+    };
+    assert!(count("a").contains("\"5\"") && count("b").contains("\"5\""), "{}", count("a"));
+}
+
+#[test]
+fn a_query_is_limited_to_the_samples_and_the_memory_of_its_tenant() {
+    let overrides = Overrides::new("[tenant.a]\nquery_samples = 100\n[tenant.b]\nquery_memory = '64KiB'\n");
+    let server = Server::start(overrides.options());
+    for tenant in ["a", "b", "c"] {
+        server.send(&series(tenant, "m", 6000)).expect(204, &[]);
+    }
+    let query = |tenant: &str| {
+        let query = format!("/api/v1/query?query=sort(m)&time={}", now_ms() / 1000);
+        server.send(&Request::get(query).tenant(tenant))
+    };
+    query("a").expect(422, &["query_samples"]);
+    query("b").expect(422, &["query_memory"]);
+    query("c").expect(200, &[]);
+}
+
+#[test]
+fn every_limit_is_explained_with_its_use() {
+    let server = Server::start(Options::default().arg("--inflight-bytes").arg("8MiB"));
+    server.send(&series("a", "m", 7)).expect(204, &[]);
+    let limits = |args: &[&str]| {
+        let url = format!("http://{}", server.address);
+        succeed(&[&["limits", "--target", &url], args].concat())
+    };
+    let rows = |all: &serde_json::Value| -> std::collections::BTreeMap<String, serde_json::Value> {
+        let rows = all.as_array().expect("rows").iter();
+        rows.map(|row| (row["name"].as_str().expect("a name").to_owned(), row.clone())).collect()
+    };
+    let json: serde_json::Value = serde_json::from_str(&limits(&["--tenant", "a", "--json"])).expect("JSON");
+    let (node, own) = (rows(&json["node"]), rows(&json["limits"]));
+    assert!(node["memory of head"]["used"].as_u64() > Some(0), "{node:?}");
+    assert!(
+        node.values().all(|row| row["reason"].as_str().is_some_and(|reason| !reason.is_empty())),
+        "{node:?}"
+    );
+    let total: u64 = node
+        .iter()
+        .filter(|(name, _)| name.starts_with("memory of"))
+        .filter_map(|(_, row)| row["value"].as_u64())
+        .sum();
+    assert_eq!(total as f64, server.metric_sum("floodmark_budget_limit_bytes"));
+    assert_eq!((&own["active_series"]["used"], &own["inflight_bytes"]["value"]), (&7.into(), &"8MiB".into()));
+    assert!(own["inflight_bytes"]["peak"].as_u64() > Some(0), "{own:?}");
+    let text = limits(&["--tenant", "a"]);
+    assert!(
+        ["memory of head", "Tenant a", "series_per_metric", "flag: --inflight-bytes"]
+            .iter()
+            .all(|part| text.contains(part)),
+        "{text}"
+    );
 }

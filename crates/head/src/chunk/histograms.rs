@@ -31,7 +31,7 @@ const WHOLE: u8 = 5;
 /// Size of the newest histogram's length at the end of an open chunk.
 const LENGTH_BYTES: usize = 4;
 
-/// Stands for the newest value where only equality matters.
+/// Fingerprint of the newest value, for comparisons.
 pub(super) fn fingerprint(histogram: &Histogram) -> u64 {
     xxh3_64(histogram.as_bytes())
 }

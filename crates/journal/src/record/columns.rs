@@ -95,7 +95,7 @@ pub(super) fn deltas<T>(
                 let delta = unzigzag(cursor.varint()?);
                 let repeats = cursor.length()?;
                 if repeats == 0 || repeats > count - column.len() {
-                    return Err(RecordError::Malformed("runs that do not add up"));
+                    return Err(RecordError::Malformed("runs do not add up to the number of samples"));
                 }
                 for _ in 0..repeats {
                     item = item.wrapping_add(delta);
@@ -103,10 +103,10 @@ pub(super) fn deltas<T>(
                 }
             }
         }
-        _ => return Err(RecordError::Malformed("an unknown form of column")),
+        _ => return Err(RecordError::Malformed("unknown column encoding")),
     }
     if column.len() != count {
-        return Err(RecordError::Malformed("runs that do not add up"));
+        return Err(RecordError::Malformed("runs do not add up to the number of samples"));
     }
     Ok(())
 }
@@ -125,7 +125,7 @@ pub(super) fn skip_deltas(cursor: &mut Cursor<'_>, count: usize) -> Result<(), R
                 cursor.varint()?;
             }
         }
-        _ => return Err(RecordError::Malformed("an unknown form of column")),
+        _ => return Err(RecordError::Malformed("unknown column encoding")),
     }
     Ok(())
 }
@@ -210,7 +210,7 @@ pub(super) fn values(
         }
     }
     if values.len() > count && values.pop().is_some_and(|v| v.to_bits() != 0) {
-        return Err(RecordError::Malformed("a value too many"));
+        return Err(RecordError::Malformed("more values than expected"));
     }
     cursor.rest = bodies;
     Ok(())
@@ -241,13 +241,13 @@ pub(super) fn histograms(
     if count > cursor.rest.len() {
         return Err(RecordError::Truncated);
     }
-    room.buy_for(values, count)?;
+    room.reserve_for(values, count)?;
     values.reserve_exact(count);
     for _ in 0..count {
         let bytes = histogram_bytes(cursor)?;
-        room.spend(bytes.len())?;
+        room.try_reserve(bytes.len())?;
         let histogram = Histogram::from_bytes(bytes);
-        values.push(histogram.map_err(|_| RecordError::Malformed("a value that is no histogram"))?);
+        values.push(histogram.map_err(|_| RecordError::Malformed("a value is not a valid histogram"))?);
     }
     Ok(())
 }

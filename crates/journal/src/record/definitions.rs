@@ -89,10 +89,10 @@ impl Definitions {
         }
         let mut cursor = Cursor::new(body);
         let count = cursor.count(body.len())?;
-        room.buy_for(&self.refs, count)?;
+        room.reserve_for(&self.refs, count)?;
         deltas(&mut cursor, count, &mut self.refs, super::series_ref)?;
         let mut texts = Texts::decode(&mut cursor, room)?;
-        room.buy_for(&self.ends, count)?;
+        room.reserve_for(&self.ends, count)?;
         self.ends.reserve_exact(count);
         for _ in 0..count {
             if self.bytes.capacity() - self.bytes.len() < SERIES_LABEL_BYTES_MAX {
@@ -101,7 +101,7 @@ impl Definitions {
             self.decode_series(&mut cursor, &mut texts)?;
         }
         if !cursor.rest.is_empty() || texts.seen < texts.ends.len() {
-            return Err(RecordError::Malformed("definitions with something left over"));
+            return Err(RecordError::Malformed("bytes after the definitions"));
         }
         Ok(())
     }
@@ -111,7 +111,7 @@ impl Definitions {
     fn grow(&mut self, room: &mut dyn Room) -> Result<(), RecordError> {
         let (len, capacity) = (self.bytes.len(), self.bytes.capacity());
         let larger = (capacity + capacity / 2).max(len + SERIES_LABEL_BYTES_MAX);
-        room.spend(larger - capacity)?;
+        room.try_reserve(larger - capacity)?;
         self.bytes.reserve_exact(larger - len);
         Ok(())
     }
@@ -175,7 +175,7 @@ impl Definitions {
         if !(1..=LABEL_NAME_BYTES_MAX).contains(&name_text.len())
             || !(1..=LABEL_VALUE_BYTES_MAX).contains(&value_text.len())
         {
-            return Err(RecordError::Malformed("a label name or value of no or too many bytes"));
+            return Err(RecordError::Malformed("a label name or value that is empty or too long"));
         }
         let label_start = (self.bytes.len() - start) as u32;
         put_label(&mut self.bytes, name_text.as_bytes(), value_text.as_bytes());
@@ -225,15 +225,15 @@ impl Unpacked {
         let packed = cursor.take(packed_len)?;
         // a byte of an LZ4 block expands to at most 255
         if raw_len > RECORD_BYTES_MAX || raw_len / 255 > packed_len {
-            return Err(RecordError::Malformed("definitions that cannot be that long"));
+            return Err(RecordError::Malformed("definitions cannot decompress to their declared length"));
         }
-        room.buy_for(&self.0, raw_len)?;
+        room.reserve_for(&self.0, raw_len)?;
         self.0.clear();
         self.0.reserve_exact(raw_len);
         self.0.resize(raw_len, 0);
         match lz4_flex::block::decompress_into(packed, &mut self.0) {
             Ok(len) if len == raw_len => Ok(&self.0),
-            _ => Err(RecordError::Malformed("definitions that do not unpack")),
+            _ => Err(RecordError::Malformed("definitions cannot be decompressed")),
         }
     }
 }
@@ -251,7 +251,7 @@ struct Texts<'a> {
 impl<'a> Texts<'a> {
     fn decode(cursor: &mut Cursor<'a>, room: &mut dyn Room) -> Result<Self, RecordError> {
         let count = cursor.count(cursor.rest.len())?;
-        room.spend(count * size_of::<u32>())?;
+        room.try_reserve(count * size_of::<u32>())?;
         let mut ends = Vec::with_capacity(count);
         let mut end = 0;
         for _ in 0..count {

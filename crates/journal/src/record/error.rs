@@ -12,7 +12,7 @@ pub enum RecordError {
     #[error("journal record has version {0}, this build reads versions up to {RECORD_VERSION}")]
     Version(u8),
     /// The bytes have content that no encoder writes.
-    #[error("journal record holds {0}")]
+    #[error("malformed journal record: {0}")]
     Malformed(&'static str),
     /// The memory for decoding cannot be reserved. The bytes may be valid.
     #[error("no memory to decode a journal record: {bytes} more bytes are not available")]

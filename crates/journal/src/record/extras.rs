@@ -40,8 +40,8 @@ pub(super) fn metadata(
     let count = cursor.count(REQUEST_EXTRAS_MAX)?;
     if count > 0 {
         // the rest of the record is at least as long as the texts
-        room.buy_for(into, count)?;
-        room.spend(cursor.rest.len())?;
+        room.reserve_for(into, count)?;
+        room.try_reserve(cursor.rest.len())?;
         into.reserve_exact(count);
     }
     for _ in 0..count {
@@ -72,8 +72,8 @@ pub(super) fn exemplars(
     let count = cursor.count(REQUEST_EXTRAS_MAX)?;
     if count > 0 {
         // in memory each label takes a few bytes more: lengths of two bytes, and tags
-        room.buy_for(into, count)?;
-        room.spend(cursor.rest.len().saturating_mul(4))?;
+        room.reserve_for(into, count)?;
+        room.try_reserve(cursor.rest.len().saturating_mul(4))?;
         into.reserve_exact(count);
     }
     for _ in 0..count {
@@ -84,8 +84,7 @@ pub(super) fn exemplars(
         for _ in 0..cursor.count(SERIES_LABELS_MAX)? {
             labels.push(cursor.text()?, cursor.text()?);
         }
-        let labels =
-            labels.build().map_err(|_| RecordError::Malformed("exemplar labels against the rules"))?;
+        let labels = labels.build().map_err(|_| RecordError::Malformed("invalid exemplar labels"))?;
         into.push((series, Exemplar { labels, timestamp_ms, value }));
     }
     Ok(())
@@ -99,7 +98,7 @@ pub(super) fn exemplar_refs(
 ) -> Result<(), RecordError> {
     into.clear();
     let count = cursor.count(REQUEST_EXTRAS_MAX)?;
-    room.buy_for(into, count)?;
+    room.reserve_for(into, count)?;
     into.reserve_exact(count);
     for _ in 0..count {
         into.push(exemplar_ref(cursor)?);

@@ -58,13 +58,13 @@ impl Outline {
         if !body.is_empty() {
             let mut body = Cursor::new(body);
             let count = body.count(body.rest.len())?;
-            room.buy_for(&self.defined, count)?;
+            room.reserve_for(&self.defined, count)?;
             deltas(&mut body, count, &mut self.defined, series_ref)?;
         }
         self.sampled.clear();
         let count = cursor.count(RECORD_SAMPLES_MAX)?;
         if count > 0 {
-            room.buy_for(&self.sampled, count)?;
+            room.reserve_for(&self.sampled, count)?;
             deltas(cursor, count, &mut self.sampled, series_ref)?;
             skip_deltas(cursor, count)?;
             match kind {

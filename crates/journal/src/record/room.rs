@@ -6,7 +6,7 @@ use super::RecordError;
 /// owner, who knows how long the decoded record lives.
 pub trait Room {
     /// Reserves `bytes` more; false if they are not available.
-    fn buy(&mut self, bytes: usize) -> bool;
+    fn reserve(&mut self, bytes: usize) -> bool;
 }
 
 /// Room without a limit, for readers of their own records and for tests.
@@ -14,22 +14,22 @@ pub trait Room {
 pub struct Unlimited;
 
 impl Room for Unlimited {
-    fn buy(&mut self, _: usize) -> bool {
+    fn reserve(&mut self, _: usize) -> bool {
         true
     }
 }
 
 impl dyn Room + '_ {
     /// Reserves `bytes` of new memory.
-    pub(super) fn spend(&mut self, bytes: usize) -> Result<(), RecordError> {
-        if self.buy(bytes) { Ok(()) } else { Err(RecordError::NoRoom { bytes }) }
+    pub(super) fn try_reserve(&mut self, bytes: usize) -> Result<(), RecordError> {
+        if self.reserve(bytes) { Ok(()) } else { Err(RecordError::NoRoom { bytes }) }
     }
 
     /// Reserves the memory that `into` lacks to hold `count` elements in total.
-    pub(super) fn buy_for<T>(&mut self, into: &Vec<T>, count: usize) -> Result<(), RecordError> {
+    pub(super) fn reserve_for<T>(&mut self, into: &Vec<T>, count: usize) -> Result<(), RecordError> {
         match count.checked_sub(into.capacity()) {
             None | Some(0) => Ok(()),
-            Some(more) => self.spend(more.saturating_mul(size_of::<T>())),
+            Some(more) => self.try_reserve(more.saturating_mul(size_of::<T>())),
         }
     }
 }

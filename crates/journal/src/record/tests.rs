@@ -280,7 +280,7 @@ struct Limited {
 }
 
 impl Room for Limited {
-    fn buy(&mut self, bytes: usize) -> bool {
+    fn reserve(&mut self, bytes: usize) -> bool {
         let left = self.left.checked_sub(bytes);
         self.left = left.unwrap_or(self.left);
         left.is_some()
@@ -371,7 +371,7 @@ fn counts_take_no_memory_before_they_are_believed() {
     assert!(Record::new().decode(&many.concat()).is_err());
     assert_eq!(Record::new().decode(&[3, 1, b't']), Err(RecordError::Version(3)));
     assert_eq!(Record::new().decode(&[0, 1, b't']), Err(RecordError::Malformed("no version")));
-    assert_eq!(Record::new().decode(&[1, 1, b'/']), Err(RecordError::Malformed("no tenant's name")));
+    assert_eq!(Record::new().decode(&[1, 1, b'/']), Err(RecordError::Malformed("no valid tenant name")));
 }
 
 prop_compose! {

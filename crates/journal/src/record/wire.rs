@@ -48,7 +48,7 @@ impl<'a> Cursor<'a> {
         let bound = self.rest.len().saturating_mul(8).min(max);
         match usize::try_from(n) {
             Ok(n) if n <= bound => Ok(n),
-            _ => Err(RecordError::Malformed("a count above what can follow")),
+            _ => Err(RecordError::Malformed("a count is larger than the rest of the record")),
         }
     }
 

@@ -3,18 +3,18 @@
 //! ```text
 //!   up:    1 ─ pass ─▶ 2 ─ pass ─▶ 4 ─ FAIL      bracket: doubled until it fails
 //!                          └── 3 ─ pass ─ 3.5 …   halved until it is narrow
-//!                                └─ confirmed by running it again; below it, where that fails
+//!                                └─ confirmed by running it again; if that fails, a lower value is tried
 //! ```
 //!
-//! Pure: it says what to try and is told what came of it.
+//! Pure: the caller runs each trial and reports its outcome.
 
 /// The bracket is narrow enough when its ends differ by this factor.
 pub const PRECISION_DEFAULT: f64 = 1.1;
 
-/// More runs than this are not made.
+/// Maximum number of trials of a search.
 const RUNS_MAX: usize = 60;
 
-/// A limit that does not hold when confirmed is taken this much closer to the safe side.
+/// Factor by which a limit is reduced (a size: divided) when its confirmation fails.
 const STEP_BACK: f64 = 0.9;
 
 /// Next trial, or the result of the search.
@@ -50,7 +50,7 @@ pub struct Search {
 }
 
 impl Search {
-    /// For the largest value from `min` to `max` that passes.
+    /// Searches for the largest value from `min` to `max` that passes.
     pub fn for_largest(min: f64, max: f64, precision: f64, confirmations: u32) -> Self {
         Self::new(true, min, max, precision, confirmations)
     }

@@ -22,13 +22,13 @@ pub use writer::{Appended, Writer};
 /// Magic number at the start of a file.
 const MAGIC: [u8; 8] = *b"FLDMKREC";
 
-/// Of the format described in `docs/formats/recording.md`.
+/// Version of the format in `docs/formats/recording.md`.
 const VERSION: u16 = 1;
 
-/// Bytes before the first block.
+/// Length of the header, before the first block.
 const HEADER_BYTES: usize = 32;
 
-/// Bytes before a block's payload.
+/// Length of a block's header, before its payload.
 const BLOCK_HEADER_BYTES: usize = 12;
 
 /// A block is closed when it has as many bytes, uncompressed.
@@ -38,10 +38,10 @@ const BLOCK_BYTES: usize = 1 << 20;
 /// [`ITEM_SAMPLES_MAX`] samples of at most 21 bytes each, or [`ITEM_HISTOGRAMS_MAX`] histograms, or labels.
 const BLOCK_BYTES_MAX: usize = 4 << 20;
 
-/// Samples of one series that stand together; more are written as several items.
+/// Maximum number of samples in an item; more take several items.
 const ITEM_SAMPLES_MAX: usize = 4_096;
 
-/// Likewise native histograms.
+/// Maximum number of native histograms in an item.
 const ITEM_HISTOGRAMS_MAX: usize = 16;
 
 /// A longer native histogram is left out: thousands of buckets fit.

@@ -36,10 +36,10 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
 
-/// Between two looks at the figures.
+/// Interval between reads of the figures.
 const TICK: Duration = Duration::from_millis(250);
 
-/// How long requests under way may take when the recording ends.
+/// Time allowed to requests under way when the recording ends.
 const GRACE: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Clone)]
@@ -56,7 +56,7 @@ pub struct RecordOptions {
     pub conceal: Conceal,
     /// The key to hide it with; without one it is made up and forgotten.
     pub key_file: Option<PathBuf>,
-    /// Ends the recording after so long; the proxy ends with it.
+    /// Duration after which the recording ends, and the proxy with it.
     pub duration: Option<Duration>,
     /// Keeps no more than this; the traffic goes on.
     pub file_bytes_max: u64,
@@ -94,7 +94,7 @@ pub struct RecordReport {
     pub file: PathBuf,
     /// URL of the backend.
     pub backend: String,
-    /// How long it took, in seconds.
+    /// Duration of the recording, in seconds.
     pub wall_s: f64,
     /// Requests that were passed on, whatever they were.
     pub requests: u64,
@@ -102,7 +102,7 @@ pub struct RecordReport {
     pub statuses: BTreeMap<String, u64>,
     /// Contents of the file.
     pub kept: Kept,
-    /// Requests that are not, by reason.
+    /// Requests missing from the file, by reason.
     pub missing: BTreeMap<&'static str, u64>,
 }
 
@@ -112,12 +112,12 @@ impl RecordReport {
         self.missing.is_empty()
     }
 
-    /// For programs.
+    /// Formats the report as JSON.
     pub fn to_json(&self) -> serde_json::Result<String> {
         serde_json::to_string_pretty(self)
     }
 
-    /// For people: a table on a terminal (`table`), plain lines in a pipe.
+    /// Formats the report for people: a table on a terminal (`table`), plain lines in a pipe.
     pub fn to_text(&self, table: bool) -> String {
         let Kept { requests, samples, series, bytes, .. } = self.kept;
         let per_sample = if samples > 0 { bytes as f64 / samples as f64 } else { 0.0 };
@@ -171,7 +171,7 @@ impl Recorder {
     pub async fn bind(options: RecordOptions) -> Result<Self> {
         // an existing file may be the only recording of a bad day
         let file = File::options().read(true).write(true).create_new(true).open(&options.file);
-        let file = file.with_context(|| format!("make {}", options.file.display()))?;
+        let file = file.with_context(|| format!("cannot make {}", options.file.display()))?;
         let bound = Self::bind_to(options.clone(), file).await;
         if bound.is_err() {
             std::fs::remove_file(&options.file).ok(); // ours, and nothing is in it
@@ -184,11 +184,11 @@ impl Recorder {
             Some(path) => Concealer::from_file(options.conceal, path)?,
             None => Concealer::fresh(options.conceal)?,
         };
-        ensure!(options.queue_bytes_max > 0, "no memory for the queue");
+        ensure!(options.queue_bytes_max > 0, "the queue must have some memory");
         // says no to hosts that were not named
         Endpoint::resolve(&options.backend, &options.access).await?;
         let listener = TcpListener::bind(options.listen);
-        let listener = listener.await.with_context(|| format!("listen on {}", options.listen))?;
+        let listener = listener.await.with_context(|| format!("cannot listen on {}", options.listen))?;
         let keeper = Keeper::start(file, concealer, options.file_bytes_max, options.queue_bytes_max)?;
         let proxy = Proxy::new(&options.backend, &options.access, keeper.queue())?;
         Ok(Self { options, listener, proxy, keeper })
@@ -196,7 +196,7 @@ impl Recorder {
 
     /// Address it listens on.
     pub fn address(&self) -> Result<SocketAddr> {
-        self.listener.local_addr().context("ask for the own address")
+        self.listener.local_addr().context("cannot determine the address listened on")
     }
 
     /// Passes traffic on until the time or the run ends.
@@ -214,7 +214,7 @@ impl Recorder {
             }
             observer.progress(&progress(&options, &keeper.kept(), proxy.counts(), begun));
         }
-        serving.await.context("the proxy ended badly")?;
+        serving.await.context("the proxy failed")?;
         let wall_s = begun.elapsed().as_secs_f64();
         let (requests, statuses) = proxy.counts();
         drop(proxy);

@@ -56,13 +56,13 @@ pub(crate) struct Replay {
     path: PathBuf,
     summary: RecordingSummary,
     writers: usize,
-    /// Samples in a request, about.
+    /// Approximate number of samples in a request.
     batch: usize,
     queues: Vec<mpsc::Sender<Batch>>,
 }
 
 impl Replay {
-    /// Reads the recording once, to know what is in it.
+    /// Reads the recording once, to summarise its content.
     pub(crate) async fn open(spec: &ReplaySpec, scenario: &Scenario, options: &RunOptions) -> Result<Self> {
         let path = options.folder.join(&spec.file);
         let (file, stop) = (path.clone(), options.stop.clone());
@@ -118,7 +118,7 @@ impl Replay {
         Ok(tokio::task::spawn_blocking(move || dealer.run()))
     }
 
-    /// How long it takes, where the target keeps up.
+    /// Duration of the replay if the target keeps up.
     pub(crate) fn length(&self) -> Duration {
         Duration::from_secs_f64((self.summary.length_s / self.spec.speed).min(1e9))
     }

@@ -11,9 +11,9 @@ use std::time::Duration;
 /// Addresses of a scenario's target, resolved once.
 #[derive(Debug)]
 pub(crate) struct Addresses {
-    /// For each tenant, those that writers take in turn.
+    /// Write endpoints of each tenant; its writers take them in turn.
     write: Vec<Vec<Endpoint>>,
-    /// For each tenant.
+    /// Read endpoint of each tenant.
     read: Vec<Endpoint>,
     version: Version,
     pub(crate) timeout: Duration,
@@ -46,7 +46,7 @@ impl Addresses {
         Ok(Client::new(endpoints[writer % endpoints.len()].clone(), headers, self.timeout))
     }
 
-    /// A client that asks, and what stands before the path of each question.
+    /// A client for queries, and the prefix of each query's path.
     pub(crate) fn reader(&self, tenant: &Tenant) -> Result<(Client, String)> {
         let endpoint = &self.read[tenant.number];
         let path = endpoint.path().trim_end_matches('/').to_owned();
@@ -60,7 +60,7 @@ pub(crate) fn read_url(scenario: &Scenario) -> String {
     spec.read.clone().unwrap_or_else(|| crate::verify::read_url_for(&spec.write.all()[0]))
 }
 
-/// Headers of a write request; `pairs` replace our own.
+/// Headers of a write request; a header in `pairs` overrides the default of the same name.
 fn request_headers(version: Version, pairs: &[(String, String)]) -> Result<HeaderMap> {
     let mut map = HeaderMap::new();
     map.insert(CONTENT_TYPE, HeaderValue::from_static(version.content_type()));

@@ -1,4 +1,4 @@
-//! How a generator proves who it is: the values of `Authorization` headers.
+//! Authentication of the generator: values of `Authorization` headers.
 //!
 //! Tokens are minted for each tenant when a run begins. Secrets come from scenarios and end in headers; they
 //! are in no result.

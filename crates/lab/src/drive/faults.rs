@@ -85,7 +85,7 @@ async fn carry_out(
         Deed::Kill => {
             log.add(EventKind::Fault, target.kill().await?);
             wait_until(back, stop).await;
-            target.restart(fault.restart.as_deref(), stop).await.context("start it again")?;
+            target.restart(fault.restart.as_deref(), stop).await.context("cannot start the target again")?;
             log.add(EventKind::Fault, "started again and ready");
         }
         Deed::Pause => {
@@ -97,14 +97,14 @@ async fn carry_out(
             let disk = SlowDisk::begin(place)?;
             log.add(EventKind::Fault, "disk slowed to 1 MiB/s");
             wait_until(back, stop).await;
-            disk.limit("max").context("the disk stays slow")?;
+            disk.limit("max").context("cannot lift the limit: the disk stays slow")?;
             log.add(EventKind::Fault, "disk as fast as before");
         }
         Deed::Cut => {
             let cut = Cut::begin(place)?;
             log.add(EventKind::Fault, "network cut");
             wait_until(back, stop).await;
-            cut.mend().context("the network stays cut")?;
+            cut.mend().context("cannot restore the network: it stays cut")?;
             log.add(EventKind::Fault, "network back");
         }
     }
@@ -122,7 +122,7 @@ impl SlowDisk {
         let cgroup = place.cgroup.as_ref().context("left out: needs target.cgroup")?;
         let data_dir = place.data_dir.as_ref().context("left out: needs target.data_dir")?;
         let this = Self { file: cgroup.join("io.max"), device: device_of(data_dir)? };
-        ensure!(this.file.exists(), "left out: {} is not there", this.file.display());
+        ensure!(this.file.exists(), "left out: there is no file {}", this.file.display());
         this.limit(&SLOW_BYTES_PER_S.to_string()).with_context(|| {
             format!("left out: this machine does not let us write {}", this.file.display())
         })?;
@@ -143,7 +143,8 @@ impl Drop for SlowDisk {
 /// The disk that a directory is on, as control groups name it.
 fn device_of(path: &Path) -> Result<String> {
     use std::os::linux::fs::MetadataExt;
-    let device = std::fs::metadata(path).with_context(|| format!("look at {}", path.display()))?.st_dev();
+    let device =
+        std::fs::metadata(path).with_context(|| format!("cannot look at {}", path.display()))?.st_dev();
     let number = format!("{}:{}", rustix::fs::major(device), rustix::fs::minor(device));
     whole_disk(Path::new("/sys/dev/block"), number)
 }
@@ -155,7 +156,7 @@ fn whole_disk(devices: &Path, number: String) -> Result<String> {
         return Ok(number);
     }
     let disk = std::fs::read_to_string(device.join("../dev"))
-        .with_context(|| format!("find the disk of {number}"))?;
+        .with_context(|| format!("cannot find the disk of {number}"))?;
     Ok(disk.trim().to_owned())
 }
 
@@ -185,7 +186,7 @@ impl Cut {
         Ok(())
     }
 
-    /// Takes it back.
+    /// Undoes the fault.
     fn mend(&self) -> Result<()> {
         self.links("up")?;
         for route in self.routes.lines() {
@@ -204,7 +205,7 @@ impl Drop for Cut {
 
 /// Runs `ip` in a network namespace and returns its output.
 fn ip(namespace: &str, words: &[&str]) -> Result<String> {
-    let said = Command::new("ip").args(["-n", namespace]).args(words).output().context("run ip")?;
+    let said = Command::new("ip").args(["-n", namespace]).args(words).output().context("cannot run ip")?;
     ensure!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr).trim());
     Ok(String::from_utf8_lossy(&said.stdout).into_owned())
 }

@@ -11,7 +11,7 @@ pub(crate) struct Log {
     events: Arc<Mutex<Vec<Event>>>,
 }
 
-/// More events are not kept.
+/// Maximum number of events that are kept.
 const EVENTS_MAX: usize = 10_000;
 
 impl Log {

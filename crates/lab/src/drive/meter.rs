@@ -9,7 +9,7 @@ use hdrhistogram::Histogram;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// Sums over all tallies since the begin.
+/// Sums over all tallies since the start of the run.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Sums {
     pub(crate) offered: u64,
@@ -47,17 +47,17 @@ pub(crate) struct Meter {
     last: (Instant, Sums),
     last_cpu_s: f64,
     begin_cpu_s: f64,
-    /// When samples were last acknowledged, and the longest stretch without.
+    /// Time at which samples were last acknowledged, and the longest interval without.
     last_success: Instant,
     silence: Duration,
 }
 
-/// One second's figures.
+/// Figures of one second.
 #[derive(Debug)]
 pub(crate) struct Second {
-    /// When it ended, since the begin.
+    /// End of the second, in seconds since the start of the run.
     pub(crate) at_s: f64,
-    /// How long it really was.
+    /// Actual length, in seconds.
     pub(crate) seconds: f64,
     pub(crate) sums: Sums,
     pub(crate) offered_per_s: f64,
@@ -134,17 +134,17 @@ impl Meter {
         }
     }
 
-    /// Since the last look.
+    /// Time since the last second was closed.
     pub(crate) fn elapsed(&self) -> Duration {
         self.last.0.elapsed()
     }
 
-    /// Sums at the last look.
+    /// Sums when the last second was closed.
     pub(crate) fn sums(&self) -> &Sums {
         &self.last.1
     }
 
-    /// When samples were last acknowledged, in seconds since the begin.
+    /// Time at which samples were last acknowledged, in seconds since the start of the run.
     pub(crate) fn last_success_s(&self) -> f64 {
         (self.last_success - self.begin).as_secs_f64()
     }
@@ -153,7 +153,7 @@ impl Meter {
         self.silence.as_secs_f64()
     }
 
-    /// CPU time of this process since the begin.
+    /// CPU time of this process since the start of the run.
     pub(crate) fn own_cpu_s(&self) -> Option<f64> {
         Some(Process::Own.cpu_seconds()? - self.begin_cpu_s)
     }

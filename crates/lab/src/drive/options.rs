@@ -4,7 +4,7 @@ use super::stop::Stop;
 use crate::http::Access;
 use std::path::PathBuf;
 
-/// Everything about a run that is no part of its scenario.
+/// Options of a run that are not part of its scenario.
 #[derive(Debug, Clone)]
 pub struct RunOptions {
     /// The scenario's text, to be kept in the result.

@@ -1,4 +1,5 @@
-//! How long until an acknowledged sample can be seen: some are looked for at once, while the load goes on.
+//! Measures freshness: the time until an acknowledged sample is visible. A few samples are queried at once, while
+//! the load goes on.
 
 use crate::drive::addresses::Addresses;
 use crate::drive::send::generated::{Acknowledged, Run};
@@ -20,13 +21,13 @@ use tokio::task::JoinSet;
 /// Number of concurrent probes: one that waits for a late sample must not delay the others.
 const LOOKERS: usize = 4;
 
-/// Between two looks for the same sample: this at first, then twice as long each time.
+/// First pause between two queries for one sample; each next pause is twice as long.
 const PAUSE_MIN: Duration = Duration::from_millis(2);
 
-/// And at most this.
+/// Longest pause between two queries for one sample.
 const PAUSE_MAX: Duration = Duration::from_millis(100);
 
-/// From the senders to who looks.
+/// Channel from the senders to the prober.
 pub(crate) struct Channel {
     per_s: f64,
     sender: mpsc::Sender<Acknowledged>,
@@ -46,13 +47,13 @@ pub(crate) struct Probing(Mutex<Seen>);
 /// The counts themselves.
 #[derive(Debug)]
 pub(crate) struct Seen {
-    /// From acknowledgement to the answer that had the sample.
+    /// Time from acknowledgement to the answer that had the sample.
     pub(crate) freshness: Histogram<u64>,
-    /// As `freshness`, since it was last looked at.
+    /// Part of `freshness` since it was last taken.
     pub(crate) recent: Histogram<u64>,
-    /// Not seen for too long, though the target answered.
+    /// Samples that did not become visible in time, though the target answered.
     pub(crate) invisible: u64,
-    /// Seen with another value.
+    /// Samples seen with another value.
     pub(crate) wrong: u64,
 }
 
@@ -68,7 +69,7 @@ impl Channel {
         (self.per_s > 0.0).then(|| self.sender.clone())
     }
 
-    /// Begins to look.
+    /// Starts the probes.
     pub(crate) fn start(
         self,
         scenario: &Scenario,
@@ -102,7 +103,7 @@ impl Channel {
 }
 
 struct Looker {
-    /// By number of the tenant, with what stands before the path.
+    /// Client and prefix of the path, by number of the tenant.
     clients: Vec<(Client, String)>,
     runs: Vec<Arc<Run>>,
     patience: Duration,

@@ -47,11 +47,11 @@ pub(crate) struct Reading(Mutex<Counts>);
 /// The counts themselves.
 #[derive(Debug)]
 pub(crate) struct Counts {
-    /// As the result has them, except for what is known only when the load has ended.
+    /// Totals for the result, except for those that are known only when the load has ended.
     pub(crate) totals: ReadTotals,
-    /// From the intended start to the answer's end, of those answered with success.
+    /// Latency of successful queries, from the intended start to the end of the answer.
     pub(crate) latency: Histogram<u64>,
-    /// As `latency`, since it was last looked at.
+    /// Part of `latency` since it was last taken.
     pub(crate) recent: Histogram<u64>,
 }
 
@@ -90,7 +90,7 @@ impl Reading {
     }
 }
 
-/// Begins to ask.
+/// Starts the users.
 pub(crate) fn start(
     scenario: &Scenario,
     tenants: &[Tenant],
@@ -125,7 +125,7 @@ pub(crate) fn start(
     Ok(all)
 }
 
-/// One who asks one question after the other.
+/// A simulated user, who sends one query after the other.
 struct User {
     user: u32,
     users: u32,

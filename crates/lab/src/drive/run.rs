@@ -60,7 +60,7 @@ pub async fn run(scenario: &Scenario, options: &RunOptions, observer: &dyn Obser
     Ok(carry_out(scenario, options, observer).await?.result)
 }
 
-/// As [`run`], and keeps the ledgers, with which the target can be read back once more.
+/// As [`run`], but returns the ledgers too, with which the target can be read back once more.
 pub async fn carry_out(
     scenario: &Scenario,
     options: &RunOptions,
@@ -128,7 +128,7 @@ struct Loading<'a> {
 
 struct Loaded {
     result: RunResult,
-    /// By number of the tenant.
+    /// Ledgers, each with the number of its tenant.
     ledgers: Vec<(usize, Ledger)>,
 }
 

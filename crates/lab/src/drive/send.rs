@@ -1,4 +1,5 @@
-//! One connection: the requests of its source, generated or recorded, in order and repeated until they are taken.
+//! A connection: sends the requests of its source, generated or recorded, in order, and repeats them until they are
+//! accepted.
 
 pub(crate) mod exchange;
 pub(crate) mod generated;

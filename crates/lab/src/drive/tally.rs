@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 /// Longer latencies count as this long.
 const LATENCY_US_MAX: u64 = 3_600_000_000;
 
-/// Kinds of refusals of which the first words are kept.
+/// Maximum number of failure reasons for which an example message is kept.
 const SAID_MAX: usize = 8;
 
 /// Shared by the connections; locked once or twice a request, of which there are some thousands a second.
@@ -21,27 +21,27 @@ pub(crate) struct Tally(Mutex<Counts>);
 /// The counts themselves.
 #[derive(Debug)]
 pub(crate) struct Counts {
-    /// As the result has them, except for what is known only when the load has ended.
+    /// Totals for the result, except for those that are known only when the load has ended.
     pub(crate) totals: Totals,
-    /// Samples that left, with repetitions.
+    /// Samples sent, retries included.
     pub(crate) samples_sent: u64,
     /// Series whose requests were made, sent or not.
     pub(crate) series_made: u64,
     /// Attempts without an answer.
     pub(crate) broken: u64,
-    /// From the intended start to success.
+    /// Latency from the intended start to success.
     pub(crate) latency: Histogram<u64>,
-    /// As `latency`, of requests with new series only.
+    /// Part of `latency`: requests with new series only.
     pub(crate) latency_new: Histogram<u64>,
-    /// Of one attempt, with success.
+    /// Latency of single successful attempts.
     pub(crate) service: Histogram<u64>,
-    /// Of one attempt, refused.
+    /// Latency of single refused attempts.
     pub(crate) refusal: Histogram<u64>,
-    /// From when a request could have been sent to when it was: the generator's own fault.
+    /// Generator lag: time from when a request could have been sent to when it was.
     pub(crate) lag: Histogram<u64>,
-    /// As `lag`, since it was last looked at.
+    /// Part of `lag` since it was last taken.
     pub(crate) lag_recent: Histogram<u64>,
-    /// As `latency`, since it was last looked at.
+    /// Part of `latency` since it was last taken.
     pub(crate) recent: Histogram<u64>,
     pub(crate) last_success: Option<Instant>,
 }
@@ -130,14 +130,14 @@ pub(crate) fn count(by_reason: &mut BTreeMap<String, u64>, reason: &str) {
     }
 }
 
-/// Keeps the first words of each kind of refusal, for so many kinds as a report can show.
+/// Keeps the first message of each failure reason, for at most [`SAID_MAX`] reasons.
 pub(crate) fn keep_first(said: &mut BTreeMap<String, String>, reason: &str, words: impl FnOnce() -> String) {
     if said.len() < SAID_MAX && !said.contains_key(reason) {
         said.insert(reason.to_owned(), words());
     }
 }
 
-/// For times in microseconds.
+/// Creates a histogram of times in microseconds.
 pub(crate) fn histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, LATENCY_US_MAX, 3).expect("BUG: constant bounds are valid")
 }

@@ -25,7 +25,7 @@ const READY_WITHIN: Duration = Duration::from_secs(120);
 /// A target that is ready answers within this time.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 
-/// A target that is told to end does so within this time, or is killed.
+/// Time allowed to a target that is told to end; then it is killed.
 const END_WITHIN: Duration = Duration::from_secs(15);
 
 /// Time limit for a killed process to be gone: the kernel frees its memory first.
@@ -40,12 +40,12 @@ pub struct Target {
     state: Mutex<State>,
 }
 
-/// How a target that was started shows that it can be loaded.
+/// Sign by which a started target shows that it can be loaded.
 #[derive(Debug)]
 enum Ready {
     /// A request is answered with success.
     Answers(Endpoint),
-    /// Connections to all addresses that are written to come about.
+    /// Connections to all addresses that are written to succeed.
     Listens(Vec<Endpoint>),
 }
 
@@ -94,7 +94,7 @@ impl std::fmt::Display for Ready {
 #[derive(Debug, Default)]
 struct State {
     child: Option<Child>,
-    /// Of the child, where it is the run's own.
+    /// Captured output of the child, where it is the run's own.
     output: Option<Arc<Output>>,
     pid: Option<u32>,
     /// The process is another one than observation knows.
@@ -102,7 +102,7 @@ struct State {
     paused: bool,
     /// The run itself took it down.
     down: bool,
-    /// It ended by itself.
+    /// Number of times that it ended by itself.
     deaths: u64,
 }
 
@@ -125,7 +125,9 @@ impl Target {
                 spec.write.all().join(", ")
             );
             this.launch(command)?;
-            this.wait_ready(stop).await.with_context(|| format!("start the target with {command:?}"))?;
+            this.wait_ready(stop)
+                .await
+                .with_context(|| format!("cannot start the target with {command:?}"))?;
         }
         Ok(this)
     }
@@ -136,14 +138,16 @@ impl Target {
         shell.args(["-c", &format!("exec {command}")]).stdin(Stdio::null()).process_group(0);
         let mut output = None;
         if self.command.is_some() {
-            let (reader, writer) = std::io::pipe().context("make a pipe for the target's output")?;
+            let (reader, writer) = std::io::pipe().context("cannot make a pipe for the target's output")?;
             shell.stdout(writer.try_clone()?).stderr(writer);
-            output = Some(Arc::new(Output::read(reader).context("start a thread for the target's output")?));
+            output = Some(Arc::new(
+                Output::read(reader).context("cannot start a thread for the target's output")?,
+            ));
         } else {
             // a target that the run does not own outlives it, and a pipe would break then
             shell.stdout(Stdio::null());
         }
-        let child = shell.spawn().with_context(|| format!("start {command:?}"))?;
+        let child = shell.spawn().with_context(|| format!("cannot start {command:?}"))?;
         let mut state = self.state();
         state.pid = Some(child.id());
         (state.child, state.output) = (Some(child), output);
@@ -168,7 +172,7 @@ impl Target {
         }
     }
 
-    /// How what was started ended, if it did and should not have.
+    /// Exit status of the started command, if it ended and should not have.
     fn ended(&self) -> Result<Option<ExitStatus>> {
         let status = match &mut self.state().child {
             Some(child) => child.try_wait()?,
@@ -191,7 +195,7 @@ impl Target {
         }
     }
 
-    /// The process as it is now.
+    /// The current process.
     pub fn pid(&self) -> Option<u32> {
         let mut state = self.state();
         state.changed = false;
@@ -215,7 +219,7 @@ impl Target {
         log.add(EventKind::Target, format!("the target ended by itself: {how}{}", self.last_words().await));
     }
 
-    /// How it ended, if it did since the last look and was not told to.
+    /// Describes the end of the process, if it ended since the last call and was not told to.
     fn death(&self, log: &Log) -> Option<String> {
         let mut state = self.state();
         if state.down {
@@ -308,8 +312,9 @@ impl Target {
 
     fn signal(&self, signal: Signal) -> Result<u32> {
         let pid = self.state().pid.context("the target has no process")?;
-        let raw = i32::try_from(pid).ok().and_then(Pid::from_raw).context("no process has this id")?;
-        kill_process(raw, signal).with_context(|| format!("signal process {pid}"))?;
+        let raw =
+            i32::try_from(pid).ok().and_then(Pid::from_raw).context("the process id is out of range")?;
+        kill_process(raw, signal).with_context(|| format!("cannot signal process {pid}"))?;
         Ok(pid)
     }
 

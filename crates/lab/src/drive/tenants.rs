@@ -18,30 +18,30 @@ use stdx::clock::SystemClock;
 use stdx::rng::mix;
 use tokio::sync::mpsc;
 
-/// So many refusals and not one success end a connection: it measures nothing.
+/// Number of final refusals without one success after which a connection is closed: it would measure nothing.
 const REJECTED_MAX: u64 = 200;
 
-/// The same of a replay, whose requests are not known to be good.
+/// As [`REJECTED_MAX`], for replays, whose requests may be invalid.
 const REPLAYED_REJECTED_MAX: u64 = 20;
 
-/// In a closed loop no connection is further ahead of another than this, in the series' own time: a target may refuse
-/// what one half of a fleet sends an hour after the other.
+/// Maximum lead of one connection over another in a closed loop, in the series' own time: a target may refuse what
+/// one half of a fleet sends an hour after the other.
 const LEAD_MS_MAX: u32 = 300_000;
 
-/// One tenant of a scenario, as far as this machine is concerned.
+/// A tenant of a scenario, as far as this machine is concerned.
 #[derive(Debug, Clone)]
 pub(crate) struct Tenant {
-    /// Among all that this machine loads.
+    /// Index among the tenants that this machine sends as.
     pub(crate) number: usize,
-    /// Among all of the scenario.
+    /// Index among all tenants of the scenario.
     pub(crate) index: u32,
     /// Name of the tenant as sent to the target.
     pub(crate) name: String,
-    /// Sent with each request, reads included.
+    /// Headers of each request, reads included.
     pub(crate) headers: Vec<(String, String)>,
     /// Part of the tenant's series generated here.
     pub(crate) plan: Plan,
-    /// When it sends.
+    /// Times at which it sends.
     pub(crate) time_share: TimeShare,
     /// Rounds a second; `None` in a closed loop.
     pub(crate) rounds_per_s: Option<f64>,

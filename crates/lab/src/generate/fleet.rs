@@ -55,7 +55,7 @@ const NAMESPACES: [&str; 10] = [
 /// Names and labels of series.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fleet {
-    /// Another seed makes other pods.
+    /// Seed of the fleet: another one makes other pods.
     pub seed: u64,
     /// Labels of a series, its name included; at least 2.
     pub labels: usize,

@@ -18,7 +18,7 @@ use model::caps::SERIES_LABELS_MAX;
 use serde::{Deserialize, Serialize};
 use stdx::rng::mix;
 
-/// Everything that decides what is sent; not when, nor how it is spread over connections.
+/// Plan of what is sent; it does not say when, nor how it is spread over connections.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
     /// Names and labels of the series.
@@ -33,9 +33,9 @@ pub struct Plan {
     pub first_writer: u32,
     /// Series in one request.
     pub batch: u32,
-    /// How values go.
+    /// Model of the values.
     pub values: ValueModel,
-    /// Between two samples of a series.
+    /// Sampling interval.
     pub interval_ms: u32,
     /// The tick of round 0.
     pub first_tick: u64,
@@ -43,7 +43,7 @@ pub struct Plan {
     pub rounds_max: u32,
     /// Ticks until a target is replaced by a new one, with new series.
     pub series_churn_ticks: Option<u64>,
-    /// Replace the targets one after the other instead of all at once.
+    /// True to replace the targets one after the other instead of all at once.
     pub series_churn_staggered: bool,
     /// Ticks until all metrics get new names.
     pub metric_churn_ticks: Option<u64>,
@@ -58,7 +58,7 @@ pub struct Plan {
     pub relabel_ticks: Vec<u64>,
 }
 
-/// One request's share of the series.
+/// The share of the series that goes into one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SlotRange {
     /// Index of the plan's writer, from 0.
@@ -93,7 +93,7 @@ impl Plan {
             ensure!(count > 0, "{what}: 0");
         }
         let series = u128::from(self.metrics) * u128::from(self.targets) * u128::from(self.writers);
-        ensure!(series <= SERIES_MAX.into(), "{series} series are more than {SERIES_MAX}");
+        ensure!(series <= SERIES_MAX.into(), "{series} series, the limit is {SERIES_MAX}");
         let labels = self.fleet.labels;
         ensure!(
             (2..=SERIES_LABELS_MAX).contains(&labels),
@@ -175,7 +175,7 @@ impl Plan {
         self.first_tick + u64::from(round)
     }
 
-    /// When the series of `target` are scraped in `round`, in ms: fleets are not scraped at one instant.
+    /// Time at which the series of `target` are scraped in `round`, in ms. Targets are not scraped at one instant.
     #[inline]
     pub fn timestamp_ms(&self, target: u64, round: u32) -> i64 {
         let interval = u64::from(self.interval_ms);
@@ -188,7 +188,7 @@ impl Plan {
         (self.tick(round) * u64::from(self.interval_ms)) as i64
     }
 
-    /// How often `target` has been replaced by the time of `round`.
+    /// Number of times that `target` has been replaced before `round`.
     #[inline]
     pub fn generation(&self, target: u64, round: u32) -> u64 {
         let tick = self.tick(round);
@@ -199,7 +199,7 @@ impl Plan {
         (tick + phase) / ticks + relabels
     }
 
-    /// How often the metrics have been renamed by the time of `round`.
+    /// Number of times that the metrics have been renamed before `round`.
     pub fn metric_generation(&self, round: u32) -> u64 {
         self.metric_churn_ticks.map_or(0, |ticks| self.tick(round) / ticks)
     }

@@ -20,7 +20,7 @@ pub const VALUE_BYTES: usize = 8;
 /// Bytes of a time stamp as a varint: six hold the milliseconds from 1971 to 2109.
 pub const STAMP_BYTES: usize = 6;
 
-/// Between value and stamp: the stamp's tag.
+/// Length of the timestamp's tag, between value and timestamp.
 const TAG_BYTES: usize = 1;
 
 /// Copies reach back less than this, so that two bytes of offset do.
@@ -71,8 +71,8 @@ pub struct Packed {
 /// Compresses messages; keeps its memory between them.
 #[derive(Debug)]
 pub struct Compressor {
-    /// By hash of four bytes: the latest place outside of samples that begins with them. Place 0 is never
-    /// a match, so zeroes mean "none".
+    /// Latest place outside of samples that begins with four given bytes, by their hash. Place 0 is never a match,
+    /// so zeroes mean "none".
     table: Vec<Place>,
 }
 
@@ -150,7 +150,7 @@ fn load(message: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(bytes)
 }
 
-/// How many bytes from `source` and from `at` on are equal, each within its own region.
+/// Number of equal bytes from `source` and from `at` on, each within its own region.
 fn match_len(message: &[u8], source: Place, at: usize, end: usize) -> usize {
     let left = &message[source.at as usize..source.end as usize];
     left.iter().zip(&message[at..end]).take_while(|(a, b)| a == b).count()

@@ -1,8 +1,8 @@
-//! One request, made once and then filled with the samples of each round.
+//! A request that is encoded once and then patched with each round's samples.
 //!
-//! The wire formats are known to the encoders of `protocol` alone. A template is what an encoder made of
-//! the slot's series with samples that are never zero (zeroes would be left out); walking the message
-//! finds the samples again, and [`crate::generate::snappy`] keeps them changeable.
+//! The encoders of `protocol` encode the slot's series with placeholder samples (not zero, since protobuf omits
+//! zeroes). A walk over the message finds the placeholders, and [`crate::generate::snappy`] compresses it so that
+//! they can be overwritten in place.
 
 use crate::generate::fleet::{series_labels, target_bytes};
 use crate::generate::plan::{Plan, SlotRange, TIMESTAMP_MS_END, TIMESTAMP_MS_MIN};
@@ -41,7 +41,7 @@ impl Version {
         }
     }
 
-    /// By the header `Content-Type`, as the specification of 2.0 has it.
+    /// Version that the header `Content-Type` names, as specified by remote write 2.0.
     pub fn of_content_type(content_type: &str) -> Self {
         match content_type.contains("io.prometheus.write.v2.Request") {
             true => Self::V2,
@@ -49,7 +49,7 @@ impl Version {
         }
     }
 
-    /// As a capture has it.
+    /// Number of the version in a recording.
     pub const fn number(self) -> u8 {
         match self {
             Self::V1 => 1,
@@ -118,7 +118,7 @@ pub struct Renderer {
 }
 
 impl Renderer {
-    /// For requests of `version`.
+    /// Creates a maker of templates for requests of `version`.
     pub fn new(version: Version) -> Self {
         Self {
             version,
@@ -194,7 +194,7 @@ impl Template {
         bytes
     }
 
-    /// How many of its series were not in `before`, the slot's template of an earlier round.
+    /// Number of its series that were not in `before`, the slot's template of an earlier round.
     pub fn new_series(&self, before: Option<&Self>) -> u64 {
         let Some(before) = before.filter(|b| b.metric_generation == self.metric_generation) else {
             return u64::from(self.slot.len);
@@ -257,8 +257,8 @@ struct Fields<'a> {
 }
 
 impl<'a> Fields<'a> {
-    /// The next field's tag and the place of its content. All fields of both requests that come into
-    /// question are length-delimited and have one-byte tags.
+    /// The next field's tag and the place of its content. All relevant fields of both requests are length-delimited
+    /// and have one-byte tags.
     fn next(&mut self) -> Result<Option<(u8, std::ops::Range<usize>)>> {
         let Some(&tag) = self.message.get(self.at) else { return Ok(None) };
         ensure!(tag < 0x80 && tag & 7 == 2, "tag {tag:#x} is not that of a length-delimited field");

@@ -7,14 +7,14 @@
 use serde::{Deserialize, Serialize};
 use stdx::rng::mix;
 
-/// How a series' values go.
+/// Model of a series' values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ValueModel {
-    /// By metric: half counters, a quarter gauges, a quarter that change every 200th tick.
+    /// A mix by metric: half counters, a quarter gauges, a quarter that change every 200th tick.
     #[default]
     Mix,
-    /// One whole number for ever.
+    /// A constant whole number.
     Constant,
     /// Whole numbers that grow, and begin again after about a million ticks.
     Counter,
@@ -34,12 +34,12 @@ impl std::str::FromStr for ValueModel {
             "counter" => Self::Counter,
             "walk" => Self::Walk,
             "random" => Self::Random,
-            _ => anyhow::bail!("value model {text:?} is none of mix, constant, counter, walk, random"),
+            _ => anyhow::bail!("value model {text:?} must be one of mix, constant, counter, walk, random"),
         })
     }
 }
 
-/// How wide a counter's or a gauge's steps are, by series.
+/// Sizes of a counter's or a gauge's steps, by series.
 const MAGNITUDES: [f64; 5] = [1.0, 10.0, 100.0, 1_000.0, 10_000.0];
 
 /// Ticks between two resets of a counter: with steps of at most 20,000 its value stays far below 2^53,
@@ -74,7 +74,7 @@ fn magnitude(key: u64) -> f64 {
     MAGNITUDES[(key % MAGNITUDES.len() as u64) as usize]
 }
 
-/// In `[0, 1)`.
+/// Maps `bits` to `[0, 1)`.
 fn unit(bits: u64) -> f64 {
     (bits >> 11) as f64 / (1u64 << 53) as f64
 }

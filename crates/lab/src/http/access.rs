@@ -14,29 +14,29 @@ use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto::ring};
 pub struct Access {
     /// Hosts beyond this machine that may be loaded.
     pub hosts: Vec<String>,
-    /// For `https`.
+    /// TLS files for `https`.
     pub tls: TlsFiles,
 }
 
-/// Files in PEM form.
+/// TLS files in PEM format: CA certificates, client certificate, client key.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TlsFiles {
-    /// Certificates of who may vouch for a target; those of this machine, if not given.
+    /// CA certificates; the system's if not given.
     pub ca: Option<PathBuf>,
-    /// This side's certificate and those between it and its authority, for targets that ask who is there.
+    /// Client certificate chain, for targets with mutual TLS.
     pub cert: Option<PathBuf>,
-    /// And its private key.
+    /// Private key of the client certificate.
     pub key: Option<PathBuf>,
 }
 
 impl Access {
-    /// This machine, and nowhere else.
+    /// Permits this machine only.
     pub fn loopback() -> Self {
         Self::default()
     }
 
-    /// This machine and `hosts`.
+    /// Permits this machine and `hosts`.
     pub fn to(hosts: &[String]) -> Self {
         Self { hosts: hosts.to_vec(), tls: TlsFiles::default() }
     }
@@ -58,13 +58,13 @@ impl TlsFiles {
     pub fn config(&self) -> Result<ClientConfig> {
         let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions()
-            .context("choose versions of TLS")?
+            .context("cannot choose versions of TLS")?
             .with_root_certificates(self.roots()?);
         let mut config = match (&self.cert, &self.key) {
             (None, None) => builder.with_no_client_auth(),
             (Some(cert), Some(key)) => builder
                 .with_client_auth_cert(certificates(cert)?, private_key(key)?)
-                .with_context(|| format!("use {} with {}", cert.display(), key.display()))?,
+                .with_context(|| format!("cannot use {} with {}", cert.display(), key.display()))?,
             _ => anyhow::bail!("a client certificate needs its key, and a key its certificate"),
         };
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
@@ -84,7 +84,7 @@ impl TlsFiles {
             return Ok(roots);
         };
         for certificate in certificates(ca)? {
-            roots.add(certificate).with_context(|| format!("trust {}", ca.display()))?;
+            roots.add(certificate).with_context(|| format!("cannot trust {}", ca.display()))?;
         }
         Ok(roots)
     }
@@ -94,7 +94,7 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>> {
     let context = || format!("cannot read certificates from {}", path.display());
     let found = CertificateDer::pem_file_iter(path).with_context(context)?;
     let found: Vec<_> = found.collect::<Result<_, _>>().with_context(context)?;
-    ensure!(!found.is_empty(), "{}: no certificate in PEM form", path.display());
+    ensure!(!found.is_empty(), "{}: there is no certificate in PEM format", path.display());
     Ok(found)
 }
 

@@ -23,7 +23,7 @@ impl Cgroup {
     pub(super) fn open(dir: &Path) -> Result<Self> {
         ensure!(
             dir.join("cgroup.procs").exists(),
-            "{} is no control group: it has no file cgroup.procs",
+            "{} is not a control group: it has no file cgroup.procs",
             dir.display()
         );
         let mut group =
@@ -55,7 +55,7 @@ impl Cgroup {
         self.memory_limit().is_some() || self.cpu_limit().is_some()
     }
 
-    /// Its oldest process.
+    /// The oldest process of the control group.
     pub(super) fn main_process(&self) -> Option<u32> {
         self.read("cgroup.procs")?.lines().filter_map(|pid| pid.parse().ok()).min()
     }
@@ -88,7 +88,7 @@ impl Cgroup {
         if let Some((now, before)) = kills.zip(self.kills)
             && now > before
         {
-            look.event(format!("the kernel killed {} for want of memory in the control group", now - before));
+            look.event(format!("the kernel killed {} for lack of memory in the control group", now - before));
         }
         self.kills = kills.or(self.kills);
     }

@@ -8,7 +8,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// `/proc/diskstats` counts in these, whatever the disk has.
+/// Unit of `/proc/diskstats`, whatever the disk's own sector size.
 const SECTOR_BYTES: f64 = 512.0;
 
 /// A block device.

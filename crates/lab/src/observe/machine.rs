@@ -10,13 +10,13 @@ pub(super) struct Machine {
     before: Option<Ticks>,
 }
 
-/// All processors' time so far.
+/// CPU time of all processors so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Ticks {
     busy: u64,
     /// Idle, with a disk to wait for.
     waiting: u64,
-    /// Taken by the machine below.
+    /// Time taken by the hypervisor (steal).
     stolen: u64,
 }
 

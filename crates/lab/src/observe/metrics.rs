@@ -38,15 +38,15 @@ impl Kind {
 pub struct Own {
     /// System of the target.
     pub kind: Kind,
-    /// Its version, where it says so.
+    /// Version of the target, if it states one.
     pub version: Option<String>,
     /// Values by common name; of counters what they have counted so far.
     pub values: BTreeMap<&'static str, f64>,
-    /// When its process was started, in seconds since 1970.
+    /// Start of the target's process, in seconds since 1970.
     pub started_s: Option<f64>,
 }
 
-/// How a common name comes about: the sum over all series of `metric` whose labels contain `label`.
+/// Source of a common name: the sum over all series of `metric` whose labels contain `label`.
 #[derive(Debug)]
 struct Source {
     name: &'static str,
@@ -57,7 +57,7 @@ struct Source {
 #[derive(Debug)]
 enum Metric {
     Is(&'static str),
-    /// For carbon, whose names hold that of the host.
+    /// End of the name, for carbon, whose names contain the host's name.
     EndsWith(&'static str),
 }
 

@@ -16,12 +16,12 @@ pub(super) struct Network {
 struct Bytes {
     received: u64,
     sent: u64,
-    /// Within the machine; each byte is sent and received once.
+    /// Traffic within the machine; each byte is sent and received once.
     loopback: u64,
 }
 
 impl Network {
-    /// That of a process, or of this one.
+    /// Network of a process, or of this one.
     pub(super) fn new(pid: Option<u32>) -> Self {
         let of = pid.map_or(Process::Own, Process::Id);
         Self { of, before: bytes(of) }

@@ -9,7 +9,7 @@ use procfs::{CpuInfo, Meminfo};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Process {
     Own,
-    /// Another, by its id.
+    /// Another process, by its id.
     Id(u32),
 }
 

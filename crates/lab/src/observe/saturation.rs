@@ -42,7 +42,7 @@ impl Facts<'_> {
     }
 }
 
-/// In the order in which they are named where several hold at once: the narrowest first.
+/// Rules, the narrowest first: where several hold at once, they are named in this order.
 const RULES: [Rule; 8] = [
     Rule {
         resource: "target memory",

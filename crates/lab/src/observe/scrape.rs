@@ -1,4 +1,4 @@
-//! Asks the target for its metrics once a second, in the background.
+//! Scrapes the target's metrics once a second, in the background.
 
 use super::Look;
 use super::metrics::{COUNTERS, Own, recognise, unit};
@@ -11,16 +11,16 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
 
-/// Between two questions; the next one waits for the answer before.
+/// Scrape interval; a scrape begins only after the previous one has ended.
 const INTERVAL: Duration = Duration::from_secs(1);
 
 /// An overloaded target may take its time.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A target that answers nothing for so long is worth an event.
+/// Time without an answer after which the target's silence is an event.
 const SILENT: Duration = Duration::from_secs(5);
 
-/// A start time that differs by less is that of the same process: some targets compute it anew.
+/// Maximum difference between start times of one process: some targets compute it again each time.
 const START_TOLERANCE_S: f64 = 2.0;
 
 /// The latest answer.
@@ -30,7 +30,7 @@ struct Shared {
     failed: Option<String>,
 }
 
-/// The task that asks, and what came of it.
+/// The scraping task and its latest result.
 #[derive(Debug)]
 pub(super) struct Scrape {
     shared: Arc<Mutex<Shared>>,
@@ -145,7 +145,7 @@ impl Scrape {
         }
     }
 
-    /// The run starts the target anew by itself.
+    /// Notes that the run itself restarts the target.
     pub(super) fn expect_restart(&mut self) {
         self.started_s = None;
     }

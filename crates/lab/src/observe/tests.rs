@@ -300,7 +300,7 @@ async fn options_that_can_never_work() {
     let none = ObserveOptions::default();
     Observation::begin(&none).await.unwrap();
     refused(ObserveOptions { pid: Some(u32::MAX), ..none.clone() }, "no process").await;
-    refused(ObserveOptions { cgroup: Some("/proc".into()), ..none.clone() }, "no control group").await;
+    refused(ObserveOptions { cgroup: Some("/proc".into()), ..none.clone() }, "is not a control group").await;
     refused(
         ObserveOptions { metrics_url: Some("http://192.0.2.1/m".into()), ..none.clone() },
         "not this machine",

@@ -5,10 +5,10 @@ use serde::{Deserialize, Serialize};
 /// Something worth a mark in every chart.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Event {
-    /// Since the begin of the load, in seconds.
+    /// Time of the event, in seconds since the start of the load.
     pub at_s: f64,
     pub kind: EventKind,
-    /// In a few words.
+    /// Description, in a few words.
     pub text: String,
 }
 
@@ -22,14 +22,14 @@ pub enum EventKind {
     Fault,
     /// A fault or an observation that this machine does not allow was left out.
     Skipped,
-    /// The target: it was started anew, it froze, it came back.
+    /// The target was restarted, froze, or came back.
     Target,
     /// The run: it was stopped, a limit of its own was reached.
     Run,
 }
 
 impl Event {
-    /// At `at_s` seconds since the begin.
+    /// Creates an event at `at_s` seconds since the start.
     pub fn new(at_s: f64, kind: EventKind, text: impl Into<String>) -> Self {
         // more digits than these do not always come back from JSON as they were
         let at_s = (at_s * 1e6).round() / 1e6;

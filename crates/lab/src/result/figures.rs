@@ -17,11 +17,11 @@ pub enum Better {
 
 #[derive(Debug, Clone, Copy)]
 pub struct Figure {
-    /// By which scenarios and comparisons ask for it.
+    /// Name by which scenarios and comparisons select it.
     pub name: &'static str,
-    /// For people.
+    /// Label for people.
     pub label: &'static str,
-    /// Such as `1/s`, `s`, `bytes`, `part`; empty for counts.
+    /// Unit, such as `1/s`, `s`, `bytes`, `part`; empty for counts.
     pub unit: &'static str,
     /// Direction of improvement.
     pub better: Better,
@@ -30,7 +30,7 @@ pub struct Figure {
 }
 
 impl Figure {
-    /// Its value in a result; `None` where nothing was measured.
+    /// The figure's value in a result; `None` if nothing was measured.
     pub fn of(&self, result: &RunResult) -> Option<f64> {
         let value = match self.own {
             Some(own) => own(result),
@@ -72,7 +72,7 @@ fn p99_s(quantiles: &Quantiles) -> Option<f64> {
     measured(quantiles).map(|q| q.p99_s)
 }
 
-/// All of them, the important ones first.
+/// All figures, the important ones first.
 pub const FIGURES: [Figure; 42] = [
     own("samples_per_s", "samples acknowledged a second", "1/s", Higher, |r| Some(r.totals.samples_per_s)),
     own("samples_acknowledged", "samples acknowledged", "", Higher, |r| {
@@ -80,7 +80,7 @@ pub const FIGURES: [Figure; 42] = [
     }),
     own("series_active", "series at a time", "", Neither, |r| Some(r.totals.series_active as f64)),
     own("series_distinct", "different series", "", Neither, |r| Some(r.totals.series_distinct as f64)),
-    own("pass_rate", "requests taken", "part", Higher, |r| r.totals.pass_rate()),
+    own("pass_rate", "requests accepted", "part", Higher, |r| r.totals.pass_rate()),
     own("p50_s", "latency p50", "s", Lower, |r| measured(&r.totals.latency).map(|q| q.p50_s)),
     own("p90_s", "latency p90", "s", Lower, |r| measured(&r.totals.latency).map(|q| q.p90_s)),
     own("p99_s", "latency p99", "s", Lower, |r| p99_s(&r.totals.latency)),
@@ -89,16 +89,16 @@ pub const FIGURES: [Figure; 42] = [
     own("p99_new_s", "latency p99, new series", "s", Lower, |r| p99_s(&r.totals.latency_new)),
     own("service_p99_s", "one attempt p99", "s", Lower, |r| p99_s(&r.totals.service)),
     own("refusal_p99_s", "one refusal p99", "s", Lower, |r| p99_s(&r.totals.refusal)),
-    own("freshness_p99_s", "visible after, p99", "s", Lower, |r| p99_s(&r.totals.freshness)),
+    own("freshness_p99_s", "time until visible, p99", "s", Lower, |r| p99_s(&r.totals.freshness)),
     own("lost", "samples lost", "", Lower, |r| r.verify.as_ref().map(|verify| verify.lost as f64)),
     own("restarts", "restarts of the target", "", Lower, |r| Some(r.totals.restarts as f64)),
-    own("silence_s", "longest stretch without success", "s", Lower, |r| Some(r.totals.silence_s)),
-    own("recovery_s", "recovered after", "s", Lower, |r| Recovery::of(r)?.seconds()),
+    own("silence_s", "longest time without success", "s", Lower, |r| Some(r.totals.silence_s)),
+    own("recovery_s", "recovery time", "s", Lower, |r| Recovery::of(r)?.seconds()),
     own("queries_per_s", "queries a second", "1/s", Higher, RunResult::queries_per_s),
     own("read_pass_rate", "queries answered", "part", Higher, RunResult::read_pass_rate),
     own("read_p99_s", "query latency p99", "s", Lower, RunResult::read_p99_s),
     observed("cpu_cores_mean", "target CPU, mean", "cores", Lower),
-    observed("target_cpu_peak", "target CPU, most in a second", "cores", Lower),
+    observed("target_cpu_peak", "target CPU, maximum of a second", "cores", Lower),
     own("cpu_headroom", "CPU left, mean", "part", Higher, |r| {
         let machine = *r.observed.get("machine_cores")?;
         let limit = r.observed.get("cgroup_cpu_limit_cores").map_or(machine, |limit| limit.min(machine));
@@ -111,25 +111,25 @@ pub const FIGURES: [Figure; 42] = [
         )
     }),
     observed("cpu_s", "target CPU time", "s", Lower),
-    observed("rss_peak_bytes", "target memory, most", "bytes", Lower),
+    observed("rss_peak_bytes", "target memory, maximum", "bytes", Lower),
     observed("rss_end_bytes", "target memory at the end", "bytes", Lower),
-    observed("cgroup_memory_peak_bytes", "memory of its control group, most", "bytes", Lower),
+    observed("cgroup_memory_peak_bytes", "memory of its control group, maximum", "bytes", Lower),
     observed("samples_per_s_per_core", "samples a second for each core used", "1/s", Higher),
     observed("samples_per_s_per_gib", "samples a second for each GiB used", "1/s", Higher),
     observed("bytes_per_series", "memory a series", "bytes", Lower),
     observed("series_per_gib", "series for each GiB used", "", Higher),
     observed("written_bytes", "written to storage by the target", "bytes", Lower),
-    observed("disk_util_peak", "disk busy, most in a second", "part", Lower),
+    observed("disk_util_peak", "disk busy, maximum of a second", "part", Lower),
     observed("disk_await_peak", "disk wait, longest mean of a second", "s", Lower),
-    observed("own_series_peak", "series as the target counts them, most", "", Neither),
-    observed("oom_kills", "kills for want of memory", "", Lower),
+    observed("own_series_peak", "series as the target counts them, maximum", "", Neither),
+    observed("oom_kills", "kills for lack of memory", "", Lower),
     own("samples_offered", "samples on the schedule", "", Neither, |r| Some(r.totals.samples_offered as f64)),
     own("bytes_per_sample", "sent for each acknowledged sample", "bytes", Lower, |r| {
         let samples = r.totals.samples_acknowledged;
         (samples > 0).then(|| r.totals.bytes as f64 / samples as f64)
     }),
-    own("lag_p99_s", "generator's own lateness p99", "s", Lower, |r| p99_s(&r.totals.lag)),
-    own("wall_s", "length of the run", "s", Neither, |r| Some(r.wall_s)),
+    own("lag_p99_s", "generator lag p99", "s", Lower, |r| p99_s(&r.totals.lag)),
+    own("wall_s", "duration of the run", "s", Neither, |r| Some(r.wall_s)),
 ];
 
 /// A value with its unit, in few characters.
@@ -192,7 +192,7 @@ fn count(value: f64) -> String {
     out
 }
 
-/// With so many decimals at most, and no zeros at the end.
+/// Formats `value` with at most `decimals` decimals, and no zeros at the end.
 fn trim(value: f64, decimals: usize) -> String {
     let text = format!("{value:.decimals$}");
     if !text.contains('.') {

@@ -15,12 +15,12 @@ pub struct Machine {
     pub memory_bytes: u64,
     /// Name and release of the operating system's kernel.
     pub kernel: String,
-    /// Such as `x86_64`.
+    /// Architecture, such as `x86_64`.
     pub arch: String,
 }
 
 impl Machine {
-    /// This one. What cannot be found out stays empty.
+    /// Describes this machine. What cannot be found out stays empty.
     pub fn this() -> Self {
         let kernel = |file: &str| fs::read_to_string(format!("/proc/sys/kernel/{file}")).unwrap_or_default();
         Self {

@@ -9,14 +9,14 @@ use std::collections::BTreeMap;
 /// Examples of each fault that are kept.
 const EXAMPLES_MAX: usize = 3;
 
-/// One result of all parts, which must be of the same scenario and complete, in any order.
+/// Joins the results of all parts, which must be of the same scenario and complete, in any order.
 ///
 /// Counts are added. Percentiles cannot be added: the highest of the parts' stands for all, which is never better
 /// than the truth.
 pub fn merge(parts: &[RunResult]) -> Result<RunResult> {
-    let first = parts.first().context("no result to merge")?;
+    let first = parts.first().context("there is no result to merge")?;
     let count = first.part.1;
-    ensure!(parts.len() == count as usize, "{} results of {count} parts", parts.len());
+    ensure!(parts.len() == count as usize, "there are {} results, the run has {count} parts", parts.len());
     let mut numbers: Vec<u32> = parts.iter().map(|part| part.part.0).collect();
     numbers.sort_unstable();
     ensure!(numbers.iter().copied().eq(1..=count), "parts {numbers:?} are not 1 to {count}");
@@ -38,8 +38,8 @@ pub fn merge(parts: &[RunResult]) -> Result<RunResult> {
     whole
         .notes
         .push(format!("Percentiles are the highest of {count} generators, not those of all requests."));
-    let scenario =
-        Scenario::parse_with(&whole.scenario, &whole.overrides).context("read the scenario again")?;
+    let scenario = Scenario::parse_with(&whole.scenario, &whole.overrides)
+        .context("cannot read the scenario in the results")?;
     whole.verdict = crate::result::verdict::judge(&scenario, &whole);
     Ok(whole)
 }

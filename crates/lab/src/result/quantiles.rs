@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Quantiles {
-    /// How many times.
+    /// Number of observations.
     pub count: u64,
     /// Half were shorter.
     pub p50_s: f64,
@@ -20,7 +20,7 @@ pub struct Quantiles {
 }
 
 impl Quantiles {
-    /// From a histogram of microseconds.
+    /// Quantiles of a histogram of microseconds.
     pub fn of_micros(histogram: &Histogram<u64>) -> Self {
         if histogram.is_empty() {
             return Self::default();

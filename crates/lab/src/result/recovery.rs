@@ -7,7 +7,7 @@
 
 use super::{EventKind, RunResult, Timeline, names};
 
-/// Length of the stretch in which everything must be as before.
+/// Time for which everything must be as before, in seconds.
 const HOLD_S: f64 = 5.0;
 
 /// Smallest share of the offered samples that is acknowledged.
@@ -64,7 +64,7 @@ impl Recovery {
     }
 }
 
-/// Begin of the first disturbance and end of the last, in seconds since the begin of the load.
+/// Start of the first disturbance and end of the last, in seconds since the start of the load.
 fn disturbance(result: &RunResult) -> Option<(f64, f64)> {
     let faults = result.events.iter().filter(|event| event.kind == EventKind::Fault);
     let faults = faults.map(|event| (event.at_s, event.at_s));

@@ -18,7 +18,7 @@ pub mod names {
     pub const LATENCY_P90: &str = "latency/p90";
     /// 99 in 100 took less.
     pub const LATENCY_P99: &str = "latency/p99";
-    /// From acknowledgement to visible, p99, in seconds.
+    /// p99 of freshness (time from acknowledgement to visible), in seconds.
     pub const FRESHNESS_P99: &str = "freshness/p99";
     /// Series that the schedule has in this second.
     pub const SERIES_ACTIVE: &str = "series/active";
@@ -36,14 +36,14 @@ pub mod names {
     pub const GENERATOR_CPU: &str = "generator/cpu";
     /// Resident memory of the generator, in bytes.
     pub const GENERATOR_RSS: &str = "generator/rss";
-    /// How late the generator was, p99, in seconds.
+    /// p99 of the generator lag, in seconds.
     pub const GENERATOR_LAG: &str = "generator/lag";
 }
 
 /// Longer runs are thinned out: neighbours are joined until they fit.
 pub const POINTS_MAX: usize = 4_000;
 
-/// More series than this are not kept.
+/// Maximum number of series that are kept.
 pub const SERIES_MAX: usize = 512;
 
 /// Named series of values that share their times.
@@ -54,7 +54,7 @@ pub struct Timeline {
     pub step_s: f64,
     /// Points that each series has.
     pub points: usize,
-    /// By name: `group/what`, so that a chart can be made of each group.
+    /// Series by name, `group/what`, so that each group becomes a chart.
     pub series: BTreeMap<String, TimelineSeries>,
 }
 
@@ -69,28 +69,28 @@ impl Default for Timeline {
 pub struct TimelineSeries {
     /// Unit of the values, such as `s`, `1/s`, `bytes`, `cores`.
     pub unit: String,
-    /// How points of several generators, or neighbours, are joined.
+    /// Way to join points of several generators, or neighbours.
     pub kind: SeriesKind,
     /// `None` where nothing was measured.
     pub values: Vec<Option<f64>>,
-    /// How many values are in the latest point, while it is being written.
+    /// Number of values joined into the latest point, while it is being written.
     #[serde(skip)]
     joined: u32,
 }
 
-/// How values of a series are joined.
+/// Way to join values of a series.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SeriesKind {
-    /// Over time by the mean; over generators by the sum: rates, cores, series.
+    /// Mean over time, sum over generators: rates, cores, series.
     #[default]
     Sum,
-    /// By the highest: latencies, memory of the one target.
+    /// Maximum: latencies, memory of the one target.
     Max,
 }
 
 impl Timeline {
-    /// Goes on to the point that `at_s` seconds since the begin belong to: values are set there from now on.
+    /// Advances to the point of `at_s` seconds since the start: values are set there from now on.
     pub fn advance(&mut self, at_s: f64) {
         while (at_s / self.step_s) as usize >= POINTS_MAX {
             self.thin();
@@ -181,9 +181,13 @@ impl Timeline {
     /// True to its own rules: results come from files.
     pub(super) fn check(&self) -> Result<()> {
         let Self { step_s, points, series } = self;
-        ensure!(step_s.is_finite() && *step_s > 0.0, "a timeline of steps of {step_s} s");
-        ensure!(*points <= POINTS_MAX && series.len() <= SERIES_MAX, "a timeline of {points} points");
-        ensure!(series.values().all(|s| s.values.len() <= *points), "a series longer than its timeline");
+        ensure!(step_s.is_finite() && *step_s > 0.0, "the timeline has steps of {step_s} s");
+        ensure!(
+            *points <= POINTS_MAX && series.len() <= SERIES_MAX,
+            "the timeline has {points} points and {} series, the limits are {POINTS_MAX} and {SERIES_MAX}",
+            series.len()
+        );
+        ensure!(series.values().all(|s| s.values.len() <= *points), "a series is longer than its timeline");
         Ok(())
     }
 }

@@ -11,10 +11,10 @@ use std::fmt::Write;
 /// The name under which observation keeps the most memory of the target, in bytes.
 pub const TARGET_MEMORY_MAX: &str = "rss_peak_bytes";
 
-/// The same of a control group, for targets of several processes.
+/// As [`MEMORY_MAX`] for a control group, for targets of several processes.
 const CGROUP_MEMORY_MAX: &str = "cgroup_memory_peak_bytes";
 
-/// One judgement for each rule that is given, in the order of the rules.
+/// Judges each rule that is given, in the order of the rules.
 pub fn judge(scenario: &Scenario, result: &RunResult) -> Vec<Judgement> {
     let rules = &scenario.verdict;
     let totals = &result.totals;

@@ -3,7 +3,7 @@
 use crate::result::recovery::Recovery;
 use crate::result::{Quantiles, RunResult};
 
-/// Above this the generator's own lateness shows in the figures.
+/// Generator lag above which it shows in the figures.
 const LAG_P99_S_MAX: f64 = 0.005;
 
 /// A generator busier than this may be what limits.
@@ -66,7 +66,7 @@ pub(crate) fn busy(cpu_s: Option<f64>, wall_s: f64, cores: f64) -> Option<String
         .then(|| format!("the generator used {used:.1} of the {cores} cores it can: it may be what limits"))
 }
 
-/// There are too few requests for a percentile.
+/// Warns that there are too few requests for a percentile.
 pub(crate) fn few(latency: &Quantiles) -> Option<String> {
     (1..REQUESTS_MIN)
         .contains(&latency.count)

@@ -7,7 +7,7 @@ use crate::generate::fleet::{BOUND_LABEL, BUCKETS_MAX, Fleet, Histograms};
 use crate::generate::plan::SERIES_MAX;
 use model::caps;
 
-/// Loads are not longer.
+/// Maximum duration of a load.
 const DURATION_S_MAX: f64 = 7.0 * 86_400.0;
 
 const TENANTS_MAX: u32 = 10_000;
@@ -67,7 +67,7 @@ impl Scenario {
         }
     }
 
-    /// How the load lies in time.
+    /// Checks how the load lies in time.
     fn check_times(&self) -> Checked {
         let load = &self.load;
         if let Some(rate) = load.rate {
@@ -109,7 +109,7 @@ impl Scenario {
         if self.shape.kind != Kind::Constant || self.load.history.is_some() || self.load.rounds.is_some() {
             return fault(
                 "replay",
-                "the load's course is that of the recording: no shape, history or rounds",
+                "the recording determines the load: shape, history and rounds cannot be set",
             );
         }
         if self.verdict.freshness_p99.is_some() {
@@ -177,14 +177,14 @@ impl Scenario {
         if urls.into_iter().any(|url| url.contains("{port}")) && !start.contains("{port}") {
             return fault(
                 "target.start",
-                "{port} stands in an address, and not in the command that starts the target",
+                "{port} is used in an address, but not in the command that starts the target",
             );
         }
         let data_dir = target.data_dir.as_ref().and_then(|dir| dir.to_str());
         if data_dir.is_some_and(|dir| dir.contains("{data}")) && !start.contains("{data}") {
             return fault(
                 "target.start",
-                "{data} stands in target.data_dir, and not in the command that starts the target",
+                "{data} is used in target.data_dir, but not in the command that starts the target",
             );
         }
         Ok(())

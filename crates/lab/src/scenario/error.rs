@@ -24,7 +24,7 @@ pub(super) struct KeyFault {
 }
 
 impl ScenarioError {
-    /// Without a place.
+    /// An error without a place in the text.
     pub(super) fn plain(message: impl Into<String>) -> Self {
         Self { at: None, message: message.into(), excerpt: None }
     }
@@ -38,7 +38,7 @@ impl ScenarioError {
         }
     }
 
-    /// At the key `fault.path`, or at the nearest table above it that is in the text.
+    /// An error at the key `fault.path`, or at the nearest table above it that is in the text.
     pub(super) fn at_key(text: &str, fault: &KeyFault) -> Self {
         let message = format!("{}: {}", fault.path, fault.message);
         match locate(text, fault.path) {

@@ -6,10 +6,10 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// Files are not longer.
+/// Maximum size of a file.
 const FILE_BYTES_MAX: u64 = 64 << 20;
 
-/// More queries are not taken from one file.
+/// Maximum number of queries taken from one file.
 const QUERIES_MAX: usize = 10_000;
 
 /// Rows in rows of panels, and objects in them, are not nested deeper.
@@ -20,21 +20,21 @@ const DEPTH_MAX: usize = 32;
 pub struct Dashboard {
     /// PromQL, with `$name` for variables.
     pub queries: Vec<String>,
-    /// Values of the variables: those that it was saved with, else what stands for all.
+    /// Values of the variables: those that it was saved with, else all.
     pub variables: BTreeMap<String, Values>,
 }
 
 /// The text of a file of a reasonable size.
 pub fn read(path: &Path) -> Result<String> {
-    let context = || format!("read {}", path.display());
+    let context = || format!("cannot read {}", path.display());
     let bytes = std::fs::metadata(path).with_context(context)?.len();
-    ensure!(bytes <= FILE_BYTES_MAX, "{}: {bytes} bytes are too many", path.display());
+    ensure!(bytes <= FILE_BYTES_MAX, "{}: {bytes} bytes, the limit is {FILE_BYTES_MAX}", path.display());
     std::fs::read_to_string(path).with_context(context)
 }
 
 /// The queries of all panels of a dashboard, as Grafana exports it.
 pub fn grafana(json: &str) -> Result<Dashboard> {
-    let root: Value = serde_json::from_str(json).context("a dashboard is JSON")?;
+    let root: Value = serde_json::from_str(json).context("the dashboard is not valid JSON")?;
     // the API wraps it, an export does not
     let root = root.get("dashboard").unwrap_or(&root);
     let mut dashboard = Dashboard::default();
@@ -69,8 +69,8 @@ fn collect(value: &Value, queries: &mut Vec<String>, depth: usize) {
     }
 }
 
-/// The options that a variable was saved with, or else its current value. Where that is "All", or where Grafana would
-/// ask the data source, it is what "All" stands for.
+/// The options that a variable was saved with, or else its current value. If that is "All", or if Grafana would ask
+/// the data source, the expansion of "All".
 fn values_of(variable: &Value) -> Vec<String> {
     let texts = |value: &Value| match value {
         Value::String(text) => vec![text.clone()],

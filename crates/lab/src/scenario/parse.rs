@@ -36,8 +36,10 @@ pub fn header(text: &str) -> Result<(String, String)> {
     let (name, value) =
         text.split_once(':').with_context(|| format!("{text:?} is not a header such as \"Name: value\""))?;
     let (name, value) = (name.trim(), value.trim());
-    hyper::header::HeaderName::try_from(name).with_context(|| format!("header name {name:?}"))?;
-    hyper::header::HeaderValue::try_from(value).with_context(|| format!("value of header {name}"))?;
+    hyper::header::HeaderName::try_from(name)
+        .with_context(|| format!("{name:?} is not a valid header name"))?;
+    hyper::header::HeaderValue::try_from(value)
+        .with_context(|| format!("the value of header {name} is not valid"))?;
     Ok((name.to_owned(), value.to_owned()))
 }
 
@@ -48,8 +50,8 @@ pub fn time(text: &str, now_ms: i64) -> Result<i64> {
         return Ok(now_ms);
     }
     if let Some(ago) = text.strip_prefix("now-").or_else(|| text.strip_prefix('-')) {
-        let ago_ms = i64::try_from(duration(ago)?.as_millis()).context("go back that far")?;
-        return now_ms.checked_sub(ago_ms).context("go back that far");
+        let ago_ms = i64::try_from(duration(ago)?.as_millis()).context("the time is out of range")?;
+        return now_ms.checked_sub(ago_ms).context("the time is out of range");
     }
     let number: f64 = text
         .parse()

@@ -8,13 +8,13 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use stdx::rng::mix;
 
-/// Queries of a mix.
+/// Maximum number of queries in a mix.
 const QUERIES_MAX: usize = 10_000;
 
-/// Values of a variable.
+/// Maximum number of values of a variable.
 const VALUES_MAX: u64 = 100_000;
 
-/// Users of a mix.
+/// Maximum number of users of a mix.
 const USERS_MAX: u32 = 10_000;
 
 /// Value of a dashboard's `$__range` in instant queries.
@@ -23,7 +23,7 @@ const RANGE_MS_DEFAULT: u64 = 300_000;
 /// Value of a dashboard's `$__rate_interval`.
 const RATE_INTERVAL_MS: u64 = 300_000;
 
-/// A mix of queries and who asks them.
+/// A mix of queries and the users who send them.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ReadMix {
@@ -33,7 +33,7 @@ pub struct ReadMix {
     /// Queries a second by a schedule, latency counted from the intended start; without it the next query
     /// follows the answer.
     pub rate: Option<f64>,
-    /// Between an answer and the next query.
+    /// Think time: pause between an answer and the next query.
     pub think: Span,
     /// PromQL; `$name` and `${name}` stand for a variable's value.
     pub queries: Vec<String>,
@@ -41,11 +41,11 @@ pub struct ReadMix {
     pub grafana: Option<PathBuf>,
     /// A log of queries that are taken too: Prometheus' query log, or a query a line.
     pub query_log: Option<PathBuf>,
-    /// By name.
+    /// Variables of the queries, by name.
     pub variables: BTreeMap<String, Values>,
-    /// How far back a query looks; none makes instant queries.
+    /// Lengths of the queried range; none makes instant queries.
     pub periods: Vec<Span>,
-    /// Between two points of an answer; such that there are 60 points, if not given.
+    /// Query step; default: a 60th of the period.
     pub step: Option<Span>,
     /// Every query is about another time, so that no cache has its answer.
     pub cache_busting: bool,
@@ -83,8 +83,8 @@ pub struct Question {
 }
 
 impl ReadMix {
-    /// The question with the number `number`, asked at `now_ms`. Consecutive numbers of one seed go through
-    /// the combinations as if shuffled.
+    /// The query with number `number`, sent at `now_ms`. Consecutive numbers of one seed go through the
+    /// combinations as if shuffled.
     pub fn question(&self, seed: u64, number: u64, now_ms: i64) -> Question {
         let mut bits = mix(seed ^ mix(number));
         let mut pick = |len: u64| {
@@ -143,10 +143,10 @@ impl ReadMix {
             }
         }
         if self.periods.iter().any(|period| period.ms() == 0) {
-            return fault("reads.periods", "a period of no length".into());
+            return fault("reads.periods", "a period must be longer than 0".into());
         }
         if self.step.is_some_and(|step| step.ms() == 0) {
-            return fault("reads.step", "a step of no length".into());
+            return fault("reads.step", "the step must be longer than 0".into());
         }
         Ok(())
     }

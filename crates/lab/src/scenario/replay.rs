@@ -12,9 +12,9 @@ use std::path::PathBuf;
 pub struct ReplaySpec {
     /// The recording, beside the scenario's file.
     pub file: PathBuf,
-    /// How many times as fast as it was recorded.
+    /// Speed as a multiple of the recorded one.
     pub speed: f64,
-    /// How many copies of each series.
+    /// Number of copies of each series.
     pub copies: u32,
     /// Treatment of timestamps.
     pub times: SampleTimes,
@@ -32,10 +32,10 @@ impl Default for ReplaySpec {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SampleTimes {
-    /// They shrink with the speed.
+    /// Intervals shrink with the speed.
     #[default]
     Scaled,
-    /// They keep their distances.
+    /// Intervals are kept.
     Shifted,
 }
 
@@ -46,7 +46,7 @@ impl std::str::FromStr for SampleTimes {
         match text {
             "scaled" => Ok(Self::Scaled),
             "shifted" => Ok(Self::Shifted),
-            _ => Err(format!("{text:?} is neither scaled nor shifted")),
+            _ => Err(format!("{text:?} must be scaled or shifted")),
         }
     }
 }

@@ -8,42 +8,42 @@ use serde::Deserialize;
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Rules {
-    /// At least this share of all attempts is answered with success.
+    /// Minimum share of all attempts that is answered with success.
     pub pass_rate: Option<f64>,
-    /// At most this share of the schedule's samples is not taken in the end.
+    /// Maximum share of the schedule's samples that is not accepted in the end.
     pub error_budget: Option<f64>,
-    /// At least this share of the schedule's samples is acknowledged.
+    /// Minimum share of the schedule's samples that is acknowledged.
     pub achieved: Option<f64>,
-    /// Half of the requests take at most so long, from their intended start.
+    /// Maximum p50 of the latency from the intended start.
     pub p50: Option<Span>,
-    /// 99 in 100 requests take at most so long.
+    /// Maximum p99 of the latency from the intended start.
     pub p99: Option<Span>,
-    /// As `p99`, for requests of known series only.
+    /// Maximum p99 of the latency of requests of known series only.
     pub p99_known: Option<Span>,
-    /// No attempt takes longer to be refused (99 in 100).
+    /// Maximum p99 of the latency of refused attempts.
     pub refusal_p99: Option<Span>,
-    /// Acknowledged samples are visible within this time (99 in 100).
+    /// Maximum p99 of the time until an acknowledged sample is visible.
     pub freshness_p99: Option<Span>,
-    /// Acknowledged samples that are not there.
+    /// Maximum number of acknowledged samples that are not there.
     pub lost: u64,
-    /// Samples that are there more than once.
+    /// Maximum number of samples that are there more than once.
     pub doubled: u64,
-    /// Samples with another value.
+    /// Maximum number of samples with another value.
     pub wrong: u64,
-    /// Samples that nobody sent.
+    /// Maximum number of samples that nobody sent.
     pub unexpected: u64,
-    /// Times the target was started anew without having been told to.
+    /// Maximum number of unplanned restarts of the target.
     pub restarts: Option<u64>,
-    /// The most memory of the target.
+    /// Maximum memory of the target.
     pub memory: Option<Size>,
-    /// The longest stretch without any success.
+    /// Maximum time without a successful request.
     pub silence: Option<Span>,
-    /// Time from the end of the last disturbance until rate and latency are as before it.
+    /// Maximum time from the end of the last disturbance until rate and latency are as before it.
     pub recovery: Option<Span>,
-    /// At least this share of queries is answered with success.
+    /// Minimum share of queries that is answered with success.
     pub read_pass_rate: Option<f64>,
-    /// 99 in 100 queries take at most so long.
+    /// Maximum p99 of the latency of queries.
     pub read_p99: Option<Span>,
-    /// The run ends as soon as `restarts`, `memory` or `silence` is broken: nothing that follows could mend them.
+    /// The run ends as soon as `restarts`, `memory` or `silence` is broken: nothing that follows could repair them.
     pub abort: bool,
 }

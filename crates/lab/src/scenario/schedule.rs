@@ -1,9 +1,9 @@
-//! How a load lies in time: the interval between samples, how many rounds there are, and where they begin.
+//! Places a load in time: the interval between samples, the number of rounds, and when they begin.
 
 use super::{Model, Scenario, Span, parse};
 use anyhow::{Context, Result, ensure};
 
-/// Between two samples of a series, where nothing suggests another interval.
+/// Sampling interval where nothing suggests another.
 const INTERVAL_MS_DEFAULT: u64 = 15_000;
 
 /// A closed loop goes through time faster than the clock does. It begins this far back, so that it ends before now.
@@ -25,7 +25,7 @@ pub(crate) struct Schedule {
     /// The first round, in intervals since 1970.
     pub(crate) first_tick: u64,
     pub(crate) rounds_max: u32,
-    /// `None` for a closed loop.
+    /// Rounds per second; `None` for a closed loop.
     pub(crate) rounds_per_s: Option<f64>,
 }
 
@@ -41,7 +41,7 @@ impl Scenario {
         f64::from(load.tenants) * f64::from(load.writers) * load.metrics.0 * load.series_per_metric.0
     }
 
-    /// Between two samples of a series, in their own time.
+    /// Sampling interval, in the series' own time.
     pub fn interval_ms(&self) -> u64 {
         let load = &self.load;
         if let Some(interval) = load.interval {
@@ -71,14 +71,14 @@ impl Scenario {
     }
 
     pub(crate) fn schedule(&self, now_ms: i64) -> Result<Schedule> {
-        let interval_ms = u32::try_from(self.interval_ms()).context("the interval")?.max(1);
+        let interval_ms = u32::try_from(self.interval_ms()).context("the interval is too long")?.max(1);
         let rounds_per_s = self.rounds_per_s();
         let rounds = match (self.load.rounds, rounds_per_s) {
             (Some(rounds), _) => f64::from(rounds),
             (None, Some(per_s)) => (self.length_s() * per_s).ceil(),
             (None, None) => (HORIZON_MS / u64::from(interval_ms)) as f64,
         };
-        ensure!(rounds <= ROUNDS_MAX, "{rounds} rounds are more than {ROUNDS_MAX}");
+        ensure!(rounds <= ROUNDS_MAX, "{rounds} rounds, the limit is {ROUNDS_MAX}");
         let rounds_max = (rounds as u32).max(1);
         let first_tick = self.first_tick(i64::from(interval_ms), rounds_max, rounds_per_s, now_ms)?;
         Ok(Schedule { interval_ms, first_tick, rounds_max, rounds_per_s })
@@ -111,7 +111,7 @@ impl Scenario {
                 (end_ms - ends_ms) / 1000
             );
         }
-        u64::try_from(tick).context("samples before 1970")
+        u64::try_from(tick).context("the load would have samples before 1970")
     }
 
     /// Ticks of an interval in which something changes.

@@ -1,4 +1,4 @@
-//! How the load goes over time: a pure function from seconds to a factor of the plain load.
+//! Load profile: a pure function from seconds to a factor of the base load.
 //!
 //! The factor changes how many series there are (more writers, or more tenants, come), never how often a
 //! series is sampled: a system grows by pods, not by faster scrapes.
@@ -7,7 +7,7 @@ use super::error::KeyFault;
 use super::units::Span;
 use serde::Deserialize;
 
-/// Factors are not higher.
+/// Maximum factor.
 pub(super) const FACTOR_MAX: f64 = 1_000.0;
 
 /// Steps of a ladder, and spikes.
@@ -19,18 +19,18 @@ const STRETCHES: u32 = 8;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
-    /// The same all the time.
+    /// Constant load.
     #[default]
     Constant,
-    /// The same for long; the first third is compared with the last.
+    /// Constant load for a long time; the first third is compared with the last.
     Endurance,
-    /// In equal steps from `from` to `to`.
+    /// Equal steps from `from` to `to`.
     Ladder,
-    /// Steadily from `from` to `to`.
+    /// Steady growth from `from` to `to`.
     Ramp,
     /// Plain, but `factor` for a while, once or several times.
     Spike,
-    /// `factor` all the time.
+    /// Constant load at `factor`.
     Stress,
     /// Up and down once each `period`, by `amplitude` around 1.
     Diurnal,
@@ -49,7 +49,7 @@ pub struct Shape {
     pub from: f64,
     /// Ladder and ramp: the last factor.
     pub to: f64,
-    /// Ladder: how many steps.
+    /// Ladder: number of steps.
     pub steps: u32,
     /// Ladder: the factors themselves, instead of `from`, `to` and `steps`.
     pub factors: Vec<f64>,
@@ -74,10 +74,10 @@ pub struct Shape {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Grow {
-    /// More writers of the same tenants.
+    /// Grows by more writers of the same tenants.
     #[default]
     Writers,
-    /// More tenants.
+    /// Grows by more tenants.
     Tenants,
 }
 
@@ -110,18 +110,18 @@ pub struct Course {
     lasts_s: f64,
 }
 
-/// A stretch in which the shape wants the same.
+/// A phase with constant target load.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Stretch {
     pub name: String,
-    /// Since the begin, in seconds.
+    /// Start, in seconds since the start of the load.
     pub from_s: f64,
-    /// Until when, not included.
+    /// End, exclusive.
     pub to_s: f64,
 }
 
 impl Shape {
-    /// Over `duration_s` seconds; all times of the shape are divided by `compress`.
+    /// The course over `duration_s` seconds; all times of the shape are divided by `compress`.
     pub fn over(&self, duration_s: f64, compress: f64) -> Course {
         let mut at_s: Vec<f64> = self.at.iter().map(|at| at.s() / compress).collect();
         if at_s.is_empty() {
@@ -169,14 +169,14 @@ impl Shape {
             return fault("shape.amplitude", format!("{} is not between 0 and 1", self.amplitude));
         }
         if self.period.is_some_and(|period| period.0.is_zero()) {
-            return fault("shape.period", "a day of no length".into());
+            return fault("shape.period", "the period must be longer than 0".into());
         }
         Ok(())
     }
 }
 
 impl Course {
-    /// The factor at `at_s` seconds since the begin.
+    /// The factor at `at_s` seconds since the start.
     pub fn factor(&self, at_s: f64) -> f64 {
         let Shape { kind, from, to, factor, amplitude, .. } = self.shape;
         match kind {
@@ -209,7 +209,7 @@ impl Course {
         }
     }
 
-    /// When the senders are silent, from and to.
+    /// Start and end of each outage, during which the senders are silent.
     pub fn outages(&self) -> Vec<(f64, f64)> {
         if self.shape.kind != Kind::Outage {
             return Vec::new();
@@ -217,7 +217,7 @@ impl Course {
         self.at_s.iter().map(|at| (*at, at + self.lasts_s)).collect()
     }
 
-    /// When every series becomes a new one.
+    /// Times at which every series becomes a new one.
     pub fn relabels(&self) -> &[f64] {
         if self.shape.kind == Kind::RelabelAll { &self.at_s } else { &[] }
     }

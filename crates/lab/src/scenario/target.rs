@@ -17,7 +17,7 @@ pub struct TargetSpec {
     pub write: Texts,
     /// URL prefix of `/api/v1/query`; derived from `write` if not given.
     pub read: Option<String>,
-    /// Sent with each request.
+    /// Headers of each request.
     pub headers: Headers,
     /// The header that names the tenant; empty for targets without tenants.
     pub tenant_header: String,
@@ -25,19 +25,19 @@ pub struct TargetSpec {
     pub tenant_prefix: String,
     /// A label with the tenant's name, in every series: for targets without tenants, in which all would be mixed up.
     pub tenant_label: Option<String>,
-    /// Remote write 1.0 or 2.0.
+    /// Protocol: remote write 1.0 or 2.0.
     pub protocol: Version,
-    /// How long to wait for an answer.
+    /// Maximum time to wait for an answer.
     pub timeout: Span,
-    /// How writers and readers prove who they are.
+    /// Authentication of writers and readers.
     pub auth: Option<Auth>,
-    /// For `https`: files in PEM form, beside the scenario's file.
+    /// TLS files in PEM format for `https`, relative to the scenario's file.
     pub tls: TlsFiles,
     /// The target's process on this machine.
     pub pid: Option<u32>,
     /// The target's control group.
     pub cgroup: Option<PathBuf>,
-    /// Its own metrics.
+    /// URL of the target's own metrics (Prometheus text).
     pub metrics: Option<String>,
     /// Data directory of the target.
     pub data_dir: Option<PathBuf>,
@@ -102,7 +102,7 @@ impl std::fmt::Debug for Headers {
     }
 }
 
-/// How to prove who one is.
+/// Authentication of the lab.
 #[derive(Clone, PartialEq, Eq, Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase", deny_unknown_fields)]
 pub enum Auth {
@@ -119,14 +119,14 @@ pub enum Auth {
         /// Claims that are the same for all.
         #[serde(default)]
         claims: BTreeMap<String, String>,
-        /// How long tokens are good for.
+        /// Lifetime of the tokens.
         #[serde(default = "day")]
         valid_for: Span,
     },
 }
 
 impl std::fmt::Debug for Auth {
-    /// Without the secrets.
+    /// Shows everything but the secrets.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::Bearer { .. } => "Bearer",
@@ -148,12 +148,12 @@ fn day() -> Span {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FaultSpec {
-    /// When, since the begin.
+    /// Time of the fault since the start of the load.
     pub at: Span,
     /// Kind of fault.
     #[serde(rename = "do")]
     pub deed: Deed,
-    /// For how long: until it is taken back, or started again.
+    /// Duration of the fault: until it is undone, or the target is started again.
     #[serde(rename = "for", default)]
     pub lasts: Span,
     /// Starts the target again after `kill`, where the run itself did not start it: the program itself, which stays when
@@ -166,11 +166,11 @@ pub struct FaultSpec {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Deed {
-    /// `kill -9`, and started again.
+    /// `kill -9`, then a start.
     Kill,
     /// Stopped and continued: it answers nothing, and its connections stay.
     Pause,
-    /// Its control group may write a megabyte a second only.
+    /// Its control group may write only a megabyte a second.
     SlowDisk,
     /// Its network namespace's interfaces go down.
     Cut,

@@ -27,7 +27,7 @@ fn mistakes_are_told_with_their_line_and_what_was_meant() {
     };
     check("name = ", 1, &[]);
     check("duration = '5x'", 1, &["\"5x\" is not a duration", "'5x'"]);
-    check("\n\nduration = -1", 3, &["-1 s is no duration"]);
+    check("\n\nduration = -1", 3, &["-1 s is not a duration"]);
     check("[load]\nmetrics = '1q'", 2, &["not a number"]);
     check("[load]\nmetrics = true", 2, &["expected a number such as"]);
     check("[verdict]\nmemory = '4 gigs'", 2, &["not a size"]);
@@ -64,8 +64,8 @@ fn mistakes_between_values_are_told_where_they_are() {
     check("[[reads]]\nqueries = ['up']\nusers = 0", 3, "0 is not between");
     check("[verify]\nprobes_per_s = 0\n[verdict]\nfreshness_p99 = '1s'", 4, "needs verify.probes_per_s");
     check("[target]\nheaders = { 'a b' = 'c' }", 2, "header name");
-    check("[target]\nstart = 'a'\nwrite = 'http://127.0.0.1:{port}/'", 2, "{port} stands in an address");
-    check("[target]\nstart = 'a {port}'\ndata_dir = '{data}'", 2, "{data} stands in target.data_dir");
+    check("[target]\nstart = 'a'\nwrite = 'http://127.0.0.1:{port}/'", 2, "{port} is used in an address");
+    check("[target]\nstart = 'a {port}'\ndata_dir = '{data}'", 2, "{data} is used in target.data_dir");
     assert!(error(&"#".repeat(TEXT_BYTES_MAX + 1)).contains("too long"));
 }
 
@@ -85,14 +85,14 @@ fn values_are_changed_from_the_command_line() {
     assert_eq!(with_list("reads.1.users=40").unwrap().reads[1].users, 40);
     assert_eq!(with_list("reads.0.queries.1=sum(x)").unwrap().reads[0].queries, ["up", "sum(x)"]);
     for bad in ["reads.2.users=1", "reads.users=1", "reads.0.queries.2=x", "reads.-1.users=1"] {
-        assert!(with_list(bad).unwrap_err().to_string().contains("is no number from 0"), "{bad}");
+        assert!(with_list(bad).unwrap_err().to_string().contains("is not a number from 0"), "{bad}");
     }
     for (bad, word) in [
         ("scale", "not a change"),
-        ("=1", "names no key"),
+        ("=1", "does not name a key"),
         ("load.tenant=1", "did you mean `tenants`"),
         ("scale=0", "with scale=0: scale: 0 is not"),
-        ("load.tenants.x=1", "that is no table"),
+        ("load.tenants.x=1", "that is not a table"),
     ] {
         let said = with(&[bad]).unwrap_err().to_string();
         assert!(said.contains(word), "{bad}: {said}");

@@ -28,14 +28,14 @@ impl Span {
         self.0.as_secs_f64()
     }
 
-    /// In whole milliseconds.
+    /// The length in whole milliseconds.
     pub fn ms(self) -> u64 {
         u64::try_from(self.0.as_millis()).unwrap_or(u64::MAX)
     }
 }
 
 impl Count {
-    /// Without its fraction.
+    /// The count without its fraction.
     pub fn whole(self) -> u64 {
         self.0 as u64
     }
@@ -82,7 +82,9 @@ impl<'de> Deserialize<'de> for Span {
         deserializer.deserialize_any(NumberOrText {
             expected: "a duration such as \"90s\", or seconds",
             number: |n| {
-                Ok(Self(Duration::try_from_secs_f64(n).map_err(|_| anyhow::anyhow!("{n} s is no duration"))?))
+                Ok(Self(
+                    Duration::try_from_secs_f64(n).map_err(|_| anyhow::anyhow!("{n} s is not a duration"))?,
+                ))
             },
             text: |text| Ok(Self(parse::duration(text)?)),
         })
@@ -94,7 +96,7 @@ impl<'de> Deserialize<'de> for Count {
         deserializer.deserialize_any(NumberOrText {
             expected: "a number such as 2000 or \"110k\"",
             number: |n| {
-                anyhow::ensure!(n.is_finite() && n >= 0.0, "{n} is no count");
+                anyhow::ensure!(n.is_finite() && n >= 0.0, "{n} is not a count");
                 Ok(Self(n))
             },
             text: |text| Ok(Self(parse::count(text)?)),
@@ -107,7 +109,7 @@ impl<'de> Deserialize<'de> for Size {
         deserializer.deserialize_any(NumberOrText {
             expected: "a size such as \"4GiB\", or bytes",
             number: |n| {
-                anyhow::ensure!((0.0..1e18).contains(&n), "{n} is no size");
+                anyhow::ensure!((0.0..1e18).contains(&n), "{n} is not a size");
                 Ok(Self(n as u64))
             },
             text: |text| Ok(Self(size(text)?)),

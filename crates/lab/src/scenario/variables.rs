@@ -23,7 +23,7 @@ impl Values {
         }
     }
 
-    /// True where there is none.
+    /// True if there is no value.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

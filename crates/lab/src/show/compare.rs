@@ -27,18 +27,18 @@ pub struct Comparison {
     pub caveats: Vec<String>,
 }
 
-/// One figure of both.
+/// A figure of both runs.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Compared {
-    /// As [`RunResult::figure`] has it.
+    /// Name, as in [`RunResult::figure`].
     pub name: &'static str,
-    /// For people.
+    /// Label for people.
     pub label: &'static str,
-    /// Of the values.
+    /// Unit of the values.
     pub unit: &'static str,
-    /// Of the first.
+    /// Value of the first run.
     pub a: Option<f64>,
-    /// Of the second.
+    /// Value of the second run.
     pub b: Option<f64>,
     /// The second, divided by the first.
     pub ratio: Option<f64>,
@@ -80,12 +80,12 @@ impl Comparison {
         }
     }
 
-    /// For programs.
+    /// Formats the comparison as JSON.
     pub fn to_json(&self) -> serde_json::Result<String> {
         serde_json::to_string_pretty(self)
     }
 
-    /// For people: a table on a terminal (`table`), plain lines in a pipe.
+    /// Formats the comparison for people: a table on a terminal (`table`), plain lines in a pipe.
     pub fn to_text(&self, table: bool) -> String {
         let value = |v: Option<f64>, unit: &str| v.map_or_else(|| "–".to_owned(), |v| show(v, unit));
         let mut rows =
@@ -117,7 +117,7 @@ impl Comparison {
         out
     }
 
-    /// As one HTML file; the results are those that it was made of.
+    /// Formats the comparison as one HTML file; `a` and `b` are the results that it was made of.
     pub fn to_html(&self, a: &RunResult, b: &RunResult) -> String {
         let content = [
             format!(
@@ -176,7 +176,7 @@ impl Comparison {
     }
 }
 
-/// Names that tell the two apart: by target, by scenario, by letter.
+/// Names for the two runs: the first of target version, target and scenario that differs, else `A` and `B`.
 fn names(a: &RunResult, b: &RunResult) -> (String, String) {
     let target = |r: &RunResult| r.versions.get("target").cloned().unwrap_or_else(|| r.target.clone());
     for name in [&target as &dyn Fn(&RunResult) -> String, &|r| r.target.clone(), &|r| r.name.clone()] {

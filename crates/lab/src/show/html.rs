@@ -26,7 +26,7 @@ const SCRIPT: &str = include_str!("html/charts.js");
 /// Data of the page's script.
 #[derive(Debug, Serialize)]
 pub(crate) struct Data {
-    /// How long the time axis is, in seconds.
+    /// Length of the time axis, in seconds.
     pub(crate) length_s: f64,
     pub(crate) panels: Vec<Panel>,
     pub(crate) events: Vec<Mark>,

@@ -4,7 +4,7 @@ use super::html::escape;
 use crate::result::RunResult;
 use crate::result::figures::FIGURES;
 
-/// One test suite. A rule that could not be judged is an error, a broken one a failure.
+/// Formats a result as one test suite. A rule that could not be judged is an error, a broken one a failure.
 pub fn text(result: &RunResult) -> String {
     let name = xml(&result.name);
     let failures = result.verdict.iter().filter(|j| !j.pass && !j.unmeasured).count();

@@ -5,10 +5,10 @@ use crate::result::{Timeline, names};
 
 use std::fmt::Write;
 
-/// Points before the latest one in which a value is looked for: not everything is measured each second.
+/// Number of points before the latest one in which a value is looked for: not everything is measured each second.
 const RECENT_POINTS: usize = 5;
 
-/// The latest values, a line for each subject that has any, and the first rule that is broken for good.
+/// The latest values, a line for each subject that has any, and the first rule that is broken permanently.
 pub(crate) fn block(timeline: &Timeline, broken: Option<&str>) -> String {
     let mut block = Block { timeline, text: String::new() };
     block.line("rate", |line| {

@@ -23,7 +23,7 @@ pub fn text(result: &RunResult) -> String {
     out
 }
 
-/// Nothing where there is no row.
+/// Formats a table; empty without rows.
 fn table<const N: usize>(headings: [&str; N], rows: impl Iterator<Item = [String; N]>) -> String {
     let rows: String = rows.map(|row| format!("| {} |\n", row.join(" | "))).collect();
     match rows.is_empty() {
@@ -32,7 +32,7 @@ fn table<const N: usize>(headings: [&str; N], rows: impl Iterator<Item = [String
     }
 }
 
-/// One line that is only text: whatever a target says cannot end its cell or become markup.
+/// Escapes `text` as one line: whatever a target says cannot end its cell or become markup.
 fn cell(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -80,9 +80,9 @@ mod tests {
             | series at a time | 0 |
             | different series | 0 |
             | restarts of the target | 0 |
-            | longest stretch without success | 0 s |
+            | longest time without success | 0 s |
             | samples on the schedule | 0 |
-            | length of the run | 0 s |
+            | duration of the run | 0 s |
 
             - late &amp; \*slow\*
         "#]]

@@ -33,18 +33,18 @@ impl std::fmt::Display for Phase {
     }
 }
 
-/// How far a run is.
+/// Progress of a run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Progress {
     /// Current phase.
     pub phase: Phase,
-    /// From 0 to 1, of this phase.
+    /// Completed share of this phase, from 0 to 1.
     pub part: f64,
-    /// Since this phase began.
+    /// Time since this phase began.
     pub elapsed: Duration,
     /// Samples acknowledged, or read back, so far.
     pub samples: u64,
-    /// In the last second or so; of a recording, since it began.
+    /// Rate in the last second or so; for a recording, since it began.
     pub samples_per_s: f64,
     /// The slow end of latencies in the last second or so, in seconds; `None` without any answer.
     pub p99_s: Option<f64>,
@@ -56,15 +56,15 @@ pub struct Progress {
 
 /// Watches a run. Called a few times a second from the run itself: must be quick.
 pub trait Observer: Send + Sync {
-    /// The latest figures.
+    /// Reports the latest figures.
     fn progress(&self, progress: &Progress);
-    /// Something worth a line.
+    /// Reports something worth a line.
     fn note(&self, text: &str);
     /// The state of the load after another second, in lines that are only made for a watcher that shows them.
     fn second(&self, _state: &dyn Fn() -> String) {}
 }
 
-/// Watches nothing.
+/// Ignores everything.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Silent;
 
@@ -83,11 +83,11 @@ pub struct Stderr {
     told: Mutex<Option<(Phase, Instant)>>,
 }
 
-/// Between two plain lines.
+/// Interval between two plain lines.
 const PLAIN_INTERVAL: Duration = Duration::from_secs(5);
 
 impl Stderr {
-    /// For the stderr that this process has.
+    /// Shows progress on the stderr that this process has.
     pub fn new() -> Self {
         let bar = std::io::stderr().is_terminal().then(|| {
             let style = ProgressStyle::with_template("{prefix:>10} [{bar:24}] {msg}")

@@ -105,7 +105,7 @@ mod tests {
             samples acknowledged                 26 000 000
             series at a time                     100 000
             different series                     500 000
-            requests taken                       97.74 %
+            requests accepted                    97.74 %
             latency p50                          4 ms
             latency p90                          8 ms
             latency p99                          36 ms
@@ -114,17 +114,17 @@ mod tests {
             latency p99, new series              180 ms
             one attempt p99                      27 ms
             one refusal p99                      3.6 ms
-            visible after, p99                   900 ms
+            time until visible, p99              900 ms
             restarts of the target               0
             queries a second                     40/s
             queries answered                     99 %
             query latency p99                    180 ms
             target CPU, mean                     1.05 cores
-            target memory, most                  1.02 GiB
+            target memory, maximum               1.02 GiB
             samples a second for each core used  105k/s
             memory a series                      10.7 KiB
             sent for each acknowledged sample    0 B
-            generator's own lateness p99         270 µs
+            generator lag p99                    270 µs
             answers                              13000 × 204, 250 × 503, 50 × </script><script>document.title='owned'</script><img src=x onerror="alert(1)">'"&<!--
             verified                             26000000 acknowledged samples in 0.0 s
             read back                            26000000
@@ -148,7 +148,7 @@ mod tests {
             │ samples acknowledged                  26 000 000                                                                                                                                │
             │ series at a time                      100 000                                                                                                                                   │
             │ different series                      500 000                                                                                                                                   │
-            │ requests taken                        97.74 %                                                                                                                                   │
+            │ requests accepted                     97.74 %                                                                                                                                   │
             │ latency p50                           4 ms                                                                                                                                      │
             │ latency p90                           8 ms                                                                                                                                      │
             │ latency p99                           36 ms                                                                                                                                     │
@@ -157,17 +157,17 @@ mod tests {
             │ latency p99, new series               180 ms                                                                                                                                    │
             │ one attempt p99                       27 ms                                                                                                                                     │
             │ one refusal p99                       3.6 ms                                                                                                                                    │
-            │ visible after, p99                    900 ms                                                                                                                                    │
+            │ time until visible, p99               900 ms                                                                                                                                    │
             │ restarts of the target                0                                                                                                                                         │
             │ queries a second                      40/s                                                                                                                                      │
             │ queries answered                      99 %                                                                                                                                      │
             │ query latency p99                     180 ms                                                                                                                                    │
             │ target CPU, mean                      1.05 cores                                                                                                                                │
-            │ target memory, most                   1.02 GiB                                                                                                                                  │
+            │ target memory, maximum                1.02 GiB                                                                                                                                  │
             │ samples a second for each core used   105k/s                                                                                                                                    │
             │ memory a series                       10.7 KiB                                                                                                                                  │
             │ sent for each acknowledged sample     0 B                                                                                                                                       │
-            │ generator's own lateness p99          270 µs                                                                                                                                    │
+            │ generator lag p99                     270 µs                                                                                                                                    │
             │ answers                               13000 × 204, 250 × 503, 50 × </script><script>document.title='owned'</script><img src=x onerror="alert(1)">'"&<!--                        │
             │ verified                              26000000 acknowledged samples in 0.0 s                                                                                                    │
             │ read back                             26000000                                                                                                                                  │

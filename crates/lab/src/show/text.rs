@@ -8,7 +8,7 @@ const COLUMNS_MIN: u16 = 60;
 
 pub(crate) type Row = (&'static str, String);
 
-/// As a table (`table`), or as plain lines.
+/// Formats rows as a table (`table`), or as plain lines.
 pub(crate) fn render(rows: &[Row], table: bool) -> String {
     if !table {
         let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or(0);

@@ -1,7 +1,7 @@
-//! Compares the answer to a question with what was sent.
+//! Compares the answer to a query with what was sent.
 
 use super::promql::Series;
-use super::questions::Question;
+use super::queries::Query;
 use super::{VerifyOptions, VerifyReport};
 use crate::generate::fleet::{BOUND_LABEL, Histograms, Part, series_labels, target_bytes};
 use crate::generate::plan::Plan;
@@ -19,13 +19,13 @@ const KEY_SEED: u64 = 0;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Fault {
-    /// Acknowledged, and not there.
+    /// An acknowledged sample is not there.
     Lost,
-    /// There more than once.
+    /// A sample is there more than once.
     Doubled,
-    /// There with another value.
+    /// A sample has another value.
     Wrong,
-    /// There, and never sent.
+    /// A sample is there that was never sent.
     Unexpected,
 }
 
@@ -36,7 +36,7 @@ pub struct Example {
     pub fault: Fault,
     /// The series, in Prometheus' notation.
     pub series: String,
-    /// When, in ms since 1970.
+    /// Time of the sample, in ms since 1970.
     pub timestamp_ms: i64,
     /// The value that was sent, if any.
     pub sent: Option<f64>,
@@ -58,14 +58,14 @@ impl std::fmt::Display for Example {
     }
 }
 
-/// Checks questions one after the other, and knows the targets of the latest.
+/// Checks queries one after the other, and knows the targets of the latest.
 #[derive(Debug)]
 pub(super) struct Checker {
     /// Target and generation, by the hash of their labels without the metric name.
     targets: HashMap<SeriesKey, (u64, u64)>,
     /// The rounds and job that `targets` is for.
     targets_of: Option<(Range<u32>, Option<u64>)>,
-    /// How often a sample was seen: by target, metric and round.
+    /// Number of times that a sample was seen: by target, metric and round.
     seen: Vec<u8>,
     labels: Vec<u8>,
 }
@@ -83,25 +83,25 @@ impl Checker {
         Self { targets: HashMap::new(), targets_of: None, seen: Vec::new(), labels: Vec::new() }
     }
 
-    /// Compares `series`, the answer to `question`, with what the ledger says.
+    /// Compares `series`, the answer to `query`, with what the ledger says.
     pub(super) fn check(
         &mut self,
         ledger: &Ledger,
-        question: &Question,
+        query: &Query,
         series: &[Series<'_>],
         options: &VerifyOptions,
     ) -> VerifyReport {
-        self.know_targets(&ledger.plan, question);
-        let metrics = Metrics::of(&ledger.plan, question);
+        self.know_targets(&ledger.plan, query);
+        let metrics = Metrics::of(&ledger.plan, query);
         let mut sheet = Sheet {
             ledger,
-            question,
+            query,
             found: VerifyReport::default(),
             examples_max: options.examples_max,
             tolerance: options.tolerance,
         };
         self.seen.clear();
-        self.seen.resize(sheet.targets() * question.metrics.len() * question.rounds.len(), 0);
+        self.seen.resize(sheet.targets() * query.metrics.len() * query.rounds.len(), 0);
         for series in series {
             match self.identify(&metrics, series) {
                 Some(known) => sheet.series(&mut self.seen, known, series),
@@ -112,23 +112,23 @@ impl Checker {
         sheet.found
     }
 
-    /// Lists the targets that the question's series can belong to, unless it has them already.
-    fn know_targets(&mut self, plan: &Plan, question: &Question) {
-        let of = (question.rounds.clone(), question.job);
+    /// Lists the targets that the query's series can belong to, unless it has them already.
+    fn know_targets(&mut self, plan: &Plan, query: &Query) {
+        let of = (query.rounds.clone(), query.job);
         let unchanging = plan.series_churn_ticks.is_none() && plan.relabel_ticks.is_empty();
         let known = self
             .targets_of
             .as_ref()
-            .is_some_and(|(rounds, job)| *job == question.job && (unchanging || *rounds == question.rounds));
+            .is_some_and(|(rounds, job)| *job == query.job && (unchanging || *rounds == query.rounds));
         if known {
             return;
         }
         self.targets.clear();
         let first = plan.first_target(0);
         let targets = first..first + plan.targets * u64::from(plan.writers);
-        for target in targets.filter(|t| question.has_target(*t)) {
-            let generations = plan.generation(target, question.rounds.start)
-                ..=plan.generation(target, question.rounds.end - 1);
+        for target in targets.filter(|t| query.has_target(*t)) {
+            let generations =
+                plan.generation(target, query.rounds.start)..=plan.generation(target, query.rounds.end - 1);
             for generation in generations {
                 let bytes = target_bytes(&plan.fleet.target_labels(target, generation));
                 let key = SeriesKey::of(&bytes, KEY_SEED);
@@ -154,7 +154,7 @@ impl Checker {
     }
 }
 
-/// The metrics of a question, by what tells them apart.
+/// The metrics of a query, by what tells them apart.
 #[derive(Debug)]
 struct Metrics<'a> {
     /// The first metric of each name.
@@ -165,10 +165,10 @@ struct Metrics<'a> {
 }
 
 impl<'a> Metrics<'a> {
-    fn of(plan: &Plan, question: &'a Question) -> Self {
+    fn of(plan: &Plan, query: &'a Query) -> Self {
         let histograms = plan.fleet.histograms;
-        let firsts = question.metrics.clone().filter(|metric| histograms.first_alike(*metric) == *metric);
-        let first = question.names.iter().map(String::as_str).zip(firsts).collect();
+        let firsts = query.metrics.clone().filter(|metric| histograms.first_alike(*metric) == *metric);
+        let first = query.names.iter().map(String::as_str).zip(firsts).collect();
         let bounds = (0..plan.metrics).map_while(|metric| histograms.le(metric)).collect();
         Self { first, bounds, histograms }
     }
@@ -191,10 +191,10 @@ impl<'a> Metrics<'a> {
     }
 }
 
-/// A question while it is being checked.
+/// A query while it is being checked.
 struct Sheet<'a> {
     ledger: &'a Ledger,
-    question: &'a Question,
+    query: &'a Query,
     found: VerifyReport,
     examples_max: usize,
     tolerance: f64,
@@ -211,24 +211,24 @@ impl Sheet<'_> {
 
     /// Index of a sample's counter in `seen`.
     fn cell(&self, target: u64, metric: u32, round: u32) -> usize {
-        let question = self.question;
+        let query = self.query;
         let target = (target - self.plan().first_target(0)) as usize;
-        let row = target * question.metrics.len() + (metric - question.metrics.start) as usize;
-        row * question.rounds.len() + (round - question.rounds.start) as usize
+        let row = target * query.metrics.len() + (metric - query.metrics.start) as usize;
+        row * query.rounds.len() + (round - query.rounds.start) as usize
     }
 
     fn series(&mut self, seen: &mut [u8], known: Known, series: &Series<'_>) {
         let ledger = self.ledger;
         let plan = &ledger.plan;
         let Known { target, generation, metric } = known;
-        let (first_ms, last_ms) = self.question.times(plan);
+        let (first_ms, last_ms) = self.query.times(plan);
         let key = plan.target_key(target, generation);
         let slot = plan.slot_of(target, metric).expect("BUG: a target of the plan has a slot");
         let slot = &ledger.slots[slot];
         for &(seconds, text) in &series.values {
             let timestamp_ms = (seconds * 1000.0).round() as i64;
             if !(first_ms..=last_ms).contains(&timestamp_ms) {
-                continue; // the neighbouring question's
+                continue; // the neighbouring query's
             }
             let Ok(value) = text.parse::<f64>() else {
                 self.found.unexpected += 1;
@@ -236,7 +236,7 @@ impl Sheet<'_> {
                 continue;
             };
             let round = (timestamp_ms / i64::from(plan.interval_ms) - plan.first_tick as i64) as u32;
-            let planned = self.question.rounds.contains(&round)
+            let planned = self.query.rounds.contains(&round)
                 && plan.timestamp_ms(target, round) == timestamp_ms
                 && plan.generation(target, round) == generation;
             if !planned || !slot.sent.contains(round) {
@@ -270,9 +270,9 @@ impl Sheet<'_> {
     /// Counts what was acknowledged and not seen.
     fn missing(&mut self, seen: &[u8]) {
         let first = self.plan().first_target(0);
-        let question = self.question;
-        for target in (first..first + self.targets() as u64).filter(|t| question.has_target(*t)) {
-            for metric in question.metrics.clone() {
+        let query = self.query;
+        for target in (first..first + self.targets() as u64).filter(|t| query.has_target(*t)) {
+            for metric in query.metrics.clone() {
                 self.missing_of(seen, target, metric);
             }
         }
@@ -282,7 +282,7 @@ impl Sheet<'_> {
         let ledger = self.ledger;
         let plan = &ledger.plan;
         let slot = plan.slot_of(target, metric).expect("BUG: a target of the plan has a slot");
-        for round in self.question.rounds.clone() {
+        for round in self.query.rounds.clone() {
             if seen[self.cell(target, metric, round)] > 0 || !ledger.slots[slot].acknowledged.contains(round)
             {
                 continue;
@@ -310,7 +310,7 @@ impl Sheet<'_> {
         }
         let plan = self.plan();
         let Known { target, generation, metric } = known;
-        let name = plan.fleet.metric_name(metric, plan.metric_generation(self.question.rounds.start));
+        let name = plan.fleet.metric_name(metric, plan.metric_generation(self.query.rounds.start));
         let le = plan.fleet.histograms.le(metric);
         let mut labels = Vec::new();
         let target = target_bytes(&plan.fleet.target_labels(target, generation));

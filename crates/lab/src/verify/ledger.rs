@@ -48,12 +48,12 @@ impl Rounds {
         Ok(())
     }
 
-    /// How many rounds.
+    /// Number of rounds.
     pub fn len(&self) -> u64 {
         self.ranges.iter().map(|(first, last)| u64::from(last - first) + 1).sum()
     }
 
-    /// True where there is none.
+    /// True if there is no round.
     pub fn is_empty(&self) -> bool {
         self.ranges.is_empty()
     }
@@ -64,7 +64,7 @@ impl Rounds {
     }
 }
 
-/// One slot's account.
+/// Sent and acknowledged rounds of one slot.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SlotLedger {
     /// Rounds whose request may have reached the target.
@@ -73,7 +73,7 @@ pub struct SlotLedger {
     pub acknowledged: Rounds,
 }
 
-/// Of the form described here. Readers refuse a higher one.
+/// Version of the ledger's file format. Readers refuse a higher version.
 pub const FORMAT: u32 = 1;
 
 /// Ledgers did not say their format at first.
@@ -87,9 +87,9 @@ pub struct Ledger {
     /// [`FORMAT`] of the program that wrote it.
     #[serde(default = "first_format")]
     pub format: u32,
-    /// Makes any sample again.
+    /// Plan, from which any sample can be generated again.
     pub plan: Plan,
-    /// By slot number.
+    /// Rounds of each slot, by slot number.
     pub slots: Vec<SlotLedger>,
     /// URL for queries; see [`crate::verify::VerifyOptions::read_url`].
     #[serde(default)]
@@ -97,7 +97,7 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// Nothing sent yet.
+    /// A ledger with nothing sent yet.
     pub fn new(plan: Plan) -> Self {
         let slots = vec![SlotLedger::default(); plan.slots_count()];
         Self { format: FORMAT, plan, slots, read_url: None }
@@ -117,12 +117,16 @@ impl Ledger {
         let format = ledger.format;
         ensure!(
             format <= FORMAT,
-            "{}: a ledger of format {format}: this program knows {FORMAT}",
+            "{}: ledger format {format} is newer than this program, which reads up to {FORMAT}",
             path.display()
         );
         ledger.plan.check().with_context(context)?;
         let (slots, expected) = (ledger.slots.len(), ledger.plan.slots_count());
-        ensure!(slots == expected, "{}: {slots} slots instead of {expected}", path.display());
+        ensure!(
+            slots == expected,
+            "{}: the ledger has {slots} slots, its plan has {expected}",
+            path.display()
+        );
         for rounds in ledger.slots.iter().flat_map(|slot| [&slot.sent, &slot.acknowledged]) {
             rounds.check(ledger.plan.rounds_max).with_context(context)?;
         }

@@ -4,7 +4,7 @@
 //! the same bits. (Targets with `/api/v1/export` could be asked in lines of JSON instead; the answer would
 //! have the same form.)
 
-use super::questions::Question;
+use super::queries::Query;
 use crate::generate::plan::Plan;
 use crate::http::{Answer, Client, percent};
 use anyhow::{Context, Result, anyhow, bail, ensure};
@@ -15,28 +15,28 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// A target that is being restarted is asked again for so long.
+/// Time for which a target that is being restarted is asked again.
 const ASK_AGAIN: Duration = Duration::from_secs(30);
 
-/// A target that answers, but has no room for the question, is asked for less after so long.
+/// Time after which a target that answers, but has no room for the query, is asked for less.
 const ASK_FOR_LESS: Duration = Duration::from_secs(5);
 
-/// Of a question, in an error: the beginning.
-const QUESTION_SHOWN: usize = 160;
+/// Length of a query's beginning in an error, in characters.
+const QUERY_SHOWN: usize = 160;
 
-/// Why a question has no answer.
+/// Why a query has no answer.
 #[derive(Debug)]
 pub(super) enum Unanswered {
     /// The target says that the answer is too large, or has no room for it: half of it may be answered.
     TooMuch(anyhow::Error),
-    /// It does not answer at all, or not this.
+    /// The target does not answer at all, or not this query.
     Failed(anyhow::Error),
 }
 
 /// Labels and samples of one series.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Series<'a> {
-    /// With the name, in order.
+    /// Labels of the series, the name included, in order.
     #[serde(borrow)]
     pub(crate) metric: BTreeMap<Text<'a>, Text<'a>>,
     /// Seconds since 1970, and the value as text.
@@ -67,9 +67,9 @@ struct Data<'a> {
     result: Vec<Series<'a>>,
 }
 
-/// The question as a form: all samples of it. `nocache` is for VictoriaMetrics, whose cache would answer
+/// Form fields of a query for all its samples. `nocache` is for VictoriaMetrics, whose cache would answer
 /// for the store; others do not know it.
-pub(super) fn question(plan: &Plan, asked: &Question) -> String {
+pub(super) fn query(plan: &Plan, asked: &Query) -> String {
     let (first_ms, last_ms) = asked.times(plan);
     // ranges do not include their left end (in Prometheus before 3.0 they do; the checker ignores it)
     let query = format!("{}[{}ms]", asked.selector(plan), last_ms - first_ms + 1);
@@ -77,15 +77,15 @@ pub(super) fn question(plan: &Plan, asked: &Question) -> String {
     format!("query={}&time={time}&nocache=1", percent(&query))
 }
 
-/// Content type of a [`question`]: names make it too long for a URL.
-pub(super) const QUESTION_TYPE: &str = "application/x-www-form-urlencoded";
+/// Content type of a [`query`]: names make it too long for a URL.
+pub(super) const QUERY_TYPE: &str = "application/x-www-form-urlencoded";
 
 /// Asks at `path`, again where the target is not there at the moment.
-pub(super) async fn ask(client: &mut Client, path: &str, question: &str) -> Result<Bytes, Unanswered> {
-    let shown: String = question.chars().take(QUESTION_SHOWN).collect();
-    let ellipsis = if shown.len() < question.len() { "…" } else { "" };
+pub(super) async fn ask(client: &mut Client, path: &str, query: &str) -> Result<Bytes, Unanswered> {
+    let shown: String = query.chars().take(QUERY_SHOWN).collect();
+    let ellipsis = if shown.len() < query.len() { "…" } else { "" };
     let error = |said: String| anyhow!("POST {path} {shown}{ellipsis}: {said}");
-    let body = Bytes::copy_from_slice(question.as_bytes());
+    let body = Bytes::copy_from_slice(query.as_bytes());
     let begin = Instant::now();
     let mut pause = Duration::from_millis(100);
     loop {
@@ -118,9 +118,9 @@ fn is_final(answer: &Answer) -> bool {
     answer.status.is_client_error() && answer.status != StatusCode::TOO_MANY_REQUESTS
 }
 
-/// Takes an answer apart.
+/// Parses an answer.
 pub(crate) fn parse(body: &[u8]) -> Result<Vec<Series<'_>>> {
-    let reply: Reply<'_> = serde_json::from_slice(body).context("parse JSON")?;
+    let reply: Reply<'_> = serde_json::from_slice(body).context("cannot parse the answer as JSON")?;
     if reply.status.0 != "success" {
         bail!(
             "status {:?}: {}",
@@ -128,8 +128,8 @@ pub(crate) fn parse(body: &[u8]) -> Result<Vec<Series<'_>>> {
             reply.error.map_or(Cow::Borrowed("no reason given"), |e| e.0)
         );
     }
-    let data = reply.data.context("no data")?;
-    ensure!(data.result_type.0 == "matrix", "a {}, not a matrix", data.result_type.0);
+    let data = reply.data.context("the answer has no data")?;
+    ensure!(data.result_type.0 == "matrix", "the answer is a {}, not a matrix", data.result_type.0);
     Ok(data.result)
 }
 
@@ -137,19 +137,19 @@ pub(crate) fn parse(body: &[u8]) -> Result<Vec<Series<'_>>> {
 mod tests {
     use super::*;
     use crate::generate::plan::tests::small;
-    use crate::verify::questions::Questions;
+    use crate::verify::queries::Queries;
 
     #[test]
-    fn asks_for_all_of_a_question_and_nothing_else() {
+    fn asks_for_all_of_a_query_and_nothing_else() {
         let plan = Plan { fleet: crate::generate::fleet::Fleet::default(), ..small() };
-        let asked = Questions::new(&plan, 4, 1_000).get(&plan, 0).unwrap();
+        let asked = Queries::new(&plan, 4, 1_000).get(&plan, 0).unwrap();
         assert_eq!(
-            question(&plan, &asked),
+            query(&plan, &asked),
             "query=%7B__name__%3D~%22metric_0%7Cmetric_1%7Cmetric_2%7Cmetric_3%7Cmetric_4%22%7D%5B60000ms%5D\
              &time=1795284059.999&nocache=1"
         );
-        let asked = Questions::new(&plan, 4, 21 * 4).get(&plan, 3).unwrap();
-        assert_eq!(question(&plan, &asked), "query=metric_3%5B60000ms%5D&time=1795284059.999&nocache=1");
+        let asked = Queries::new(&plan, 4, 21 * 4).get(&plan, 3).unwrap();
+        assert_eq!(query(&plan, &asked), "query=metric_3%5B60000ms%5D&time=1795284059.999&nocache=1");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! From labels in any order to a canonical set.
+//! Builds a canonical label set from labels in any order.
 
 use super::{Labels, METRIC_NAME, put_label};
 use crate::caps::{LABEL_NAME_BYTES_MAX, LABEL_VALUE_BYTES_MAX, SERIES_LABEL_BYTES_MAX, SERIES_LABELS_MAX};

@@ -28,7 +28,7 @@ const LITERAL: u8 = 0;
 const COPY_1: u8 = 1;
 const COPY_2: u8 = 2;
 
-/// From here on a literal's six bits stand for length bytes that follow.
+/// First value from which a literal's six bits stand for length bytes that follow.
 const LITERAL_LONG: usize = 60;
 
 /// The most that one byte of an element can become: a copy takes 3 bytes for up to 64 (a short one takes
@@ -44,8 +44,8 @@ const LOOK_AHEAD: usize = 1 + MOVE;
 /// Memory is reserved in multiples of this, so that bodies that grow slowly do not move each time.
 const RESERVE_STEP: usize = 1 << 16;
 
-/// How many bytes `body` will have decompressed, by its own declaration, checked against the limits and
-/// against what so many bytes can become at all: nothing needs to be allocated for a lie.
+/// Decompressed length of `body` by its own declaration, checked against the limits and against what so many bytes
+/// can become at all: a false one causes no allocation.
 pub(super) fn decoded_len(body: &[u8]) -> Result<usize, DecodeError> {
     split_header(body).map(|(len, _)| len)
 }
@@ -70,7 +70,7 @@ fn split_header(body: &[u8]) -> Result<(usize, &[u8]), DecodeError> {
     Ok((declared, elements))
 }
 
-/// Replaces what is in `out` by the decompressed body. After an error `out` is empty.
+/// Replaces the content of `out` by the decompressed body. After an error `out` is empty.
 pub fn decompress(body: &[u8], out: &mut Vec<u8>) -> Result<(), DecodeError> {
     decompress_into(body, out, |out, capacity| {
         out.reserve_exact(capacity);
@@ -78,7 +78,7 @@ pub fn decompress(body: &[u8], out: &mut Vec<u8>) -> Result<(), DecodeError> {
     })
 }
 
-/// As [`decompress`], with memory that is bought first.
+/// As [`decompress`], with memory that is reserved first.
 pub(super) fn decompress_bought(
     body: &[u8],
     out: &mut Vec<u8>,

@@ -17,7 +17,7 @@ pub(super) fn number(out: &mut Vec<u8>, tag: u8, value: u64) {
     }
 }
 
-/// How many bytes [`number`] writes.
+/// Number of bytes that [`number`] writes.
 pub(super) const fn number_len(value: u64) -> usize {
     if value == 0 { 0 } else { 1 + varint::len(value) }
 }
@@ -30,7 +30,7 @@ pub(super) fn double(out: &mut Vec<u8>, tag: u8, value: f64) {
     }
 }
 
-/// How many bytes [`double`] writes.
+/// Number of bytes that [`double`] writes.
 pub(super) const fn double_len(value: f64) -> usize {
     if value.to_bits() == 0 { 0 } else { 9 }
 }
@@ -44,7 +44,7 @@ pub(super) fn message(out: &mut Vec<u8>, tag: u8, len: usize, write: impl FnOnce
     assert_eq!(out.len() - start, len, "BUG: a message is not as long as announced");
 }
 
-/// How many bytes a field of one-byte tag with `len` bytes of content takes.
+/// Number of bytes of a field with a one-byte tag and `len` bytes of content.
 pub(super) const fn field_len(len: usize) -> usize {
     1 + varint::len(len as u64) + len
 }

@@ -1,4 +1,4 @@
-//! A block of Prometheus' database, for tests of whoever reads one: in memory, one segment, no postings.
+//! A block of Prometheus' database, for tests of readers: in memory, one segment, no postings.
 
 use crate::tsdb::xor;
 use model::{LabelsRef, TimeRange};
@@ -47,7 +47,7 @@ struct EncodedSeries {
 }
 
 impl BlockEncoder {
-    /// For an index of version 1 or 2.
+    /// Creates an index of version 1 or 2.
     pub fn new(version: u8) -> Self {
         let mut chunks = 0x85BD_40DD_u32.to_be_bytes().to_vec();
         chunks.extend([1, 0, 0, 0]);
@@ -73,7 +73,7 @@ impl BlockEncoder {
         self.series.push(EncodedSeries { labels, chunks });
     }
 
-    /// Deletes a stretch of the series added last.
+    /// Deletes a range of time from the series added last.
     pub fn delete(&mut self, range: TimeRange) {
         self.stones.push((self.series.len() - 1, range));
     }

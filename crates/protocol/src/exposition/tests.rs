@@ -46,7 +46,7 @@ fn says_what_is_wrong() {
     check("up 1 2 3", "trailing characters");
     check("up{a} 1", "a label without a value");
     check("up{a=\"b} 1", "unterminated");
-    check("up{a=\"b\" c=\"d\"} 1", "neither a comma");
+    check("up{a=\"b\" c=\"d\"} 1", "expected a comma");
     check("up{a=\"b\\", "unterminated");
     check("up{", "a label without a value");
     let nameless = read("{a=\"b\"} 1 2", Dialect::Prometheus).unwrap();

@@ -32,13 +32,13 @@ fn says_what_is_wrong() {
     check("", "no object");
     check("{}", "no \"metric\"");
     check(r#"{"metric":{}}"#, "no metric name");
-    check(r#"{"metric":{"__name__":"up"},"values":[1],"timestamps":[]}"#, "not as many");
-    check(r#"{"metric":{"__name__":"up"},"values":[true]}"#, "no number");
-    check(r#"{"metric":{"__name__":"up"},"values":["x"]}"#, "a text that is no value");
+    check(r#"{"metric":{"__name__":"up"},"values":[1],"timestamps":[]}"#, "the numbers of values");
+    check(r#"{"metric":{"__name__":"up"},"values":[true]}"#, "expected a number");
+    check(r#"{"metric":{"__name__":"up"},"values":["x"]}"#, "a text that is not a value");
     check(r#"{"metric":{"__name__":"up"}} x"#, "trailing characters");
     check(r#"{"metric":{"__name__":"\ud800"}}"#, "unpaired surrogate");
     check(&"[".repeat(100_000), "no object");
-    check(&format!(r#"{{"x":{}"#, "[".repeat(100_000)), "too deep");
+    check(&format!(r#"{{"x":{}"#, "[".repeat(100_000)), "nested too deeply");
 }
 
 proptest! {

@@ -10,7 +10,7 @@ use stdx::budget::Purse;
 pub(super) struct ExemplarLabels<'a> {
     builder: &'a mut LabelsBuilder,
     total: Total,
-    /// Of names and values together.
+    /// Characters of names and values together.
     chars: usize,
     wrong: Result<(), SeriesError>,
 }

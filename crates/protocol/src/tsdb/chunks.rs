@@ -57,7 +57,7 @@ impl<R: ReadAt> Chunks<R> {
         for source in segments {
             let mut head = [0; HEADER_BYTES as usize];
             if source.len() < HEADER_BYTES {
-                return Err(TsdbError::damaged(FILE, 0, "a segment without a head"));
+                return Err(TsdbError::damaged(FILE, 0, "a segment without a header"));
             }
             source.read_exact_at(&mut head, 0).map_err(|source| TsdbError::Io { file: FILE, source })?;
             if !head.starts_with(&MAGIC.to_be_bytes()) {
@@ -77,7 +77,7 @@ impl<R: ReadAt> Chunks<R> {
         let damaged = |reason| TsdbError::damaged(FILE, at, reason);
         let segment = segment as usize;
         if segment >= self.segments.len() {
-            return Err(damaged("a chunk in a segment that is not there"));
+            return Err(damaged("a chunk in a missing segment"));
         }
         if segment != self.current {
             // only one window is worth its memory
@@ -93,7 +93,7 @@ impl<R: ReadAt> Chunks<R> {
         let Some(len) = cursor.uvarint() else { return Err(damaged("a chunk without a length")) };
         let start = at + (head.len() - cursor.rest.len()) as u64;
         if len > CHUNK_BYTES_MAX {
-            return Err(damaged("a chunk longer than any can be"));
+            return Err(damaged("a chunk longer than the maximum"));
         }
         // the length is that of the data; the encoding comes before
         let bytes = window.get(start, 1 + len as usize + 4)?;

@@ -18,15 +18,15 @@ use stdx::varint;
 
 const FILE: &str = "index";
 const MAGIC: u32 = 0xBAAA_D700;
-/// Before the first section.
+/// Length of the header, before the first section.
 const HEADER_BYTES: u64 = 5;
 /// Six references and a checksum.
 const CONTENTS_BYTES: u64 = 52;
 
-/// Of this many symbols the first one's place is known.
+/// The place of every symbol with this step is kept.
 const SYMBOLS_STEP: u32 = 32;
 
-/// Symbols of a block; one beyond is refused. Their places take 8 bytes for 32 of them.
+/// Limit on the symbols of a block; a block with more is refused. One place of 8 bytes is kept for every 32 symbols.
 const SYMBOLS_MAX: u32 = 1 << 28;
 
 /// Bytes of symbols that are kept, each with some 80 bytes around it.
@@ -53,11 +53,11 @@ pub struct ChunkMeta {
 /// A series in the index.
 #[derive(Debug, Default)]
 pub struct SeriesEntry {
-    /// By which tombstones name it.
+    /// Reference by which tombstones name it.
     pub reference: u64,
-    /// Its labels, or why they cannot be those of a series here. `None` only before the first.
+    /// Labels, or why they cannot be those of a series here. `None` only before the first.
     pub labels: Option<Result<Labels, SeriesError>>,
-    /// Its chunks, as listed.
+    /// Chunks, in the order of the index.
     pub chunks: Vec<ChunkMeta>,
 }
 
@@ -66,7 +66,7 @@ pub struct SeriesEntry {
 pub struct Index<R> {
     walk: Window<R>,
     symbols: Symbols<R>,
-    /// References to series are in units of so many bytes.
+    /// Unit of references to series, in bytes.
     unit: u64,
     /// Offset at which the next series may begin, and end of all series.
     at: u64,
@@ -77,12 +77,12 @@ pub struct Index<R> {
 }
 
 impl<R: ReadAt + Clone> Index<R> {
-    /// Checks the head, the contents and the symbols.
+    /// Opens the index: checks its header, table of contents (TOC) and symbol table.
     pub fn open(source: R) -> Result<Self, TsdbError> {
         let len = source.len();
         let damaged = |at, reason| TsdbError::damaged(FILE, at, reason);
         if len < HEADER_BYTES + CONTENTS_BYTES {
-            return Err(damaged(0, "it is too short"));
+            return Err(damaged(0, "the file is too short"));
         }
         let mut walk = Window::new(source.clone(), FILE, WALK_BYTES);
         let mut head = Cursor::new(walk.get(0, HEADER_BYTES as usize)?);
@@ -100,13 +100,13 @@ impl<R: ReadAt + Clone> Index<R> {
         let contents = walk.get(contents_at, CONTENTS_BYTES as usize)?;
         let (content, crc) = contents.split_last_chunk::<4>().expect("BUG: 52 bytes were read");
         if crc32c::crc32c(content) != u32::from_be_bytes(*crc) {
-            return Err(damaged(contents_at, "its contents fail their checksum"));
+            return Err(damaged(contents_at, "the table of contents fails its checksum"));
         }
         let mut cursor = Cursor::new(content);
         let references: [u64; 6] =
             std::array::from_fn(|_| cursor.u64().expect("BUG: 48 bytes are six numbers"));
         if references.iter().any(|r| *r > contents_at) {
-            return Err(damaged(contents_at, "a section behind the end"));
+            return Err(damaged(contents_at, "a section beyond the end of the file"));
         }
         let [symbols_at, series_at, ..] = references;
         let symbols = Symbols::open(source, symbols_at, contents_at, version, &mut walk)?;
@@ -126,7 +126,7 @@ impl<R: ReadAt + Clone> Index<R> {
         self.symbols.count
     }
 
-    /// How far the walk is, from 0 to 1.
+    /// Progress of the walk, from 0 to 1.
     pub fn progress(&self) -> f64 {
         match self.end.saturating_sub(self.begin) {
             0 => 1.0,
@@ -146,8 +146,8 @@ impl<R: ReadAt + Clone> Index<R> {
             return Err(damaged("a series that fails its checksum"));
         }
         let mut cursor = Cursor::new(content);
-        read_pairs(&mut cursor, &mut self.pairs).ok_or_else(|| damaged("labels that are cut short"))?;
-        read_chunks(&mut cursor, &mut entry.chunks).ok_or_else(|| damaged("chunks that are cut short"))?;
+        read_pairs(&mut cursor, &mut self.pairs).ok_or_else(|| damaged("truncated labels"))?;
+        read_chunks(&mut cursor, &mut entry.chunks).ok_or_else(|| damaged("truncated chunks"))?;
         entry.reference = at / self.unit;
         self.at = start + len.bytes as u64 + 4;
         entry.labels = Some(self.labels()?);
@@ -284,7 +284,7 @@ impl<R: ReadAt> Symbols<R> {
         let (len, count) = (head.u32().unwrap_or(0), head.u32().unwrap_or(0));
         let end = at + 4 + u64::from(len);
         if len < 4 || end + 4 > file_end {
-            return Err(damaged(at, "symbols that reach beyond the end"));
+            return Err(damaged(at, "symbols that reach beyond the end of the file"));
         }
         if count > SYMBOLS_MAX {
             return Err(damaged(at, "more symbols than this build reads"));

@@ -13,7 +13,7 @@ pub struct BlockMeta {
     pub ulid: String,
     /// The first millisecond.
     pub min_time_ms: i64,
-    /// One past the last millisecond.
+    /// End of the block, exclusive.
     pub max_time_ms: i64,
     /// Series in it, as its writer counted.
     pub series: u64,
@@ -28,7 +28,7 @@ pub struct BlockMeta {
 /// A `meta.json` that cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MetaError {
-    /// Not JSON of the expected form.
+    /// The file is not JSON of the expected form.
     #[error("meta.json: {0}")]
     Json(#[from] JsonError),
     /// A block of another layout.
@@ -40,9 +40,9 @@ pub enum MetaError {
     /// The block ends before it begins.
     #[error("meta.json: maxTime {max} is before minTime {min}")]
     Times {
-        /// Its first millisecond.
+        /// First millisecond of the block.
         min: i64,
-        /// One past its last.
+        /// End of the block, exclusive.
         max: i64,
     },
 }

@@ -44,7 +44,7 @@ impl<R: ReadAt + ?Sized> ReadAt for &R {
     }
 }
 
-/// A stretch of a file, held in memory, that moves to where it is needed.
+/// A range of a file, held in memory, that moves to where it is needed.
 #[derive(Debug)]
 pub(super) struct Window<R> {
     source: R,
@@ -76,7 +76,7 @@ impl<R: ReadAt> Window<R> {
     pub(super) fn get(&mut self, at: u64, len: usize) -> Result<&[u8], TsdbError> {
         let got = self.get_up_to(at, len)?.len();
         if got < len {
-            return Err(TsdbError::damaged(self.file, at, "it ends inside of what begins here"));
+            return Err(TsdbError::damaged(self.file, at, "the file is truncated"));
         }
         let from = (at - self.start) as usize;
         Ok(&self.bytes[from..from + len])
@@ -130,7 +130,7 @@ impl<'a> Cursor<'a> {
         varint::take(&mut self.rest)
     }
 
-    /// The same with the sign in the lowest bit.
+    /// Reads a varint with the sign in the lowest bit.
     pub(super) fn varint(&mut self) -> Option<i64> {
         self.uvarint().map(varint::unzigzag)
     }

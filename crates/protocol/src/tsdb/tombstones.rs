@@ -15,7 +15,7 @@ const MAGIC: u32 = 0x0130_BA30;
 /// A larger file is refused: it is held in memory. A deletion takes some 15 bytes.
 pub const TOMBSTONES_BYTES_MAX: u64 = 256 << 20;
 
-/// Deleted stretches of time, by series.
+/// Deleted ranges of time, by series.
 #[derive(Debug, Default)]
 pub struct Tombstones {
     by_series: HashMap<u64, Vec<TimeRange>>,
@@ -29,7 +29,7 @@ impl Tombstones {
         }
         let damaged = |at: usize, reason| TsdbError::damaged(FILE, at as u64, reason);
         let Some((content, crc)) = bytes.split_last_chunk::<4>() else {
-            return Err(damaged(0, "it is too short"));
+            return Err(damaged(0, "the file is too short"));
         };
         let mut cursor = Cursor::new(content);
         if cursor.u32() != Some(MAGIC) {
@@ -50,7 +50,7 @@ impl Tombstones {
             let at = content.len() - cursor.rest.len();
             let stone = (cursor.uvarint(), cursor.varint(), cursor.varint());
             let (Some(series), Some(first), Some(last)) = stone else {
-                return Err(damaged(at, "a deletion that is cut short"));
+                return Err(damaged(at, "a truncated deletion"));
             };
             by_series.entry(series).or_default().push(TimeRange::new(first, last));
         }
@@ -62,7 +62,7 @@ impl Tombstones {
         self.by_series.get(&series).map_or(&[], Vec::as_slice)
     }
 
-    /// Series of which something was deleted.
+    /// Number of series with deletions.
     pub fn series(&self) -> usize {
         self.by_series.len()
     }

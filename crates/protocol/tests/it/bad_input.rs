@@ -68,7 +68,7 @@ fn bodies_that_are_no_message() {
             version,
             b"\x80\x80\x80\x80\x04\x00\x00\x00\x00\x00",
             ErrorKind::TooLarge,
-            "body has 1073741824 bytes or more decompressed, the limit is 67108864",
+            "body decompresses to at least 1073741824 bytes, the limit is 67108864",
         );
         check(
             version,
@@ -80,7 +80,7 @@ fn bodies_that_are_no_message() {
             version,
             &vec![0; (16 << 20) + 1],
             ErrorKind::TooLarge,
-            "body has 16777217 bytes, the limit is 16777216",
+            "compressed body has 16777217 bytes, the limit is 16777216",
         );
         let wire = |message: &[u8], text| check(version, &pack(message), ErrorKind::Invalid, text);
         wire(b"\x0a", "invalid protobuf at byte 1: truncated varint");

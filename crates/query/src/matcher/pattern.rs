@@ -116,7 +116,7 @@ impl Pattern {
     }
 }
 
-/// The text that `pattern` stands for, where it has no operator.
+/// The text that `pattern` denotes, if it has no operator.
 fn unescape(pattern: &str) -> Option<String> {
     let mut out = String::with_capacity(pattern.len());
     let mut chars = pattern.chars();

@@ -39,12 +39,12 @@ pub(crate) struct Program {
 }
 
 impl Program {
-    /// As Prometheus reads it: anchored at both ends, `.` matches a newline too.
+    /// Compiles `text` as Prometheus reads it: anchored at both ends, `.` matches a newline too.
     pub(crate) fn compile(text: &str) -> Result<Self, MatcherError> {
         Self::compile_for(text, false)
     }
 
-    /// With groups to be asked for.
+    /// Compiles `text` with capture groups.
     pub(crate) fn compile_with_groups(text: &str) -> Result<Self, MatcherError> {
         Self::compile_for(text, true)
     }
@@ -129,7 +129,7 @@ fn last_line(error: &str) -> String {
     error.lines().last().unwrap_or("").trim_start_matches("error: ").to_owned()
 }
 
-/// Only to know its size, which the engine built of it does not tell.
+/// Builds the automaton only to know its size, which the engine does not tell.
 fn automaton(hir: &Hir, captures: WhichCaptures) -> Result<NFA, String> {
     let config = NfaConfig::new().nfa_size_limit(Some(REGEX_COMPILED_BYTES_MAX)).which_captures(captures);
     Compiler::new().configure(config).build_from_hir(hir).map_err(|e| too_large(e.size_limit(), &e))

@@ -37,9 +37,9 @@ pub(super) struct TimeShift {
 /// The `@` modifier.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum At {
-    /// Of the whole query.
+    /// Start of the whole query.
     Start,
-    /// Of the whole query.
+    /// End of the whole query.
     End,
     /// Milliseconds.
     Time(i64),
@@ -228,7 +228,7 @@ impl Call {
 }
 
 impl Selector {
-    /// The metric name, where there is only one that can match.
+    /// The metric name, if only one can match.
     pub(super) fn metric_name(&self) -> Option<&str> {
         let mut names = self.matchers.iter().filter(|m| m.name == METRIC_NAME);
         names.find_map(|m| match (m.op, m.set_matches()) {

@@ -193,7 +193,7 @@ fn set_operation<'m>(
     Ok(out.matrix)
 }
 
-/// At which steps anything can match.
+/// Steps at which anything can match.
 fn active_steps(
     meter: &Meter<'_>,
     matching: &Matching,

@@ -1,4 +1,4 @@
-//! From a tree and times to an answer.
+//! Evaluates a tree at given times.
 
 use super::ast::{At, BinaryOp, Node, TimeShift};
 use super::float::is_present;
@@ -19,7 +19,7 @@ pub(super) struct Evaluator<'a> {
     pub(super) query_start_ms: i64,
     pub(super) query_end_ms: i64,
     pub(super) query_step_ms: i64,
-    /// One series' samples, kept for its memory, and what that counts.
+    /// Buffer for the samples of one series, and its charge.
     pub(super) samples: (SeriesSamples, Charge<'a>),
     warnings: BTreeSet<String>,
     infos: BTreeSet<String>,

@@ -6,13 +6,13 @@ use model::{STALE_NAN_BITS, sample::is_stale};
 /// absence, and arithmetic never makes one, for it is a signalling NaN and results are quiet.
 pub(super) const ABSENT: f64 = f64::from_bits(STALE_NAN_BITS);
 
-/// True where there is no value.
+/// True if there is no value.
 #[inline]
 pub(super) const fn is_absent(value: f64) -> bool {
     is_stale(value)
 }
 
-/// True where there is one.
+/// True if there is a value.
 #[inline]
 pub(super) const fn is_present(value: f64) -> bool {
     !is_stale(value)
@@ -70,7 +70,7 @@ pub(super) struct Mean {
 }
 
 impl Mean {
-    /// Of no values.
+    /// The mean of no values.
     pub(super) const EMPTY: Self = Self { count: 0.0, sum: Kahan::of(0.0), incremental: false };
 
     #[inline]
@@ -97,7 +97,7 @@ impl Mean {
         self.sum.add(value / self.count);
     }
 
-    /// How many values there were.
+    /// Number of values.
     pub(super) const fn count(&self) -> f64 {
         self.count
     }
@@ -152,7 +152,7 @@ pub(super) fn almost_equal(a: f64, b: f64, epsilon: f64) -> bool {
     difference / sum.min(f64::MAX) < epsilon
 }
 
-/// As Go prints a float by `%g` or `%v`: shortest, with an exponent from 1e21 on and below 1e-4.
+/// Formats a float as Go does by `%g` or `%v`: shortest, with an exponent from 1e21 on and below 1e-4.
 pub(super) fn to_text(value: f64) -> String {
     if value.is_nan() {
         return "NaN".into();

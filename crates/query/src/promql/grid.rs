@@ -12,12 +12,12 @@ pub(super) struct Grid {
 }
 
 impl Grid {
-    /// One time.
+    /// A grid of one time.
     pub(super) const fn single(at_ms: i64) -> Self {
         Self { start_ms: at_ms, step_ms: 1, count: 1 }
     }
 
-    /// From `start_ms` until `end_ms`; at most `count_max` times.
+    /// A grid from `start_ms` until `end_ms`, of at most `count_max` times.
     pub(super) fn new(start_ms: i64, end_ms: i64, step_ms: i64, count_max: u64) -> Result<Self, QueryError> {
         assert!(step_ms > 0, "BUG: a step of {step_ms} ms");
         if end_ms < start_ms {
@@ -35,7 +35,7 @@ impl Grid {
         self.start_ms + self.step_ms * step as i64
     }
 
-    /// The time of the last step, or of the start where there is none.
+    /// The time of the last step, or of the start if there is none.
     pub(super) const fn last_ms(&self) -> i64 {
         self.time_ms(self.count.saturating_sub(1))
     }

@@ -29,7 +29,7 @@ pub(super) fn keep(labels: LabelsRef<'_>, keep: impl FnMut(&str) -> bool) -> Lab
     LabelsRef::from_canonical(&bytes).to_owned()
 }
 
-/// The labels without what names the metric.
+/// The labels without `__name__`, `__type__` and `__unit__`.
 pub(super) fn without_name(labels: LabelsRef<'_>) -> Labels {
     keep(labels, |name| !is_metadata(name))
 }
@@ -50,7 +50,7 @@ pub(super) fn with(labels: LabelsRef<'_>, changes: &[(&str, &str)]) -> Result<La
     builder.build().map_err(|error: SeriesError| QueryError::Execution(error.to_string()))
 }
 
-/// In Prometheus' notation: `{__name__="up", job="x"}`.
+/// Formats labels in Prometheus' notation: `{__name__="up", job="x"}`.
 pub(super) fn to_text(labels: LabelsRef<'_>) -> String {
     let pairs: Vec<_> = labels.iter().map(|(name, value)| format!("{name}={value:?}")).collect();
     format!("{{{}}}", pairs.join(", "))

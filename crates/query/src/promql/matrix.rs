@@ -16,7 +16,7 @@ pub(super) const SERIES_VALUES: usize = 12;
 /// Size of a value: a timestamp and a number.
 pub(crate) const VALUE_BYTES: usize = 16;
 
-/// How many values an evaluation holds, how many it may, and whether it is to go on.
+/// Counts the values that an evaluation holds, limits them, and tells whether it is to go on.
 #[derive(Debug)]
 pub(super) struct Meter<'a> {
     held: Cell<u64>,
@@ -41,7 +41,7 @@ impl<'a> Meter<'a> {
         self.max
     }
 
-    /// How many more may be held.
+    /// Number of values that may still be held.
     pub(super) const fn left(&self) -> u64 {
         self.max.saturating_sub(self.held.get())
     }
@@ -79,7 +79,7 @@ pub(super) struct Charge<'m> {
 }
 
 impl<'m> Charge<'m> {
-    /// How many are held.
+    /// Number of values held.
     pub(super) const fn values(&self) -> u64 {
         self.values
     }
@@ -215,7 +215,8 @@ impl<'m> Matrix<'m> {
     }
 }
 
-/// Rows with different labels: those of equal labels become one, as long as they do not meet at a step.
+/// Rows with distinct labels. Rows with equal labels are merged into one; it is an error if both have a value at the same
+/// step.
 #[derive(Debug)]
 pub(super) struct Merged<'m> {
     pub(super) matrix: Matrix<'m>,

@@ -21,7 +21,7 @@ use crate::allowance::Allowance;
 use crate::matcher::Matcher;
 use lexer::{Fault, Kind, Place, Token};
 
-/// How deep brackets, signs and powers may nest: the parser recurses. A chain of operators does not nest here, but
+/// Maximum nesting of brackets, signs and powers: the parser recurses. A chain of operators does not nest here, but
 /// its tree does (see [`EXPR_DEPTH_MAX`]).
 const NESTING_MAX: usize = 100;
 
@@ -68,7 +68,7 @@ struct Parser<'t, 'a> {
     at: usize,
     /// Open parentheses.
     parens: usize,
-    /// How deep the parser itself is in an expression.
+    /// Current nesting of the parser.
     nesting: usize,
     /// Remaining limits of the request.
     allowance: &'a mut Allowance,

@@ -3,8 +3,8 @@
 /// Values of a block, where a row has fewer: 2 KiB of numbers.
 const BLOCK_VALUES: usize = 256;
 
-/// Rows of `width` values each, in blocks. One large vector would hold up to twice what is in it, and three times
-/// while it grows; a block is allocated once and only the last one has room left.
+/// Rows of `width` values each, in blocks. One large vector would take up to twice the memory of its content, and
+/// three times while it grows; a block is allocated once, and only the last one has spare room.
 #[derive(Debug)]
 pub(super) struct Rows<T> {
     width: usize,

@@ -25,7 +25,7 @@ impl RowLabels for SetLabels<'_> {
     }
 }
 
-/// Likewise of a pass over buckets.
+/// As [`SetLabels`], for a pass over buckets.
 struct BucketLabels<'s, 'b>(&'s mut (dyn BucketSet + 'b));
 
 impl RowLabels for BucketLabels<'_, '_> {
@@ -351,7 +351,7 @@ struct RangeRows<'m> {
     charge: Charge<'m>,
     buffer: Vec<u8>,
     counter: bool,
-    /// The name of all series, where there is only one.
+    /// The name of all series, if there is only one.
     name: Option<String>,
     not_counters: HashSet<String>,
 }

@@ -8,12 +8,18 @@
 //! | POST `/api/v1/admin/queries/<id>/cancel` | cancel one |
 //! | GET `/api/v1/admin/refusals` | what was refused of late, of all tenants |
 //! | GET `/api/v1/admin/tenants` | tenants in memory, and what each holds |
+//! | GET `/api/v1/admin/limits` | limits of the node and of a tenant, and what is in use |
+//! | POST PUT `/api/v1/admin/tsdb/delete_series` | delete samples of a tenant |
 //! | GET `/config`, `/runtime_config` | settings in effect; those of tenants, which can change at run time |
 
 mod compact;
 mod config;
+mod delete_series;
 mod flush;
+mod limits;
 mod tenants;
+#[cfg(test)]
+mod tests;
 
 use super::App;
 use super::json::Json;
@@ -31,8 +37,20 @@ pub(super) fn routes() -> Router<App> {
         .route("/api/v1/admin/queries/{id}/cancel", post(active_queries::cancel))
         .route("/api/v1/admin/refusals", get(recent_refusals::of_all))
         .route("/api/v1/admin/tenants", get(tenants::list))
+        .route("/api/v1/admin/limits", get(limits::limits))
         .route("/config", get(config::all))
         .route("/runtime_config", get(config::of_tenants))
+}
+
+/// True for the path of an operation.
+pub(super) fn is_path(path: &str) -> bool {
+    path.starts_with("/api/v1/admin/") || ["/config", "/runtime_config"].contains(&path)
+}
+
+/// Routes of operations on a tenant's data.
+pub(super) fn tenant_routes() -> Router<App> {
+    let delete = post(delete_series::delete_series).put(delete_series::delete_series);
+    Router::new().route("/api/v1/admin/tsdb/delete_series", delete)
 }
 
 /// Answer with the totals of an operation.

@@ -77,13 +77,15 @@ impl BodyReader<'_> {
         let new = len.max(old + old / 4).next_multiple_of(self.step_bytes).min(self.bytes_max);
         // while the buffer moves, the old and the new one exist at the same time
         let held = (old + new) as u64;
-        let (used, limit) = (self.account.used_bytes(), self.account.limit_bytes() / 3 * 2);
+        let whole = self.account.whole();
+        let (used, limit) = (whole.used_bytes(), whole.limit_bytes() / 3 * 2);
         if old > 0 && used + (held - memory.bytes().min(held)) > limit {
             let full = Exhausted {
                 account: self.account.name(),
                 asked_bytes: held,
-                used_bytes: used - memory.bytes(),
+                used_bytes: used.saturating_sub(memory.bytes()),
                 limit_bytes: limit,
+                share_bytes: None,
             };
             return Err(full.into());
         }

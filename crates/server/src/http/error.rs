@@ -4,8 +4,9 @@
 
 use super::App;
 use super::json::{AnswerSize, Json};
+use super::principal::Asking;
 use super::recent_refusals::Refused;
-use super::{principal, status};
+use super::status;
 use crate::listen::Peer;
 use crate::refusal::Refusal;
 use admission::RETRY_AFTER;
@@ -104,7 +105,9 @@ impl From<Refusal> for ApiError {
             ErrorKind::Internal | ErrorKind::Data => (status_of(kind), "internal"),
             // the stored data is of an unsupported kind, not the request
             ErrorKind::Unsupported => (StatusCode::UNPROCESSABLE_ENTITY, "execution"),
-            ErrorKind::Invalid | ErrorKind::TooLarge | ErrorKind::Forbidden => (status_of(kind), "bad_data"),
+            ErrorKind::Invalid | ErrorKind::TooLarge | ErrorKind::Forbidden | ErrorKind::Unauthenticated => {
+                (status_of(kind), "bad_data")
+            }
         };
         Self { status, kind, reason, message, retry_after }
     }
@@ -151,6 +154,7 @@ impl IntoResponse for WriteError {
 const fn status_of(kind: ErrorKind) -> StatusCode {
     match kind {
         ErrorKind::Invalid => StatusCode::BAD_REQUEST,
+        ErrorKind::Unauthenticated => StatusCode::UNAUTHORIZED,
         ErrorKind::Forbidden => StatusCode::FORBIDDEN,
         ErrorKind::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
         ErrorKind::Unsupported => StatusCode::UNSUPPORTED_MEDIA_TYPE,
@@ -170,10 +174,12 @@ struct Why {
     series: Option<Box<str>>,
 }
 
+/// Kinds of credentials that are accepted.
+const SCHEMES: [&str; 2] = [r#"Bearer realm="floodmark""#, r#"Basic realm="floodmark", charset="UTF-8""#];
+
 /// Applied last to every answer: counts and notes refusals, and adds `Retry-After` where a retry can help.
 pub(crate) async fn finish(State(app): State<App>, request: Request, next: Next) -> Response {
-    let headers = request.headers();
-    let (named, user_agent) = (principal::tenant_header(headers), headers.get(header::USER_AGENT).cloned());
+    let user_agent = request.headers().get(header::USER_AGENT).cloned();
     let is_probe = status::READY_PATHS.contains(&request.uri().path());
     let peer = request.extensions().get().copied().unwrap_or(Peer::unknown());
     let mut response = next.run(request).await;
@@ -189,33 +195,27 @@ pub(crate) async fn finish(State(app): State<App>, request: Request, next: Next)
     });
     app.metrics.refusals.count(why.reason);
     if !is_probe {
-        note(&app, &why, status, named, peer, user_agent);
+        let user_agent = user_agent.as_ref().and_then(|agent| agent.to_str().ok());
+        app.recent_refusals.add(&Refused {
+            tenant: response.extensions_mut().remove().map(|Asking(principal)| principal.tenant),
+            reason: why.reason,
+            status: status.as_u16(),
+            message: &why.message,
+            series: why.series.as_deref().unwrap_or_default(),
+            address: peer.0.ip(),
+            user_agent: user_agent.unwrap_or_default(),
+        });
+    }
+    if status == StatusCode::UNAUTHORIZED {
+        for scheme in SCHEMES {
+            response.headers_mut().append(header::WWW_AUTHENTICATE, HeaderValue::from_static(scheme));
+        }
     }
     if let Some(retry_after) = why.retry_after {
         let seconds = app.metrics.jitter.spread(retry_after);
         response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
     }
     response
-}
-
-/// Notes a refusal for those who ask for the recent ones.
-fn note(
-    app: &App,
-    why: &Why,
-    status: StatusCode,
-    named: Option<HeaderValue>,
-    peer: Peer,
-    user_agent: Option<HeaderValue>,
-) {
-    app.recent_refusals.add(&Refused {
-        tenant: principal::tenant_named(named.as_ref()).ok(),
-        reason: why.reason,
-        status: status.as_u16(),
-        message: &why.message,
-        series: why.series.as_deref().unwrap_or_default(),
-        address: peer.0.ip(),
-        user_agent: user_agent.as_ref().and_then(|agent| agent.to_str().ok()).unwrap_or_default(),
-    });
 }
 
 /// Reasons of errors that the router answers.

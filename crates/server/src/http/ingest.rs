@@ -13,7 +13,7 @@ mod remote_write;
 
 use super::body::{BodyError, BodyReader};
 use super::error::WriteError;
-use super::principal::principal_of;
+use super::principal::Asking;
 use super::{App, HttpMetrics};
 use crate::listen::patience::Patience;
 use crate::partition::submission::Outcome;
@@ -23,6 +23,7 @@ use crate::write_path::{self, Decoders, Encoded, Unwritten};
 use axum::Router;
 use axum::body::Body;
 use axum::http::{HeaderMap, StatusCode, header};
+use axum::middleware::{from_fn, map_response};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use model::ErrorKind;
@@ -30,7 +31,7 @@ use model::caps::BODY_COMPRESSED_BYTES_MAX;
 use protocol::{Decoder, Encoding};
 use std::sync::Arc;
 use std::time::Duration;
-use stdx::budget::Reservation;
+use stdx::budget::{Account, Reservation};
 
 /// Minimum step by which a body's reservation grows.
 const BODY_STEP_BYTES: usize = 64 << 10;
@@ -52,13 +53,19 @@ impl WarmDecoders {
     }
 }
 
-/// Routes of the write endpoints.
-pub(super) fn routes() -> Router<App> {
-    Router::new()
-        .route("/api/v1/graphite", post(graphite::graphite))
+/// Routes of the write endpoints. `identified` lets only callers through that may write.
+pub(super) fn routes(app: &App, identified: impl Fn(Router<App>) -> Router<App>) -> Router<App> {
+    let graphite = Router::new().route("/api/v1/graphite", post(graphite::graphite));
+    let remote_write = Router::new()
         .route("/api/v1/write", post(remote_write::remote_write))
         .route("/api/v1/push", post(remote_write::remote_write))
-        .route("/api/prom/push", post(remote_write::remote_write))
+        .route("/api/prom/push", post(remote_write::remote_write));
+    let remote_write = identified(remote_write).route_layer(from_fn(remote_write::report_nothing_written));
+    let metrics = Arc::clone(&app.metrics);
+    identified(graphite).merge(remote_write).route_layer(map_response(move |answer| {
+        let metrics = Arc::clone(&metrics);
+        async move { count(&metrics, answer) }
+    }))
 }
 
 /// Reads a request of any protocol and hands it to the write path.
@@ -67,16 +74,19 @@ async fn write<D: Decoder>(
     decoders: &Arc<Decoders<D>>,
     format: D::Format,
     encodings: &'static [Encoding],
+    Asking(principal): Asking,
     headers: &HeaderMap,
     body: Body,
 ) -> Result<Outcome, Unwritten> {
     let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
     let encoding = Encoding::negotiate(text(header::CONTENT_ENCODING), encodings).map_err(Refusal::from)?;
-    let principal = principal_of(headers)?;
     let declared = text(header::CONTENT_LENGTH).and_then(|length| length.parse().ok());
-    let (bytes, memory) = read_body(app, declared, body).await?;
+    let settings = app.node.overrides().current();
+    let own = settings.of(&principal.tenant);
+    let tenant = app.node.writes().tenant(&principal.tenant);
+    let (bytes, memory) = read_body(app, tenant.inflight(own), declared, body).await?;
     // the gates limit work, not waiting: a slow sender holds no place while its body arrives
-    let limit_status = app.node.overrides().current().of(&principal.tenant).limit_status;
+    let limit_status = own.limit_status;
     let request = Encoded { principal, format, encoding, bytes, memory };
     let mut answer = write_path::write(app.node.writes(), decoders, request).await;
     if let Err(Unwritten { refusal, .. }) = &mut answer
@@ -98,7 +108,7 @@ fn outcome_response(outcome: &Outcome) -> Response {
 }
 
 /// Counts an answer by its status.
-fn count(metrics: &HttpMetrics, answer: &Response) {
+fn count(metrics: &HttpMetrics, answer: Response) -> Response {
     let counter = match answer.status() {
         StatusCode::SERVICE_UNAVAILABLE => &metrics.writes_busy,
         StatusCode::TOO_MANY_REQUESTS => &metrics.writes_limited,
@@ -107,14 +117,20 @@ fn count(metrics: &HttpMetrics, answer: &Response) {
         _ => &metrics.writes_invalid,
     };
     counter.inc();
+    answer
 }
 
 /// Reads a compressed body, of `declared` bytes if the client declares its length.
-async fn read_body(app: &App, declared: Option<u64>, body: Body) -> Result<(Vec<u8>, Reservation), Refusal> {
+async fn read_body(
+    app: &App,
+    account: &Account,
+    declared: Option<u64>,
+    body: Body,
+) -> Result<(Vec<u8>, Reservation), Refusal> {
     let settings = app.node.settings();
     let timeout = Duration::from_millis(settings.body_timeout_ms);
     let reader = BodyReader {
-        account: &app.node.writes().inflight,
+        account,
         bytes_max: BODY_COMPRESSED_BYTES_MAX,
         step_bytes: BODY_STEP_BYTES,
         patience: Patience::new(timeout, settings.transfer_rate),

@@ -1,15 +1,16 @@
 //! Web pages for people. They are part of the binary, need no script, and load nothing from elsewhere.
+//!
+//! Each page is a module of `pages/`, with its text beside it.
+
+mod index;
 
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 
+pub(super) use index::index;
+
 /// Nothing may be loaded or run: a page is its own text and style.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'";
-
-/// The start page: version, state, and where to send and to query.
-pub(super) async fn index() -> Response {
-    page(include_str!("pages/index.html"))
-}
 
 /// A page with `{version}` replaced.
 fn page(template: &str) -> Response {

@@ -1,8 +1,20 @@
-//! Principal and tenant of a request.
+//! Identifies the sender of a request, and the tenant.
 
+use super::App;
+use super::error::{ApiError, WriteError};
+use crate::auth::{Access, CREDENTIAL_BYTES_MAX, Caller, Credential, Original, Presented, unauthenticated};
+use crate::listen::Peer;
 use crate::refusal::Refusal;
+use crate::tls::ClientNames;
+use axum::extract::{FromRequestParts, Request, State};
+use axum::http::header::AUTHORIZATION;
+use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue};
-use model::{Principal, TenantId};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use model::{ErrorKind, Principal, TenantId, TenantSet};
 
 /// The header that names a tenant, as in Cortex, Mimir and Loki.
 const HEADER: &str = "x-scope-orgid";
@@ -10,22 +22,71 @@ const HEADER: &str = "x-scope-orgid";
 /// Misspelling of the header that is seen in the wild. If it were ignored, data of different tenants would be mixed.
 const MISSPELT: &str = "x-scope-origid";
 
-/// The principal of a request. Without authentication it has all rights on the tenant that the headers name.
-pub(crate) fn principal_of(headers: &HeaderMap) -> Result<Principal, Refusal> {
-    tenant_of(headers).map(Principal::of)
-}
-
-/// The tenant of a reading request, if its principal may read it.
-pub(crate) fn readable_tenant_of(headers: &HeaderMap) -> Result<TenantId, Refusal> {
-    let principal = principal_of(headers)?;
-    match principal.rights.read {
-        true => Ok(principal.tenant),
-        false => Err(Refusal::forbidden(format!("no right to read tenant {}", principal.tenant))),
+/// Lets a request through to the routes of `access` if its caller may have that. Refuses it before its body is read.
+pub(super) async fn identify(
+    State((app, access)): State<(App, Access)>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    let peer = request.extensions().get().copied().unwrap_or(Peer::unknown());
+    let line = matches!(access, Access::Admin | Access::TenantAdmin)
+        .then(|| (request.method().clone(), request.uri().clone()));
+    let (method, path) = (request.method(), request.uri().path());
+    let original = Original { method, path, headers: request.headers() };
+    let names = request.extensions().get::<ClientNames>();
+    let caller = match caller(&app, access, original, peer, names).await {
+        Ok(caller) => caller,
+        Err(refusal) => {
+            if matches!(refusal.kind, ErrorKind::Unauthenticated | ErrorKind::Forbidden) {
+                app.audit.refused(peer.0.ip(), request.uri().path(), &refusal);
+            }
+            return match access {
+                Access::Write => WriteError(refusal).into_response(),
+                _ => ApiError::from(refusal).into_response(),
+            };
+        }
+    };
+    let Caller { name, principal, tenants } = caller;
+    let asking = principal.map(Asking);
+    if let Some(tenants) = tenants {
+        request.extensions_mut().insert(Named(tenants));
     }
+    if let Some(asking) = &asking {
+        request.extensions_mut().insert(asking.clone());
+    }
+    let mut response = next.run(request).await;
+    let status = response.status();
+    if let Some(asking) = asking
+        && (status.is_client_error() || status.is_server_error())
+    {
+        response.extensions_mut().insert(asking); // whose refusal it is
+    }
+    if let Some((method, uri)) = line {
+        app.audit.served(&name, peer.0, &method, &uri, status);
+    }
+    response
 }
 
-/// The tenant that the headers name; `anonymous` if they name none.
-fn tenant_of(headers: &HeaderMap) -> Result<TenantId, Refusal> {
+/// A credential in the headers counts before that of the connection: a proxy may pass on a request of someone else.
+async fn caller(
+    app: &App,
+    access: Access,
+    original: Original<'_>,
+    peer: Peer,
+    names: Option<&ClientNames>,
+) -> Result<Caller, Refusal> {
+    let headers = original.headers;
+    let tenants = tenants_of(headers)?;
+    let mut decoded = Vec::new();
+    let credential = match app.node.auth().is_required() {
+        true => credential_of(headers, &mut decoded)?.or(names.map(Credential::Certificate)),
+        false => None,
+    };
+    app.node.auth().identify(access, Presented { original, address: peer.0.ip(), credential, tenants }).await
+}
+
+/// The tenants that the headers name.
+fn tenants_of(headers: &HeaderMap) -> Result<Option<TenantSet>, Refusal> {
     if headers.contains_key(MISSPELT) {
         return Err(Refusal::invalid(
             "tenant",
@@ -37,19 +98,142 @@ fn tenant_of(headers: &HeaderMap) -> Result<TenantId, Refusal> {
     if given.next().is_some() {
         return Err(Refusal::invalid("tenant", "header X-Scope-OrgID is given more than once"));
     }
-    tenant_named(first)
+    first.map(tenants_named).transpose()
 }
 
-/// The header that names the tenant, if there is one.
-pub(crate) fn tenant_header(headers: &HeaderMap) -> Option<HeaderValue> {
-    headers.get(HEADER).cloned()
-}
-
-/// The tenant that a header names; `anonymous` without one.
-pub(crate) fn tenant_named(header: Option<&HeaderValue>) -> Result<TenantId, Refusal> {
-    let Some(header) = header else { return Ok(TenantId::anonymous()) };
+/// The tenants that a header names.
+fn tenants_named(header: &HeaderValue) -> Result<TenantSet, Refusal> {
     let text = header
         .to_str()
         .map_err(|_| Refusal::invalid("tenant", "header X-Scope-OrgID is not printable ASCII"))?;
-    TenantId::parse(text).map_err(|e| Refusal::invalid("tenant", format!("header X-Scope-OrgID: {e}")))
+    TenantSet::parse(text).map_err(|e| Refusal::invalid("tenant", format!("header X-Scope-OrgID: {e}")))
+}
+
+/// The credential that the headers present. `decoded` holds what was encoded. Errors do not repeat it.
+fn credential_of<'a>(
+    headers: &'a HeaderMap,
+    decoded: &'a mut Vec<u8>,
+) -> Result<Option<Credential<'a>>, Refusal> {
+    let mut given = headers.get_all(AUTHORIZATION).iter();
+    let Some(header) = given.next() else { return Ok(None) };
+    if given.next().is_some() {
+        return Err(unauthenticated("header Authorization is given more than once"));
+    }
+    let bytes = header.as_bytes();
+    if bytes.len() > CREDENTIAL_BYTES_MAX {
+        return Err(unauthenticated(format!(
+            "header Authorization has {} bytes, the limit is {CREDENTIAL_BYTES_MAX}",
+            bytes.len()
+        )));
+    }
+    let (scheme, rest) = bytes.split_at(bytes.iter().position(|byte| *byte == b' ').unwrap_or(bytes.len()));
+    let rest = rest.trim_ascii();
+    if scheme.eq_ignore_ascii_case(b"bearer") {
+        return Ok(Some(Credential::Token(rest)));
+    }
+    if !scheme.eq_ignore_ascii_case(b"basic") {
+        return Err(unauthenticated("header Authorization must be Bearer or Basic"));
+    }
+    let invalid =
+        || unauthenticated("header Authorization: Basic must be followed by user:password in base64");
+    *decoded = BASE64_STANDARD.decode(rest).map_err(|_| invalid())?;
+    let colon = decoded.iter().position(|byte| *byte == b':').ok_or_else(invalid)?;
+    let user = std::str::from_utf8(&decoded[..colon]).map_err(|_| invalid())?;
+    Ok(Some(Credential::Password { user, password: &decoded[colon + 1..] }))
+}
+
+/// The principal of a request to a route of a tenant. [`identify`] finds it.
+#[derive(Debug, Clone)]
+pub(super) struct Asking(pub(super) Principal);
+
+impl<S: Sync> FromRequestParts<S> for Asking {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
+        parts.extensions.get().cloned().ok_or_else(|| {
+            let message = "BUG: a route of a tenant without identification of its callers";
+            Refusal::new(ErrorKind::Internal, "bug", message).into()
+        })
+    }
+}
+
+/// The tenant on which a request operates.
+#[derive(Debug, Clone)]
+pub(super) struct AdminTenant(pub(super) TenantId);
+
+impl<S: Sync> FromRequestParts<S> for AdminTenant {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        Asking::from_request_parts(parts, state).await.map(|Asking(principal)| Self(principal.tenant))
+    }
+}
+
+/// The tenants that a request names, or the only one that it may.
+#[derive(Debug, Clone)]
+struct Named(TenantSet);
+
+/// The tenants whose data a request reads.
+#[derive(Debug, Clone)]
+pub(super) struct ReadTenants(pub(super) TenantSet);
+
+impl<S: Sync> FromRequestParts<S> for ReadTenants {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        let Asking(principal) = Asking::from_request_parts(parts, state).await?;
+        let Named(tenants) =
+            parts.extensions.get().cloned().unwrap_or_else(|| Named(principal.tenant.into()));
+        match principal.rights.read {
+            true => Ok(Self(tenants)),
+            false => Err(Refusal::forbidden(format!("no right to read tenant {tenants}")).into()),
+        }
+    }
+}
+
+/// The tenant whose data a request reads, on a path that reads one only.
+#[derive(Debug, Clone)]
+pub(super) struct ReadTenant(pub(super) TenantId);
+
+impl<S: Sync> FromRequestParts<S> for ReadTenant {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        let ReadTenants(tenants) = ReadTenants::from_request_parts(parts, state).await?;
+        let message = "header X-Scope-OrgID names several tenants, and this path reads one";
+        tenants.only().cloned().map(Self).ok_or_else(|| Refusal::invalid("tenant", message).into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(header: &[u8], expected: Result<Option<(&str, &[u8])>, ()>) {
+        let headers = [(AUTHORIZATION, HeaderValue::from_bytes(header).unwrap())].into_iter().collect();
+        let mut decoded = Vec::new();
+        let found = credential_of(&headers, &mut decoded);
+        let found = found.as_ref().map(|credential| {
+            credential.map(|credential| match credential {
+                Credential::Token(token) => ("", token),
+                Credential::Password { user, password } => (user, password),
+                Credential::Certificate(_) => panic!("no header has a certificate"),
+            })
+        });
+        assert_eq!(found.map_err(|_| ()), expected, "{:?}", String::from_utf8_lossy(header));
+    }
+
+    #[test]
+    fn credentials_of_headers() {
+        check(b"Bearer abc", Ok(Some(("", b"abc"))));
+        check(b"bearer   abc ", Ok(Some(("", b"abc"))));
+        check(b"Bearer", Ok(Some(("", b""))));
+        check(b"Basic dXNlcjpwYTpzcw==", Ok(Some(("user", b"pa:ss"))));
+        check(b"BASIC Og==", Ok(Some(("", b""))));
+        check(b"Basic dXNlcg==", Err(()));
+        check(b"Basic user:pass", Err(()));
+        check(b"Digest abc", Err(()));
+        check(b"", Err(()));
+        check(&[b"Bearer ", &*vec![b'x'; CREDENTIAL_BYTES_MAX]].concat(), Err(()));
+    }
 }

@@ -6,9 +6,8 @@
 use super::App;
 use super::error::ApiError;
 use super::json::Json;
-use super::principal::readable_tenant_of;
+use super::principal::ReadTenant;
 use axum::extract::State;
-use axum::http::HeaderMap;
 use model::TenantId;
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -26,7 +25,8 @@ const GROUPS_MAX: usize = 8;
 /// Limit on each text of an example.
 const TEXT_BYTES_MAX: usize = 256;
 
-/// All groups together. They are part of [`Budget::spare_bytes`](crate::limits::budget::Budget::spare_bytes).
+/// Maximum memory of all groups together. They are part of
+/// [`Budget::spare_bytes`](crate::limits::budget::Budget::spare_bytes).
 const BYTES_MAX: usize = TENANTS_MAX * GROUPS_MAX * (size_of::<Group>() + 4 * TEXT_BYTES_MAX);
 
 const _: () = assert!(BYTES_MAX < 1 << 20);
@@ -37,7 +37,7 @@ const EXAMPLE_EVERY: Duration = Duration::from_secs(1);
 /// A refused request.
 #[derive(Debug)]
 pub(super) struct Refused<'a> {
-    /// `None` if the request named none.
+    /// `None` if it is not known who asked, or if the route belongs to no tenant.
     pub(super) tenant: Option<TenantId>,
     pub(super) reason: &'static str,
     pub(super) status: u16,
@@ -185,8 +185,11 @@ fn beginning(text: &str) -> Box<str> {
 }
 
 /// Lists the refused requests of a tenant.
-pub(super) async fn of_tenant(State(app): State<App>, headers: HeaderMap) -> Result<Json, ApiError> {
-    list(&app, Some(&readable_tenant_of(&headers)?))
+pub(super) async fn of_tenant(
+    State(app): State<App>,
+    ReadTenant(tenant): ReadTenant,
+) -> Result<Json, ApiError> {
+    list(&app, Some(&tenant))
 }
 
 /// Lists the refused requests of all tenants, and those that named none.

@@ -1,4 +1,4 @@
-//! What a tenant may do, and what it does.
+//! Limits of a tenant, and its current use of them.
 //!
 //! | path | |
 //! | --- | --- |
@@ -9,64 +9,28 @@
 use super::App;
 use super::error::ApiError;
 use super::json::Json;
-use super::principal::readable_tenant_of;
-use crate::settings::EffectiveSetting;
+use super::limit_rows;
+use super::principal::ReadTenant;
 use axum::extract::State;
-use axum::http::HeaderMap;
-use model::TenantId;
 use std::time::Instant;
 
-/// Settings of the tenant in effect: value, origin, and for those that limit a number, what is in use now and was at most.
-pub(super) async fn limits(State(app): State<App>, headers: HeaderMap) -> Result<Json, ApiError> {
-    let tenant = readable_tenant_of(&headers)?;
-    let settings = app.node.overrides().current();
+/// Settings of the tenant in effect: value, origin, bounds, reason, and for those that limit a number, what is in use now and
+/// was at most.
+pub(super) async fn limits(State(app): State<App>, ReadTenant(tenant): ReadTenant) -> Result<Json, ApiError> {
     let mut json = Json::new();
     json.raw(r#"{"status":"success","data":{"tenant":"#);
     json.string(tenant.as_str());
-    json.raw(r#","limits":["#);
-    for (i, EffectiveSetting { key, value, origin }) in settings.explain(&tenant).enumerate() {
-        json.comma(i);
-        json.raw(r#"{"name":"#);
-        json.string(&key);
-        json.raw(r#","value":"#);
-        json.raw(&value.to_string());
-        json.raw(r#","origin":"#);
-        json.string(origin.kind());
-        if let Some(detail) = origin.detail() {
-            json.raw(r#","from":"#);
-            json.string(&detail);
-        }
-        if let Some((used, peak)) = in_use(&app, &tenant, &key) {
-            json.raw(&format!(r#","used":{used}"#));
-            if let Some(peak) = peak {
-                json.raw(&format!(r#","peak":{peak}"#));
-            }
-        }
-        json.raw("}");
-    }
-    json.raw("]}}");
+    json.raw(r#","limits":"#);
+    limit_rows::write(&mut json, &limit_rows::of_tenant(&app, &tenant));
+    json.raw("}}");
     Ok(json)
 }
 
-/// What a tenant uses of a limit now, and the most that it used since it is in memory, if that is known.
-fn in_use(app: &App, tenant: &TenantId, key: &str) -> Option<(u64, Option<u64>)> {
-    let writes = app.node.writes();
-    let state = writes.tenants.get(tenant);
-    match key {
-        "active_series" => {
-            Some(state.map_or((0, Some(0)), |state| (state.series(), Some(state.series_peak()))))
-        }
-        "samples_per_second" => {
-            Some((state.map_or(0, |state| state.samples_per_s(writes.clock.instant()).round() as u64), None))
-        }
-        "ha_clusters" => Some((state.map_or(0, |state| state.replicas.lock().clusters() as u64), None)),
-        _ => None,
-    }
-}
-
 /// Clusters of the tenant in the order of their names, each with its elected replica.
-pub(super) async fn ha_tracker(State(app): State<App>, headers: HeaderMap) -> Result<Json, ApiError> {
-    let tenant = readable_tenant_of(&headers)?;
+pub(super) async fn ha_tracker(
+    State(app): State<App>,
+    ReadTenant(tenant): ReadTenant,
+) -> Result<Json, ApiError> {
     let writes = app.node.writes();
     let now = writes.clock.instant();
     let clusters = writes.tenants.get(&tenant).map_or_else(Vec::new, |state| state.replicas.lock().all());
@@ -90,8 +54,7 @@ pub(super) async fn ha_tracker(State(app): State<App>, headers: HeaderMap) -> Re
     Ok(json)
 }
 
-pub(super) async fn stats(State(app): State<App>, headers: HeaderMap) -> Result<Json, ApiError> {
-    let tenant = readable_tenant_of(&headers)?;
+pub(super) async fn stats(State(app): State<App>, ReadTenant(tenant): ReadTenant) -> Result<Json, ApiError> {
     let writes = app.node.writes();
     let (series, bytes, rate) = writes.tenants.get(&tenant).map_or((0, 0, 0.0), |state| {
         (state.series(), state.bytes(), state.samples_per_s(writes.clock.instant()))

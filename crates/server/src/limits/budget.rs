@@ -19,6 +19,16 @@ const LIMIT_PERCENT_MAX: u64 = 75;
 /// unfinished request heads held 70 KiB each.
 pub(crate) const CONNECTION_BYTES: usize = 72 << 10;
 
+/// What TLS adds to it at most: a record that is arriving and one that is being read (18 and 16 KiB), records being sent (16
+/// KiB), the client's certificates (16 KiB), and keys. Handshakes hold less than a connection that is open, because no request
+/// has begun: a message of at most 64 KiB, and with TLS 1.2 those before it.
+const TLS_BYTES: usize = 72 << 10;
+
+/// Upper bound on a connection's memory beyond the accounts.
+pub(crate) const fn connection_bytes(is_encrypted: bool) -> usize {
+    if is_encrypted { CONNECTION_BYTES + TLS_BYTES } else { CONNECTION_BYTES }
+}
+
 /// Bounds on concurrent exports.
 const EXPORTS_MIN: u64 = 2;
 const EXPORTS_MAX: u64 = 4;
@@ -131,6 +141,11 @@ impl Budget {
     /// Limit on connections: 5 % of `other_bytes`.
     pub const fn connections_bytes(&self) -> u64 {
         Self::percent(self.total_bytes, 5)
+    }
+
+    /// Limit on the names of metrics that were queried: a quarter of a percent, from `other_bytes`.
+    pub const fn queried_bytes(&self) -> u64 {
+        Self::percent(self.total_bytes, 1) / 4
     }
 
     /// Limit on open tables: 1 % of `other_bytes`. Names of tenants whose tables are closed may take as much.

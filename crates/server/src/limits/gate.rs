@@ -1,20 +1,24 @@
 //! A gate (concurrency limiter) that requests enter and leave on any thread.
 
+use admission::gate::{self, Entrant, Full, Inside};
+use model::TenantId;
 use parking_lot::Mutex;
 use std::sync::Arc;
 
-/// Bounded count of requests. Cloning gives another handle.
+/// Bounded count of requests, shared fairly by tenants. Cloning gives another handle.
 #[derive(Debug, Clone)]
-pub(crate) struct Gate(Arc<Mutex<admission::Gate>>);
+pub(crate) struct Gate(Arc<Mutex<gate::Gate>>);
 
 /// A request's place inside; dropping it frees the place.
 #[derive(Debug)]
 pub(crate) struct Pass {
     gate: Gate,
+    tenant: TenantId,
     bytes: u64,
 }
 
 impl Gate {
+    /// Gate with many places.
     pub(crate) fn new(limit: usize) -> Self {
         Self::with_bytes(limit, u64::MAX)
     }
@@ -22,21 +26,30 @@ impl Gate {
     /// Gate that also limits the bytes of all requests inside to `bytes_limit`, which a single request may exceed while it is
     /// alone.
     pub(crate) fn with_bytes(limit: usize, bytes_limit: u64) -> Self {
-        Self(Arc::new(Mutex::new(admission::Gate::with_bytes(limit, bytes_limit))))
+        Self::of(gate::Gate::with_bytes(limit, bytes_limit, gate::MULTIPLE))
     }
 
-    /// Enters; `None` if the gate is full.
-    pub(crate) fn enter(&self) -> Option<Pass> {
-        self.enter_with(0)
+    /// Gate with few places, which requests occupy for long.
+    pub(crate) fn of_few(limit: usize) -> Self {
+        Self::of(gate::Gate::new(limit, gate::MULTIPLE_OF_FEW))
     }
 
-    /// Enters with `bytes`; `None` if the gate is full.
-    pub(crate) fn enter_with(&self, bytes: u64) -> Option<Pass> {
-        self.0.lock().enter(bytes).then(|| Pass { gate: self.clone(), bytes })
+    fn of(gate: gate::Gate) -> Self {
+        Self(Arc::new(Mutex::new(gate)))
+    }
+
+    pub(crate) fn enter(&self, entrant: Entrant<'_>) -> Result<Pass, Full> {
+        self.0.lock().enter(entrant)?;
+        Ok(Pass { gate: self.clone(), tenant: entrant.tenant.clone(), bytes: entrant.bytes })
     }
 
     pub(crate) fn inside(&self) -> usize {
         self.0.lock().inside()
+    }
+
+    /// Requests of one tenant.
+    pub(crate) fn inside_of(&self, tenant: &TenantId) -> Inside {
+        self.0.lock().of(tenant)
     }
 
     pub(crate) fn peak(&self) -> usize {
@@ -50,7 +63,7 @@ impl Gate {
 
 impl Drop for Pass {
     fn drop(&mut self) {
-        self.gate.0.lock().leave(self.bytes);
+        self.gate.0.lock().leave(&self.tenant, self.bytes);
     }
 }
 
@@ -61,10 +74,12 @@ mod tests {
     #[test]
     fn a_dropped_pass_makes_room() {
         let gate = Gate::with_bytes(2, 100);
-        let (a, _b) = (gate.enter_with(60).unwrap(), gate.enter_with(40).unwrap());
-        assert!(gate.enter().is_none());
-        drop(a);
-        assert!(gate.enter_with(60).is_some());
+        let (a, b) = (TenantId::parse("a").unwrap(), TenantId::parse("b").unwrap());
+        let enter = |tenant, bytes| gate.enter(Entrant { tenant, weight: 1, limit: None, bytes });
+        let (first, _second) = (enter(&a, 60).unwrap(), enter(&b, 40).unwrap());
+        assert!(enter(&a, 0).is_err());
+        drop(first);
+        assert!(enter(&a, 60).is_ok());
         assert_eq!((gate.inside(), gate.peak(), gate.limit()), (1, 2, 2));
     }
 }

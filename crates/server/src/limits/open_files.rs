@@ -1,12 +1,13 @@
 //! Limit on open files, and the connections that it leaves room for.
 
-use super::budget::{Budget, CONNECTION_BYTES};
+use super::budget::Budget;
 
 /// Minimum number of connections with which a node is useful.
 const CONNECTIONS_MIN: usize = 16;
 
 /// Minimum of the default, whatever the memory: with 39, as 64 MiB would give, a few hundred slow senders kept all others out.
-/// With less than 192 MiB, connections may exceed their part of the memory, by 6.2 MiB at most.
+/// With less than 192 MiB, connections may exceed their part of the memory, by 6.2 MiB at most; with TLS, with less than 372
+/// MiB, by 15.2 MiB.
 const DEFAULT_MIN: u64 = 128;
 
 /// Budget of open files.
@@ -15,13 +16,13 @@ pub struct Files {
     /// The limit, `RLIMIT_NOFILE`.
     pub most: u64,
     /// Files reserved for everything but connections: the journals' segments (8 per partition), requests for tables (4 per
-    /// query), and 128 for the rest.
+    /// query), and 128 for the rest, such as the 16 connections for administration.
     pub reserved: u64,
 }
 
-/// Number of connections that the budget has memory for, within bounds.
-pub(crate) fn connections_default(budget: &Budget) -> usize {
-    (budget.connections_bytes() / CONNECTION_BYTES as u64).clamp(DEFAULT_MIN, 4096) as usize
+/// Number of connections of `each_bytes` that the budget has memory for, within bounds.
+pub(crate) fn connections_default(budget: &Budget, each_bytes: usize) -> usize {
+    (budget.connections_bytes() / each_bytes as u64).clamp(DEFAULT_MIN, 4096) as usize
 }
 
 impl Files {
@@ -33,6 +34,7 @@ impl Files {
     pub(crate) fn connections(
         &self,
         wanted: usize,
+        each_bytes: usize,
         is_given: bool,
         budget: &Budget,
         warnings: &mut Vec<String>,
@@ -45,12 +47,12 @@ impl Files {
             warnings.push(format!("connections = {wanted} is lowered to {most}: {self}"));
         }
         let granted = wanted.min(most);
-        let (may_hold, bytes) = (granted as u64 * CONNECTION_BYTES as u64, budget.connections_bytes());
+        let (may_hold, bytes) = (granted as u64 * each_bytes as u64, budget.connections_bytes());
         if is_given && may_hold > bytes {
             warnings.push(format!(
                 "connections = {granted} may hold {} MiB, {} KiB each, where memory leaves {} MiB for them",
                 may_hold >> 20,
-                CONNECTION_BYTES >> 10,
+                each_bytes >> 10,
                 bytes >> 20
             ));
         }
@@ -71,6 +73,7 @@ impl std::fmt::Display for Files {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limits::budget::{CONNECTION_BYTES, connection_bytes};
 
     #[test]
     fn connections_stay_below_the_limit_of_files() {
@@ -79,8 +82,9 @@ mod tests {
             let mut warnings = Vec::new();
             let wanted: Option<usize> = given;
             let files = Files::of(most, 2, 4);
-            let wanted = (wanted.unwrap_or_else(|| connections_default(&budget)), wanted.is_some());
-            (files.connections(wanted.0, wanted.1, &budget, &mut warnings), warnings)
+            let (default, is_given) = (connections_default(&budget, CONNECTION_BYTES), wanted.is_some());
+            let wanted = wanted.unwrap_or(default);
+            (files.connections(wanted, CONNECTION_BYTES, is_given, &budget, &mut warnings), warnings)
         };
         // 128 + 8 × 2 + 4 × 4 are reserved
         assert_eq!(check(20_000, None), (Ok(722), vec![]));
@@ -93,13 +97,16 @@ mod tests {
         assert!(warnings[0].contains("connections = 5000") && warnings[0].contains("1024"), "{warnings:?}");
         for mib in [64, 100, 128, 191, 192, 256, 500, 1024, 4096, 6144, 16_384, 65_536] {
             let budget = Budget::of(mib << 20).unwrap();
-            let found = connections_default(&budget);
-            assert!((DEFAULT_MIN as usize..=4096).contains(&found));
-            let spare = if mib < 192 { 6_400 << 10 } else { 0 };
-            assert!(
-                (found * CONNECTION_BYTES) as u64 <= budget.connections_bytes() + spare,
-                "{found} of {budget}"
-            );
+            for (is_encrypted, enough_mib, spare) in [(false, 192, 6_400 << 10), (true, 372, 15_600 << 10)] {
+                let each_bytes = connection_bytes(is_encrypted);
+                let found = connections_default(&budget, each_bytes);
+                assert!((DEFAULT_MIN as usize..=4096).contains(&found));
+                let spare = if mib < enough_mib { spare } else { 0 };
+                assert!(
+                    (found * each_bytes) as u64 <= budget.connections_bytes() + spare,
+                    "{found} of {budget}"
+                );
+            }
         }
         assert!(check(170, None).0.unwrap_err().contains("LimitNOFILE"));
     }

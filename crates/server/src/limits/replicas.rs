@@ -1,4 +1,4 @@
-//! Elected replicas of a tenant's clusters, within the memory that there is for them.
+//! Elected replicas of a tenant's clusters, within the memory reserved for them.
 
 use admission::election::{Arrival, CLUSTER_BYTES, Election, Elections, Vote};
 use model::SeriesError;
@@ -11,7 +11,7 @@ pub(crate) struct Replicas {
     elections: Elections,
     /// Memory of the elections.
     memory: Option<Reservation>,
-    /// When silent clusters were last looked for.
+    /// Time at which silent clusters were last looked for.
     tidied: Option<Instant>,
 }
 

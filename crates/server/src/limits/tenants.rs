@@ -1,7 +1,8 @@
-//! State of tenants: rates, and what each holds of the head.
+//! State of tenants: rates, and what each holds of the head and of other memory.
 
 use super::replicas::{Replicas, TIDY_EVERY};
 use crate::settings::{self, TenantSettings};
+use admission::gate::MULTIPLE;
 use admission::new_series::Limits;
 use admission::rate::TokenBucket;
 use admission::share::{Holding, Shares};
@@ -12,12 +13,13 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
+use stdx::budget::Account;
 
 /// State of one tenant, from its first accepted request until it is idle.
 #[derive(Debug)]
 pub(crate) struct Tenant {
     pub(crate) id: TenantId,
-    /// When it was first seen; `None` if it had tables already.
+    /// When it was first seen; `None` if it was known already.
     new_since: Option<Instant>,
     buckets: Mutex<Buckets>,
     /// What it holds of each partition's head.
@@ -26,6 +28,10 @@ pub(crate) struct Tenant {
     series_peak: AtomicU64,
     /// Elected replicas of its clusters.
     pub(crate) replicas: Mutex<Replicas>,
+    /// Its part of the memory of write requests.
+    inflight: Account,
+    /// Its part of the memory of query forms and answers.
+    answers: Account,
 }
 
 #[derive(Debug, Default)]
@@ -68,15 +74,29 @@ impl Pace {
 }
 
 impl Tenant {
-    fn new(id: TenantId, partitions: usize, new_since: Option<Instant>) -> Self {
+    fn new(id: TenantId, memory: &Memory, new_since: Option<Instant>) -> Self {
         Self {
             id,
             new_since,
             buckets: Mutex::default(),
-            holds: (0..partitions).map(|_| Held::default()).collect(),
+            holds: (0..memory.partitions).map(|_| Held::default()).collect(),
             series_peak: AtomicU64::new(0),
             replicas: Mutex::default(),
+            inflight: memory.inflight.part(),
+            answers: memory.answers.part(),
         }
+    }
+
+    /// Its part of the memory of write requests, within its share and its limit.
+    pub(crate) fn inflight(&self, own: &TenantSettings) -> &Account {
+        self.inflight.share(multiple(own), own.inflight_bytes.unwrap_or(u64::MAX));
+        &self.inflight
+    }
+
+    /// Its part of the memory of query forms and answers, within its share.
+    pub(crate) fn answers(&self, own: &TenantSettings) -> &Account {
+        self.answers.share(multiple(own), u64::MAX);
+        &self.answers
     }
 
     /// Admits a request of `bytes`, or refuses it. Its samples are taken when they are known: [`Self::take_samples`].
@@ -170,8 +190,17 @@ impl Tenant {
 
     /// True if the state is as good as none.
     fn is_idle(&self, now: Instant) -> bool {
-        self.bytes() == 0 && self.buckets.lock().are_full(now) && self.replicas.lock().clusters() == 0
+        self.bytes() == 0
+            && self.inflight.used_bytes() == 0
+            && self.answers.used_bytes() == 0
+            && self.buckets.lock().are_full(now)
+            && self.replicas.lock().clusters() == 0
     }
+}
+
+/// Multiple of an account's free bytes that a tenant may hold.
+const fn multiple(own: &TenantSettings) -> u64 {
+    MULTIPLE * own.share_weight as u64
 }
 
 impl Buckets {
@@ -186,13 +215,23 @@ const NEW_FOR: Duration = Duration::from_secs(3600);
 /// States of the tenants that hold anything or used their rates lately.
 #[derive(Debug)]
 pub(crate) struct Tenants {
-    partitions: usize,
+    memory: Memory,
     all: RwLock<HashMap<TenantId, Arc<Tenant>>>,
     /// Number of tenants from which idle ones are dropped.
     tidy_at: AtomicUsize,
     shares: Mutex<Option<(Instant, Shares)>>,
     /// When clusters that were not heard for long were last looked for.
     clusters_tidied: Mutex<Option<Instant>>,
+}
+
+/// What tenants share.
+#[derive(Debug)]
+pub(crate) struct Memory {
+    pub(crate) partitions: usize,
+    /// Memory of write requests, from their first byte to their answer.
+    pub(crate) inflight: Account,
+    /// Memory of query forms, and of answers until they are sent.
+    pub(crate) answers: Account,
 }
 
 /// Smallest number of tenants from which idle ones are dropped.
@@ -202,9 +241,9 @@ const TIDY_MIN: usize = 64;
 const DIVIDE_EVERY: Duration = Duration::from_secs(1);
 
 impl Tenants {
-    pub(crate) fn new(partitions: usize) -> Self {
+    pub(crate) fn new(memory: Memory) -> Self {
         Self {
-            partitions,
+            memory,
             all: RwLock::default(),
             tidy_at: AtomicUsize::new(TIDY_MIN),
             shares: Mutex::default(),
@@ -217,19 +256,19 @@ impl Tenants {
         self.all.read().get(id).cloned()
     }
 
-    /// State of a tenant, which begins now if it has none. `has_tables` says whether the tenant is known.
-    pub(crate) fn of(&self, id: &TenantId, has_tables: impl FnOnce() -> bool, now: Instant) -> Arc<Tenant> {
+    /// State of a tenant, which begins now if it has none. `is_known` says whether the tenant is not new.
+    pub(crate) fn of(&self, id: &TenantId, is_known: impl FnOnce() -> bool, now: Instant) -> Arc<Tenant> {
         if let Some(tenant) = self.get(id) {
             return tenant;
         }
-        let new_since = if has_tables() { None } else { Some(now) };
+        let new_since = if is_known() { None } else { Some(now) };
         let mut all = self.all.write();
         if all.len() >= self.tidy_at.load(Ordering::Relaxed) {
             // a state in use must stay the only one of its tenant
             all.retain(|_, tenant| Arc::strong_count(tenant) > 1 || !tenant.is_idle(now));
             self.tidy_at.store((2 * all.len()).max(TIDY_MIN), Ordering::Relaxed);
         }
-        let tenant = || Arc::new(Tenant::new(id.clone(), self.partitions, new_since));
+        let tenant = || Arc::new(Tenant::new(id.clone(), &self.memory, new_since));
         Arc::clone(all.entry(id.clone()).or_insert_with(tenant))
     }
 
@@ -282,9 +321,17 @@ impl Tenants {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::write_path::tests::small_settings;
+
+    impl Tenants {
+        /// Tenants of a node with `partitions`, and with a megabyte for each of the other accounts.
+        pub(crate) fn for_test(partitions: usize) -> Self {
+            let account = |name| Account::new(name, 1 << 20);
+            Self::new(Memory { partitions, inflight: account("inflight"), answers: account("answers") })
+        }
+    }
 
     fn id(number: u64) -> TenantId {
         TenantId::parse(&format!("t{number}")).unwrap()
@@ -295,7 +342,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let mut own = small_settings(dir.path()).tenants.general;
         (own.requests_per_second, own.rate_burst_ms) = (Some(1), 1000);
-        let (tenants, began) = (Tenants::new(2), Instant::now());
+        let (tenants, began) = (Tenants::for_test(2), Instant::now());
         let in_use = tenants.of(&id(0), || true, began);
         tenants.of(&id(1), || true, began).hold(1, 3, 500);
         for number in 2..100_000 {
@@ -313,7 +360,7 @@ mod tests {
     fn the_rate_of_samples_is_a_mean_that_fades() {
         let dir = tempfile::tempdir().unwrap();
         let own = small_settings(dir.path()).tenants.general;
-        let (tenants, began) = (Tenants::new(1), Instant::now());
+        let (tenants, began) = (Tenants::for_test(1), Instant::now());
         let tenant = tenants.of(&id(0), || true, began);
         let after = |seconds| began + Duration::from_secs(seconds);
         (0..600).for_each(|second| tenant.take_samples(&own, 1000, after(second)));
@@ -328,7 +375,7 @@ mod tests {
         let mut settings = small_settings(dir.path()).tenants;
         let heavy = TenantSettings { share_weight: 2, ..settings.general.clone() };
         settings.own.insert(id(2), heavy);
-        let (tenants, now) = (Tenants::new(1), Instant::now());
+        let (tenants, now) = (Tenants::for_test(1), Instant::now());
         let all: Vec<_> = (0..3).map(|number| tenants.of(&id(number), || true, now)).collect();
         all.iter().zip([100, 500, 600]).for_each(|(tenant, bytes)| tenant.hold(0, 1, bytes));
         let exceeded = |now| {

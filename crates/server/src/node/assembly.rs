@@ -1,19 +1,21 @@
 //! Opens a data directory and creates the parts of a node, each with what it needs of the others.
 
 use super::StartError;
+use crate::auth::Auth;
 use crate::datadir::DataDir;
 use crate::limits::head_memory::HeadMemory;
 use crate::limits::headroom::Headroom;
-use crate::limits::overrides::Overrides;
+use crate::limits::overrides::{self, Overrides};
 use crate::limits::pacer::Traffic;
-use crate::limits::tenants::Tenants;
+use crate::limits::tenants::{Memory, Tenants};
 use crate::partition::shared::Partitions;
 use crate::partition::{self, Commands, Owner, QUEUE_MAX};
-use crate::query_source;
+use crate::query_source::{self, QueriedMetrics};
 use crate::readiness::Readiness;
 use crate::seal::{self, Lake};
 use crate::settings::Settings;
 use crate::telemetry::WriteMetrics;
+use crate::tls::{self, Tls};
 use crate::upkeep;
 use crate::wallclock::WallClock;
 use crate::world::{Pause, World};
@@ -25,6 +27,7 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::sync_channel;
+use std::time::Instant;
 use stdx::budget::Account;
 use stdx::clock::Clock;
 use stdx::telemetry::Registry;
@@ -38,6 +41,7 @@ pub(super) struct Assembly {
     tenants: Arc<Tenants>,
     seed: u64,
     clock: Arc<dyn Clock>,
+    started: Instant,
     pause: Arc<dyn Pause>,
     wall: Arc<WallClock>,
     metrics: Arc<WriteMetrics>,
@@ -46,6 +50,8 @@ pub(super) struct Assembly {
     heads: Arc<HeadMemory>,
     headroom: Arc<Headroom>,
     traffic: Arc<Traffic>,
+    inflight: Account,
+    answers: Account,
 }
 
 impl Assembly {
@@ -72,14 +78,18 @@ impl Assembly {
         let headroom = Headroom::new(resident, Arc::clone(&clock), settings.budget.total_bytes);
         let headroom = Arc::new(headroom);
         let heads = HeadMemory::new(Arc::clone(&partitions), Arc::clone(&headroom), &settings.budget);
+        let inflight = Account::new("inflight", settings.budget.inflight_bytes);
+        let answers = Account::new("answers", settings.budget.answers_bytes());
+        let shared = Memory { partitions: count, inflight: inflight.clone(), answers: answers.clone() };
         let assembly = Self {
             metrics: Arc::new(WriteMetrics::new(&registry)),
-            overrides: Arc::new(Overrides::new(&settings, &registry)),
-            tenants: Arc::new(Tenants::new(count)),
+            overrides: Arc::new(overrides::of(&settings, &registry)),
+            tenants: Arc::new(Tenants::new(shared)),
             registry,
             data_dir,
             settings: Arc::new(settings),
             seed,
+            started: clock.instant(),
             clock,
             pause,
             wall: Arc::new(wall),
@@ -88,8 +98,18 @@ impl Assembly {
             heads: Arc::new(heads),
             headroom,
             traffic: Arc::default(),
+            inflight,
+            answers,
         };
         Ok((assembly, journals))
+    }
+
+    pub(super) fn auth(&self) -> Auth {
+        Auth::new(&self.settings, Arc::clone(&self.clock), &self.registry)
+    }
+
+    pub(super) fn tls(&self) -> Arc<Tls> {
+        tls::of(self.settings.tls.clone(), &self.registry)
     }
 
     pub(super) fn owning(&self) -> partition::Context {
@@ -99,7 +119,7 @@ impl Assembly {
             tenants: Arc::clone(&self.tenants),
             seed: self.seed,
             clock: Arc::clone(&self.clock),
-            started: self.clock.instant(),
+            started: self.started,
             pause: Arc::clone(&self.pause),
             wall: Arc::clone(&self.wall),
             metrics: Arc::clone(&self.metrics),
@@ -151,9 +171,14 @@ impl Assembly {
         query_source::Context {
             seed: self.seed,
             clock: Arc::clone(&self.clock),
+            started: self.started,
             lake: Arc::clone(&self.lake),
             partitions: Arc::clone(&self.partitions),
-            answers: Account::new("answers", self.settings.budget.answers_bytes()),
+            queried: QueriedMetrics::new(
+                self.seed,
+                Account::new("queried", self.settings.budget.queried_bytes()),
+            ),
+            answers: self.answers.clone(),
             headroom: Arc::clone(&self.headroom),
             traffic: Arc::clone(&self.traffic),
         }
@@ -173,7 +198,7 @@ impl Assembly {
             commands,
             lake: Arc::clone(&self.lake),
             metrics: Arc::clone(&self.metrics),
-            inflight: Account::new("inflight", self.settings.budget.inflight_bytes),
+            inflight: self.inflight.clone(),
             decoders: Account::new("decoders", self.settings.budget.decoders_bytes),
             heads: Arc::clone(&self.heads),
             headroom: Arc::clone(&self.headroom),

@@ -33,7 +33,10 @@ impl Owner {
                     self.context.metrics.samples.add(submission.slice.len() as u64);
                     match submission.is_last_slice() {
                         true => submission.answer(),
-                        false => self.slicing.waits(submission),
+                        false => {
+                            let weight = self.context.weight(&submission.tenant);
+                            self.slicing.waits(submission, weight);
+                        }
                     }
                 }
             }

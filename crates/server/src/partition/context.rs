@@ -9,14 +9,14 @@ use crate::settings::Settings;
 use crate::telemetry::WriteMetrics;
 use crate::wallclock::WallClock;
 use crate::world::Pause;
-use model::SeriesError;
+use model::{SeriesError, TenantId};
 use std::sync::Arc;
 use std::time::Instant;
 use stdx::budget::Account;
 use stdx::clock::Clock;
 
 /// Initial value of [`Context::steady_s`], so that series restored by replay count as seen earlier.
-const STARTED_S: u32 = 1 << 20;
+pub(crate) const STARTED_S: u32 = 1 << 20;
 
 /// Dependencies of partition owners; all owners of a node have the same.
 #[derive(Debug)]
@@ -45,9 +45,19 @@ impl Context {
         tenant.room_for_series(settings.of(&tenant.id), wanted, now)
     }
 
-    /// Seconds of the steady clock, which determines idle series: the wall clock may be set.
-    pub(crate) fn steady_s(&self) -> u32 {
-        let since = self.clock.instant().saturating_duration_since(self.started);
-        u32::try_from(since.as_secs()).map_or(u32::MAX, |s| s.saturating_add(STARTED_S))
+    /// Weight of a tenant's turns.
+    pub(super) fn weight(&self, tenant: &TenantId) -> usize {
+        self.overrides.current().of(tenant).share_weight
     }
+
+    /// Seconds of the monotonic clock, which determines idle series: the wall clock may be set.
+    pub(crate) fn steady_s(&self) -> u32 {
+        steady_s(&*self.clock, self.started)
+    }
+}
+
+/// Seconds of the monotonic clock of a node that started at `started`.
+pub(crate) fn steady_s(clock: &dyn Clock, started: Instant) -> u32 {
+    let since = clock.instant().saturating_duration_since(started);
+    u32::try_from(since.as_secs()).map_or(u32::MAX, |s| s.saturating_add(STARTED_S))
 }

@@ -92,7 +92,7 @@ impl Owner {
         }
     }
 
-    /// Takes one turn if one is due.
+    /// Runs one turn of the relocation if it is due; replies to the sealer after the last.
     pub(super) fn relocate_turn(&mut self) {
         let began = self.context.clock.instant();
         let Some(mut relocating) = self.relocating.take_if(|relocating| relocating.wants_turn() <= began)

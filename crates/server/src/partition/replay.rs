@@ -227,7 +227,7 @@ fn report(partition: usize, damage: &Damage) {
 /// Result of a replay.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum End {
-    /// Everything is in the head.
+    /// Replay is complete: everything is in the head.
     Complete,
     /// The node is stopping.
     Stopped,

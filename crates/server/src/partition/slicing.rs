@@ -8,13 +8,13 @@
 //! A group is bounded to a few milliseconds of work. A submission that costs more is stored in slices, one in a group, in
 //! turn with others. Each slice is durable before it is visible, like any group; the answer comes after the last one.
 
+use super::fair_queue::FairQueue;
 use super::{KNOWN_LATELY, Owner};
 use crate::partition::submission::Submission;
 use admission::Postponed;
 use head::TenantHead;
 use model::{SeriesError, SeriesRef};
 use protocol::labels::describe_labels;
-use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 /// Cost, in in-order samples, up to which a submission enters a group as a whole: some three milliseconds.
@@ -33,7 +33,7 @@ const PAUSE_FACTOR: u32 = 2;
 /// Submissions that are stored in slices, in order of their turns.
 #[derive(Debug)]
 pub(super) struct Slicing {
-    waiting: VecDeque<Submission>,
+    waiting: FairQueue,
     /// Earliest time of the next slice.
     due: Instant,
     /// Time at which the slice in the current group was taken.
@@ -43,8 +43,8 @@ pub(super) struct Slicing {
 }
 
 impl Slicing {
-    pub(super) const fn new(now: Instant) -> Self {
-        Self { waiting: VecDeque::new(), due: now, began: None, late_counted: now }
+    pub(super) fn new(now: Instant) -> Self {
+        Self { waiting: FairQueue::new(1), due: now, began: None, late_counted: now }
     }
 
     /// True if the memory of late samples is due to be counted at `now`.
@@ -65,9 +65,9 @@ impl Slicing {
         (!self.waiting.is_empty()).then_some(self.due)
     }
 
-    /// Enqueues a submission for its next slice.
-    pub(super) fn waits(&mut self, submission: Submission) {
-        self.waiting.push_back(submission);
+    /// Enqueues a submission of a tenant of `weight` for its next slice.
+    pub(super) fn waits(&mut self, submission: Submission, weight: usize) {
+        self.waiting.push(submission, weight);
     }
 }
 
@@ -80,7 +80,8 @@ impl Owner {
         let mut cost = Cost { total: others, ..Cost::default() };
         self.estimate(&mut submission, &mut cost);
         if cost.total > COST_MAX {
-            self.slicing.waits(submission);
+            let weight = self.context.weight(&submission.tenant);
+            self.slicing.waits(submission, weight);
             return 0;
         }
         submission.slice = 0..submission.refs.len();
@@ -94,7 +95,8 @@ impl Owner {
         if now < self.slicing.due && !self.stopping {
             return;
         }
-        let Some(mut submission) = self.slicing.waiting.pop_front() else { return };
+        let Some(mut submission) = self.slicing.waiting.pop() else { return };
+        self.slicing.waiting.charge(&submission.tenant, 1);
         // the room at its admission may be used up by now
         if let Err(error) = self.context.heads.room_for_late_samples()
             && let Some(head) = self.partition.head.read().tenant(&submission.tenant)

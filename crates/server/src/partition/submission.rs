@@ -6,6 +6,7 @@ use admission::Postponed;
 use head::Columns;
 use model::{Exemplar, Labels, Metadata, SeriesError, SeriesKey, SeriesRef, TenantId, ValueKind, Values};
 use protocol::labels::describe_labels;
+use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 use stdx::budget::Reservation;
@@ -66,7 +67,7 @@ pub struct Outcome {
     pub refused_series: u64,
     /// Samples left out because another replica is elected. Their sender is told that they are stored.
     pub deduplicated_samples: u64,
-    /// The same of exemplars.
+    /// Exemplars left out because another replica is elected.
     pub deduplicated_exemplars: u64,
     /// Reasons of parts that were refused for now and may be stored later, each once.
     pub postponed: Vec<Postponed>,
@@ -182,15 +183,49 @@ impl Submission {
 
     /// Refuses the series that are not created yet: there is no room for them.
     pub(crate) fn refuse_new(&mut self, error: &SeriesError) {
-        for new in self.new.drain(self.created..) {
-            let samples = u64::from(new.samples.end - new.samples.start);
-            self.outcome.refuse(error.clone(), samples, || describe_labels(new.labels.as_bytes()));
-            self.outcome.refused_exemplars += new.exemplars.len() as u64;
+        while self.new.len() > self.created {
+            self.refuse_one(self.new.len() - 1, error);
         }
+        self.postpone(error);
+    }
+
+    /// Refuses those of the next `most` series of metrics that have as many series as the tenant may have of one. `count` gives
+    /// the number of series of a metric. Returns how many of the next series may be created.
+    pub(crate) fn refuse_crowded(&mut self, most: usize, limit: u64, count: impl Fn(&str) -> usize) -> usize {
+        let error = SeriesError::SeriesPerMetric { limit };
+        let mut counts: HashMap<Box<str>, u64> = HashMap::new();
+        let mut next = self.created;
+        while next < self.new.len().min(self.created + most) {
+            let metric = self.new[next].labels.as_ref().get(model::labels::METRIC_NAME).unwrap_or_default();
+            let before = match counts.get(metric) {
+                Some(before) => *before,
+                None => count(metric) as u64,
+            };
+            counts.insert(metric.into(), (before + 1).min(limit));
+            if before < limit {
+                next += 1;
+            } else {
+                self.refuse_one(next, &error);
+                self.postpone(&error);
+            }
+        }
+        next - self.created
+    }
+
+    /// Refuses a series that is not created yet. The last one takes its place.
+    fn refuse_one(&mut self, number: usize, error: &SeriesError) {
+        let new = self.new.swap_remove(number);
+        let samples = u64::from(new.samples.end - new.samples.start);
+        self.outcome.refuse(error.clone(), samples, || describe_labels(new.labels.as_bytes()));
+        self.outcome.refused_exemplars += new.exemplars.len() as u64;
+    }
+
+    fn postpone(&mut self, error: &SeriesError) {
         self.outcome.postpone(match error {
             SeriesError::NoMemory { .. } => Postponed::ProcessMemory,
             SeriesError::TenantShare { .. } => Postponed::TenantShare,
             SeriesError::ActiveSeries { .. } => Postponed::ActiveSeries,
+            SeriesError::SeriesPerMetric { .. } => Postponed::SeriesPerMetric,
             SeriesError::NewSeriesRate { wait, .. } => Postponed::NewSeriesRate(*wait),
             _ => Postponed::NewSeries,
         });

@@ -53,7 +53,7 @@ fn only_owner_with(
 
 /// State of a tenant of its own.
 fn anonymous() -> Arc<Tenant> {
-    Tenants::new(1).of(&TenantId::anonymous(), || true, Instant::now())
+    Tenants::for_test(1).of(&TenantId::anonymous(), || true, Instant::now())
 }
 
 fn new_series(name: &str, count: usize) -> Submission {

@@ -1,10 +1,13 @@
 //! Dependencies of queries.
 
+use super::queried::QueriedMetrics;
 use crate::limits::headroom::Headroom;
 use crate::limits::pacer::Traffic;
 use crate::partition::shared::Partitions;
+use crate::partition::steady_s;
 use crate::seal::Lake;
 use std::sync::Arc;
+use std::time::Instant;
 use stdx::budget::Account;
 use stdx::clock::Clock;
 
@@ -12,14 +15,25 @@ use stdx::clock::Clock;
 #[derive(Debug)]
 pub(crate) struct Context {
     pub(crate) clock: Arc<dyn Clock>,
+    /// Time at which the node started.
+    pub(crate) started: Instant,
     /// Seed of series keys.
     pub(crate) seed: u64,
     pub(crate) lake: Arc<Lake>,
     pub(crate) partitions: Arc<Partitions>,
+    /// Which metrics were queried.
+    pub(crate) queried: QueriedMetrics,
     /// Memory of query forms, and of answers until they are sent.
     pub(crate) answers: Account,
     /// Memory pressure of the whole process.
     pub(crate) headroom: Arc<Headroom>,
     /// Write requests in progress, to which queries yield.
     pub(crate) traffic: Arc<Traffic>,
+}
+
+impl Context {
+    /// Seconds of the clock by which owners date new series.
+    pub(crate) fn steady_s(&self) -> u32 {
+        steady_s(&*self.clock, self.started)
+    }
 }

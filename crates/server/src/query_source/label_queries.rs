@@ -1,15 +1,22 @@
 //! Label names and values, series, metadata and exemplars. Answers are sorted.
 
+mod across;
 mod cardinality;
 mod distinct;
+mod growth;
 #[cfg(test)]
 mod tests;
+mod unqueried;
 
+pub(crate) use across::LabelsAcross;
 pub(crate) use cardinality::{Cardinality, Counts, LabelNames, LabelValues};
+pub(crate) use growth::{Grown, Growth, Top};
+pub(crate) use unqueried::Unqueried;
 
 use crate::query_source::Context;
 use crate::query_source::{Cancelled, LeftOut, Turns, list, tables_select};
 use crate::refusal::Refusal;
+use across::Shown;
 use distinct::{Distinct, Full, Ordered};
 use head::{Among, TenantHead, Walk};
 use model::{Exemplar, Labels, LabelsRef, Metadata, SeriesRef, TenantId, TimeRange};
@@ -29,7 +36,7 @@ pub(crate) struct LabelQueries<'a> {
     pub(crate) cancelled: Arc<dyn Interrupt>,
     /// Memory limit of an answer before it is encoded.
     pub(crate) memory_bytes: u64,
-    /// Where to report the memory that is held.
+    /// Held memory is reported here.
     pub(crate) usage: &'a Usage,
 }
 
@@ -81,7 +88,10 @@ fn too_large(bytes: u64) -> Refusal {
 
 impl From<Cancelled> for Refusal {
     fn from(_: Cancelled) -> Self {
-        Self::busy("canceled", "cancelled: the client disconnected or the query timed out")
+        Self::busy(
+            "canceled",
+            "the query was canceled: its client disconnected, it timed out, or an operator canceled it",
+        )
     }
 }
 
@@ -100,7 +110,8 @@ pub(crate) struct Limited {
 struct Found<'a> {
     texts: Distinct,
     order: fn(&[u8], &[u8]) -> Ordering,
-    label_queries: &'a LabelQueries<'a>,
+    usage: &'a Usage,
+    memory_bytes: u64,
     limit: usize,
 }
 
@@ -112,8 +123,8 @@ impl Found<'_> {
             self.texts.keep_first(self.limit + 1, self.order);
             added = self.texts.insert(text);
         }
-        self.label_queries.usage.hold(self.texts.held_bytes() as u64);
-        added.map_err(|Full| too_large(self.label_queries.memory_bytes))
+        self.usage.hold(self.texts.held_bytes() as u64);
+        added.map_err(|Full| too_large(self.memory_bytes))
     }
 
     /// True if there are more texts than the limit allows.
@@ -124,7 +135,9 @@ impl Found<'_> {
     /// Adds texts from tables. `read` lists them into a callback, which returns false when no more are wanted.
     fn add_sealed(
         &mut self,
+        label_queries: &LabelQueries<'_>,
         ask: &Ask<'_>,
+        shown: Shown<'_>,
         read: impl Fn(
             &tables::Table,
             &Arc<tables::Cache>,
@@ -132,7 +145,7 @@ impl Found<'_> {
             &mut dyn FnMut(&[u8]) -> bool,
         ) -> Sealed,
     ) -> Result<Vec<String>, Refusal> {
-        let LabelQueries { context, tenant, cancelled, .. } = self.label_queries;
+        let LabelQueries { context, tenant, cancelled, .. } = label_queries;
         let left_out = LeftOut::default();
         for matchers in or_all(ask.selectors) {
             if self.is_cut() {
@@ -141,7 +154,7 @@ impl Found<'_> {
             let select = tables_select(matchers, ask.range, false, cancelled);
             let mut added = Ok(());
             let mut put = |text: &[u8]| {
-                added = self.add(text);
+                added = shown.put(text, self);
                 added.is_ok() && !self.is_cut() && !cancelled.is_set()
             };
             let listed = list(context, tenant, &left_out, &**cancelled, |table, cache| {
@@ -169,24 +182,48 @@ type Sealed = Result<Vec<String>, tables::TableError>;
 impl LabelQueries<'_> {
     /// Lists label names. With a limit, tables are read only if memory has fewer names than that.
     pub(crate) fn label_names(&self, ask: &Ask<'_>) -> Result<Limited, Refusal> {
-        self.texts(ask, |walk, head, among, take| walk.names(head, among, take), LabelScan::Names)
+        let mut found = self.found(ask, Ord::cmp);
+        let left_out = self.add_names(&mut found, ask, Shown::AsStored)?;
+        Ok(found.answer(left_out))
     }
 
     /// Lists values of a label, as [`Self::label_names`] does.
     pub(crate) fn label_values(&self, name: &str, ask: &Ask<'_>) -> Result<Limited, Refusal> {
+        let mut found = self.found(ask, Ord::cmp);
+        let left_out = self.add_values(&mut found, name, ask)?;
+        Ok(found.answer(left_out))
+    }
+
+    /// Adds label names. Returns warnings about missing data.
+    fn add_names(
+        &self,
+        found: &mut Found<'_>,
+        ask: &Ask<'_>,
+        shown: Shown<'_>,
+    ) -> Result<Vec<String>, Refusal> {
+        let turn = |walk: &mut Walk, head: &_, among: Among<'_>, take: &mut dyn FnMut(&str)| {
+            walk.names(head, among, take)
+        };
+        self.add_texts(found, ask, shown, turn, LabelScan::Names)
+    }
+
+    /// The same with the values of a label.
+    fn add_values(&self, found: &mut Found<'_>, name: &str, ask: &Ask<'_>) -> Result<Vec<String>, Refusal> {
         let turn = |walk: &mut Walk, head: &_, among: Among<'_>, take: &mut dyn FnMut(&str)| {
             walk.values(head, name, among, take)
         };
-        self.texts(ask, turn, LabelScan::Values(name))
+        self.add_texts(found, ask, Shown::AsStored, turn, LabelScan::Values(name))
     }
 
-    fn texts(
+    /// Adds names or values of labels. Returns warnings about missing data.
+    fn add_texts(
         &self,
+        found: &mut Found<'_>,
         ask: &Ask<'_>,
+        shown: Shown<'_>,
         turn: impl Fn(&mut Walk, &TenantHead, Among<'_>, &mut dyn FnMut(&str)) -> bool,
         sealed: LabelScan<'_>,
-    ) -> Result<Limited, Refusal> {
-        let mut found = self.found(ask, Ord::cmp);
+    ) -> Result<Vec<String>, Refusal> {
         let mut taken: Vec<String> = Vec::new();
         for turns in self.turns() {
             // A series has one value of a label, so a walk over values visits each series at most once. It has many names.
@@ -204,13 +241,12 @@ impl LabelQueries<'_> {
                 is_last =
                     turns.turn(|head| turn(&mut walk, head, among, &mut |text| taken.push(text.into())))?;
                 // with the lock released
-                taken.drain(..).try_for_each(|text| found.add(text.as_bytes()))?;
+                taken.drain(..).try_for_each(|text| shown.put(text.as_bytes(), found))?;
             }
         }
-        let left_out = found.add_sealed(ask, |table, cache, select, put| {
+        found.add_sealed(self, ask, shown, |table, cache, select, put| {
             tables::scan::labels::texts(table, cache, select, sealed, &mut |text| put(text.as_bytes()))
-        })?;
-        Ok(found.answer(left_out))
+        })
     }
 
     /// An empty result.
@@ -218,7 +254,7 @@ impl LabelQueries<'_> {
         // when texts are dropped, the rest, at most half, is held twice for a moment
         let parts = if ask.limit == usize::MAX { 3 } else { 2 };
         let texts = Distinct::within(self.memory_bytes as usize / 3 * parts);
-        Found { texts, order, label_queries: self, limit: ask.limit }
+        Found { texts, order, usage: self.usage, memory_bytes: self.memory_bytes, limit: ask.limit }
     }
 
     /// Work in turns for each partition.
@@ -234,17 +270,27 @@ impl LabelQueries<'_> {
     /// Lists series that have a sample in the range. With a limit, it is not specified which of them are returned.
     pub(crate) fn series(&self, ask: &Ask<'_>) -> Result<Limited, Refusal> {
         let mut found = self.found(ask, in_label_order);
-        self.add_series(&mut found, ask, |head, series| head.has_samples(series, ask.range))?;
-        let left_out = found.add_sealed(ask, |table, cache, select, put| {
-            tables::scan::labels::series(table, cache, select, &mut |labels| put(labels.as_bytes()))
-        })?;
+        let left_out = self.add_stored_series(&mut found, ask, Shown::AsStored)?;
         Ok(found.answer(left_out))
+    }
+
+    /// Adds series that have a sample in the range. Returns warnings about missing data.
+    fn add_stored_series(
+        &self,
+        found: &mut Found<'_>,
+        ask: &Ask<'_>,
+        shown: Shown<'_>,
+    ) -> Result<Vec<String>, Refusal> {
+        self.add_series(found, ask, shown, |head, series| head.has_samples(series, ask.range))?;
+        found.add_sealed(self, ask, shown, |table, cache, select, put| {
+            tables::scan::labels::series(table, cache, select, &mut |labels| put(labels.as_bytes()))
+        })
     }
 
     /// Lists series that got a sample lately.
     pub(crate) fn active_series(&self, ask: &Ask<'_>) -> Result<Limited, Refusal> {
         let mut found = self.found(ask, in_label_order);
-        self.add_series(&mut found, ask, TenantHead::is_active)?;
+        self.add_series(&mut found, ask, Shown::AsStored, TenantHead::is_active)?;
         Ok(found.answer(Vec::new()))
     }
 
@@ -253,6 +299,7 @@ impl LabelQueries<'_> {
         &self,
         found: &mut Found<'_>,
         ask: &Ask<'_>,
+        shown: Shown<'_>,
         is_wanted: impl Fn(&TenantHead, SeriesRef) -> bool,
     ) -> Result<(), Refusal> {
         let mut taken: Vec<Vec<u8>> = Vec::new();
@@ -270,7 +317,7 @@ impl LabelQueries<'_> {
                     }
                     selected.len() == 0
                 })?;
-                taken.drain(..).try_for_each(|labels| found.add(&labels))?;
+                taken.drain(..).try_for_each(|labels| shown.put(&labels, found))?;
             }
         }
         Ok(())

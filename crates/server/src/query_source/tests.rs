@@ -137,9 +137,43 @@ async fn a_search_of_sealed_values_that_finds_nothing_ends_at_each_question() {
         assert!(all > heads + 2, "asked {all} times, {heads} of them in the heads");
         for last in heads + 1..=all {
             let (_, found, _) = search(last);
-            assert!(found.unwrap_err().message.contains("cancelled"), "question {last} of {all}");
+            assert!(found.unwrap_err().message.contains("canceled"), "question {last} of {all}");
         }
     };
     tokio::task::spawn_blocking(check).await.unwrap();
     tokio::task::spawn_blocking(move || node.stop()).await.unwrap();
+}
+
+/// Tenants are read one after the other, each series within the limit that holds at its turn.
+#[test]
+fn the_limit_of_a_query_holds_for_each_tenant() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = node_with_samples(dir.path(), 100);
+    let labels = Labels::from_pairs(&[("__name__", "dense")]);
+    let key = SeriesKey::of(labels.as_bytes(), node.reads().seed);
+    {
+        let mut partition = node.reads().partitions[0].head.write();
+        let head = partition.tenant_mut(&TenantId::parse("zz").unwrap());
+        let series = head.create(key, labels.as_ref());
+        (0..200).for_each(|t| _ = head.append(&[series], &[t], &[1.0], 0));
+    }
+    let cancelled: Arc<dyn Interrupt> = Arc::new(AtomicBool::new(false));
+    let tenants = model::TenantSet::parse("zz|nobody|anonymous").unwrap();
+    let read = |samples_max, limit| {
+        let source = Across::new(node.reads(), &tenants, samples_max, &cancelled);
+        let mut set = source.select(&Select { matchers: &[], range: TimeRange::ALL })?;
+        let (mut samples, mut found) = (SeriesSamples::default(), Vec::new());
+        set.limit(limit);
+        while set.next(&mut samples)? {
+            found.push((set.labels().get("__tenant_id__").map(str::to_owned), samples.len()));
+        }
+        Ok(found)
+    };
+    let all = [(Some("anonymous".to_owned()), 100), (Some("zz".to_owned()), 200)];
+    assert_eq!(read(200, 200), Ok(all.to_vec()));
+    for (samples_max, limit) in [(199, 1_000), (1_000, 199)] {
+        let refused: SourceError = read(samples_max, limit).unwrap_err();
+        assert_eq!(refused.kind, ErrorKind::TooLarge);
+    }
+    node.stop();
 }

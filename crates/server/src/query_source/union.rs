@@ -4,6 +4,7 @@
 //! from the head win. A pin keeps sealed samples in the heads while queries run that may have selected files before the
 //! commit. The pin of a query that runs for too long expires, and the query restarts.
 
+mod noting;
 mod rolled;
 
 use super::{Cancelled, HeadSet, Turns, make_room, too_many_samples};
@@ -36,6 +37,8 @@ pub(crate) struct Source<'a> {
     pin: Pin,
     left_out: LeftOut,
     detail: Detail,
+    /// True if the metrics that are selected count as queried.
+    is_noted: bool,
     /// Keep references to the heads' series valid.
     _heads: Vec<head::Pin>,
 }
@@ -55,6 +58,7 @@ impl<'a> Source<'a> {
             pin: context.lake.pins.pin(),
             left_out: LeftOut::default(),
             detail: Detail::Samples,
+            is_noted: false,
             _heads: context.partitions.iter().map(|p| p.head.read().pin()).collect(),
         }
     }
@@ -62,6 +66,12 @@ impl<'a> Source<'a> {
     /// Answers windows from rollups where `detail` allows it.
     pub(crate) const fn answering_from(mut self, detail: Detail) -> Self {
         self.detail = detail;
+        self
+    }
+
+    /// Notes that the metrics which are selected were queried.
+    pub(crate) const fn noting(mut self) -> Self {
+        self.is_noted = true;
         self
     }
 
@@ -98,7 +108,7 @@ impl<'a> Source<'a> {
 }
 
 /// Limit on warnings about missing data in one answer.
-const LEFT_OUT_MAX: usize = 100;
+pub(super) const LEFT_OUT_MAX: usize = 100;
 
 /// Damaged files left out of an answer: one text for each.
 #[derive(Debug, Default)]
@@ -172,13 +182,7 @@ pub(crate) fn tables_select(
     samples: bool,
     cancelled: &Arc<dyn Interrupt>,
 ) -> tables::Select {
-    let is_name = |m: &&Matcher| m.name == METRIC_NAME;
-    let names = matchers.iter().filter(is_name).find_map(|m| match (m.op, m.set_matches()) {
-        (MatchOp::Equal, _) => Some(vec![m.value.clone()]),
-        (MatchOp::Regex, Some(names)) => Some(names.to_vec()),
-        _ => None,
-    });
-    let names = names.map(|mut names| {
+    let names = names_of(matchers).map(|mut names| {
         names.sort_unstable();
         names.dedup();
         names
@@ -191,6 +195,16 @@ pub(crate) fn tables_select(
     tables::Select { names, series: None, matchers, range, samples, stop: stop(cancelled) }
 }
 
+/// The metrics that matchers name, if they do.
+fn names_of(matchers: &[Matcher]) -> Option<Vec<String>> {
+    let is_name = |m: &&Matcher| m.name == METRIC_NAME;
+    matchers.iter().filter(is_name).find_map(|m| match (m.op, m.set_matches()) {
+        (MatchOp::Equal, _) => Some(vec![m.value.clone()]),
+        (MatchOp::Regex, Some(names)) => Some(names.to_vec()),
+        _ => None,
+    })
+}
+
 /// Stop condition of table reads: the query is cancelled.
 pub(crate) fn stop(cancelled: &Arc<dyn Interrupt>) -> tables::Stop {
     let cancelled = Arc::clone(cancelled);
@@ -199,6 +213,18 @@ pub(crate) fn stop(cancelled: &Arc<dyn Interrupt>) -> tables::Stop {
 
 impl SeriesSource for Source<'_> {
     fn select(&self, select: &Select<'_>) -> Result<Box<dyn SeriesSet + '_>, SourceError> {
+        let set = self.union(select)?;
+        Ok(if self.is_noted { noting::series(self, select.matchers, set) } else { set })
+    }
+
+    fn select_rolled(&self, select: &RolledSelect<'_>) -> Result<Option<Rolled<'_>>, SourceError> {
+        let found = rolled::select(self, select)?;
+        Ok(if self.is_noted { found.map(|set| noting::rolled(self, select.matchers, set)) } else { found })
+    }
+}
+
+impl Source<'_> {
+    fn union(&self, select: &Select<'_>) -> Result<Box<dyn SeriesSet + '_>, SourceError> {
         let selected = self.select_heads(select.matchers)?;
         // half of the query's memory, at sixteen bytes per sample
         let bytes = self.samples_max as usize * 8;
@@ -218,10 +244,6 @@ impl SeriesSource for Source<'_> {
             left,
             rest: None,
         }))
-    }
-
-    fn select_rolled(&self, select: &RolledSelect<'_>) -> Result<Option<Rolled<'_>>, SourceError> {
-        rolled::select(self, select)
     }
 }
 
@@ -339,7 +361,7 @@ pub(super) fn expired() -> SourceError {
 }
 
 fn cancelled() -> SourceError {
-    SourceError { kind: ErrorKind::Unavailable, message: "the query was cancelled".into() }
+    SourceError { kind: ErrorKind::Unavailable, message: "the query was canceled".into() }
 }
 
 fn unreadable(error: TableError) -> SourceError {

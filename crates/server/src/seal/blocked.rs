@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 /// Tenants whose samples cannot be sealed with the others'.
 #[derive(Debug, Default)]
 pub(crate) struct BlockedTenants {
-    /// Since when, in milliseconds since the Unix epoch.
+    /// Start of each tenant's blockage, in milliseconds since the Unix epoch.
     since_ms: Mutex<BTreeMap<TenantId, i64>>,
-    /// Their number: usually 0, which is read without the lock.
+    /// Number of blocked tenants: usually 0, which is read without the lock.
     count: AtomicUsize,
     /// Tenants were sealed in the last round in which any were to be: the store is not away.
     others_are_sealed: AtomicBool,
@@ -42,7 +42,7 @@ impl BlockedTenants {
         Some(watermarks::refuse_blocked_from(self.others_are_sealed.load(Ordering::Relaxed)))
     }
 
-    /// All of them, and since when.
+    /// All blocked tenants, with the start of the blockage.
     pub(crate) fn all(&self) -> Vec<(TenantId, i64)> {
         self.since_ms.lock().iter().map(|(tenant, since_ms)| (tenant.clone(), *since_ms)).collect()
     }

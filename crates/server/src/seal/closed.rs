@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 #[derive(Debug, Default)]
 pub(crate) struct Closed {
     tenants: Mutex<BTreeMap<TenantId, Shut>>,
-    /// Their number: usually 0, which is read without the lock.
+    /// Number of closed tenants: usually 0, which is read without the lock.
     count: AtomicUsize,
 }
 
@@ -38,7 +38,7 @@ impl Closed {
         self.count.store(tenants.len(), Ordering::Release);
     }
 
-    /// One partition has all of the tenant's samples again. True if it was the last.
+    /// Notes that a partition has all of the tenant's samples again. True if it was the last.
     pub(super) fn remove(&self, tenant: &TenantId, partition: usize) -> bool {
         let mut tenants = self.tenants.lock();
         let Some(shut) = tenants.get_mut(tenant) else { return false };

@@ -9,7 +9,7 @@ use tables::TableError;
 
 /// A job that has taken too long: it continues, but its result is dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("requests for its table have taken more than {} s, and go on", .0.as_secs())]
+#[error("requests for its table have taken more than {} s, and continue in the background", .0.as_secs())]
 pub(crate) struct Late(pub(super) Duration);
 
 /// A failed step of sealing. All but [`Self::Stopping`] are retried.

@@ -3,6 +3,7 @@
 use super::flushed::Flushed;
 use super::sealer::Message;
 use crate::refusal::Refusal;
+use model::TenantId;
 use tokio::sync::oneshot;
 
 /// Seals everything accepted before the call, and waits until it is in tables.
@@ -20,6 +21,30 @@ pub(crate) async fn flush(node: &crate::Node) -> Result<Flushed, Refusal> {
             let message = format!(
                 "{blocked} tenants are not sealed yet{first}: their tables cannot be written, or their samples span many \
                  days; the log names them, and sealing is retried"
+            );
+            Err(Refusal::busy("tables", message))
+        }
+    }
+}
+
+/// Seals everything that a tenant's senders were answered for before the call, and waits until the heads have none of it.
+pub(crate) async fn flush_tenant(node: &crate::Node, tenant: &TenantId) -> Result<(), Refusal> {
+    let (answer, flushed) = oneshot::channel();
+    node.sealer().try_send(Message::FlushTenant(tenant.clone(), answer)).map_err(|_| {
+        Refusal::busy("flushing", "too many flushes wait already, or the server is shutting down")
+    })?;
+    let flushed: Flushed = flushed.await.map_err(|_| Refusal::stopping())?;
+    check_tenant(tenant, &flushed)
+}
+
+/// Fails if a flush of a tenant left it out.
+pub(crate) fn check_tenant(tenant: &TenantId, flushed: &Flushed) -> Result<(), Refusal> {
+    match flushed.blocked {
+        0 => Ok(()),
+        _ => {
+            let message = format!(
+                "{tenant} is not sealed yet: its table cannot be written, or its samples span many days; the log says why, and \
+                 sealing is retried"
             );
             Err(Refusal::busy("tables", message))
         }

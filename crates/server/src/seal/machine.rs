@@ -126,7 +126,8 @@ impl Sealing {
     /// Takes an event in. Its commands are returned by [`Self::poll`].
     pub(crate) fn handle(&mut self, view: &View, event: Event) {
         match event {
-            Event::Flush(id) => return self.flushes.request(id, view.now),
+            Event::Flush(id) => return self.flushes.request(id, None, view.now),
+            Event::FlushTenant(id, tenant) => return self.flushes.request(id, Some(tenant), view.now),
             Event::Abandoned(id) => return self.flushes.abandon(id),
             Event::Failed(SealError::Stopping) => return self.stop(view),
             _ => {}
@@ -249,17 +250,17 @@ impl Sealing {
             Next::Do(command) => return self.issue(Turn::Round, command),
             Next::Later => {
                 self.retry_at = view.now;
-                self.answer_round(view);
+                self.answer_round(view, false);
             }
             Next::Failed(SealError::Stopping) => return self.stop(view),
             Next::Failed(error) => {
                 self.failures += 1;
                 self.retry_at = view.now + backoff(self.failures);
                 self.report(Report::Failed { error, failures: self.failures });
-                self.answer_round(view);
+                self.answer_round(view, false);
             }
             Next::Ended => {
-                self.answer_round(view);
+                self.answer_round(view, true);
                 let Round { began, flushed, .. } = self.round.take().expect("BUG: it is advanced");
                 let duration = view.now.saturating_duration_since(began);
                 let has_failed = std::mem::take(&mut self.failures) > 0;
@@ -270,13 +271,15 @@ impl Sealing {
         self.relocate_from(view, 0);
     }
 
-    /// Answers the flushes that wait for the round, once it is noted.
-    fn answer_round(&mut self, view: &View) {
+    /// Answers the flushes that wait for the round, once it is noted, and those that wait until it `is_released`.
+    fn answer_round(&mut self, view: &View, is_released: bool) {
         let Some(round) = self.round.as_ref().filter(|round| round.is_noted()) else { return };
         let closed = view.closed.len() as u64;
         // tenants that it left out may have come back since, but samples that came meanwhile are not sealed
         let is_partial = round.leaves_out().any(|tenant| !view.closed.contains(tenant));
-        let answers = self.flushes.commit_round(&round.flushed, is_partial, closed);
+        let leaves_out = |tenant: &TenantId| round.leaves_out().any(|other| other == tenant);
+        let mut answers = self.flushes.commit_round(&round.flushed, is_partial, closed);
+        answers.extend(self.flushes.answer_tenants(&round.flushed, leaves_out, is_released));
         self.answer(answers);
     }
 
@@ -301,11 +304,11 @@ impl Sealing {
     /// The last command was cut short because the node is shutting down. Only flushes whose round is noted are answered.
     fn stop(&mut self, view: &View) {
         (self.is_stopped, self.turn) = (true, Turn::Idle);
-        self.answer_round(view);
+        self.answer_round(view, false);
     }
 }
 
-/// Delay after so many failures.
+/// Delay after `failures` failures.
 fn backoff(failures: u32) -> Duration {
     BACKOFF_MIN.saturating_mul(1 << (failures - 1).min(16)).min(BACKOFF_MAX)
 }

@@ -18,6 +18,7 @@ use super::workers::Workers;
 use crate::limits::pacer::Pacer;
 use crate::partition::{Late, Owners};
 use crate::seal::Context;
+use model::TenantId;
 use report::Stopwatch;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -34,6 +35,8 @@ pub(crate) const QUEUE_MAX: usize = 64;
 pub(crate) enum Message {
     /// Seal and commit everything accepted before; answered when that is done.
     Flush(oneshot::Sender<Flushed>),
+    /// The same of one tenant; answered when its samples have left the heads, too.
+    FlushTenant(TenantId, oneshot::Sender<Flushed>),
     Stop,
 }
 
@@ -100,7 +103,11 @@ impl<O: Owners> Sealer<O> {
             let wait = self.sealing.wake_in(self.context.clock.instant());
             match self.messages.recv_timeout(wait) {
                 Ok(Message::Flush(answer)) => {
-                    self.flush(answer);
+                    self.flush(None, answer);
+                    continue;
+                }
+                Ok(Message::FlushTenant(tenant, answer)) => {
+                    self.flush(Some(tenant), answer);
                     continue;
                 }
                 Ok(Message::Stop) | Err(RecvTimeoutError::Disconnected) => return,
@@ -112,8 +119,8 @@ impl<O: Owners> Sealer<O> {
         }
     }
 
-    /// Requests a flush.
-    pub(crate) fn flush(&mut self, answer: oneshot::Sender<Flushed>) {
+    /// Requests a flush, of all tenants or of one.
+    pub(crate) fn flush(&mut self, of: Option<TenantId>, answer: oneshot::Sender<Flushed>) {
         let view = self.view();
         // abandoned requests must not use up memory while the store is away
         let abandoned = self.flushes.extract_if(.., |_, answer| answer.is_closed());
@@ -123,7 +130,8 @@ impl<O: Owners> Sealer<O> {
         let id = FlushId(self.next_flush);
         self.next_flush += 1;
         self.flushes.insert(id, answer);
-        self.sealing.handle(&view, Event::Flush(id));
+        let event = of.map_or(Event::Flush(id), |tenant| Event::FlushTenant(id, tenant));
+        self.sealing.handle(&view, event);
     }
 
     /// One turn: everything that can be done now. True if something is left for a retry.

@@ -20,6 +20,8 @@ pub(crate) struct LakeMetrics {
     pub(crate) bytes: Counter,
     pub(crate) commits: Counter,
     pub(crate) expired_readers: Counter,
+    pub(crate) deletes: Counter,
+    pub(crate) tombstones: Gauge,
     pub(crate) relocations: Counter,
     pub(crate) frozen_samples: Gauge,
     pub(crate) left_out_files: Counter,
@@ -75,6 +77,11 @@ impl LakeMetrics {
             expired_readers: r.counter(
                 "floodmark_seal_outlived_queries_total",
                 "Times that sealed samples left the head while queries from before the commit still ran.",
+            ),
+            deletes: r.counter("floodmark_deletes_total", "Deletes of samples that were committed to a table."),
+            tombstones: r.gauge(
+                "floodmark_tombstones",
+                "Deletes whose samples are not removed from every file yet, in all tables at the last check.",
             ),
             relocations: r.counter(
                 "floodmark_journal_relocations_total",

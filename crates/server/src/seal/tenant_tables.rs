@@ -79,7 +79,7 @@ type Key = (TenantId, TenantTable);
 pub(crate) struct TenantTables {
     root: Location,
     clock: Arc<dyn Clock>,
-    /// Taken only on drop.
+    /// Runtime for the object store; taken only on drop.
     runtime: Option<Runtime>,
     /// Open tables. Names of tenants may take as much memory again.
     open: Mutex<OpenTables>,
@@ -183,7 +183,7 @@ impl TenantTables {
     }
 
     /// As [`Self::existing`], without the cache of absent tables.
-    pub(super) fn existing_now(
+    pub(crate) fn existing_now(
         &self,
         tenant: &TenantId,
         kind: TenantTable,
@@ -257,7 +257,7 @@ impl TenantTables {
 
     /// Ensures that readers see commits made through `table`. It may have been closed, and opened again before the commit was
     /// in the log: then `table` replaces the other handle.
-    pub(super) fn show(&self, tenant: &TenantId, kind: TenantTable, table: &Arc<Table>) {
+    pub(crate) fn show(&self, tenant: &TenantId, kind: TenantTable, table: &Arc<Table>) {
         let key = (tenant.clone(), kind);
         // an opening that began before the commit ends first
         let _claim = self.claim(&key);

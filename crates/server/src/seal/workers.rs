@@ -52,7 +52,7 @@ impl Workers {
         Self { clock, threads: Some(Threads { jobs, queue, started: 0, busy: Arc::default() }) }
     }
 
-    /// No threads: each run does the same jobs in the same order.
+    /// Workers without threads: each run does the same jobs in the same order.
     pub(crate) const fn here(clock: Arc<dyn Clock>) -> Self {
         Self { clock, threads: None }
     }
@@ -64,7 +64,7 @@ impl Workers {
 }
 
 impl Threads {
-    /// Starts another thread where there are more jobs than threads.
+    /// Starts another thread if there are more jobs than threads.
     fn grow(&mut self, jobs: usize) -> std::io::Result<()> {
         if jobs <= self.started {
             return Ok(());

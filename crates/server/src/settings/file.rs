@@ -4,7 +4,7 @@ use super::given::{Entries, Entry, Given, GivenClass, MISSPELT, Origin, Settings
 use super::setting::Setting;
 use super::table::{SETTINGS, find};
 use super::value::EMPTY_LIST;
-use model::TenantId;
+use model::{TenantId, TenantPatterns};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::Path;
@@ -41,7 +41,7 @@ impl Given {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Content {
     All,
-    /// Those that can differ between tenants.
+    /// The settings that can differ between tenants.
     OfTenants,
 }
 
@@ -150,6 +150,7 @@ impl File<'_> {
             return Err(self.error(at, format!("{title} has more than {PATTERNS_MAX} patterns")));
         }
         let settings = in_order(table).into_iter().filter(|(key, ..)| *key != PATTERNS);
+        let patterns = TenantPatterns::new(patterns);
         Ok(GivenClass { name: name.to_owned(), patterns, entries: self.of_tenants("a class", settings)? })
     }
 

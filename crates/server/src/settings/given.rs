@@ -1,9 +1,9 @@
-//! Given values before parsing, with the source of each.
+//! Values as given, before parsing, each with its source.
 
 use super::secret::{StoreOptions, without_secrets};
 use super::setting::Setting;
 use super::table::{SETTINGS, find};
-use model::TenantId;
+use model::{TenantId, TenantPatterns};
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -18,18 +18,18 @@ pub enum Origin {
     Derived(String),
     /// A line of the configuration file.
     File {
-        /// The file.
+        /// Path of the configuration file.
         path: PathBuf,
         /// Line number from 1.
         line: usize,
     },
-    /// This environment variable.
+    /// The environment variable with this name.
     Environment(String),
     Flag(String),
 }
 
 impl Origin {
-    /// One word for it.
+    /// One word for the source.
     pub const fn kind(&self) -> &'static str {
         match self {
             Self::Default => "default",
@@ -55,15 +55,15 @@ pub enum SettingsError {
     /// The file cannot be read.
     #[error("cannot read {}: {source}", path.display())]
     Read {
-        /// The file.
+        /// Path of the configuration file.
         path: PathBuf,
-        /// Why.
+        /// Error of the operating system.
         source: std::io::Error,
     },
     /// The file is not TOML, or has a key that is not known.
     #[error("{}:{line}: {reason}", path.display())]
     File {
-        /// The file.
+        /// Path of the configuration file.
         path: PathBuf,
         /// Line from 1.
         line: usize,
@@ -75,7 +75,7 @@ pub enum SettingsError {
     Value {
         /// Source of the value.
         origin: Origin,
-        /// The setting.
+        /// Key of the setting.
         key: String,
         /// The value, without secrets.
         value: String,
@@ -118,7 +118,7 @@ impl fmt::Debug for Entry {
     }
 }
 
-/// Similarity above which a name is taken for a misspelt one (Jaro-Winkler).
+/// Similarity above which a name counts as a misspelt one (Jaro-Winkler).
 pub(super) const MISSPELT: f64 = 0.8;
 
 /// Variables of other commands.
@@ -150,7 +150,7 @@ pub(super) type Entries = BTreeMap<&'static str, Entry>;
 #[derive(Debug, Clone)]
 pub(super) struct GivenClass {
     pub(super) name: String,
-    pub(super) patterns: Vec<String>,
+    pub(super) patterns: TenantPatterns,
     pub(super) entries: Entries,
 }
 

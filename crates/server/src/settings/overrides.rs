@@ -2,7 +2,8 @@
 
 use super::given::{Given, SettingsError};
 use super::tenants::Tenants;
-use std::path::{Path, PathBuf};
+use crate::watched;
+use std::path::PathBuf;
 
 /// The file that overrides settings of tenants, and what it overrides.
 #[derive(Debug, Clone)]
@@ -21,7 +22,8 @@ impl OverridesFile {
 
     /// Reads the file's text.
     pub fn text(&self) -> Result<String, SettingsError> {
-        read(&self.path).map_err(|source| SettingsError::Read { path: self.path.clone(), source })
+        watched::read(&self.path, BYTES_MAX)
+            .map_err(|source| SettingsError::Read { path: self.path.clone(), source })
     }
 
     /// All that is given, with `text` as the content of the file.
@@ -33,13 +35,4 @@ impl OverridesFile {
     pub fn tenants(&self, text: &str) -> Result<Tenants, SettingsError> {
         Tenants::resolve(&self.with(text)?)
     }
-}
-
-fn read(path: &Path) -> std::io::Result<String> {
-    let bytes = std::fs::metadata(path)?.len();
-    if bytes > BYTES_MAX {
-        let reason = format!("it has {} MiB, the limit is {} MiB", bytes >> 20, BYTES_MAX >> 20);
-        return Err(std::io::Error::new(std::io::ErrorKind::FileTooLarge, reason));
-    }
-    std::fs::read_to_string(path)
 }

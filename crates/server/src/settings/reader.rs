@@ -9,9 +9,9 @@ use serde_json::Value as Json;
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct EffectiveSetting {
-    /// Its key in the configuration file: `seal_after`, `tables_options.NAME`, `tenant.NAME.retention`.
+    /// Key in the configuration file: `seal_after`, `tables_options.NAME`, `tenant.NAME.retention`.
     pub key: String,
-    /// Its value in the notation of the file. Secrets are replaced.
+    /// Value in the notation of the file. Secrets are replaced.
     pub value: Json,
     /// Source of the value.
     pub origin: Origin,

@@ -31,7 +31,7 @@ pub struct Setting {
 
 #[derive(Debug, Clone, Copy)]
 pub enum DefaultValue {
-    /// This text, read like any that is given.
+    /// A fixed text, read like any that is given.
     Fixed(&'static str),
     /// A value that follows from the machine or from other settings, in this way.
     Derived(&'static str),
@@ -55,6 +55,8 @@ pub enum Takes {
     Count,
     /// The name of a label.
     Label,
+    /// The name of a tenant.
+    Tenant,
     /// Names, separated by commas; an array in the file.
     Names,
     /// Durations, likewise.
@@ -75,6 +77,7 @@ impl Takes {
             Self::Duration => "DURATION",
             Self::Count => "COUNT",
             Self::Label => "LABEL",
+            Self::Tenant => "TENANT",
             Self::Names => "NAMES",
             Self::Durations => "DURATIONS",
             Self::Word(_) => "WORD",

@@ -3,15 +3,18 @@
 //! To add one: an entry here, a field in [`super::Settings`], and the line that reads it. `UPDATE_EXPECT=1 cargo test -p server
 //! settings` then writes it into `docs/reference/configuration.md`.
 
+use super::listeners::AdminListen;
 use super::secret::TablesUrl;
 use super::setting::Setting;
 use super::tenants::{LabelName, LimitStatus};
 use super::typed::{Typed, derived, setting};
 use super::value::{Bytes, Count, Millis};
+use crate::auth::Networks;
 use crate::limits::budget::TOTAL_BYTES_MIN;
 use crate::query_source::detail::Detail;
+use crate::tls::ClientAuth;
 use journal::Durability;
-use model::caps;
+use model::{TenantId, caps};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use tables::rollup::Resolution;
@@ -19,7 +22,7 @@ use tables::rollup::Resolution;
 /// Upper bound of counts that need one only against typing errors.
 const MANY: u64 = 1 << 20;
 
-/// The same of rates.
+/// Upper bound of rates, for the same reason.
 const MANY_A_SECOND: u64 = 1 << 40;
 
 macro_rules! settings {
@@ -35,9 +38,37 @@ settings! {
     "Server" {
         HTTP: SocketAddr = setting("http", "127.0.0.1:9009",
             "Address to serve HTTP on: 127.0.0.1:9009, localhost:9009, or :9009 for all addresses")
-            .why("A name is resolved at start, IPv4 first. The default is reachable from this machine only, because there is no \
-                authentication; a warning is logged if other machines can reach the address")
+            .why("A name is resolved at start, IPv4 first. The default is reachable from this machine only. An address that other \
+                machines can reach needs `auth_file` or `allow_unauthenticated`")
             .common();
+        AUTH_FILE: Option<PathBuf> = setting("auth_file", "none", "File of credentials, and of services that know callers")
+            .why("[authentication.md](../authentication.md) describes it. It is read again when it changes, within a second, or at once \
+                on SIGHUP")
+            .or("none").common();
+        TRUSTED_PROXIES: Networks = setting("trusted_proxies", "127.0.0.0/8,::1/128",
+            "Addresses whose requests need no credentials if they name a tenant")
+            .why("Applies with `auth_file`. A proxy there must check its callers and set `X-Scope-OrgID` itself. `[]`: none");
+        TLS_CERT: Option<PathBuf> = setting("tls_cert", "none", "Certificate of the server, as PEM; connections to `http` are then encrypted")
+            .why("The file also has the certificates between it and its authority. This file, `tls_key` and `tls_client_ca` are read again \
+                when they change, within a second, or at once on SIGHUP ([authentication.md](../authentication.md#tls))")
+            .or("none").common();
+        TLS_KEY: Option<PathBuf> = setting("tls_key", "none", "Private key of tls_cert, as PEM")
+            .why("It must not be encrypted")
+            .or("none").common();
+        TLS_CLIENT_CA: Option<PathBuf> = setting("tls_client_ca", "none",
+            "Certificates of the authorities that sign certificates of clients, as PEM")
+            .why("A verified certificate is a credential ([authentication.md](../authentication.md#client-certificates))")
+            .or("none");
+        TLS_CLIENT_AUTH: ClientAuth = setting("tls_client_auth", "required", "Whether clients need a certificate")
+            .why("Applies with `tls_client_ca`");
+        ADMIN_LISTEN: AdminListen = derived("admin_listen", "`http` if only this machine can connect to that, else 127.0.0.1:9010",
+            "Address to serve administration on; http: on the same address as everything else")
+            .why("`none`: nowhere. An address of its own also serves `/metrics` and health, and is encrypted like `http` if other machines \
+                can reach it ([authentication.md](../authentication.md#administration))")
+            .or("none");
+        ALLOW_UNAUTHENTICATED: bool = setting("allow_unauthenticated", "false",
+            "Whether other machines may reach a server without auth_file")
+            .why("Everyone who reaches it can then read, write and administer everything");
         MEMORY: Bytes = derived("memory", "half of the control group's limit or of the machine's memory",
             "Memory budget of the process, such as 2GiB")
             .why("8 MiB are for the process itself. Of the rest, 50 % is for the head, 15 % for requests in flight, 15 % for \
@@ -138,7 +169,7 @@ settings! {
     }
 
     "Connections" {
-        CONNECTIONS: Count = derived("connections", "5 % of memory divided by 72 KiB, 128 to 4096", "Open connections")
+        CONNECTIONS: Count = derived("connections", "5 % of memory divided by 72 KiB, with TLS 144 KiB; 128 to 4096", "Open connections")
             .why("The limit of open files may lower it. A connection beyond this number replaces one that has sent no request for a second, \
                 sends its body more slowly than `transfer_rate`, or is idle between requests. If there is none, the new \
                 connection gets a 503")
@@ -185,8 +216,35 @@ settings! {
                 while it is in memory: until `series_idle` after its last sample. Whatever this is, a tenant above its share of a head that fills up gets no \
                 new series ([operating.md](../operating.md#tenants))")
             .or("none").within(1, MANY_A_SECOND).per_tenant();
+        SERIES_PER_METRIC: Option<Count> = setting("series_per_metric", "none",
+            "Limit on a tenant's active series of one metric name")
+            .why("Keeps one label with too many values from using up `active_series`. It is checked for 32 series at a time in each \
+                partition, so it may be exceeded by some hundred")
+            .or("none").within(1, MANY_A_SECOND).per_tenant();
+        CONCURRENT_WRITES: Option<Count> = setting("concurrent_writes", "none",
+            "Limit on a tenant's write requests in progress")
+            .why("Requests that wait for new series are counted apart. Whatever this is, a tenant leaves a part of the places of \
+                `inflight_requests` to others ([operating.md](../operating.md#tenants))")
+            .or("none").within(1, MANY).per_tenant();
+        INFLIGHT_BYTES: Option<Bytes> = setting("inflight_bytes", "none",
+            "Limit on the memory of a tenant's write requests in progress")
+            .why("A request that alone needs more is refused for good. Whatever this is, a tenant leaves a part of the requests' account \
+                to others")
+            .or("none").within(1 << 20, u64::MAX).per_tenant();
+        CONCURRENT_QUERIES: Option<Count> = setting("concurrent_queries", "none",
+            "Limit on a tenant's queries that run at once")
+            .why("Further ones wait. Whatever this is, tenants take turns, and once several tenants have sent queries, none \
+                gets all of `query_concurrency`")
+            .or("none").within(1, 1024).per_tenant();
+        QUERY_MEMORY: Option<Bytes> = setting("query_memory", "none", "Limit on the memory of one query of a tenant")
+            .why("The query account divided by `query_concurrency` + 1 is a limit in any case")
+            .or("none").within(64 << 10, u64::MAX).per_tenant();
+        QUERY_SAMPLES: Option<Count> = setting("query_samples", "none",
+            "Limit on the samples that one query of a tenant holds at once")
+            .why("Its memory is a limit in any case: a sample takes 16 bytes")
+            .or("none").within(1, 1 << 40).per_tenant();
         SHARE_WEIGHT: Count = setting("share_weight", "1",
-            "Weight of a tenant's share of memory when memory is scarce")
+            "Weight of a tenant's share of what is scarce: memory, requests in progress, turns")
             .within(1, 1000).per_tenant();
         LIMIT_STATUS: LimitStatus = setting("limit_status", "429",
             "HTTP status of writes that exceed a limit of the tenant")
@@ -222,6 +280,21 @@ settings! {
             .why("A tenant with tables is not new. An idle tenant leaves memory within a quarter of an hour, in which 300 a minute \
                 add up to less than half of the default of `tenants`")
             .within(1, MANY);
+    }
+
+    "Self-monitoring" {
+        SELF_MONITORING_INTERVAL: Option<Millis> = setting("self_monitoring_interval", "15s",
+            "Interval at which the server stores its own metrics")
+            .why("They are those of `/metrics`, with the labels `job=\"floodmark\"` and `instance` ([operating.md](../operating.md#self-monitoring)). \
+                `never`: they are not stored")
+            .or("never");
+        SELF_MONITORING_TENANT: TenantId = setting("self_monitoring_tenant", "floodmark-system",
+            "Tenant whose series the server's own metrics are")
+            .why("Nobody else may write to it. Who may read it can query it like any tenant");
+        SELF_MONITORING_RETENTION: Option<Millis> = setting("self_monitoring_retention", "30d",
+            "Age at which the server's own metrics are dropped")
+            .why("A `retention` of this tenant itself, in a `[tenant.NAME]`, goes before it")
+            .or("never");
     }
 }
 

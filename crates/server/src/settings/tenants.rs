@@ -3,10 +3,11 @@
 use super::file::{per_tenant, quoted};
 use super::given::{Given, GivenClass, SettingsError};
 use super::reader::{EffectiveSetting, Reader};
+use super::self_monitoring::SelfMonitoring;
 use super::table;
 use crate::query_source::detail::Detail;
 use admission::rate::Rate;
-use model::TenantId;
+use model::{TenantId, TenantPatterns};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tables::rollup::Resolution;
@@ -33,6 +34,18 @@ pub struct TenantSettings {
     pub rate_burst_ms: i64,
     /// Limit on active series; `None`: no limit.
     pub active_series: Option<usize>,
+    /// Limit on series of one metric name; `None`: no limit.
+    pub series_per_metric: Option<usize>,
+    /// Limit on write requests in progress; `None`: the tenant's share of the node's.
+    pub concurrent_writes: Option<usize>,
+    /// Limit on the memory of write requests in progress; `None`: the tenant's share of the node's.
+    pub inflight_bytes: Option<u64>,
+    /// Limit on queries that run at once; `None`: the tenant's share of the node's.
+    pub concurrent_queries: Option<usize>,
+    /// Limit on the memory of a query; `None`: that of the node.
+    pub query_memory_bytes: Option<u64>,
+    /// Limit on the samples that a query holds; `None`: what its memory allows.
+    pub query_samples: Option<usize>,
     /// Weight of the tenant's share of what is scarce.
     pub share_weight: usize,
     /// Status of refusals by a limit that is configured.
@@ -79,15 +92,8 @@ pub struct Tenants {
 #[derive(Debug, Clone)]
 pub struct Class {
     name: String,
-    /// Patterns of names, in which `*` stands for any text.
-    patterns: Vec<String>,
+    patterns: TenantPatterns,
     settings: TenantSettings,
-}
-
-impl Class {
-    fn matches(&self, tenant: &TenantId) -> bool {
-        self.patterns.iter().any(|pattern| matches(pattern, tenant.as_str()))
-    }
 }
 
 impl Tenants {
@@ -120,7 +126,7 @@ impl Tenants {
     }
 
     fn class_of(&self, tenant: &TenantId) -> Option<&Class> {
-        self.classes.iter().find(|class| class.matches(tenant))
+        self.classes.iter().find(|class| class.patterns.matches(tenant))
     }
 
     pub(super) fn resolve(given: &Given) -> Result<Self, SettingsError> {
@@ -134,7 +140,10 @@ impl Tenants {
             tenants.rows.extend(reader.into_rows());
             tenants.classes.push(Class { name: name.clone(), patterns: patterns.clone(), settings });
         }
-        for (tenant, entries) in &given.tenants {
+        let mut given_own = given.tenants.clone();
+        let system = SelfMonitoring::read(&mut Reader::new(&given.general, String::new()))?;
+        system.bound(given_own.entry(system.tenant.clone()).or_default());
+        for (tenant, entries) in &given_own {
             let mut reader = Reader::new(entries, prefix("tenant", tenant.as_str()));
             let settings = TenantSettings::own(&mut reader, tenants.of(tenant))?;
             tenants.rows.extend(reader.into_rows());
@@ -147,20 +156,6 @@ impl Tenants {
 /// `tenant.NAME.`
 fn prefix(kind: &str, name: &str) -> String {
     format!("{kind}.{}.", quoted(name))
-}
-
-/// True if `name` matches `pattern`, in which `*` stands for any text.
-///
-/// Each piece between stars is searched after the one before it, so the time is at most their product, and both are short.
-fn matches(pattern: &str, name: &str) -> bool {
-    let Some((start, rest)) = pattern.split_once('*') else { return pattern == name };
-    let Some(mut name) = name.strip_prefix(start) else { return false };
-    let (pieces, end) = rest.rsplit_once('*').unwrap_or(("", rest));
-    for piece in pieces.split('*') {
-        let Some(at) = name.find(piece) else { return false };
-        name = &name[at + piece.len()..];
-    }
-    name.ends_with(end)
 }
 
 impl TenantSettings {
@@ -211,6 +206,12 @@ impl TenantSettings {
             new_series_per_second: reader.read(&table::NEW_SERIES_PER_SECOND)?,
             rate_burst_ms: reader.read(&table::RATE_BURST)?,
             active_series: reader.read(&table::ACTIVE_SERIES)?,
+            series_per_metric: reader.read(&table::SERIES_PER_METRIC)?,
+            concurrent_writes: reader.read(&table::CONCURRENT_WRITES)?,
+            inflight_bytes: reader.read(&table::INFLIGHT_BYTES)?,
+            concurrent_queries: reader.read(&table::CONCURRENT_QUERIES)?,
+            query_memory_bytes: reader.read(&table::QUERY_MEMORY)?,
+            query_samples: reader.read(&table::QUERY_SAMPLES)?,
             share_weight: reader.read(&table::SHARE_WEIGHT)?,
             limit_status: reader.read(&table::LIMIT_STATUS)?,
             ha_dedup: reader.read(&table::HA_DEDUP)?,
@@ -236,6 +237,12 @@ impl TenantSettings {
                 .inherit(&table::NEW_SERIES_PER_SECOND, &general.new_series_per_second)?,
             rate_burst_ms: reader.inherit(&table::RATE_BURST, &general.rate_burst_ms)?,
             active_series: reader.inherit(&table::ACTIVE_SERIES, &general.active_series)?,
+            series_per_metric: reader.inherit(&table::SERIES_PER_METRIC, &general.series_per_metric)?,
+            concurrent_writes: reader.inherit(&table::CONCURRENT_WRITES, &general.concurrent_writes)?,
+            inflight_bytes: reader.inherit(&table::INFLIGHT_BYTES, &general.inflight_bytes)?,
+            concurrent_queries: reader.inherit(&table::CONCURRENT_QUERIES, &general.concurrent_queries)?,
+            query_memory_bytes: reader.inherit(&table::QUERY_MEMORY, &general.query_memory_bytes)?,
+            query_samples: reader.inherit(&table::QUERY_SAMPLES, &general.query_samples)?,
             share_weight: reader.inherit(&table::SHARE_WEIGHT, &general.share_weight)?,
             limit_status: reader.inherit(&table::LIMIT_STATUS, &general.limit_status)?,
             ha_dedup: reader.inherit(&table::HA_DEDUP, &general.ha_dedup)?,
@@ -255,29 +262,5 @@ impl TenantSettings {
             true => Err(reader.conflict(both, "ha_cluster_label and ha_replica_label must differ")),
             false => Ok(()),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::matches;
-
-    #[test]
-    fn stars_stand_for_any_text() {
-        let check = |pattern, yes: &[&str], no: &[&str]| {
-            for name in yes {
-                assert!(matches(pattern, name), "{pattern} {name}");
-            }
-            for name in no {
-                assert!(!matches(pattern, name), "{pattern} {name}");
-            }
-        };
-        check("team-a", &["team-a"], &["team-ab", "xteam-a", ""]);
-        check("team-*", &["team-", "team-a"], &["team", "xteam-a"]);
-        check("*", &["", "a"], &[]);
-        check("*-prod", &["a-prod", "-prod", "-prod-prod"], &["prod", "a-prod1"]);
-        check("a*b*c", &["abc", "axbxc", "abcbc", "abbc"], &["ac", "ab", "acb", "abcd"]);
-        check("a*a", &["aa", "aba"], &["a"]);
-        check("**", &["", "a"], &[]);
     }
 }

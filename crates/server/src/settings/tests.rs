@@ -89,7 +89,10 @@ fn variables_that_look_like_settings_are_warned_about_without_their_values() {
 fn defaults_of_a_machine() {
     let (_, rows) = resolve(&Given::default().flag("data_dir", "/data")).unwrap();
     let keys: Vec<_> = rows.iter().map(|row| row.key.as_str()).collect();
-    assert_eq!(keys, SETTINGS.iter().map(|setting| setting.key).collect::<Vec<_>>(), "each is read once");
+    let bounds = ["retention", "active_series"].map(|key| format!("tenant.floodmark-system.{key}"));
+    let all: Vec<_> =
+        SETTINGS.iter().map(|setting| setting.key).chain(bounds.iter().map(String::as_str)).collect();
+    assert_eq!(keys, all, "each is read once");
     let text: String = rows
         .iter()
         .map(|EffectiveSetting { key, value, origin }| {
@@ -99,6 +102,14 @@ fn defaults_of_a_machine() {
         .collect();
     expect![[r#"
         http = "127.0.0.1:9009"
+        auth_file = "none"
+        trusted_proxies = ["127.0.0.0/8","::1/128"]
+        tls_cert = "none"
+        tls_key = "none"
+        tls_client_ca = "none"
+        tls_client_auth = "required"
+        admin_listen = "http"  # `http` if only this machine can connect to that, else 127.0.0.1:9010
+        allow_unauthenticated = false
         memory = "4GiB"  # half of the machine's memory of 8192 MiB
         data_dir = "/data"  # --data-dir
         durability = "fsync"
@@ -126,7 +137,7 @@ fn defaults_of_a_machine() {
         slow_query = "10s"
         query_log = "none"
         query_log_size = "256MiB"
-        connections = 2907  # 5 % of memory divided by 72 KiB, 128 to 4096
+        connections = 2907  # 5 % of memory divided by 72 KiB, with TLS 144 KiB; 128 to 4096
         allow_host = []  # none if only this machine can connect, else any
         body_timeout = "30s"
         transfer_rate = "64KiB"
@@ -137,6 +148,12 @@ fn defaults_of_a_machine() {
         new_series_per_second = "none"
         rate_burst = "10s"
         active_series = "none"
+        series_per_metric = "none"
+        concurrent_writes = "none"
+        inflight_bytes = "none"
+        concurrent_queries = "none"
+        query_memory = "none"
+        query_samples = "none"
         share_weight = 1
         limit_status = 429
         ha_dedup = false
@@ -147,6 +164,11 @@ fn defaults_of_a_machine() {
         tenants = 10000
         tenant_burst = 1000
         tenants_per_minute = 300
+        self_monitoring_interval = "15s"
+        self_monitoring_tenant = "floodmark-system"
+        self_monitoring_retention = "30d"
+        tenant.floodmark-system.retention = "30d"  # self_monitoring_retention
+        tenant.floodmark-system.active_series = 5000  # the bound on the server's own metrics
     "#]]
     .assert_eq(&text);
 }
@@ -282,6 +304,12 @@ fn a_tenant_has_what_it_sets_and_else_what_all_have() {
         bytes_per_second: None,
         new_series_per_second: None,
         rate_burst_ms: 10_000,
+        series_per_metric: None,
+        concurrent_writes: None,
+        inflight_bytes: None,
+        concurrent_queries: None,
+        query_memory_bytes: None,
+        query_samples: None,
         active_series: None,
         share_weight: 1,
         limit_status: LimitStatus::TooManyRequests,
@@ -335,13 +363,13 @@ fn wrong_settings_of_a_tenant() {
     check(
         "[tenant.a]\nretention = \"1d\"\nretentoin = \"2d\"",
         expect![
-            "f.toml:3: a tenant has no setting retentoin: settings of tenants are retention, rollups, rollup_retention, query_resolution, requests_per_second, samples_per_second, bytes_per_second, new_series_per_second, rate_burst, active_series, share_weight, limit_status, ha_dedup, ha_cluster_label, ha_replica_label, ha_failover, ha_clusters"
+            "f.toml:3: a tenant has no setting retentoin: settings of tenants are retention, rollups, rollup_retention, query_resolution, requests_per_second, samples_per_second, bytes_per_second, new_series_per_second, rate_burst, active_series, series_per_metric, concurrent_writes, inflight_bytes, concurrent_queries, query_memory, query_samples, share_weight, limit_status, ha_dedup, ha_cluster_label, ha_replica_label, ha_failover, ha_clusters"
         ],
     );
     check(
         "[tenant.a]\nmemory = \"1GiB\"",
         expect![
-            "f.toml:2: a tenant has no setting memory: settings of tenants are retention, rollups, rollup_retention, query_resolution, requests_per_second, samples_per_second, bytes_per_second, new_series_per_second, rate_burst, active_series, share_weight, limit_status, ha_dedup, ha_cluster_label, ha_replica_label, ha_failover, ha_clusters"
+            "f.toml:2: a tenant has no setting memory: settings of tenants are retention, rollups, rollup_retention, query_resolution, requests_per_second, samples_per_second, bytes_per_second, new_series_per_second, rate_burst, active_series, series_per_metric, concurrent_writes, inflight_bytes, concurrent_queries, query_memory, query_samples, share_weight, limit_status, ha_dedup, ha_cluster_label, ha_replica_label, ha_failover, ha_clusters"
         ],
     );
     check(
@@ -387,7 +415,8 @@ fn tables_of_tenants_that_were_retired_show_their_replacement() {
     );
     let error = toml(old).unwrap_err().to_string();
     let replacement = error.split_once("\n\n").expect("it follows an empty line").1;
-    assert_eq!(resolve(&toml(replacement).unwrap()).unwrap().0.tenants.own.len(), 2);
+    let own: Vec<_> = resolve(&toml(replacement).unwrap()).unwrap().0.tenants.own.into_keys().collect();
+    assert_eq!(own.iter().map(TenantId::as_str).collect::<Vec<_>>(), ["a.b", "b", "floodmark-system"]);
 }
 
 #[test]
@@ -433,4 +462,44 @@ fn tables_are_in_the_data_directory_unless_set() {
     };
     assert_eq!(url("/a b", None), "file:///a%20b/tables/");
     assert_eq!(url("/a", Some("s3://bucket/x")), "s3://bucket/x");
+}
+
+#[test]
+fn administration_moves_to_this_machine_when_others_can_connect() {
+    let check = |given: &[(&str, &str)], expected: Result<(&str, Option<&str>), &str>| {
+        let given = given.iter().fold(Given::default(), |given, (key, text)| given.flag(key, text));
+        let found = resolve(&given).map(|(settings, rows)| {
+            let row = rows.into_iter().find(|row| row.key == "admin_listen").unwrap();
+            (row.value.as_str().unwrap().to_owned(), settings.warning_of_access())
+        });
+        match (found, expected) {
+            (Ok((value, warning)), Ok((expected, part))) => {
+                assert_eq!(value, expected);
+                assert_eq!(warning.is_some(), part.is_some(), "{warning:?}");
+                assert!(part.is_none_or(|part| warning.as_ref().unwrap().contains(part)), "{warning:?}");
+            }
+            (found, expected) => {
+                let error = found.unwrap_err().to_string();
+                assert!(error.contains(expected.unwrap_err()), "{error}");
+            }
+        }
+    };
+    let all = ("allow_unauthenticated", "true");
+    let open = ("http", "0.0.0.0:9009");
+    check(&[], Ok(("http", None)));
+    check(&[("http", "[::1]:1")], Ok(("http", None)));
+    check(&[open, all], Ok(("127.0.0.1:9010", Some("reaches 0.0.0.0:9009 can read and write everything"))));
+    check(&[open, all, ("admin_listen", "http")], Ok(("http", Some("can read, write and administer"))));
+    check(&[open, all, ("admin_listen", "none")], Ok(("none", Some("can read and write everything"))));
+    let apart = ("admin_listen", "10.0.0.1:1");
+    check(&[all, apart], Ok(("10.0.0.1:1", Some("reaches 10.0.0.1:1 can administer everything"))));
+    check(&[apart], Err("--admin-listen 10.0.0.1:1: other machines"));
+    check(&[open], Err("--http 0.0.0.0:9009: other machines"));
+    check(&[("admin_listen", "127.0.0.1:9009")], Err("to serve both there, write http"));
+    check(&[("admin_listen", "nowhere")], Err("or http, or none"));
+    check(&[("tls_cert", "/x.pem")], Err("needs tls_key too"));
+    check(&[("tls_key", "/x.pem")], Err("needs tls_cert too"));
+    check(&[("tls_client_ca", "/x.pem")], Err("needs tls_cert and tls_key too"));
+    check(&[("tls_cert", "/nowhere/x.pem"), ("tls_key", "/x.key")], Err("/nowhere/x.pem"));
+    check(&[("tls_client_auth", "maybe")], Err("required or optional"));
 }

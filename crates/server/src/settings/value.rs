@@ -1,10 +1,14 @@
 //! Types of values, with their parsing and formatting.
 
+use super::listeners::AdminListen;
 use super::secret::{TablesUrl, without_secrets};
 use super::setting::{Setting, Takes};
 use super::tenants::{LabelName, LimitStatus};
+use crate::auth::Networks;
 use crate::query_source::detail::Detail;
+use crate::tls::ClientAuth;
 use journal::Durability;
+use model::TenantId;
 use model::caps::LABEL_NAME_BYTES_MAX;
 use model::labels::METRIC_NAME;
 use serde_json::{Value as Json, json};
@@ -165,6 +169,22 @@ impl Value for LabelName {
     }
 }
 
+impl Value for TenantId {
+    const TAKES: Takes = Takes::Tenant;
+
+    fn parse(text: &str, _: &Setting) -> Result<Self, String> {
+        let tenant = Self::parse(text).map_err(|error| error.to_string())?;
+        match tenant == Self::anonymous() {
+            true => Err(format!("must not be {tenant}, the tenant of requests that name none")),
+            false => Ok(tenant),
+        }
+    }
+
+    fn show(&self, _: &Setting) -> Json {
+        json!(self.as_str())
+    }
+}
+
 impl Value for bool {
     const TAKES: Takes = Takes::Word(&[("true", ""), ("false", "")]);
 
@@ -221,6 +241,48 @@ impl Value for SocketAddr {
 
     fn show(&self, _: &Setting) -> Json {
         json!(self.to_string())
+    }
+}
+
+impl Value for AdminListen {
+    const TAKES: Takes = Takes::Address;
+
+    fn parse(text: &str, setting: &Setting) -> Result<Self, String> {
+        match text {
+            Self::SAME => Ok(Self::Same),
+            _ if setting.none == Some(text) => Ok(Self::Nowhere),
+            _ => address::listen(text).map(Self::At).map_err(|must| format!("{must}; or http, or none")),
+        }
+    }
+
+    fn show(&self, setting: &Setting) -> Json {
+        match self {
+            Self::Same => json!(Self::SAME),
+            Self::Nowhere => json!(setting.none),
+            Self::At(address) => address.show(setting),
+        }
+    }
+}
+
+impl Value for ClientAuth {
+    const TAKES: Takes = Takes::Word(&[
+        ("required", "the handshake fails without one"),
+        ("optional", "clients without one need another credential"),
+    ]);
+
+    fn parse(text: &str, _: &Setting) -> Result<Self, String> {
+        match text {
+            "required" => Ok(Self::Required),
+            "optional" => Ok(Self::Optional),
+            _ => Err("must be required or optional".into()),
+        }
+    }
+
+    fn show(&self, _: &Setting) -> Json {
+        json!(match self {
+            Self::Required => "required",
+            Self::Optional => "optional",
+        })
     }
 }
 
@@ -321,6 +383,19 @@ impl Value for Vec<String> {
 
     fn show(&self, _: &Setting) -> Json {
         json!(self)
+    }
+}
+
+impl Value for Networks {
+    const TAKES: Takes = Takes::Names;
+
+    fn parse(text: &str, _: &Setting) -> Result<Self, String> {
+        let networks = items(text)?.into_iter().map(Self::parse_one).collect::<Option<_>>();
+        networks.map(Self).ok_or_else(|| "must be addresses or networks such as 10.0.0.0/8".into())
+    }
+
+    fn show(&self, _: &Setting) -> Json {
+        self.0.iter().map(ToString::to_string).collect()
     }
 }
 

@@ -19,6 +19,8 @@ struct Part {
     limit_bytes: u64,
     used: Read,
     peak: Read,
+    /// False if the peak is only the highest value that was read.
+    is_account: bool,
 }
 
 impl Part {
@@ -29,6 +31,7 @@ impl Part {
             limit_bytes: account.limit_bytes(),
             used: Arc::new(move || used.used_bytes()),
             peak: Arc::new(move || peak.peak_bytes()),
+            is_account: true,
         }
     }
 
@@ -40,19 +43,32 @@ impl Part {
             let now = read();
             most.fetch_max(now, Ordering::Relaxed).max(now)
         });
-        Self { name, limit_bytes, used, peak }
+        Self { name, limit_bytes, used, peak, is_account: false }
     }
+}
+
+/// Use of a part of the budget.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Use {
+    pub(crate) limit_bytes: u64,
+    pub(crate) used_bytes: u64,
+    pub(crate) peak_bytes: Option<u64>,
+}
+
+/// All parts of the budget by name, and their use now.
+pub(crate) fn all(node: &Node) -> Vec<(&'static str, Use)> {
+    let use_of = |part: Part| {
+        let (used_bytes, peak_bytes) = ((part.used)(), part.is_account.then(|| (part.peak)()));
+        (part.name, Use { limit_bytes: part.limit_bytes, used_bytes, peak_bytes })
+    };
+    with_other(node).into_iter().map(use_of).collect()
 }
 
 /// Registers the gauges of all accounts.
 pub(super) fn register(node: &Node) {
     register_head_parts(node);
-    let mut all = parts(node);
-    let used: Vec<_> = all.iter().map(|part| Arc::clone(&part.used)).collect();
-    let other = move || private_bytes().saturating_sub(used.iter().map(|used| used()).sum());
-    all.push(Part::seen("other", node.budget().other_bytes, Arc::new(other)));
     let r = node.registry();
-    for Part { name, limit_bytes, used, peak } in all {
+    for Part { name, limit_bytes, used, peak, .. } in with_other(node) {
         let labels = [("account", name)];
         let gauge = |name, help, read: Read| r.gauge_fn(name, help, &labels, move || read() as f64);
         gauge("floodmark_budget_limit_bytes", "What an account may hold.", Arc::new(move || limit_bytes));
@@ -83,6 +99,14 @@ fn register_head_parts(node: &Node) {
     }
 }
 
+fn with_other(node: &Node) -> Vec<Part> {
+    let mut all = parts(node);
+    let used: Vec<_> = all.iter().map(|part| Arc::clone(&part.used)).collect();
+    let other = move || private_bytes().saturating_sub(used.iter().map(|used| used()).sum());
+    all.push(Part::seen("other", node.budget().other_bytes, Arc::new(other)));
+    all
+}
+
 /// All parts but `other`.
 fn parts(node: &Node) -> Vec<Part> {
     let (budget, reads, writes) = (node.budget(), node.reads(), node.writes());
@@ -95,6 +119,7 @@ fn parts(node: &Node) -> Vec<Part> {
             limit_bytes: budget.head_bytes,
             used: Arc::new(move || heads.bytes()),
             peak: Arc::new(move || peak.peak_bytes()),
+            is_account: true,
         },
         Part::of(&writes.inflight),
         Part::seen("query", budget.query_bytes, Arc::new(query)),

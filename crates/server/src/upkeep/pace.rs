@@ -12,7 +12,7 @@ use tables::upkeep::Now;
 pub(super) struct Pace {
     pub(super) context: Arc<Context>,
     stopping: Arc<AtomicBool>,
-    /// Origin of the steady clock.
+    /// Origin of the monotonic clock.
     began: Instant,
     /// Time of the last refresh, which shows queries the commits of other processes.
     pub(super) refreshed: Instant,

@@ -38,6 +38,7 @@ impl Upkeep {
         };
         Ok(Policy {
             expire_before_ms,
+            deletes_upto: i64::MAX,
             compact: (settings.compaction || all).then(|| limits(self.lake(), settings.merged_file_bytes)),
             grace_ms: settings.vacuum_grace_ms,
             sweep_every_ms: SWEEP_EVERY.as_millis() as i64,

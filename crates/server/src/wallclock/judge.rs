@@ -7,7 +7,7 @@ use tables::upkeep::Now;
 /// Time at which a clock was believed last, before the start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Believed {
-    /// Not recorded.
+    /// The clock's history is not recorded.
     Unknown,
     /// No clock was believed yet.
     Never,
@@ -18,7 +18,7 @@ pub(super) enum Believed {
 /// Evidence from senders, and the settling time.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Word {
-    /// Offset of the senders' clock: the largest lead over the steady clock of a sample that arrived since the start, if any
+    /// Offset of the senders' clock: the largest lead over the monotonic clock of a sample that arrived since the start, if any
     /// did.
     pub(super) heard_ms: Option<i64>,
     /// Time after the start during which the verdict is [`Doubt::Settling`].
@@ -46,7 +46,7 @@ const HELD_AND_HEARD_MS: i64 = HOUR_MS;
 /// [`HELD_MS`] of a clock that is ahead of all arriving samples.
 const HELD_AGAINST_MS: i64 = 7 * 24 * HOUR_MS;
 
-/// Evidence about the wall clock. An *offset* is its lead over the steady clock, which starts at zero. It is constant until
+/// Evidence about the wall clock. An *offset* is its lead over the monotonic clock, which starts at zero. It is constant until
 /// the clock is set.
 #[derive(Debug)]
 pub(super) struct Judge {
@@ -71,7 +71,7 @@ struct Astray {
     doubt: Doubt,
     /// First such offset.
     offset_ms: i64,
-    /// Start of the doubt, by the steady clock.
+    /// Start of the doubt, by the monotonic clock.
     since_ms: i64,
 }
 
@@ -158,7 +158,7 @@ impl Judge {
 
     /// Range of offsets that agree with all evidence.
     fn possible(&self) -> RangeInclusive<i64> {
-        // the steady clock is zero at the start, so offsets are wall times of the start
+        // the monotonic clock is zero at the start, so offsets are wall times of the start
         let most_ms = match (self.believed, self.newest_ms) {
             (Believed::At(_), _) | (_, None) => self.most_credible_ms(),
             (Believed::Unknown, Some(newest_ms)) => newest_ms.saturating_add(DOWN_MS),

@@ -1,6 +1,7 @@
 //! Facts about a node that admission decides on.
 
 use super::Context;
+use crate::settings::Settings;
 use admission::tenant_slots::{Limits, Presence};
 use admission::{Head, ProcessMemory, tenant_slots, write};
 use model::TenantId;
@@ -36,19 +37,20 @@ impl write::Facts for Facts<'_> {
 
 impl tenant_slots::Facts for Facts<'_> {
     fn presence(&self, tenant: &TenantId) -> Presence {
-        let most = self.0.settings.tenants_max;
+        let Settings { tenants_max, self_monitoring, .. } = &*self.0.settings;
         let mut presence = Presence { is_in_memory: false, is_any_full: false };
         for partition in self.0.partitions.iter() {
             let head = partition.head.read();
             let is_known = head.tenant(tenant).is_some();
             presence.is_in_memory |= is_known;
-            presence.is_any_full |= !is_known && head.tenant_count() >= most;
+            let own = usize::from(head.tenant(&self_monitoring.tenant).is_some());
+            presence.is_any_full |= !is_known && head.tenant_count() - own >= *tenants_max;
         }
         presence
     }
 
-    fn has_tables(&self, tenant: &TenantId) -> bool {
-        self.0.lake.tables.is_known(tenant)
+    fn is_known(&self, tenant: &TenantId) -> bool {
+        self.0.is_known(tenant)
     }
 
     fn head(&self) -> Head {

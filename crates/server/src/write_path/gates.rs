@@ -1,11 +1,12 @@
 //! Limits on concurrent write requests.
 
+use crate::limits::fair_permits::{FairPermits, Permit};
 use crate::limits::gate::{Gate, Pass};
-use crate::settings::Settings;
+use crate::settings::{Settings, TenantSettings};
 use admission::Refused;
-use std::sync::Arc;
+use admission::gate::{Entrant, Full, Inside};
+use model::TenantId;
 use stdx::telemetry::Registry;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Divisor of the write requests' memory that gives the part for requests that create series: known series never wait for
 /// them.
@@ -19,7 +20,7 @@ pub(crate) struct Gates {
     /// Requests that create series, and their memory.
     creating: Gate,
     /// Permits to decode large bodies: one for each core.
-    decoding: Arc<Semaphore>,
+    decoding: FairPermits,
 }
 
 impl Gates {
@@ -45,23 +46,51 @@ impl Gates {
             Gate::peak,
         );
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        Self { known, creating, decoding: Arc::new(Semaphore::new(cores)) }
+        Self { known, creating, decoding: FairPermits::new(cores) }
     }
 
     /// Enters as a request that is assumed to be of known series.
-    pub(super) fn enter(&self) -> Result<Pass, Refused> {
-        self.known.enter().ok_or_else(|| Refused::InflightRequests { limit: self.known.limit() })
+    pub(super) fn enter(&self, tenant: &TenantId, own: &TenantSettings) -> Result<Pass, Refused> {
+        let limit = self.known.limit();
+        self.known.enter(entrant(tenant, own, 0)).map_err(|full| match full {
+            Full::Gate => Refused::InflightRequests { limit },
+            Full::Limit(limit) => Refused::ConcurrentWrites { tenant: tenant.clone(), limit },
+            Full::Share(Inside { requests: inside, .. }) => {
+                Refused::ShareOfRequests { tenant: tenant.clone(), inside, limit }
+            }
+        })
     }
 
     /// Enters as a request that creates series and holds `bytes` of memory until it is answered.
-    pub(super) fn enter_creating(&self, bytes: u64) -> Result<Pass, Refused> {
-        let pass = self.creating.enter_with(bytes);
-        pass.ok_or_else(|| Refused::CreatingRequests { limit: self.creating.limit() })
+    pub(super) fn enter_creating(
+        &self,
+        tenant: &TenantId,
+        own: &TenantSettings,
+        bytes: u64,
+    ) -> Result<Pass, Refused> {
+        let limit = self.creating.limit();
+        self.creating.enter(entrant(tenant, own, bytes)).map_err(|full| match full {
+            Full::Gate => Refused::CreatingRequests { limit },
+            Full::Limit(limit) => Refused::ConcurrentWrites { tenant: tenant.clone(), limit },
+            Full::Share(Inside { requests: inside, .. }) => {
+                Refused::ShareOfCreating { tenant: tenant.clone(), inside, limit }
+            }
+        })
     }
 
-    /// Waits until a large body may be decoded on a thread of its own.
-    pub(super) async fn decoding_permit(&self) -> OwnedSemaphorePermit {
-        Arc::clone(&self.decoding).acquire_owned().await.expect("BUG: the semaphore is never closed")
+    /// Waits until a large body of a tenant may be decoded on a thread of its own.
+    pub(super) async fn decoding_permit(&self, tenant: &TenantId) -> Permit {
+        self.decoding.acquire(tenant).await
+    }
+
+    /// Write requests of a tenant that are being worked on, and those that wait for new series.
+    pub(crate) fn inside_of(&self, tenant: &TenantId) -> (Inside, Inside) {
+        (self.known.inside_of(tenant), self.creating.inside_of(tenant))
+    }
+
+    /// The gate of requests being worked on, and that of those that wait for new series.
+    pub(crate) const fn both(&self) -> (&Gate, &Gate) {
+        (&self.known, &self.creating)
     }
 
     /// Numbers of requests inside: of known series, and creating series.
@@ -69,4 +98,9 @@ impl Gates {
     pub(crate) fn inside(&self) -> (usize, usize) {
         (self.known.inside(), self.creating.inside())
     }
+}
+
+/// A write request of a tenant at a gate.
+const fn entrant<'a>(tenant: &'a TenantId, own: &TenantSettings, bytes: u64) -> Entrant<'a> {
+    Entrant { tenant, weight: own.share_weight as u64, limit: own.concurrent_writes, bytes }
 }

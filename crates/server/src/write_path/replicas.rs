@@ -63,11 +63,11 @@ struct Run {
     newest_ms: i64,
 }
 
-/// What becomes of a series.
+/// Decision about a series.
 enum Fate {
-    /// It goes on as it is.
+    /// The series is stored unchanged.
     Untouched,
-    /// Its samples newer than this go on.
+    /// Only samples after this time are stored.
     After(i64),
     Duplicate,
     Refused(SeriesError),

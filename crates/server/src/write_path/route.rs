@@ -23,7 +23,7 @@ use tokio::sync::oneshot;
 
 /// A request, ready for the owners.
 pub(crate) struct Prepared {
-    /// One submission for each partition that has a share.
+    /// Submissions, one for each partition that has a share.
     pub(crate) submissions: Vec<(usize, Submission, Answer)>,
     pub(crate) outcome: Outcome,
     pub(crate) creates: bool,

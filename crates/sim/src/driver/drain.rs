@@ -20,9 +20,11 @@ impl Driver {
         self.quiet();
         self.settle_down()?;
         self.check_drained()?;
+        self.end_delete()?;
         self.keep();
         self.compact();
         self.check_now()?;
+        self.check_deleted()?;
         self.trace("killed");
         self.restart(false)?;
         self.check_now()?;
@@ -55,7 +57,7 @@ impl Driver {
             }
             self.turn_all()?;
         }
-        Err(format!("after {DRAIN_TURNS} turns without faults a flush is not done"))
+        Err(format!("a flush has not ended after {DRAIN_TURNS} turns without faults"))
     }
 
     fn check_drained(&mut self) -> Result<(), String> {
@@ -71,7 +73,7 @@ impl Driver {
         }
         for progress in self.node().progress() {
             if progress.segments > 1 {
-                return Err(format!("after a flush the journal is not short: {progress:?}"));
+                return Err(format!("the journal is not truncated after a flush: {progress:?}"));
             }
         }
         Ok(())
@@ -97,7 +99,7 @@ impl Driver {
         }
         self.is_draining.set(before);
         if !self.power.is_off() && self.others_wait(behind) {
-            return Err(format!("the table of {behind} fails, and others' samples stay in heads"));
+            return Err(format!("the table of {behind} fails, and other tenants' samples stay in heads"));
         }
         self.store.set_faults(StoreFaults::default());
         Ok(())

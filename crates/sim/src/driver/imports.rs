@@ -121,7 +121,9 @@ impl Driver {
         let seen = self.node().table(tenant).and_then(|table| table.map_or(Ok(0), |table| table.refresh()));
         self.store.set_faults(faults);
         match seen {
-            Err(error) if !self.power.is_off() => Err(format!("an import cannot be seen: {error}")),
+            Err(error) if !self.power.is_off() => {
+                Err(format!("the result of an import cannot be read: {error}"))
+            }
             _ => Ok(()),
         }
     }

@@ -64,6 +64,9 @@ impl Driver {
         self.node = None;
         self.more_memory = 0;
         self.flushes.clear();
+        if let Some(delete) = &mut self.delete {
+            delete.hang_up();
+        }
         self.traffic.borrow_mut().hang_up();
         if power {
             self.note("what was not synced may be lost");
@@ -147,6 +150,7 @@ impl Driver {
                 traffic.model.check_after_loss(&found, &BTreeSet::new())?;
             } else {
                 traffic.model.settle(&found, tore)?;
+                traffic.model.settle_deletes(&found);
                 traffic.model.check(&found)?;
             }
         }

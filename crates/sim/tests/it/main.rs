@@ -67,6 +67,11 @@ fn imports_take_as_long_as_they_like() {
 }
 
 #[test]
+fn what_is_deleted_is_gone_and_nothing_else_is() {
+    run_all(0, SEEDS_OF_FAULT, Some(Fault::Deletes));
+}
+
+#[test]
 fn samples_of_many_days_are_sealed_in_passes() {
     run_all(0, SEEDS_OF_FAULT, Some(Fault::Backfills));
 }

@@ -90,8 +90,8 @@ impl<'a> Purse<'a> {
         Ok(())
     }
 
-    /// Makes room for `more` elements. Spare capacity from an earlier request costs nothing, because its
-    /// owner has paid for it.
+    /// Makes room for `more` elements. Spare capacity from an earlier request costs nothing, because its owner has
+    /// reserved it.
     #[inline(always)]
     pub fn room<G: Growing>(&mut self, into: &mut G, more: usize) -> Result<(), Exhausted> {
         let (len, capacity) = into.len_and_capacity();

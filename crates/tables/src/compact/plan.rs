@@ -14,7 +14,7 @@ const PART_SHARE: u64 = 32;
 pub struct Job {
     /// The day.
     pub date: Date,
-    /// In the order of writes.
+    /// Files of the job, in the order of writes.
     pub files: Vec<LiveFile>,
     /// Metric names, ascending, before which a file of the result ends: so that later jobs need not take all names
     /// at once.

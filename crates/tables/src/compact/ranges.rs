@@ -16,9 +16,9 @@ use crate::delta::LiveFile;
 /// Position of a file among the ranges of its day.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Place {
-    /// In one range.
+    /// The file is within one range.
     In(usize),
-    /// In more than one.
+    /// The file spans more than one range.
     Wide,
 }
 
@@ -30,7 +30,7 @@ pub(super) struct Ranges {
 }
 
 impl Ranges {
-    /// As many as there are files of `large_bytes` side by side.
+    /// Cuts a day into as many ranges as it has files of `large_bytes` side by side.
     pub(super) fn of(day: &[LiveFile], large_bytes: u64) -> Self {
         let large = day.iter().filter(|f| f.bytes >= large_bytes);
         let mut large: Vec<(&str, &str)> = large.filter_map(names).collect();
@@ -50,7 +50,7 @@ impl Ranges {
         Self { cuts }
     }
 
-    /// Every place that there is; that of wide files first, since others wait for them.
+    /// All places; that of wide files first, since others wait for them.
     pub(super) fn places(&self) -> impl Iterator<Item = Place> + use<> {
         std::iter::once(Place::Wide).chain((0..=self.cuts.len()).map(Place::In))
     }
@@ -66,7 +66,7 @@ impl Ranges {
     }
 }
 
-/// From the first to the last name of some files; `None` if it may be any.
+/// First and last name of some files; `None` if they may have any.
 pub(super) struct Hull<'a>(Option<(&'a str, &'a str)>);
 
 impl<'a> Hull<'a> {

@@ -17,6 +17,7 @@ fn file(date: i32, sequence: i64, bytes: u64) -> LiveFile {
         names: None,
         range,
         sequence,
+        applied: 0,
         is_early: false,
     }
 }

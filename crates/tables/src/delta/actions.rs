@@ -37,6 +37,8 @@ pub struct LiveFile {
     /// Order among the day's early files, or among its other files (see [`super`]). Files with equal sequence hold different
     /// series.
     pub sequence: i64,
+    /// Tombstones up to this sequence have been applied to it; 0 if none.
+    pub applied: i64,
     /// True if it counts as written before all files of its day that are not early, as files of other engines do.
     pub is_early: bool,
     /// When the samples were taken, where the log says; else the whole day.
@@ -74,6 +76,7 @@ impl LiveFile {
         Self {
             path: file.path.clone(),
             is_early: names::is_early(&file.path),
+            applied: names::applied(&file.path),
             date: *date,
             bytes: *bytes,
             rows: *rows,
@@ -186,6 +189,7 @@ pub(super) fn live_files(
         files.push(LiveFile {
             path: path.into(),
             is_early: names::is_early(path),
+            applied: names::applied(path),
             date,
             bytes: u64::try_from(rows.size.value(row)).unwrap_or(0),
             sequence: rows.modified.value(row),

@@ -2,6 +2,7 @@
 
 use super::floodmark::Read;
 use super::sweep::SWEPT;
+use super::tombstones::Pending;
 use super::{ENGINE_INFO, Files, LiveFile, Rank, StagedBlock, StagedFile, Table, actions, columns, failure};
 use crate::date::Date;
 use crate::error::TableError;
@@ -46,19 +47,43 @@ pub enum Outcome {
 }
 
 /// One log entry to be.
-struct Change<'a> {
+pub(super) struct Change<'a> {
     operation: UpdateTableOperation,
     data_change: bool,
     removed: &'a [LiveFile],
     added: Vec<(&'a StagedFile, i64)>,
+    /// The added files take the next place in the order of writes, at this time at the earliest.
+    next_from_ms: Option<i64>,
     floodmarks: BTreeMap<String, u64>,
+    /// The deletes from then on; `None` if they stay as they are.
+    pending: Option<Pending>,
 }
 
 impl Change<'_> {
     /// A change of nothing.
     const fn none() -> Self {
-        let operation = UpdateTableOperation::Write;
-        Self { operation, data_change: false, removed: &[], added: Vec::new(), floodmarks: BTreeMap::new() }
+        Self {
+            operation: UpdateTableOperation::Write,
+            data_change: false,
+            removed: &[],
+            added: Vec::new(),
+            next_from_ms: None,
+            floodmarks: BTreeMap::new(),
+            pending: None,
+        }
+    }
+
+    /// A change of the list of deletes, which `floodmarks` name.
+    pub(super) const fn of_tombstones(floodmarks: BTreeMap<String, u64>, pending: Pending) -> Self {
+        Self {
+            operation: UpdateTableOperation::Write,
+            data_change: false,
+            removed: &[],
+            added: Vec::new(),
+            next_from_ms: None,
+            floodmarks,
+            pending: Some(pending),
+        }
     }
 }
 
@@ -167,18 +192,12 @@ impl Table {
         let first = files.sequence_max().saturating_add(1).max(now_ms);
         let chosen = || chosen.iter().map(|i| &blocks[*i]);
         let added = (first..).zip(chosen()).flat_map(|(n, block)| block.files.iter().map(move |f| (f, n)));
-        let change = Change {
-            operation: UpdateTableOperation::Write,
-            data_change: true,
-            removed: &[],
-            added: added.collect(),
-            floodmarks,
-        };
+        let change = Change { data_change: true, added: added.collect(), floodmarks, ..Change::none() };
         self.try_change(snapshot, &files, &change)
     }
 
     /// One log entry. `None` if another writer was first.
-    fn try_change(
+    pub(super) fn try_change(
         &self,
         snapshot: &SnapshotRef,
         files: &Files,
@@ -234,6 +253,16 @@ impl Table {
     /// floodmark. The new files take the place of the last of the old in the order of writes. `false`, and nothing done, where any of
     /// `removed` is live no more: another program was faster, or this is a repetition after an unclear answer.
     pub fn replace(&self, removed: &[LiveFile], added: &[StagedFile]) -> Result<bool, TableError> {
+        self.rewrite(removed, added, false)
+    }
+
+    /// As [`Self::replace`]; if `deletes`, the new files may lack samples that tombstones delete, and the commit changes data.
+    pub(crate) fn rewrite(
+        &self,
+        removed: &[LiveFile],
+        added: &[StagedFile],
+        deletes: bool,
+    ) -> Result<bool, TableError> {
         let last = removed.iter().map(LiveFile::rank).max();
         let sequence = last.map_or(0, Rank::sequence);
         let is_in_place = |file: &StagedFile| Some(LiveFile::staged(file, sequence).rank()) == last;
@@ -242,11 +271,11 @@ impl Table {
             "BUG: what is merged of early files is early"
         );
         let change = Change {
-            operation: UpdateTableOperation::Optimize,
-            data_change: false,
+            operation: if deletes { UpdateTableOperation::Delete } else { UpdateTableOperation::Optimize },
+            data_change: deletes,
             removed,
             added: added.iter().map(|file| (file, sequence)).collect(),
-            floodmarks: BTreeMap::new(),
+            ..Change::none()
         };
         self.change(change, None)
     }
@@ -254,13 +283,13 @@ impl Table {
     /// Replaces live files by others that are made anew from `source`, whose floodmark goes from `after` to
     /// `upto` in the same commit. `false`, and nothing done, where it is at `upto` or beyond, or not at `after`.
     pub fn renew(&self, removed: &[LiveFile], block: &StagedBlock, now_ms: i64) -> Result<bool, TableError> {
-        let sequence = self.files()?.sequence_max().saturating_add(1).max(now_ms);
         let change = Change {
-            operation: UpdateTableOperation::Write,
             data_change: true,
             removed,
-            added: block.files.iter().map(|file| (file, sequence)).collect(),
+            added: block.files.iter().map(|file| (file, 0)).collect(),
+            next_from_ms: Some(now_ms),
             floodmarks: BTreeMap::from([(block.source.clone(), block.upto)]),
+            ..Change::none()
         };
         self.change(change, Some(block.after))
     }
@@ -278,8 +307,7 @@ impl Table {
             operation: UpdateTableOperation::Delete,
             data_change: true,
             removed: &old,
-            added: Vec::new(),
-            floodmarks: BTreeMap::new(),
+            ..Change::none()
         };
         // if one is gone, another process removes them too; the next call finds the rest
         Ok(if self.change(change, None)? { old.len() } else { 0 })
@@ -310,7 +338,7 @@ impl Table {
         Err(TableError::Contended { attempts: ATTEMPTS_MAX })
     }
 
-    fn change(&self, change: Change<'_>, after: Option<Option<u64>>) -> Result<bool, TableError> {
+    fn change(&self, mut change: Change<'_>, after: Option<Option<u64>>) -> Result<bool, TableError> {
         let files = change.removed.len().max(change.added.len());
         if files > COMMIT_FILES_MAX {
             return Err(TableError::TooManyFiles { files, max: COMMIT_FILES_MAX });
@@ -327,6 +355,10 @@ impl Table {
                 if self.floodmark(&snapshot, source)? != after {
                     return Ok(false);
                 }
+            }
+            if let Some(now_ms) = change.next_from_ms {
+                let next = files.sequence_max().saturating_add(1).max(now_ms);
+                change.added.iter_mut().for_each(|(_, sequence)| *sequence = next);
             }
             if self.try_change(&snapshot, &files, &change)?.is_some() {
                 return Ok(true);
@@ -349,7 +381,8 @@ fn changed(location: &Location, files: &Files, version: u64, change: &Change<'_>
     let removed: HashSet<&str> = change.removed.iter().map(|f| f.path.as_str()).collect();
     let kept = files.all().iter().filter(|f| !removed.contains(f.path.as_str())).cloned();
     let added = change.added.iter().map(|(file, sequence)| LiveFile::staged(file, *sequence));
-    Files::new(location, version, kept.chain(added).collect())
+    let pending = change.pending.clone().unwrap_or_else(|| files.pending.clone());
+    Files::new(location, version, kept.chain(added).collect(), pending)
 }
 
 /// Reads the list of live files.
@@ -358,10 +391,11 @@ pub(super) fn live_files(
     location: &Location,
     engine: &dyn Engine,
     snapshot: &SnapshotRef,
+    pending: Pending,
 ) -> Result<Files, TableError> {
     let mut list = Vec::new();
     each_live(location, engine, snapshot, |batch| actions::live_files(kind, location, &batch, &mut list))?;
-    Ok(Files::new(location, snapshot.version(), list))
+    Ok(Files::new(location, snapshot.version(), list, pending))
 }
 
 /// Gives the live files, as the log has them, in batches.

@@ -3,7 +3,7 @@
 use super::failure::{self, damaged, foreign, guarded};
 use super::listing::Listing;
 use super::mend::mend;
-use super::{ENGINE_INFO, Files, Table, columns, commit};
+use super::{ENGINE_INFO, Files, Pending, Table, columns, commit, tombstones};
 use crate::error::TableError;
 use crate::kind::{DATE, Kind};
 use crate::read::Depth;
@@ -53,7 +53,7 @@ pub(super) fn create(
     };
     match transaction.commit(engine).map_err(error)? {
         CommitResult::Committed(done) => Ok(done.post_commit_snapshot().map(|snapshot| Loaded {
-            files: Files::new(location, snapshot.version(), Vec::new()),
+            files: Files::new(location, snapshot.version(), Vec::new(), Pending::default()),
             snapshot: Arc::clone(snapshot),
             checkpoint: None,
         })),
@@ -105,6 +105,13 @@ fn open(
             .map_err(|e| failure::of(location, e))
     })?;
     columns::check(kind, &snapshot).map_err(|reason| foreign(location, reason))?;
-    let files = commit::live_files(kind, location, engine, &snapshot)?;
+    let floodmark = |source: &str| {
+        let found = guarded(location, || {
+            snapshot.get_app_id_version(source, engine).map_err(|e| failure::of(location, e))
+        });
+        Ok(found?.and_then(|found| u64::try_from(found).ok()))
+    };
+    let pending = tombstones::load(location, floodmark, None)?;
+    let files = commit::live_files(kind, location, engine, &snapshot, pending)?;
     Ok(Loaded { snapshot, files, checkpoint })
 }

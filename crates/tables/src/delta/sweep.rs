@@ -27,7 +27,8 @@
 //! - If the lease is still there, it had not been broken when version n was read. A sweep whose entry is at n or
 //!   before found the lease and left its files alone; one whose entry comes later finds them live.
 
-use super::lease::{LEASE_MS, Leases};
+use super::lease::{BESIDE, LEASE_MS, Leases};
+use super::tombstones::is_list;
 use super::{StagedFile, Table};
 use crate::error::TableError;
 use crate::fault;
@@ -186,7 +187,11 @@ impl Writer {
             return Some(Self::Floodmark);
         }
         let mut parts = object.location.prefix_match(prefix)?;
-        let in_a_day = parts.next().is_some_and(|folder| folder.as_ref().starts_with(DATE));
+        let folder = parts.next()?;
+        if folder.as_ref() == BESIDE {
+            return object.location.filename().filter(|name| is_list(name)).map(|_| Self::Floodmark);
+        }
+        let in_a_day = folder.as_ref().starts_with(DATE);
         let name = object.location.filename().filter(|name| in_a_day && names::is_data(name))?;
         Some(if names::is_own(name) { Self::Floodmark } else { Self::Other })
     }
@@ -199,7 +204,9 @@ fn is_aside(object: &ObjectMeta) -> bool {
 
 /// Paths of the live files, as of the version seen last.
 fn live(table: &Table) -> Result<HashSet<Path>, TableError> {
-    table.files()?.all().iter().map(|file| table.location.path(&file.path)).collect()
+    let files = table.files()?;
+    let paths = files.all().iter().map(|file| file.path.clone()).chain(files.pending.path());
+    paths.map(|path| table.location.path(&path)).collect()
 }
 
 impl Table {

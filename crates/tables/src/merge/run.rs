@@ -11,6 +11,7 @@
 use crate::error::TableError;
 use crate::kind::Kind;
 use crate::read::{Bookmark, Cursor, Ranges, ReadStats, Select};
+use crate::tombstone::Mask;
 use model::{LabelsRef, Samples, SeriesKey, TimeRange};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -21,12 +22,14 @@ pub(crate) struct Run<R: Ranges> {
     state: State<R>,
     kind: &'static Kind,
     select: Arc<Select>,
+    /// What tombstones hide of a file that is opened here.
+    mask: Option<Arc<Mask>>,
     window_bytes: usize,
     share_bytes: usize,
     /// Rows that were read ahead; the first is the current one.
     ahead: VecDeque<Row>,
     ahead_bytes: usize,
-    /// Behind the last row that was read.
+    /// Bookmark after the last row that was read.
     bookmark: Bookmark,
     /// Error that follows the rows that were read ahead.
     failure: Option<TableError>,
@@ -39,7 +42,7 @@ enum State<R: Ranges> {
     /// The cursor stands on the current row, or before the first. With the number of its loads when it was weighed.
     Open(Box<Cursor<R>>, u64),
     Closed(R),
-    /// No rows are left but those that were read ahead.
+    /// No rows are left, except for those that were read ahead.
     Over,
 }
 
@@ -53,14 +56,14 @@ struct Row {
 }
 
 impl<R: Ranges> Run<R> {
-    /// Before the first row of a file that stays open, whatever it holds.
+    /// A run before its first row, whose file stays open, whatever it holds.
     pub(crate) fn whole(cursor: Cursor<R>) -> Self {
         let kind = cursor.kind();
         Self::new(State::Open(Box::new(cursor), 0), kind, Arc::new(Select::ALL), 0, usize::MAX)
     }
 
-    /// Before the first row of a file that holds `share_bytes`, one row's labels and beyond that only what it takes to be
-    /// read. About `window_bytes` are fetched at a time.
+    /// A run before its first row, whose file holds at most `share_bytes`, one row's labels and what reading takes.
+    /// About `window_bytes` are fetched at a time.
     pub(crate) fn sharing(
         file: R,
         kind: &'static Kind,
@@ -82,6 +85,7 @@ impl<R: Ranges> Run<R> {
             state,
             kind,
             select,
+            mask: None,
             window_bytes,
             share_bytes,
             ahead: VecDeque::new(),
@@ -90,6 +94,12 @@ impl<R: Ranges> Run<R> {
             failure: None,
             stats: ReadStats::default(),
         }
+    }
+
+    /// Leaves out what a mask hides.
+    #[must_use]
+    pub(crate) fn masked(self, mask: Option<Arc<Mask>>) -> Self {
+        Self { mask, ..self }
     }
 
     /// Moves to the next row; `false` at the end. After an error there is none.
@@ -140,7 +150,8 @@ impl<R: Ranges> Run<R> {
 
     fn open(&self, file: R) -> Result<Cursor<R>, TableError> {
         let footer = file.footer(self.kind)?;
-        Ok(Cursor::resume(file, footer, Arc::clone(&self.select), self.window_bytes, self.bookmark.clone()))
+        let (select, bookmark) = (Arc::clone(&self.select), self.bookmark.clone());
+        Ok(Cursor::resume(file, footer, select, self.window_bytes, bookmark).masked(self.mask.clone()))
     }
 
     /// Reads rows ahead, as many as fit, from the one on which the cursor stands, and closes the file.
@@ -210,7 +221,7 @@ impl<R: Ranges> Run<R> {
         }
     }
 
-    /// From the row's first to its last sample, whether wanted or not.
+    /// Times of the row's first and last sample, whether wanted or not.
     pub(crate) fn span(&self) -> TimeRange {
         match &self.state {
             State::Open(cursor, _) => cursor.span(),
@@ -239,7 +250,9 @@ impl<R: Ranges> Run<R> {
         let file = cursor.close();
         let read = match read {
             Ok(true) => Ok(()),
-            Ok(false) => Err(TableError::damaged(file.name(), "it changed while it was read: a row is gone")),
+            Ok(false) => {
+                Err(TableError::damaged(file.name(), "it changed while it was read: a row is missing"))
+            }
             Err(failure) => Err(failure),
         };
         self.state = State::Closed(file);

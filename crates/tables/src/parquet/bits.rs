@@ -52,7 +52,7 @@ fn cut<const WIDTH: usize>(bytes: &[u8], out: &mut [u64; GROUP]) {
     });
 }
 
-/// As [`cut`], of bytes that end with the group or within it.
+/// As [`cut`], for bytes that end with the group or within it.
 #[cold]
 fn cut_end<const WIDTH: usize>(bytes: &[u8], out: &mut [u64; GROUP]) {
     let mut end = [0; group_bytes(WIDTH_MAX) + WORD];

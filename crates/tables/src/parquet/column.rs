@@ -13,15 +13,15 @@ use bytes::Bytes;
 use model::SeriesKey;
 use std::collections::HashMap;
 
-const MORE_OR_FEWER: Damage = "a column has more values than rows, or fewer";
-const NOT_WHOLE: Damage = "a page's values are cut short";
+const MORE_OR_FEWER: Damage = "the numbers of values and rows of a column differ";
+const NOT_WHOLE: Damage = "a page's values are truncated";
 const LEVELS: Damage = "a page's levels are not whole";
 const UNKNOWN: Damage = "a value is not in its dictionary";
 
 /// A column of one row group.
 #[derive(Debug)]
 pub(crate) struct Chunk {
-    /// Its pages, one after the other.
+    /// Pages of the column, one after the other.
     pub(crate) bytes: Bytes,
     /// Rows of the row group; values and nulls of the column.
     pub(crate) rows: usize,
@@ -99,7 +99,7 @@ impl Chunk {
         })
     }
 
-    /// Values of which some are null; `decode` gives those of a page that are not, and sees its dictionary.
+    /// Values of which some are null; `decode` returns those of a page that are not, and receives its dictionary.
     fn optional(
         &self,
         mut decode: impl FnMut(Unpacked, usize, &mut Vec<i64>) -> Result<(), Damage>,
@@ -132,7 +132,7 @@ impl Chunk {
                 return Err(OTHER_ENCODING);
             }
             each_text(page.rest(), len, |bytes| {
-                let key = bytes.try_into().map_err(|_| "a series key has not 16 bytes")?;
+                let key = bytes.try_into().map_err(|_| "a series key does not have 16 bytes")?;
                 all.push(SeriesKey(u128::from_be_bytes(key)));
                 Ok(())
             })
@@ -235,7 +235,7 @@ impl Texts {
 
     /// Adds a text, and returns its number.
     pub(crate) fn push(&mut self, text: &[u8]) -> Result<u32, Damage> {
-        std::str::from_utf8(text).map_err(|_| "a label is no text")?;
+        std::str::from_utf8(text).map_err(|_| "a label is not UTF-8")?;
         self.bytes.extend_from_slice(text);
         self.ends.push(u32::try_from(self.bytes.len()).map_err(|_| "a column has too many texts")?);
         Ok(self.ends.len() as u32 - 1)

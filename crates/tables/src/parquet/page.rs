@@ -16,7 +16,7 @@ use zstd::bulk::Decompressor;
 /// Size beyond which a page is damaged: a writer exceeds its limit by at most one row, which has at most a day of samples.
 const UNPACKED_BYTES_MAX: usize = PAGE_BYTES + (32 << 20);
 
-/// Structs in structs of a header, at the most.
+/// Maximum nesting of structs in a header.
 const THRIFT_DEPTH_MAX: usize = 8;
 
 pub(crate) const DATA_PAGE: i64 = 0;
@@ -56,17 +56,17 @@ impl Unpacked {
         let len = usize::try_from(header.unpacked).ok().filter(|n| *n <= UNPACKED_BYTES_MAX);
         let len = len.ok_or("a page is too large")?;
         let packed = usize::try_from(header.packed).ok().and_then(|len| from.split_at_checked(len));
-        let (packed, rest) = packed.ok_or("a page is cut short")?;
+        let (packed, rest) = packed.ok_or("a page is truncated")?;
         *from = rest;
         UNPACKER.with_borrow_mut(|decompressor| {
             let decompressor = match decompressor {
                 Some(decompressor) => decompressor,
-                none => none.insert(Decompressor::new().map_err(|_| "no memory to unpack a page")?),
+                none => none.insert(Decompressor::new().map_err(|_| "no memory to decompress a page")?),
             };
             let mut bytes = Vec::with_capacity(len);
             match decompressor.decompress_to_buffer(packed, &mut bytes) {
                 Ok(_) if bytes.len() == len => Ok(Self { header, bytes, at: 0 }),
-                _ => Err("a page cannot be unpacked"),
+                _ => Err("a page cannot be decompressed"),
             }
         })
     }
@@ -100,7 +100,7 @@ pub(crate) struct Header {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Encoded {
     Plain,
-    /// As places in the column's dictionary.
+    /// Values are places in the column's dictionary.
     Dictionary,
     Delta,
 }
@@ -129,7 +129,7 @@ impl Header {
             () if is(Encoding::PLAIN) => Ok(Encoded::Plain),
             () if is(Encoding::DELTA_BINARY_PACKED) => Ok(Encoded::Delta),
             () if is(Encoding::PLAIN_DICTIONARY) || is(Encoding::RLE_DICTIONARY) => Ok(Encoded::Dictionary),
-            () => Err("a page has an encoding that is not known"),
+            () => Err("a page has an unknown encoding"),
         }
     }
 
@@ -138,7 +138,7 @@ impl Header {
             return Err("a page is of another kind than the index says");
         }
         if self.levels != levels as i64 {
-            return Err("a page has more values than its rows, or fewer");
+            return Err("the numbers of values and rows of a page differ");
         }
         Ok(())
     }

@@ -49,7 +49,7 @@ impl SamplePage {
         match Packed::open(page.bytes, page.at, expected.values, see) {
             Some(_) if rows.broken => Err("a row's timestamps do not ascend from its start to its end"),
             Some(packed) => Ok(Self { values: Values::Integers(packed) }),
-            None => Err("a page's values are cut short"),
+            None => Err("a page's values are truncated"),
         }
     }
 
@@ -71,7 +71,7 @@ impl SamplePage {
             }
             _ => return Err(OTHER_ENCODING),
         };
-        Ok(Self { values: values.ok_or("a page's values are cut short, or not in its dictionary")? })
+        Ok(Self { values: values.ok_or("a page's values are truncated, or not in its dictionary")? })
     }
 
     /// Opens a dictionary of floats.
@@ -109,7 +109,7 @@ impl SamplePage {
         }
     }
 
-    /// Leaves out what is in none of the ranges of values, where that is most of it.
+    /// Drops blocks that are in none of the ranges of values, if that is most of the page.
     pub(crate) fn only(self, ranges: impl Iterator<Item = Range<usize>>) -> Self {
         match self.values {
             Values::Integers(packed) => Self { values: Values::Integers(packed.only(ranges)) },
@@ -117,7 +117,7 @@ impl SamplePage {
         }
     }
 
-    /// True if it has so many values, of that kind.
+    /// True if the page has `len` values of that kind.
     pub(crate) fn has(&self, floats: bool, len: usize) -> bool {
         match &self.values {
             Values::Integers(packed) => !floats && packed.len() == len,

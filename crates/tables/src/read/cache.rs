@@ -40,7 +40,7 @@ pub struct CacheStats {
     pub held_bytes: u64,
     /// Footers and ranges that were there.
     pub hits: u64,
-    /// Those that were not.
+    /// Footers and ranges that were not there.
     pub misses: u64,
     /// Bytes fetched, since they were not there.
     pub fetched_bytes: u64,
@@ -98,8 +98,8 @@ impl Cache {
         }
     }
 
-    /// True if the footers of so many files fit. Where they do not, a pass over all of them would only push out what others
-    /// need.
+    /// True if the footers of `files` files fit. If they do not, a pass over all of them would only evict what
+    /// others need.
     pub(crate) const fn has_room_for(&self, files: usize) -> bool {
         files.saturating_mul(FOOTER_BYTES) <= self.limit_bytes
     }
@@ -155,7 +155,7 @@ pub(crate) struct CachedFile {
     name: Arc<str>,
     cache: Arc<Cache>,
     files: usize,
-    /// All of its bytes, where they were fetched ahead.
+    /// Bytes of the whole file, if they were fetched ahead.
     whole: Option<Bytes>,
     /// True if what is read of it is put into the cache.
     keeps: bool,
@@ -228,7 +228,8 @@ impl Ranges for CachedFile {
         self.cache.put(self.key(What::Made(place)), Content::Made(made), bytes);
     }
 
-    /// Those of all files that are read together must fit beside some pages, or each would push out the next.
+    /// Maximum bytes of an index. The indexes of all files that are read together must fit beside some pages, or
+    /// each would evict the next.
     fn index_bytes_max(&self) -> u64 {
         let limit = self.cache.limit_bytes as u64;
         (limit / 8).min(limit / 4 * 3 / self.files.max(1) as u64)
@@ -249,7 +250,7 @@ impl Ranges for CachedFile {
 }
 
 impl CachedFile {
-    /// Puts nothing of it into the cache; what is there already is used.
+    /// Puts nothing of the file into the cache; cached parts are used.
     pub(crate) fn passing(self) -> Self {
         Self { keeps: false, ..self }
     }

@@ -41,8 +41,7 @@ pub(super) fn fetch_chunks<const N: usize>(
     columns: [Column; N],
 ) -> Result<[Chunk; N], TableError> {
     let places = columns.map(|column| place(footer, group, column));
-    let damaged =
-        || TableError::damaged(file.name(), "it has other columns than it says, or of other lengths");
+    let damaged = || TableError::damaged(file.name(), "its columns differ from its footer, or in length");
     if places.iter().any(Option::is_none) {
         return Err(damaged());
     }

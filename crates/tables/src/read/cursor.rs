@@ -13,6 +13,7 @@ use super::stream::Stream;
 use super::{Footer, Kept, Once, Place, Ranges, ReadStats, Select, guarded, prune};
 use crate::error::TableError;
 use crate::kind::Kind;
+use crate::tombstone::{Mask, Masking};
 use model::{LabelsRef, Samples, SeriesKey, TimeRange};
 use std::cmp::Ordering;
 use std::collections::VecDeque;
@@ -38,8 +39,10 @@ pub struct Cursor<R: Ranges> {
     order: Order,
     pace: Pace,
     stats: ReadStats,
-    /// Its start.
+    /// Start of the range.
     from: Bookmark,
+    /// What tombstones hide of it.
+    masking: Option<Box<Masking>>,
     /// Number of fetches and decodings: its memory does not grow in between.
     loads: u64,
 }
@@ -97,11 +100,11 @@ impl Bookmark {
 /// The rows of one row group.
 #[derive(Debug)]
 enum Part {
-    /// Before the first, or after the last.
+    /// The cursor is before the first row, or after the last.
     None,
     Stream(Box<Stream>),
     Indexed(Box<Indexed>),
-    /// All of a file that another program wrote.
+    /// The whole of a file that another program wrote.
     Foreign(Box<Foreign>),
 }
 
@@ -121,7 +124,28 @@ impl<R: Ranges> Cursor<R> {
     ) -> Self {
         let (part, order, stats) = (Part::None, Order::default(), ReadStats::default());
         let (pace, loads) = (Pace::default(), 0);
-        Self { file, footer, select, window_bytes, groups: None, part, order, pace, stats, from, loads }
+        let masking = None;
+        Self {
+            file,
+            footer,
+            select,
+            window_bytes,
+            groups: None,
+            part,
+            order,
+            pace,
+            stats,
+            from,
+            masking,
+            loads,
+        }
+    }
+
+    /// Leaves out what a mask hides.
+    #[must_use]
+    pub(crate) fn masked(mut self, mask: Option<Arc<Mask>>) -> Self {
+        self.masking = mask.map(|mask| Box::new(Masking::new(mask)));
+        self
     }
 
     /// Moves a bookmark to the row that it stands on, which counts as one to come.
@@ -155,6 +179,34 @@ impl<R: Ranges> Cursor<R> {
 
     /// Moves to the next row; `false` at the end. After an error there is none.
     pub fn advance(&mut self) -> Result<bool, TableError> {
+        while self.next_row()? {
+            if !self.is_hidden()? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// True if the mask hides all that is wanted of the row.
+    fn is_hidden(&mut self) -> Result<bool, TableError> {
+        let Some(mut masking) = self.masking.take() else { return Ok(false) };
+        let mut pace = std::mem::take(&mut self.pace);
+        let entered = masking.enter(self.labels(), |bytes| pace.check(&self.select.stop, bytes));
+        let is_hidden = entered.map(|()| masking.hides(self.span(), self.select.range));
+        (self.pace, self.masking) = (pace, Some(masking));
+        if is_hidden.is_err() {
+            self.end();
+        }
+        is_hidden
+    }
+
+    fn end(&mut self) {
+        self.groups = Some(VecDeque::new());
+        self.part = Part::None;
+    }
+
+    /// As [`Self::advance`], hidden or not.
+    fn next_row(&mut self) -> Result<bool, TableError> {
         let end = match self.pace.check(&self.select.stop, 0) {
             Ok(()) if self.step() => return Ok(true),
             Ok(()) => {
@@ -164,8 +216,7 @@ impl<R: Ranges> Cursor<R> {
             Err(interrupted) => Err(interrupted),
         };
         if !matches!(end, Ok(true)) {
-            self.groups = Some(VecDeque::new());
-            self.part = Part::None;
+            self.end();
         }
         end
     }
@@ -268,6 +319,10 @@ impl<R: Ranges> Cursor<R> {
             self.begin_foreign();
             return self.scan_rest(what, each);
         }
+        if self.masking.is_some() {
+            // row by row: labels alone do not tell what is hidden
+            return self.scan_rest(what, each);
+        }
         let name = self.file.name().to_string();
         let mut more = true;
         for (group, rows) in prune::prune(self.footer.parquet(), &self.select) {
@@ -306,7 +361,7 @@ impl<R: Ranges> Cursor<R> {
             && file.kept(Place::Index(group)).is_none()
     }
 
-    /// As [`Self::scan_labels`], of a row group without an index.
+    /// As [`Self::scan_labels`], for a row group without an index.
     fn scan_rows(
         &mut self,
         group: usize,
@@ -320,7 +375,7 @@ impl<R: Ranges> Cursor<R> {
         self.scan_rest(what, each)
     }
 
-    /// As [`Self::scan_labels`], of the rows still to come.
+    /// As [`Self::scan_labels`], for the rows still to come.
     fn scan_rest(
         &mut self,
         what: LabelScan<'_>,
@@ -357,7 +412,7 @@ impl<R: Ranges> Cursor<R> {
         }
     }
 
-    /// From the row's first to its last sample, whether wanted or not.
+    /// Times of the row's first and last sample, whether wanted or not.
     pub fn span(&self) -> TimeRange {
         match &self.part {
             Part::None => panic!("BUG: the cursor stands on no row"),
@@ -370,24 +425,23 @@ impl<R: Ranges> Cursor<R> {
     /// Appends the row's wanted samples.
     pub fn read(&mut self, samples: &mut Samples) -> Result<(), TableError> {
         assert!(self.select.samples, "BUG: samples are read where they were selected");
-        let range = self.select.range;
+        let (range, before) = (self.select.range, samples.timestamps.len());
         match &mut self.part {
             Part::None => panic!("BUG: the cursor stands on no row"),
-            Part::Foreign(rows) => {
-                self.stats.conflicts += rows.read(samples);
-                Ok(())
-            }
-            Part::Stream(stream) => stream.batch.read(self.file.name(), stream.row, range, samples),
-            Part::Indexed(indexed) => {
-                indexed.read(range, samples);
-                Ok(())
-            }
+            Part::Foreign(rows) => self.stats.conflicts += rows.read(samples),
+            Part::Stream(stream) => stream.batch.read(self.file.name(), stream.row, range, samples)?,
+            Part::Indexed(indexed) => indexed.read(range, samples),
         }
+        if let Some(masking) = &self.masking {
+            masking.cut(samples, before);
+        }
+        Ok(())
     }
 
     /// Bytes of memory that it holds, the footer included; what the cache holds too is counted again.
     pub fn held_bytes(&self) -> usize {
-        self.footer.memory_bytes() + self.decoded_bytes()
+        let masking = self.masking.as_ref().map_or(0, |masking| masking.memory_bytes());
+        self.footer.memory_bytes() + self.decoded_bytes() + masking
     }
 
     fn decoded_bytes(&self) -> usize {

@@ -133,12 +133,12 @@ fn format_version(metadata: &ParquetMetaData) -> Option<u32> {
     entries.find(|entry| entry.key == kind::FORMAT_KEY)?.value.as_deref()?.parse().ok()
 }
 
-/// How much of a file to check.
+/// Depth of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Depth {
     /// The footer: a file that was cut short has none.
     Footer,
-    /// Everything, in memory.
+    /// Everything is checked, in memory.
     Rows,
 }
 

@@ -103,7 +103,7 @@ pub(super) struct Foreign {
     series: BTreeMap<InTables, Series>,
     /// The last series that was taken from there.
     after: Option<InTables>,
-    /// There are series beyond those that were kept.
+    /// True if there are series beyond those that were kept.
     is_more: bool,
     /// Chains whose samples are to be read, and those that are ready.
     chains: VecDeque<Chain>,
@@ -112,7 +112,8 @@ pub(super) struct Foreign {
 }
 
 impl Foreign {
-    /// Before the first row of the series with the labels `from`, or of all. About `window_bytes` are fetched at a time.
+    /// A reader before the first row of the series with the labels `from`, or of all. About `window_bytes` are
+    /// fetched at a time.
     pub(super) fn new(window_bytes: usize, from: Option<&[u8]>) -> Self {
         Self {
             window_bytes,
@@ -186,7 +187,7 @@ impl Foreign {
         self.series.iter().map(series).sum::<usize>() + chains.map(chain).sum::<usize>()
     }
 
-    /// Goes through the keys of all rows, and keeps the least series beyond those that came.
+    /// Reads the keys of all rows, and keeps the least series beyond those that came.
     fn pass(
         &mut self,
         file: &dyn Ranges,

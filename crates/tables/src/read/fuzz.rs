@@ -153,7 +153,7 @@ impl<'a> Contents<'a> {
     }
 }
 
-/// A file of which everything is kept that can be.
+/// A file in memory with an unbounded cache: whatever a reader offers to cache is kept.
 #[derive(Debug)]
 pub struct Keeping {
     file: Bytes,
@@ -162,7 +162,7 @@ pub struct Keeping {
 }
 
 impl Keeping {
-    /// Nothing is kept yet.
+    /// A file of which nothing is cached yet.
     pub fn of(file: Bytes) -> Self {
         Self { file, kept: RefCell::default() }
     }

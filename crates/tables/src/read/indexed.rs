@@ -61,7 +61,8 @@ struct Missing {
 }
 
 impl Indexed {
-    /// Before the first of the rows of `index` that `rows` names. About `window_bytes` of pages are held at a time.
+    /// A reader before the first of the rows of `index` that `rows` names. About `window_bytes` of pages are held
+    /// at a time.
     pub(super) fn new(
         footer: &Footer,
         group: usize,
@@ -113,7 +114,7 @@ impl Indexed {
         self.rows[self.next - 1] as usize
     }
 
-    /// Its row group, and that row.
+    /// Row group, and row in it.
     pub(super) fn place(&self) -> (usize, usize) {
         (self.group, self.row())
     }
@@ -341,7 +342,7 @@ fn values(index: &RowGroupIndex, column: usize, first: usize, rows: Range<usize>
     before(rows.start) - before(first)..before(rows.end) - before(first)
 }
 
-/// Those of each of the wanted rows that are in a page.
+/// Values of each wanted row that are in a page.
 fn wanted_values(
     index: &RowGroupIndex,
     wanted: &[u32],

@@ -20,7 +20,7 @@ const LABELS_MAX: u64 = 16 << 20;
 /// Kind of a scan.
 #[derive(Debug, Clone, Copy)]
 pub enum LabelScan<'a> {
-    /// Their names.
+    /// Names of labels.
     Names,
     Values(&'a str),
 }

@@ -72,7 +72,7 @@ pub(super) const fn check_label(name: &[u8], value: &[u8]) -> Result<(), &'stati
 }
 
 pub(super) const UNORDERED: &str = "labels are not in order";
-pub(super) const UNPAIRED: &str = "there are more names of labels than values, or fewer";
+pub(super) const UNPAIRED: &str = "the numbers of label names and values differ";
 pub(super) const TOO_LONG: &str = "a series' labels are too long";
 
 /// Checks that the labels of a series take no more than they may.
@@ -122,7 +122,7 @@ impl Order {
         }
     }
 
-    /// Goes on after a row that is known to be in order.
+    /// Continues after a row that is known to be in order.
     pub(super) fn pass(&mut self, labels: &[u8], span: TimeRange) {
         let (last, end) = self.last.get_or_insert_default();
         last.clear();
@@ -182,7 +182,7 @@ impl Decoded {
                 .map_err(damaged)?;
             check_length(&decoded.labels[from..]).map_err(damaged)?;
             decoded.ends.push(decoded.labels.len());
-            let key = key(series.value(row)).ok_or_else(|| damaged("a series key has not 16 bytes"))?;
+            let key = key(series.value(row)).ok_or_else(|| damaged("a series key does not have 16 bytes"))?;
             decoded.keys.push(key);
             let span = TimeRange::new(start.value(row), end.value(row));
             order.next(&decoded.labels[from..], span).map_err(damaged)?;
@@ -246,7 +246,7 @@ impl Decoded {
         }
         let values = if decimal { list(&columns.mantissas) } else { list(&columns.floats) };
         if values.len() != times.len() {
-            return Err(damaged("a row has more timestamps than values, or fewer"));
+            return Err(damaged("the numbers of timestamps and values of a row differ"));
         }
         let wanted = values.start + from..values.start + to.max(from);
         if decimal {
@@ -254,7 +254,7 @@ impl Decoded {
             let (base, exponent) = (columns.base.value(row), u8::try_from(columns.exponent.value(row)));
             if !exponent.is_ok_and(|exponent| decimal::values(mantissas, base, exponent, &mut samples.values))
             {
-                return Err(damaged("a row has an exponent that is not known"));
+                return Err(damaged("a row has an unknown exponent"));
             }
         } else {
             let floats = columns.floats.values().as_primitive::<Float64Type>().values();

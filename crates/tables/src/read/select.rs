@@ -5,7 +5,7 @@ use model::{SeriesKey, TimeRange};
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// A test on the value of a label; the empty text stands for a series without it.
+/// A test on the value of a label; a series without it has the empty text.
 pub type ValueTest = Arc<dyn Fn(&str) -> bool + Send + Sync>;
 
 /// A label, and the test that its value must pass.
@@ -32,9 +32,9 @@ impl std::fmt::Debug for Matcher {
 /// Selection of rows and samples.
 #[derive(Debug, Clone)]
 pub struct Select {
-    /// These metric names, sorted; all where `None`.
+    /// Names of the wanted metrics, sorted; `None` for all.
     pub names: Option<Vec<String>>,
-    /// These series; all where `None`.
+    /// Keys of the wanted series; `None` for all.
     pub series: Option<Arc<HashSet<SeriesKey>>>,
     /// Series whose labels pass all of these.
     pub matchers: Vec<Matcher>,

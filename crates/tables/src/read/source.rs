@@ -13,7 +13,7 @@ use std::sync::Arc;
 pub trait Ranges {
     /// Name of the file for messages.
     fn name(&self) -> &str;
-    /// Its length.
+    /// Length in bytes.
     fn len(&self) -> u64;
     /// True for an empty one.
     fn is_empty(&self) -> bool {
@@ -22,7 +22,7 @@ pub trait Ranges {
     /// The bytes of each range, which lie inside the file.
     fn fetch(&self, ranges: &[Range<u64>]) -> Result<Vec<Bytes>, TableError>;
 
-    /// As [`Self::fetch`], of bytes from which something is made that is kept instead.
+    /// As [`Self::fetch`], for bytes from which something is made that is kept instead.
     fn fetch_once(&self, ranges: &[Range<u64>]) -> Result<Vec<Bytes>, TableError> {
         self.fetch(ranges)
     }
@@ -35,7 +35,7 @@ pub trait Ranges {
     /// Keeps something for the next read, as long as there is room.
     fn keep(&self, _place: Place, _made: Kept) {}
 
-    /// The largest index of a row group that there is room for: 0 if nothing is kept.
+    /// Maximum bytes of a row group's index that the cache has room for: 0 if nothing is kept.
     fn index_bytes_max(&self) -> u64 {
         0
     }
@@ -124,7 +124,7 @@ impl<R: Ranges + ?Sized> Ranges for &R {
     }
 }
 
-/// A file whose bytes are not kept, since something made of them is.
+/// A file whose bytes are not cached, since something built from them is.
 pub(super) struct Once<'a>(pub(super) &'a dyn Ranges);
 
 impl Ranges for Once<'_> {
@@ -162,7 +162,7 @@ pub(crate) fn guarded<T>(
     decode: impl FnOnce() -> Result<T, TableError>,
 ) -> Result<T, TableError> {
     let decoded = std::panic::catch_unwind(std::panic::AssertUnwindSafe(decode));
-    decoded.unwrap_or_else(|_| Err(TableError::damaged(file, "its decoder stumbled over it")))
+    decoded.unwrap_or_else(|_| Err(TableError::damaged(file, "the Parquet decoder panicked")))
 }
 
 /// Fetches ranges that come from untrusted bytes.

@@ -46,7 +46,7 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    /// Bytes of values between two questions.
+    /// Bytes of values between two checks.
     const BYTES: usize = 1024;
 
     /// Cost of a row, or of an empty value.

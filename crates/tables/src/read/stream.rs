@@ -43,7 +43,7 @@ pub(super) struct Stream {
 }
 
 impl Stream {
-    /// Before the first of these rows. About `window_bytes` are fetched at a time.
+    /// A reader before the first of these rows. About `window_bytes` are fetched at a time.
     pub(super) fn new(
         footer: &Footer,
         group: usize,
@@ -56,7 +56,7 @@ impl Stream {
         Self { group, windows, decoder, from, window_bytes, batch, row }
     }
 
-    /// Its row group, and a row there that is not after the one that it stands on.
+    /// Row group, and a row in it that is not after the current one.
     pub(super) const fn place(&self) -> (usize, usize) {
         (self.group, self.from)
     }

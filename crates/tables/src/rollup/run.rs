@@ -57,9 +57,13 @@ pub fn run(
     now_ms: i64,
     mut go_on: impl FnMut(&Rolled) -> bool,
 ) -> Result<Rolled, TableError> {
+    // The files are listed after the floodmark: a delete that the floodmark knows of is seen, and a later one moves it, so that the
+    // commit fails.
+    let before = floodmark(rollup, date)?;
+    metrics.refresh()?;
     let files = metrics.files()?;
     let day: Vec<LiveFile> = files.all().iter().filter(|f| f.date == date).cloned().collect();
-    let (before, upto) = (floodmark(rollup, date)?, sequence(&day));
+    let upto = sequence(&day);
     if day.is_empty() || before.sequence_in(FORMAT).is_some_and(|made| made >= upto) {
         return Ok(Rolled::default());
     }

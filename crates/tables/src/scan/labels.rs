@@ -40,7 +40,7 @@ pub fn texts(
     each_file(table, cache, select, &mut |cursor| cursor.scan_labels(what, each))
 }
 
-/// As [`texts`], all labels of each series.
+/// As [`texts`], for all labels of each series.
 pub fn series(
     table: &Table,
     cache: &Arc<Cache>,
@@ -71,11 +71,12 @@ fn each_file(
     let mut damaged = Vec::new();
     for batch in wanted.chunks(BATCH_FILES) {
         select.stop.check()?;
-        for opened in open(table, cache, batch, keeps) {
+        for (live, opened) in batch.iter().zip(open(table, cache, batch, keeps)) {
             select.stop.check()?;
             let listed = opened.and_then(|file| {
                 let footer = file.footer(table.kind())?;
-                read(&mut Cursor::new(file, footer, Arc::clone(&select), WINDOW_BYTES))
+                let cursor = Cursor::new(file, footer, Arc::clone(&select), WINDOW_BYTES);
+                read(&mut cursor.masked(files.mask(live)))
             });
             match listed {
                 Ok(true) => {}

@@ -6,6 +6,7 @@
 //!   merged or rolled up    16 hexadecimal digits  -N.parquet
 //!   imported               import-SOURCE-ATTEMPT  -N.parquet
 //!   merged of early ones   early- and as above    -N.parquet
+//!   without deleted rows   applied-SEQUENCE- and a stem of 16 digits, early- before it where that applies
 //! ```
 //!
 //! Other engines begin a name with `part-`, or with a UUID or a time and more than one number after it.
@@ -17,6 +18,9 @@ const IMPORT: &str = "import-";
 
 /// Prefix of files that were merged from early ones alone.
 const EARLY: &str = "early-";
+
+/// Prefix of files that have taken tombstones in, before the sequence of the last of them in hexadecimal digits.
+const APPLIED: &str = "applied-";
 
 /// Suffix of data files.
 const SUFFIX: &str = ".parquet";
@@ -53,6 +57,12 @@ impl Stem {
         Self(format!("{EARLY}{self}"))
     }
 
+    /// Stem of files without what tombstones up to `sequence` delete.
+    #[must_use]
+    pub(crate) fn applied(&self, sequence: i64) -> Self {
+        Self(format!("{APPLIED}{sequence:0REWRITTEN_DIGITS$x}-{self}"))
+    }
+
     /// The name of one of the files, without its folder.
     pub(crate) fn file(&self, number: u32) -> String {
         format!("{self}-{number}{SUFFIX}")
@@ -81,7 +91,7 @@ pub(crate) fn is_own(name: &str) -> bool {
         return false;
     };
     let stem = stem.strip_prefix(EARLY).unwrap_or(stem);
-    let is_hex = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
+    let stem = split_applied(stem).map_or(stem, |(_, stem)| stem);
     let is_stem = stem.starts_with(IMPORT)
         || matches!(stem.len(), SEALED_DIGITS | REWRITTEN_DIGITS) && stem.bytes().all(is_hex);
     is_stem && !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit())
@@ -90,8 +100,33 @@ pub(crate) fn is_own(name: &str) -> bool {
 /// True if a file counts as written before all that are not early, whatever its sequence says: another engine wrote it
 /// by a clock of its own, or it was merged of such files alone.
 pub(crate) fn is_early(path: &str) -> bool {
-    let name = path.rsplit_once('/').map_or(path, |(_, name)| name);
+    let name = file_name(path);
     name.starts_with(EARLY) || !is_own(name)
+}
+
+/// Sequence up to which a file has taken tombstones in; 0 if it says nothing of it.
+pub(crate) fn applied(path: &str) -> i64 {
+    let name = file_name(path);
+    if !is_own(name) {
+        return 0;
+    }
+    split_applied(name.strip_prefix(EARLY).unwrap_or(name)).map_or(0, |(sequence, _)| sequence)
+}
+
+fn file_name(path: &str) -> &str {
+    path.rsplit_once('/').map_or(path, |(_, name)| name)
+}
+
+/// The sequence at the beginning of a name, and the rest.
+fn split_applied(name: &str) -> Option<(i64, &str)> {
+    let (digits, rest) = name.strip_prefix(APPLIED)?.split_at_checked(REWRITTEN_DIGITS)?;
+    let rest = rest.strip_prefix('-')?;
+    let sequence = i64::from_str_radix(digits, 16).ok().filter(|_| digits.bytes().all(is_hex))?;
+    Some((sequence, rest))
+}
+
+const fn is_hex(b: u8) -> bool {
+    b.is_ascii_digit() || matches!(b, b'a'..=b'f')
 }
 
 #[cfg(test)]
@@ -114,6 +149,14 @@ mod tests {
                 assert!(is_own(&name) && is_data(&name) && Stem::covers(&stem.to_string(), &name), "{name}");
                 let early = stem.early().file(number);
                 assert!(is_own(&early) && is_early(&early) && !is_early(&format!("date=2026-11-21/{name}")));
+                assert_eq!((applied(&name), applied(&early)), (0, 0));
+                for sequence in [0, 1_777_000_000_000, i64::MAX] {
+                    let name = stem.applied(sequence).file(number);
+                    assert!(is_own(&name) && !is_early(&name), "{name}");
+                    assert_eq!(applied(&format!("date=2026-11-21/{name}")), sequence);
+                    let early = stem.applied(sequence).early().file(number);
+                    assert!(is_own(&early) && is_early(&early) && applied(&early) == sequence, "{early}");
+                }
             }
         }
         // two numbers, as imports had them
@@ -136,11 +179,15 @@ mod tests {
             "0123456789ABCDEF-1.parquet",
             "0123456789abcde-1.parquet",
             "0123456789abcdef-1.orc",
+            "applied-0123456789abcde-0123456789abcdef-1.parquet",
+            "applied-0123456789abcdef-1.parquet",
+            "applied-ffffffffffffffff-0123456789abcdef-1.parquet",
+            "applied-+123456789abcdef-0123456789abcdef-1.parquet",
             "-1.parquet",
             "",
         ];
         for name in others {
-            assert!(!is_own(name) && is_early(name), "{name}");
+            assert!(!is_own(name) && is_early(name) && applied(name) == 0, "{name}");
         }
     }
 }

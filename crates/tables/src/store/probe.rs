@@ -14,7 +14,8 @@ use std::time::Duration;
 /// The object's name. It lies beside the tenants' folders, so it has a character that no tenant's name has.
 const NAME: &str = "_floodmark=probe";
 
-/// Its name in earlier versions, which a tenant may have too: on local files such a tenant finds no place for its folder.
+/// Name in earlier versions, which a tenant may have too: on local files such a tenant finds no place for its
+/// folder.
 const FORMER_NAME: &str = "_floodmark.probe";
 
 impl Location {
@@ -24,7 +25,7 @@ impl Location {
         if self.is_exclusive.load(Ordering::Relaxed) { Ok(()) } else { self.wait(self.probe()) }
     }
 
-    /// As before a commit, for so long at the most: that a store did not answer is no error.
+    /// Checks as before a commit, for at most `most`. A store that does not answer is not an error.
     pub fn check_exclusive_within(&self, most: Duration) -> Result<(), TableError> {
         match self.wait(async { tokio::time::timeout(most, self.probe()).await }) {
             Ok(Err(error @ TableError::NotExclusive { .. })) => Err(error),

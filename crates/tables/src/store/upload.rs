@@ -16,7 +16,7 @@ const LOCAL_PART_BYTES: usize = 256 << 10;
 /// Condition for committing a staged file, so that no commit names one that was swept; see [`crate::delta::Sweeper`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Staging {
-    /// A version that was there before the file was.
+    /// Table version when the file was staged. If a sweep has run since, only a lease lets the file be committed.
     pub(crate) since: u64,
     /// The lease that covers it.
     pub(crate) lease: Option<Arc<str>>,
@@ -43,7 +43,7 @@ impl Upload {
         Ok(Self { location, relative, path, staging, parts: None, part_bytes, buffer: Vec::new(), len: 0 })
     }
 
-    /// Its path relative to the table.
+    /// Path relative to the table.
     pub fn path(&self) -> &str {
         &self.relative
     }

@@ -1,4 +1,4 @@
-//! One block of a partition's data to staged files: what a seal calls.
+//! Stages a block of a partition's data as files; a seal calls it.
 //!
 //! A block may lie on any number of days, and each day needs a file of its own. So a block that lies on many is staged
 //! and committed in *passes*, from its first day to its last: a pass takes as many days as may be open at a time, and no
@@ -31,14 +31,14 @@ pub struct BlockStager {
     files_max: usize,
     /// The last day that this pass may take. It moves back where there turn out to be too many before it.
     through: Date,
-    /// Samples were left out that lie behind it.
+    /// True if samples after it were left out.
     is_cut: bool,
 }
 
 /// The files of one pass over a block.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Staged {
-    /// Its files, for [`crate::delta::StagedBlock::files`].
+    /// Staged files, for [`crate::delta::StagedBlock::files`].
     pub files: Vec<StagedFile>,
     /// The last day that it took, for [`crate::delta::StagedBlock::through`]; `None` if it took all that were left.
     pub through: Option<Date>,

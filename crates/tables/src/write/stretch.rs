@@ -18,7 +18,7 @@ const RUNS_MAX: usize = 3;
 pub struct Stretch<'a> {
     /// All labels, the name among them.
     pub labels: LabelsRef<'a>,
-    /// The series' key.
+    /// Series key, as in the head and the journal.
     pub key: SeriesKey,
     /// Milliseconds since the Unix epoch, strictly ascending.
     pub timestamps: &'a [i64],
@@ -27,7 +27,7 @@ pub struct Stretch<'a> {
 }
 
 impl<'a> Stretch<'a> {
-    /// The metric's name; empty where there is none.
+    /// The metric's name; empty if there is none.
     pub fn name(&self) -> &'a str {
         self.labels.get(METRIC_NAME).unwrap_or("")
     }
@@ -56,7 +56,7 @@ impl<'a> Stretch<'a> {
 pub(crate) enum Form {
     /// Mantissas over `10^exponent`, appended to the output.
     Decimal(u8),
-    /// As they are.
+    /// Floats, unchanged.
     Floats,
 }
 

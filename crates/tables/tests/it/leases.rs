@@ -173,7 +173,7 @@ fn a_sweep_between_check_and_commit_stops_the_commit() {
     }
 }
 
-/// Sweeps a table at a time of the steady clock, as a server does that has just started or one that goes on.
+/// Sweeps a table at a time of the monotonic clock, as a server does that has just started or one that goes on.
 fn sweep_at(sweeper: &mut Sweeper, folder: &TempDir, now_ms: i64) -> u64 {
     sweeper.sweep(&open(folder), now_ms, GRACE_MS).unwrap().files
 }

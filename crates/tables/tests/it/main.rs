@@ -1,5 +1,6 @@
 //! Tests of the crate from outside.
 
+mod deletes;
 mod faults;
 mod files;
 mod fleet;

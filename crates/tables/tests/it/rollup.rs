@@ -3,13 +3,15 @@
 use crate::fleet::{DAY, Series, date, fleet, stem};
 use crate::table::{open, runtime, stage};
 use crate::upkeep::contents;
-use model::{Samples, Statistic};
+use model::{Samples, Statistic, TimeRange};
+use query::Matcher;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use tables::ROLLUP;
 use tables::compact::{self, CompactLimits};
 use tables::delta::StagedBlock;
 use tables::rollup::{self, LABEL, Resolution, RollupLimits};
-use tables::{Cache, Date, Location, Scan, ScanLimits, Select, Table, WriteLimits};
+use tables::{Cache, Date, Delete, Location, Scan, ScanLimits, Select, Table, WriteLimits};
 use tempfile::TempDir;
 
 fn rollup_table(folder: &TempDir) -> Table {
@@ -201,4 +203,21 @@ fn a_rollup_says_what_it_leaves_out() {
     }
     assert_eq!(said, [("full".into(), 2.0), ("posing".into(), 1.0)]);
     assert_eq!(column(&rollup, Statistic::Count).len(), 4, "those of the fleet have two buckets each");
+}
+
+/// The rollup is made through a handle of the samples that has not seen the delete.
+#[test]
+fn a_day_rolled_up_after_a_delete_has_none_of_it() {
+    let folders = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    let (metrics, rollup, width) = (open(&folders.0), rollup_table(&folders.1), Resolution::Hour);
+    let of = |pod: &str, value: f64| Series::new(&[("__name__", "m"), ("pod", pod)], &[(DAY, value)]);
+    commit(&metrics, 0, &[of("a", 1.0), of("b", 2.0)]);
+    let other = open(&folders.0);
+    let gone = vec![vec![Matcher::equal("pod", "a")]];
+    let delete = Delete { selectors: gone, range: TimeRange::ALL };
+    other.delete(&delete, &BTreeMap::new(), true, DAY).unwrap().unwrap();
+    rollup::take_in(&other.files().unwrap(), &rollup, width, DAY).unwrap();
+    let rolled = rollup::run(&metrics, &rollup, date(), width, &stem("a"), &limits(), DAY, |_| true).unwrap();
+    assert!(rolled.committed);
+    assert_eq!(column(&rollup, Statistic::Max), [2.0]);
 }

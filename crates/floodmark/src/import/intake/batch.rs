@@ -35,7 +35,7 @@ const ROUNDS_MAX: usize = 64;
 #[derive(Debug, Clone, Copy)]
 struct Sample {
     series: u32,
-    /// Of two samples with equal times, the one with the higher number stays.
+    /// Order of arrival: of two samples with equal times, the one with the higher number stays.
     arrival: u32,
     timestamp_ms: i64,
     value: f64,

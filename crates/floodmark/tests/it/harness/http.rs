@@ -1,7 +1,7 @@
 //! A blocking HTTP/1.1 client of a screen or two.
 
 use super::PATIENCE;
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpStream};
 
 /// A request to be sent.
@@ -109,6 +109,11 @@ impl Request {
         }
         head + "\r\n"
     }
+
+    /// Head and body.
+    pub(crate) fn bytes(&self) -> Vec<u8> {
+        [self.head().as_bytes(), &self.body].concat()
+    }
 }
 
 fn encoded(params: &[(&str, &str)]) -> String {
@@ -159,9 +164,7 @@ impl Connection {
     }
 
     pub(crate) fn send(&mut self, request: &Request) -> io::Result<Reply> {
-        let mut bytes = request.head().into_bytes();
-        bytes.extend_from_slice(&request.body);
-        self.send_bytes(&bytes)?;
+        self.send_bytes(&request.bytes())?;
         self.reply()
     }
 
@@ -172,12 +175,19 @@ impl Connection {
 
     /// Reads one reply.
     pub(crate) fn reply(&mut self) -> io::Result<Reply> {
-        let first = self.line()?;
+        Reply::read(&mut self.reader)
+    }
+}
+
+impl Reply {
+    /// Reads one reply.
+    pub(crate) fn read(reader: &mut impl BufRead) -> io::Result<Self> {
+        let first = line(reader)?;
         let status = first.split(' ').nth(1).and_then(|s| s.parse().ok());
         let status = status.ok_or_else(|| bad(format!("no status in {first:?}")))?;
-        let mut reply = Reply { status, headers: Vec::new(), body: Vec::new() };
+        let mut reply = Self { status, headers: Vec::new(), body: Vec::new() };
         loop {
-            let line = self.line()?;
+            let line = line(reader)?;
             if line.is_empty() {
                 break;
             }
@@ -185,37 +195,37 @@ impl Connection {
             reply.headers.push((name.to_ascii_lowercase(), value.trim().into()));
         }
         if reply.header("transfer-encoding") == Some("chunked") {
-            self.chunks(&mut reply.body)?;
+            chunks(reader, &mut reply.body)?;
         } else if let Some(length) = reply.header("content-length") {
             let length = length.parse().map_err(|_| bad(format!("content-length {length:?}")))?;
             reply.body.resize(length, 0);
-            self.reader.read_exact(&mut reply.body)?;
+            reader.read_exact(&mut reply.body)?;
         }
         Ok(reply)
     }
+}
 
-    fn chunks(&mut self, body: &mut Vec<u8>) -> io::Result<()> {
-        loop {
-            let line = self.line()?;
-            let length =
-                usize::from_str_radix(&line, 16).map_err(|_| bad(format!("chunk length {line:?}")))?;
-            let from = body.len();
-            body.resize(from + length, 0);
-            self.reader.read_exact(&mut body[from..])?;
-            self.line()?;
-            if length == 0 {
-                return Ok(());
-            }
+fn chunks(reader: &mut impl BufRead, body: &mut Vec<u8>) -> io::Result<()> {
+    loop {
+        let length = line(reader)?;
+        let length =
+            usize::from_str_radix(&length, 16).map_err(|_| bad(format!("chunk length {length:?}")))?;
+        let from = body.len();
+        body.resize(from + length, 0);
+        reader.read_exact(&mut body[from..])?;
+        line(reader)?;
+        if length == 0 {
+            return Ok(());
         }
     }
+}
 
-    fn line(&mut self) -> io::Result<String> {
-        let mut line = String::new();
-        if self.reader.read_line(&mut line)? == 0 {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-        Ok(line.trim_end_matches(['\r', '\n']).into())
+fn line(reader: &mut impl BufRead) -> io::Result<String> {
+    let mut line = String::new();
+    if reader.read_line(&mut line)? == 0 {
+        return Err(io::ErrorKind::UnexpectedEof.into());
     }
+    Ok(line.trim_end_matches(['\r', '\n']).into())
 }
 
 fn bad(what: String) -> io::Error {

@@ -1,7 +1,7 @@
 //! The server as a process.
 
 use super::http::{self, Reply, Request};
-use super::{PATIENCE, wait_for};
+use super::{PATIENCE, tls, wait_for};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fmt::Write;
 use std::io::{BufRead, BufReader};
@@ -22,6 +22,10 @@ pub(crate) struct Options {
     port: u16,
     /// Texts that excuse a warning or an error in the log.
     allowed: Vec<&'static str>,
+    /// True if the server stores its own metrics, as it does by default.
+    is_monitoring_itself: bool,
+    /// Who asks the server, where it speaks TLS.
+    client: Option<tls::Client>,
 }
 
 impl Options {
@@ -44,6 +48,18 @@ impl Options {
     /// A port that stays the same over restarts; without it the system chooses.
     pub(crate) const fn port(mut self, port: u16) -> Self {
         self.port = port;
+        self
+    }
+
+    /// The server stores its own metrics. Other servers do not: tests count samples, tenants and files.
+    pub(crate) const fn monitor_itself(mut self) -> Self {
+        self.is_monitoring_itself = true;
+        self
+    }
+
+    /// The server speaks TLS with this client.
+    pub(crate) fn client(mut self, client: tls::Client) -> Self {
+        self.client = Some(client);
         self
     }
 
@@ -101,9 +117,17 @@ impl Server {
 
     pub(crate) fn wait_until_ready(&self) {
         wait_for("readiness", || {
-            let reply = http::once(self.address, &Request::get("/-/ready"));
+            let reply = self.try_send(&Request::get("/-/ready"));
             reply.ok().filter(|r| r.status == 200)
         });
+    }
+
+    /// Sends one request on a connection of its own.
+    fn try_send(&self, request: &Request) -> std::io::Result<Reply> {
+        match &self.options.client {
+            Some(client) => client.send(self.address, request),
+            None => http::once(self.address, request),
+        }
     }
 
     /// kill -9, and waits until the process is gone.
@@ -149,7 +173,8 @@ impl Server {
     /// Sends one request; fails the test if there is no reply, or `Retry-After` is not exactly on a 429 or 503.
     #[track_caller]
     pub(crate) fn send(&self, request: &Request) -> Reply {
-        let reply = http::once(self.address, request)
+        let reply = self
+            .try_send(request)
             .unwrap_or_else(|e| panic!("no reply: {e}; the log ends with:\n{}", self.log.tail()));
         let seconds = reply.header("retry-after").and_then(|s| s.parse::<u32>().ok());
         let is_temporary = matches!(reply.status, 429 | 503);
@@ -180,6 +205,13 @@ impl Server {
         let text = self.send(&Request::get("/metrics")).text();
         let line = text.lines().find_map(|l| l.strip_prefix(series)?.strip_prefix(' '));
         line.and_then(|v| v.parse().ok()).unwrap_or_else(|| panic!("no {series} in:\n{text}"))
+    }
+
+    /// Sum of a metric of `/metrics` over all its labels.
+    pub(crate) fn metric_sum(&self, name: &str) -> f64 {
+        let text = self.send(&Request::get("/metrics")).text();
+        let values = text.lines().filter_map(|l| l.strip_prefix(name)?.strip_prefix('{')?.rsplit(' ').next());
+        values.map(|value| value.parse::<f64>().expect("a number")).sum()
     }
 
     /// Waits until a value of `/metrics` is 0: memory of a request is released just after its answer.
@@ -244,6 +276,9 @@ fn data_dir(options: &Options, own_dir: &Path) -> PathBuf {
 fn spawn(options: &Options, own_dir: &Path) -> Child {
     let mut command = command(&["serve", "--http", &format!("127.0.0.1:{}", options.port)]);
     command.arg("--data-dir").arg(data_dir(options, own_dir)).args(&options.args);
+    if !options.is_monitoring_itself {
+        command.args(["--self-monitoring-interval", "never"]);
+    }
     if let Some(text) = &options.config {
         let path = own_dir.join("floodmark.toml");
         std::fs::write(&path, text).expect("write the configuration");

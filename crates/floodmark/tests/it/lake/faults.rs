@@ -203,11 +203,12 @@ fn a_broken_table_and_lost_floodmarks_close_one_tenant_and_no_other() {
         ask("/api/v1/query_exemplars", &[("query", "owned"), ("start", "1"), ("end", "2")]),
     ];
     for answer in &answers {
-        answer.expect(503, &["tenant broken is closed", "broken/metrics"]);
+        answer.expect(503, &["tenant broken is unavailable", "broken/metrics"]);
         let json = answer.json();
         assert_eq!((&json["status"], &json["errorType"]), (&"error".into(), &"unavailable".into()), "{json}");
     }
-    write_as(&server, "broken", base_ms + 11).expect(503, &["tenant broken is closed", "broken/metrics"]);
+    write_as(&server, "broken", base_ms + 11)
+        .expect(503, &["tenant broken is unavailable", "broken/metrics"]);
     assert!(server.metric("floodmark_refusals_total{reason=\"table_unreadable\"}") >= 1.0);
     assert_eq!(server.metric("floodmark_seal_tenants_behind"), 1.0);
 

@@ -6,6 +6,7 @@ use crate::harness::wait_for;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use stdx::authority::Authority;
 use tempfile::TempDir;
 
 /// A node exporter, not started.
@@ -99,6 +100,29 @@ impl Prometheus {
              queue_config: {{ batch_send_deadline: 500ms, max_backoff: 1s }}\n"
         );
         self.run(free_port(), &config)
+    }
+
+    /// Starts it, scraping itself each second, writing to `floodmark` with TLS, by a certificate of the authority.
+    pub(crate) fn start_encrypted(
+        mut self,
+        floodmark: SocketAddr,
+        authority: &Authority,
+        name: &str,
+    ) -> Self {
+        let port = free_port();
+        self.queues = 1;
+        let file = |name: String| authority.path(&name).display().to_string();
+        let [ca, cert, key] = ["ca.pem".into(), format!("{name}.pem"), format!("{name}.key")].map(file);
+        let config = format!(
+            "global: {{ scrape_interval: 1s, scrape_timeout: 1s }}\n\
+             scrape_configs:\n\
+             - {{ job_name: prometheus, static_configs: [ {{ targets: ['127.0.0.1:{port}'] }} ] }}\n\
+             remote_write:\n\
+             - url: https://{floodmark}/api/v1/write\n  \
+             tls_config: {{ ca_file: '{ca}', cert_file: '{cert}', key_file: '{key}' }}\n  \
+             queue_config: {{ batch_send_deadline: 500ms, max_backoff: 1s }}\n"
+        );
+        self.run(port, &config)
     }
 
     /// Kills it.

@@ -44,22 +44,22 @@ impl Concealer {
         Self { key: [half(0), half(8)], what }
     }
 
-    /// With a key from the operating system, which ends with the process.
+    /// Uses a random key, which ends with the process.
     pub fn fresh(what: Conceal) -> Result<Self> {
         let mut key = [0; 16];
-        let mut random = File::open("/dev/urandom").context("open /dev/urandom")?;
-        random.read_exact(&mut key).context("read random numbers")?;
+        let mut random = File::open("/dev/urandom").context("cannot open /dev/urandom")?;
+        random.read_exact(&mut key).context("cannot read random numbers")?;
         Ok(Self::new(what, key))
     }
 
-    /// With the key in a file, so that several recordings have the same names: any 16 bytes or more, of
-    /// which all count.
+    /// Uses the key in a file (at least 16 bytes, of which all count), so that several recordings have the same
+    /// names.
     pub fn from_file(what: Conceal, path: &Path) -> Result<Self> {
         const KEY_FILE_BYTES_MAX: u64 = 4096;
         let mut bytes = Vec::new();
-        let file = File::open(path).with_context(|| format!("open {}", path.display()))?;
-        file.take(KEY_FILE_BYTES_MAX).read_to_end(&mut bytes).context("read the key")?;
-        ensure!(bytes.len() >= 16, "{}: a key has at least 16 bytes", path.display());
+        let file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
+        file.take(KEY_FILE_BYTES_MAX).read_to_end(&mut bytes).context("cannot read the key")?;
+        ensure!(bytes.len() >= 16, "{}: a key must have at least 16 bytes", path.display());
         let [a, b] = [[1; 16], [2; 16]].map(|key| Self::new(what, key).hash(&bytes).to_le_bytes());
         let mut key: [u8; 16] = bytes[..16].try_into().expect("BUG: at least 16 bytes");
         key.iter_mut().zip(a.into_iter().chain(b)).for_each(|(k, h)| *k ^= h);

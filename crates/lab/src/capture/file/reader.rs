@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
-    /// When it began, in ms since 1970.
+    /// Start of the recording, in ms since 1970.
     pub started_ms: i64,
     /// Parts concealed in it.
     pub concealed: Conceal,
@@ -19,15 +19,15 @@ pub struct Header {
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Ending {
-    /// With a whole block.
+    /// The file ends with a whole block.
     #[default]
     Whole,
-    /// In the middle of a block, as when its writer was killed.
+    /// The file ends in the middle of a block, as when its writer was killed.
     Torn {
         /// File offset of the block.
         at: u64,
     },
-    /// With bytes that were changed after they were written; what comes behind cannot be read.
+    /// Bytes were changed after they were written; what follows cannot be read.
     Damaged {
         /// File offset of the block.
         at: u64,
@@ -39,7 +39,7 @@ pub enum Ending {
 /// One thing in a recording. Numbers of series count from the latest [`Event::Forget`].
 #[derive(Debug, PartialEq)]
 pub enum Event {
-    /// Numbers of series begin anew.
+    /// The numbering of series restarts.
     Forget,
     /// The next series, in canonical form.
     Series(Arc<[u8]>),
@@ -52,13 +52,13 @@ pub enum Event {
 /// A request, or a part of one.
 #[derive(Debug, PartialEq)]
 pub struct RequestEvent {
-    /// When it came, in µs since the recording began.
+    /// Time of arrival, in µs since the recording began.
     pub arrival_us: i64,
-    /// How it was written.
+    /// Version of the protocol that it was sent in.
     pub message: Version,
-    /// For whom; empty where none was named.
+    /// Its tenant; empty where none was named.
     pub tenant: Arc<str>,
-    /// In the order of the request.
+    /// Samples, in the order of the request.
     pub items: Vec<Item>,
 }
 
@@ -93,13 +93,16 @@ impl<R: Read> Reader<R> {
     /// Reads the header. Errors are for what is no recording, or one of a later format.
     pub fn open(mut file: R) -> Result<Self> {
         let mut header = [0; HEADER_BYTES];
-        file.read_exact(&mut header).context("this is no recording: it has no header")?;
-        ensure!(header[..8] == MAGIC, "this is no recording: it does not begin with FLDMKREC");
+        file.read_exact(&mut header).context("this is not a recording: it has no header")?;
+        ensure!(header[..8] == MAGIC, "this is not a recording: it does not begin with FLDMKREC");
         let (head, crc) = header.split_at(HEADER_BYTES - 4);
         ensure!(crc32c::crc32c(head).to_le_bytes() == crc, "the recording's header is damaged");
         let u16_at = |at: usize| u16::from_le_bytes([header[at], header[at + 1]]);
         let version = u16_at(8);
-        ensure!(version == VERSION, "a recording of format {version}: this program knows {VERSION}");
+        ensure!(
+            version == VERSION,
+            "the recording has format version {version}, this program reads version {VERSION}"
+        );
         let flags = u16_at(10);
         let concealed = Conceal {
             values: flags & flag::VALUES != 0,
@@ -125,7 +128,7 @@ impl<R: Read> Reader<R> {
         self.header
     }
 
-    /// How it ends; known after [`Reader::next`] has given `None`.
+    /// State of the file's end; known after [`Reader::next`] has given `None`.
     pub fn ending(&self) -> Option<&Ending> {
         self.ending.as_ref()
     }
@@ -164,7 +167,7 @@ impl<R: Read> Reader<R> {
     fn read_block(&mut self) -> Result<()> {
         self.at = self.next_at;
         let mut header = [0; BLOCK_HEADER_BYTES];
-        match fill(&mut self.file, &mut header).context("read the recording")? {
+        match fill(&mut self.file, &mut header).context("cannot read the recording")? {
             0 => {
                 self.ending = Some(Ending::Whole);
                 return Ok(());
@@ -190,7 +193,7 @@ impl<R: Read> Reader<R> {
             return Ok(());
         }
         let mut payload = vec![0; len];
-        if fill(&mut self.file, &mut payload).context("read the recording")? < len {
+        if fill(&mut self.file, &mut payload).context("cannot read the recording")? < len {
             self.ending = Some(Ending::Torn { at: self.at });
             return Ok(());
         }
@@ -220,17 +223,21 @@ impl<R: Read> Reader<R> {
             kind::STREAM => {
                 let (&number, after) = rest.split_first().with_context(short)?;
                 *rest = after;
-                let message = Version::of_number(number).context("an unknown version of remote write")?;
+                let message = Version::of_number(number).context("the version of remote write is unknown")?;
                 let tenant = std::str::from_utf8(varint::take_bytes(rest).with_context(short)?)?;
-                ensure!(tenant.len() <= TENANT_BYTES_MAX, "a tenant's name of {} bytes", tenant.len());
-                ensure!(self.streams.len() < STREAMS_MAX, "too many streams");
+                ensure!(
+                    tenant.len() <= TENANT_BYTES_MAX,
+                    "a tenant's name has {} bytes, the limit is {TENANT_BYTES_MAX}",
+                    tenant.len()
+                );
+                ensure!(self.streams.len() < STREAMS_MAX, "more than {STREAMS_MAX} streams");
                 self.streams.push((message, tenant.into()));
                 return Ok(None);
             }
             kind::SERIES => {
                 let labels = varint::take_bytes(rest).with_context(short)?;
-                ensure!(model::labels::is_canonical(labels), "labels that are not canonical");
-                ensure!(self.last.len() < DICTIONARY_SERIES_MAX, "too many series");
+                ensure!(model::labels::is_canonical(labels), "labels are not in canonical form");
+                ensure!(self.last.len() < DICTIONARY_SERIES_MAX, "more than {DICTIONARY_SERIES_MAX} series");
                 self.last.push(0);
                 Event::Series(labels.into())
             }
@@ -239,26 +246,30 @@ impl<R: Read> Reader<R> {
                 let mut number = || varint::take(rest).with_context(short);
                 Event::Gap(number()?, number()?)
             }
-            other => bail!("an entry of kind {other}"),
+            other => bail!("unknown entry kind {other}"),
         }))
     }
 
     fn request(&mut self, rest: &mut &[u8]) -> Result<RequestEvent> {
-        let broken = || "a broken request";
+        let broken = || "the request is damaged";
         let delta_us = varint::take_signed(rest).with_context(broken)?;
         let arrival_us = self.last_arrival_us.wrapping_add(delta_us);
         let stream = usize::try_from(varint::take(rest).with_context(broken)?)?;
-        let (message, tenant) = self.streams.get(stream).cloned().context("a request of no stream")?;
+        let (message, tenant) = self
+            .streams
+            .get(stream)
+            .cloned()
+            .with_context(|| format!("the request refers to stream {stream}, which is not defined"))?;
         let count = varint::take(rest).with_context(broken)?;
         // each item has at least two bytes
-        ensure!(count <= rest.len() as u64 / 2, "a request of {count} items in {} bytes", rest.len());
+        ensure!(count <= rest.len() as u64 / 2, "the request claims {count} items in {} bytes", rest.len());
         let mut last_ms = self.header.started_ms.wrapping_add(arrival_us / 1000);
         let mut next_id = 0i64;
         let mut items = Vec::with_capacity(count as usize);
         for _ in 0..count {
             let id = next_id.wrapping_add(varint::take_signed(rest).with_context(broken)?);
             let last = usize::try_from(id).ok().and_then(|id| self.last.get_mut(id));
-            let last = last.context("samples of no series")?;
+            let last = last.with_context(|| format!("samples of series {id}, which is not defined"))?;
             items.push(item(rest, id as u32, last, &mut last_ms).with_context(broken)?);
             next_id = id + 1;
         }

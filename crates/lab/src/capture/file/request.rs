@@ -70,11 +70,15 @@ impl Parsed {
         self.samples.clear();
         self.histograms.clear();
         self.histogram_bytes.clear();
-        let len = snap::raw::decompress_len(compressed).context("read the body's length")?;
-        ensure!(len <= caps::BODY_BYTES_MAX, "a body of {len} bytes");
+        let len = snap::raw::decompress_len(compressed).context("cannot read the body's length")?;
+        ensure!(
+            len <= caps::BODY_BYTES_MAX,
+            "the body decompresses to {len} bytes, the limit is {}",
+            caps::BODY_BYTES_MAX
+        );
         self.body.resize(len, 0);
         let written = snap::raw::Decoder::new().decompress(compressed, &mut self.body);
-        self.body.truncate(written.context("decompress the body")?);
+        self.body.truncate(written.context("cannot decompress the body")?);
         let body = std::mem::take(&mut self.body);
         let walked = self.request(message, &body);
         self.body = body;
@@ -95,7 +99,11 @@ impl Parsed {
             let mut request = fields();
             while let Some((number, field)) = request.next()? {
                 if let (4, Field::Bytes(symbol)) = (number, field) {
-                    ensure!(self.symbols.len() < caps::REQUEST_SYMBOLS_MAX, "too many symbols");
+                    ensure!(
+                        self.symbols.len() < caps::REQUEST_SYMBOLS_MAX,
+                        "more than {} symbols",
+                        caps::REQUEST_SYMBOLS_MAX
+                    );
                     self.symbols.push(range(body, symbol));
                 }
             }
@@ -106,7 +114,11 @@ impl Parsed {
             if let (n, Field::Bytes(series)) = (number, field)
                 && n == series_field
             {
-                ensure!(self.series.len() < caps::REQUEST_SERIES_MAX, "too many series");
+                ensure!(
+                    self.series.len() < caps::REQUEST_SERIES_MAX,
+                    "more than {} series",
+                    caps::REQUEST_SERIES_MAX
+                );
                 self.one_series(message, body, series)?;
             }
         }
@@ -121,15 +133,23 @@ impl Parsed {
             match (number, field) {
                 (1, Field::Bytes(label)) if message == Version::V1 => self.label(body, label)?,
                 (1, Field::Bytes(refs)) => self.label_refs(refs)?,
-                (1, Field::Number(_)) => bail!("label references that are not packed"),
+                (1, Field::Number(_)) => bail!("label references must be a packed field"),
                 (2, Field::Bytes(sample)) => {
-                    ensure!(self.samples.len() < caps::REQUEST_SAMPLES_MAX, "too many samples");
+                    ensure!(
+                        self.samples.len() < caps::REQUEST_SAMPLES_MAX,
+                        "more than {} samples",
+                        caps::REQUEST_SAMPLES_MAX
+                    );
                     self.samples.push(sample_at(sample)?);
                 }
                 (n, Field::Bytes(histogram)) if n == histogram_field => self.histogram(histogram)?,
                 _ => {}
             }
-            ensure!(self.labels.len() - labels <= caps::SERIES_LABELS_MAX, "too many labels");
+            ensure!(
+                self.labels.len() - labels <= caps::SERIES_LABELS_MAX,
+                "a series has more than {} labels",
+                caps::SERIES_LABELS_MAX
+            );
         }
         self.series.push(SeriesParts {
             labels: labels..self.labels.len(),
@@ -156,12 +176,16 @@ impl Parsed {
     fn label_refs(&mut self, mut refs: &[u8]) -> Result<()> {
         let symbol = |refs: &mut &[u8]| -> Result<Range<usize>> {
             let reference = usize::try_from(decode_varint(refs)?)?;
-            self.symbols.get(reference).cloned().context("a reference to no symbol")
+            self.symbols.get(reference).cloned().context("a label refers to a symbol that is not defined")
         };
         while !refs.is_empty() {
             let label = [symbol(&mut refs)?, symbol(&mut refs)?];
             self.labels.push(label);
-            ensure!(self.labels.len() <= caps::REQUEST_SYMBOLS_MAX, "too many labels");
+            ensure!(
+                self.labels.len() <= caps::REQUEST_SYMBOLS_MAX,
+                "more than {} labels",
+                caps::REQUEST_SYMBOLS_MAX
+            );
         }
         Ok(())
     }
@@ -181,7 +205,11 @@ impl Parsed {
                 _ => self.histogram_bytes.extend_from_slice(&before[..before.len() - fields.rest.len()]),
             }
         }
-        ensure!(self.histograms.len() < caps::REQUEST_SAMPLES_MAX, "too many histograms");
+        ensure!(
+            self.histograms.len() < caps::REQUEST_SAMPLES_MAX,
+            "more than {} histograms",
+            caps::REQUEST_SAMPLES_MAX
+        );
         self.histograms.push((time, start..self.histogram_bytes.len()));
         Ok(())
     }
@@ -210,7 +238,7 @@ enum Field<'a> {
     Number(u64),
     Fixed64(u64),
     Bytes(&'a [u8]),
-    /// Of another type.
+    /// A field of another wire type.
     Other,
 }
 
@@ -225,7 +253,8 @@ impl<'a> Fields<'a> {
             WireType::SixtyFourBit => Field::Fixed64(self.rest.try_get_u64_le()?),
             WireType::LengthDelimited => {
                 let len = usize::try_from(decode_varint(&mut self.rest)?)?;
-                let (bytes, rest) = self.rest.split_at_checked(len).context("a field beyond its message")?;
+                let (bytes, rest) =
+                    self.rest.split_at_checked(len).context("a field ends beyond its message")?;
                 self.rest = rest;
                 Field::Bytes(bytes)
             }

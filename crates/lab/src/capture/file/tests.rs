@@ -193,7 +193,7 @@ fn a_torn_tail_is_cut_and_damage_ends_the_reading() {
 }
 
 #[test]
-fn what_is_no_recording_is_refused() {
+fn other_files_are_refused() {
     let (bytes, _) = sample_recording(3, 1, DICTIONARY_SERIES_MAX);
     let refused = |change: fn(&mut Vec<u8>), why: &str| {
         let mut bytes = bytes.clone();
@@ -209,7 +209,7 @@ fn what_is_no_recording_is_refused() {
         let crc = crc32c::crc32c(&b[..HEADER_BYTES - 4]);
         b[HEADER_BYTES - 4..HEADER_BYTES].copy_from_slice(&crc.to_le_bytes());
     };
-    refused(later, "format 2");
+    refused(later, "format version 2");
 }
 
 /// A sound block around any entries.

@@ -1,4 +1,8 @@
-//! A value after the one before it in its series, exact to the bit.
+//! Lossless encoding of a value relative to the previous one of its series.
+//!
+//! Whole numbers are stored as differences, since most metrics are whole numbers that change little (an unchanged
+//! one takes one byte). Other values are stored as the XOR with the previous bits, without leading and trailing
+//! zero bytes.
 //!
 //! Most values in monitoring are whole numbers that stay or grow a little, so a whole number after a whole
 //! number is their difference, and 0 is one byte. Anything else is the bits that changed: leading and
@@ -6,7 +10,7 @@
 
 use super::varint;
 
-/// As whole numbers pass up to here, exactly.
+/// Largest magnitude up to which a double holds every whole number exactly.
 const WHOLE_MAX: f64 = 9_007_199_254_740_992.0; // 2^53
 
 /// The number that `bits` are, if they are exactly that of a whole number (which negative zero is not).

@@ -8,7 +8,7 @@ pub(super) fn put_signed(out: &mut Vec<u8>, n: i64) {
     put(out, zigzag(n));
 }
 
-/// Appends `bytes` behind their length.
+/// Appends the length of `bytes`, then `bytes`.
 pub(super) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     put(out, bytes.len() as u64);
     out.extend_from_slice(bytes);

@@ -37,7 +37,7 @@ pub struct Writer<F> {
 #[derive(Debug, Default)]
 struct Dictionary {
     streams: HashMap<(Version, String), u64>,
-    /// By stream and labels.
+    /// Numbers of the series in the dictionary, by stream and labels.
     series: HashMap<(u64, SeriesKey), u32>,
     /// The bits of each series' last value.
     last: Vec<u64>,
@@ -69,7 +69,7 @@ impl<F: Write + Seek> Writer<F> {
         header.extend_from_slice(&started_ms.to_le_bytes());
         header.resize(HEADER_BYTES - 4, 0);
         header.extend_from_slice(&crc32c::crc32c(&header).to_le_bytes());
-        file.write_all(&header).context("write the recording's header")?;
+        file.write_all(&header).context("cannot write the recording's header")?;
         let mut writer = Self {
             file,
             concealer,
@@ -97,7 +97,7 @@ impl<F: Write + Seek> Writer<F> {
         &mut self.file
     }
 
-    /// With a smaller dictionary.
+    /// Sets a smaller dictionary.
     #[cfg(test)]
     pub(super) fn with_series_max(mut self, series_max: usize) -> Self {
         self.series_max = series_max;
@@ -163,7 +163,7 @@ impl<F: Write + Seek> Writer<F> {
         self.compressed.extend_from_slice(&crc.to_le_bytes());
         self.compressed.extend_from_slice(&payload);
         self.block.clear();
-        self.file.write_all(&self.compressed).context("write the recording")?;
+        self.file.write_all(&self.compressed).context("cannot write the recording")?;
         self.end += self.compressed.len() as u64;
         Ok(())
     }
@@ -171,15 +171,15 @@ impl<F: Write + Seek> Writer<F> {
     /// Goes on after an error: behind the last whole block, with an empty dictionary.
     pub fn mend(&mut self, set_len: impl FnOnce(&mut F, u64) -> std::io::Result<()>) -> Result<()> {
         self.block.clear();
-        set_len(&mut self.file, self.end).context("cut the recording")?;
-        self.file.seek(SeekFrom::Start(self.end)).context("find the recording's end")?;
+        set_len(&mut self.file, self.end).context("cannot cut the recording")?;
+        self.file.seek(SeekFrom::Start(self.end)).context("cannot find the recording's end")?;
         self.forget();
         Ok(())
     }
 
     /// Makes what was written durable.
     pub fn sync(&mut self, sync: impl FnOnce(&mut F) -> std::io::Result<()>) -> Result<()> {
-        sync(&mut self.file).context("sync the recording")
+        sync(&mut self.file).context("cannot sync the recording")
     }
 
     /// Bytes of whole blocks, with the header.
@@ -280,7 +280,7 @@ struct Part {
     last_ms: Option<i64>,
 }
 
-/// So much of a series as stands together.
+/// A part of a series that becomes one item.
 struct Piece<'a> {
     samples: &'a [(i64, u64)],
     histograms: Vec<(i64, &'a [u8])>,

@@ -20,10 +20,10 @@ use stdx::clock::{Clock, SystemClock};
 /// Letters that may wait, however small they are.
 const LETTERS_MAX: usize = 16_384;
 
-/// A block that is open is written after so long at the latest: what a kill takes.
+/// Maximum age of an open block before it is written: what a kill can lose.
 const FLUSH_INTERVAL: Duration = Duration::from_secs(1);
 
-/// After trouble with the file, how long to wait before the next attempt.
+/// Pause after an error of the file before the next attempt.
 const MEND_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Why a request is missing.
@@ -54,7 +54,7 @@ pub(super) struct Letter {
     pub(super) message: Version,
     pub(super) tenant: String,
     pub(super) pieces: Vec<Bytes>,
-    /// Held until it is written.
+    /// Reserved memory, held until the request is written.
     pub(super) memory: Reservation,
 }
 
@@ -94,7 +94,7 @@ struct Shared {
 }
 
 impl Queue {
-    /// Memory for a body that is about to come; `None` where there is not even room for a small one.
+    /// Memory for a body that is about to arrive; `None` if there is not even room for a small one.
     pub(super) fn memory(&self) -> Option<Reservation> {
         self.account.reserve(0).ok().filter(|_| !self.account.is_full())
     }
@@ -150,7 +150,8 @@ impl Keeper {
             pending: Kept::default(),
         };
         let thread = std::thread::Builder::new().name("recording".to_owned());
-        let thread = thread.spawn(move || desk.run(&received)).context("start the recording's thread")?;
+        let thread =
+            thread.spawn(move || desk.run(&received)).context("cannot start the recording's thread")?;
         Ok(Self { queue, thread })
     }
 

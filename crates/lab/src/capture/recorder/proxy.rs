@@ -28,13 +28,13 @@ use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
-/// In place of a status where there was none.
+/// Stands for the status where the backend gave no answer.
 pub(super) const NO_ANSWER: &str = "no answer";
 
 /// Open connections of senders; the next ones wait in the kernel's queue.
 const CONNECTIONS_MAX: usize = 4_096;
 
-/// A backend that cannot be reached for so long is reported to the sender.
+/// Time after which an unreachable backend is reported to the sender.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A connection to the backend that was idle for longer may be closed at its other end any moment.
@@ -53,7 +53,7 @@ struct Inner {
     client: Client<HttpsConnector<HttpConnector>, Tee>,
     scheme: Scheme,
     authority: Authority,
-    /// Before each request's path; without a slash at the end.
+    /// Prefix of each request's path, without a slash at the end.
     prefix: String,
     queue: Queue,
     begun: Instant,
@@ -63,12 +63,16 @@ struct Inner {
 impl Proxy {
     pub(super) fn new(backend: &str, access: &Access, queue: Queue) -> Result<Self> {
         let uri: Uri = backend.parse().with_context(|| format!("{backend:?} is not a URL"))?;
-        let authority = uri.authority().cloned().with_context(|| format!("{backend}: no host"))?;
+        let authority =
+            uri.authority().cloned().with_context(|| format!("{backend}: the URL has no host"))?;
         let mut connector = HttpConnector::new();
         connector.set_nodelay(true);
         connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
         connector.enforce_http(false); // the connector around it knows https
-        let scheme = uri.scheme().cloned().with_context(|| format!("{backend}: no scheme"))?;
+        let scheme = uri
+            .scheme()
+            .cloned()
+            .with_context(|| format!("{backend}: the URL must begin with http:// or https://"))?;
         let mut tls = access.tls.config()?;
         tls.alpn_protocols.clear(); // the connector sets them
         let connector = HttpsConnectorBuilder::new()
@@ -194,7 +198,7 @@ fn is_write(method: &Method, headers: &HeaderMap) -> bool {
     method == Method::POST && snappy && protobuf
 }
 
-/// Will not be sent again.
+/// True if the sender will not send the request again.
 fn is_settled(status: StatusCode) -> bool {
     status.is_success() || (status.is_client_error() && status != StatusCode::TOO_MANY_REQUESTS)
 }

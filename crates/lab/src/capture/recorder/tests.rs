@@ -377,11 +377,11 @@ async fn what_can_never_work_is_said_at_once() {
         assert!(!file.exists(), "nothing is left behind");
     };
     refused(options("http://192.0.2.1", &file), "not this machine").await;
-    refused(options("nonsense", &file), "begins with http://").await;
-    refused(options("http://127.0.0.1:1", &folder.path().join("no/r.rec")), "make ").await;
+    refused(options("nonsense", &file), "must begin with http://").await;
+    refused(options("http://127.0.0.1:1", &folder.path().join("no/r.rec")), "cannot make ").await;
     let taken = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let listen = taken.local_addr().unwrap();
-    refused(RecordOptions { listen, ..options("http://127.0.0.1:1", &file) }, "listen on").await;
+    refused(RecordOptions { listen, ..options("http://127.0.0.1:1", &file) }, "cannot listen on").await;
     std::fs::write(&file, "precious").unwrap();
     assert!(Recorder::bind(options("http://127.0.0.1:1", &file)).await.is_err());
     assert_eq!(std::fs::read(&file).unwrap(), b"precious");

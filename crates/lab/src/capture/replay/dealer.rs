@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use stdx::rng::mix;
 use tokio::sync::mpsc::Sender as Queue;
 
-/// A batch that is not full is sent after so long all the same.
+/// Maximum age of a batch: then it is sent even if it is not full.
 const LINGER: Duration = Duration::from_secs(1);
 
 /// Samples in all batches that are not full: with thousands of tenants they are sent before.
@@ -24,19 +24,19 @@ const OPEN_SAMPLES_MAX: usize = 1_000_000;
 /// Samples of one series, with the times they will have.
 #[derive(Debug)]
 pub(super) struct Part {
-    /// In canonical form.
+    /// Labels in canonical form.
     pub(super) labels: Arc<[u8]>,
     pub(super) samples: Vec<(i64, u64)>,
     pub(super) histograms: Vec<(i64, Vec<u8>)>,
 }
 
-/// One request to be.
+/// Samples that become one request.
 #[derive(Debug)]
 pub(super) struct Batch {
     pub(super) due: Instant,
     pub(super) version: Version,
     pub(super) tenant: Arc<str>,
-    /// From 1; `None` where there is only one.
+    /// Number of the copy, from 1; `None` where there is only one.
     pub(super) copy: Option<u32>,
     pub(super) parts: Vec<Arc<Part>>,
     pub(super) samples: usize,
@@ -50,9 +50,9 @@ pub(crate) struct Dealt {
     pub(super) series: u64,
     /// Samples that moved on by milliseconds, not to fall on another.
     pub(super) moved: u64,
-    /// Batches whose writer had ended.
+    /// Number of batches whose writer had ended.
     pub(super) unsent: u64,
-    /// Everything was dealt.
+    /// True if the whole recording was dealt.
     pub(super) whole: bool,
     pub(super) ending: Option<Ending>,
 }
@@ -128,7 +128,7 @@ impl Dealer {
         stop: &Stop,
     ) -> Result<Self> {
         let Replay { spec, summary, path, batch, .. } = replay;
-        let file = File::open(path).with_context(|| format!("open {}", path.display()))?;
+        let file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
         let length_ms = (summary.length_s * 1000.0) as i64;
         Ok(Self {
             reader: Reader::open(BufReader::new(file))?,
@@ -254,7 +254,7 @@ impl Dealer {
         self.send(address.0, batch);
     }
 
-    /// Sends what has waited for so long in the replay's own time.
+    /// Sends batches that reached their maximum age, in the replay's own time.
     fn send_lingering(&mut self, now: Instant) {
         let old = |(since, _): &(Instant, Batch)| now.saturating_duration_since(*since) >= LINGER;
         let addresses: Vec<Address> =

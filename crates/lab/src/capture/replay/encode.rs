@@ -1,4 +1,5 @@
-//! Batches as remote-write bodies, native histograms included.
+//! Encodes batches as remote-write bodies. The encoders of `protocol` cannot be used: native histograms are passed
+//! through as encoded bytes.
 //!
 //! Written out here because the encoders of `protocol` have no place for histograms as bytes.
 

@@ -21,11 +21,11 @@ const TENANTS_MAX: usize = 10_000;
 /// Contents of a recording.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct RecordingSummary {
-    /// When it began, in ms since 1970.
+    /// Start of the recording, in ms since 1970.
     pub(super) begun_ms: i64,
     /// Parts concealed in it.
     pub(super) concealed: Conceal,
-    /// Until the last request came, in seconds.
+    /// Time from the start to the arrival of the last request, in seconds.
     pub(super) length_s: f64,
     /// Requests, or parts of them.
     pub(super) requests: u64,
@@ -44,7 +44,7 @@ pub(super) struct RecordingSummary {
 impl RecordingSummary {
     /// Reads a whole recording. Errors are for what is none, or has nothing in it.
     pub(super) fn of(path: &Path, stop: &Stop) -> Result<Self> {
-        let file = File::open(path).with_context(|| format!("open {}", path.display()))?;
+        let file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
         let mut reader = Reader::open(BufReader::new(file)).with_context(|| path.display().to_string())?;
         let header = reader.header();
         let mut summary =
@@ -75,7 +75,7 @@ impl RecordingSummary {
         summary.length_s = last_us as f64 / 1e6;
         summary.tenants = tenants.len();
         summary.ending = reader.ending().cloned().unwrap_or_default();
-        ensure!(summary.samples > 0, "{}: there is nothing in this recording", path.display());
+        ensure!(summary.samples > 0, "{}: the recording has no samples", path.display());
         Ok(summary)
     }
 }
@@ -149,9 +149,7 @@ impl Replay {
                 all.push(format!("the recording breaks off at byte {at}: its writer did not end it"));
             }
             Ending::Damaged { at, why } => {
-                all.push(format!(
-                    "the recording is damaged at byte {at} ({why}): what is behind was not sent"
-                ));
+                all.push(format!("the recording is damaged at byte {at} ({why}): the rest was not sent"));
             }
         }
         if summary.missing > 0 {

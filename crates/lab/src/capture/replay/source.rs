@@ -22,7 +22,7 @@ pub(crate) struct Recorded {
     encoder: Encoder,
     /// The headers name a tenant, which goes before the recorded ones.
     tenant_given: bool,
-    /// Of the last request.
+    /// Version of the last request.
     version: Version,
     tenant: Arc<str>,
     samples: u64,

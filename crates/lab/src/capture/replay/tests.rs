@@ -296,7 +296,7 @@ async fn bad_recordings_and_targets_are_said_at_once() {
     };
     let target = Target::start(&[]).await;
     let of = |file: &str, url: &str| scenario(&folder.path().join(file), url, ReplaySpec::default());
-    refused(of("none", &target.url), "open ").await;
+    refused(of("none", &target.url), "cannot open ").await;
     refused(of("r", "http://192.0.2.1/"), "not this machine").await;
     refused(of("r", "http://127.0.0.1:1/"), "reach ").await;
     for (text, why) in [
@@ -304,17 +304,17 @@ async fn bad_recordings_and_targets_are_said_at_once() {
         ("speed = nan", "speed: NaN"),
         ("copies = 0", "copies: 0"),
         ("[load]\nwriters = 0", "writers: 0"),
-        ("[shape]\nkind = 'ramp'", "no shape"),
+        ("[shape]\nkind = 'ramp'", "shape, history and rounds cannot be set"),
     ] {
         let error = Scenario::parse(&format!("[replay]\nfile = 'r'\n{text}")).unwrap_err().to_string();
         assert!(error.contains(why), "{error}");
     }
     std::fs::write(folder.path().join("garbage"), [7; 100]).unwrap();
-    refused(of("garbage", &target.url), "no recording").await;
+    refused(of("garbage", &target.url), "not a recording").await;
     let bytes = std::fs::read(&path).unwrap();
     let torn = folder.path().join("torn");
     std::fs::write(&torn, &bytes[..bytes.len() - 1]).unwrap();
-    refused(of("torn", &target.url), "nothing in this recording").await;
+    refused(of("torn", &target.url), "the recording has no samples").await;
     std::fs::write(&torn, [bytes.as_slice(), &[1, 2, 3]].concat()).unwrap();
     let result = play(&of("torn", &target.url)).await;
     assert!(result.warnings.iter().any(|w| w.contains("breaks off")), "{:?}", result.warnings);

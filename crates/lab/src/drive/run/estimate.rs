@@ -16,7 +16,7 @@ const SAMPLES_PER_CORE_S: f64 = 4e6;
 /// Memory of a connection: its buffers, and the body in flight.
 const CONNECTION_BYTES: u64 = 512 << 10;
 
-/// Everything else: code, runtime, histograms.
+/// Memory for everything else: code, runtime, histograms.
 const BASE_BYTES: u64 = 48 << 20;
 
 /// Estimated needs of a run.
@@ -24,9 +24,9 @@ const BASE_BYTES: u64 = 48 << 20;
 pub struct Estimate {
     /// Tenants on this machine.
     pub tenants: usize,
-    /// Series at a time at the most.
+    /// Maximum number of series at a time.
     pub series: u64,
-    /// Samples a second at the most; `None` where they go as fast as they are answered.
+    /// Maximum number of samples per second; `None` in a closed loop.
     pub samples_per_s: Option<f64>,
     /// New series a second by replacement.
     pub new_series_per_s: f64,

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
-/// Between two reports of progress.
+/// Interval between reports of progress.
 const TICK: Duration = Duration::from_millis(250);
 
 /// Makes all requests of a tenant and opens its connections, before any clock starts.
@@ -103,7 +103,7 @@ async fn join<T: 'static>(tasks: &mut JoinSet<T>, mut report: impl FnMut()) -> R
     }
 }
 
-/// How far a tenant's preparation is: `part` of it, by its counts.
+/// Reports a tenant's progress in preparation: the share `part`, computed from its counts.
 fn report(run: &Run, begin: Instant, observer: &dyn Observer, part: impl Fn(&Counts) -> f64) {
     let counts = run.lane.tally.lock();
     let progress = Progress {

@@ -1,4 +1,4 @@
-//! After the load: what every tenant was promised is read back.
+//! Reads every acknowledged sample back after the load.
 
 use crate::drive::addresses::{Addresses, read_url};
 use crate::drive::options::RunOptions;

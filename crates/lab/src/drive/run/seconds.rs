@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 /// Looks at all tallies once a second.
 pub(crate) struct Seconds {
     lanes: Vec<Arc<Lane>>,
-    /// Of generated traffic; recorded traffic has no schedule that is known before.
+    /// Plans of generated traffic; the schedule of recorded traffic is not known beforehand.
     runs: Vec<Arc<Run>>,
     reading: Vec<Arc<Reading>>,
     probing: Arc<Probing>,
@@ -33,10 +33,10 @@ pub(crate) struct Seconds {
     /// Queries, and those of them that succeeded, at the last look.
     reads: (u64, u64),
     stretches: Vec<Stretch>,
-    /// For each stretch: latencies, and the sums when it began.
+    /// Latencies of each phase, and the sums when it began.
     steps: Vec<(Histogram<u64>, Sums)>,
     pub(crate) series_active_max: f64,
-    /// How long the generator itself stood still.
+    /// Time for which the generator itself did not run.
     pub(crate) still: Duration,
 }
 
@@ -76,7 +76,7 @@ impl Seconds {
         }
     }
 
-    /// How long the generator stood still just before, if it did; asked before each tick.
+    /// Returns the time for which the generator did not run just before, if any. Called before each tick.
     pub(crate) fn stood_still(&mut self) -> Option<Duration> {
         let gap = self.meter.elapsed();
         (gap >= STILL_MIN).then(|| {
@@ -177,7 +177,7 @@ impl Seconds {
         all
     }
 
-    /// How much of all rounds was sent.
+    /// Share of all rounds that was sent.
     fn part_sent(&self) -> f64 {
         let (mut sent, mut all) = (0.0, 0.0);
         for run in &self.runs {

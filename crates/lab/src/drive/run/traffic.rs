@@ -1,4 +1,4 @@
-//! Everything that is ready to send before the load begins: generated traffic, or a recording.
+//! Traffic that is ready to send before the load begins: generated, or a recording.
 
 use super::prepare::prepare;
 use crate::capture::replay::Replay;
@@ -21,19 +21,19 @@ pub(crate) type Ready = Box<dyn FnOnce(Times) -> Pin<Box<dyn Future<Output = End
 /// Final state of a connection.
 #[derive(Debug)]
 pub(crate) struct Ended {
-    /// Its tenant, among those of this machine.
+    /// Index of its tenant among those of this machine.
     pub(crate) tenant: usize,
-    /// Of generated traffic, to be read back.
+    /// Slots of generated traffic, to be read back.
     pub(crate) slots: Vec<OwnSlot>,
-    /// The target takes nothing.
+    /// True if the connection was closed because the target takes nothing.
     pub(crate) gave_up: bool,
 }
 
 /// Source of a connection's requests.
 pub(crate) struct Traffic {
-    /// One for each tenant that is told apart.
+    /// One lane for each tenant that is told apart.
     pub(crate) lanes: Vec<Arc<Lane>>,
-    /// Of generated traffic, by tenant.
+    /// Plans of generated traffic, by tenant.
     pub(crate) runs: Vec<Arc<Run>>,
     pub(crate) replay: Option<Replay>,
     pub(crate) connections: usize,
@@ -75,7 +75,7 @@ impl Traffic {
         Ok((traffic, ready))
     }
 
-    /// How long it goes on at the most.
+    /// Maximum duration.
     pub(crate) fn length(&self, scenario: &Scenario) -> Duration {
         let length = Duration::from_secs_f64(scenario.length_s());
         self.replay.as_ref().map_or(length, |replay| replay.length().min(length))

@@ -1,4 +1,4 @@
-//! One request, with its retries, until it is accepted, refused for good, or given up. All senders use it.
+//! Sends one request, with retries, until it is accepted, refused for good, or given up. All senders use it.
 
 use crate::drive::stop::Stop;
 use crate::drive::tally::Tally;
@@ -13,11 +13,11 @@ use std::time::{Duration, Instant};
 pub(crate) struct RetryPolicy {
     /// The first pause; each further one is twice as long.
     pub(crate) backoff_min: Duration,
-    /// The longest pause.
+    /// Longest pause between attempts.
     pub(crate) backoff_max: Duration,
     /// `Retry-After` is obeyed up to here.
     pub(crate) retry_after_max: Duration,
-    /// A request is given up after so long.
+    /// Time after which a request is given up.
     pub(crate) give_up_after: Duration,
 }
 
@@ -28,9 +28,9 @@ pub(crate) struct Terms<'a> {
     pub(crate) retry: &'a RetryPolicy,
     pub(crate) stop: &'a Stop,
     pub(crate) tally: &'a Tally,
-    /// No repetition begins later, however patient `retry` is.
+    /// Time after which no retry begins, whatever `retry` says.
     pub(crate) until: Option<Instant>,
-    /// So many refusals for good and not one success end the connection: it measures nothing.
+    /// Number of final refusals without one success that ends the connection: it would measure nothing.
     pub(crate) rejected_max: u64,
 }
 
@@ -40,9 +40,9 @@ pub(crate) struct Payload {
     pub(crate) body: Bytes,
     /// Samples of all kinds.
     pub(crate) samples: u64,
-    /// Of those, the ones that a target counts in its answer: native histograms are counted apart.
+    /// Number of floats among the samples. A target counts them apart from native histograms.
     pub(crate) floats: u64,
-    /// When the schedule has it: latency counts from here.
+    /// Intended start, by the schedule; latency counts from here.
     pub(crate) intended: Instant,
 }
 
@@ -58,9 +58,9 @@ pub(crate) trait Account {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Flow {
     Next,
-    /// This request was the last one: to go on makes no sense.
+    /// The request ended, and no further one should be sent.
     Last,
-    /// This request was not begun any more.
+    /// The request was not sent, because the load has ended.
     End,
 }
 
@@ -68,7 +68,7 @@ pub(crate) enum Flow {
 enum Verdict {
     /// The request is settled.
     Done(Flow),
-    /// It is to be repeated, after the time that the target asked for.
+    /// The attempt failed and is to be repeated, after the time that the target asked for.
     Again(Option<Duration>),
 }
 

@@ -24,7 +24,7 @@ pub(crate) enum Pace {
     Closed,
     /// By a schedule, whatever the answers do.
     Open {
-        /// Of all writers.
+        /// Samples a second of all writers together.
         samples_per_s: f64,
     },
 }
@@ -44,7 +44,7 @@ impl Run {
 pub(crate) struct Run {
     pub(crate) lane: Arc<Lane>,
     pub(crate) plan: Plan,
-    /// Its number, where several tenants are loaded together.
+    /// Number of the tenant, where several are loaded together.
     pub(crate) tenant: u32,
     pub(crate) pace: Pace,
     pub(crate) version: Version,
@@ -53,7 +53,7 @@ pub(crate) struct Run {
     pub(crate) start_jitter_s: f64,
     /// Schedule of the slots; without one, all of them send at all times.
     pub(crate) time_share: Option<TimeShare>,
-    /// Is told of acknowledged requests, to look for their samples at once.
+    /// Receives acknowledged requests, to query their samples at once.
     pub(crate) probes: Option<mpsc::Sender<Acknowledged>>,
     pub(crate) clock: stdx::clock::SystemClock,
     /// A closed loop has caught up with the clock.
@@ -64,7 +64,7 @@ pub(crate) struct Run {
 #[derive(Debug)]
 pub(crate) struct Generated {
     run: Arc<Run>,
-    /// Of the connection, among those of its tenant.
+    /// Number of the connection, among those of its tenant.
     number: usize,
     pub(crate) slots: Vec<OwnSlot>,
     renderer: Renderer,
@@ -153,7 +153,7 @@ impl Generated {
         Self { run: Arc::clone(run), number, slots: slots.collect(), renderer, round: 0, at: 0 }
     }
 
-    /// Waits for the other connections where this one is too far ahead; false where there is no further round.
+    /// Waits for the other connections if this one is too far ahead; false if there is no further round.
     async fn begin_round(&self) -> bool {
         let Run { lane, plan, lead, clock, .. } = &*self.run;
         if let Some(lead) = lead {
@@ -170,7 +170,7 @@ impl Generated {
         !caught_up
     }
 
-    /// Makes the slot's request anew where its series are others than in the last round.
+    /// Encodes the slot's request again if its series differ from those of the last round.
     fn fit_template(&mut self, at: usize) {
         let (run, slot) = (&self.run, &mut self.slots[at]);
         if slot.template.as_ref().is_some_and(|t| t.fits(&run.plan, self.round)) {
@@ -208,7 +208,7 @@ impl Generated {
     }
 }
 
-/// Of the request that [`Source::next`] gave last.
+/// Accounts for the request that [`Source::next`] returned last.
 impl Account for Generated {
     fn sent(&mut self) -> u64 {
         let slot = &mut self.slots[self.at - 1];
@@ -232,8 +232,8 @@ impl Account for Generated {
     }
 }
 
-/// When the schedule has a slot's request: each writer's samples evenly over time, and the writers one
-/// after the other rather than all at one instant.
+/// Time at which a slot's request is due. Each writer's samples are spread evenly over time, and the writers are
+/// staggered.
 fn due(run: &Run, times: Times, slot: SlotRange, round: u32) -> Option<Instant> {
     let Pace::Open { samples_per_s } = run.pace else { return None };
     let plan = &run.plan;

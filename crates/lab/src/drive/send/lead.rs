@@ -19,7 +19,8 @@ pub(crate) struct Lead {
 const GONE: u32 = u32::MAX;
 
 impl Lead {
-    /// For `connections` of which none shall be more than `rounds_max` rounds before another.
+    /// Coordinates `connections` connections, of which none shall be more than `rounds_max` rounds ahead of
+    /// another.
     pub(crate) fn new(connections: usize, rounds_max: u32) -> Self {
         let rounds = (0..connections).map(|_| AtomicU32::new(0)).collect();
         Self { rounds, rounds_max, moved: Notify::new() }

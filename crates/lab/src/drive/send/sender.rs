@@ -1,4 +1,4 @@
-//! One connection: sends what its source has, in order, each request when it is due and until it is settled.
+//! A connection: sends what its source has, in order, each request when it is due, and until it is settled.
 
 use super::exchange::{Account, Flow, Payload, RetryPolicy, Terms, exchange};
 use super::timer::Timer;
@@ -19,11 +19,11 @@ pub(crate) struct Lane {
     pub(crate) retry: RetryPolicy,
     pub(crate) stop: Stop,
     pub(crate) tally: Tally,
-    /// So many refusals and not one success end a connection: it measures nothing.
+    /// Number of final refusals without one success that ends the connection: it would measure nothing.
     pub(crate) rejected_max: u64,
 }
 
-/// When a run begins and ends.
+/// Start and end of a run.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Times {
     pub(crate) begin: Instant,
@@ -43,11 +43,11 @@ pub(crate) struct Request {
     pub(crate) body: Bytes,
     /// Samples of all kinds.
     pub(crate) samples: u64,
-    /// Of those, the ones that a target counts in its answer: native histograms are counted apart.
+    /// Number of floats among the samples. A target counts them apart from native histograms.
     pub(crate) floats: u64,
-    /// When the schedule has it; `None` in a closed loop.
+    /// Time at which it is due by the schedule; `None` in a closed loop.
     pub(crate) due: Option<Instant>,
-    /// When it could be made: from then on the generator itself is late.
+    /// Time at which the connection was free to send. Sending later than this and `due` counts as generator lag.
     pub(crate) free: Instant,
 }
 
@@ -68,7 +68,7 @@ pub(crate) trait Source: Account + Send {
 pub(crate) struct Sender<S> {
     pub(crate) client: Client,
     pub(crate) source: S,
-    /// It ended because the target takes nothing.
+    /// True if it ended because the target takes nothing.
     pub(crate) gave_up: bool,
 }
 

@@ -11,7 +11,7 @@ pub(crate) struct TimeShare {
     course: Arc<Course>,
     outages: Vec<(f64, f64)>,
     grow: Grow,
-    /// This tenant, and how many there are at a factor of 1.
+    /// Index of this tenant, and number of tenants at a factor of 1.
     tenant: u32,
     tenants: u32,
     /// Number of the tenant's first writer.
@@ -32,7 +32,7 @@ impl TimeShare {
         Self { course, outages, grow, tenant, tenants, first_writer: 0, slots_plain, slots_all }
     }
 
-    /// True where a slot of `plan` sends at `at_s` seconds since the begin.
+    /// True if a slot of `plan` sends at `at_s` seconds since the start.
     pub(crate) fn has(&self, plan: &Plan, slot: SlotRange, at_s: f64) -> bool {
         let index = slot.first / u64::from(plan.batch);
         self.slots_before(plan) + u64::from(slot.writer) * plan.writer_slots() as u64 + index
@@ -44,7 +44,7 @@ impl TimeShare {
         u64::from(plan.first_writer - self.first_writer) * plan.writer_slots() as u64
     }
 
-    /// How many slots send at `at_s`.
+    /// Number of slots that send at `at_s`.
     pub(crate) fn slots_at(&self, at_s: f64) -> u64 {
         let factor = self.course.factor(at_s);
         let slots = match self.grow {
@@ -64,7 +64,7 @@ impl TimeShare {
         here as f64 * plan.series() as f64 / plan.slots_count() as f64
     }
 
-    /// When what is due at `due_s` leaves: senders that are silent send it when they are back.
+    /// Time at which a request due at `due_s` is sent: silent senders send it when they are back.
     pub(crate) fn delayed(&self, due_s: f64) -> f64 {
         self.outages.iter().find(|(from, to)| (*from..*to).contains(&due_s)).map_or(due_s, |(_, to)| *to)
     }

@@ -56,7 +56,7 @@ pub(crate) struct Timer {
 }
 
 impl Timer {
-    /// A timer of the kernel's, or Tokio's where there is none to be had. Called within a runtime.
+    /// A timer of the kernel's, or Tokio's if none is available. Called within a runtime.
     pub(crate) fn new() -> Self {
         Self {
             #[cfg(target_os = "linux")]

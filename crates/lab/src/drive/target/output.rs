@@ -15,7 +15,7 @@ const LINE_BYTES_MAX: u64 = 400;
 /// The output of a program that has ended is read within this time, unless a child that outlives it holds the pipe open.
 const DRAIN_WITHIN: Duration = Duration::from_millis(500);
 
-/// Output of a program, of which the end is kept.
+/// The end of a program's output.
 #[derive(Debug)]
 pub(crate) struct Output {
     lines: Arc<Mutex<VecDeque<String>>>,

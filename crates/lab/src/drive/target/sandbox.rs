@@ -5,10 +5,10 @@ use anyhow::{Context, Result};
 use std::net::{Ipv4Addr, TcpListener};
 use tempfile::TempDir;
 
-/// Stands for a directory that is empty when the target starts, and is removed when the run ends.
+/// Placeholder for a directory that is empty when the target starts, and removed when the run ends.
 const DATA: &str = "{data}";
 
-/// Stands for a TCP port of this machine that nobody listens on.
+/// Placeholder for an unused TCP port of this machine.
 const PORT: &str = "{port}";
 
 /// Resources of a started target for one run. Dropping it removes the directory.
@@ -22,15 +22,17 @@ impl Sandbox {
     pub(crate) fn fill(target: &mut TargetSpec) -> Result<Self> {
         let start = target.start.clone().unwrap_or_default();
         if start.contains(PORT) {
-            let port = free_port().context("find a free port for the target")?.to_string();
+            let port = free_port().context("cannot find a free port for the target")?.to_string();
             each_text(target, |text| *text = text.replace(PORT, &port));
         }
         let mut data = None;
         if start.contains(DATA) {
             let folder = tempfile::Builder::new().prefix("floodmark-lab-").tempdir();
-            let folder = folder.context("make a directory for the target's data")?;
-            let path =
-                folder.path().to_str().context("the directory for temporary files has no plain path")?;
+            let folder = folder.context("cannot make a directory for the target's data")?;
+            let path = folder
+                .path()
+                .to_str()
+                .context("the path of the directory for temporary files is not UTF-8")?;
             each_text(target, |text| *text = text.replace(DATA, path));
             target.data_dir = target.data_dir.take().map(|dir| match dir.to_str() {
                 Some(text) => text.replace(DATA, path).into(),

@@ -29,11 +29,11 @@ pub struct Histograms {
 /// Role of a metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
-    /// On its own.
+    /// A metric of its own, part of no histogram.
     Plain,
     /// The bucket with this number of a histogram.
     Bucket(u32),
-    /// How often a histogram was observed.
+    /// Number of observations of a histogram.
     Count,
     /// The sum of what was observed.
     Sum,
@@ -52,7 +52,7 @@ impl Part {
 }
 
 impl Histograms {
-    /// So many histograms of `buckets` buckets that they make up about `share` of `metrics` series.
+    /// As many histograms with `buckets` buckets as make up about `share` of `metrics` series.
     pub fn of_share(share: f64, buckets: u32, metrics: u32) -> Self {
         let one = Self { count: 1, buckets };
         let count = (share.clamp(0.0, 1.0) * f64::from(metrics) / f64::from(one.series())).round() as u32;
@@ -88,7 +88,7 @@ impl Histograms {
         }
     }
 
-    /// Metrics of one target that share a name, at the most.
+    /// Maximum number of metrics of one target that share a name.
     pub fn alike_max(self) -> u32 {
         if self.count == 0 { 1 } else { self.buckets }
     }
@@ -101,7 +101,7 @@ impl Histograms {
         }
     }
 
-    /// The share of all observations that lie in a bucket or below: the histogram's shape hangs on `key`.
+    /// Cumulative share of observations up to `bucket`, from 0 to 1. `key` selects the distribution's shape.
     pub fn share_below(self, key: u64, bucket: u32) -> f64 {
         let x = f64::from(bucket + 1) / f64::from(self.buckets);
         // only products, which are the same on all machines

@@ -34,7 +34,7 @@ fn ratios_say_who_is_better() {
         samples acknowledged                 26 000 000        26 000 000      1.00
         series at a time                     100 000           100 000         1.00
         different series                     500 000           500 000         1.00
-        requests taken                       97.74 %           97.74 %         1.00
+        requests accepted                    97.74 %           97.74 %         1.00
         latency p50                          4 ms              4 ms            1.00
         latency p90                          8 ms              8 ms            1.00
         latency p99                          36 ms             36.36 ms        1.01
@@ -43,22 +43,22 @@ fn ratios_say_who_is_better() {
         latency p99, new series              180 ms            180 ms          1.00
         one attempt p99                      27 ms             27 ms           1.00
         one refusal p99                      3.6 ms            3.6 ms          1.00
-        visible after, p99                   900 ms            900 ms          1.00
+        time until visible, p99              900 ms            900 ms          1.00
         samples lost                         0                 0               –
         restarts of the target               0                 0               –
-        longest stretch without success      0 s               0 s             –
-        recovered after                      6 s               6 s             1.00
+        longest time without success         0 s               0 s             –
+        recovery time                        6 s               6 s             1.00
         queries a second                     40/s              40/s            1.00
         queries answered                     99 %              99 %            1.00
         query latency p99                    180 ms            180 ms          1.00
         target CPU, mean                     1.05 cores        1.05 cores      1.00
-        target memory, most                  1.02 GiB          524.5 MiB       0.50   B
+        target memory, maximum               1.02 GiB          524.5 MiB       0.50   B
         samples a second for each core used  95.2k/s           143k/s          1.50   B
         memory a series                      10.7 KiB          10.7 KiB        1.00
         samples on the schedule              26 400 000        26 400 000      1.00
         sent for each acknowledged sample    0 B               0 B             –
-        generator's own lateness p99         270 µs            270 µs          1.00
-        length of the run                    240 s             240 s           1.00
+        generator lag p99                    270 µs            270 µs          1.00
+        duration of the run                  240 s             240 s           1.00
         p99 ≤ 1 s                            kept (36 ms)      kept (36 ms)
         lost = 0                             kept (0)          kept (0)
         pass rate ≥ 99 %                     BROKEN (97.74 %)  kept (97.74 %)
@@ -76,7 +76,7 @@ fn ratios_say_who_is_better() {
         │ samples acknowledged                  26 000 000         26 000 000       1.00           │
         │ series at a time                      100 000            100 000          1.00           │
         │ different series                      500 000            500 000          1.00           │
-        │ requests taken                        97.74 %            97.74 %          1.00           │
+        │ requests accepted                     97.74 %            97.74 %          1.00           │
         │ latency p50                           4 ms               4 ms             1.00           │
         │ latency p90                           8 ms               8 ms             1.00           │
         │ latency p99                           36 ms              36.36 ms         1.01           │
@@ -85,22 +85,22 @@ fn ratios_say_who_is_better() {
         │ latency p99, new series               180 ms             180 ms           1.00           │
         │ one attempt p99                       27 ms              27 ms            1.00           │
         │ one refusal p99                       3.6 ms             3.6 ms           1.00           │
-        │ visible after, p99                    900 ms             900 ms           1.00           │
+        │ time until visible, p99               900 ms             900 ms           1.00           │
         │ samples lost                          0                  0                –              │
         │ restarts of the target                0                  0                –              │
-        │ longest stretch without success       0 s                0 s              –              │
-        │ recovered after                       6 s                6 s              1.00           │
+        │ longest time without success          0 s                0 s              –              │
+        │ recovery time                         6 s                6 s              1.00           │
         │ queries a second                      40/s               40/s             1.00           │
         │ queries answered                      99 %               99 %             1.00           │
         │ query latency p99                     180 ms             180 ms           1.00           │
         │ target CPU, mean                      1.05 cores         1.05 cores       1.00           │
-        │ target memory, most                   1.02 GiB           524.5 MiB        0.50    B      │
+        │ target memory, maximum                1.02 GiB           524.5 MiB        0.50    B      │
         │ samples a second for each core used   95.2k/s            143k/s           1.50    B      │
         │ memory a series                       10.7 KiB           10.7 KiB         1.00           │
         │ samples on the schedule               26 400 000         26 400 000       1.00           │
         │ sent for each acknowledged sample     0 B                0 B              –              │
-        │ generator's own lateness p99          270 µs             270 µs           1.00           │
-        │ length of the run                     240 s              240 s            1.00           │
+        │ generator lag p99                     270 µs             270 µs           1.00           │
+        │ duration of the run                   240 s              240 s            1.00           │
         │ p99 ≤ 1 s                             kept (36 ms)       kept (36 ms)                    │
         │ lost = 0                              kept (0)           kept (0)                        │
         │ pass rate ≥ 99 %                      BROKEN (97.74 %)   kept (97.74 %)                  │

@@ -10,7 +10,7 @@ const LINES_MAX: usize = 8;
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Panel {
     pub(crate) title: String,
-    /// Of all its lines.
+    /// Unit of all its lines.
     pub(crate) unit: String,
     /// Drawn with a logarithmic scale where the values ask for it.
     pub(crate) log: bool,
@@ -20,7 +20,7 @@ pub(crate) struct Panel {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Line {
     pub(crate) label: String,
-    /// One of eight.
+    /// Number of one of eight colours.
     pub(crate) color: usize,
     pub(crate) dash: bool,
     pub(crate) step_s: f64,
@@ -28,7 +28,7 @@ pub(crate) struct Line {
     pub(crate) values: Vec<Option<f64>>,
 }
 
-/// A chart by its series; a name that ends with a slash stands for all series of that group.
+/// Definition of a chart by its series; a name that ends with a slash stands for all series of that group.
 struct Recipe {
     title: &'static str,
     log: bool,

@@ -88,7 +88,7 @@ fn tiles(result: &RunResult) -> String {
     }
     if let Some(rate) = t.pass_rate() {
         let attempts = format!("of {} attempts", show(t.attempts as f64, ""));
-        tiles.push(("pass_rate", "requests taken", show(rate, "part"), attempts));
+        tiles.push(("pass_rate", "requests accepted", show(rate, "part"), attempts));
     }
     match &result.verify {
         Some(verify) => {
@@ -108,7 +108,12 @@ fn tiles(result: &RunResult) -> String {
     }
     if let Some(bytes) = result.figure("rss_peak_bytes") {
         let rest = result.figure("bytes_per_series").map(|b| format!("{} a series", show(b, "bytes")));
-        tiles.push(("rss_peak_bytes", "target memory, most", show(bytes, "bytes"), rest.unwrap_or_default()));
+        tiles.push((
+            "rss_peak_bytes",
+            "target memory, maximum",
+            show(bytes, "bytes"),
+            rest.unwrap_or_default(),
+        ));
     }
     if let Some(cores) = result.figure("cpu_cores_mean") {
         let rest =
@@ -240,7 +245,7 @@ fn latencies(result: &RunResult) -> String {
         ("one attempt that was taken", &t.service),
         ("one attempt that was refused", &t.refusal),
         ("from acknowledged to visible", &t.freshness),
-        ("the generator's own lateness", &t.lag),
+        ("generator lag", &t.lag),
     ];
     let rows = kinds.into_iter().filter(|(_, q)| q.count > 0).map(row);
     table("latencies", &["", "#count", "#p50", "#p90", "#p99", "#longest"], rows)

@@ -17,12 +17,12 @@ impl Cell {
         Self::Text(text.into())
     }
 
-    /// A number; a dash where there is none.
+    /// A number; a dash if there is none.
     pub(crate) fn number(value: Option<f64>, unit: &str) -> Self {
         Self::Number(value.map_or_else(|| "–".to_owned(), |value| show(value, unit)))
     }
 
-    /// A quotient of two figures; a dash where there is none.
+    /// A quotient of two figures; a dash if there is none.
     pub(crate) fn ratio(quotient: Option<f64>) -> Self {
         Self::Number(quotient.map_or_else(|| "–".to_owned(), |quotient| format!("{} ×", ratio(quotient))))
     }
@@ -67,7 +67,7 @@ pub(crate) fn section(title: &str, content: &str) -> String {
     format!("<section><h2>{}</h2>\n{content}</section>\n", text(title))
 }
 
-/// A list; nothing without items.
+/// Formats a list; empty without items.
 pub(crate) fn list(class: &str, items: &[String]) -> String {
     if items.is_empty() {
         return String::new();

@@ -23,8 +23,8 @@ use model::caps::{
 use model::labels::put_label;
 use stdx::budget::{Exhausted, Purse};
 
-/// All rebuilt labels of a request together. References make labels cheap to send and dear to hold: one
-/// of two bytes can stand for 16 KiB.
+/// Maximum bytes of all rebuilt labels of a request. References make labels cheap to send and expensive to hold:
+/// one of two bytes can stand for 16 KiB.
 pub(super) const REBUILT_BYTES_MAX: usize = BODY_BYTES_MAX;
 
 const _: () = assert!(REBUILT_BYTES_MAX + SERIES_LABEL_BYTES_MAX < u32::MAX as usize);
@@ -32,11 +32,11 @@ const _: () = assert!(REBUILT_BYTES_MAX + SERIES_LABEL_BYTES_MAX < u32::MAX as u
 /// Working memory.
 #[derive(Debug, Default)]
 pub(super) struct Scratch {
-    /// Of the series before, from each of its pairs to the end; longest first, then one of nothing.
+    /// Tails of the previous series, from each of its pairs to the end; longest first, then an empty one.
     tails: Vec<Tail>,
-    /// The same of the pairs that are new in this series.
+    /// Tails of the pairs that are new in this series.
     heads: Vec<Tail>,
-    /// By the reference to a pair's value: where in the arena the pair was put.
+    /// Place of each pair in the arena, by the reference to its value.
     put: Vec<Put>,
     /// Entries in `put` with another generation are stale.
     generation: u32,
@@ -60,7 +60,7 @@ impl Scratch {
             + self.put.capacity() * size_of::<Put>()
     }
 
-    /// Gets ready for a request with so many symbols.
+    /// Prepares for a request with `symbols` symbols.
     pub(super) fn prepare(&mut self, symbols: usize, purse: &mut Purse<'_>) -> Result<(), Exhausted> {
         let more = symbols.min(PUT_MAX).saturating_sub(self.put.len());
         purse.room(&mut self.put, more)?;
@@ -79,7 +79,7 @@ impl Scratch {
     }
 }
 
-/// How many bytes of references, and of labels, there are from a pair on to the end.
+/// Bytes of references, and of labels, from a pair on to the end.
 #[derive(Debug, Clone, Copy, Default)]
 struct Tail {
     refs: u32,
@@ -88,7 +88,7 @@ struct Tail {
 
 /// The series before.
 pub(super) struct LastSeries<'a> {
-    /// Its packed references; those of `scratch.tails` count from their end.
+    /// Packed references; those of `scratch.tails` count from their end.
     refs: &'a [u8],
     /// End of its label bytes in the arena.
     labels_end: usize,
@@ -96,7 +96,7 @@ pub(super) struct LastSeries<'a> {
 }
 
 impl<'a> LastSeries<'a> {
-    /// There is none yet.
+    /// A series before the first one.
     pub(super) fn new(scratch: &'a mut Scratch) -> Self {
         let mut last = Self { refs: &[], labels_end: 0, scratch };
         last.forget();
@@ -255,7 +255,7 @@ fn refusal(mut refs: Reader<'_>, symbols: Symbols<'_>) -> Stop {
     })
 }
 
-/// That a name (where there is no name before it) or a value is longer than any may be, in the words of 1.0.
+/// Error if a name (where there is no name before it) or a value is longer than allowed, in the words of 1.0.
 fn text_too_long(name: Option<&[u8]>, text: &[u8]) -> Option<SeriesError> {
     match name {
         None if text.len() > LABEL_NAME_BYTES_MAX => Some(SeriesError::LabelNameTooLong(text.len())),

@@ -45,7 +45,7 @@ impl<'a> Symbols<'a> {
         }
     }
 
-    /// How many there are.
+    /// Number of symbols.
     pub(super) const fn len(&self) -> usize {
         self.table.len()
     }
@@ -63,7 +63,7 @@ impl<'a> Symbols<'a> {
         self.get(reference).or(none).ok_or_else(|| self.missing(reference))
     }
 
-    /// That a reference is beyond the table.
+    /// Error for a reference beyond the table.
     pub(super) const fn missing(&self, reference: u32) -> SeriesError {
         SeriesError::SymbolOutOfRange(reference, self.table.len())
     }

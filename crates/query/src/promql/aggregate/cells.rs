@@ -4,7 +4,7 @@ use crate::promql::float::{ABSENT, Kahan, Mean, is_absent};
 
 /// An accumulator.
 pub(super) trait Cell: Copy {
-    /// Of no values.
+    /// The aggregate of no values.
     const EMPTY: Self;
 
     /// Takes a value.

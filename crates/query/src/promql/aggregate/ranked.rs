@@ -194,7 +194,7 @@ fn share_of(labels: &[u8]) -> f64 {
     (SeriesKey::of(labels, 0).0 >> 64) as f64 / u64::MAX as f64
 }
 
-/// Makes rows of what is left in the heaps, best first.
+/// Builds rows from the rest of the heaps, best first.
 fn chosen_rows<'a>(
     eval: &Evaluator<'a>,
     op: AggregateOp,

@@ -62,7 +62,7 @@ impl Spec {
         Ok(())
     }
 
-    /// The same, where a step can take long: `visit` says how many samples it looked at.
+    /// As [`Self::each`], where a step can take long: `visit` returns how many samples it looked at.
     #[inline(always)]
     fn each_costly(
         &self,
@@ -102,7 +102,7 @@ impl Spec {
     }
 }
 
-/// Steps (or samples, where each is looked at for many steps) between two looks at whether to go on: some 50 us.
+/// Steps (or samples, where each is looked at for many steps) between checks of the interrupt: some 50 µs.
 const CHECK_STEPS: usize = 4096;
 
 /// One step's samples: those at `lo..hi`, at least one.
@@ -137,7 +137,7 @@ pub(in crate::promql) struct Windows<'p> {
     sorted: over_time::Sorted,
     counts: Vec<u32>,
     meter: &'p Meter<'p>,
-    /// For the scratch memory.
+    /// Charge for the scratch memory.
     charge: Charge<'p>,
 }
 

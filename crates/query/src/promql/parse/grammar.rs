@@ -5,10 +5,10 @@ use super::{NESTING_MAX, Parser, Part, too_deep, types};
 use crate::promql::ValueKind;
 use crate::promql::ast::{Binary, BinaryOp, Many, Matching, Node};
 
-/// How tight `*` binds; a sign binds likewise.
+/// Precedence of `*`; a sign binds likewise.
 const PRODUCT: u8 = 5;
 
-/// How tight `^` binds, which is the tightest.
+/// Precedence of `^`, which binds the tightest.
 const POWER: u8 = 6;
 
 /// The binary operator that a token is, and how tight it binds.

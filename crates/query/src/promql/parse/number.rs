@@ -1,6 +1,6 @@
 //! Numbers as Prometheus' lexer finds them and Go reads them.
 
-/// How many bytes the number at the beginning of `text` takes, with whatever is glued to it: `5m`, `1e-3`, `08x`.
+/// Length of the number at the beginning of `text`, with whatever is glued to it: `5m`, `1e-3`, `08x`.
 pub(super) fn len(text: &str) -> usize {
     let bytes = text.as_bytes();
     let hex = bytes.len() > 1 && bytes[0] == b'0' && matches!(bytes[1], b'x' | b'X');

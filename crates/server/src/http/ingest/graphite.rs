@@ -1,8 +1,9 @@
 //! Graphite's plaintext protocol over HTTP.
 
-use super::{count, outcome_response, write};
+use super::{outcome_response, write};
 use crate::http::App;
 use crate::http::error::WriteError;
+use crate::http::principal::Asking;
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::HeaderMap;
@@ -10,12 +11,15 @@ use axum::response::{IntoResponse, Response};
 use protocol::graphite::ENCODINGS;
 
 /// 204, or 400 where lines were left out: the text names the first of them, and the rest is stored.
-pub(super) async fn graphite(State(app): State<App>, headers: HeaderMap, body: Body) -> Response {
-    let answer = write(&app, &app.decoders.graphite, (), ENCODINGS, &headers, body).await;
-    let response = match answer {
+pub(super) async fn graphite(
+    State(app): State<App>,
+    asking: Asking,
+    headers: HeaderMap,
+    body: Body,
+) -> Response {
+    let answer = write(&app, &app.decoders.graphite, (), ENCODINGS, asking, &headers, body).await;
+    match answer {
         Ok(outcome) => outcome_response(&outcome),
         Err(unwritten) => WriteError(unwritten.refusal).into_response(),
-    };
-    count(&app.metrics, &response);
-    response
+    }
 }

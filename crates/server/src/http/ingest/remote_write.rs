@@ -1,24 +1,33 @@
 //! Remote write over HTTP.
 
-use super::{count, outcome_response, write};
+use super::{outcome_response, write};
 use crate::http::App;
 use crate::http::error::WriteError;
+use crate::http::principal::Asking;
 use crate::refusal::Refusal;
 use crate::write_path::Unwritten;
 use axum::body::Body;
-use axum::extract::State;
+use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderValue, header};
+use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use protocol::DecodeError;
 use protocol::remote_write::{ENCODINGS, Version, version_of};
 
 #[cfg(test)]
 mod tests;
 
-pub(crate) async fn remote_write(State(app): State<App>, headers: HeaderMap, body: Body) -> Response {
-    let content_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
-    let version = version_of(content_type).map_err(Refusal::from);
+pub(crate) async fn remote_write(
+    State(app): State<App>,
+    asking: Asking,
+    headers: HeaderMap,
+    body: Body,
+) -> Response {
+    let version = sent_version(&headers).map_err(Refusal::from);
     let answer = match &version {
-        Ok(version) => write(&app, &app.decoders.remote_write, *version, ENCODINGS, &headers, body).await,
+        Ok(version) => {
+            write(&app, &app.decoders.remote_write, *version, ENCODINGS, asking, &headers, body).await
+        }
         Err(refusal) => Err(refusal.clone().into()),
     };
     let (mut response, samples, exemplars) = match answer {
@@ -32,17 +41,33 @@ pub(crate) async fn remote_write(State(app): State<App>, headers: HeaderMap, bod
             (WriteError(refusal).into_response(), samples, exemplars)
         }
     };
-    count(&app.metrics, &response);
     if version.is_ok_and(|version| version == Version::V2) {
         put_written(&mut response, samples, exemplars);
     }
     response
 }
 
+/// Completes the answer to a request of version 2.0 that was refused before it reached the handler: nothing was written.
+pub(super) async fn report_nothing_written(request: Request, next: Next) -> Response {
+    let is_v2 = sent_version(request.headers()).is_ok_and(|version| version == Version::V2);
+    let mut response = next.run(request).await;
+    if is_v2 && !response.headers().contains_key(SAMPLES_WRITTEN) {
+        put_written(&mut response, 0, 0);
+    }
+    response
+}
+
+/// The version that a request says it is of.
+fn sent_version(headers: &HeaderMap) -> Result<Version, DecodeError> {
+    version_of(headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()))
+}
+
+const SAMPLES_WRITTEN: &str = "x-prometheus-remote-write-samples-written";
+
 /// Adds the headers that remote write 2.0 requires in every answer: the durable part of the request.
 fn put_written(response: &mut Response, samples: u64, exemplars: u64) {
     let written = [
-        ("x-prometheus-remote-write-samples-written", samples),
+        (SAMPLES_WRITTEN, samples),
         ("x-prometheus-remote-write-histograms-written", 0),
         ("x-prometheus-remote-write-exemplars-written", exemplars),
     ];

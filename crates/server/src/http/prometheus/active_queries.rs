@@ -5,15 +5,17 @@ use super::running_queries::{QueryId, RunningQueries};
 use crate::http::App;
 use crate::http::error::ApiError;
 use crate::http::json::Json;
-use crate::http::principal::readable_tenant_of;
+use crate::http::principal::ReadTenant;
 use axum::extract::{Path, State};
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::StatusCode;
 use stdx::budget::Account;
 
-/// Lists the queries of one tenant.
-pub(crate) async fn of_tenant(State(app): State<App>, headers: HeaderMap) -> Result<Json, ApiError> {
-    let tenant = readable_tenant_of(&headers)?;
-    list(&app.running, &app.node.reads().answers, |description| description.tenant == tenant)
+/// Lists the queries of one tenant. Those of several are not for all who may read one of them.
+pub(crate) async fn of_tenant(
+    State(app): State<App>,
+    ReadTenant(tenant): ReadTenant,
+) -> Result<Json, ApiError> {
+    list(&app.running, &app.node.reads().answers, |description| description.tenants.only() == Some(&tenant))
 }
 
 /// Lists the queries of all tenants.
@@ -39,8 +41,8 @@ pub(crate) async fn cancel(State(app): State<App>, Path(id): Path<String>) -> Re
         let message = format!("no query {id:?} runs or waits");
         return Err(ApiError::new(StatusCode::NOT_FOUND, "not_found", message));
     };
-    let Description { tenant, path, peer, .. } = &query.description;
-    tracing::info!(id = %query.id, %tenant, path, client = %peer.0, "a query was canceled by an operator");
+    let Description { tenants, path, peer, .. } = &query.description;
+    tracing::info!(id = %query.id, tenant = %tenants, path, client = %peer.0, "a query was canceled by an operator");
     let mut json = Json::within(&app.node.reads().answers);
     json.raw(r#"{"status":"success","data":"#);
     query.write(&mut json, app.running.age(&query));

@@ -2,14 +2,17 @@
 
 use super::description::Description;
 use super::query_log::Ending;
-use super::query_threads::{Lane, Outcome, Turn};
+use super::query_threads::{Asker, Lane, Outcome, QueryLimits, Turn};
 use super::running_queries::{CancelOnDrop, RunningQuery};
 use crate::http::App;
 use crate::http::error::ApiError;
 use crate::http::json::Json;
+use crate::limits::gate::Gate;
+use crate::settings::TenantSettings;
+use ::admission::gate::{Entrant, Full, Inside};
 use axum::http::StatusCode;
-use model::TenantId;
-use query::{Allowance, Interrupt, Options};
+use model::{TenantId, TenantSet};
+use query::{Allowance, Options};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -33,21 +36,29 @@ pub(crate) async fn wait_for_series_of(app: &App, tenant: &TenantId) -> Result<(
     Ok(app.node.reads().lake.closed.check(tenant)?)
 }
 
+/// [`wait_for_series_of`] for each of several tenants.
+pub(crate) async fn wait_for_series_of_all(app: &App, tenants: &TenantSet) -> Result<(), ApiError> {
+    wait_for_all_series(app).await?;
+    let closed = &app.node.reads().lake.closed;
+    Ok(tenants.iter().try_for_each(|tenant| closed.check(tenant))?)
+}
+
 /// Memory that one query may hold, from parsing to its answer: the query account divided by the number of query threads,
-/// the one for small queries included.
-pub(crate) fn share_bytes(app: &App) -> u64 {
+/// the one for small queries included, or less if the tenant's settings say so.
+fn share_bytes(app: &App, own: &TenantSettings) -> u64 {
     let settings = app.node.settings();
-    settings.budget.query_share_bytes(settings.query_concurrency)
+    let share_bytes = settings.budget.query_share_bytes(settings.query_concurrency);
+    own.query_memory_bytes.map_or(share_bytes, |bytes| bytes.min(share_bytes))
 }
 
 /// Limits on a request's expressions and selectors: the memory of its query and the time for parsing.
-pub(crate) fn allowance(app: &App, interrupt: Arc<dyn Interrupt>) -> Allowance {
-    Allowance::new(share_bytes(app)).until(interrupt)
+pub(crate) fn allowance(turn: &Arc<Turn>) -> Allowance {
+    Allowance::new(turn.limits.memory_bytes).until(Arc::clone(turn) as _)
 }
 
 /// Memory left for the query after parsing.
-pub(crate) fn left_bytes(app: &App, parsed: &Allowance) -> u64 {
-    share_bytes(app).saturating_sub(parsed.spent_bytes())
+pub(crate) fn left_bytes(turn: &Turn, parsed: &Allowance) -> u64 {
+    turn.limits.memory_bytes.saturating_sub(parsed.spent_bytes())
 }
 
 /// Limits on evaluation. A sample takes sixteen bytes.
@@ -59,7 +70,7 @@ pub(crate) fn options<'a>(
 ) -> Options<'a> {
     Options {
         lookback_delta_ms: lookback_ms.filter(|ms| *ms > 0).unwrap_or(app.node.settings().query_lookback_ms),
-        samples_max: left_bytes(app, parsed) / 16,
+        samples_max: (left_bytes(turn, parsed) / 16).min(turn.limits.samples),
         usage: Some(turn.usage()),
         ..Options::new(turn)
     }
@@ -105,9 +116,28 @@ async fn bounded(
     wait_for_all_series(app).await?;
     let most = Duration::from_millis(app.node.settings().query_timeout_ms);
     let timeout = allowed.unwrap_or(most).min(most);
-    let Some(pass) = app.waiting.enter() else {
-        let message = format!("too many queries: {} run or wait already", app.waiting.limit());
-        return Err(ApiError::unavailable(message));
+    let settings = app.node.overrides().current();
+    let tenants = &query.description.tenants;
+    // A query of several tenants takes its turn and its place as one of that which has the most queries, within the narrowest
+    // limits: tenants that do not exist buy no turns.
+    let load = |tenant: &&TenantId| app.waiting.inside_of(tenant).requests;
+    let tenant = tenants.iter().max_by_key(load).unwrap_or(tenants.first());
+    let own = settings.of(tenant);
+    let pass =
+        app.waiting.enter(entrant(tenant, own)).map_err(|full| crowded("queries", &app.waiting, full))?;
+    let limits = QueryLimits {
+        memory_bytes: tenants.iter().map(|tenant| share_bytes(app, settings.of(tenant))).min().unwrap_or(0),
+        samples: tenants
+            .iter()
+            .filter_map(|tenant| settings.of(tenant).query_samples)
+            .min()
+            .unwrap_or(usize::MAX) as u64,
+        answers: app.node.writes().tenant(tenant).answers(own).clone(),
+    };
+    let asker = Asker {
+        tenant: tenant.clone(),
+        weight: tenants.iter().map(|tenant| settings.of(tenant).share_weight).min().unwrap_or(1),
+        limit: tenants.iter().filter_map(|tenant| settings.of(tenant).concurrent_queries).min(),
     };
     let _cancel = CancelOnDrop(Arc::clone(query));
     let entry = app.running.enter(query);
@@ -120,7 +150,7 @@ async fn bounded(
         let shortage = of_query.node.reads().headroom.check().err();
         // while memory is short, only small queries are answered; a query proves to be small by finishing in time
         let lane = if shortage.is_some() { Lane::Small } else { lane };
-        let turn = Arc::new(Turn::new(of_query.node.reads(), Arc::clone(&asked), lane));
+        let turn = Arc::new(Turn::new(of_query.node.reads(), Arc::clone(&asked), limits.clone(), lane));
         if turn.is_cancelled() {
             return Outcome::Done;
         }
@@ -140,7 +170,7 @@ async fn bounded(
         }
         Outcome::Done
     });
-    let place = app.queries.submit(fingerprint, run);
+    let place = app.queries.submit(asker, fingerprint, run);
     let ended = tokio::select! {
         biased;
         () = query.canceled() => return Err(canceled(query)),
@@ -161,6 +191,24 @@ async fn bounded(
     }
 }
 
+/// A reading request of a tenant at a gate.
+pub(crate) const fn entrant<'a>(tenant: &'a TenantId, own: &TenantSettings) -> Entrant<'a> {
+    Entrant { tenant, weight: own.share_weight as u64, limit: None, bytes: 0 }
+}
+
+/// Refusal of a request for which there is no place among the other queries or exports (`what`).
+pub(crate) fn crowded(what: &str, gate: &Gate, full: Full) -> ApiError {
+    ApiError::unavailable(match full {
+        Full::Share(Inside { requests, .. }) => {
+            format!(
+                "too many {what}: {requests} of the tenant run or wait already, which is its share of {}",
+                gate.limit()
+            )
+        }
+        Full::Gate | Full::Limit(_) => format!("too many {what}: {} run or wait already", gate.limit()),
+    })
+}
+
 fn canceled(query: &RunningQuery) -> ApiError {
     let message = format!("query {} was canceled by an operator", query.id);
     ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "canceled", message)
@@ -175,6 +223,7 @@ mod tests {
     use crate::world::World;
     use crate::write_path::tests::small_settings;
     use ::admission::process::REASON;
+    use query::Interrupt;
     use stdx::clock::SystemClock;
 
     /// Occupies all threads until the returned values are dropped.
@@ -185,6 +234,7 @@ mod tests {
         for _ in 0..=app.node.settings().query_concurrency {
             let (end, ends) = std::sync::mpsc::channel();
             let place = app.queries.submit(
+                Asker { tenant: TenantId::anonymous(), weight: 1, limit: None },
                 None,
                 Box::new(move |_| {
                     let _ = ends.recv();

@@ -1,4 +1,4 @@
-//! What takes a tenant's series: Prometheus' TSDB status, and Mimir's cardinality API.
+//! Cardinality of a tenant: Prometheus' TSDB status, and Mimir's cardinality API.
 
 use super::admission::{allowance, on_query_thread, wait_for_series_of};
 use super::description::{Description, Times};
@@ -8,13 +8,17 @@ use crate::http::App;
 use crate::http::error::ApiError;
 use crate::http::json::Json;
 use crate::http::params::Params;
-use crate::http::principal::readable_tenant_of;
+use crate::http::principal::ReadTenant;
 use crate::listen::Peer;
-use crate::query_source::label_queries::{self, Cardinality, Counts, LabelNames, LabelQueries, LabelValues};
+use crate::partition::STARTED_S;
+use crate::query_source::label_queries::{
+    self, Cardinality, Counts, Grown, Growth, LabelNames, LabelQueries, LabelValues, Top, Unqueried,
+};
 use axum::extract::State;
-use axum::http::HeaderMap;
+use head::TenantHead;
+use model::labels::METRIC_NAME;
 use model::{LabelsRef, TenantId, TimeRange};
-use std::sync::Arc;
+use stdx::units::duration_ms;
 
 /// Entries of each list, unless the request says otherwise; and the most. These are Prometheus' numbers,
 const TSDB_LIMIT: (usize, usize) = (10, 10_000);
@@ -29,12 +33,11 @@ const LABEL_NAMES_MAX: usize = 20;
 pub(crate) async fn tsdb(
     State(app): State<App>,
     peer: Peer,
-    headers: HeaderMap,
+    ReadTenant(tenant): ReadTenant,
     params: Params,
 ) -> Result<Json, ApiError> {
     let limit = limit_of(&params, TSDB_LIMIT)?;
-    let ask =
-        Ask { tenant: readable_tenant_of(&headers)?, path: "/api/v1/status/tsdb", text: String::new(), peer };
+    let ask = Ask { tenant, path: "/api/v1/status/tsdb", text: String::new(), peer };
     ask.answer(app, move |queries, json| {
         write_tsdb(json, &queries.cardinality(limit)?);
         Ok(())
@@ -46,13 +49,13 @@ pub(crate) async fn tsdb(
 pub(crate) async fn label_names(
     State(app): State<App>,
     peer: Peer,
-    headers: HeaderMap,
+    ReadTenant(tenant): ReadTenant,
     params: Params,
 ) -> Result<Json, ApiError> {
     let limit = limit_of(&params, CARDINALITY_LIMIT)?;
     counts_all(&params)?;
     let path = "/api/v1/cardinality/label_names";
-    let ask = Ask { tenant: readable_tenant_of(&headers)?, path, text: String::new(), peer };
+    let ask = Ask { tenant, path, text: String::new(), peer };
     ask.answer(app, move |queries, json| {
         let LabelNames { names, values, values_by_name } = queries.label_names_cardinality(limit)?;
         json.raw(&format!(
@@ -69,7 +72,7 @@ pub(crate) async fn label_names(
 pub(crate) async fn label_values(
     State(app): State<App>,
     peer: Peer,
-    headers: HeaderMap,
+    ReadTenant(tenant): ReadTenant,
     params: Params,
 ) -> Result<Json, ApiError> {
     let limit = limit_of(&params, CARDINALITY_LIMIT)?;
@@ -80,7 +83,7 @@ pub(crate) async fn label_values(
         return Err(ApiError::bad_data(message));
     }
     let (path, text) = ("/api/v1/cardinality/label_values", names.join(", "));
-    let ask = Ask { tenant: readable_tenant_of(&headers)?, path, text, peer };
+    let ask = Ask { tenant, path, text, peer };
     ask.answer(app, move |queries, json| {
         json.raw(&format!(r#"{{"series_count_total":{},"labels":["#, queries.series_count()?));
         for (i, name) in names.iter().enumerate() {
@@ -99,28 +102,102 @@ pub(crate) async fn label_values(
     .await
 }
 
+/// The metrics and label pairs that got the most new series within about the last hour.
+pub(crate) async fn growth(
+    State(app): State<App>,
+    peer: Peer,
+    ReadTenant(tenant): ReadTenant,
+    params: Params,
+) -> Result<Json, ApiError> {
+    let limit = limit_of(&params, CARDINALITY_LIMIT)?;
+    counts_all(&params)?;
+    let now_s = app.node.reads().steady_s();
+    let ask = Ask { tenant, path: "/api/v1/cardinality/growth", text: String::new(), peer };
+    ask.answer(app, move |queries, json| {
+        let Growth { created, metrics, pairs } = queries.growth(limit, now_s)?;
+        let seconds = now_s - TenantHead::growth_since_s(now_s).max(STARTED_S);
+        json.raw(&format!(r#"{{"status":"success","data":{{"seconds":{seconds},"created":{created},"#));
+        write_top(json, "metrics", &metrics);
+        json.raw(",");
+        write_top(json, "labelPairs", &pairs);
+        json.raw("}}");
+        Ok(())
+    })
+    .await
+}
+
+/// `"KEY":[{"name":…,"createdAtLeast":…,"createdAtMost":…,"series":…},…],"KEYOthersAtMost":…`
+fn write_top(json: &mut Json, key: &str, Top { top, others_max }: &Top) {
+    json.string(key);
+    json.raw(":[");
+    for (i, Grown { name, value, least, most, series }) in top.iter().enumerate() {
+        json.comma(i);
+        json.raw(r#"{"name":"#);
+        match name.as_str() {
+            METRIC_NAME => json.string(value),
+            _ => json.string(&format!("{name}={value}")),
+        }
+        json.raw(&format!(r#","createdAtLeast":{least},"createdAtMost":{most},"series":{series}}}"#));
+    }
+    json.raw(&format!(r#"],"{key}OthersAtMost":{others_max}"#));
+}
+
+/// Metrics with series in memory that no query selected within a time.
+pub(crate) async fn unqueried(
+    State(app): State<App>,
+    peer: Peer,
+    ReadTenant(tenant): ReadTenant,
+    params: Params,
+) -> Result<Json, ApiError> {
+    let limit = limit_of(&params, CARDINALITY_LIMIT)?;
+    counts_all(&params)?;
+    let now_s = app.node.reads().steady_s();
+    let tracked_s = now_s - STARTED_S;
+    let within_s = within_of(&params)?.map_or(tracked_s, |within_s| within_s.min(tracked_s));
+    let text = params.get("within").unwrap_or_default().to_owned();
+    let ask = Ask { tenant, path: "/api/v1/cardinality/unqueried", text, peer };
+    ask.answer(app, move |queries, json| {
+        let Unqueried { series, series_by_metric, is_complete } = queries.unqueried(limit, now_s - within_s)?;
+        json.raw(&format!(
+            r#"{{"status":"success","data":{{"trackedSeconds":{tracked_s},"withinSeconds":{within_s},"complete":{is_complete},"series":{series},"metrics":"#
+        ));
+        write(json, &series_by_metric, ["name", "series"]);
+        json.raw("}}");
+        Ok(())
+    })
+    .await
+}
+
+/// The parameter `within`, in seconds.
+fn within_of(params: &Params) -> Result<Option<u32>, ApiError> {
+    let Some(text) = params.get("within") else { return Ok(None) };
+    match duration_ms(text) {
+        Some(ms) if ms >= 1_000 => Ok(Some(u32::try_from(ms / 1_000).unwrap_or(u32::MAX))),
+        _ => Err(ApiError::bad_param("within", "must be a duration of at least a second, such as 30m or 7d")),
+    }
+}
+
 /// Mimir's list of series that got a sample lately.
 pub(crate) async fn active_series(
     State(app): State<App>,
     peer: Peer,
-    headers: HeaderMap,
+    ReadTenant(tenant): ReadTenant,
     params: Params,
 ) -> Result<Json, ApiError> {
     let Some(selector) = params.get("selector").map(str::to_owned) else {
         return Err(ApiError::bad_param("selector", "it is missing"));
     };
-    let tenant = readable_tenant_of(&headers)?;
     wait_for_series_of(&app, &tenant).await?;
     let (path, text, times) =
         ("/api/v1/cardinality/active_series", selector.as_str().into(), Times::default());
-    let description = Description { tenant: tenant.clone(), path, text, times, peer };
+    let description = Description { tenants: tenant.clone().into(), path, text, times, peer };
     let selectors = Selectors::one(selector);
     let answer = on_query_thread(&app, description, move |app, turn| {
-        let mut parsed = allowance(app, Arc::clone(turn) as _);
+        let mut parsed = allowance(turn);
         let selectors = selectors.parse(&mut parsed)?;
         let all = label_queries::Ask { selectors: &selectors, range: TimeRange::ALL, limit: usize::MAX };
         let found = label_queries_of(app, &tenant, turn, &parsed).active_series(&all)?;
-        let mut json = Json::within(&app.node.reads().answers);
+        let mut json = Json::within(&turn.limits.answers);
         json.raw(r#"{"data":["#);
         for (i, labels) in found.all.iter().enumerate() {
             go_on(turn)?;
@@ -149,11 +226,16 @@ impl Ask {
     ) -> Result<Json, ApiError> {
         let Self { tenant, path, text, peer } = self;
         wait_for_series_of(&app, &tenant).await?;
-        let description =
-            Description { tenant: tenant.clone(), path, text: text.into(), times: Times::default(), peer };
+        let description = Description {
+            tenants: tenant.clone().into(),
+            path,
+            text: text.into(),
+            times: Times::default(),
+            peer,
+        };
         let answer = on_query_thread(&app, description, move |app, turn| {
-            let parsed = allowance(app, Arc::clone(turn) as _);
-            let mut json = Json::within(&app.node.reads().answers);
+            let parsed = allowance(turn);
+            let mut json = Json::within(&turn.limits.answers);
             write(&label_queries_of(app, &tenant, turn, &parsed), &mut json)?;
             Ok(json.finish()?)
         });

@@ -1,8 +1,8 @@
-//! What a reading request asks for, in the words of lists and logs.
+//! Describes a reading request for lists and logs.
 
 use crate::http::json::Json;
 use crate::listen::Peer;
-use model::TenantId;
+use model::TenantSet;
 use std::borrow::Cow;
 use std::sync::Arc;
 
@@ -12,13 +12,13 @@ const TEXT_BYTES_MAX: usize = 4 << 10;
 /// Path of the export.
 pub(crate) const EXPORT_PATH: &str = "/api/v1/export";
 
-/// What a request asks for, and who asks.
+/// What a request asks for, and who sent it.
 #[derive(Debug)]
 pub(crate) struct Description {
-    pub(crate) tenant: TenantId,
+    pub(crate) tenants: TenantSet,
     /// Path without prefix.
     pub(crate) path: &'static str,
-    /// The expression, or the selectors. Shared with the request, which has paid for it.
+    /// The expression, or the selectors. Shared with the request, which reserved its memory.
     pub(crate) text: Arc<str>,
     pub(crate) times: Times,
     pub(crate) peer: Peer,
@@ -65,7 +65,7 @@ impl Description {
     #[cfg(test)]
     pub(crate) fn for_test() -> Self {
         Self {
-            tenant: TenantId::anonymous(),
+            tenants: model::TenantId::anonymous().into(),
             path: "/api/v1/query",
             text: "up".into(),
             times: Times::at(1_500),
@@ -76,7 +76,7 @@ impl Description {
     /// Writes the members of a JSON object.
     pub(crate) fn write(&self, json: &mut Json) {
         json.raw(r#""tenant":"#);
-        json.string(self.tenant.as_str());
+        json.string(&self.tenants.to_string());
         json.raw(r#","client":"#);
         json.string(&self.peer.0.to_string());
         json.raw(r#","path":"#);

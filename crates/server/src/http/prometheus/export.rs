@@ -17,7 +17,7 @@ mod format;
 mod pieces;
 mod seen;
 
-use super::admission::{TRIES_MAX, wait_for_series_of};
+use super::admission::{TRIES_MAX, crowded, entrant, wait_for_series_of};
 use super::description::EXPORT_PATH;
 use super::metadata::Selectors;
 use super::query_log::Ending;
@@ -25,7 +25,7 @@ use super::running_queries::{CancelOnDrop, RunningQuery};
 use crate::http::App;
 use crate::http::error::ApiError;
 use crate::http::params::Params;
-use crate::http::principal::readable_tenant_of;
+use crate::http::principal::ReadTenant;
 use crate::listen::Peer;
 use crate::query_source::Source;
 use crate::refusal::Refusal;
@@ -47,22 +47,22 @@ const PIECES_WAITING: usize = 4;
 pub(crate) async fn export(
     State(app): State<App>,
     peer: Peer,
-    headers: HeaderMap,
+    ReadTenant(tenant): ReadTenant,
     params: Params,
 ) -> Result<Response, ApiError> {
-    let tenant = readable_tenant_of(&headers)?;
     let (format, range) = (Format::of(&params)?, params.range()?);
     let selectors = Selectors::of(&params, true)?;
     wait_for_series_of(&app, &tenant).await?;
-    let Some(pass) = app.exporting.enter() else {
-        let message = format!("too many exports: {} run already", app.exporting.limit());
-        return Err(ApiError::unavailable(message));
-    };
+    let settings = app.node.overrides().current();
+    let own = settings.of(&tenant);
+    let pass = app.exporting.enter(entrant(&tenant, own));
+    let pass = pass.map_err(|full| crowded("exports", &app.exporting, full))?;
     app.node.reads().headroom.check()?;
-    let memory = Arc::new(app.node.reads().answers.reserve(PIECES_BYTES).map_err(Refusal::from)?);
+    let answers = app.node.writes().tenant(&tenant).answers(own).clone();
+    let memory = Arc::new(answers.reserve(PIECES_BYTES).map_err(Refusal::from)?);
     let held = Arc::clone(&memory);
     let (pieces, mut written) = mpsc::channel(PIECES_WAITING);
-    let query = app.running.begin(selectors.description(EXPORT_PATH, &tenant, range, peer));
+    let query = app.running.begin(selectors.description(EXPORT_PATH, &tenant.clone().into(), range, peer));
     let (entry, ending) = (app.running.enter(&query), Ending::of(&app.query_log, &query));
     let cancel = CancelOnDrop(Arc::clone(&query));
     tokio::task::spawn_blocking(move || {
@@ -74,7 +74,7 @@ pub(crate) async fn export(
             // sixteen bytes hold a sample
             let samples_max = share_bytes.saturating_sub(parsed.spent_bytes()) / 16;
             let ask = Ask { app: &app, tenant, selectors: &selectors, range, samples_max, query };
-            let mut out = Pieces::new(format, &pieces, app.node.reads().answers.clone());
+            let mut out = Pieces::new(format, &pieces, answers);
             ask.all_or_again(&mut out).and_then(|()| out.end())
         });
         match done {

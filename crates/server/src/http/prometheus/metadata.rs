@@ -1,6 +1,6 @@
 //! Labels, series, metadata and exemplars; and the server's build information.
 
-use super::admission::{allowance, left_bytes, on_query_thread, wait_for_series_of};
+use super::admission::{allowance, left_bytes, on_query_thread, wait_for_series_of, wait_for_series_of_all};
 use super::description::{Description, Times};
 use super::query::{CUT, expression, go_on};
 use super::query_threads::Turn;
@@ -8,12 +8,11 @@ use crate::http::App;
 use crate::http::error::ApiError;
 use crate::http::json::Json;
 use crate::http::params::Params;
-use crate::http::principal::readable_tenant_of;
+use crate::http::principal::{ReadTenant, ReadTenants};
 use crate::listen::Peer;
-use crate::query_source::label_queries::{Ask, LabelQueries, Limited};
+use crate::query_source::label_queries::{Ask, LabelQueries, LabelsAcross, Limited};
 use axum::extract::{Path, State};
-use axum::http::HeaderMap;
-use model::{Exemplar, Labels, LabelsRef, Metadata, TenantId, TimeRange};
+use model::{Exemplar, Labels, LabelsRef, Metadata, TenantId, TenantSet, TimeRange};
 use query::{Allowance, Matcher, QueryErrorKind};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,19 +23,18 @@ const API_VERSION: &str = "3.5.0";
 pub(crate) async fn label_names(
     State(app): State<App>,
     peer: Peer,
-    headers: HeaderMap,
+    ReadTenants(tenants): ReadTenants,
     params: Params,
 ) -> Result<Json, ApiError> {
     let selectors = Selectors::of(&params, false)?;
     let (range, limit) = (params.range()?, params.limit()?);
-    let tenant = readable_tenant_of(&headers)?;
-    wait_for_series_of(&app, &tenant).await?;
-    let description = selectors.description("/api/v1/labels", &tenant, range, peer);
+    wait_for_series_of_all(&app, &tenants).await?;
+    let description = selectors.description("/api/v1/labels", &tenants, range, peer);
     let answer = on_query_thread(&app, description, move |app, turn| {
-        let mut parsed = allowance(app, Arc::clone(turn) as _);
+        let mut parsed = allowance(turn);
         let selectors = selectors.parse(&mut parsed)?;
-        let label_queries = label_queries_of(app, &tenant, turn, &parsed);
-        text_list(app, turn, label_queries.label_names(&Ask { selectors: &selectors, range, limit })?)
+        let label_queries = labels_across(app, &tenants, turn, &parsed);
+        text_list(turn, label_queries.label_names(&Ask { selectors: &selectors, range, limit })?)
     });
     answer.await
 }
@@ -45,7 +43,7 @@ pub(crate) async fn label_values(
     State(app): State<App>,
     Path(name): Path<String>,
     peer: Peer,
-    headers: HeaderMap,
+    ReadTenants(tenants): ReadTenants,
     params: Params,
 ) -> Result<Json, ApiError> {
     if name.is_empty() {
@@ -53,14 +51,13 @@ pub(crate) async fn label_values(
     }
     let selectors = Selectors::of(&params, false)?;
     let (range, limit) = (params.range()?, params.limit()?);
-    let tenant = readable_tenant_of(&headers)?;
-    wait_for_series_of(&app, &tenant).await?;
-    let description = selectors.description("/api/v1/label/<name>/values", &tenant, range, peer);
+    wait_for_series_of_all(&app, &tenants).await?;
+    let description = selectors.description("/api/v1/label/<name>/values", &tenants, range, peer);
     let answer = on_query_thread(&app, description, move |app, turn| {
-        let mut parsed = allowance(app, Arc::clone(turn) as _);
+        let mut parsed = allowance(turn);
         let selectors = selectors.parse(&mut parsed)?;
-        let label_queries = label_queries_of(app, &tenant, turn, &parsed);
-        text_list(app, turn, label_queries.label_values(&name, &Ask { selectors: &selectors, range, limit })?)
+        let label_queries = labels_across(app, &tenants, turn, &parsed);
+        text_list(turn, label_queries.label_values(&name, &Ask { selectors: &selectors, range, limit })?)
     });
     answer.await
 }
@@ -77,14 +74,25 @@ pub(super) fn label_queries_of<'a>(
         context: app.node.reads(),
         tenant,
         cancelled,
-        memory_bytes: left_bytes(app, parsed),
+        memory_bytes: left_bytes(turn, parsed),
         usage,
     }
 }
 
-fn text_list(app: &App, turn: &Turn, found: Limited) -> Result<Json, ApiError> {
+/// The same for several tenants.
+fn labels_across<'a>(
+    app: &'a App,
+    tenants: &'a TenantSet,
+    turn: &'a Arc<Turn>,
+    parsed: &Allowance,
+) -> LabelsAcross<'a> {
+    let queries = |tenant| label_queries_of(app, tenant, turn, parsed);
+    LabelsAcross(tenants.iter().map(queries).collect())
+}
+
+fn text_list(turn: &Turn, found: Limited) -> Result<Json, ApiError> {
     go_on(turn)?;
-    let mut json = Json::within(&app.node.reads().answers);
+    let mut json = Json::within(&turn.limits.answers);
     json.raw(r#"{"status":"success","data":["#);
     for (i, text) in found.all.iter().enumerate() {
         json.comma(i);
@@ -98,20 +106,19 @@ fn text_list(app: &App, turn: &Turn, found: Limited) -> Result<Json, ApiError> {
 pub(crate) async fn series(
     State(app): State<App>,
     peer: Peer,
-    headers: HeaderMap,
+    ReadTenants(tenants): ReadTenants,
     params: Params,
 ) -> Result<Json, ApiError> {
     let selectors = Selectors::of(&params, true)?;
     let (range, limit) = (params.range()?, params.limit()?);
-    let tenant = readable_tenant_of(&headers)?;
-    wait_for_series_of(&app, &tenant).await?;
-    let description = selectors.description("/api/v1/series", &tenant, range, peer);
+    wait_for_series_of_all(&app, &tenants).await?;
+    let description = selectors.description("/api/v1/series", &tenants, range, peer);
     let answer = on_query_thread(&app, description, move |app, turn| {
-        let mut parsed = allowance(app, Arc::clone(turn) as _);
+        let mut parsed = allowance(turn);
         let selectors = selectors.parse(&mut parsed)?;
-        let label_queries = label_queries_of(app, &tenant, turn, &parsed);
+        let label_queries = labels_across(app, &tenants, turn, &parsed);
         let found = label_queries.series(&Ask { selectors: &selectors, range, limit })?;
-        let mut json = Json::within(&app.node.reads().answers);
+        let mut json = Json::within(&turn.limits.answers);
         json.raw(r#"{"status":"success","data":["#);
         for (i, labels) in found.all.iter().enumerate() {
             go_on(turn)?;
@@ -139,25 +146,29 @@ fn end(json: &mut Json, cut: bool, mut warnings: Vec<String>) {
 pub(crate) async fn metadata(
     State(app): State<App>,
     peer: Peer,
-    headers: HeaderMap,
+    ReadTenant(tenant): ReadTenant,
     params: Params,
 ) -> Result<Json, ApiError> {
-    let tenant = readable_tenant_of(&headers)?;
     wait_for_series_of(&app, &tenant).await?;
     let limit = params.limit()?;
     let metric = params.get("metric").map(String::from);
     let text = metric.as_deref().unwrap_or_default().into();
-    let description =
-        Description { tenant: tenant.clone(), path: "/api/v1/metadata", text, times: Times::default(), peer };
+    let description = Description {
+        tenants: tenant.clone().into(),
+        path: "/api/v1/metadata",
+        text,
+        times: Times::default(),
+        peer,
+    };
     let answer = on_query_thread(&app, description, move |app, turn| {
-        let label_queries = label_queries_of(app, &tenant, turn, &allowance(app, Arc::clone(turn) as _));
-        metadata_json(app, &label_queries.metadata(metric.as_deref(), limit)?)
+        let label_queries = label_queries_of(app, &tenant, turn, &allowance(turn));
+        metadata_json(turn, &label_queries.metadata(metric.as_deref(), limit)?)
     });
     answer.await
 }
 
-fn metadata_json(app: &App, all: &BTreeMap<String, Metadata>) -> Result<Json, ApiError> {
-    let mut json = Json::within(&app.node.reads().answers);
+fn metadata_json(turn: &Turn, all: &BTreeMap<String, Metadata>) -> Result<Json, ApiError> {
+    let mut json = Json::within(&turn.limits.answers);
     json.raw(r#"{"status":"success","data":{"#);
     for (i, (metric, m)) in all.iter().enumerate() {
         json.comma(i);
@@ -177,34 +188,33 @@ fn metadata_json(app: &App, all: &BTreeMap<String, Metadata>) -> Result<Json, Ap
 pub(crate) async fn exemplars(
     State(app): State<App>,
     peer: Peer,
-    headers: HeaderMap,
+    ReadTenant(tenant): ReadTenant,
     params: Params,
 ) -> Result<Json, ApiError> {
-    let tenant = readable_tenant_of(&headers)?;
     wait_for_series_of(&app, &tenant).await?;
     let range = params.range()?;
     let text: Arc<str> = expression(&params).into();
     let times = Times::of(range);
     let description = Description {
-        tenant: tenant.clone(),
+        tenants: tenant.clone().into(),
         path: "/api/v1/query_exemplars",
         text: Arc::clone(&text),
         times,
         peer,
     };
     let answer = on_query_thread(&app, description, move |app, turn| {
-        let mut parsed = allowance(app, Arc::clone(turn) as _);
+        let mut parsed = allowance(turn);
         let expr = query::parse_within(&text, &mut parsed)?;
         let selectors: Vec<_> = expr.selectors().into_iter().map(<[Matcher]>::to_vec).collect();
         let ask = Ask { selectors: &selectors, range, limit: usize::MAX };
         let label_queries = label_queries_of(app, &tenant, turn, &parsed);
-        exemplars_json(app, &label_queries.exemplars(&ask)?)
+        exemplars_json(turn, &label_queries.exemplars(&ask)?)
     });
     answer.await
 }
 
-fn exemplars_json(app: &App, found: &BTreeMap<Labels, Vec<Exemplar>>) -> Result<Json, ApiError> {
-    let mut json = Json::within(&app.node.reads().answers);
+fn exemplars_json(turn: &Turn, found: &BTreeMap<Labels, Vec<Exemplar>>) -> Result<Json, ApiError> {
+    let mut json = Json::within(&turn.limits.answers);
     json.raw(r#"{"status":"success","data":["#);
     for (i, (labels, exemplars)) in found.iter().enumerate() {
         json.comma(i);
@@ -237,11 +247,11 @@ pub(crate) async fn buildinfo() -> Json {
 
 /// The `match[]` parameters.
 #[derive(Debug)]
-pub(super) struct Selectors(Vec<String>);
+pub(in crate::http) struct Selectors(Vec<String>);
 
 impl Selectors {
     /// Reads the parameters without parsing them: patterns take long to compile.
-    pub(super) fn of(params: &Params, needed: bool) -> Result<Self, ApiError> {
+    pub(in crate::http) fn of(params: &Params, needed: bool) -> Result<Self, ApiError> {
         let all: Vec<_> = params.all("match[]").map(str::to_owned).collect();
         match needed && all.is_empty() {
             true => Err(ApiError::bad_data("no match[] parameter provided")),
@@ -250,15 +260,15 @@ impl Selectors {
     }
 
     /// Description of a request for what these selectors select.
-    pub(super) fn description(
+    pub(in crate::http) fn description(
         &self,
         path: &'static str,
-        tenant: &TenantId,
+        tenants: &TenantSet,
         range: TimeRange,
         peer: Peer,
     ) -> Description {
         Description {
-            tenant: tenant.clone(),
+            tenants: tenants.clone(),
             path,
             text: self.0.join(", ").into(),
             times: Times::of(range),
@@ -272,7 +282,7 @@ impl Selectors {
     }
 
     /// Parses all selectors within one allowance for the whole request.
-    pub(super) fn parse(&self, allowance: &mut Allowance) -> Result<Vec<Vec<Matcher>>, ApiError> {
+    pub(in crate::http) fn parse(&self, allowance: &mut Allowance) -> Result<Vec<Vec<Matcher>>, ApiError> {
         let bad = |why: &dyn std::fmt::Display| ApiError::bad_param("match[]", why);
         let parse = |text: &String| {
             let matchers = query::parse_selector_within(text, allowance).map_err(|e| match e.kind() {

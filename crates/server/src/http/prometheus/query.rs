@@ -1,21 +1,20 @@
 //! PromQL over HTTP: instant and range queries.
 
-use super::admission::{TRIES_MAX, allowance, options, wait_for_series_of, within};
+use super::admission::{TRIES_MAX, allowance, options, wait_for_series_of_all, within};
 use super::description::{Description, Times};
 use super::query_threads::Turn;
 use crate::http::App;
 use crate::http::error::ApiError;
 use crate::http::json::Json;
 use crate::http::params::Params;
-use crate::http::principal::readable_tenant_of;
+use crate::http::principal::ReadTenants;
 use crate::listen::Peer;
-use crate::query_source::Source;
 use crate::query_source::detail::Detail;
+use crate::query_source::{Across, Source};
 use axum::extract::State;
-use axum::http::HeaderMap;
-use model::TenantId;
+use model::TenantSet;
 use model::caps::QUERY_POINTS_MAX;
-use query::{Answer, Expr, Interrupt, Options, QueryError, Value};
+use query::{Answer, Expr, Interrupt, Options, QueryError, SeriesSource, Value};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,13 +24,13 @@ pub(super) const CUT: &str = "results truncated due to limit";
 pub(crate) async fn instant(
     State(app): State<App>,
     peer: Peer,
-    headers: HeaderMap,
+    ReadTenants(tenants): ReadTenants,
     params: Params,
 ) -> Result<Json, ApiError> {
     let at_ms = params.time("time")?.unwrap_or_else(|| app.node.reads().clock.now_ms());
-    let asked = Asked::of(&app, &headers, &params)?;
+    let asked = Asked::of(&app, tenants, &params)?;
     let description = asked.description("/api/v1/query", Times::at(at_ms), peer);
-    let query = move |expr: &Expr, source: &Source<'_>, options: &Options<'_>| {
+    let query = move |expr: &Expr, source: &dyn SeriesSource, options: &Options<'_>| {
         query::instant(expr, at_ms, source, options)
     };
     asked.answer(&app, description, None, query).await
@@ -40,14 +39,14 @@ pub(crate) async fn instant(
 pub(crate) async fn range(
     State(app): State<App>,
     peer: Peer,
-    headers: HeaderMap,
+    ReadTenants(tenants): ReadTenants,
     params: Params,
 ) -> Result<Json, ApiError> {
     let (start_ms, end_ms, step_ms) = steps_of(&params)?;
-    let asked = Asked::of(&app, &headers, &params)?;
+    let asked = Asked::of(&app, tenants, &params)?;
     let times = Times { start_ms: Some(start_ms), end_ms: Some(end_ms), step_ms: Some(step_ms) };
     let description = asked.description("/api/v1/query_range", times, peer);
-    let query = move |expr: &Expr, source: &Source<'_>, options: &Options<'_>| {
+    let query = move |expr: &Expr, source: &dyn SeriesSource, options: &Options<'_>| {
         query::range(expr, start_ms, end_ms, step_ms, source, options)
     };
     asked.answer(&app, description, Some((end_ms - start_ms, step_ms)), query).await
@@ -80,7 +79,7 @@ fn steps_of(params: &Params) -> Result<(i64, i64, i64), ApiError> {
 
 /// Parameters common to instant and range queries.
 struct Asked {
-    tenant: TenantId,
+    tenants: TenantSet,
     text: Arc<str>,
     lookback_ms: Option<i64>,
     /// Limit on the series of the answer.
@@ -91,21 +90,20 @@ struct Asked {
 }
 
 impl Asked {
-    fn of(app: &App, headers: &HeaderMap, params: &Params) -> Result<Self, ApiError> {
-        let tenant = readable_tenant_of(headers)?;
+    fn of(app: &App, tenants: TenantSet, params: &Params) -> Result<Self, ApiError> {
         let timeout_ms = params.duration("timeout")?;
         Ok(Self {
             text: expression(params).into(),
             lookback_ms: params.duration("lookback_delta")?,
             limit: params.limit()?,
             timeout: timeout_ms.map(|ms| Duration::from_millis(ms.max(0).unsigned_abs())),
-            detail: detail_of(app, params, &tenant)?,
-            tenant,
+            detail: detail_of(app, params, &tenants)?,
+            tenants,
         })
     }
 
     fn description(&self, path: &'static str, times: Times, peer: Peer) -> Description {
-        Description { tenant: self.tenant.clone(), path, text: Arc::clone(&self.text), times, peer }
+        Description { tenants: self.tenants.clone(), path, text: Arc::clone(&self.text), times, peer }
     }
 
     /// Evaluates the query and writes the answer. `steps` is the length of the range and of a step: with the expression it
@@ -115,18 +113,17 @@ impl Asked {
         app: &App,
         description: Description,
         steps: Option<(i64, i64)>,
-        query: impl Fn(&Expr, &Source<'_>, &Options<'_>) -> Result<Answer, QueryError> + Send + 'static,
+        query: impl Fn(&Expr, &dyn SeriesSource, &Options<'_>) -> Result<Answer, QueryError> + Send + 'static,
     ) -> Result<Json, ApiError> {
-        wait_for_series_of(app, &self.tenant).await?;
+        wait_for_series_of_all(app, &self.tenants).await?;
         // the same for each refresh of a dashboard
-        let fingerprint =
-            app.queries.fingerprint(&(self.tenant.as_str(), &self.text, self.lookback_ms, steps));
+        let fingerprint = app.queries.fingerprint(&(&self.tenants, &self.text, self.lookback_ms, steps));
         let answer = within(app, description, self.timeout, Some(fingerprint), move |app, turn| {
-            let mut parsed = allowance(app, Arc::clone(turn) as _);
+            let mut parsed = allowance(turn);
             let expr = query::parse_within(&self.text, &mut parsed)?;
             let options = options(app, turn, self.lookback_ms, &parsed);
             let answer = self.evaluate(app, turn, &options, |source| query(&expr, source, &options));
-            answer_json(app, turn, answer.map_err(|error| explained(error, &options))?, self.limit)
+            answer_json(turn, answer.map_err(|error| explained(error, &options))?, self.limit)
         });
         answer.await
     }
@@ -137,18 +134,28 @@ impl Asked {
         app: &App,
         turn: &Arc<Turn>,
         options: &Options<'_>,
-        query: impl Fn(&Source<'_>) -> Result<Answer, QueryError>,
+        query: impl Fn(&dyn SeriesSource) -> Result<Answer, QueryError>,
     ) -> Result<Answer, QueryError> {
         let mut tries = 0;
         loop {
             tries += 1;
-            let turn = Arc::clone(turn);
-            let source = Source::new(app.node.reads(), self.tenant.clone(), options.samples_max, turn);
-            let source = source.answering_from(self.detail);
-            match query(&source) {
-                Err(_) if source.is_expired() && tries < TRIES_MAX => {}
+            let (reads, cancelled, most) = (app.node.reads(), Arc::clone(turn) as _, options.samples_max);
+            let (answer, is_expired, left_out) = match self.tenants.only() {
+                Some(tenant) => {
+                    let source = Source::new(reads, tenant.clone(), most, cancelled)
+                        .answering_from(self.detail)
+                        .noting();
+                    (query(&source), source.is_expired(), source.left_out())
+                }
+                None => {
+                    let source = Across::new(reads, &self.tenants, most, &cancelled);
+                    (query(&source), source.is_expired(), source.left_out())
+                }
+            };
+            match answer {
+                Err(_) if is_expired && tries < TRIES_MAX => {}
                 Ok(mut answer) => {
-                    answer.warnings.extend(source.left_out());
+                    answer.warnings.extend(left_out);
                     return Ok(answer);
                 }
                 failed => return failed,
@@ -166,24 +173,25 @@ pub(super) fn expression(params: &Params) -> &str {
 fn explained(error: QueryError, options: &Options<'_>) -> QueryError {
     match error {
         QueryError::TooLarge => QueryError::Execution(format!(
-            "{error}: one query may hold {} MiB; the share grows with --memory and shrinks with query_concurrency",
-            (options.samples_max * 16) >> 20
+            "{error}: one query may hold {} samples of 16 bytes; the share grows with --memory and shrinks with \
+             query_concurrency, and a tenant may have less (settings query_memory, query_samples)",
+            options.samples_max
         )),
         error => error,
     }
 }
 
-/// The parameter `resolution`: samples or rollups as the source of the answer.
-fn detail_of(app: &App, params: &Params, tenant: &TenantId) -> Result<Detail, ApiError> {
+/// The parameter `resolution`: samples or rollups as the source of the answer. With several tenants it is not used.
+fn detail_of(app: &App, params: &Params, tenants: &TenantSet) -> Result<Detail, ApiError> {
     match params.get("resolution") {
-        None => Ok(app.node.overrides().current().of(tenant).query_resolution),
+        None => Ok(app.node.overrides().current().of(tenants.first()).query_resolution),
         Some(text) => Detail::parse(text)
             .ok_or_else(|| ApiError::bad_param("resolution", format!("{text:?} is not {}", Detail::WORDS))),
     }
 }
 
-fn answer_json(app: &App, turn: &Turn, answer: Answer, limit: usize) -> Result<Json, ApiError> {
-    let mut json = Json::within(&app.node.reads().answers);
+fn answer_json(turn: &Turn, answer: Answer, limit: usize) -> Result<Json, ApiError> {
+    let mut json = Json::within(&turn.limits.answers);
     let mut warnings = answer.warnings;
     json.raw(r#"{"status":"success","data":{"resultType":"#);
     match answer.value {

@@ -19,7 +19,7 @@ use std::time::Duration;
 use stdx::clock::Clock;
 use stdx::telemetry::{Counter, Registry};
 
-/// Where queries are logged when they end.
+/// Log of queries that ended.
 #[derive(Debug)]
 pub(crate) struct QueryLog {
     clock: Arc<dyn Clock>,
@@ -57,7 +57,7 @@ impl QueryLog {
 fn log_slow(query: &RunningQuery, took: Duration, outcome: &Outcome) {
     let description = &query.description;
     tracing::info!(
-        tenant = %description.tenant,
+        tenant = %description.tenants,
         client = %description.peer.0,
         path = description.path,
         query = ?description.short_text(), // with escapes: a line of a query must not look like one of the log
@@ -95,7 +95,7 @@ fn line(query: &RunningQuery, now_ms: i64, took: Duration, outcome: &Outcome) ->
     json.into_bytes()
 }
 
-/// How a query ended.
+/// Outcome of a query.
 #[derive(Debug)]
 struct Outcome {
     /// `success`, or the reason of its refusal.

@@ -10,23 +10,25 @@
 //! Long queries do not delay small ones: while all other threads are busy, an extra one tries each waiting query for
 //! 20 ms and, if it has not finished, puts it back in its place in the queue. So no cost has to be estimated. A query
 //! that was put back starts from scratch, so each long query wastes at most one such attempt; the same query asked again
-//! (a dashboard that refreshes) wastes none, see [`KnownLarge`].
+//! (a dashboard that refreshes) wastes none, see [`known_large`]. [`queue`] says whose query is next.
 //!
 //! The gate `App::waiting` bounds the queue.
 
 mod known_large;
+mod queue;
 mod turn;
 
-pub(crate) use turn::Turn;
+pub(crate) use queue::Asker;
+pub(crate) use turn::{QueryLimits, Turn};
 
-use known_large::KnownLarge;
-
+use model::TenantId;
 use parking_lot::{Condvar, Mutex};
-use std::collections::BTreeMap;
+use queue::{Queue, Taken};
 use std::hash::{BuildHasher, Hash, RandomState};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use stdx::clock::Clock;
 
 /// Time limit of one attempt on the small-query thread: instant queries over some hundred series take a few milliseconds.
 const SMALL_TIME: Duration = Duration::from_millis(20);
@@ -59,59 +61,61 @@ pub(crate) struct Queries {
     hasher: RandomState,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Inner {
-    queue: Mutex<Queue>,
+    clock: Arc<dyn Clock>,
+    state: Mutex<State>,
     /// Signals that a query waits, or that the pool ends.
     work: Condvar,
-    /// There is a query for the small-query thread to try: no other thread is idle.
+    /// There is a query for the small-query thread to try: no other thread is free for it.
     busy: Condvar,
 }
 
-#[derive(Default)]
-struct Queue {
-    /// Queries in order of arrival.
-    waiting: BTreeMap<u64, Waiting>,
-    next: u64,
+struct State {
+    queue: Queue,
     /// Threads waiting for work, without the small-query thread.
     idle: usize,
-    running: usize,
-    known_large: KnownLarge,
+    /// A query runs on the small-query thread.
+    is_trying: bool,
     set_back: u64,
     stopping: bool,
 }
 
-impl std::fmt::Debug for Queue {
+impl std::fmt::Debug for State {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Queue").field("waiting", &self.waiting.len()).field("running", &self.running).finish()
+        let (waiting, running) = (self.queue.waiting(), self.running());
+        f.debug_struct("State").field("waiting", &waiting).field("running", &running).finish()
     }
 }
 
-struct Waiting {
-    query: Query,
-    fingerprint: Option<u64>,
-    /// Tried, and found not to be small.
-    is_large: bool,
+impl State {
+    fn running(&self) -> usize {
+        self.queue.running() + usize::from(self.is_trying)
+    }
 }
 
 /// A query's place in the queue. Dropping it removes a waiting query; a running one continues.
 #[derive(Debug)]
 pub(crate) struct Place {
     inner: Arc<Inner>,
+    tenant: TenantId,
     number: u64,
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let left = self.inner.queue.lock().waiting.remove(&self.number);
+        let left = self.inner.state.lock().queue.remove(&self.tenant, self.number);
         drop(left); // what it holds is given back with the queue unlocked
     }
 }
 
 impl Queries {
     /// Starts `count` threads and the small-query thread.
-    pub(crate) fn start(count: usize) -> Self {
-        let inner = Arc::new(Inner::default());
+    pub(crate) fn start(count: usize, clock: Arc<dyn Clock>) -> Self {
+        let queue = Queue::new(count);
+        let state = State { queue, idle: 0, is_trying: false, set_back: 0, stopping: false };
+        let (work, busy) = (Condvar::new(), Condvar::new());
+        let inner = Arc::new(Inner { clock, state: Mutex::new(state), work, busy });
         let spawn = |name: String, run: fn(&Inner)| {
             let inner = Arc::clone(&inner);
             if let Err(error) = std::thread::Builder::new().name(name).spawn(move || run(&inner)) {
@@ -129,112 +133,111 @@ impl Queries {
     }
 
     /// Enqueues a query. Queries of equal `fingerprint` are expected to take about the same time.
-    pub(crate) fn submit(&self, fingerprint: Option<u64>, query: Query) -> Place {
-        let mut queue = self.inner.queue.lock();
-        let number = queue.next;
-        queue.next += 1;
-        let is_large = fingerprint.is_some_and(|fingerprint| queue.known_large.contains(fingerprint));
-        queue.waiting.insert(number, Waiting { query, fingerprint, is_large });
-        self.inner.wake(&queue);
-        Place { inner: Arc::clone(&self.inner), number }
+    pub(crate) fn submit(&self, asker: Asker, fingerprint: Option<u64>, query: Query) -> Place {
+        let (tenant, now) = (asker.tenant.clone(), self.inner.clock.instant());
+        let mut state = self.inner.state.lock();
+        let number = state.queue.push(asker, fingerprint, query, now);
+        self.inner.wake(&state);
+        Place { inner: Arc::clone(&self.inner), tenant, number }
     }
 
     /// Numbers of waiting and of running queries.
     pub(crate) fn waiting_and_running(&self) -> (usize, usize) {
-        let queue = self.inner.queue.lock();
-        (queue.waiting.len(), queue.running)
+        let state = self.inner.state.lock();
+        (state.queue.waiting(), state.running())
+    }
+
+    /// Number of queries of a tenant that run, without one on the small-query thread.
+    pub(crate) fn running_of(&self, tenant: &TenantId) -> usize {
+        self.inner.state.lock().queue.running_of(tenant)
     }
 
     /// Number of attempts on the small-query thread that did not finish.
     pub(crate) fn set_back(&self) -> u64 {
-        self.inner.queue.lock().set_back
+        self.inner.state.lock().set_back
     }
 }
 
 impl Drop for Queries {
     fn drop(&mut self) {
-        self.inner.queue.lock().stopping = true;
+        self.inner.state.lock().stopping = true;
         self.inner.work.notify_all();
         self.inner.busy.notify_all();
     }
 }
 
 impl Inner {
-    /// Wakes the threads that have to look at the queue.
-    fn wake(&self, queue: &Queue) {
-        match queue.idle {
-            0 => self.busy.notify_one(),
-            _ => self.work.notify_one(),
+    /// Wakes the thread that has to look at the queue.
+    fn wake(&self, state: &State) {
+        match state.idle > 0 && state.queue.has_whole(self.clock.instant()) {
+            true => self.work.notify_one(),
+            false => self.busy.notify_one(),
         };
     }
 
     fn run_whole(&self) {
-        let mut queue = self.queue.lock();
+        let mut state = self.state.lock();
         loop {
-            if let Some((_, mut waiting)) = queue.waiting.pop_first() {
-                queue.running += 1;
-                if !queue.waiting.is_empty() {
-                    self.wake(&queue);
+            if let Some(Taken { tenant, mut waiting, .. }) = state.queue.take_whole(self.clock.instant()) {
+                if state.queue.waiting() > 0 {
+                    self.wake(&state);
                 }
-                drop(queue);
+                drop(state);
                 let began = Instant::now();
                 run(&mut waiting.query, Lane::Whole);
-                let Waiting { query, fingerprint, .. } = waiting;
-                drop(query); // what it holds is given back with the queue unlocked
-                queue = self.queue.lock();
-                queue.running -= 1;
+                let fingerprint = waiting.fingerprint;
+                drop(waiting); // what it holds is given back with the queue unlocked
+                state = self.state.lock();
+                state.queue.done(&tenant);
                 if let Some(fingerprint) = fingerprint.filter(|_| began.elapsed() < SMALL_TIME) {
-                    queue.known_large.remove(fingerprint);
+                    state.queue.known_large.remove(fingerprint);
                 }
-            } else if queue.stopping {
+            } else if state.stopping {
                 return;
             } else {
-                queue.idle += 1;
-                self.work.wait(&mut queue);
-                queue.idle -= 1;
+                state.idle += 1;
+                if state.queue.waiting() > 0 {
+                    self.busy.notify_one(); // no thread is free for what waits
+                }
+                self.work.wait(&mut state);
+                state.idle -= 1;
             }
         }
     }
 
     fn run_small(&self) {
-        let mut queue = self.queue.lock();
+        let mut state = self.state.lock();
         loop {
-            if let Some((number, mut waiting)) = queue.take_untried() {
-                queue.running += 1;
-                drop(queue);
+            let is_free = state.idle > 0 && state.queue.has_whole(self.clock.instant());
+            let untried = if is_free { None } else { state.queue.take_untried() };
+            if let Some(mut taken) = untried {
+                state.is_trying = true;
+                drop(state);
                 // while it runs here a dropped `Place` cannot dequeue it; if put back, it ends when run again
-                let again = match run(&mut waiting.query, Lane::Small) {
-                    Outcome::Again => Some(waiting),
+                let (outcome, tenant) = (run(&mut taken.waiting.query, Lane::Small), taken.tenant.clone());
+                let again = match outcome {
+                    Outcome::Again => Some(taken),
                     Outcome::Done => {
-                        drop(waiting); // what it holds is given back with the queue unlocked
+                        drop(taken); // what it holds is given back with the queue unlocked
                         None
                     }
                 };
-                queue = self.queue.lock();
-                queue.running -= 1;
-                if let Some(waiting) = again {
-                    queue.set_back += 1;
-                    if let Some(fingerprint) = waiting.fingerprint {
-                        queue.known_large.insert(fingerprint);
+                state = self.state.lock();
+                state.is_trying = false;
+                match again {
+                    Some(taken) => {
+                        state.set_back += 1;
+                        state.queue.put_back(taken);
+                        self.work.notify_one();
                     }
-                    queue.waiting.insert(number, Waiting { is_large: true, ..waiting });
-                    self.work.notify_one();
+                    None => state.queue.was_small(&tenant),
                 }
-            } else if queue.stopping {
+            } else if state.stopping {
                 return;
             } else {
-                self.busy.wait(&mut queue);
+                self.busy.wait(&mut state);
             }
         }
-    }
-}
-
-impl Queue {
-    /// Takes the first query that may be small, if no other thread is idle.
-    fn take_untried(&mut self) -> Option<(u64, Waiting)> {
-        let untried = self.waiting.iter().find(|(_, waiting)| !waiting.is_large && self.idle == 0);
-        let number = *untried?.0;
-        self.waiting.remove(&number).map(|waiting| (number, waiting))
     }
 }
 

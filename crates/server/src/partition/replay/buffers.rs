@@ -20,7 +20,7 @@ pub(super) struct Buffers {
 pub(super) struct Buying<'a>(pub(super) &'a mut Reservation);
 
 impl Room for Buying<'_> {
-    fn buy(&mut self, bytes: usize) -> bool {
+    fn reserve(&mut self, bytes: usize) -> bool {
         self.0.resize(self.0.bytes() + bytes as u64).is_ok()
     }
 }

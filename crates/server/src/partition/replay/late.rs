@@ -45,7 +45,7 @@ const DEFINITION_BYTES: usize = 96;
 pub(crate) struct LateBatch {
     tenant: TenantId,
     series: Vec<Labels>,
-    /// For each sample, the index of its series in `series`.
+    /// Index of each sample's series in `series`.
     of: Vec<usize>,
     timestamps: Vec<i64>,
     values: Values,

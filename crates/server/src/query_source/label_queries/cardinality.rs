@@ -16,11 +16,11 @@ use std::collections::BTreeSet;
 /// Values looked at for an estimate: the standard error is at most half of one by its square root, 3 %.
 const SAMPLES: usize = 256;
 
-/// The same where there is much to estimate: 9 %.
+/// Minimum number of samples if there is much to estimate: 9 %.
 const SAMPLES_MIN: usize = 32;
 
 /// Largest that each partition names, beyond twice those that are wanted.
-const SPARE: usize = 16;
+pub(super) const SPARE: usize = 16;
 
 /// Values of a label whose series are counted in a partition; and in a turn, about a tenth of a millisecond.
 const VALUES_MAX: usize = 100_000;
@@ -36,7 +36,7 @@ pub(crate) struct Cardinality {
     /// Distinct label pairs.
     pub(crate) label_pairs: u64,
     pub(crate) series_by_metric: Counts,
-    /// By `name=value`.
+    /// Number of series by `name=value`.
     pub(crate) series_by_pair: Counts,
     /// Distinct values of label names.
     pub(crate) values_by_name: Counts,
@@ -150,7 +150,7 @@ impl LabelQueries<'_> {
         Ok(sum(&self.turns().collect::<Vec<_>>(), TenantHead::series_count)?)
     }
 
-    /// What the partitions name as their largest.
+    /// Collects what each partition names as its largest.
     fn largest(
         &self,
         all: &[Turns<'_>],
@@ -223,7 +223,7 @@ fn has_pair(head: &TenantHead, pair: &Sampled) -> bool {
 }
 
 /// Calls `each` with numbers of pairs or names, in turns.
-fn resolve(
+pub(super) fn resolve(
     turns: &Turns<'_>,
     numbers: impl Iterator<Item = usize>,
     mut each: impl FnMut(&TenantHead, usize) -> Result<(), Refusal>,
@@ -239,7 +239,7 @@ fn resolve(
 }
 
 /// Sum of a number over all partitions.
-fn sum(all: &[Turns<'_>], number: impl Fn(&TenantHead) -> usize) -> Result<u64, Cancelled> {
+pub(super) fn sum(all: &[Turns<'_>], number: impl Fn(&TenantHead) -> usize) -> Result<u64, Cancelled> {
     let mut sum = 0;
     for turns in all {
         turns.turn(|head| {
@@ -310,7 +310,7 @@ fn distinct(
 }
 
 /// The largest, those of equal size by name.
-fn largest_of(mut counts: Counts, limit: usize) -> Counts {
+pub(super) fn largest_of(mut counts: Counts, limit: usize) -> Counts {
     counts.retain(|(_, count)| *count > 0);
     counts.sort_unstable_by(|(a_name, a), (b_name, b)| b.cmp(a).then_with(|| a_name.cmp(b_name)));
     counts.truncate(limit);

@@ -2,12 +2,14 @@
 
 use super::*;
 use crate::node::Node;
+use crate::query_source::Source;
 use crate::seal::flush::flush;
 use crate::seal::tests::{node_with, write_days};
 use crate::write_path::tests::{write, write_series};
 use model::ErrorKind;
 use protocol::encode::V1Encoder;
 use protocol::remote_write::Version;
+use query::MatchOp;
 use std::sync::atomic::AtomicBool;
 use stdx::clock::{Clock, SystemClock};
 
@@ -154,6 +156,98 @@ async fn cardinality_is_that_of_all_partitions_together() {
     .await;
     let refused = listed(&node, 1_000, |label_queries| label_queries.cardinality(3).unwrap_err()).await;
     assert_eq!((refused.kind, refused.reason), (ErrorKind::TooLarge, "answer_size"));
+    stop(node).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn growth_is_that_of_all_partitions_together_since_the_start() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = node_with(dir.path(), |settings| settings.partitions = 3).await;
+    write_metric(&node, "large", "instance", 150).await;
+    for _ in 0..2 {
+        write_metric(&node, "middle", "instance", 60).await;
+    }
+    let now_s = node.reads().steady_s();
+    let names = |top: &Top| -> Vec<(String, u64, u64)> {
+        let name = |grown: &Grown| format!("{}={}", grown.name, grown.value);
+        assert!(top.top.iter().all(|grown| grown.least <= grown.most && grown.least <= grown.series));
+        top.top.iter().map(|grown| (name(grown), grown.least, grown.most)).collect()
+    };
+    listed(&node, 1 << 20, move |label_queries| {
+        let Growth { created, metrics, pairs } = label_queries.growth(3, now_s).unwrap();
+        assert_eq!((created, metrics.others_max), (210, 0));
+        let metric = |name: &str, count| (format!("__name__={name}"), count, count);
+        assert_eq!(names(&metrics), [metric("large", 150), metric("middle", 60)]);
+        // 150 instances for 64 counters in each partition, but zones have many series
+        let zones = names(&pairs);
+        for (zone, (name, least, most)) in ["z0", "z1", "z2"].iter().zip(&zones) {
+            assert_eq!(name, &format!("zone={zone}"));
+            assert!((70 - 20..=70).contains(least) && (70..=70 + 20).contains(most), "{zones:?}");
+        }
+        // an hour later they are no longer new
+        assert_eq!(label_queries.growth(3, now_s + 4_200).unwrap(), Growth::default());
+    })
+    .await;
+    let refused =
+        listed(&node, 1_000, move |label_queries| label_queries.growth(3, now_s).unwrap_err()).await;
+    assert_eq!((refused.kind, refused.reason), (ErrorKind::TooLarge, "answer_size"));
+    stop(node).await;
+    // series that replay restores are not new
+    let again = node_with(dir.path(), |settings| settings.partitions = 3).await;
+    let now_s = again.reads().steady_s();
+    listed(&again, 1 << 20, move |label_queries| {
+        assert_eq!(label_queries.series_count().unwrap(), 210);
+        assert_eq!(label_queries.growth(3, now_s).unwrap(), Growth::default());
+    })
+    .await;
+    stop(again).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn metrics_that_queries_select_are_queried_and_others_are_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = node_with(dir.path(), |settings| settings.partitions = 3).await;
+    for (metric, own, count) in [("a", "x", 30), ("b", "x", 20), ("c", "y", 10), ("d", "y", 5)] {
+        write_metric(&node, metric, own, count).await;
+    }
+    let now_s = node.reads().steady_s();
+    let select = |matchers: &[Matcher], is_noted: bool| {
+        tokio::task::block_in_place(|| {
+            let wanted = Arc::new(AtomicBool::new(false));
+            let source = Source::new(node.reads(), TenantId::anonymous(), 1_000, wanted);
+            let source = if is_noted { source.noting() } else { source };
+            let select = query::Select { matchers, range: TimeRange::ALL };
+            let mut set = query::SeriesSource::select(&source, &select).unwrap();
+            while set.next(&mut model::SeriesSamples::default()).unwrap() {}
+        });
+    };
+    let check = async |since_s: u32, expected: &'static [(&'static str, u64)]| {
+        let series = expected.iter().map(|(_, series)| series).sum::<u64>();
+        listed(&node, 1 << 20, move |label_queries| {
+            let found = label_queries.unqueried(10, since_s).unwrap();
+            assert_eq!((counts(&found.series_by_metric), found.series), (expected.to_vec(), series));
+            assert!(found.is_complete);
+        })
+        .await;
+    };
+    let matcher = |name: &str, op, value: &str| Matcher::new(name, op, value).unwrap();
+    check(now_s, &[("a", 30), ("b", 20), ("c", 10), ("d", 5)]).await;
+    select(&[matcher("__name__", MatchOp::Equal, "a")], false);
+    check(now_s, &[("a", 30), ("b", 20), ("c", 10), ("d", 5)]).await;
+    select(&[matcher("__name__", MatchOp::Equal, "a")], true);
+    check(now_s, &[("b", 20), ("c", 10), ("d", 5)]).await;
+    select(&[matcher("__name__", MatchOp::Regex, "b|e")], true);
+    check(now_s, &[("c", 10), ("d", 5)]).await;
+    // in tables and in memory, without a name
+    flush(&node).await.unwrap();
+    select(&[matcher("y", MatchOp::Equal, "v7")], true);
+    check(now_s, &[("d", 5)]).await;
+    select(&[matcher("__name__", MatchOp::Regex, ".*")], true);
+    check(now_s, &[]).await;
+    check(node.reads().steady_s() + 10, &[("a", 30), ("b", 20), ("c", 10), ("d", 5)]).await;
+    let limited =
+        listed(&node, 1 << 20, move |label_queries| label_queries.unqueried(1, now_s + 100).unwrap());
+    assert_eq!(limited.await.series_by_metric, [("a".into(), 30)]);
     stop(node).await;
 }
 

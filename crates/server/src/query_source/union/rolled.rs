@@ -47,9 +47,22 @@ fn select_from<'a>(
     let heads = source.select_heads(ask.matchers)?;
     let metrics = lake.existing(tenant).map_err(unreadable)?;
     let files = metrics.map(|metrics| metrics.files()).transpose().map_err(unreadable)?.unwrap_or_default();
-    let days = rollup::days(&files, &table).map_err(unreadable)?;
-    // one file list for all statistics, taken after the list of days: days complete then are complete in it
-    let rolled = table.files().map_err(unreadable)?;
+    let last = files.tombstones().list.last().map_or(0, |tombstone| tombstone.sequence);
+    if rollup::taken(&table).map_err(unreadable)? < last {
+        return Ok(None); // it still has samples that were deleted
+    }
+    // one file list for all statistics, of the version that says which days are complete
+    let (rolled, days) = loop {
+        let version = table.version();
+        let days = rollup::days(&files, &table).map_err(unreadable)?;
+        let rolled = table.files().map_err(unreadable)?;
+        if rolled.version() == version && table.version() == version {
+            break (rolled, days);
+        }
+        if source.cancelled.is_set() {
+            return Err(cancelled());
+        }
+    };
     let covers = ask.windows.covers();
     let filled = files.all().iter().map(|file| file.date).chain(days.others).collect();
     let Some(complete) = longest_run(&filled, days.complete, covers) else { return Ok(None) };

@@ -55,9 +55,9 @@ pub(super) struct Reopening {
     /// does not keep the others' tenants closed.
     first: usize,
     failures: u32,
-    /// When tables are asked again.
+    /// Time at which tables are asked again.
     retry_at: Instant,
-    /// When to wake next; `None` if no tenant is closed.
+    /// Time to wake next; `None` if no tenant is closed.
     pub(super) wake_at: Option<Instant>,
 }
 

@@ -1,6 +1,7 @@
 //! Flush requests: each is answered once everything accepted before it is in tables.
 
 use crate::seal::flushed::Flushed;
+use model::TenantId;
 use std::time::{Duration, Instant};
 
 /// Time that a flush waits for blocked tenants.
@@ -17,6 +18,8 @@ pub(crate) struct FlushId(pub(crate) u64);
 #[derive(Debug)]
 struct Waiter {
     id: FlushId,
+    /// The only tenant that it is about, whose samples must have left the heads as well.
+    of: Option<TenantId>,
     requested: Instant,
     /// Sum of the rounds since.
     flushed: Flushed,
@@ -42,8 +45,8 @@ impl Flushes {
         Self { pace, waiting: Vec::new(), in_round: Vec::new(), held: Vec::new() }
     }
 
-    pub(super) fn request(&mut self, id: FlushId, now: Instant) {
-        self.waiting.push(Waiter { id, requested: now, flushed: Flushed::default() });
+    pub(super) fn request(&mut self, id: FlushId, of: Option<TenantId>, now: Instant) {
+        self.waiting.push(Waiter { id, of, requested: now, flushed: Flushed::default() });
     }
 
     /// Forgets a request, unless the current round answers it anyway.
@@ -70,12 +73,30 @@ impl Flushes {
 
     /// The current round is committed: its requests are answered, or wait for blocked tenants if it left any out.
     pub(super) fn commit_round(&mut self, flushed: &Flushed, is_partial: bool, closed: u64) -> Vec<Answer> {
-        let mut waiters = std::mem::take(&mut self.in_round);
+        let mut waiters: Vec<_> = self.in_round.extract_if(.., |waiter| waiter.of.is_none()).collect();
         waiters.iter_mut().for_each(|waiter| waiter.flushed.add(flushed));
         if is_partial {
             self.held.append(&mut waiters);
         }
         waiters.into_iter().map(|w| (w.id, Flushed { blocked: closed, ..w.flushed })).collect()
+    }
+
+    /// The current round is committed, and released if `is_released`: requests about a tenant are answered that it left out, or whose
+    /// samples have left the heads.
+    pub(super) fn answer_tenants(
+        &mut self,
+        flushed: &Flushed,
+        leaves_out: impl Fn(&TenantId) -> bool,
+        is_released: bool,
+    ) -> Vec<Answer> {
+        let is_left_out = |waiter: &Waiter| waiter.of.as_ref().is_some_and(&leaves_out);
+        let is_answered = |waiter: &mut Waiter| waiter.of.is_some() && (is_released || is_left_out(waiter));
+        let answered: Vec<_> = self.in_round.extract_if(.., is_answered).collect();
+        let answer = |waiter: &Waiter| {
+            let blocked = u64::from(is_left_out(waiter));
+            (waiter.id, Flushed { blocked, ..*flushed })
+        };
+        answered.iter().map(answer).collect()
     }
 
     /// A blocked tenant is sealed.
@@ -103,7 +124,7 @@ impl Flushes {
 struct FlushPace {
     /// Interval at which tokens are added.
     interval: Duration,
-    /// When the bucket is full; `None` before the first round.
+    /// Time at which the bucket is full; `None` before the first round.
     full_at: Option<Instant>,
 }
 

@@ -86,6 +86,8 @@ pub(crate) enum Event {
     Tick,
     /// A flush is requested.
     Flush(FlushId),
+    /// A flush of one tenant is requested, which is answered when its samples have left the heads.
+    FlushTenant(FlushId, TenantId),
     /// The requester of a flush is gone.
     Abandoned(FlushId),
     /// A partition is frozen, with samples of these tenants.
@@ -196,22 +198,22 @@ pub(crate) enum Report {
 /// The node as it is when an event arrives.
 #[derive(Debug, Clone)]
 pub(crate) struct View {
-    /// By the steady clock.
+    /// Time by the monotonic clock.
     pub(crate) now: Instant,
-    /// By the wall clock, in milliseconds since the Unix epoch.
+    /// Time by the wall clock, in milliseconds since the Unix epoch.
     pub(crate) now_ms: i64,
     /// Replay has ended in all partitions.
     pub(crate) is_ready: bool,
-    /// All partitions can be frozen.
+    /// True if all partitions can be frozen.
     pub(crate) can_freeze: bool,
     /// Arrival of the oldest sample that is in no round.
     pub(crate) unsealed_since_ms: Option<i64>,
-    /// The most that a partition's journal holds beyond what is in rounds.
+    /// Maximum bytes that a partition's journal holds beyond what is in rounds.
     pub(crate) unsealed_bytes: u64,
     pub(crate) head_bytes: u64,
     /// The heads, or the late samples in them, have reached the sealing watermark.
     pub(crate) is_filled: bool,
     pub(crate) closed: BTreeSet<TenantId>,
-    /// For each partition.
+    /// Length of each partition's journal.
     pub(crate) journal_bytes: Vec<u64>,
 }

@@ -83,9 +83,9 @@ enum Step {
 #[derive(Debug)]
 pub(super) enum Next {
     Do(Command),
-    /// Another pass is left, or queries still read what was committed.
+    /// The round continues later: another pass is left, or queries still read what was committed.
     Later,
-    /// To be retried.
+    /// The step failed and is to be retried.
     Failed(SealError),
     Ended,
 }

@@ -405,6 +405,24 @@ fn flush_does_not_wait_for_a_blocked_tenant_longer_than_a_minute() {
     script.expect(Script::committed(&[], &["a"]), &["still blocked a", "answer 1: 5 samples, 1 blocked"]);
 }
 
+#[test]
+fn flush_of_a_tenant_is_answered_once_its_samples_have_left_the_heads_or_if_it_is_left_out() {
+    let mut script = Script::new();
+    script.flush(1);
+    for (id, name) in [(2, "a"), (3, "b"), (4, "absent")] {
+        script.sealing.handle(&script.view, Event::FlushTenant(FlushId(id), tenant(name)));
+    }
+    script.begin_round();
+    script.expect(Script::committed(&["b"], &["a"]), &["note commit, blocked: a"]);
+    script.expect(Event::Done, &["blocked a", "await readers"]);
+    // a query still reads the samples: who waits for the commit alone is answered, and the others wait
+    script.expect(script.readers(false), &["answer 2: 5 samples, 1 blocked"]);
+    script.expect(Event::Tick, &["await readers"]);
+    script.expect(script.readers(true), &["release 0 except a"]);
+    let answers = ["answer 3: 5 samples, 0 blocked", "answer 4: 5 samples, 0 blocked", "ended"];
+    script.expect(Event::Done, &answers);
+}
+
 /// The tenant's newer samples are in none of the two rounds.
 #[test]
 fn flush_waits_for_a_tenant_that_comes_back_during_its_round() {

@@ -50,7 +50,7 @@ impl Known {
         (self.after.clone(), self.page_max)
     }
 
-    /// Adds the listed page, whose names are in order.
+    /// Moves the window on by the page just listed; `names` ascend.
     pub(super) fn turn_page(&mut self, names: &[String]) {
         let is_all = self.after.is_none() && names.len() < self.page_max;
         self.after = names.last().filter(|_| names.len() >= self.page_max).cloned();

@@ -18,6 +18,7 @@ fn takes(setting: &Setting) -> String {
         Takes::Duration => "duration".to_owned(),
         Takes::Count => "count".to_owned(),
         Takes::Label => "label name".to_owned(),
+        Takes::Tenant => "tenant".to_owned(),
         Takes::Names => "names".to_owned(),
         Takes::Durations => "durations".to_owned(),
         Takes::Word(words) => {

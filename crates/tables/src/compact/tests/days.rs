@@ -19,7 +19,7 @@ struct Held {
 #[derive(Debug, Clone)]
 struct File {
     live: LiveFile,
-    /// By metric and part.
+    /// Content of the file, by metric and part.
     held: BTreeMap<u32, Held>,
 }
 
@@ -266,7 +266,7 @@ fn day_of(series: Vec<u64>, parts: u32) -> Day {
     day
 }
 
-/// Of 400 metrics, few have most of the series.
+/// Sizes of 400 metrics, of which a few have most of the series.
 fn metrics_of(series: u64) -> Vec<u64> {
     (1..=400).map(|rank| series * 15 / 100 / rank + series / 10_000).collect()
 }

@@ -88,15 +88,15 @@ impl SampleRows {
         };
         let (mut samples, mut decimals) = (0u32, 0);
         for ((count, exponent), base) in counts.iter().zip(exponents).zip(bases) {
-            // its differences are those of 32 bits
+            // the column has 32 bits, and its deltas wrap at 32 bits: only the low half of the decoded sum is valid
             let count = u32::try_from(*count as i32).ok().filter(|count| *count > 0);
-            let count = count.ok_or("a row has a count that cannot be")?;
+            let count = count.ok_or("a row has an impossible count")?;
             samples = samples.checked_add(count).ok_or("a row group has too many samples")?;
             let exponent = match (exponent, base) {
                 (Some(exponent), Some(_)) => {
                     decimals += count;
                     let known = u8::try_from(*exponent).ok().filter(|e| decimal::value(0, *e).is_some());
-                    known.ok_or("a row has an exponent that is not known")?
+                    known.ok_or("a row has an unknown exponent")?
                 }
                 (None, None) => FLOATS,
                 _ => return Err(row::HALF_A_FORM),

@@ -79,7 +79,7 @@ pub(super) struct Numbered {
 }
 
 impl Pairs {
-    /// From the metrics' names, and names and values of the other labels.
+    /// Numbers the pairs, from the metrics' names, and names and values of the other labels.
     pub(super) fn new(metrics: Texts, mut names: Texts, values: Texts) -> Result<Self, Damage> {
         let code = names.push(METRIC_NAME.as_bytes())?;
         let [metrics, names, values] = [metrics, names, values].map(Ranked::new);

@@ -93,8 +93,8 @@ impl Folders {
         self.lock().settled.contains(folder)
     }
 
-    /// Makes durable what is in doubt, or may be since a process before this one died. A folder that is not there has
-    /// nothing in it.
+    /// Syncs the folders that may not be durable, such as those made by a process that died. A missing folder has
+    /// no content.
     pub(super) fn settle(&self, folder: &Path) -> io::Result<()> {
         if self.is_settled(folder) {
             return Ok(());

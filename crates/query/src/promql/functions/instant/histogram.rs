@@ -19,7 +19,7 @@ const BUCKET_LABEL: &str = "le";
 /// Differences between buckets below this, relatively, are rounding errors.
 const SMALL_DELTA: f64 = 1e-12;
 
-/// One bucket: how many observations were at most `upper`.
+/// A bucket: the number of observations up to `upper`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Bucket {
     upper: f64,
@@ -37,7 +37,7 @@ struct Histogram {
 struct Histograms<'m> {
     matrix: Matrix<'m>,
     all: Vec<Histogram>,
-    /// For what is known of them beside the matrix.
+    /// Charge for what is kept of them beside the matrix.
     _charge: Charge<'m>,
 }
 
@@ -197,7 +197,7 @@ impl<'a> Evaluator<'a> {
 }
 
 impl Histogram {
-    /// The buckets at a step, in order of their bounds; false where there are none.
+    /// The buckets at a step, in order of their bounds; false if there are none.
     fn buckets_at(&self, matrix: &Matrix<'_>, step: usize, out: &mut Vec<Bucket>) -> bool {
         out.clear();
         for (upper, row) in &self.rows {
@@ -266,7 +266,7 @@ fn fraction(lower: f64, upper: f64, buckets: &mut Vec<Bucket>) -> f64 {
     (rank_of(upper, buckets).min(count) - rank_of(lower, buckets).min(count)) / count
 }
 
-/// How many observations are below `value`.
+/// Number of observations below `value`.
 fn rank_of(value: f64, buckets: &[Bucket]) -> f64 {
     let mut start = if buckets[0].upper <= 0.0 { f64::NEG_INFINITY } else { 0.0 };
     let mut rank = 0.0;

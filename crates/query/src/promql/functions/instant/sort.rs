@@ -114,7 +114,7 @@ fn merge_sorted(
     Ok(from)
 }
 
-/// By the values of the named labels in natural order, then by all labels.
+/// Compares by the values of the named labels in natural order, then by all labels.
 fn by_labels(a: LabelsRef<'_>, b: LabelsRef<'_>, names: &[&str]) -> Ordering {
     for name in names {
         let ordering = natural(a.get(name).unwrap_or(""), b.get(name).unwrap_or(""));

@@ -106,7 +106,7 @@ pub(super) fn variance(
     })
 }
 
-/// How many neighbours in the window satisfy `counts(earlier, later)`.
+/// Number of neighbours in the window that satisfy `counts(earlier, later)`.
 pub(super) fn count_pairs(
     before: &mut Vec<u32>,
     meter: &Meter<'_>,
@@ -160,8 +160,8 @@ impl Sorted {
         (self.lo, self.hi) = (0, 0);
     }
 
-    /// Moves on to a later window: by sorting anew where little is shared, else by replacing the values
-    /// that differ. Says how many steps that took.
+    /// Moves on to a later window: by sorting again if little is shared, else by replacing the values that differ.
+    /// Returns the number of steps that this took.
     fn advance(&mut self, samples: &[f64], window: &Window) -> usize {
         let (lo, hi) = (window.lo, window.hi);
         let (changed, len) = ((lo - self.lo) + (hi - self.hi), hi - lo);

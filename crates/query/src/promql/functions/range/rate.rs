@@ -84,7 +84,7 @@ pub(super) struct Known {
     pub(super) count: f64,
     /// The first value.
     pub(super) first: f64,
-    /// From the first to the last, corrected for resets.
+    /// Change from the first to the last sample, corrected for resets.
     pub(super) change: f64,
 }
 
@@ -99,8 +99,8 @@ impl Known {
         self.change * factor
     }
 
-    /// By how much the change between samples is to be stretched for the whole window
-    /// (`extrapolatedRate` in Prometheus' `promql/functions.go`).
+    /// Factor by which the change between samples is extrapolated to the whole window (`extrapolatedRate` in
+    /// Prometheus' `promql/functions.go`).
     #[inline]
     fn extrapolation<const COUNTER: bool>(&self, end_ms: i64, range_ms: i64) -> f64 {
         let seconds = |ms: i64| ms as f64 / 1000.0;

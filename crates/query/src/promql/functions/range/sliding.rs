@@ -10,13 +10,13 @@ use super::Window;
 
 /// Mergeable aggregate.
 pub(super) trait Part: Copy {
-    /// Of no samples.
+    /// The aggregate of no samples.
     const EMPTY: Self;
 
     /// Adds one sample at the end.
     fn push(&mut self, time_ms: i64, value: f64);
 
-    /// This part, followed by `later`.
+    /// Joins this part with the `later` one that follows it.
     fn join(self, later: Self) -> Self;
 }
 

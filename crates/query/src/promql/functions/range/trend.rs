@@ -11,7 +11,7 @@ use model::Samples;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Regression {
     count: f64,
-    /// Of the first point; times are seconds since then.
+    /// Time of the first point; times are seconds since then.
     origin_ms: i64,
     mean_x: f64,
     mean_y: f64,
@@ -120,7 +120,8 @@ pub(super) fn predict(
     })
 }
 
-/// `double_exponential_smoothing`: each window is smoothed from its first sample on, so it is walked anew.
+/// `double_exponential_smoothing`: each window is smoothed from its first sample on, so it is walked again each
+/// time.
 pub(super) fn smooth(
     meter: &Meter<'_>,
     samples: &Samples,

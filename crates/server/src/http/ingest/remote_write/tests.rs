@@ -1,12 +1,13 @@
 use super::*;
 use crate::http::HttpMetrics;
+use crate::http::ingest::count;
 use crate::node::{Node, Parts};
 use crate::partition::Owner;
 use crate::settings::{LimitStatus, Settings, TenantSettings};
 use crate::world::World;
 use crate::write_path::tests::{small_node, small_settings};
 use axum::http::StatusCode;
-use model::{Labels, TenantId};
+use model::{Labels, Principal, TenantId};
 use protocol::encode::V1Encoder;
 use std::sync::Arc;
 use stdx::clock::{Clock, SystemClock};
@@ -23,6 +24,10 @@ fn node_of(dir: &std::path::Path, inflight: usize, creating: usize) -> (App, Vec
     (App::new(node), owners)
 }
 
+fn anonymous() -> Asking {
+    Asking(Principal::of(TenantId::anonymous()))
+}
+
 /// Sends one sample of a series. Returns the status of the answer.
 fn send(app: &App, name: &str) -> JoinHandle<StatusCode> {
     let mut encoder = V1Encoder::new();
@@ -30,7 +35,7 @@ fn send(app: &App, name: &str) -> JoinHandle<StatusCode> {
     encoder.series(labels.as_ref(), &[SystemClock.now_ms()], &[1.0]);
     let body = Body::from(encoder.finish().to_vec());
     let app = app.clone();
-    tokio::spawn(async move { remote_write(State(app), HeaderMap::new(), body).await.status() })
+    tokio::spawn(async move { remote_write(State(app), anonymous(), HeaderMap::new(), body).await.status() })
 }
 
 /// Requests inside the gates: of known series, and creating series.
@@ -90,10 +95,10 @@ async fn limits_are_answered_by_who_set_them() {
     encoder.series(Labels::from_pairs(&[("__name__", "up")]).as_ref(), &[now_ms; 60], &[1.0; 60]);
     let body = encoder.finish().to_vec();
     let send = async |tenant, expected| {
-        let tenant = (header::HeaderName::from_static("x-scope-orgid"), HeaderValue::from_static(tenant));
-        let headers = [tenant].into_iter().collect();
-        let answer = remote_write(State(app.clone()), headers, Body::from(body.clone())).await;
-        assert_eq!(answer.status(), expected);
+        let asking = Asking(Principal::of(TenantId::parse(tenant).unwrap()));
+        let answer =
+            remote_write(State(app.clone()), asking, HeaderMap::new(), Body::from(body.clone())).await;
+        assert_eq!(count(&app.metrics, answer).status(), expected);
     };
     send("first", StatusCode::NO_CONTENT).await;
     send("first", StatusCode::TOO_MANY_REQUESTS).await;
@@ -133,7 +138,7 @@ async fn zstd_is_accepted_and_gzip_is_not() {
         ("gzip", small, StatusCode::UNSUPPORTED_MEDIA_TYPE),
     ] {
         let headers = [(header::CONTENT_ENCODING, HeaderValue::from_static(encoding))].into_iter().collect();
-        let answer = remote_write(State(app.clone()), headers, Body::from(body)).await;
+        let answer = remote_write(State(app.clone()), anonymous(), headers, Body::from(body)).await;
         assert_eq!(answer.status(), expected, "{encoding}");
     }
     assert_eq!(node.writes().inflight.used_bytes(), 0);

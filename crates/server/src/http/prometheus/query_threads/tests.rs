@@ -1,5 +1,6 @@
 use super::*;
 use std::sync::mpsc::{Receiver, Sender, channel};
+use stdx::clock::SystemClock;
 
 /// A query that reports the lane on which it starts, and waits for permission to continue.
 fn told(began: &Sender<(u32, Lane)>, number: u32, outcome: fn(Lane) -> Outcome) -> (Query, Sender<()>) {
@@ -11,6 +12,14 @@ fn told(began: &Sender<(u32, Lane)>, number: u32, outcome: fn(Lane) -> Outcome) 
         outcome(lane)
     };
     (Box::new(query), go)
+}
+
+fn start(count: usize) -> Queries {
+    Queries::start(count, Arc::new(SystemClock))
+}
+
+fn asker() -> Asker {
+    Asker { tenant: TenantId::anonymous(), weight: 1, limit: None }
 }
 
 const fn done(_: Lane) -> Outcome {
@@ -26,9 +35,9 @@ const fn large(lane: Lane) -> Outcome {
 
 /// A pool whose two threads are busy: query 0 runs on the thread for whole queries.
 fn busy(began: &Sender<(u32, Lane)>, begin: &Receiver<(u32, Lane)>) -> (Queries, Place, Sender<()>) {
-    let queries = Queries::start(1);
+    let queries = start(1);
     let (query, go) = told(began, 0, done);
-    let place = queries.submit(None, query);
+    let place = queries.submit(asker(), None, query);
     let (number, lane) = begin.recv().unwrap();
     if lane == Lane::Small {
         // the other thread had not reached the queue yet; now it waits there, or will
@@ -46,10 +55,10 @@ fn a_small_query_runs_beside_long_ones_and_a_long_one_is_set_back() {
     let (queries, _first, end_first) = busy(&began, &begin);
     // long, then small: the long one is tried and set back, the small one answered, with the long one still waiting
     let (query, go) = told(&began, 1, large);
-    let _second = queries.submit(None, query);
+    let _second = queries.submit(asker(), None, query);
     assert_eq!(begin.recv().unwrap(), (1, Lane::Small));
     let (query, go_small) = told(&began, 2, done);
-    let _third = queries.submit(None, query);
+    let _third = queries.submit(asker(), None, query);
     go.send(()).unwrap();
     assert_eq!(begin.recv().unwrap(), (2, Lane::Small));
     assert_eq!((queries.waiting_and_running(), queries.set_back()), ((1, 2), 1));
@@ -67,7 +76,7 @@ fn queries_that_were_set_back_keep_their_place() {
     let mut all = Vec::new();
     for number in 1..=3 {
         let (query, go) = told(&began, number, large);
-        all.push((queries.submit(None, query), go.clone()));
+        all.push((queries.submit(asker(), None, query), go.clone()));
         assert_eq!(begin.recv().unwrap(), (number, Lane::Small));
         go.send(()).unwrap();
     }
@@ -83,13 +92,13 @@ fn who_leaves_is_not_begun() {
     let (began, begin) = channel();
     let (queries, _first, end_first) = busy(&began, &begin);
     let (query, go) = told(&began, 1, done);
-    let _second = queries.submit(None, query);
+    let _second = queries.submit(asker(), None, query);
     assert_eq!(begin.recv().unwrap(), (1, Lane::Small));
     // both threads are at work
     let (query, _) = told(&began, 2, done);
-    let leaving = queries.submit(None, query);
+    let leaving = queries.submit(asker(), None, query);
     let (query, go_last) = told(&began, 3, done);
-    let _last = queries.submit(None, query);
+    let _last = queries.submit(asker(), None, query);
     assert_eq!(queries.waiting_and_running(), (2, 2));
     drop(leaving);
     assert_eq!(queries.waiting_and_running(), (1, 2));
@@ -101,12 +110,13 @@ fn who_leaves_is_not_begun() {
 
 #[test]
 fn a_panic_ends_a_query_and_nothing_else() {
-    let queries = Queries::start(1);
+    let queries = start(1);
     let (answer, answered) = channel();
     let places: Vec<_> = (0..3)
         .map(|number| {
             let answer = answer.clone();
             queries.submit(
+                asker(),
                 None,
                 Box::new(move |_| {
                     assert_ne!(number, 1, "a bug");
@@ -128,7 +138,7 @@ fn a_query_that_was_put_back_is_not_tried_again_when_it_is_repeated() {
     let (began, begin) = channel();
     let (queries, _first, end_first) = busy(&began, &begin);
     let (query, go) = told(&began, 1, large);
-    let _second = queries.submit(Some(7), query);
+    let _second = queries.submit(asker(), Some(7), query);
     assert_eq!(begin.recv().unwrap(), (1, Lane::Small));
     go.send(()).unwrap();
     // the repeated query came before the small one, which is tried all the same
@@ -136,9 +146,9 @@ fn a_query_that_was_put_back_is_not_tried_again_when_it_is_repeated() {
     while queries.set_back() == 0 {
         std::thread::yield_now();
     }
-    let _repeated = queries.submit(Some(7), query);
+    let _repeated = queries.submit(asker(), Some(7), query);
     let (query, go_small) = told(&began, 3, done);
-    let _small = queries.submit(Some(8), query);
+    let _small = queries.submit(asker(), Some(8), query);
     assert_eq!(begin.recv().unwrap(), (3, Lane::Small));
     go_small.send(()).unwrap();
     end_first.send(()).unwrap();

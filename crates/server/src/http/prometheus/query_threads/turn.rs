@@ -8,6 +8,7 @@ use query::{Interrupt, Usage};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
+use stdx::budget::Account;
 use stdx::clock::Clock;
 
 /// Calls of [`Interrupt::is_set`] per reading of the clock.
@@ -16,6 +17,17 @@ const QUESTIONS: u32 = 4;
 /// Time that a query runs before it yields the processor to owners and other threads that handle writes.
 const YIELD_TIME: Duration = Duration::from_micros(500);
 
+/// What a query of a tenant may use.
+#[derive(Debug, Clone)]
+pub(crate) struct QueryLimits {
+    /// Memory from parsing to the answer.
+    pub(crate) memory_bytes: u64,
+    /// Samples held at once.
+    pub(crate) samples: u64,
+    /// Account of the answer until it is sent.
+    pub(crate) answers: Account,
+}
+
 /// Interrupts a query that is cancelled, or that turns out not to be small. It also yields to writers: no lock is held
 /// when [`Interrupt::is_set`] is called.
 #[derive(Debug)]
@@ -23,6 +35,7 @@ pub(crate) struct Turn {
     clock: Arc<dyn Clock>,
     traffic: Arc<Traffic>,
     query: Arc<RunningQuery>,
+    pub(crate) limits: QueryLimits,
     lane: Lane,
     /// The time limit of small queries has passed.
     is_over: AtomicBool,
@@ -33,11 +46,11 @@ pub(crate) struct Turn {
 }
 
 impl Turn {
-    pub(crate) fn new(context: &Context, query: Arc<RunningQuery>, lane: Lane) -> Self {
+    pub(crate) fn new(context: &Context, query: Arc<RunningQuery>, limits: QueryLimits, lane: Lane) -> Self {
         let (clock, traffic) = (Arc::clone(&context.clock), Arc::clone(&context.traffic));
         let began = clock.instant();
         let (is_over, questions, yielded_us) = (AtomicBool::new(false), AtomicU32::new(0), AtomicU32::new(0));
-        Self { clock, traffic, query, lane, is_over, questions, began, yielded_us }
+        Self { clock, traffic, query, limits, lane, is_over, questions, began, yielded_us }
     }
 
     /// True if the attempt was ended because the query is not small.

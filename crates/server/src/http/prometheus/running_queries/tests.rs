@@ -4,7 +4,9 @@ use stdx::clock::ManualClock;
 
 fn texts(list: &RunningQueries, tenant: Option<&str>) -> serde_json::Value {
     let mut json = Json::new();
-    list.write(&mut json, |description| tenant.is_none_or(|tenant| description.tenant.as_str() == tenant));
+    list.write(&mut json, |description| {
+        tenant.is_none_or(|tenant| description.tenants.to_string() == tenant)
+    });
     serde_json::from_str(&json.text()).expect("valid JSON")
 }
 
@@ -14,7 +16,7 @@ fn a_query_is_listed_until_its_entry_is_dropped() {
     let list = Arc::new(RunningQueries::new(Arc::clone(&clock) as _));
     let mine = list.begin(Description::for_test());
     let tenant = TenantId::parse("b").unwrap();
-    let other = list.begin(Description { tenant, ..Description::for_test() });
+    let other = list.begin(Description { tenants: tenant.into(), ..Description::for_test() });
     assert_eq!(texts(&list, None), serde_json::json!([]), "neither has passed its gate");
     let entries = [list.enter(&mine), list.enter(&other)];
     clock.advance(2_500);

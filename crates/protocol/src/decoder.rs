@@ -26,7 +26,7 @@ pub trait Decoder: Send + 'static {
     /// A cold decoder, which hashes labels with `seed` (see [`model::SeriesKey`]).
     fn new(seed: u64) -> Self;
 
-    /// Decodes a request into `batch`, which is empty. What grows is bought with `purse` first.
+    /// Decodes a request into `batch`, which is empty. Memory for growth is reserved with `purse` first.
     fn fill(
         &mut self,
         request: Request<'_, Self::Format>,
@@ -39,8 +39,9 @@ pub trait Decoder: Send + 'static {
 
     /// Decodes a request into `batch`, whose former content is dropped.
     ///
-    /// Growth of the decoder and of the batch is bought with `memory` first; memory that they have already is not. `memory` never
-    /// gets smaller, and afterwards holds at least what was asked of it. After an error the batch is empty.
+    /// Growth of the decoder and of the batch is reserved with `memory` first; memory that they have already is
+    /// not. `memory` never shrinks, and afterwards holds at least what was requested. After an error the batch is
+    /// empty.
     fn decode(
         &mut self,
         request: Request<'_, Self::Format>,

@@ -1,22 +1,23 @@
-//! Cuts a run into questions whose answers stay small.
+//! Splits a read-back into queries with bounded results.
 
 use crate::generate::fleet::JOBS;
 use crate::generate::plan::Plan;
 use std::ops::Range;
 
-/// Names in one question: more alternatives than this VictoriaMetrics tries on each name that it has, instead of
-/// looking them up (`maxOrValues`); Prometheus and Cortex do so from 256 on (`maxSetMatches`).
+/// Maximum number of metric names in one query. VictoriaMetrics tries more alternatives than this on each name that
+/// it has, instead of looking them up (`maxOrValues`); Prometheus and Cortex do so from 256 on (`maxSetMatches`).
 const NAMES_MAX: u32 = 100;
 
-/// Bytes of the names in one question: VictoriaMetrics takes queries of up to 16 KiB (`-search.maxQueryLen`).
+/// Maximum bytes of metric names in one query: VictoriaMetrics takes queries of up to 16 KiB
+/// (`-search.maxQueryLen`).
 const NAMES_BYTES_MAX: usize = 12 << 10;
 
-/// One question: some metrics over some rounds, perhaps of one job only.
+/// A query for some metrics over some rounds, perhaps of one job only.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Question {
-    /// Numbers of the metrics. Metrics of one name are in one question.
+pub(super) struct Query {
+    /// Numbers of the metrics. Metrics of one name are in one query.
     pub(super) metrics: Range<u32>,
-    /// In all of which the metrics have the same names.
+    /// Rounds, in all of which the metrics have the same names.
     pub(super) rounds: Range<u32>,
     /// Targets whose number leaves this remainder by [`JOBS`]; all targets without it.
     pub(super) job: Option<u64>,
@@ -24,12 +25,12 @@ pub(super) struct Question {
     pub(super) names: Vec<String>,
 }
 
-/// All questions about a run.
+/// All queries of a read-back.
 #[derive(Debug)]
-pub(super) struct Questions {
+pub(super) struct Queries {
     chunks: Vec<Chunk>,
     metrics: u32,
-    /// How many parts by job, if any.
+    /// Number of parts by job, if any.
     jobs: Option<u64>,
     len: u64,
 }
@@ -38,14 +39,14 @@ pub(super) struct Questions {
 #[derive(Debug)]
 struct Chunk {
     rounds: Range<u32>,
-    /// Metrics of a question, about.
+    /// Approximate number of metrics in a query.
     step: u32,
-    /// Number of its first question.
+    /// Number of its first query.
     first: u64,
 }
 
-impl Questions {
-    /// For the first `rounds` rounds, at about `samples_max` samples a question.
+impl Queries {
+    /// Splits the first `rounds` rounds, at about `samples_max` samples a query.
     pub(super) fn new(plan: &Plan, rounds: u32, samples_max: u64) -> Self {
         let targets = plan.targets * u64::from(plan.writers);
         // series of a target that have one name, at the most
@@ -54,7 +55,7 @@ impl Questions {
         let samples_of_round = (targets.div_ceil(jobs.unwrap_or(1)) * u64::from(alike)).max(1);
         let narrow = |n: u64| u32::try_from(n.max(1)).unwrap_or(u32::MAX);
         let step = narrow(samples_max / samples_of_round);
-        let mut questions = Self { chunks: Vec::new(), metrics: plan.metrics, jobs, len: 0 };
+        let mut queries = Self { chunks: Vec::new(), metrics: plan.metrics, jobs, len: 0 };
         let mut begin = 0;
         while begin < rounds {
             let mut end = begin.saturating_add(step).min(rounds);
@@ -65,10 +66,10 @@ impl Questions {
             }
             let names = samples_max / (samples_of_round * u64::from(end - begin));
             let names = narrow(names).min(names_max(plan, begin));
-            questions.push(begin..end, names.saturating_mul(alike));
+            queries.push(begin..end, names.saturating_mul(alike));
             begin = end;
         }
-        questions
+        queries
     }
 
     fn push(&mut self, rounds: Range<u32>, step: u32) {
@@ -80,8 +81,8 @@ impl Questions {
         self.len
     }
 
-    /// Question number `number`: those of the same rounds follow each other. Some may have no metrics.
-    pub(super) fn get(&self, plan: &Plan, number: u64) -> Option<Question> {
+    /// The query with number `number`. Queries for the same rounds follow each other; some may have no metrics.
+    pub(super) fn get(&self, plan: &Plan, number: u64) -> Option<Query> {
         if number >= self.len {
             return None;
         }
@@ -90,7 +91,7 @@ impl Questions {
         let steps = u64::from(self.metrics.div_ceil(chunk.step));
         let (job, step) = (within / steps, (within % steps) as u32);
         debug_assert!(job < self.jobs.unwrap_or(1));
-        // a name that begins before a question's edge belongs to the question before
+        // a name that begins before a query's edge belongs to the query before
         let cut = |step: u32| {
             let edge = chunk.step.saturating_mul(step).min(self.metrics);
             if edge == self.metrics { edge } else { plan.fleet.histograms.first_alike(edge) }
@@ -100,12 +101,12 @@ impl Questions {
         let mut names: Vec<String> =
             metrics.clone().map(|metric| plan.fleet.metric_name(metric, generation)).collect();
         names.dedup();
-        Some(Question { metrics, rounds: chunk.rounds.clone(), job: self.jobs.map(|_| job), names })
+        Some(Query { metrics, rounds: chunk.rounds.clone(), job: self.jobs.map(|_| job), names })
     }
 }
 
-impl Question {
-    /// Two questions that together are about the same; `None` for one name in one round.
+impl Query {
+    /// Splits the query into two halves; `None` for one name in one round.
     pub(super) fn halves(&self, plan: &Plan) -> Option<(Self, Self)> {
         let (mut first, mut second) = (self.clone(), self.clone());
         let middle = self.names.len() / 2;
@@ -125,14 +126,14 @@ impl Question {
     }
 }
 
-/// As many names as fit into a question.
+/// Number of names that fit into a query.
 fn names_max(plan: &Plan, round: u32) -> u32 {
     let longest = plan.fleet.metric_name(plan.metrics - 1, plan.metric_generation(round));
     let fit = NAMES_BYTES_MAX / (longest.len() + 1);
     u32::try_from(fit).unwrap_or(u32::MAX).clamp(1, NAMES_MAX)
 }
 
-impl Question {
+impl Query {
     /// PromQL selector of its series.
     pub(super) fn selector(&self, plan: &Plan) -> String {
         let fleet = &plan.fleet;
@@ -155,7 +156,7 @@ impl Question {
         (plan.round_ms(self.rounds.start), plan.round_ms(self.rounds.end) - 1)
     }
 
-    /// True for targets that it is about.
+    /// True if the query covers target number `target`.
     pub(super) fn has_target(&self, target: u64) -> bool {
         self.job.is_none_or(|job| target % JOBS == job)
     }
@@ -174,61 +175,61 @@ mod tests {
     use std::collections::HashSet;
 
     #[test]
-    fn questions_cover_each_metric_and_round_once_and_stay_small() {
+    fn queries_cover_each_metric_and_round_once_and_stay_small() {
         for (samples_max, churn) in [(1_000_000, None), (100, None), (21, Some(7)), (5, None)] {
             let plan = Plan { metric_churn_ticks: churn, ..small() };
-            let questions = Questions::new(&plan, 50, samples_max);
+            let queries = Queries::new(&plan, 50, samples_max);
             let mut seen = HashSet::new();
-            for number in 0..questions.len() {
-                let question = questions.get(&plan, number).unwrap();
-                let targets = (14..35).filter(|t| question.has_target(*t));
-                let samples = targets.clone().count() * question.rounds.len() * question.metrics.len();
+            for number in 0..queries.len() {
+                let query = queries.get(&plan, number).unwrap();
+                let targets = (14..35).filter(|t| query.has_target(*t));
+                let samples = targets.clone().count() * query.rounds.len() * query.metrics.len();
                 assert!(samples as u64 <= samples_max.max(2), "{samples} of {samples_max}");
-                for (target, round) in targets.flat_map(|t| question.rounds.clone().map(move |r| (t, r))) {
-                    assert!(question.metrics.clone().all(|metric| seen.insert((target, metric, round))));
+                for (target, round) in targets.flat_map(|t| query.rounds.clone().map(move |r| (t, r))) {
+                    assert!(query.metrics.clone().all(|metric| seen.insert((target, metric, round))));
                     let names = |r| plan.metric_generation(r);
-                    assert_eq!(names(round), names(question.rounds.start), "the same names");
+                    assert_eq!(names(round), names(query.rounds.start), "the same names");
                 }
             }
             assert_eq!(seen.len(), 21 * 5 * 50);
-            assert_eq!(questions.get(&plan, questions.len()), None);
+            assert_eq!(queries.get(&plan, queries.len()), None);
         }
     }
 
     #[test]
-    fn halves_ask_for_all_of_a_question() {
+    fn halves_ask_for_all_of_a_query() {
         let fleet = Fleet { histograms: Histograms { count: 2, buckets: 3 }, ..Fleet::default() };
         let plan = Plan { fleet, metrics: 17, ..small() };
-        let all = Questions::new(&plan, 7, 1_000_000);
+        let all = Queries::new(&plan, 7, 1_000_000);
         let mut open = vec![all.get(&plan, 0).unwrap()];
         let mut seen = HashSet::new();
-        let mut questions = 0;
-        while let Some(question) = open.pop() {
-            if let Some((first, second)) = question.halves(&plan) {
+        let mut queries = 0;
+        while let Some(query) = open.pop() {
+            if let Some((first, second)) = query.halves(&plan) {
                 open.extend([first, second]);
                 continue;
             }
-            questions += 1;
-            assert_eq!((question.names.len(), question.rounds.len()), (1, 1));
-            let (_, part) = plan.fleet.histograms.part(question.metrics.start);
-            let name = plan.fleet.metric_name(question.metrics.start, 0);
-            assert_eq!(question.names, [name], "{part:?}");
-            assert!(question.metrics.clone().all(|metric| seen.insert((metric, question.rounds.start))));
+            queries += 1;
+            assert_eq!((query.names.len(), query.rounds.len()), (1, 1));
+            let (_, part) = plan.fleet.histograms.part(query.metrics.start);
+            let name = plan.fleet.metric_name(query.metrics.start, 0);
+            assert_eq!(query.names, [name], "{part:?}");
+            assert!(query.metrics.clone().all(|metric| seen.insert((metric, query.rounds.start))));
         }
         assert_eq!((seen.len(), all.len()), (17 * 7, 1));
-        assert!(questions < 17 * 7, "the buckets of a histogram have one name");
+        assert!(queries < 17 * 7, "the buckets of a histogram have one name");
     }
 
     #[test]
-    fn names_that_live_briefly_share_a_question() {
+    fn names_that_live_briefly_share_a_query() {
         // one target with many metrics, as a published test had it
         let fleet = Fleet { metric_name_bytes: Some(90), ..Fleet::default() };
         let plan =
             Plan { fleet, metrics: 16_000, targets: 1, writers: 1, metric_churn_ticks: Some(80), ..small() };
-        let questions = Questions::new(&plan, 80, 100_000);
-        assert!(questions.len() <= 2 * 16_000 / 100, "{}", questions.len());
-        for number in 0..questions.len() {
-            let selector = questions.get(&plan, number).unwrap().selector(&plan);
+        let queries = Queries::new(&plan, 80, 100_000);
+        assert!(queries.len() <= 2 * 16_000 / 100, "{}", queries.len());
+        for number in 0..queries.len() {
+            let selector = queries.get(&plan, number).unwrap().selector(&plan);
             assert!(selector.starts_with("{__name__=~\"metric_") && selector.len() < 16 << 10);
         }
     }
@@ -238,7 +239,7 @@ mod tests {
         let fixed = vec![("tenant".to_owned(), "a \"b\"".to_owned())];
         let plan = Plan { fleet: Fleet { fixed, ..Fleet::default() }, ..small() };
         let selector =
-            |samples_max| Questions::new(&plan, 1, samples_max).get(&plan, 1).unwrap().selector(&plan);
+            |samples_max| Queries::new(&plan, 1, samples_max).get(&plan, 1).unwrap().selector(&plan);
         assert_eq!(selector(21 * 3), r#"{__name__=~"metric_3|metric_4",tenant="a \"b\""}"#);
         assert_eq!(selector(21), r#"metric_1{tenant="a \"b\""}"#);
         assert_eq!(selector(3), r#"metric_1{tenant="a \"b\"",job="checkout-api"}"#);
@@ -249,17 +250,15 @@ mod tests {
         let fleet = Fleet { histograms: Histograms { count: 3, buckets: 4 }, ..Fleet::default() };
         let plan = Plan { fleet, metrics: 25, ..small() };
         for samples_max in [1, 21, 50, 21 * 9, 1_000_000] {
-            let questions = Questions::new(&plan, 3, samples_max);
-            let all = (0..questions.len()).map(|number| questions.get(&plan, number).unwrap());
+            let queries = Queries::new(&plan, 3, samples_max);
+            let all = (0..queries.len()).map(|number| queries.get(&plan, number).unwrap());
             let mut names = HashSet::new();
             let mut series = 0;
-            for question in all {
-                for name in question.names {
-                    assert!(names.insert((name.clone(), question.job, question.rounds.start)), "{name}");
+            for query in all {
+                for name in query.names {
+                    assert!(names.insert((name.clone(), query.job, query.rounds.start)), "{name}");
                 }
-                series += question.metrics.len()
-                    * question.rounds.len()
-                    * if question.job.is_some() { 1 } else { 16 };
+                series += query.metrics.len() * query.rounds.len() * if query.job.is_some() { 1 } else { 16 };
             }
             assert_eq!(series, 25 * 3 * 16, "{samples_max}");
         }

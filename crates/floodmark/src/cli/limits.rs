@@ -1,0 +1,28 @@
+//! Flags of `floodmark limits`.
+
+use clap::Args;
+use std::path::PathBuf;
+
+/// `floodmark limits`
+#[derive(Debug, Args)]
+pub(crate) struct LimitsArgs {
+    /// URL of the server to ask
+    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:9009")]
+    pub(crate) target: String,
+
+    /// Show the limits of this tenant too
+    #[arg(long, value_name = "NAME")]
+    pub(crate) tenant: Option<String>,
+
+    /// File of a token with the role admin, if the server wants one
+    #[arg(long, value_name = "FILE")]
+    pub(crate) token_file: Option<PathBuf>,
+
+    /// For https: certificates of the authorities to trust, as PEM [default: those that this machine trusts]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) ca: Option<PathBuf>,
+
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}

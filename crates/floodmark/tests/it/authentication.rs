@@ -1,0 +1,257 @@
+//! Authentication: who gets in, who does not, and what is logged of both.
+
+use crate::harness::process::command;
+use crate::harness::{Connection, Options, Reply, Request, Server, now_ms, wait_for};
+use crate::reference::routes;
+use std::path::Path;
+use std::process::Command;
+use tempfile::TempDir;
+
+/// Digest as [authentication.md](../../../../docs/authentication.md) makes it.
+pub(crate) fn sha256(secret: &str) -> String {
+    let script = format!("printf %s '{secret}' | sha256sum | cut -d ' ' -f 1");
+    let output = Command::new("sh").args(["-c", &script]).output().expect("sha256sum of coreutils");
+    String::from_utf8(output.stdout).unwrap().trim().to_owned()
+}
+
+/// A file of credentials that each change replaces as a whole.
+struct Credentials(TempDir);
+
+impl Credentials {
+    fn new() -> Self {
+        let credentials = Self(tempfile::tempdir().unwrap());
+        credentials.write(&credentials.usual());
+        credentials
+    }
+
+    /// One credential for each role.
+    fn usual(&self) -> String {
+        let entry = |name: &str, secret: &str, rest: &str| {
+            format!("[{name}]\nsha256 = \"{}\"\n{rest}\n\n", sha256(secret))
+        };
+        [
+            entry("token.reader", "secret-read", "tenants = [\"a\", \"b-*\"]\nroles = [\"read\"]"),
+            entry("token.scraper", "secret-scrape", "roles = [\"metrics\"]"),
+            entry("token.operator", "secret-operate", "roles = [\"admin\"]"),
+            entry("user.prometheus", "secret-write", "tenants = [\"a\"]\nroles = [\"write\"]"),
+        ]
+        .concat()
+    }
+
+    fn write(&self, text: &str) {
+        let new = self.0.path().join("new");
+        std::fs::write(&new, text).unwrap();
+        std::fs::rename(new, self.path()).unwrap();
+    }
+
+    fn path(&self) -> Box<Path> {
+        self.0.path().join("auth.toml").into()
+    }
+
+    /// Tests send from a loopback address, which is a trusted proxy by default.
+    fn options(&self, trusted_proxies: &str) -> Options {
+        let options = Options::default().arg("--auth-file").arg(self.path().to_str().unwrap());
+        options.arg("--trusted-proxies").arg(trusted_proxies).allow("requests refused")
+    }
+}
+
+const BASIC: &str = "Basic cHJvbWV0aGV1czpzZWNyZXQtd3JpdGU="; // prometheus:secret-write
+
+fn with(request: Request, authorization: &str) -> Request {
+    request.header("Authorization", authorization)
+}
+
+/// A line of Graphite's protocol.
+pub(crate) fn line(name: &str) -> Request {
+    Request::post("/api/v1/graphite", format!("{name} 1 {}\n", now_ms() / 1000).into_bytes())
+}
+
+fn metrics(server: &Server) -> String {
+    server.send(&with(Request::get("/metrics"), "Bearer secret-scrape")).text()
+}
+
+#[test]
+fn roles_and_tenants_of_a_credential_decide() {
+    let credentials = Credentials::new();
+    let server = Server::start(credentials.options("[]"));
+    let ask = |request: Request, authorization: &str| server.send(&with(request, authorization));
+    ask(line("m"), BASIC).expect(204, &[]); // its only tenant need not be named
+    ask(line("m").tenant("a"), BASIC).expect(204, &[]);
+    ask(line("m").tenant("b-1"), BASIC).expect(403, &["user prometheus has no access to tenant b-1"]);
+    let query = || Request::get(format!("/api/v1/query?query=m&time={}", now_ms() / 1000));
+    let found = ask(query().tenant("a"), "bearer secret-read");
+    assert!(found.text().contains(r#""value""#), "{}", found.text());
+    ask(query().tenant("b-1"), "Bearer secret-read").expect(200, &["\"result\":[]"]);
+    ask(query().tenant("c"), "Bearer secret-read").expect(403, &["token reader has no access to tenant c"]);
+    ask(query(), "Bearer secret-read").expect(400, &["several tenants", "X-Scope-OrgID"]);
+    ask(query().tenant("a"), BASIC).expect(403, &["has not the role read"]);
+    ask(line("m").tenant("a"), "Bearer secret-read").expect(403, &["has not the role write"]);
+    ask(Request::get("/metrics"), "Bearer secret-scrape").expect(200, &[]);
+    ask(Request::get("/metrics"), "Bearer secret-operate").expect(200, &[]);
+    ask(Request::get("/metrics"), "Bearer secret-read").expect(403, &["has not the role metrics"]);
+    ask(Request::get("/config"), "Bearer secret-operate").expect(200, &["auth_file"]);
+    ask(Request::post("/api/v1/admin/flush", Vec::new()), "Bearer secret-scrape")
+        .expect(403, &["role admin"]);
+    for open in ["/", "/-/healthy", "/-/ready"] {
+        server.send(&Request::get(open)).expect(200, &[]);
+    }
+    wait_for("the audit log", || {
+        let audit = server.log_lines("operation");
+        audit.iter().any(|line| line.contains("token operator") && line.contains("/config")).then_some(())
+    });
+}
+
+/// Headers that are wrong.
+pub(crate) type Wrong = Vec<(&'static str, String)>;
+
+/// Ways to be wrong. None of them may be answered with anything but a refusal, on any path, by any method.
+fn wrong() -> Vec<Wrong> {
+    let authorization = |value: &str| vec![("Authorization", value.to_owned())];
+    let mut wrong = vec![vec![]];
+    wrong.extend([
+        authorization(""),
+        authorization("Bearer"),
+        authorization("Bearer "),
+        authorization("Bearer secret-rea"),
+        authorization("Bearer secret-read-"),
+        authorization("Bearer SECRET-READ"),
+        authorization("secret-read"),
+        authorization(&format!("Bearer {}", sha256("secret-read"))),
+        authorization("Basic cHJvbWV0aGV1czpzZWNyZXQ="), // prometheus:secret
+        authorization("Basic bm9ib2R5OnNlY3JldC13cml0ZQ=="), // nobody:secret-write
+        authorization("Basic OnNlY3JldC13cml0ZQ=="),     // :secret-write
+        authorization("Basic prometheus:secret-write"),
+        authorization("Basic !"),
+        authorization("Digest username=\"prometheus\""),
+        // {"alg":"none"}.{"sub":"reader"}.
+        authorization("Bearer eyJhbGciOiJub25lIn0.eyJzdWIiOiJyZWFkZXIifQ."),
+        authorization(&format!("Bearer {}", "x".repeat(5 << 10))),
+        authorization(&format!("Bearer {}", "x".repeat(9 << 10))),
+        vec![("Authorization", "Bearer secret-read".into()), ("Authorization", "Bearer secret-read".into())],
+        vec![("X-Forwarded-For", "127.0.0.1".into()), ("Forwarded", "for=127.0.0.1".into())],
+        vec![("X-Forwarded-User", "reader".into())],
+        vec![("Proxy-Authorization", "Bearer secret-read".into())],
+    ]);
+    wrong
+}
+
+fn send_with(server: &Server, request: Request, headers: &[(&'static str, String)]) -> Reply {
+    let headers = headers.iter();
+    server.send(&headers.fold(request, |request, (name, value)| request.and_header(name, value)))
+}
+
+/// Sends everything that is wrong to every path that needs credentials. The number of these paths.
+pub(crate) fn expect_closed(server: &Server, wrong: &[Wrong]) -> usize {
+    let open = ["/", "/-/healthy", "/health", "/-/ready", "/ready"];
+    let routes: Vec<_> = routes().filter(|path| !open.contains(&path.as_str())).collect();
+    assert!(routes.len() > 25, "{routes:?}");
+    let under = routes.iter().filter(|path| path.starts_with("/api/v1/"));
+    let prefixed: Vec<_> = under.map(|path| format!("/prometheus{path}")).collect();
+    for path in routes.iter().chain(&prefixed) {
+        let path = path.replace("<name>", "job").replace("<id>", "0");
+        for method in ["GET", "POST"] {
+            for headers in wrong {
+                let request = Request::get(path.clone()).method(method).tenant("a");
+                let reply = send_with(server, request, headers);
+                // some exist with one of the methods, or with one of the prefixes only
+                let is_refused = reply.status == 401
+                    || reply.status == 405
+                    || (reply.status == 404 && path.starts_with("/prom"));
+                assert!(is_refused, "{method} {path} {headers:?}: {} {}", reply.status, reply.text());
+                if reply.status == 401 {
+                    assert!(reply.header("www-authenticate").is_some());
+                    assert!(!reply.text().contains("secret-"), "{}", reply.text());
+                }
+            }
+        }
+    }
+    routes.len()
+}
+
+#[test]
+fn no_wrong_credential_opens_any_path() {
+    let credentials = Credentials::new();
+    let server = Server::start(credentials.options("[]"));
+    let routes = expect_closed(&server, &wrong());
+    let refused = metrics(&server).lines().find_map(|line| {
+        line.strip_prefix("floodmark_refusals_total{reason=\"unauthenticated\"} ")?.parse::<usize>().ok()
+    });
+    assert!(refused >= Some(wrong().len() * routes), "{refused:?}");
+    let lines = server.log_lines("requests refused").len();
+    assert!(lines < 200, "{lines} lines for {refused:?} refused requests");
+    assert_eq!(server.log_lines("secret-"), Vec::<String>::new());
+    let tsdb = server.send(&with(Request::get("/api/v1/refusals").tenant("a"), "Bearer secret-read"));
+    tsdb.expect(200, &[]);
+    assert!(!tsdb.text().contains("unauthenticated"), "whoever is unknown fills no tenant's list");
+}
+
+/// The sender gets an answer or a closed connection, and the server goes on.
+#[test]
+fn a_credential_of_a_mebibyte_is_refused() {
+    let credentials = Credentials::new();
+    let server = Server::start(credentials.options("[]"));
+    let mut connection = Connection::open(server.address).unwrap();
+    let request = with(line("m").tenant("a"), &format!("Bearer {}", "x".repeat(1 << 20)));
+    let reply = connection.send(&request);
+    assert!(
+        reply.as_ref().map_or(true, |reply| [400, 401, 431].contains(&reply.status)),
+        "{:?}",
+        reply.map(|r| r.status)
+    );
+    server.send(&with(line("m"), BASIC)).expect(204, &[]);
+}
+
+#[test]
+fn a_trusted_proxy_names_the_tenant() {
+    let credentials = Credentials::new();
+    let server = Server::start(credentials.options("127.0.0.0/8"));
+    server.send(&line("m").tenant("any")).expect(204, &[]);
+    server.send(&line("m")).expect(401, &["Authorization"]);
+    server.send(&with(line("m").tenant("any"), "Bearer wrong")).expect(401, &["not known"]);
+    server.send(&Request::get("/config").tenant("any")).expect(401, &[]);
+    server.send(&Request::get("/metrics").tenant("any")).expect(401, &[]);
+}
+
+#[test]
+fn credentials_change_while_the_server_runs() {
+    let credentials = Credentials::new();
+    let server = Server::start(credentials.options("[]").allow("file not reloaded"));
+    let write = || server.send(&with(line("m"), BASIC)).status;
+    assert_eq!(write(), 204);
+    let without_user = credentials.usual().split("[user.").next().unwrap().to_owned();
+    credentials.write(&without_user);
+    wait_for("the user to be gone", || (write() == 401).then_some(()));
+    credentials.write(&credentials.usual());
+    wait_for("the user to be back", || (write() == 204).then_some(()));
+    let current = || metrics(&server).contains("floodmark_file_current{file=\"auth\"} 1");
+    assert!(current());
+    credentials.write("[token.reader]\nsha256 = \"secret-read\"\nroles = [\"read\"]\n");
+    wait_for("the error", || (!current()).then_some(()));
+    let logged = wait_for("its line", || {
+        Some(server.log_lines("file not reloaded")).filter(|lines| !lines.is_empty())
+    });
+    assert!(logged.len() == 1 && logged[0].contains("auth.toml:2: sha256 must be 64"), "{logged:?}");
+    assert_eq!(server.log_lines("secret-"), Vec::<String>::new());
+    assert_eq!(write(), 204, "a broken file changes nothing");
+}
+
+#[test]
+fn without_authentication_other_machines_are_kept_out() {
+    let directory = tempfile::tempdir().unwrap();
+    let data = directory.path().join("data");
+    let serve = |more: &[&str]| {
+        let args = [&["serve", "--http", "0.0.0.0:0", "--data-dir", data.to_str().unwrap()], more].concat();
+        command(&args).output().unwrap()
+    };
+    let refused = serve(&[]);
+    let text = String::from_utf8_lossy(&refused.stderr);
+    assert!(!refused.status.success());
+    assert!(text.contains("auth_file") && text.contains("allow_unauthenticated"), "{text}");
+    assert!(!data.exists(), "it has not started");
+    let broken = directory.path().join("auth.toml");
+    std::fs::write(&broken, "[token.a]\nsha256 = \"hunter2\"\nroles = [\"admin\"]\n").unwrap();
+    let refused = serve(&["--auth-file", broken.to_str().unwrap()]);
+    let text = String::from_utf8_lossy(&refused.stderr);
+    assert!(!refused.status.success());
+    assert!(text.contains("auth.toml:2: sha256 must be 64") && !text.contains("hunter2"), "{text}");
+}

@@ -1,0 +1,87 @@
+//! Clients that speak TLS.
+
+use super::PATIENCE;
+use super::http::{Reply, Request};
+use std::io::{self, BufReader, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use stdx::authority::Authority;
+use tokio_rustls::rustls::client::Resumption;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use tokio_rustls::rustls::{
+    ClientConfig, ClientConnection, DEFAULT_VERSIONS, RootCertStore, StreamOwned, SupportedProtocolVersion,
+    crypto::ring,
+};
+
+/// A client that trusts some authorities, with or without a certificate of its own.
+#[derive(Debug, Clone)]
+pub(crate) struct Client(Arc<ClientConfig>);
+
+impl Client {
+    /// A client that trusts `authorities` and shows `NAME.pem` of the last one.
+    pub(crate) fn new(authorities: &[&Authority], certificate: Option<&str>) -> Self {
+        Self::with(authorities, certificate, DEFAULT_VERSIONS, b"http/1.1")
+    }
+
+    pub(crate) fn with(
+        authorities: &[&Authority],
+        certificate: Option<&str>,
+        versions: &[&'static SupportedProtocolVersion],
+        protocol: &[u8],
+    ) -> Self {
+        let mut roots = RootCertStore::empty();
+        for authority in authorities {
+            roots.add(CertificateDer::from_pem_file(authority.path("ca.pem")).unwrap()).unwrap();
+        }
+        let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_protocol_versions(versions)
+            .unwrap()
+            .with_root_certificates(roots);
+        let mut config = match (certificate, authorities.last()) {
+            (Some(name), Some(authority)) => {
+                let chain = CertificateDer::pem_file_iter(authority.path(&format!("{name}.pem"))).unwrap();
+                let key = PrivateKeyDer::from_pem_file(authority.path(&format!("{name}.key"))).unwrap();
+                builder.with_client_auth_cert(chain.map(Result::unwrap).collect(), key).unwrap()
+            }
+            _ => builder.with_no_client_auth(),
+        };
+        config.alpn_protocols = vec![protocol.to_vec()];
+        config.resumption = Resumption::disabled();
+        Self(Arc::new(config))
+    }
+
+    /// Opens a connection and finishes the handshake.
+    pub(crate) fn open(&self, address: SocketAddr) -> io::Result<Connection> {
+        let mut socket = TcpStream::connect(address)?;
+        socket.set_nodelay(true)?;
+        socket.set_read_timeout(Some(PATIENCE))?;
+        socket.set_write_timeout(Some(PATIENCE))?;
+        let name = ServerName::try_from("localhost").unwrap();
+        let mut session = ClientConnection::new(Arc::clone(&self.0), name).map_err(io::Error::other)?;
+        while session.is_handshaking() {
+            session.complete_io(&mut socket)?;
+        }
+        Ok(Connection(BufReader::new(StreamOwned::new(session, socket))))
+    }
+
+    /// Sends one request on a connection of its own. With TLS 1.3, a refused certificate is noticed only here.
+    pub(crate) fn send(&self, address: SocketAddr, request: &Request) -> io::Result<Reply> {
+        self.open(address)?.send(request)
+    }
+}
+
+/// A kept-alive connection.
+pub(crate) struct Connection(BufReader<StreamOwned<ClientConnection, TcpStream>>);
+
+impl Connection {
+    pub(crate) fn send(&mut self, request: &Request) -> io::Result<Reply> {
+        self.0.get_mut().write_all(&request.bytes())?;
+        Reply::read(&mut self.0)
+    }
+
+    /// What was negotiated.
+    pub(crate) fn session(&self) -> &ClientConnection {
+        &self.0.get_ref().conn
+    }
+}

@@ -1,0 +1,146 @@
+//! Deletes: gone for every query at once, for other engines after a compaction, and never back.
+
+use super::{compact, flush, foreign, seed};
+use crate::harness::ledger::Writer;
+use crate::harness::{Options, Request, Server, now_ms, wire};
+use serde_json::Value;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+const PATH: &str = "/api/v1/admin/tsdb/delete_series";
+
+#[track_caller]
+fn delete(server: &Server, params: &[(&str, &str)]) {
+    server.send(&Request::form(PATH, params)).expect(204, &[]);
+}
+
+fn seconds(ms: i64) -> String {
+    format!("{}.{:03}", ms / 1000, ms % 1000)
+}
+
+/// Series that match, as labels alone tell.
+fn series(server: &Server, selector: &str) -> usize {
+    let reply = server.send(&Request::ask("/api/v1/series", &[("match[]", selector)]));
+    reply.expect(200, &["success"]).json()["data"].as_array().unwrap().len()
+}
+
+#[test]
+fn what_was_deleted_under_load_stays_deleted_after_kill_9_and_can_be_written_again() {
+    let seed = seed();
+    let options =
+        Options::default().config("segment_size = \"1MiB\"\nseal_after = \"300ms\"\npartitions = 2");
+    let mut server = Server::start(options);
+    let mut others = [Writer::new(seed, 0), Writer::new(seed, 2)];
+    let mut deleted = Writer::new(seed, 1);
+    for round in 0..4 {
+        let stop = AtomicBool::new(false);
+        let address = server.address;
+        std::thread::scope(|threads| {
+            for writer in &mut others {
+                threads.spawn(|| writer.run(address, &stop));
+            }
+            for _ in 0..30 {
+                let again = deleted.clone();
+                deleted.write_once(&server);
+                if deleted.in_doubt {
+                    deleted = again;
+                }
+            }
+            delete(&server, &[("match[]", "load{writer=\"1\"}")]);
+            assert!(server.samples("load{writer=\"1\"}[2h]", now_ms()).is_empty(), "round {round}");
+            assert_eq!(series(&server, "load{writer=\"1\"}"), 0, "round {round}");
+            server.kill9();
+            stop.store(true, Ordering::Relaxed);
+        });
+        server.restart();
+        assert!(server.samples("load{writer=\"1\"}[2h]", now_ms()).is_empty(), "round {round}");
+        others.iter().for_each(|writer| writer.verify(&server, 0));
+        // what is written after the delete is new
+        deleted = Writer::new(seed, 1);
+        deleted.write_once(&server).expect(204, &[]);
+        deleted.verify(&server, 0);
+        if round == 1 {
+            compact(&server);
+        }
+    }
+    for writer in &mut others {
+        writer.write_once(&server).expect(204, &[]);
+    }
+    flush(&server);
+    compact(&server);
+    assert_eq!(server.metric("floodmark_tombstones"), 0.0);
+    let mut samples = 0;
+    for writer in others.iter().chain([&deleted]) {
+        writer.verify(&server, 0);
+        samples += writer.sample_count();
+    }
+    foreign::check_count(&server.data_dir().join("tables/anonymous/metrics"), samples);
+}
+
+#[test]
+fn a_part_of_each_series_is_cut_exactly() {
+    let server = Server::start(Options::default());
+    let from_ms = now_ms() - 60_000;
+    let one = |name: &str| {
+        let labels = [("__name__", name), ("job", "x")];
+        wire::Series::new(&labels).samples((0..100).map(|n| (from_ms + n * 100, n as f64)))
+    };
+    let body = wire::v1(&[one("a"), one("b")]);
+    server.send(&Request::write(&body)).expect(204, &[]);
+    let (start, end) = (seconds(from_ms + 1000), seconds(from_ms + 2999));
+    let params =
+        [("match[]", "a"), ("match[]", "{job=\"x\",__name__=~\"a|c\"}"), ("start", &start), ("end", &end)];
+    let dry: Vec<_> = params.iter().copied().chain([("dry_run", "true")]).collect();
+    let count = |server: &Server| {
+        let counted = server.send(&Request::form(PATH, &dry)).expect(200, &["success"]).json();
+        (counted["data"]["series"].clone(), counted["data"]["samples"].clone())
+    };
+    assert_eq!(count(&server), (Value::from(1), Value::from(20)));
+    delete(&server, &params);
+    assert_eq!(count(&server), (Value::from(0), Value::from(0)));
+    let check = || {
+        let found = server.samples("{job=\"x\"}[5m]", now_ms());
+        let of = |name: &str| {
+            let (_, samples) =
+                found.iter().find(|(labels, _)| labels.contains(&format!("{name:?}"))).unwrap();
+            samples.iter().map(|(t, _)| (t - from_ms) / 100).collect::<Vec<_>>()
+        };
+        assert_eq!(of("a"), (0..10).chain(30..100).collect::<Vec<_>>());
+        assert_eq!(of("b"), (0..100).collect::<Vec<_>>());
+    };
+    check();
+    compact(&server);
+    check();
+    foreign::check_count(&server.data_dir().join("tables/anonymous/metrics"), 180);
+    // what is sent again is kept
+    server.send(&Request::write(&body)).expect(204, &[]);
+    assert_eq!(count(&server), (Value::from(1), Value::from(20)));
+    flush(&server);
+    compact(&server);
+    assert_eq!(count(&server), (Value::from(1), Value::from(20)));
+}
+
+#[test]
+fn deletes_are_of_one_tenant_and_need_a_selector_of_something() {
+    let server = Server::start(Options::default());
+    let body = wire::v1(&[wire::Series::named("up").sample(now_ms(), 1.0)]);
+    for tenant in ["a", "b"] {
+        server.send(&Request::write(&body).tenant(tenant)).expect(204, &[]);
+    }
+    server.send(&Request::form(PATH, &[])).expect(400, &["no match[] parameter"]);
+    server.send(&Request::form(PATH, &[("match[]", "{a=~\".*\"}")])).expect(400, &["non-empty matcher"]);
+    server.send(&Request::form(PATH, &[("match[]", "up{")])).expect(400, &["match[]"]);
+    server.send(&Request::form(PATH, &[("match[]", "up"), ("dry_run", "maybe")])).expect(400, &["dry_run"]);
+    server
+        .send(&Request::form(PATH, &[("match[]", "up"), ("start", "2"), ("end", "1")]))
+        .expect(400, &["end"]);
+    server.send(&Request::get(PATH)).expect(405, &[]);
+    let long = format!("up{{a=\"{}\"}}", "x".repeat(20 << 10));
+    server.send(&Request::form(PATH, &[("match[]", &long)])).expect(413, &["selectors of a delete"]);
+    let put = Request::ask(PATH, &[("match[]", "up")]).method("PUT").tenant("a");
+    server.send(&put).expect(204, &[]);
+    let count =
+        |tenant| server.query_as(Some(tenant), "count(up)", now_ms())["result"].as_array().unwrap().len();
+    assert_eq!((count("a"), count("b")), (0, 1));
+    // a tenant that nobody has heard of
+    server.send(&Request::form(PATH, &[("match[]", "up")]).tenant("c")).expect(204, &[]);
+}

@@ -1,0 +1,310 @@
+//! Which metrics and label pairs got the most new series within the last hour, in bounded memory.
+//!
+//! Time is divided into buckets. Each has a sketch of the metrics and one of the other label pairs: the *Space-Saving* algorithm
+//! of Metwally, Agrawal and El Abbadi (2005), which keeps a fixed number of counters. A pair without a counter takes over the
+//! smallest one, and that count becomes its error. After `n` additions to a sketch of `k` counters:
+//!
+//! - A count is too high by at most its error, which is at most `n / k`, and never too low.
+//! - A pair without a counter was added at most `n / k` times.
+//!
+//! A pair is known by its number while the current bucket lasts and the pair is in memory, because that costs the least when a
+//! series is created. Otherwise it is known by the hash of its text: its number may be that of another pair by then. So a pair
+//! that leaves memory and comes back goes on counting.
+
+use crate::pairs::{PairId, Pairs};
+use hashbrown::HashTable;
+use std::collections::{BTreeMap, VecDeque};
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+#[cfg(test)]
+mod tests;
+
+/// Width of a bucket in seconds.
+const BUCKET_S: u32 = 600;
+
+/// Buckets that are kept: those of an hour that are complete, and the current one.
+const BUCKETS: u32 = 7;
+
+/// Counters of a sketch: a count is wrong by at most a 32nd of the new series, or a 64th of their pairs. With all buckets, they
+/// take some 20 KiB of each tenant that creates many series in a partition.
+const METRICS: usize = 32;
+const PAIRS: usize = 64;
+
+/// New series of the last hour, by metric and by label pair.
+#[derive(Debug, Default)]
+pub(crate) struct Growth {
+    /// Buckets in order of time.
+    buckets: VecDeque<Bucket>,
+}
+
+#[derive(Debug)]
+struct Bucket {
+    /// Time of the bucket, in units of [`BUCKET_S`].
+    number: u32,
+    created: u64,
+    metrics: Sketch,
+    pairs: Sketch,
+}
+
+/// Metrics and label pairs of a tenant that got the most new series within about an hour, in one partition.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Gained<'a> {
+    /// Number of new series.
+    pub created: u64,
+    pub metrics: Gains<'a>,
+    /// Label pairs other than those of metric names.
+    pub pairs: Gains<'a>,
+}
+
+/// Gains of pairs of one kind that are still in memory, unsorted.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Gains<'a> {
+    pub gains: Vec<Gain<'a>>,
+    /// Upper bound of the new series of any pair that is not among them.
+    pub others_max: u64,
+}
+
+/// New series with a label pair.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Gain<'a> {
+    pub name: &'a str,
+    pub value: &'a str,
+    /// Bounds on their number.
+    pub least: u64,
+    pub most: u64,
+}
+
+impl Growth {
+    /// Earliest time, in seconds of the same clock, of which series are counted at `now_s`.
+    pub(crate) const fn since_s(now_s: u32) -> u32 {
+        (now_s / BUCKET_S + 1).saturating_sub(BUCKETS) * BUCKET_S
+    }
+
+    /// Counts a new series with these pairs, of which the one at `metric_at` is that of its metric. `hash` computes
+    /// [`hash_of`] of a pair.
+    pub(crate) fn count(
+        &mut self,
+        ids: &[PairId],
+        metric_at: usize,
+        now_s: u32,
+        hash: impl Fn(PairId) -> u64,
+    ) {
+        let bucket = self.bucket_at(now_s, &hash);
+        bucket.created += 1;
+        for (i, id) in ids.iter().enumerate() {
+            match i == metric_at {
+                true => bucket.metrics.add::<METRICS>(*id, &hash),
+                false => bucket.pairs.add::<PAIRS>(*id, &hash),
+            }
+        }
+    }
+
+    /// Notes that a pair leaves memory. `hash` is called if it has a counter.
+    pub(crate) fn forget(&mut self, id: PairId, hash: impl Fn() -> u64) {
+        if let Some(Bucket { metrics, pairs, .. }) = self.buckets.back_mut() {
+            metrics.forget(id, &hash);
+            pairs.forget(id, &hash);
+        }
+    }
+
+    fn bucket_at(&mut self, now_s: u32, hash: &impl Fn(PairId) -> u64) -> &mut Bucket {
+        let number = now_s / BUCKET_S;
+        if self.buckets.back().is_none_or(|last| last.number != number) {
+            if let Some(Bucket { metrics, pairs, .. }) = self.buckets.back_mut() {
+                metrics.close(hash);
+                pairs.close(hash);
+            }
+            let first = Self::since_s(now_s) / BUCKET_S;
+            self.buckets.retain(|bucket| (first..number).contains(&bucket.number));
+            let (metrics, pairs) = (Sketch::default(), Sketch::default());
+            self.buckets.push_back(Bucket { number, created: 0, metrics, pairs });
+        }
+        self.buckets.back_mut().expect("BUG: a bucket was just added")
+    }
+
+    /// The gains within about the last hour.
+    pub(crate) fn gained<'a>(&self, pairs: &'a Pairs, now_s: u32) -> Gained<'a> {
+        let (first, last) = (Self::since_s(now_s) / BUCKET_S, now_s / BUCKET_S);
+        let buckets = || self.buckets.iter().filter(|bucket| (first..=last).contains(&bucket.number));
+        Gained {
+            created: buckets().map(|bucket| bucket.created).sum(),
+            metrics: gains(buckets().map(|bucket| &bucket.metrics), pairs),
+            pairs: gains(buckets().map(|bucket| &bucket.pairs), pairs),
+        }
+    }
+
+    /// Bytes of memory, in constant time.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        let sketches = self.buckets.iter().flat_map(|bucket| [&bucket.metrics, &bucket.pairs]);
+        self.buckets.capacity() * size_of::<Bucket>() + sketches.map(Sketch::memory_bytes).sum::<usize>()
+    }
+}
+
+/// Hash of a pair's text. The seed keeps strangers from choosing pairs that collide.
+pub(crate) fn hash_of(name: &str, value: &str, seed: u64) -> u64 {
+    xxh3_64_with_seed(value.as_bytes(), xxh3_64_with_seed(name.as_bytes(), seed))
+}
+
+/// Sums of the sketches of several buckets, for pairs that are in memory.
+fn gains<'a, 's>(sketches: impl Iterator<Item = &'s Sketch>, pairs: &'a Pairs) -> Gains<'a> {
+    let (mut sums, mut others_max) = (BTreeMap::<u64, Sum>::new(), 0);
+    for sketch in sketches {
+        others_max += u64::from(sketch.floor);
+        for Counter { hash, pair, count, error } in &sketch.counters {
+            let hash = hash.unwrap_or_else(|| pairs.text_hash(*pair));
+            let sum = sums.entry(hash).or_default();
+            sum.most += u64::from(*count);
+            sum.least += u64::from(count - error);
+            sum.floors += u64::from(sketch.floor);
+            sum.pair = *pair; // the latest
+        }
+    }
+    let gain = |(hash, sum): (u64, Sum)| {
+        // the pair may be gone, and its number that of another
+        let pair = pairs.pair_count(sum.pair.0 as usize)?;
+        let most = sum.most + others_max - sum.floors;
+        (pairs.text_hash(sum.pair) == hash).then_some(Gain {
+            name: pair.name,
+            value: pair.value,
+            least: sum.least,
+            most,
+        })
+    };
+    Gains { gains: sums.into_iter().filter_map(gain).collect(), others_max }
+}
+
+/// Counts of a pair in the buckets that have a counter of it.
+#[derive(Debug, Default)]
+struct Sum {
+    most: u64,
+    least: u64,
+    /// The bounds on other pairs in these buckets.
+    floors: u64,
+    pair: PairId,
+}
+
+/// Counters of the most frequent pairs.
+#[derive(Debug, Default)]
+struct Sketch {
+    counters: Vec<Counter>,
+    /// Positions of the counters of pairs that are known by their number.
+    positions: HashTable<u32>,
+    /// Counters of pairs that left memory while the bucket lasted.
+    left: usize,
+    /// Lower bound of all counters: no pair without a counter was added more often. Zero until a counter is taken
+    /// over.
+    floor: u32,
+    /// Position at which the search for a counter as low as the floor continues.
+    next: usize,
+}
+
+#[derive(Debug)]
+struct Counter {
+    /// Hash of the pair's text, once it is known by that.
+    hash: Option<u64>,
+    /// The number of the pair, or the latest one that it had.
+    pair: PairId,
+    count: u32,
+    error: u32,
+}
+
+impl Sketch {
+    /// Counts a pair, with at most `MOST` counters.
+    #[inline]
+    fn add<const MOST: usize>(&mut self, pair: PairId, hash: &impl Fn(PairId) -> u64) {
+        match self.position(pair) {
+            Some(position) => {
+                let count = &mut self.counters[position].count;
+                *count = count.saturating_add(1);
+            }
+            None => self.add_counter::<MOST>(pair, hash),
+        }
+    }
+
+    /// The position of the counter of a pair that is known by its number.
+    #[inline]
+    fn position(&self, pair: PairId) -> Option<usize> {
+        let is_its = |i: &u32| self.counters[*i as usize].pair == pair;
+        self.positions.find(spread(pair), is_its).map(|position| *position as usize)
+    }
+
+    fn add_counter<const MOST: usize>(&mut self, pair: PairId, hash: &impl Fn(PairId) -> u64) {
+        let position = self.back(pair, hash).unwrap_or_else(|| {
+            let is_room = self.counters.len() < MOST;
+            let (position, error) = if is_room { (self.counters.len(), 0) } else { self.take_lowest() };
+            let counter = Counter { hash: None, pair, count: error, error };
+            match self.counters.get_mut(position) {
+                Some(lowest) => *lowest = counter,
+                None => self.counters.push(counter),
+            }
+            position
+        });
+        let counters = &mut self.counters;
+        counters[position].count = counters[position].count.saturating_add(1);
+        let hash_at = |i: &u32| spread(counters[*i as usize].pair);
+        self.positions.insert_unique(spread(pair), position as u32, hash_at);
+    }
+
+    /// The counter of a pair that left memory and is back.
+    fn back(&mut self, pair: PairId, hash: &impl Fn(PairId) -> u64) -> Option<usize> {
+        if self.left == 0 {
+            return None;
+        }
+        let hash = Some(hash(pair));
+        let position = self.counters.iter().position(|counter| counter.hash == hash)?;
+        self.left -= 1;
+        let counter = &mut self.counters[position];
+        (counter.hash, counter.pair) = (None, pair);
+        Some(position)
+    }
+
+    /// Takes the lowest counter away from its pair. Returns its position and its count.
+    fn take_lowest(&mut self) -> (usize, u32) {
+        // a whole round is in vain only if the lowest count has risen since
+        let is_lowest = |counter: &Counter| counter.count == self.floor;
+        let (before, after) = self.counters.split_at(self.next);
+        let found = after.iter().position(is_lowest).map(|i| self.next + i);
+        let position = found.or_else(|| before.iter().position(is_lowest)).unwrap_or_else(|| {
+            let lowest = self.counters.iter().enumerate().min_by_key(|(_, counter)| counter.count);
+            lowest.expect("BUG: a sketch has counters").0
+        });
+        let Counter { hash, pair, count, .. } = self.counters[position];
+        (self.floor, self.next) = (count, position + 1);
+        match hash {
+            Some(_) => self.left -= 1,
+            None => self.remove_position(pair, position),
+        }
+        (position, count)
+    }
+
+    fn remove_position(&mut self, pair: PairId, position: usize) {
+        let entry = self.positions.find_entry(spread(pair), |i| *i as usize == position);
+        entry.expect("BUG: each counter has its position").remove();
+    }
+
+    /// A pair leaves memory: its counter is known by its hash.
+    fn forget(&mut self, pair: PairId, hash: &impl Fn() -> u64) {
+        let Some(position) = self.position(pair) else { return };
+        self.remove_position(pair, position);
+        self.counters[position].hash = Some(hash());
+        self.left += 1;
+    }
+
+    /// Ends the bucket: all counters are known by their hashes.
+    fn close(&mut self, hash: &impl Fn(PairId) -> u64) {
+        for counter in &mut self.counters {
+            counter.hash.get_or_insert_with(|| hash(counter.pair));
+        }
+        self.positions = HashTable::new();
+        self.left = self.counters.len();
+    }
+
+    fn memory_bytes(&self) -> usize {
+        self.counters.capacity() * size_of::<Counter>() + self.positions.allocation_size()
+    }
+}
+
+/// Hash of a pair's number for a table: Fibonacci hashing.
+const fn spread(pair: PairId) -> u64 {
+    (pair.0 as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}

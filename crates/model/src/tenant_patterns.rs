@@ -1,0 +1,78 @@
+//! Patterns of tenants' names.
+
+use crate::TenantId;
+
+/// Patterns of names, in which `*` stands for any text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TenantPatterns(Vec<String>);
+
+impl TenantPatterns {
+    pub const fn new(patterns: Vec<String>) -> Self {
+        Self(patterns)
+    }
+
+    /// Memory of the texts.
+    pub fn bytes(&self) -> usize {
+        self.0.iter().map(|pattern| size_of::<String>() + pattern.capacity()).sum()
+    }
+
+    /// True if one of the patterns matches.
+    pub fn matches(&self, tenant: &TenantId) -> bool {
+        self.0.iter().any(|pattern| matches(pattern, tenant.as_str()))
+    }
+
+    /// The tenant, if the patterns allow exactly one.
+    pub fn only(&self) -> Option<TenantId> {
+        match &*self.0 {
+            [name] if !name.contains('*') => TenantId::parse(name).ok(),
+            _ => None,
+        }
+    }
+}
+
+/// True if `name` matches `pattern`, in which `*` stands for any text.
+///
+/// Each piece between stars is searched after the one before it, so the time is at most their product, and both are short.
+fn matches(pattern: &str, name: &str) -> bool {
+    let Some((start, rest)) = pattern.split_once('*') else { return pattern == name };
+    let Some(mut name) = name.strip_prefix(start) else { return false };
+    let (pieces, end) = rest.rsplit_once('*').unwrap_or(("", rest));
+    for piece in pieces.split('*') {
+        let Some(at) = name.find(piece) else { return false };
+        name = &name[at + piece.len()..];
+    }
+    name.ends_with(end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stars_stand_for_any_text() {
+        let check = |pattern, yes: &[&str], no: &[&str]| {
+            for name in yes {
+                assert!(matches(pattern, name), "{pattern} {name}");
+            }
+            for name in no {
+                assert!(!matches(pattern, name), "{pattern} {name}");
+            }
+        };
+        check("team-a", &["team-a"], &["team-ab", "xteam-a", ""]);
+        check("team-*", &["team-", "team-a"], &["team", "xteam-a"]);
+        check("*", &["", "a"], &[]);
+        check("*-prod", &["a-prod", "-prod", "-prod-prod"], &["prod", "a-prod1"]);
+        check("a*b*c", &["abc", "axbxc", "abcbc", "abbc"], &["ac", "ab", "acb", "abcd"]);
+        check("a*a", &["aa", "aba"], &["a"]);
+        check("**", &["", "a"], &[]);
+    }
+
+    #[test]
+    fn one_name_is_the_only_tenant() {
+        let only = |patterns: &[&str]| {
+            TenantPatterns::new(patterns.iter().map(|&pattern| pattern.to_owned()).collect()).only()
+        };
+        assert_eq!(only(&["a"]), TenantId::parse("a").ok());
+        assert_eq!((only(&["a*"]), only(&["a", "b"]), only(&[])), (None, None, None));
+    }
+}

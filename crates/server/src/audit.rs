@@ -1,0 +1,133 @@
+//! The audit log: a line for each request to operate the node, and at most a line a second for requests and handshakes that are
+//! refused for want of credentials or rights, from each sender and for each reason.
+//!
+//! No line has a header in it, which may be a credential.
+
+use crate::refusal::Refusal;
+use axum::http::{Method, StatusCode, Uri};
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use stdx::clock::Clock;
+
+/// Least time between two lines about refused requests of one sender for one reason.
+const EVERY: Duration = Duration::from_secs(1);
+
+/// Limit on senders and reasons that are distinguished. Further ones share a line.
+const SENDERS_MAX: usize = 256;
+
+/// Limit on a path or a query in a line.
+const TEXT_BYTES_MAX: usize = 1 << 10;
+
+/// Refused requests of one sender for one reason since the last line about them.
+#[derive(Debug)]
+struct Refused {
+    logged: Instant,
+    count: u64,
+}
+
+#[derive(Debug)]
+pub(crate) struct Audit {
+    clock: Arc<dyn Clock>,
+    /// Sender, or `None` for senders beyond the limit.
+    refused: Mutex<HashMap<Option<(IpAddr, &'static str)>, Refused>>,
+}
+
+impl Audit {
+    pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
+        Self { clock, refused: Mutex::default() }
+    }
+
+    /// Logs a request to operate the node.
+    pub(crate) fn served(
+        &self,
+        caller: &str,
+        client: SocketAddr,
+        method: &Method,
+        uri: &Uri,
+        status: StatusCode,
+    ) {
+        let (path, query) = (beginning(uri.path()), beginning(uri.query().unwrap_or_default()));
+        tracing::info!(target: "audit", %caller, %client, %method, path, query, status = status.as_u16(), "operation");
+    }
+
+    /// Logs a refused request, or counts it for the next line.
+    pub(crate) fn refused(&self, sender: IpAddr, path: &str, refusal: &Refusal) {
+        if let Some(count) = self.counted(sender, refusal.reason) {
+            let (reason, path) = (refusal.reason, beginning(path));
+            tracing::warn!(target: "audit", %sender, reason, path, count, why = %refusal, "requests refused");
+        }
+    }
+
+    /// Logs a handshake that failed for want of an accepted certificate, or counts it for the next line.
+    pub(crate) fn refused_handshake(&self, sender: IpAddr, why: &str) {
+        if let Some(count) = self.counted(sender, "certificate") {
+            tracing::warn!(target: "audit", %sender, reason = "certificate", count, why = beginning(why), "handshakes refused");
+        }
+    }
+
+    /// The number of requests that a line is due for, if one is.
+    fn counted(&self, sender: IpAddr, reason: &'static str) -> Option<u64> {
+        let now = self.clock.instant();
+        let is_due = |refused: &Refused| now.saturating_duration_since(refused.logged) >= EVERY;
+        let mut all = self.refused.lock();
+        let mut key = Some((sender, reason));
+        if all.len() >= SENDERS_MAX && !all.contains_key(&key) {
+            all.retain(|_, refused| !is_due(refused));
+            key = key.filter(|_| all.len() < SENDERS_MAX);
+        }
+        let Some(refused) = all.get_mut(&key) else {
+            all.insert(key, Refused { logged: now, count: 0 });
+            return Some(1);
+        };
+        refused.count += 1;
+        if !is_due(refused) {
+            return None;
+        }
+        refused.logged = now;
+        Some(std::mem::take(&mut refused.count))
+    }
+}
+
+/// The beginning of a text that a client chose.
+fn beginning(text: &str) -> &str {
+    &text[..text.floor_char_boundary(TEXT_BYTES_MAX)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::Ipv4Addr;
+    use stdx::clock::ManualClock;
+
+    #[test]
+    fn a_flood_is_a_line_a_second_with_a_count() {
+        let clock = Arc::new(ManualClock::at(0));
+        let audit = Audit::new(Arc::<ManualClock>::clone(&clock));
+        let sender = |number: u32| IpAddr::V4(Ipv4Addr::from_bits(number));
+        assert_eq!(audit.counted(sender(1), "unauthenticated"), Some(1));
+        for _ in 0..10_000 {
+            assert_eq!(audit.counted(sender(1), "unauthenticated"), None);
+        }
+        assert_eq!(audit.counted(sender(1), "rights"), Some(1));
+        assert_eq!(audit.counted(sender(2), "unauthenticated"), Some(1));
+        clock.advance(1_000);
+        assert_eq!(audit.counted(sender(1), "unauthenticated"), Some(10_001));
+        assert_eq!(audit.counted(sender(1), "unauthenticated"), None);
+    }
+
+    #[test]
+    fn a_flood_of_senders_is_bounded() {
+        let clock = Arc::new(ManualClock::at(0));
+        let audit = Audit::new(Arc::<ManualClock>::clone(&clock));
+        let sender = |number: u32| IpAddr::V4(Ipv4Addr::from_bits(number));
+        let lines =
+            (0..100_000).filter(|&number| audit.counted(sender(number), "unauthenticated").is_some()).count();
+        assert_eq!(lines, SENDERS_MAX + 1);
+        assert_eq!(audit.refused.lock().len(), SENDERS_MAX + 1);
+        clock.advance(1_000);
+        assert_eq!(audit.counted(sender(7_000_000), "unauthenticated"), Some(1), "there is room again");
+    }
+}

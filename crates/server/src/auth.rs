@@ -1,0 +1,248 @@
+//! Authentication: who asks, for which tenant, with which rights.
+//!
+//! ```text
+//!   Authorization: Bearer, Basic ─▶ credentials (auth_file) ─┐
+//!   Authorization: Bearer ─▶ tokens of other services (jwt) ─┤
+//!   or else a client certificate ─▶ credentials (auth_file) ─┤
+//!   whatever else ─▶ a service that decides (forward) ───────┤
+//!   X-Scope-OrgID from a trusted proxy ──────────────────────┼─▶ Caller: name, principal
+//!   neither, and no auth_file ─▶ anyone ─────────────────────┘
+//! ```
+//!
+//! Whether a request may have what it asks for is decided in two steps: the credentials say who asks; their roles and tenants
+//! say whether that is enough for the [`Access`] of the route.
+
+mod checks;
+mod credentials;
+mod file;
+mod forward;
+mod grant;
+mod jwt;
+mod networks;
+mod recent;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use file::AuthFile;
+pub(crate) use forward::Original;
+pub(crate) use networks::Networks;
+
+use crate::refusal::Refusal;
+use crate::settings::Settings;
+use crate::tls::ClientNames;
+use crate::watched::Watched;
+use credentials::Credentials;
+use forward::Forward;
+use jwt::{Jwt, Proof};
+use model::{ErrorKind, Principal, TenantId, TenantSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+use stdx::clock::Clock;
+use stdx::telemetry::Registry;
+
+/// Limit on a credential, as it is sent. Tokens of services with many groups take some KiB.
+pub(crate) const CREDENTIAL_BYTES_MAX: usize = 8 << 10;
+
+/// Name of callers when there is no authentication.
+const ANYONE: &str = "anyone";
+
+/// Name of callers that a trusted proxy has authenticated.
+const PROXY: &str = "trusted proxy";
+
+/// What a route is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// To read a tenant's data.
+    Read,
+    /// To write a tenant's data.
+    Write,
+    /// To read the node's metrics.
+    Metrics,
+    /// To operate the node.
+    Admin,
+    /// To operate on a tenant's data.
+    TenantAdmin,
+}
+
+impl Access {
+    /// The role that grants it, as the file spells it.
+    const fn role(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Metrics => "metrics",
+            Self::Admin | Self::TenantAdmin => "admin",
+        }
+    }
+}
+
+/// A credential as it is sent.
+#[derive(Clone, Copy)]
+pub(crate) enum Credential<'a> {
+    Token(&'a [u8]),
+    Password {
+        user: &'a str,
+        password: &'a [u8],
+    },
+    /// Of the connection, which has verified it.
+    Certificate(&'a ClientNames),
+}
+
+/// What a request says about its sender.
+pub(crate) struct Presented<'a> {
+    /// The request, for a service that decides.
+    pub(crate) original: Original<'a>,
+    /// Address of the connection.
+    pub(crate) address: IpAddr,
+    pub(crate) credential: Option<Credential<'a>>,
+    /// Tenants that the request names. Only those that read may name several.
+    pub(crate) tenants: Option<TenantSet>,
+}
+
+/// Who asks.
+#[derive(Debug, Clone)]
+pub(crate) struct Caller {
+    /// Name of the credential, for logs.
+    pub(crate) name: Arc<str>,
+    /// `None` on routes that belong to no tenant. With several tenants it is that of the first.
+    pub(crate) principal: Option<Principal>,
+    /// Tenants that may be read.
+    pub(crate) tenants: Option<TenantSet>,
+}
+
+impl Caller {
+    fn with_all_rights(name: &Arc<str>, tenants: TenantSet) -> Self {
+        let principal = Principal::of(tenants.first().clone());
+        Self { name: Arc::clone(name), principal: Some(principal), tenants: Some(tenants) }
+    }
+}
+
+/// Identifies callers.
+#[derive(Debug)]
+pub(crate) struct Auth {
+    credentials: Watched<AuthFile>,
+    jwt: Jwt,
+    forward: Arc<Forward>,
+    trusted_proxies: Networks,
+    /// Tenant that only the node itself writes to.
+    own_tenant: TenantId,
+    anyone: Arc<str>,
+    proxy: Arc<str>,
+}
+
+impl Auth {
+    pub(crate) fn new(settings: &Settings, clock: Arc<dyn Clock>, r: &Registry) -> Self {
+        let auth = Self {
+            credentials: Watched::new(settings.auth_file.clone(), Credentials::default(), r),
+            jwt: Jwt::new(Arc::clone(&clock), r),
+            forward: Arc::new(Forward::new(clock, r)),
+            trusted_proxies: settings.trusted_proxies.clone(),
+            own_tenant: settings.self_monitoring.tenant.clone(),
+            anyone: ANYONE.into(),
+            proxy: PROXY.into(),
+        };
+        auth.reload();
+        auth
+    }
+
+    /// True if callers need a credential or a trusted proxy.
+    pub(crate) const fn is_required(&self) -> bool {
+        self.credentials.has_source()
+    }
+
+    /// Reads the file again if it has changed.
+    pub(crate) fn reload(&self) {
+        self.credentials.reload();
+        self.jwt.urls.follow(&self.credentials.current().issuers);
+    }
+
+    /// Fetches the keys of other services, until it is dropped.
+    pub(crate) async fn fetch_keys(&self) {
+        self.jwt.urls.run().await;
+    }
+
+    /// Who asks, if they may have `access`.
+    pub(crate) async fn identify(&self, access: Access, presented: Presented<'_>) -> Result<Caller, Refusal> {
+        let mut caller = self.find(access, presented).await?;
+        if let Some(Principal { tenant, rights }) = &mut caller.principal
+            && *tenant == self.own_tenant
+        {
+            rights.write = false;
+            if access == Access::Write {
+                let message = format!(
+                    "tenant {tenant} has the server's own metrics: nobody else writes to it (self_monitoring_tenant)"
+                );
+                return Err(Refusal::forbidden(message));
+            }
+        }
+        Ok(caller)
+    }
+
+    async fn find(&self, access: Access, presented: Presented<'_>) -> Result<Caller, Refusal> {
+        let Presented { original, address, credential, tenants } = presented;
+        if let Some(tenants) = &tenants
+            && access != Access::Read
+            && tenants.only().is_none()
+        {
+            let count = tenants.iter().len();
+            let message =
+                format!("header X-Scope-OrgID names {count} tenants: only what is read may be of several");
+            return Err(Refusal::invalid("tenant", message));
+        }
+        if !self.is_required() {
+            let tenants = tenants.unwrap_or_else(|| TenantId::anonymous().into());
+            return Ok(Caller::with_all_rights(&self.anyone, tenants));
+        }
+        let credentials = self.credentials.current();
+        if let Some(credential) = credential {
+            if let Some(grant) = credentials.find(credential) {
+                return grant.caller(access, tenants);
+            }
+            if let Credential::Token(token) = credential
+                && !credentials.issuers.is_empty()
+                && jwt::is_token(token)
+                && let Proof::Of(grant) = self.jwt.prove(&credentials, token, address).await?
+            {
+                return grant.caller(access, tenants);
+            }
+        }
+        if let Some(service) = &credentials.service
+            && let Some(question) = service.question(original, tenants.as_ref())?
+        {
+            let grant = self.forward.ask(&credentials, question, address).await?;
+            return grant.caller(access, tenants);
+        }
+        match credential {
+            // clients that need no other credential may have to show a certificate, as trusted proxies
+            Some(Credential::Certificate(_)) => self.through_proxy(access, address, tenants).map_err(|_| {
+                unauthenticated("the client certificate is not known, and no other credentials are given")
+            }),
+            Some(Credential::Token(_) | Credential::Password { .. }) => {
+                Err(unauthenticated("the credentials are not known"))
+            }
+            None => self.through_proxy(access, address, tenants),
+        }
+    }
+
+    /// A trusted proxy vouches for the tenant that it names. It is no operator: anyone may be behind it.
+    fn through_proxy(
+        &self,
+        access: Access,
+        address: IpAddr,
+        tenants: Option<TenantSet>,
+    ) -> Result<Caller, Refusal> {
+        match (access, tenants) {
+            (Access::Read | Access::Write, Some(tenants)) if self.trusted_proxies.contains(address) => {
+                Ok(Caller::with_all_rights(&self.proxy, tenants))
+            }
+            _ => Err(unauthenticated(
+                "credentials are required: Authorization: Bearer TOKEN, or Basic with user and password",
+            )),
+        }
+    }
+}
+
+/// Refusal of a request whose sender is not known.
+pub(crate) fn unauthenticated(message: impl Into<String>) -> Refusal {
+    Refusal::new(ErrorKind::Unauthenticated, "unauthenticated", message)
+}

@@ -1,0 +1,249 @@
+//! Bounds on the work that unknown credentials cause: signatures to verify, services to ask.
+//!
+//! Whoever is known costs no such work, and waits for none. For all others:
+//!
+//! | bound | so that |
+//! | --- | --- |
+//! | checks at once, and those that wait for that | a flood takes a small part of the processors, and little memory |
+//! | checks a second from one network | one sender that guesses leaves room for others |
+//! | checks a second from all networks without an accepted credential | many of them leave room for known senders with new tokens |
+//!
+//! What is beyond is told to come back, and not that it is unknown: it may be the new token of a known sender.
+
+use super::recent::Recent;
+use crate::refusal::Refusal;
+use admission::rate::{Rate, TokenBucket};
+use parking_lot::Mutex;
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use stdx::clock::Clock;
+use tokio::sync::{Semaphore, SemaphorePermit};
+
+/// Time for which a network counts as known after one of its credentials was accepted.
+const KNOWN_FOR: Duration = Duration::from_secs(3600);
+
+/// Memory for known networks, and for the rates of networks: some thousands of each.
+const NETWORKS_BYTES: usize = 1 << 20;
+
+/// Bounds on checks of one kind.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Bounds {
+    /// Checks at once: of known networks, and as many of others.
+    pub(super) at_once: usize,
+    /// Requests that wait for that, likewise.
+    pub(super) waiting: usize,
+    /// Checks a second from one network.
+    pub(super) per_network: Rate,
+    /// Checks a second from all networks that are not known.
+    pub(super) from_strangers: Rate,
+}
+
+/// Where a credential comes from: an IPv4 address, or a network of IPv6, of which a client may have all addresses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct Network(IpAddr);
+
+impl Network {
+    fn of(address: IpAddr) -> Self {
+        match address.to_canonical() {
+            IpAddr::V6(v6) => Self(Ipv6Addr::from_bits(v6.to_bits() & !u128::from(u64::MAX)).into()),
+            v4 => Self(v4),
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Checks {
+    clock: Arc<dyn Clock>,
+    bounds: Bounds,
+    /// Networks from which a credential was accepted, and when.
+    known: Recent<Network, Instant>,
+    buckets: Recent<Network, TokenBucket>,
+    strangers: Mutex<TokenBucket>,
+    of_known: Lane,
+    of_strangers: Lane,
+}
+
+/// A queue of checks.
+#[derive(Debug)]
+struct Lane {
+    /// Checks that run or wait.
+    inside: Semaphore,
+    running: Semaphore,
+}
+
+impl Lane {
+    fn new(bounds: &Bounds) -> Self {
+        let Bounds { at_once, waiting, .. } = *bounds;
+        Self { inside: Semaphore::new(at_once + waiting), running: Semaphore::new(at_once) }
+    }
+}
+
+/// The right to check one credential now.
+#[derive(Debug)]
+pub(super) struct Check<'a> {
+    checks: &'a Checks,
+    network: Network,
+    _running: SemaphorePermit<'a>,
+    _inside: SemaphorePermit<'a>,
+}
+
+impl Check<'_> {
+    /// The credential is accepted.
+    pub(super) fn accept(self) {
+        self.checks.known.put(self.network, self.checks.clock.instant(), 0);
+    }
+}
+
+impl Checks {
+    pub(super) fn new(clock: Arc<dyn Clock>, bounds: Bounds) -> Self {
+        Self {
+            clock,
+            bounds,
+            known: Recent::within(NETWORKS_BYTES),
+            buckets: Recent::within(NETWORKS_BYTES),
+            strangers: Mutex::default(),
+            of_known: Lane::new(&bounds),
+            of_strangers: Lane::new(&bounds),
+        }
+    }
+
+    /// Waits for the right to check a credential from this address.
+    pub(super) async fn begin(&self, address: IpAddr) -> Result<Check<'_>, Refusal> {
+        let network = Network::of(address);
+        let now = self.clock.instant();
+        let is_fresh = |seen: &Instant| now.saturating_duration_since(*seen) < KNOWN_FOR;
+        let is_known = self.known.get(&network, is_fresh).is_some();
+        self.pay(network, is_known, now)?;
+        let lane = if is_known { &self.of_known } else { &self.of_strangers };
+        let Bounds { at_once, waiting, .. } = self.bounds;
+        let crowded = || busy(format!("{} credentials wait to be checked already", at_once + waiting), None);
+        let inside = lane.inside.try_acquire().map_err(|_| crowded())?;
+        let running = lane.running.acquire().await.expect("BUG: it is never closed");
+        Ok(Check { checks: self, network, _running: running, _inside: inside })
+    }
+
+    fn pay(&self, network: Network, is_known: bool, now: Instant) -> Result<(), Refusal> {
+        let Bounds { per_network, from_strangers, .. } = self.bounds;
+        let mut bucket = self.buckets.get(&network, |_| true).unwrap_or_default();
+        bucket.check(per_network, now).map_err(|wait| {
+            busy(
+                format!("more than {} unknown credentials a second from {}", per_network.per_s, network.0),
+                Some(wait),
+            )
+        })?;
+        if !is_known {
+            let mut strangers = self.strangers.lock();
+            strangers.check(from_strangers, now).map_err(|wait| {
+                busy(format!("more than {} unknown credentials a second", from_strangers.per_s), Some(wait))
+            })?;
+            strangers.take(1, from_strangers, now);
+        }
+        bucket.take(1, per_network, now);
+        self.buckets.put(network, bucket, 0);
+        Ok(())
+    }
+}
+
+fn busy(why: String, wait: Option<Duration>) -> Refusal {
+    let mut refusal = Refusal::busy("auth_busy", format!("the credentials were not checked: {why}"));
+    refusal.retry_after = refusal.retry_after.max(wait);
+    refusal
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::Ipv4Addr;
+    use stdx::clock::ManualClock;
+
+    const SECOND: Duration = Duration::from_secs(1);
+    const BOUNDS: Bounds = Bounds {
+        at_once: 1,
+        waiting: 2,
+        per_network: Rate { per_s: 10, burst: SECOND },
+        from_strangers: Rate { per_s: 50, burst: SECOND },
+    };
+
+    fn address(number: u32) -> IpAddr {
+        Ipv4Addr::from_bits(number).into()
+    }
+
+    fn start() -> (Arc<ManualClock>, Checks) {
+        let clock = Arc::new(ManualClock::at(0));
+        (Arc::clone(&clock), Checks::new(clock, BOUNDS))
+    }
+
+    /// How many of `count` checks may begin.
+    async fn begun(checks: &Checks, count: u32, from: impl Fn(u32) -> IpAddr) -> usize {
+        let mut begun = 0;
+        for number in 0..count {
+            begun += usize::from(checks.begin(from(number)).await.is_ok());
+        }
+        begun
+    }
+
+    #[tokio::test]
+    async fn one_network_has_its_rate_and_all_strangers_have_theirs() {
+        let (clock, checks) = start();
+        let near = 10..=11; // a bucket goes into debt by one
+        assert!(near.contains(&begun(&checks, 10_000, |_| address(1)).await));
+        assert!(near.contains(&begun(&checks, 100, |_| address(2)).await), "another network has its own");
+        let of_all = begun(&checks, 10_000, |number| address(1000 + number)).await;
+        assert!((25..=31).contains(&of_all), "{of_all} of the 50 are left");
+        clock.advance(1_000);
+        assert!(near.contains(&begun(&checks, 10_000, |_| address(1)).await));
+    }
+
+    /// However many strangers guess, a known sender's new token is checked.
+    #[tokio::test]
+    async fn a_flood_of_strangers_leaves_known_networks_their_checks() {
+        let (clock, checks) = start();
+        checks.begin(address(1)).await.unwrap().accept();
+        let _waits = begun(&checks, 10_000, |number| address(1000 + number)).await;
+        let _held = {
+            clock.advance(1_000);
+            checks.begin(address(7)).await.unwrap() // and the one place of strangers is taken
+        };
+        assert!(checks.begin(address(1)).await.is_ok());
+        clock.advance(KNOWN_FOR.as_millis() as u64);
+        assert!(
+            checks
+                .known
+                .get(&Network::of(address(1)), |seen| {
+                    clock.instant().saturating_duration_since(*seen) < KNOWN_FOR
+                })
+                .is_none()
+        );
+    }
+
+    #[tokio::test]
+    async fn few_run_and_few_wait() {
+        let (_clock, checks) = start();
+        let running = checks.begin(address(1)).await.unwrap();
+        let mut waiting: Vec<_> = (2..4).map(|number| Box::pin(checks.begin(address(number)))).collect();
+        for waits in &mut waiting {
+            assert!(futures_poll(waits).is_none(), "it waits");
+        }
+        let refusal = checks.begin(address(5)).await.unwrap_err();
+        assert_eq!((refusal.reason, refusal.kind), ("auth_busy", model::ErrorKind::Unavailable));
+        drop(running);
+        assert!(futures_poll(&mut waiting[0]).is_some());
+    }
+
+    fn futures_poll<F: Future + Unpin>(future: &mut F) -> Option<F::Output> {
+        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        match std::pin::Pin::new(future).poll(&mut context) {
+            std::task::Poll::Ready(output) => Some(output),
+            std::task::Poll::Pending => None,
+        }
+    }
+
+    #[test]
+    fn addresses_of_one_ipv6_network_are_one() {
+        let of = |text: &str| Network::of(text.parse().unwrap());
+        assert_eq!(of("2001:db8::1"), of("2001:db8::ffff:0:1"));
+        assert_ne!(of("2001:db8::1"), of("2001:db8:0:1::1"));
+        assert_eq!(of("::ffff:192.0.2.1"), of("192.0.2.1"));
+    }
+}

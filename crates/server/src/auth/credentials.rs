@@ -1,0 +1,104 @@
+//! Known credentials.
+
+use super::Credential;
+use super::forward::Service;
+use super::grant::Grant;
+use super::jwt::Issuer;
+use crate::tls::normal;
+use ring::digest::{SHA256, digest};
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry as MapEntry;
+use std::sync::Arc;
+use subtle::ConstantTimeEq;
+
+/// A SHA-256 digest.
+pub(super) type Digest = [u8; 32];
+
+/// A token or password with what it allows.
+#[derive(Clone)]
+pub(super) struct Entry {
+    pub(super) digest: Digest,
+    pub(super) grant: Grant,
+}
+
+/// Omits the digest.
+impl std::fmt::Debug for Entry {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.grant.name)
+    }
+}
+
+/// Leading bytes of a digest. They choose the tokens to compare with. Someone who guesses tokens learns nothing from the time
+/// that it takes: digests of guesses are no nearer to that of the token for being similar to it.
+type Prefix = [u8; 8];
+
+fn prefix(digest: &Digest) -> Prefix {
+    *digest.first_chunk().expect("BUG: a digest is longer")
+}
+
+/// All known credentials.
+#[derive(Debug, Default)]
+pub(crate) struct Credentials {
+    tokens: BTreeMap<Prefix, Vec<Entry>>,
+    users: BTreeMap<String, Entry>,
+    /// By a name in the certificate.
+    certificates: BTreeMap<String, Grant>,
+    /// Services whose tokens are accepted.
+    pub(super) issuers: Vec<Issuer>,
+    /// The service that decides about all others.
+    pub(super) service: Option<Service>,
+}
+
+impl Credentials {
+    /// Adds a token. Two tokens with the same secret would be one with the rights of either; the name of the other is the error.
+    pub(super) fn add_token(&mut self, entry: Entry) -> Result<(), Arc<str>> {
+        let same = self.tokens.entry(prefix(&entry.digest)).or_default();
+        if let Some(other) = same.iter().find(|other| other.digest == entry.digest) {
+            return Err(Arc::clone(&other.grant.name));
+        }
+        same.push(entry);
+        Ok(())
+    }
+
+    pub(super) fn add_user(&mut self, user: String, entry: Entry) {
+        self.users.insert(user, entry);
+    }
+
+    /// Adds a client certificate with this name in it. If another has the same, its name is the error.
+    pub(super) fn add_certificate(&mut self, name: &str, grant: Grant) -> Result<(), Arc<str>> {
+        match self.certificates.entry(normal(name).into_owned()) {
+            MapEntry::Occupied(other) => Err(Arc::clone(&other.get().name)),
+            MapEntry::Vacant(free) => {
+                free.insert(grant);
+                Ok(())
+            }
+        }
+    }
+
+    /// What a credential allows. Digests are compared in constant time, and an unknown user takes as long as a known one.
+    pub(super) fn find(&self, credential: Credential<'_>) -> Option<&Grant> {
+        match credential {
+            Credential::Token(token) => {
+                let digest = sha256(token);
+                let candidates = self.tokens.get(&prefix(&digest))?;
+                candidates.iter().find(|entry| is_same(&entry.digest, &digest)).map(|entry| &entry.grant)
+            }
+            Credential::Password { user, password } => {
+                let digest = sha256(password);
+                let entry = self.users.get(user);
+                let is_right = is_same(entry.map_or(&[0; 32], |entry| &entry.digest), &digest);
+                entry.filter(|_| is_right).map(|entry| &entry.grant)
+            }
+            // the first of its names that is known
+            Credential::Certificate(names) => names.iter().find_map(|name| self.certificates.get(name)),
+        }
+    }
+}
+
+pub(super) fn sha256(secret: &[u8]) -> Digest {
+    digest(&SHA256, secret).as_ref().try_into().expect("BUG: SHA-256 has 32 bytes")
+}
+
+fn is_same(a: &Digest, b: &Digest) -> bool {
+    a.ct_eq(b).into()
+}

@@ -1,0 +1,271 @@
+//! The file of credentials.
+//!
+//! ```toml
+//! [token.grafana]
+//! sha256 = "…"               # of the token, in hexadecimal
+//! tenants = ["team-*"]
+//! roles = ["read"]
+//!
+//! [user.prometheus]
+//! sha256 = "…"               # of the password
+//! tenants = ["team-a"]
+//! roles = ["write"]
+//!
+//! [certificate.team-b]
+//! name = "team-b.example"    # in a client certificate
+//! tenants = ["team-b"]
+//! roles = ["write"]
+//!
+//! [jwt.keycloak]
+//! keys_file = "…"            # or keys_url
+//! tenants = ["team-*"]       # the most that a token can allow
+//! roles = ["read"]
+//!
+//! [forward]
+//! url = "…"
+//! tenants = ["*"]            # the most that its answers can allow
+//! roles = ["read", "write"]
+//! ```
+//!
+//! Errors name the line and never repeat what is in it: it may be a secret that someone forgot to hash.
+
+mod certificate;
+mod forward;
+mod jwt;
+
+use super::credentials::{Credentials, Digest, Entry};
+use super::grant::{Grant, Roles, Tenants};
+use crate::watched::{self, Source};
+use jwt::KeyFiles;
+use model::TenantPatterns;
+use std::path::PathBuf;
+use std::sync::Arc;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+/// Limit on the size of the file.
+const BYTES_MAX: u64 = 8 << 20;
+
+/// Limit on the number of credentials.
+const ENTRIES_MAX: usize = 10_000;
+
+/// Limit on the patterns of tenants of a credential: each request is matched with all of them.
+const PATTERNS_MAX: usize = 100;
+
+/// The file of credentials.
+#[derive(Debug, Clone)]
+pub(crate) struct AuthFile {
+    pub(crate) path: PathBuf,
+}
+
+impl AuthFile {
+    /// Checks that the file can be read and is valid.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        self.parse(&self.read()?).map(|_| ())
+    }
+}
+
+impl Source for AuthFile {
+    const NAME: &'static str = "auth";
+    type Raw = Raw;
+    type Content = Credentials;
+
+    fn read(&self) -> Result<Raw, String> {
+        let text = watched::read(&self.path, BYTES_MAX);
+        let text = text.map_err(|error| format!("cannot read {}: {error}", self.path.display()))?;
+        let key_files = KeyFiles::of(&text, &self.path);
+        Ok(Raw { text, key_files })
+    }
+
+    fn parse(&self, Raw { text, key_files }: &Raw) -> Result<Credentials, String> {
+        credentials(text, key_files).map_err(|Fault { at, reason }| {
+            let line = 1 + text.as_bytes()[..at.min(text.len())].iter().filter(|b| **b == b'\n').count();
+            format!("{}:{line}: {reason}", self.path.display())
+        })
+    }
+}
+
+/// The file, and those that it names.
+#[derive(PartialEq)]
+pub(crate) struct Raw {
+    text: String,
+    key_files: KeyFiles,
+}
+
+/// An error and its position in bytes.
+struct Fault {
+    at: usize,
+    reason: String,
+}
+
+fn fault<T>(at: usize, reason: impl Into<String>) -> Result<T, Fault> {
+    Err(Fault { at, reason: reason.into() })
+}
+
+fn table_of(text: &str) -> Result<Spanned<DeTable<'_>>, Fault> {
+    // the parser's own message may quote the line
+    DeTable::parse(text).map_err(|error| Fault {
+        at: error.span().map_or(0, |span| span.start),
+        reason: "not valid TOML".into(),
+    })
+}
+
+fn credentials(text: &str, key_files: &KeyFiles) -> Result<Credentials, Fault> {
+    let root = table_of(text)?;
+    let mut found = Credentials::default();
+    let mut entries = 0;
+    for (kind, value) in root.get_ref() {
+        let at = kind.span().start;
+        let kind = match &**kind.get_ref() {
+            "token" => Kind::Token,
+            "user" => Kind::User,
+            "jwt" => Kind::Jwt,
+            "certificate" => Kind::Certificate,
+            "forward" => {
+                found.service = Some(forward::service(at, value)?);
+                continue;
+            }
+            _ => {
+                let known = "unknown key: there are [token.NAME], [user.NAME], [certificate.NAME], [jwt.NAME] and \
+                    [forward]";
+                return fault(at, known);
+            }
+        };
+        let DeValue::Table(named) = value.get_ref() else {
+            return fault(at, format!("must be [{}.NAME]", kind.word()));
+        };
+        for (name, value) in named {
+            entries += 1;
+            let at = name.span().start;
+            if entries > ENTRIES_MAX {
+                return fault(at, format!("there may be {ENTRIES_MAX} credentials"));
+            }
+            match kind {
+                Kind::Certificate => certificate::add(&mut found, name.get_ref(), at, value)?,
+                Kind::Jwt => jwt::add(&mut found.issuers, name.get_ref(), at, value, key_files)?,
+                kind => add(&mut found, kind, name.get_ref(), at, value)?,
+            }
+        }
+    }
+    Ok(found)
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Kind {
+    Token,
+    User,
+    Certificate,
+    Jwt,
+}
+
+impl Kind {
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Token => "token",
+            Self::User => "user",
+            Self::Certificate => "certificate",
+            Self::Jwt => "jwt",
+        }
+    }
+}
+
+fn add(
+    found: &mut Credentials,
+    kind: Kind,
+    name: &str,
+    at: usize,
+    value: &Spanned<DeValue<'_>>,
+) -> Result<(), Fault> {
+    let entry = entry(kind, name, at, value)?;
+    match kind {
+        Kind::User if name.contains(':') => fault(at, "the name of a user must not have a colon"),
+        Kind::User => {
+            found.add_user(name.to_owned(), entry);
+            Ok(())
+        }
+        _ => found
+            .add_token(entry)
+            .or_else(|other| fault(at, format!("its token is the same as that of {other}"))),
+    }
+}
+
+fn entry(kind: Kind, name: &str, at: usize, value: &Spanned<DeValue<'_>>) -> Result<Entry, Fault> {
+    let DeValue::Table(table) = value.get_ref() else {
+        return fault(at, format!("must be a table [{}.NAME]", kind.word()));
+    };
+    let (mut digest, mut tenants, mut roles) = (None, None, None);
+    for (key, value) in table {
+        match &**key.get_ref() {
+            "sha256" => digest = Some(digest_of(value)?),
+            "tenants" => tenants = Some(patterns_of(value)?),
+            "roles" => roles = Some(roles_of(value)?),
+            _ => return fault(key.span().start, "unknown key: there are sha256, tenants and roles"),
+        }
+    }
+    let (Some(digest), Some(roles)) = (digest, roles) else {
+        return fault(at, "must have sha256 and roles");
+    };
+    let tenants = Tenants::of(tenants_for(roles, tenants, at)?);
+    Ok(Entry { digest, grant: Grant { name: format!("{} {name}", kind.word()).into(), tenants, roles } })
+}
+
+/// The tenants of a credential with these roles, which are needed for some of them.
+fn tenants_for(roles: Roles, given: Option<TenantPatterns>, at: usize) -> Result<Arc<TenantPatterns>, Fault> {
+    match given {
+        Some(tenants) => Ok(Arc::new(tenants)),
+        None if roles.read || roles.write => {
+            fault(at, "the roles read and write need tenants, such as tenants = [\"team-a\"]")
+        }
+        None => Ok(Arc::new(TenantPatterns::new(Vec::new()))),
+    }
+}
+
+fn digest_of(value: &Spanned<DeValue<'_>>) -> Result<Digest, Fault> {
+    let hex = value.get_ref().as_str().filter(|text| text.len() == 64 && text.is_ascii());
+    let mut digest = [0; 32];
+    for (i, byte) in digest.iter_mut().enumerate() {
+        let pair = hex.map(|text| u8::from_str_radix(&text[2 * i..2 * i + 2], 16));
+        // from_str_radix takes a sign
+        let is_hex = hex.is_some_and(|text| text[2 * i..].starts_with(|c: char| c.is_ascii_hexdigit()));
+        match pair {
+            Some(Ok(value)) if is_hex => *byte = value,
+            _ => return fault(value.span().start, "sha256 must be 64 hexadecimal digits"),
+        }
+    }
+    Ok(digest)
+}
+
+fn words<'a>(
+    value: &'a Spanned<DeValue<'_>>,
+    must: &'static str,
+) -> Result<impl Iterator<Item = Result<(&'a str, usize), Fault>>, Fault> {
+    let DeValue::Array(items) = value.get_ref() else { return fault(value.span().start, must) };
+    Ok(items.iter().map(move |item| match item.get_ref().as_str() {
+        Some(word) => Ok((word, item.span().start)),
+        None => fault(item.span().start, must),
+    }))
+}
+
+fn patterns_of(value: &Spanned<DeValue<'_>>) -> Result<TenantPatterns, Fault> {
+    let words = words(value, "tenants must be an array of names, in which * stands for any text")?;
+    let patterns: Vec<_> =
+        words.map(|word| word.map(|(text, _)| text.to_owned())).collect::<Result<_, _>>()?;
+    if patterns.is_empty() || patterns.len() > PATTERNS_MAX {
+        return fault(value.span().start, format!("tenants must have 1 to {PATTERNS_MAX} names"));
+    }
+    Ok(TenantPatterns::new(patterns))
+}
+
+fn roles_of(value: &Spanned<DeValue<'_>>) -> Result<Roles, Fault> {
+    const MUST: &str = "roles must be an array of read, write, metrics and admin";
+    let mut roles = Roles::default();
+    for word in words(value, MUST)? {
+        let (word, at) = word?;
+        let Some(role) = roles.role_mut(word) else { return fault(at, MUST) };
+        *role = true;
+    }
+    match roles == Roles::default() {
+        true => fault(value.span().start, MUST),
+        false => Ok(roles),
+    }
+}

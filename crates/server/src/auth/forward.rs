@@ -1,0 +1,337 @@
+//! Forward authentication: another service decides who asks, as with `auth_request` of nginx.
+//!
+//! ```text
+//!   credentials, tenant, method, path ─▶ digest ─▶ answered lately? ─▶ grant, or refusal
+//!                                                   │ no
+//!                                                   ▼
+//!                                        being asked already? ─▶ wait for that answer
+//!                                                   │ no
+//!                                                   ▼
+//!                                        a right to check ─▶ ask the service
+//! ```
+//!
+//! The digest is of everything that the service is shown, so that a remembered answer is the one that it would give. Without an
+//! answer, nobody gets in.
+
+use super::checks::{Bounds, Checks};
+use super::credentials::{Credentials, Digest, sha256};
+use super::grant::{Grant, Roles, Tenants};
+use super::recent::Recent;
+use super::unauthenticated;
+use crate::outgoing::Outgoing;
+use crate::refusal::Refusal;
+use admission::rate::Rate;
+use hyper::header::{HeaderName, HeaderValue};
+use hyper::{HeaderMap, Method, Response, StatusCode, Uri};
+use model::{TenantPatterns, TenantSet};
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::{Duration, Instant};
+use stdx::clock::Clock;
+use stdx::telemetry::{Counter, Registry};
+use tokio::sync::watch;
+
+/// Limit on the headers that are passed on.
+pub(super) const HEADERS_MAX: usize = 16;
+
+/// Limit on their bytes in one request.
+const HEADER_BYTES_MAX: usize = 16 << 10;
+
+/// Limit on the body of an answer, which is not looked at.
+const BODY_BYTES_MAX: usize = 64 << 10;
+
+/// Limit on the tenants in an answer: each request is matched with all of them.
+const TENANTS_MAX: usize = 100;
+
+/// Memory for answers: some ten thousand.
+const ANSWERS_BYTES: usize = 4 << 20;
+
+/// Requests to the service, at once and a second.
+const BOUNDS: Bounds = Bounds {
+    at_once: 16,
+    waiting: 256,
+    per_network: Rate { per_s: 500, burst: Duration::from_secs(1) },
+    from_strangers: Rate { per_s: 1000, burst: Duration::from_secs(1) },
+};
+
+/// A service that decides about callers: `[forward]` in the file of credentials.
+#[derive(Debug)]
+pub(super) struct Service {
+    pub(super) uri: Uri,
+    /// Headers that are passed on: those that may have credentials.
+    pub(super) headers: Vec<HeaderName>,
+    /// Header of an answer that names tenants.
+    pub(super) tenant_header: HeaderName,
+    /// Header that names roles; `None`: an answer gives all of `roles`.
+    pub(super) roles_header: Option<HeaderName>,
+    /// The most that an answer can allow.
+    pub(super) tenants: Arc<TenantPatterns>,
+    pub(super) roles: Roles,
+    pub(super) timeout: Duration,
+    /// How long answers are remembered that let in, and that do not.
+    pub(super) remember: Duration,
+    pub(super) remember_refusals: Duration,
+}
+
+/// A request, as far as the service is shown it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Original<'a> {
+    pub(crate) method: &'a Method,
+    /// Without the query, which has data in it.
+    pub(crate) path: &'a str,
+    pub(crate) headers: &'a HeaderMap,
+}
+
+/// What the service says.
+#[derive(Debug, Clone)]
+enum Answer {
+    In(Arc<Grant>),
+    Unknown,
+    Forbidden,
+    /// It was not asked, or has not answered.
+    None(Refusal),
+}
+
+/// An answer that is remembered, for the file that it was given under.
+#[derive(Debug, Clone)]
+struct Remembered {
+    credentials: Weak<Credentials>,
+    until: Instant,
+    answer: Answer,
+}
+
+type Pending = watch::Receiver<Option<Answer>>;
+
+/// Asks the service.
+#[derive(Debug)]
+pub(super) struct Forward {
+    clock: Arc<dyn Clock>,
+    client: OnceLock<Outgoing>,
+    answers: Recent<Digest, Remembered>,
+    /// Questions that are being asked: at most as many as there are connections.
+    pending: Mutex<HashMap<Digest, Pending>>,
+    checks: Checks,
+    metrics: Metrics,
+}
+
+#[derive(Debug)]
+struct Metrics {
+    cached: Counter,
+    accepted: Counter,
+    refused: Counter,
+    failed: Counter,
+}
+
+impl Forward {
+    pub(super) fn new(clock: Arc<dyn Clock>, r: &Registry) -> Self {
+        let counter = |result| {
+            let help = "Questions to the service of forward authentication, by its answer; cached ones were not asked.";
+            r.counter_with("floodmark_auth_forwards_total", help, &[("result", result)])
+        };
+        Self {
+            client: OnceLock::new(),
+            answers: Recent::within(ANSWERS_BYTES),
+            pending: Mutex::default(),
+            checks: Checks::new(Arc::clone(&clock), BOUNDS),
+            metrics: Metrics {
+                cached: counter("cached"),
+                accepted: counter("accepted"),
+                refused: counter("refused"),
+                failed: counter("failed"),
+            },
+            clock,
+        }
+    }
+
+    /// What the service allows the sender of a request.
+    pub(super) async fn ask(
+        self: &Arc<Self>,
+        credentials: &Arc<Credentials>,
+        question: HeaderMap,
+        address: IpAddr,
+    ) -> Result<Arc<Grant>, Refusal> {
+        let digest = digest_of(&question);
+        let now = self.clock.instant();
+        let is_in_effect = |remembered: &Remembered| {
+            now < remembered.until && std::ptr::eq(remembered.credentials.as_ptr(), Arc::as_ptr(credentials))
+        };
+        if let Some(remembered) = self.answers.get(&digest, is_in_effect) {
+            self.metrics.cached.inc();
+            return granted(remembered.answer);
+        }
+        let mut pending = self.pending(credentials, digest, question, address);
+        let answer = match pending.wait_for(Option::is_some).await {
+            Ok(answer) => answer.clone(),
+            Err(_) => None, // its task has ended by a panic
+        };
+        granted(answer.unwrap_or_else(|| Answer::None(unavailable("asking it failed"))))
+    }
+
+    /// The answer that will come: to the same question if that is being asked, or to this one.
+    fn pending(
+        self: &Arc<Self>,
+        credentials: &Arc<Credentials>,
+        digest: Digest,
+        question: HeaderMap,
+        address: IpAddr,
+    ) -> Pending {
+        let mut all = self.pending.lock();
+        if let Some(same) = all.get(&digest).filter(|same| same.has_changed().is_ok()) {
+            return same.clone();
+        }
+        let (answer, pending) = watch::channel(None);
+        all.insert(digest, pending.clone());
+        let (this, credentials) = (Arc::clone(self), Arc::clone(credentials));
+        // others may wait for it when this client has gone
+        tokio::spawn(async move {
+            let found = this.asked(&credentials, question, address).await;
+            this.note(&credentials, digest, &found);
+            this.pending.lock().remove(&digest);
+            answer.send_replace(Some(found));
+        });
+        pending
+    }
+
+    async fn asked(&self, credentials: &Credentials, question: HeaderMap, address: IpAddr) -> Answer {
+        let service = credentials.service.as_ref().expect("BUG: there is a service");
+        let check = match self.checks.begin(address).await {
+            Ok(check) => check,
+            Err(refusal) => return Answer::None(refusal),
+        };
+        let client = self.client.get_or_init(Outgoing::new);
+        let answer = client.get(&service.uri, question, BODY_BYTES_MAX, service.timeout).await;
+        let answer = match answer {
+            Ok(response) => service.read(&response),
+            Err(error) => {
+                tracing::warn!(%error, "the service of forward authentication has not answered");
+                Answer::None(unavailable("it has not answered"))
+            }
+        };
+        if matches!(answer, Answer::In(_)) {
+            check.accept();
+        }
+        answer
+    }
+
+    /// Counts and remembers an answer.
+    fn note(&self, credentials: &Arc<Credentials>, digest: Digest, answer: &Answer) {
+        let service = credentials.service.as_ref().expect("BUG: there is a service");
+        let (counter, remember) = match answer {
+            Answer::In(_) => (&self.metrics.accepted, service.remember),
+            Answer::Unknown | Answer::Forbidden => (&self.metrics.refused, service.remember_refusals),
+            Answer::None(_) => return self.metrics.failed.inc(),
+        };
+        counter.inc();
+        let until = self.clock.instant() + remember;
+        let remembered =
+            Remembered { credentials: Arc::downgrade(credentials), until, answer: answer.clone() };
+        let bytes = match answer {
+            Answer::In(grant) => grant.tenants.bytes(),
+            _ => 0,
+        };
+        self.answers.put(digest, remembered, bytes);
+    }
+}
+
+impl Service {
+    /// Headers for the service; `None` if the request has no credentials.
+    pub(super) fn question(
+        &self,
+        original: Original<'_>,
+        tenants: Option<&TenantSet>,
+    ) -> Result<Option<HeaderMap>, Refusal> {
+        let mut question = HeaderMap::new();
+        let mut bytes = 0;
+        for name in &self.headers {
+            for value in original.headers.get_all(name) {
+                bytes += name.as_str().len() + value.len();
+                if bytes > HEADER_BYTES_MAX {
+                    let message = format!("the credentials have more than {HEADER_BYTES_MAX} bytes");
+                    return Err(unauthenticated(message));
+                }
+                question.append(name.clone(), value.clone());
+            }
+        }
+        if question.is_empty() {
+            return Ok(None);
+        }
+        let own = [
+            ("x-original-method", Some(original.method.as_str().to_owned())),
+            ("x-original-uri", Some(original.path.to_owned())),
+            ("x-scope-orgid", tenants.map(ToString::to_string)),
+        ];
+        for (name, value) in own {
+            // a client must not speak for the server
+            question.remove(name);
+            if let Some(value) = value.and_then(|value| HeaderValue::try_from(value).ok()) {
+                question.insert(HeaderName::from_static(name), value);
+            }
+        }
+        Ok(Some(question))
+    }
+
+    fn read(&self, response: &Response<bytes::Bytes>) -> Answer {
+        match response.status() {
+            status if status.is_success() => Answer::In(Arc::new(self.grant(response.headers()))),
+            StatusCode::UNAUTHORIZED => Answer::Unknown,
+            StatusCode::FORBIDDEN => Answer::Forbidden,
+            status => {
+                tracing::warn!(%status, "the service of forward authentication neither lets in nor refuses");
+                Answer::None(unavailable("it neither let in nor refused"))
+            }
+        }
+    }
+
+    /// What an answer allows. A header that is missing, or there twice, allows nothing.
+    fn grant(&self, headers: &HeaderMap) -> Grant {
+        let text = |name: &HeaderName| {
+            let mut values = headers.get_all(name).iter();
+            let first = values.next().and_then(|value| value.to_str().ok());
+            first.filter(|_| values.next().is_none()).unwrap_or_default()
+        };
+        let words = |text: &str, separators: &[char]| -> Vec<String> {
+            let words = text.split(|c: char| separators.contains(&c)).map(str::trim);
+            words.filter(|word| !word.is_empty()).take(TENANTS_MAX).map(str::to_owned).collect()
+        };
+        let tenants = TenantPatterns::new(words(text(&self.tenant_header), &['|', ',']));
+        let roles = match &self.roles_header {
+            Some(name) => {
+                let roles = words(text(name), &[',', ' ']);
+                self.roles.and(Roles::among(roles.iter().map(String::as_str)))
+            }
+            None => self.roles,
+        };
+        Grant { name: "forward".into(), tenants: Tenants::within(tenants, &self.tenants), roles }
+    }
+}
+
+fn digest_of(question: &HeaderMap) -> Digest {
+    let mut all = Vec::new();
+    for (name, value) in question {
+        for part in [name.as_str().as_bytes(), value.as_bytes()] {
+            all.extend_from_slice(&(part.len() as u64).to_le_bytes());
+            all.extend_from_slice(part);
+        }
+    }
+    sha256(&all)
+}
+
+fn granted(answer: Answer) -> Result<Arc<Grant>, Refusal> {
+    match answer {
+        Answer::In(grant) => Ok(grant),
+        Answer::Unknown => Err(unauthenticated("the credentials are not known")),
+        Answer::Forbidden => {
+            Err(Refusal::forbidden("the service of [forward] refuses the request (auth_file)"))
+        }
+        Answer::None(refusal) => Err(refusal),
+    }
+}
+
+fn unavailable(why: &str) -> Refusal {
+    Refusal::busy(
+        "auth_unavailable",
+        format!("the service that decides about credentials is not available: {why}"),
+    )
+}

@@ -1,0 +1,125 @@
+//! What a credential allows.
+
+use super::{Access, Caller};
+use crate::refusal::Refusal;
+use model::{Principal, Rights, TenantId, TenantPatterns, TenantSet};
+use std::sync::Arc;
+
+/// Rights on groups of routes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Roles {
+    pub(super) read: bool,
+    pub(super) write: bool,
+    pub(super) metrics: bool,
+    pub(super) admin: bool,
+}
+
+impl Roles {
+    pub(super) const fn grant(self, access: Access) -> bool {
+        match access {
+            Access::Read => self.read,
+            Access::Write => self.write,
+            Access::Metrics => self.metrics || self.admin,
+            Access::Admin | Access::TenantAdmin => self.admin,
+        }
+    }
+
+    /// The role of this name.
+    pub(super) fn role_mut(&mut self, word: &str) -> Option<&mut bool> {
+        match word {
+            "read" => Some(&mut self.read),
+            "write" => Some(&mut self.write),
+            "metrics" => Some(&mut self.metrics),
+            "admin" => Some(&mut self.admin),
+            _ => None,
+        }
+    }
+
+    /// The roles among `words`. Services have others too, which mean nothing here.
+    pub(super) fn among<'a>(words: impl IntoIterator<Item = &'a str>) -> Self {
+        let mut roles = Self::default();
+        for word in words {
+            if let Some(role) = roles.role_mut(word) {
+                *role = true;
+            }
+        }
+        roles
+    }
+
+    /// The roles that both have.
+    pub(super) const fn and(self, other: Self) -> Self {
+        Self {
+            read: self.read && other.read,
+            write: self.write && other.write,
+            metrics: self.metrics && other.metrics,
+            admin: self.admin && other.admin,
+        }
+    }
+}
+
+/// Tenants that a credential opens.
+#[derive(Debug, Clone)]
+pub(super) struct Tenants {
+    patterns: Arc<TenantPatterns>,
+    /// What its issuer may give access to, where it has one.
+    within: Option<Arc<TenantPatterns>>,
+}
+
+impl Tenants {
+    pub(super) const fn of(patterns: Arc<TenantPatterns>) -> Self {
+        Self { patterns, within: None }
+    }
+
+    /// Those of `patterns` that `within` has too.
+    pub(super) fn within(patterns: TenantPatterns, within: &Arc<TenantPatterns>) -> Self {
+        Self { patterns: Arc::new(patterns), within: Some(Arc::clone(within)) }
+    }
+
+    /// Memory of what is its own.
+    pub(super) fn bytes(&self) -> usize {
+        self.patterns.bytes()
+    }
+
+    fn matches(&self, tenant: &TenantId) -> bool {
+        self.patterns.matches(tenant) && self.within.as_ref().is_none_or(|within| within.matches(tenant))
+    }
+}
+
+/// What a credential allows.
+#[derive(Debug, Clone)]
+pub(super) struct Grant {
+    /// `token grafana`, `user alice`, `jwt keycloak: alice`
+    pub(super) name: Arc<str>,
+    pub(super) tenants: Tenants,
+    pub(super) roles: Roles,
+}
+
+impl Grant {
+    pub(super) fn caller(&self, access: Access, tenants: Option<TenantSet>) -> Result<Caller, Refusal> {
+        if !self.roles.grant(access) {
+            let message = format!("{} has not the role {} (auth_file)", self.name, access.role());
+            return Err(Refusal::forbidden(message));
+        }
+        let tenants = match access {
+            Access::Read | Access::Write | Access::TenantAdmin => Some(self.opened(tenants)?),
+            Access::Metrics | Access::Admin => None,
+        };
+        let rights = Rights { read: self.roles.read, write: self.roles.write };
+        let principal = tenants.as_ref().map(|tenants| Principal { tenant: tenants.first().clone(), rights });
+        Ok(Caller { name: Arc::clone(&self.name), principal, tenants })
+    }
+
+    /// The tenants that are named, if all are opened.
+    fn opened(&self, tenants: Option<TenantSet>) -> Result<TenantSet, Refusal> {
+        let only = || self.tenants.patterns.only().map(TenantSet::from);
+        let Some(tenants) = tenants.or_else(only) else {
+            let message = format!("{} has several tenants: name one with X-Scope-OrgID", self.name);
+            return Err(Refusal::invalid("tenant", message));
+        };
+        if let Some(tenant) = tenants.iter().find(|tenant| !self.tenants.matches(tenant)) {
+            let message = format!("{} has no access to tenant {tenant} (auth_file)", self.name);
+            return Err(Refusal::forbidden(message));
+        }
+        Ok(tenants)
+    }
+}

@@ -1,0 +1,295 @@
+//! JSON Web Tokens of other services.
+//!
+//! ```text
+//!   token ─▶ verified lately? ─▶ grant
+//!              │ no
+//!              ▼
+//!            parse ─▶ issuers that it may be from ─▶ their keys of its algorithm ─▶ a right to check ─▶ signature ─▶ claims
+//! ```
+//!
+//! What costs little comes first: a token of an unknown issuer, or one that has expired, costs no check of a signature.
+
+mod claims;
+mod der;
+mod key;
+mod key_url;
+mod key_urls;
+#[cfg(test)]
+mod tests;
+mod token;
+
+pub(super) use claims::ClaimName;
+pub(super) use key::KEY_SET_BYTES_MAX;
+pub(super) use key_urls::KeyUrls;
+pub(super) use token::is_token;
+
+use super::checks::{Bounds, Check, Checks};
+use super::credentials::{Credentials, Digest, sha256};
+use super::grant::{Grant, Roles};
+use super::recent::Recent;
+use super::unauthenticated;
+use crate::refusal::Refusal;
+use admission::rate::Rate;
+use hyper::Uri;
+use key::{Key, KeySet};
+use key_url::Waited;
+use model::TenantPatterns;
+use std::net::IpAddr;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+use stdx::clock::Clock;
+use stdx::telemetry::{Counter, Registry};
+use token::{Fault, Times, Token};
+
+/// Limit on issuers: a token may have to be compared with all of them.
+pub(super) const ISSUERS_MAX: usize = 16;
+
+/// Limit on the audiences of an issuer.
+pub(super) const AUDIENCES_MAX: usize = 16;
+
+/// Limit on `leeway`.
+pub(super) const LEEWAY_MS_MAX: i64 = 300_000;
+
+/// `leeway` where it is not given: clocks that are kept in time differ by less.
+pub(super) const LEEWAY_MS: i64 = 30_000;
+
+/// Memory for verified tokens: some ten thousand.
+const VERIFIED_BYTES: usize = 8 << 20;
+
+/// Memory for tokens with a wrong signature, so that a sender who repeats one costs no more checks: some thousands.
+const WRONG_BYTES: usize = 1 << 20;
+
+/// A signature takes 24 µs (RSA, 2048 bits) to 0.1 ms (RSA, 4096 bits) of a core: strangers may take a tenth of one.
+const BOUNDS: Bounds = Bounds {
+    at_once: 1,
+    waiting: 256,
+    per_network: Rate { per_s: 500, burst: Duration::from_secs(1) },
+    from_strangers: Rate { per_s: 1000, burst: Duration::from_secs(1) },
+};
+
+/// Where the keys of an issuer are.
+#[derive(Debug)]
+pub(super) enum Keys {
+    File(Arc<KeySet>),
+    Url(Arc<str>, Uri),
+}
+
+impl Keys {
+    /// Reads the keys in a file of the operator's.
+    pub(super) fn of_file(text: &str) -> Result<Self, String> {
+        KeySet::parse(text, key::Origin::File).map(|keys| Self::File(Arc::new(keys)))
+    }
+}
+
+/// A service whose tokens are accepted: `[jwt.NAME]` in the file of credentials.
+#[derive(Debug)]
+pub(super) struct Issuer {
+    /// `jwt keycloak`
+    pub(super) name: String,
+    pub(super) keys: Keys,
+    /// `iss`; `None`: any, and none.
+    pub(super) issuer: Option<String>,
+    /// `aud` must have one of these; none: any.
+    pub(super) audiences: Vec<String>,
+    pub(super) leeway_ms: i64,
+    /// The most that a token can allow.
+    pub(super) tenants: Arc<TenantPatterns>,
+    pub(super) roles: Roles,
+    pub(super) tenants_claim: Option<ClaimName>,
+    pub(super) roles_claim: Option<ClaimName>,
+}
+
+impl Issuer {
+    fn is_of(&self, token: &Token<'_>) -> bool {
+        self.issuer.as_deref().is_none_or(|issuer| token.is_from(issuer))
+            && (self.audiences.is_empty() || self.audiences.iter().any(|audience| token.is_for(audience)))
+    }
+}
+
+/// A token that was verified. It holds what that depends on weakly: without it, the token is verified again.
+#[derive(Debug, Clone)]
+struct Verified {
+    credentials: Weak<Credentials>,
+    key: Weak<Key>,
+    times: Times,
+    leeway_ms: i64,
+    grant: Arc<Grant>,
+}
+
+/// Verifies tokens.
+#[derive(Debug)]
+pub(super) struct Jwt {
+    clock: Arc<dyn Clock>,
+    verified: Recent<Digest, Verified>,
+    /// Digests of tokens that a key has not signed.
+    wrong: Recent<Digest, Weak<Key>>,
+    checks: Checks,
+    pub(super) urls: Arc<KeyUrls>,
+    metrics: Metrics,
+}
+
+#[derive(Debug)]
+struct Metrics {
+    cached: Counter,
+    accepted: Counter,
+    refused: Counter,
+    busy: Counter,
+}
+
+/// What a token proves.
+#[derive(Debug)]
+pub(super) enum Proof {
+    Of(Arc<Grant>),
+    /// It is from none of the issuers.
+    Foreign,
+}
+
+impl Jwt {
+    pub(super) fn new(clock: Arc<dyn Clock>, r: &Registry) -> Self {
+        let counter = |result| {
+            let help =
+                "Tokens of other services (JWT), by what became of them; cached ones were verified before.";
+            r.counter_with("floodmark_auth_tokens_total", help, &[("result", result)])
+        };
+        Self {
+            verified: Recent::within(VERIFIED_BYTES),
+            wrong: Recent::within(WRONG_BYTES),
+            checks: Checks::new(Arc::clone(&clock), BOUNDS),
+            urls: Arc::new(KeyUrls::new(r)),
+            metrics: Metrics {
+                cached: counter("cached"),
+                accepted: counter("accepted"),
+                refused: counter("refused"),
+                busy: counter("busy"),
+            },
+            clock,
+        }
+    }
+
+    /// What the token of a sender at `address` proves.
+    pub(super) async fn prove(
+        &self,
+        credentials: &Arc<Credentials>,
+        text: &[u8],
+        address: IpAddr,
+    ) -> Result<Proof, Refusal> {
+        let digest = sha256(text);
+        let now_ms = self.clock.now_ms();
+        let is_in_effect = |verified: &Verified| {
+            std::ptr::eq(verified.credentials.as_ptr(), Arc::as_ptr(credentials))
+                && verified.key.strong_count() > 0
+                && verified.times.check(now_ms, verified.leeway_ms).is_ok()
+        };
+        if let Some(verified) = self.verified.get(&digest, is_in_effect) {
+            self.metrics.cached.inc();
+            return Ok(Proof::Of(verified.grant));
+        }
+        let proof = match Token::parse(text) {
+            Ok(token) => self.verify(credentials, &token, digest, address).await,
+            Err(fault) => Err(refused(fault)),
+        };
+        match &proof {
+            Ok(Proof::Of(_)) => self.metrics.accepted.inc(),
+            Err(refusal) if refusal.kind == model::ErrorKind::Unavailable => self.metrics.busy.inc(),
+            _ => self.metrics.refused.inc(),
+        }
+        proof
+    }
+
+    async fn verify(
+        &self,
+        credentials: &Arc<Credentials>,
+        token: &Token<'_>,
+        digest: Digest,
+        address: IpAddr,
+    ) -> Result<Proof, Refusal> {
+        let times = token.times().map_err(refused)?;
+        let mut fault = None;
+        for issuer in credentials.issuers.iter().filter(|issuer| issuer.is_of(token)) {
+            if let Err(early_or_late) = times.check(self.clock.now_ms(), issuer.leeway_ms) {
+                fault = Some(early_or_late);
+                continue;
+            }
+            let Some(key) = self.signer(&issuer.keys, token, digest, address).await? else {
+                fault = fault.or(Some(Fault::Signature));
+                continue;
+            };
+            let claims = token.claims().map_err(refused)?;
+            let grant = Arc::new(claims::grant(issuer, &claims));
+            let (credentials, key) = (Arc::downgrade(credentials), Arc::downgrade(&key));
+            let leeway_ms = issuer.leeway_ms;
+            let verified = Verified { credentials, key, times, leeway_ms, grant: Arc::clone(&grant) };
+            self.verified.put(digest, verified, token.signed.len());
+            return Ok(Proof::Of(grant));
+        }
+        match fault {
+            Some(fault) => Err(refused(fault)),
+            None => Ok(Proof::Foreign),
+        }
+    }
+
+    /// The key that has signed the token, if one has.
+    async fn signer(
+        &self,
+        keys: &Keys,
+        token: &Token<'_>,
+        digest: Digest,
+        address: IpAddr,
+    ) -> Result<Option<Arc<Key>>, Refusal> {
+        let url = match keys {
+            Keys::File(keys) => return self.signer_among(keys, token, digest, address).await,
+            Keys::Url(url, _) => self.urls.get(url),
+        };
+        let Some(url) = url else { return Err(unavailable("are not known yet")) };
+        if has_candidates(&url.keys(), token) {
+            return self.signer_among(&url.keys(), token, digest, address).await;
+        }
+        match url.wait_for_current().await {
+            Waited::Current => self.signer_among(&url.keys(), token, digest, address).await,
+            Waited::Unknown => Err(unavailable("could not be fetched")),
+            Waited::TooMany => Err(unavailable("are being fetched, and many requests wait for them")),
+        }
+    }
+
+    async fn signer_among(
+        &self,
+        keys: &KeySet,
+        token: &Token<'_>,
+        digest: Digest,
+        address: IpAddr,
+    ) -> Result<Option<Arc<Key>>, Refusal> {
+        for key in keys.candidates(token.algorithm, token.key_id.as_deref()) {
+            let is_same = |wrong: &Weak<Key>| std::ptr::eq(wrong.as_ptr(), Arc::as_ptr(key));
+            if self.wrong.get(&digest, is_same).is_some() {
+                continue;
+            }
+            let check = self.checks.begin(address).await?;
+            if has_signed(key, token, check) {
+                return Ok(Some(Arc::clone(key)));
+            }
+            self.wrong.put(digest, Arc::downgrade(key), 0);
+        }
+        Ok(None)
+    }
+}
+
+/// Verifies a signature, for which `check` is the right.
+fn has_signed(key: &Key, token: &Token<'_>, check: Check<'_>) -> bool {
+    let has_signed = key.has_signed(token.signed, &token.signature);
+    if has_signed {
+        check.accept();
+    }
+    has_signed
+}
+
+fn has_candidates(keys: &KeySet, token: &Token<'_>) -> bool {
+    keys.candidates(token.algorithm, token.key_id.as_deref()).next().is_some()
+}
+
+fn refused(fault: Fault) -> Refusal {
+    unauthenticated(fault.message())
+}
+
+fn unavailable(why: &str) -> Refusal {
+    Refusal::busy("auth_unavailable", format!("the token was not verified: the keys of its issuer {why}"))
+}

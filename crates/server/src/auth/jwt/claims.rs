@@ -1,0 +1,110 @@
+//! Tenants and roles in the claims of a token.
+
+use super::Issuer;
+use crate::auth::grant::{Grant, Roles, Tenants};
+use model::TenantPatterns;
+use serde_json::{Map, Value};
+use std::sync::Arc;
+
+/// Limit on the tenants and on the roles in a token: each request is matched with all of them.
+const WORDS_MAX: usize = 100;
+
+/// Limit on a subject in the name of a caller.
+const SUBJECT_BYTES_MAX: usize = 100;
+
+/// Where a claim is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::auth) enum ClaimName {
+    /// A member of the token.
+    Member(String),
+    /// A place further inside, as in RFC 6901.
+    Pointer(String),
+}
+
+impl ClaimName {
+    /// What begins with a slash is a pointer.
+    pub(in crate::auth) fn parse(text: &str) -> Option<Self> {
+        match text {
+            "" | "/" => None,
+            _ if text.starts_with('/') => Some(Self::Pointer(text.to_owned())),
+            _ => Some(Self::Member(text.to_owned())),
+        }
+    }
+
+    /// The words of the claim: an array of texts, or one text with words between spaces, as `scope` is. Whatever else it is, it
+    /// has none.
+    fn words<'a>(&self, claims: &'a Map<String, Value>) -> Vec<&'a str> {
+        let value = match self {
+            Self::Member(name) => claims.get(name),
+            Self::Pointer(path) => pointed_at(claims, path),
+        };
+        match value {
+            Some(Value::String(text)) => text.split_ascii_whitespace().take(WORDS_MAX).collect(),
+            Some(Value::Array(items)) => items.iter().filter_map(Value::as_str).take(WORDS_MAX).collect(),
+            _ => Vec::new(),
+        }
+    }
+}
+
+fn pointed_at<'a>(claims: &'a Map<String, Value>, path: &str) -> Option<&'a Value> {
+    let (first, rest) =
+        path[1..].split_once('/').map_or((&path[1..], ""), |(first, _)| (first, &path[1 + first.len()..]));
+    claims.get(&first.replace("~1", "/").replace("~0", "~"))?.pointer(rest)
+}
+
+/// What the claims of a verified token allow. A claim that is missing allows nothing.
+pub(super) fn grant(issuer: &Issuer, claims: &Map<String, Value>) -> Grant {
+    let tenants = match &issuer.tenants_claim {
+        Some(name) => {
+            let words = name.words(claims).into_iter().map(str::to_owned).collect();
+            Tenants::within(TenantPatterns::new(words), &issuer.tenants)
+        }
+        None => Tenants::of(Arc::clone(&issuer.tenants)),
+    };
+    let roles = match &issuer.roles_claim {
+        Some(name) => issuer.roles.and(Roles::among(name.words(claims))),
+        None => issuer.roles,
+    };
+    Grant { name: caller(issuer, claims).into(), tenants, roles }
+}
+
+/// The name of the caller in logs. A subject that would look like something else there is left out.
+fn caller(issuer: &Issuer, claims: &Map<String, Value>) -> String {
+    let subject = claims.get("sub").and_then(Value::as_str);
+    let is_plain =
+        |text: &&str| text.len() <= SUBJECT_BYTES_MAX && text.bytes().all(|byte| byte.is_ascii_graphic());
+    match subject.filter(is_plain) {
+        Some(subject) => format!("{}: {subject}", issuer.name),
+        None => issuer.name.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn words_of_claims() {
+        let Value::Object(claims) = json!({
+            "scope": " read  write ",
+            "https://example.com/roles": ["admin", 7, null, "read"],
+            "resource_access": { "a/b": { "roles": ["metrics"] } },
+            "number": 7,
+        }) else {
+            unreachable!()
+        };
+        let check = |name: &str, expected: &[&str]| {
+            assert_eq!(ClaimName::parse(name).unwrap().words(&claims), expected, "{name}");
+        };
+        check("scope", &["read", "write"]);
+        check("/scope", &["read", "write"]);
+        check("https://example.com/roles", &["admin", "read"]);
+        check("/resource_access/a~1b/roles", &["metrics"]);
+        check("/resource_access/a~1b", &[]);
+        check("/resource_access/c/roles", &[]);
+        check("number", &[]);
+        check("none", &[]);
+        assert_eq!((ClaimName::parse(""), ClaimName::parse("/")), (None, None));
+    }
+}

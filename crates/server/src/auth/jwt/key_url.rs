@@ -1,0 +1,171 @@
+//! Keys that another service publishes.
+//!
+//! A task fetches them in the background. What it got last stays in effect until it gets others: an address that fails changes
+//! nothing.
+//!
+//! ```text
+//!   fetch ─▶ rest (no fetch, whoever asks) ─▶ wait for a token with an unknown key, or until it is time
+//!     ▲                                                                │
+//!     └────────────────────────────────────────────────────────────────┘
+//! ```
+
+use super::key::{KEY_SET_BYTES_MAX, KeySet, Origin};
+use crate::outgoing::Outgoing;
+use hyper::{HeaderMap, Uri};
+use parking_lot::RwLock;
+use std::sync::Arc;
+use std::time::Duration;
+use stdx::telemetry::{Counter, Registry};
+use tokio::sync::{Notify, Semaphore, watch};
+
+/// Least time between two fetches, whatever tokens come.
+pub(super) const REST: Duration = Duration::from_secs(10);
+
+/// Time between two fetches when nothing asks for one.
+const REFRESH_EVERY: Duration = Duration::from_secs(300);
+
+/// The same after one that failed.
+const RETRY_EVERY: Duration = Duration::from_secs(30);
+
+/// Limit on the time of a fetch.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Limit on the time that a request waits for one.
+const WAIT_MAX: Duration = Duration::from_secs(5);
+
+/// Limit on requests that wait for one.
+const WAITING_MAX: usize = 256;
+
+/// What the task does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// Keys may be different soon.
+    Fetching,
+    /// The last fetch was successful, and too recent for another.
+    Fresh,
+    /// It failed.
+    Failed,
+    /// A fetch can be asked for.
+    Waiting,
+}
+
+/// The keys at one address.
+#[derive(Debug)]
+pub(super) struct KeyUrl {
+    uri: Uri,
+    keys: RwLock<Arc<KeySet>>,
+    state: watch::Sender<State>,
+    wanted: Notify,
+    waiting: Semaphore,
+    metrics: FetchMetrics,
+}
+
+/// Counts of fetches.
+#[derive(Debug, Clone)]
+pub(crate) struct FetchMetrics {
+    ok: Counter,
+    failed: Counter,
+}
+
+impl FetchMetrics {
+    pub(crate) fn new(r: &Registry) -> Self {
+        let counter = |result| {
+            let help = "Fetches of the keys of tokens from the addresses in auth_file.";
+            r.counter_with("floodmark_auth_key_fetches_total", help, &[("result", result)])
+        };
+        Self { ok: counter("ok"), failed: counter("failed") }
+    }
+}
+
+/// What a request finds that waited for keys.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Waited {
+    /// The keys are those at the address, as of the last seconds.
+    Current,
+    /// They could not be fetched, or not in time.
+    Unknown,
+    /// Too many requests wait.
+    TooMany,
+}
+
+impl KeyUrl {
+    pub(super) fn new(uri: Uri, metrics: FetchMetrics) -> Self {
+        Self {
+            uri,
+            keys: RwLock::default(),
+            state: watch::Sender::new(State::Fetching),
+            wanted: Notify::new(),
+            waiting: Semaphore::new(WAITING_MAX),
+            metrics,
+        }
+    }
+
+    pub(super) fn keys(&self) -> Arc<KeySet> {
+        Arc::clone(&self.keys.read())
+    }
+
+    /// Waits for keys that are current, after a token came that none of them has signed.
+    pub(super) async fn wait_for_current(&self) -> Waited {
+        let Ok(_waiting) = self.waiting.try_acquire() else { return Waited::TooMany };
+        let mut state = self.state.subscribe();
+        if *state.borrow_and_update() == State::Waiting {
+            self.wanted.notify_one();
+        }
+        let done = state.wait_for(|state| matches!(state, State::Fresh | State::Failed));
+        match tokio::time::timeout(WAIT_MAX, done).await {
+            Ok(Ok(state)) if *state == State::Fresh => Waited::Current,
+            _ => Waited::Unknown,
+        }
+    }
+
+    /// Fetches keys until the task is dropped.
+    pub(super) async fn run(&self, client: Outgoing) {
+        loop {
+            self.state.send_replace(State::Fetching);
+            let fetched = self.fetch(&client).await;
+            let pause = match self.note(fetched) {
+                true => REFRESH_EVERY,
+                false => RETRY_EVERY,
+            };
+            tokio::time::sleep(REST).await;
+            self.state.send_replace(State::Waiting);
+            let _ = tokio::time::timeout(pause.saturating_sub(REST), self.wanted.notified()).await;
+        }
+    }
+
+    async fn fetch(&self, client: &Outgoing) -> Result<KeySet, String> {
+        let answer = client.get(&self.uri, HeaderMap::new(), KEY_SET_BYTES_MAX, TIMEOUT).await?;
+        if answer.status() != hyper::StatusCode::OK {
+            return Err(format!("it answered {}", answer.status()));
+        }
+        let text = std::str::from_utf8(answer.body()).map_err(|_| "its answer is not UTF-8")?;
+        KeySet::parse(text, Origin::Url)
+    }
+
+    /// Puts fetched keys into effect. True if there are any.
+    pub(super) fn note(&self, fetched: Result<KeySet, String>) -> bool {
+        let is_ok = fetched.is_ok();
+        let before = self.keys();
+        match fetched {
+            Ok(keys) => {
+                let count = keys.len();
+                *self.keys.write() = Arc::new(keys.replacing(&before));
+                self.metrics.ok.inc();
+                tracing::debug!(url = shown(&self.uri), count, "keys of tokens fetched");
+            }
+            Err(error) => {
+                self.metrics.failed.inc();
+                let kept = before.len();
+                tracing::warn!(url = shown(&self.uri), %error, kept, "keys of tokens not fetched; those that are known stay in effect");
+            }
+        }
+        self.state.send_replace(if is_ok { State::Fresh } else { State::Failed });
+        is_ok
+    }
+}
+
+/// An address without its query, which may have a secret in it.
+fn shown(uri: &Uri) -> String {
+    let authority = uri.authority().map_or("", |authority| authority.as_str());
+    format!("{}://{authority}{}", uri.scheme_str().unwrap_or_default(), uri.path())
+}

@@ -1,0 +1,60 @@
+//! All addresses of keys in the file of credentials. The keys of one stay when the rest of the file changes.
+
+use super::key_url::{FetchMetrics, KeyUrl};
+use super::{Issuer, Keys};
+use crate::outgoing::Outgoing;
+use parking_lot::RwLock;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use stdx::telemetry::Registry;
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
+
+#[derive(Debug)]
+pub(in crate::auth) struct KeyUrls {
+    /// At most as many as there may be issuers.
+    urls: RwLock<BTreeMap<Arc<str>, Arc<KeyUrl>>>,
+    changed: Notify,
+    metrics: FetchMetrics,
+}
+
+impl KeyUrls {
+    pub(super) fn new(r: &Registry) -> Self {
+        Self { urls: RwLock::default(), changed: Notify::new(), metrics: FetchMetrics::new(r) }
+    }
+
+    pub(super) fn get(&self, url: &str) -> Option<Arc<KeyUrl>> {
+        self.urls.read().get(url).cloned()
+    }
+
+    /// Makes the addresses those of `issuers`.
+    pub(in crate::auth) fn follow(&self, issuers: &[Issuer]) {
+        let wanted = issuers.iter().filter_map(|issuer| match &issuer.keys {
+            Keys::Url(url, uri) => Some((url, uri)),
+            Keys::File(_) => None,
+        });
+        let mut urls = self.urls.write();
+        let mut next = BTreeMap::new();
+        for (url, uri) in wanted {
+            let new = || Arc::new(KeyUrl::new(uri.clone(), self.metrics.clone()));
+            next.insert(Arc::clone(url), urls.get(url).cloned().unwrap_or_else(new));
+        }
+        if !next.keys().eq(urls.keys()) {
+            *urls = next;
+            self.changed.notify_one();
+        }
+    }
+
+    /// Fetches keys, with a task for each address, until it is dropped.
+    pub(in crate::auth) async fn run(&self) {
+        let mut client = None;
+        loop {
+            let mut tasks = JoinSet::new();
+            for url in self.urls.read().values() {
+                let (url, client) = (Arc::clone(url), client.get_or_insert_with(Outgoing::new).clone());
+                tasks.spawn(async move { url.run(client).await });
+            }
+            self.changed.notified().await;
+        }
+    }
+}

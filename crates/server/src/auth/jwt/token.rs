@@ -1,0 +1,144 @@
+//! The compact form of a signed token (RFC 7515), taken apart. Nothing in it is true before its signature is verified.
+
+use super::key::Algorithm;
+use base64::Engine;
+use base64::prelude::BASE64_URL_SAFE_NO_PAD;
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use serde_json::{Map, Value};
+
+/// Why a token is refused. Says nothing that its sender does not know.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fault {
+    /// Not a token, or one of a form that is not read.
+    Form,
+    /// Signed in another way than by HS256, RS256 or ES256, or not at all.
+    Algorithm,
+    NoExpiry,
+    Expired,
+    NotYet,
+    /// Signed by no known key, or not by the one that it names.
+    Signature,
+}
+
+impl Fault {
+    pub(super) const fn message(self) -> &'static str {
+        match self {
+            Self::Form => "the token is malformed",
+            Self::Algorithm => "the token must be signed with HS256, RS256 or ES256",
+            Self::NoExpiry => "the token has no exp: it must say when it expires",
+            Self::Expired => "the token has expired",
+            Self::NotYet => "the token is not valid yet",
+            Self::Signature => "the token is not signed by a known key",
+        }
+    }
+}
+
+#[derive(Debug, Deserialize)]
+struct Header {
+    alg: String,
+    kid: Option<String>,
+    /// Extensions that must be understood. None is.
+    crit: Option<IgnoredAny>,
+}
+
+/// The registered claims (RFC 7519, section 4.1) that are checked.
+#[derive(Debug, Deserialize)]
+struct Registered {
+    iss: Option<String>,
+    aud: Option<OneOrMore>,
+    exp: Option<f64>,
+    nbf: Option<f64>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum OneOrMore {
+    One(String),
+    More(Vec<String>),
+}
+
+/// A token that is not verified yet. Its size is bounded by that of the header that it came in.
+#[derive(Debug)]
+pub(super) struct Token<'a> {
+    /// What is signed.
+    pub(super) signed: &'a [u8],
+    pub(super) signature: Vec<u8>,
+    pub(super) algorithm: Algorithm,
+    pub(super) key_id: Option<String>,
+    payload: Vec<u8>,
+    registered: Registered,
+}
+
+/// True if a text may be a token: other secrets hardly ever have two dots.
+pub(in crate::auth) fn is_token(text: &[u8]) -> bool {
+    text.iter().filter(|byte| **byte == b'.').count() == 2
+}
+
+impl<'a> Token<'a> {
+    pub(super) fn parse(text: &'a [u8]) -> Result<Self, Fault> {
+        let mut parts = text.split(|byte| *byte == b'.');
+        let (Some(header), Some(payload), Some(signature), None) =
+            (parts.next(), parts.next(), parts.next(), parts.next())
+        else {
+            return Err(Fault::Form);
+        };
+        let signed = &text[..header.len() + 1 + payload.len()];
+        let decode = |part: &[u8]| BASE64_URL_SAFE_NO_PAD.decode(part).map_err(|_| Fault::Form);
+        // the parser bounds the depth
+        let header: Header = serde_json::from_slice(&decode(header)?).map_err(|_| Fault::Form)?;
+        if header.crit.is_some() {
+            return Err(Fault::Form);
+        }
+        let algorithm = Algorithm::parse(&header.alg).ok_or(Fault::Algorithm)?;
+        let payload = decode(payload)?;
+        let registered = serde_json::from_slice(&payload).map_err(|_| Fault::Form)?;
+        let signature = decode(signature)?;
+        Ok(Self { signed, signature, algorithm, key_id: header.kid, payload, registered })
+    }
+
+    pub(super) fn is_from(&self, issuer: &str) -> bool {
+        self.registered.iss.as_deref() == Some(issuer)
+    }
+
+    pub(super) fn is_for(&self, audience: &str) -> bool {
+        match &self.registered.aud {
+            Some(OneOrMore::One(one)) => one == audience,
+            Some(OneOrMore::More(more)) => more.iter().any(|one| one == audience),
+            None => false,
+        }
+    }
+
+    /// The times between which the token is valid, in milliseconds since 1970.
+    pub(super) fn times(&self) -> Result<Times, Fault> {
+        // `as` saturates, and JSON has no NaN
+        let ms = |seconds: f64| (seconds * 1000.0) as i64;
+        let expires_ms = ms(self.registered.exp.ok_or(Fault::NoExpiry)?);
+        Ok(Times { from_ms: self.registered.nbf.map_or(i64::MIN, ms), expires_ms })
+    }
+
+    /// All claims, once they are known to be true.
+    pub(super) fn claims(&self) -> Result<Map<String, Value>, Fault> {
+        serde_json::from_slice(&self.payload).map_err(|_| Fault::Form)
+    }
+}
+
+/// When a token is valid.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Times {
+    from_ms: i64,
+    expires_ms: i64,
+}
+
+impl Times {
+    /// Clocks may differ by `leeway_ms`.
+    pub(super) const fn check(self, now_ms: i64, leeway_ms: i64) -> Result<(), Fault> {
+        if now_ms >= self.expires_ms.saturating_add(leeway_ms) {
+            return Err(Fault::Expired);
+        }
+        if now_ms < self.from_ms.saturating_sub(leeway_ms) {
+            return Err(Fault::NotYet);
+        }
+        Ok(())
+    }
+}

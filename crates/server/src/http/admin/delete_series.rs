@@ -1,0 +1,105 @@
+//! Deletes of samples, as Prometheus takes them, and a dry run that counts.
+
+use super::counts;
+use crate::deletes;
+use crate::http::App;
+use crate::http::error::ApiError;
+use crate::http::json::Json;
+use crate::http::params::Params;
+use crate::http::principal::AdminTenant;
+use crate::http::prometheus::admission::{
+    TRIES_MAX, allowance, left_bytes, on_query_thread, wait_for_series_of,
+};
+use crate::http::prometheus::metadata::Selectors;
+use crate::http::prometheus::query_threads::Turn;
+use crate::listen::Peer;
+use crate::query_source::Source;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use model::{LabelsRef, SeriesSamples, TenantId};
+use query::{Allowance, Matcher, QueryError, Select, SeriesSource, SourceError};
+use std::sync::Arc;
+use tables::Delete;
+
+/// Path in lists and logs of queries.
+const PATH: &str = "/api/v1/admin/tsdb/delete_series";
+
+/// Deletes the samples of all series that match a `match[]` between `start` and `end`. With `dry_run=true` it only counts them.
+pub(super) async fn delete_series(
+    State(app): State<App>,
+    peer: Peer,
+    AdminTenant(tenant): AdminTenant,
+    params: Params,
+) -> Result<Response, ApiError> {
+    let selectors = Selectors::of(&params, true)?;
+    let range = params.range()?;
+    let is_dry = match params.get("dry_run") {
+        None | Some("false") => false,
+        Some("true") => true,
+        Some(_) => return Err(ApiError::bad_param("dry_run", "must be true or false")),
+    };
+    wait_for_series_of(&app, &tenant).await?;
+    if is_dry {
+        let description = selectors.description(PATH, &tenant.clone().into(), range, peer);
+        let answer = on_query_thread(&app, description, move |app, turn| {
+            let mut parsed = allowance(turn);
+            let selectors = selectors.parse(&mut parsed)?;
+            count(app, turn, &tenant, &Delete { selectors, range }, left_bytes(turn, &parsed) / 16)
+        });
+        return Ok(answer.await?.into_response());
+    }
+    let settings = app.node.settings();
+    let share_bytes = settings.budget.query_share_bytes(settings.query_concurrency);
+    // patterns take long to compile
+    let parsed = tokio::task::spawn_blocking(move || selectors.parse(&mut Allowance::new(share_bytes)));
+    let selectors = parsed.await.unwrap_or_else(|_| Err(ApiError::bad_data("match[] cannot be parsed")))?;
+    deletes::delete(&app.node, tenant, Delete { selectors, range }).await?;
+    Ok(StatusCode::NO_CONTENT.into_response())
+}
+
+/// Counts what a delete would remove: series and samples that a query reads, and files that may have to be rewritten.
+fn count(
+    app: &App,
+    turn: &Arc<Turn>,
+    tenant: &TenantId,
+    delete: &Delete,
+    samples_max: u64,
+) -> Result<Json, ApiError> {
+    let mut tries = 0;
+    let (series, samples) = loop {
+        tries += 1;
+        let source = Source::new(app.node.reads(), tenant.clone(), samples_max, Arc::clone(turn) as _);
+        match count_in(&source, delete) {
+            // samples were sealed meanwhile
+            Err(_) if source.is_expired() && tries < TRIES_MAX => {}
+            done => break done.map_err(QueryError::from)?,
+        }
+    };
+    let table = app.node.reads().lake.existing(tenant).and_then(|table| table.map(|t| t.files()).transpose());
+    let files = match table {
+        Ok(files) => files.map_or(0, |files| delete.files_concerned(&files)),
+        Err(error) => return Err(ApiError::unavailable(format!("tables cannot be read: {error}"))),
+    };
+    Ok(counts(&[("series", series), ("samples", samples), ("files", files as u64)]))
+}
+
+fn count_in(source: &Source<'_>, delete: &Delete) -> Result<(u64, u64), SourceError> {
+    let (mut series, mut all) = (0, 0);
+    let mut samples = SeriesSamples::default();
+    for (i, matchers) in delete.selectors.iter().enumerate() {
+        let mut set = source.select(&Select { matchers, range: delete.range })?;
+        while set.next(&mut samples)? {
+            let labels = set.labels();
+            if !samples.is_empty() && !delete.selectors[..i].iter().any(|earlier| passes(earlier, labels)) {
+                series += 1;
+                all += samples.len() as u64;
+            }
+        }
+    }
+    Ok((series, all))
+}
+
+fn passes(matchers: &[Matcher], labels: LabelsRef<'_>) -> bool {
+    matchers.iter().all(|m| m.matches(labels.get(&m.name).unwrap_or("")))
+}

@@ -1,0 +1,26 @@
+//! Limits of the node, and those of a tenant.
+
+use crate::http::App;
+use crate::http::error::ApiError;
+use crate::http::json::Json;
+use crate::http::limit_rows;
+use crate::http::params::Params;
+use axum::extract::State;
+use model::TenantId;
+
+/// Lists all limits of the node, and with the parameter `tenant` those of that tenant.
+pub(super) async fn limits(State(app): State<App>, params: Params) -> Result<Json, ApiError> {
+    let tenant = params.get("tenant").map(TenantId::parse).transpose();
+    let tenant = tenant.map_err(|error| ApiError::bad_param("tenant", error))?;
+    let mut json = Json::new();
+    json.raw(r#"{"status":"success","data":{"node":"#);
+    limit_rows::write(&mut json, &limit_rows::of_node(&app));
+    if let Some(tenant) = tenant {
+        json.raw(r#","tenant":"#);
+        json.string(tenant.as_str());
+        json.raw(r#","limits":"#);
+        limit_rows::write(&mut json, &limit_rows::of_tenant(&app, &tenant));
+    }
+    json.raw("}}");
+    Ok(json)
+}

@@ -1,0 +1,163 @@
+//! Limits as rows: what each is, where it comes from, why, and how much of it is in use.
+
+use super::App;
+use super::json::Json;
+use crate::settings::{EffectiveSetting, SETTINGS, Setting};
+use crate::telemetry::accounts;
+use model::TenantId;
+
+/// A limit and its use. Sizes are in bytes.
+#[derive(Debug)]
+pub(super) struct Row {
+    name: String,
+    /// The value as JSON.
+    value: String,
+    /// Where the value comes from: a word, and details such as the file.
+    origin: (&'static str, Option<String>),
+    /// Values that are possible, of a setting with bounds.
+    bounds: Option<String>,
+    reason: String,
+    used: Option<u64>,
+    peak: Option<u64>,
+}
+
+/// The declaration of a setting, if `key` is one.
+fn setting(key: &str) -> Option<&'static Setting> {
+    SETTINGS.iter().find(|setting| setting.key == key).copied()
+}
+
+/// Settings of a tenant in effect.
+pub(super) fn of_tenant(app: &App, tenant: &TenantId) -> Vec<Row> {
+    let settings = app.node.overrides().current();
+    let rows = settings.explain(tenant).map(|EffectiveSetting { key, value, origin }| {
+        let (used, peak) = used_by(app, tenant, &key);
+        let declared = setting(&key).expect("BUG: a setting in effect is declared");
+        Row {
+            value: value.to_string(),
+            origin: (origin.kind(), origin.detail()),
+            bounds: declared.bounds_text(),
+            reason: sentences(declared.about, declared.why),
+            used,
+            peak,
+            name: key,
+        }
+    });
+    rows.collect()
+}
+
+/// Use of a limit of a tenant now, and the most since the tenant is in memory, as far as they are counted.
+fn used_by(app: &App, tenant: &TenantId, key: &str) -> (Option<u64>, Option<u64>) {
+    let writes = app.node.writes();
+    let Some(state) = writes.tenants.get(tenant) else { return (None, None) };
+    let settings = app.node.overrides().current();
+    match key {
+        "active_series" => (Some(state.series()), Some(state.series_peak())),
+        "samples_per_second" => (Some(state.samples_per_s(writes.clock.instant()).round() as u64), None),
+        "concurrent_writes" => {
+            let (known, creating) = writes.gates.inside_of(tenant);
+            (Some((known.requests + creating.requests) as u64), None)
+        }
+        "inflight_bytes" => {
+            let account = state.inflight(settings.of(tenant));
+            (Some(account.used_bytes()), Some(account.peak_bytes()))
+        }
+        "concurrent_queries" => (Some(app.queries.running_of(tenant) as u64), None),
+        "ha_clusters" => (Some(state.replicas.lock().clusters() as u64), None),
+        _ => (None, None),
+    }
+}
+
+/// Limits of the node: the accounts of its memory, and the counts that tenants share.
+pub(super) fn of_node(app: &App) -> Vec<Row> {
+    let settings = app.node.settings();
+    let accounts = accounts::all(&app.node).into_iter().map(|(name, use_of)| Row {
+        name: format!("memory of {name}"),
+        value: use_of.limit_bytes.to_string(),
+        origin: ("derived", Some(format!("from memory: {}", settings.budget.reason))),
+        bounds: None,
+        reason: reason_of(name).to_owned(),
+        used: Some(use_of.used_bytes),
+        peak: use_of.peak_bytes,
+    });
+    let (known, creating) = app.node.writes().gates.both();
+    let gates = [
+        ("inflight_requests", known.limit(), known.inside(), Some(known.peak())),
+        ("creating_requests", creating.limit(), creating.inside(), Some(creating.peak())),
+        ("query_concurrency", settings.query_concurrency, app.queries.waiting_and_running().1, None),
+        ("queries that wait or run", app.waiting.limit(), app.waiting.inside(), Some(app.waiting.peak())),
+        ("exports", app.exporting.limit(), app.exporting.inside(), Some(app.exporting.peak())),
+        ("tenants", settings.tenants_max, app.node.writes().tenants.all().len(), None),
+    ];
+    let gates = gates.into_iter().map(|(name, limit, used, peak)| {
+        let declared = setting(name);
+        Row {
+            name: name.to_owned(),
+            value: limit.to_string(),
+            origin: ("in effect", None),
+            bounds: declared.and_then(|declared| declared.bounds_text()),
+            reason: declared.map_or_else(
+                || reason_of(name).to_owned(),
+                |declared| sentences(declared.about, declared.why),
+            ),
+            used: Some(used as u64),
+            peak: peak.map(|peak| peak as u64),
+        }
+    });
+    accounts.chain(gates).collect()
+}
+
+fn sentences(about: &str, why: &str) -> String {
+    if why.is_empty() { about.to_owned() } else { format!("{about}. {why}") }
+}
+
+/// Reasons of limits that are no settings.
+fn reason_of(name: &str) -> &'static str {
+    match name {
+        "head" => {
+            "Series and recent samples. From 60 % on, sealing and eviction begin earlier; from 75 % on, tenants above their \
+             share get no new series; from 85 % on, nobody; at 100 %, no writes"
+        }
+        "inflight" => "Write requests from their first byte to their answer",
+        "query" => "Queries, exports, answers on their way out, and the cache of table data",
+        "flush" => "Table files being written, by sealing and compaction",
+        "decoders" => "Idle decoders between write requests",
+        "other" => {
+            "Memory outside the accounts: the process itself, connections, open tables, buffers, the allocator's slack"
+        }
+        "queries that wait or run" => {
+            "64 for each query that may run at once. A tenant leaves a part of the places to others"
+        }
+        "exports" => {
+            "An export holds memory and a thread for as long as its client reads. A tenant gets half of the places"
+        }
+        _ => "",
+    }
+}
+
+/// Writes rows as an array.
+pub(super) fn write(json: &mut Json, rows: &[Row]) {
+    json.raw("[");
+    for (i, row) in rows.iter().enumerate() {
+        json.comma(i);
+        json.raw(r#"{"name":"#);
+        json.string(&row.name);
+        json.raw(r#","value":"#);
+        json.raw(&row.value);
+        json.raw(r#","origin":"#);
+        json.string(row.origin.0);
+        let texts = [("from", &row.origin.1), ("bounds", &row.bounds), ("reason", &Some(row.reason.clone()))];
+        for (name, text) in texts {
+            if let Some(text) = text {
+                json.raw(&format!(r#","{name}":"#));
+                json.string(text);
+            }
+        }
+        for (name, count) in [("used", row.used), ("peak", row.peak)] {
+            if let Some(count) = count {
+                json.raw(&format!(r#","{name}":{count}"#));
+            }
+        }
+        json.raw("}");
+    }
+    json.raw("]");
+}

@@ -1,0 +1,280 @@
+//! Order in which queries run.
+//!
+//! Tenants take turns: the next query is of the tenant with the fewest running ones for its weight, and among equals of the one
+//! whose last turn was longest ago. Once several tenants have sent queries, the last free thread is only for a tenant that runs
+//! nothing, so queries of one tenant that never end leave a thread to others.
+
+use super::Query;
+use super::known_large::KnownLarge;
+use model::TenantId;
+use std::collections::{BTreeMap, HashMap};
+use std::time::{Duration, Instant};
+
+/// Time since a query of another tenant for which a thread is kept free.
+const SHARED_FOR: Duration = Duration::from_secs(600);
+
+/// Who asks a query.
+#[derive(Debug, Clone)]
+pub(crate) struct Asker {
+    pub(crate) tenant: TenantId,
+    /// Weight of the tenant's turns, at least 1.
+    pub(crate) weight: usize,
+    /// Limit on the tenant's queries that run at once, if one is configured.
+    pub(crate) limit: Option<usize>,
+}
+
+/// Queries that wait, and counts of those that run. The gate `App::waiting` bounds their number.
+pub(super) struct Queue {
+    tenants: HashMap<TenantId, OfTenant>,
+    /// Threads that run queries to their end.
+    threads: usize,
+    /// Queries that run on these threads.
+    running: usize,
+    /// Number of the next query.
+    next: u64,
+    /// Number of the next turn.
+    turn: u64,
+    /// Tenant of the last query.
+    last: Option<TenantId>,
+    /// Time of the last query whose tenant was not that of the query before it.
+    shared_at: Option<Instant>,
+    pub(super) known_large: KnownLarge,
+}
+
+struct OfTenant {
+    /// Queries in order of arrival.
+    waiting: BTreeMap<u64, Waiting>,
+    running: usize,
+    /// Turn in which a query was taken for the last time; 0: none was.
+    served: u64,
+    weight: usize,
+    limit: Option<usize>,
+}
+
+pub(super) struct Waiting {
+    pub(super) query: Query,
+    pub(super) fingerprint: Option<u64>,
+    /// Tried, and found not to be small.
+    is_large: bool,
+}
+
+/// A query that was taken from the queue.
+pub(super) struct Taken {
+    pub(super) tenant: TenantId,
+    pub(super) number: u64,
+    pub(super) waiting: Waiting,
+}
+
+impl Default for OfTenant {
+    fn default() -> Self {
+        Self { waiting: BTreeMap::new(), running: 0, served: 0, weight: 1, limit: None }
+    }
+}
+
+impl Queue {
+    pub(super) fn new(threads: usize) -> Self {
+        Self {
+            tenants: HashMap::new(),
+            threads,
+            running: 0,
+            next: 0,
+            turn: 1,
+            last: None,
+            shared_at: None,
+            known_large: KnownLarge::default(),
+        }
+    }
+
+    /// Enqueues a query. Returns its number.
+    pub(super) fn push(&mut self, asker: Asker, fingerprint: Option<u64>, query: Query, now: Instant) -> u64 {
+        let number = self.next;
+        self.next += 1;
+        if self.last.replace(asker.tenant.clone()).is_some_and(|last| last != asker.tenant) {
+            self.shared_at = Some(now);
+        }
+        let is_large = fingerprint.is_some_and(|fingerprint| self.known_large.contains(fingerprint));
+        let own = self.tenants.entry(asker.tenant).or_default();
+        (own.weight, own.limit) = (asker.weight, asker.limit);
+        own.waiting.insert(number, Waiting { query, fingerprint, is_large });
+        number
+    }
+
+    /// Takes a query out that waits.
+    pub(super) fn remove(&mut self, tenant: &TenantId, number: u64) -> Option<Waiting> {
+        let removed = self.tenants.get_mut(tenant)?.waiting.remove(&number);
+        self.forget_if_idle(tenant);
+        removed
+    }
+
+    /// Takes the next query for a thread that runs it to its end; it is [`Self::done`] later.
+    pub(super) fn take_whole(&mut self, now: Instant) -> Option<Taken> {
+        let tenant = self.next_whole(now)?.clone();
+        let own = self.tenants.get_mut(&tenant)?;
+        let (number, waiting) = own.waiting.pop_first()?;
+        own.running += 1;
+        own.served = self.turn;
+        self.turn += 1;
+        self.running += 1;
+        Some(Taken { tenant, number, waiting })
+    }
+
+    /// True if a thread would find a query to run to its end.
+    pub(super) fn has_whole(&self, now: Instant) -> bool {
+        self.next_whole(now).is_some()
+    }
+
+    fn next_whole(&self, now: Instant) -> Option<&TenantId> {
+        let is_shared = self.shared_at.is_some_and(|at| now.saturating_duration_since(at) < SHARED_FOR);
+        let is_last_thread = self.threads > 1 && self.threads - self.running.min(self.threads) == 1;
+        let may_run = |own: &OfTenant| {
+            !own.waiting.is_empty()
+                && own.limit.is_none_or(|limit| own.running < limit)
+                && !(is_shared && is_last_thread && own.running > 0)
+        };
+        let tenants = self.tenants.iter().filter(|(_, own)| may_run(own));
+        let first = tenants.min_by(|(_, a), (_, b)| {
+            let share = (a.running * b.weight).cmp(&(b.running * a.weight));
+            share.then(a.served.cmp(&b.served))
+        });
+        first.map(|(tenant, _)| tenant)
+    }
+
+    /// A query that [`Self::take_whole`] gave has ended.
+    pub(super) fn done(&mut self, tenant: &TenantId) {
+        self.running -= 1;
+        let own = self.tenants.get_mut(tenant).expect("BUG: a tenant with a running query is known");
+        own.running -= 1;
+        self.forget_if_idle(tenant);
+    }
+
+    /// Takes the next query that may be small.
+    pub(super) fn take_untried(&mut self) -> Option<Taken> {
+        let untried =
+            |own: &OfTenant| own.waiting.iter().find(|(_, w)| !w.is_large).map(|(number, _)| *number);
+        let tenants =
+            self.tenants.iter().filter_map(|(tenant, own)| Some((tenant, untried(own)?, own.served)));
+        let (tenant, number, _) = tenants.min_by_key(|(_, number, served)| (*served, *number))?;
+        let tenant = tenant.clone();
+        let own = self.tenants.get_mut(&tenant)?;
+        own.served = self.turn;
+        self.turn += 1;
+        let waiting = own.waiting.remove(&number)?;
+        // the tenant stays known while its query is tried, even if nothing else of it waits
+        Some(Taken { tenant, number, waiting })
+    }
+
+    /// Puts a query back to its place that was tried and is not small.
+    pub(super) fn put_back(&mut self, taken: Taken) {
+        let Taken { tenant, number, waiting } = taken;
+        if let Some(fingerprint) = waiting.fingerprint {
+            self.known_large.insert(fingerprint);
+        }
+        let own = self.tenants.entry(tenant).or_default();
+        own.waiting.insert(number, Waiting { is_large: true, ..waiting });
+    }
+
+    /// A query that [`Self::take_untried`] gave was answered.
+    pub(super) fn was_small(&mut self, tenant: &TenantId) {
+        self.forget_if_idle(tenant);
+    }
+
+    /// Number of queries that wait.
+    pub(super) fn waiting(&self) -> usize {
+        self.tenants.values().map(|own| own.waiting.len()).sum()
+    }
+
+    /// Number of queries that run on the threads for whole queries.
+    pub(super) const fn running(&self) -> usize {
+        self.running
+    }
+
+    /// Number of a tenant's queries that run on the threads for whole queries.
+    pub(super) fn running_of(&self, tenant: &TenantId) -> usize {
+        self.tenants.get(tenant).map_or(0, |own| own.running)
+    }
+
+    fn forget_if_idle(&mut self, tenant: &TenantId) {
+        if self.tenants.get(tenant).is_some_and(|own| own.waiting.is_empty() && own.running == 0) {
+            self.tenants.remove(tenant);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::http::prometheus::query_threads::Outcome;
+
+    fn asker(name: &str) -> Asker {
+        Asker { tenant: TenantId::parse(name).unwrap(), weight: 1, limit: None }
+    }
+
+    fn push(queue: &mut Queue, asker: Asker, now: Instant) {
+        queue.push(asker, None, Box::new(|_| Outcome::Done), now);
+    }
+
+    fn take(queue: &mut Queue, now: Instant) -> Option<String> {
+        queue.take_whole(now).map(|taken| taken.tenant.as_str().to_owned())
+    }
+
+    #[test]
+    fn tenants_take_turns() {
+        let (mut queue, now) = (Queue::new(1), Instant::now());
+        for name in ["many", "many", "many", "few", "few"] {
+            push(&mut queue, asker(name), now);
+        }
+        let mut order = Vec::new();
+        while let Some(tenant) = take(&mut queue, now) {
+            queue.done(&TenantId::parse(&tenant).unwrap());
+            order.push(tenant);
+        }
+        // which of two that were never served is first does not matter
+        assert!(order[0] != order[1] && order[2] != order[3] && order[4] == "many", "{order:?}");
+        assert!(queue.tenants.is_empty());
+    }
+
+    #[test]
+    fn a_tenant_whose_queries_never_end_leaves_a_thread_to_others() {
+        let (mut queue, now) = (Queue::new(4), Instant::now());
+        (0..10).for_each(|_| push(&mut queue, asker("greedy"), now));
+        assert_eq!((0..4).filter_map(|_| take(&mut queue, now)).count(), 4, "a tenant alone gets all");
+        queue.done(&TenantId::parse("greedy").unwrap());
+        push(&mut queue, asker("other"), now);
+        assert_eq!(take(&mut queue, now).unwrap(), "other");
+        queue.done(&TenantId::parse("other").unwrap());
+        assert_eq!(take(&mut queue, now), None);
+        assert!(!queue.has_whole(now) && queue.take_untried().is_some(), "it may still be tried as small");
+        push(&mut queue, asker("third"), now);
+        assert_eq!(take(&mut queue, now).unwrap(), "third");
+        queue.done(&TenantId::parse("third").unwrap());
+        assert_eq!(take(&mut queue, now + SHARED_FOR).unwrap(), "greedy", "nobody else asks any more");
+    }
+
+    #[test]
+    fn weights_and_limits_hold() {
+        let (mut queue, now) = (Queue::new(13), Instant::now());
+        for _ in 0..10 {
+            push(&mut queue, Asker { weight: 3, ..asker("heavy") }, now);
+            push(&mut queue, asker("light"), now);
+            push(&mut queue, Asker { limit: Some(1), weight: 100, ..asker("limited") }, now);
+        }
+        let taken: Vec<_> = std::iter::from_fn(|| take(&mut queue, now)).collect();
+        let count = |name| taken.iter().filter(|tenant| *tenant == name).count();
+        assert_eq!((count("heavy"), count("light"), count("limited")), (8, 3, 1), "and one thread is free");
+    }
+
+    #[test]
+    fn what_is_not_small_goes_back_to_its_place() {
+        let (mut queue, now) = (Queue::new(1), Instant::now());
+        (0..2).for_each(|_| push(&mut queue, asker("a"), now));
+        let first = queue.take_untried().unwrap();
+        let number = first.number;
+        queue.put_back(first);
+        let second = queue.take_untried().unwrap();
+        assert_ne!(second.number, number);
+        queue.put_back(second);
+        assert!(queue.take_untried().is_none());
+        assert_eq!(queue.take_whole(now).unwrap().number, number);
+        assert_eq!((queue.waiting(), queue.running()), (1, 1));
+    }
+}

@@ -1,0 +1,151 @@
+//! A semaphore whose waiters take turns by tenant.
+
+use model::TenantId;
+use parking_lot::Mutex;
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use tokio::sync::oneshot;
+
+/// Bounded number of permits. Tenants that wait take turns: one with a thousand requests waits as long as another with one.
+/// Requests that wait hold memory and a connection, which bound their number.
+#[derive(Debug, Clone)]
+pub(crate) struct FairPermits(Arc<Mutex<State>>);
+
+#[derive(Debug)]
+struct State {
+    free: usize,
+    waiting: HashMap<TenantId, VecDeque<oneshot::Sender<Permit>>>,
+    /// Tenants that wait, in the order of their turns; each is once in it.
+    turns: VecDeque<TenantId>,
+}
+
+/// Permission to go on. Dropping it gives it to the next waiter.
+#[derive(Debug)]
+pub(crate) struct Permit(Option<FairPermits>);
+
+impl FairPermits {
+    pub(crate) fn new(free: usize) -> Self {
+        Self(Arc::new(Mutex::new(State { free, waiting: HashMap::new(), turns: VecDeque::new() })))
+    }
+
+    /// Waits for a permit. A waiter that is dropped leaves its place.
+    pub(crate) async fn acquire(&self, tenant: &TenantId) -> Permit {
+        let waits = {
+            let mut state = self.0.lock();
+            if state.free > 0 {
+                state.free -= 1;
+                return Permit(Some(self.clone()));
+            }
+            state.wait(tenant)
+        };
+        waits.await.expect("BUG: a place in the queue was dropped without its turn")
+    }
+
+    fn release(&self) {
+        loop {
+            let next = {
+                let mut state = self.0.lock();
+                let Some(next) = state.next() else {
+                    state.free += 1;
+                    return;
+                };
+                next
+            };
+            match next.send(Permit(Some(self.clone()))) {
+                Ok(()) => return,
+                Err(mut permit) => permit.0 = None, // the waiter is gone, and the permit goes to the next one
+            }
+        }
+    }
+}
+
+impl State {
+    fn wait(&mut self, tenant: &TenantId) -> oneshot::Receiver<Permit> {
+        let (sender, receiver) = oneshot::channel();
+        match self.waiting.get_mut(tenant) {
+            Some(waiting) => {
+                if waiting.len() == waiting.capacity() {
+                    waiting.retain(|sender| !sender.is_closed()); // they would add up while no permit becomes free
+                }
+                waiting.push_back(sender);
+            }
+            None => {
+                self.turns.push_back(tenant.clone());
+                self.waiting.insert(tenant.clone(), VecDeque::from([sender]));
+            }
+        }
+        receiver
+    }
+
+    fn next(&mut self) -> Option<oneshot::Sender<Permit>> {
+        while let Some(tenant) = self.turns.pop_front() {
+            let waiting = self.waiting.get_mut(&tenant).expect("BUG: a tenant with a turn waits");
+            // one that is gone costs its tenant no turn
+            let next = std::iter::from_fn(|| waiting.pop_front()).find(|sender| !sender.is_closed());
+            if waiting.is_empty() {
+                self.waiting.remove(&tenant);
+            } else {
+                self.turns.push_back(tenant);
+            }
+            if next.is_some() {
+                return next;
+            }
+        }
+        None
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        if let Some(permits) = self.0.take() {
+            permits.release();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::pin::{Pin, pin};
+    use std::task::{Context, Poll, Waker};
+
+    fn poll<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
+        future.poll(&mut Context::from_waker(Waker::noop()))
+    }
+
+    #[test]
+    fn tenants_take_turns_and_those_that_are_gone_lose_theirs() {
+        let permits = FairPermits::new(1);
+        let (many, few) = (TenantId::parse("many").unwrap(), TenantId::parse("few").unwrap());
+        let Poll::Ready(mut held) = poll(pin!(permits.acquire(&many))) else { panic!("one is free") };
+        let mut of_many: Vec<_> = (0..3).map(|_| Box::pin(permits.acquire(&many))).collect();
+        assert!(of_many.iter_mut().all(|waiter| poll(waiter.as_mut()).is_pending()));
+        let mut of_few = Box::pin(permits.acquire(&few));
+        assert!(poll(of_few.as_mut()).is_pending());
+        drop(of_many.remove(0));
+        drop(std::mem::replace(&mut held, Permit(None)));
+        let Poll::Ready(first) = poll(of_many[0].as_mut()) else { panic!("the first that still waits") };
+        assert!(poll(of_few.as_mut()).is_pending());
+        drop(first);
+        assert!(poll(of_many[1].as_mut()).is_pending());
+        let Poll::Ready(second) = poll(of_few.as_mut()) else { panic!("the other tenant's turn") };
+        drop(of_many.pop()); // it waits no more
+        drop(second);
+        let state = permits.0.lock();
+        assert_eq!((state.free, state.turns.len()), (1, 0));
+        drop(state);
+        assert!(poll(pin!(permits.acquire(&few))).is_ready());
+    }
+
+    #[test]
+    fn a_permit_that_was_given_but_not_taken_comes_back() {
+        let permits = FairPermits::new(1);
+        let tenant = TenantId::anonymous();
+        let Poll::Ready(held) = poll(pin!(permits.acquire(&tenant))) else { panic!("one is free") };
+        let mut waiter = Box::pin(permits.acquire(&tenant));
+        assert!(poll(waiter.as_mut()).is_pending());
+        drop(held);
+        drop(waiter);
+        assert_eq!(permits.0.lock().free, 1);
+    }
+}

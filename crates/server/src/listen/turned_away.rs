@@ -1,0 +1,70 @@
+//! Answers to connections that are not served: too many are open, or the client does not speak TLS.
+
+use crate::refusal::Jitter;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+
+/// Limit on connections being answered at a time, each for at most [`TIMEOUT`]. Further ones are closed without an answer.
+const ANSWERED_MAX: usize = 64;
+const TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Least delay before a refused connection is tried again.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+
+/// Answers connections that are not served, each in a task of its own. Cloning gives another handle.
+#[derive(Debug, Clone)]
+pub(super) struct TurnedAway {
+    answered: Arc<Semaphore>,
+    jitter: Arc<Jitter>,
+}
+
+impl Default for TurnedAway {
+    fn default() -> Self {
+        Self { answered: Arc::new(Semaphore::new(ANSWERED_MAX)), jitter: Arc::default() }
+    }
+}
+
+impl TurnedAway {
+    /// Answers a connection beyond the limit with a 503, if not too many are being answered.
+    pub(super) fn busy(&self, stream: TcpStream) {
+        let retry_after = format!("retry-after: {}\r\n", self.jitter.spread(RETRY_AFTER));
+        let text = "too many connections, none of them is idle (setting connections)";
+        self.answer(stream, "503 Service Unavailable", &retry_after, text);
+    }
+
+    /// Answers a client that sends HTTP where TLS is spoken, likewise.
+    pub(super) fn not_encrypted(&self, stream: TcpStream) {
+        self.answer(
+            stream,
+            "400 Bad Request",
+            "",
+            "connections to this address must be encrypted: use https://",
+        );
+    }
+
+    fn answer(&self, stream: TcpStream, status: &str, headers: &str, text: &str) {
+        let Ok(permit) = Arc::clone(&self.answered).try_acquire_owned() else { return };
+        let answer = format!(
+            "HTTP/1.1 {status}\r\n{headers}connection: close\r\ncontent-type: text/plain\r\n\
+             content-length: {}\r\n\r\n{text}",
+            text.len()
+        );
+        tokio::spawn(async move {
+            let _ = timeout(TIMEOUT, send(stream, answer)).await;
+            drop(permit);
+        });
+    }
+}
+
+/// Sends the answer, then reads what the client has sent: a close with unread data may reset the connection first.
+async fn send(mut stream: TcpStream, answer: String) -> std::io::Result<()> {
+    stream.write_all(answer.as_bytes()).await?;
+    stream.shutdown().await?;
+    let mut ignored = [0; 1024];
+    while stream.read(&mut ignored).await? > 0 {}
+    Ok(())
+}

@@ -1,0 +1,149 @@
+//! Submissions that wait, in turns by tenant.
+
+use crate::partition::submission::Submission;
+use model::TenantId;
+use std::collections::{HashMap, VecDeque};
+
+/// A queue with deficit round robin (Shreedhar and Varghese, 1995): in each round a tenant may do work that costs `quantum` times
+/// its weight, however many submissions it has. Work is charged once it is done, so a tenant may exceed its turn, and then
+/// misses rounds until it has paid.
+///
+/// Its length is bounded by the gates, which count requests until they are answered.
+#[derive(Debug)]
+pub(super) struct FairQueue {
+    of_tenants: HashMap<TenantId, OfTenant>,
+    /// Tenants in the order of their turns; each is once in it.
+    turns: VecDeque<TenantId>,
+    quantum: u32,
+    len: usize,
+}
+
+#[derive(Debug)]
+struct OfTenant {
+    waiting: VecDeque<Submission>,
+    weight: usize,
+    /// Cost of the work that the tenant may still do in this round.
+    credit: i64,
+}
+
+const IN_TURN: &str = "BUG: a tenant with a turn has a submission";
+
+impl FairQueue {
+    pub(super) fn new(quantum: u32) -> Self {
+        assert!(quantum > 0, "BUG: nobody's turn would ever come");
+        Self { of_tenants: HashMap::new(), turns: VecDeque::new(), quantum, len: 0 }
+    }
+
+    pub(super) const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Number of submissions.
+    pub(super) const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Adds a submission behind the others of its tenant, which has `weight`.
+    pub(super) fn push(&mut self, submission: Submission, weight: usize) {
+        self.len += 1;
+        if let Some(own) = self.of_tenants.get_mut(&submission.tenant) {
+            own.weight = weight;
+            return own.waiting.push_back(submission);
+        }
+        let tenant = submission.tenant.clone();
+        self.turns.push_back(tenant.clone());
+        self.of_tenants.insert(tenant, OfTenant { waiting: VecDeque::from([submission]), weight, credit: 0 });
+    }
+
+    /// Takes the submission whose turn it is. Its work is to be charged; if it is not complete then, it is to be added again.
+    pub(super) fn pop(&mut self) -> Option<Submission> {
+        loop {
+            let tenant = self.turns.front()?;
+            let own = self.of_tenants.get_mut(tenant).expect(IN_TURN);
+            if own.credit <= 0 {
+                own.credit += i64::from(self.quantum) * own.weight as i64;
+            }
+            // a debt is at most the cost of one submission, so few rounds pay it
+            if own.credit <= 0 {
+                self.turns.rotate_left(1);
+                continue;
+            }
+            let submission = own.waiting.pop_front().expect(IN_TURN);
+            if own.waiting.is_empty() {
+                let tenant = self.turns.pop_front().expect(IN_TURN);
+                self.of_tenants.remove(&tenant);
+            }
+            self.len -= 1;
+            return Some(submission);
+        }
+    }
+
+    /// Charges a tenant for work on the submission that was taken last.
+    pub(super) fn charge(&mut self, tenant: &TenantId, cost: usize) {
+        let Some(own) = self.of_tenants.get_mut(tenant) else { return };
+        own.credit -= i64::try_from(cost).unwrap_or(i64::MAX);
+        if own.credit <= 0 && self.turns.front() == Some(tenant) {
+            self.turns.rotate_left(1);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limits::tenants::Tenants;
+    use model::ValueKind;
+    use std::time::Instant;
+    use tokio::sync::oneshot;
+
+    fn submission(tenants: &Tenants, name: &str, number: usize) -> Submission {
+        let tenant = tenants.of(&TenantId::parse(name).unwrap(), || true, Instant::now());
+        let mut submission = Submission::new(tenant, ValueKind::Float, oneshot::channel().0);
+        submission.created = number; // only to tell them apart
+        submission
+    }
+
+    #[test]
+    fn tenants_take_turns_whatever_they_send() {
+        let tenants = Tenants::for_test(1);
+        let mut queue = FairQueue::new(32);
+        (0..3).for_each(|number| queue.push(submission(&tenants, "many", number), 1));
+        queue.push(submission(&tenants, "few", 10), 1);
+        let mut order = Vec::new();
+        for _ in 0..6 {
+            let submission = queue.pop().unwrap();
+            order.push(submission.created);
+            queue.charge(&submission.tenant, 32);
+            queue.push(submission, 1);
+        }
+        assert_eq!((order, queue.len()), (vec![0, 10, 1, 10, 2, 10], 4));
+        (0..4).for_each(|_| drop(queue.pop().unwrap()));
+        assert!(queue.pop().is_none() && queue.is_empty());
+    }
+
+    /// Work done for each tenant in `rounds` submissions, where each tenant has many of its own cost and weight.
+    fn work(rounds: usize, tenants: &[(&str, usize, usize)]) -> Vec<usize> {
+        let (states, mut queue) = (Tenants::for_test(1), FairQueue::new(1000));
+        for (name, _, weight) in tenants {
+            (0..2).for_each(|_| queue.push(submission(&states, name, 0), *weight));
+        }
+        let mut done = vec![0; tenants.len()];
+        for _ in 0..rounds {
+            let submission = queue.pop().unwrap();
+            let number = tenants.iter().position(|(name, ..)| submission.tenant.as_str() == *name).unwrap();
+            let (_, cost, weight) = tenants[number];
+            done[number] += cost;
+            queue.charge(&submission.tenant, cost);
+            queue.push(submission, weight);
+        }
+        done
+    }
+
+    #[test]
+    fn turns_are_equal_in_cost_and_by_weight() {
+        let equal = work(20_000, &[("small", 10, 1), ("large", 60_000, 1)]);
+        assert!(equal[0].abs_diff(equal[1]) <= 62_000, "{equal:?}");
+        let weighted = work(20_000, &[("light", 100, 1), ("heavy", 100, 3)]);
+        assert!(weighted[1].abs_diff(3 * weighted[0]) <= 10_000, "{weighted:?}");
+    }
+}

@@ -1,0 +1,108 @@
+//! Series of several tenants as one source, each with a label that names its tenant.
+//!
+//! Tenants are read one after the other, so that all of a query's memory for reading tables is free for each. A rollup is not used: the
+//! days for which it is complete differ between tenants.
+
+use super::tenant_label::{matchers_for, put_labels};
+use super::{Context, Source};
+use model::{LabelsRef, SeriesSamples, TenantId, TenantSet, TimeRange, ValueKind};
+use query::{Interrupt, Matcher, Select, SeriesSet, SeriesSource, SourceError};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// Series of several tenants.
+#[derive(Debug)]
+pub(crate) struct Across<'a>(Vec<(TenantId, Source<'a>)>);
+
+impl<'a> Across<'a> {
+    /// The metrics that are selected count as queried.
+    pub(crate) fn new(
+        context: &'a Arc<Context>,
+        tenants: &TenantSet,
+        samples_max: u64,
+        cancelled: &Arc<dyn Interrupt>,
+    ) -> Self {
+        let source = |tenant: &TenantId| {
+            let source = Source::new(context, tenant.clone(), samples_max, Arc::clone(cancelled));
+            (tenant.clone(), source.noting())
+        };
+        Self(tenants.iter().map(source).collect())
+    }
+
+    /// As [`Source::left_out`], of all tenants.
+    pub(crate) fn left_out(&self) -> Vec<String> {
+        let texts: BTreeSet<_> = self.0.iter().flat_map(|(_, source)| source.left_out()).collect();
+        texts.into_iter().take(super::union::LEFT_OUT_MAX).collect()
+    }
+
+    /// True if the last series may be incomplete: the query must restart.
+    pub(crate) fn is_expired(&self) -> bool {
+        self.0.iter().any(|(_, source)| source.is_expired())
+    }
+}
+
+impl SeriesSource for Across<'_> {
+    fn select(&self, select: &Select<'_>) -> Result<Box<dyn SeriesSet + '_>, SourceError> {
+        Ok(Box::new(AcrossSet {
+            left: self.0.iter().rev().collect(),
+            matchers: select.matchers.to_vec(),
+            current: None,
+            range: select.range,
+            samples_max: None,
+            labels: Vec::new(),
+        }))
+    }
+}
+
+/// A pass over the series of one tenant after the other.
+struct AcrossSet<'a> {
+    /// Tenants whose turn is still to come: the last one is the next.
+    left: Vec<&'a (TenantId, Source<'a>)>,
+    matchers: Vec<Matcher>,
+    current: Option<(&'a TenantId, Box<dyn SeriesSet + 'a>)>,
+    range: TimeRange,
+    /// Limit on the samples of a series that is unpacked, if there is one yet.
+    samples_max: Option<u64>,
+    labels: Vec<u8>,
+}
+
+impl SeriesSet for AcrossSet<'_> {
+    fn next(&mut self, samples: &mut SeriesSamples) -> Result<bool, SourceError> {
+        loop {
+            if let Some((_, set)) = &mut self.current
+                && set.next(samples)?
+            {
+                return Ok(true);
+            }
+            self.current = None; // gives its memory back before the next takes some
+            let Some((tenant, source)) = self.left.pop() else {
+                samples.clear_for(ValueKind::Float);
+                return Ok(false);
+            };
+            let Some(matchers) = matchers_for(tenant, &self.matchers) else { continue };
+            let mut set = source.select(&Select { matchers: &matchers, range: self.range })?;
+            if let Some(samples_max) = self.samples_max {
+                set.limit(samples_max);
+            }
+            self.current = Some((tenant, set));
+        }
+    }
+
+    fn limit(&mut self, samples_max: u64) {
+        self.samples_max = Some(samples_max);
+        if let Some((_, set)) = &mut self.current {
+            set.limit(samples_max);
+        }
+    }
+
+    fn labels(&mut self) -> LabelsRef<'_> {
+        let (tenant, set) = self.current.as_mut().expect("BUG: labels() before next()");
+        put_labels(set.labels(), tenant, &mut self.labels);
+        LabelsRef::from_canonical(&self.labels)
+    }
+
+    /// Estimate for the tenant that is being read.
+    fn len_hint(&self) -> usize {
+        self.current.as_ref().map_or(0, |(_, set)| set.len_hint())
+    }
+}

@@ -1,0 +1,105 @@
+//! Which metrics and label pairs of a tenant got the most new series within about the last hour. No series is visited.
+//!
+//! Each partition names those that it counts ([`TenantHead::gained`]) with bounds on their number. A partition that does not
+//! count one adds its bound on all others.
+
+use super::{ENTRY_BYTES, LabelQueries, Room};
+use crate::refusal::Refusal;
+use head::{Gain, Gains, TenantHead};
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+/// New series of a tenant since [`TenantHead::growth_since_s`].
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Growth {
+    /// Exact number of all of them.
+    pub(crate) created: u64,
+    pub(crate) metrics: Top,
+    /// Label pairs other than those of metric names.
+    pub(crate) pairs: Top,
+}
+
+/// Those with the most new series, of which there are at least so many.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Top {
+    pub(crate) top: Vec<Grown>,
+    /// The most new series that one may have that no partition counts.
+    pub(crate) others_max: u64,
+}
+
+/// New series of a label pair.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Grown {
+    pub(crate) name: String,
+    pub(crate) value: String,
+    /// Bounds on their number.
+    pub(crate) least: u64,
+    pub(crate) most: u64,
+    /// Series with the pair that are in memory now.
+    pub(crate) series: u64,
+}
+
+/// Bounds of a pair: at least, at most, and the bounds on other pairs in the partitions that count it.
+type Bounds = (u64, u64, u64);
+
+#[derive(Debug, Default)]
+struct Sum {
+    pairs: BTreeMap<(String, String), Bounds>,
+    others_max: u64,
+}
+
+impl Sum {
+    fn add(&mut self, gains: &Gains<'_>, room: &mut Room<'_>) -> Result<(), Refusal> {
+        self.others_max += gains.others_max;
+        for Gain { name, value, least, most } in &gains.gains {
+            room.buy(name.len() + value.len() + ENTRY_BYTES)?;
+            let sum = self.pairs.entry(((*name).to_owned(), (*value).to_owned())).or_default();
+            (sum.0, sum.1, sum.2) = (sum.0 + least, sum.1 + most, sum.2 + gains.others_max);
+        }
+        Ok(())
+    }
+
+    fn top(self, limit: usize, series: impl Fn(&str, &str) -> Result<u64, Refusal>) -> Result<Top, Refusal> {
+        let Self { pairs, others_max } = self;
+        let grown = |((name, value), (least, most, counted)): (_, Bounds)| Grown {
+            name,
+            value,
+            least,
+            most: most + others_max - counted,
+            series: 0,
+        };
+        let mut top: Vec<_> = pairs.into_iter().map(grown).collect();
+        // stable: those that are equal stay in the order of their names
+        top.sort_by_key(|grown| Reverse((grown.least, grown.most)));
+        top.truncate(limit);
+        for grown in &mut top {
+            grown.series = series(&grown.name, &grown.value)?;
+        }
+        Ok(Top { top, others_max })
+    }
+}
+
+impl LabelQueries<'_> {
+    /// New series of the tenant, with the `limit` metrics and label pairs that have the most of them. `now_s` is the time of
+    /// the owners' clock.
+    pub(crate) fn growth(&self, limit: usize, now_s: u32) -> Result<Growth, Refusal> {
+        let all: Vec<_> = self.turns().collect();
+        let (mut created, mut metrics, mut pairs, mut room) =
+            (0, Sum::default(), Sum::default(), self.room());
+        for turns in &all {
+            let mut added = Ok(());
+            turns.turn(|head| {
+                let gained = head.gained(now_s);
+                created += gained.created;
+                let sums = [(&mut metrics, &gained.metrics), (&mut pairs, &gained.pairs)];
+                added = sums.into_iter().try_for_each(|(sum, gains)| sum.add(gains, &mut room));
+                true
+            })?;
+            added?;
+        }
+        let series = |name: &str, value: &str| {
+            Ok(super::cardinality::sum(&all, |head: &TenantHead| head.series_with(name, value))?)
+        };
+        Ok(Growth { created, metrics: metrics.top(limit, series)?, pairs: pairs.top(limit, series)? })
+    }
+}

@@ -1,0 +1,72 @@
+//! Metrics that have series in memory, and that no query selected of late.
+//!
+//! The names of all metrics are looked at, a thousand in a turn, but no series is visited.
+
+use super::cardinality::{Counts, SPARE, largest_of, resolve, sum};
+use super::{ENTRY_BYTES, LabelQueries};
+use crate::refusal::Refusal;
+use model::labels::METRIC_NAME;
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, BinaryHeap};
+
+/// Names looked at in a turn: each takes a lookup in what was queried.
+const TURN_NAMES: usize = 1_000;
+
+/// Metrics of a tenant that were not queried.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Unqueried {
+    /// Series of all of them.
+    pub(crate) series: u64,
+    /// Those with the most series.
+    pub(crate) series_by_metric: Counts,
+    /// False if so much was queried that some names were forgotten: metrics may be missing.
+    pub(crate) is_complete: bool,
+}
+
+impl LabelQueries<'_> {
+    /// Metrics that no query selected at `since_s` or later, with the `limit` that have the most series.
+    pub(crate) fn unqueried(&self, limit: usize, since_s: u32) -> Result<Unqueried, Refusal> {
+        let queried = self.context.queried.view(self.tenant);
+        let (all, mut room) = (self.turns().collect::<Vec<_>>(), self.room());
+        let (mut names, mut series_of_all) = (BTreeSet::new(), 0);
+        let count = 2 * limit + SPARE;
+        room.buy(count * size_of::<Reverse<(usize, u32)>>())?;
+        for turns in &all {
+            let (mut next, mut top) = (0, BinaryHeap::with_capacity(count));
+            turns.until_done(|head| {
+                let mut looked_at = 0;
+                for (number, series) in head.values_from(METRIC_NAME, next).take(TURN_NAMES) {
+                    (next, looked_at) = (number + 1, looked_at + 1);
+                    let Some(pair) = head.pair(number as usize) else { continue };
+                    if queried.is_queried_since(pair.value, since_s) {
+                        continue;
+                    }
+                    series_of_all += series as u64;
+                    top.push(Reverse((series, number)));
+                    if top.len() > count {
+                        top.pop();
+                    }
+                }
+                looked_at < TURN_NAMES
+            })?;
+            resolve(turns, top.into_iter().map(|Reverse((_, number))| number as usize), |head, number| {
+                let Some(pair) = head.pair(number).filter(|pair| pair.name == METRIC_NAME) else {
+                    return Ok(());
+                };
+                room.buy(pair.value.len() + ENTRY_BYTES)?;
+                names.insert(pair.value.to_owned());
+                Ok(())
+            })?;
+        }
+        let count = |name: String| {
+            let series = sum(&all, |head| head.series_with(METRIC_NAME, &name))?;
+            Ok((name, series))
+        };
+        let counts = names.into_iter().map(count).collect::<Result<_, Refusal>>()?;
+        Ok(Unqueried {
+            series: series_of_all,
+            series_by_metric: largest_of(counts, limit),
+            is_complete: queried.forgotten_s < since_s,
+        })
+    }
+}

@@ -1,0 +1,204 @@
+//! Which metrics queries selected since the start, and when they last did.
+//!
+//! A metric is known by the hash of its name. Where there is no room for more, the names whose last queries are oldest are
+//! forgotten, and the time of the latest of those queries is kept: no name that is not known was queried later. So a metric is
+//! never taken for one that nobody queried if somebody did.
+
+use model::{SeriesKey, TenantId};
+use parking_lot::{Mutex, RwLock};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use stdx::budget::{Account, Reservation};
+
+/// Names of a tenant that are remembered at the most: what a table of 2^14 slots holds.
+const NAMES_MAX: usize = (1 << 14) / 8 * 7;
+
+/// Names that a tenant's first table holds.
+const NAMES_MIN: usize = 28;
+
+/// Memory of a tenant beside its names and the text of its own.
+const TENANT_BYTES: usize = 512;
+
+/// Times of queries by tenant and metric, in seconds of the steady clock.
+#[derive(Debug)]
+pub(crate) struct QueriedMetrics {
+    seed: u64,
+    /// Memory of all names.
+    account: Account,
+    tenants: RwLock<HashMap<TenantId, Arc<Mutex<Names>>>>,
+    /// Time of the latest query of a tenant that is not known.
+    forgotten_s: AtomicU32,
+}
+
+/// Times of a tenant's queries.
+#[derive(Debug)]
+pub(crate) struct Names {
+    /// By hash of the name.
+    last_s: HashMap<u64, u32>,
+    /// Names for which the table has room.
+    room: usize,
+    /// Time of the latest query of a name that was forgotten; 0 if none was.
+    forgotten_s: u32,
+    memory: Reservation,
+}
+
+/// Bytes of a table with room for `names`, seven eighths of its slots.
+const fn table_bytes(names: usize) -> usize {
+    names.div_ceil(7) * 8 * (size_of::<(u64, u32)>() + 1) + 16
+}
+
+impl QueriedMetrics {
+    pub(crate) fn new(seed: u64, account: Account) -> Self {
+        Self { seed, account, tenants: RwLock::default(), forgotten_s: AtomicU32::new(0) }
+    }
+
+    /// Notes that a query selects a metric of a tenant.
+    pub(crate) fn note(&self, tenant: &TenantId, name: &str, now_s: u32) {
+        match self.of(tenant).or_else(|| self.add(tenant)) {
+            Some(names) => names.lock().note(self.hash(name), now_s),
+            None => _ = self.forgotten_s.fetch_max(now_s, Ordering::Relaxed),
+        }
+    }
+
+    /// What is known of a tenant's queries.
+    pub(crate) fn view(&self, tenant: &TenantId) -> View<'_> {
+        let names = self.of(tenant);
+        let of_tenant_s = names.as_ref().map_or(0, |names| names.lock().forgotten_s);
+        let forgotten_s = self.forgotten_s.load(Ordering::Relaxed).max(of_tenant_s);
+        View { all: self, names, forgotten_s }
+    }
+
+    fn of(&self, tenant: &TenantId) -> Option<Arc<Mutex<Names>>> {
+        self.tenants.read().get(tenant).cloned()
+    }
+
+    /// Begins a tenant, if there is memory.
+    fn add(&self, tenant: &TenantId) -> Option<Arc<Mutex<Names>>> {
+        let bytes = TENANT_BYTES + 2 * tenant.as_str().len() + table_bytes(NAMES_MIN);
+        let memory = self.account.reserve(bytes as u64).ok()?;
+        let names = || {
+            let last_s = HashMap::with_capacity(NAMES_MIN);
+            Arc::new(Mutex::new(Names { last_s, room: NAMES_MIN, forgotten_s: 0, memory }))
+        };
+        Some(Arc::clone(self.tenants.write().entry(tenant.clone()).or_insert_with(names)))
+    }
+
+    /// The seed keeps strangers from choosing names that collide.
+    fn hash(&self, name: &str) -> u64 {
+        SeriesKey::of(name.as_bytes(), self.seed).0 as u64
+    }
+}
+
+impl Names {
+    fn note(&mut self, hash: u64, now_s: u32) {
+        if let Some(last_s) = self.last_s.get_mut(&hash) {
+            *last_s = now_s;
+            return;
+        }
+        if self.last_s.len() == self.room && !self.grow() {
+            self.forget();
+        }
+        self.last_s.insert(hash, now_s);
+    }
+
+    /// Doubles the room for names, if there may be more and there is memory.
+    fn grow(&mut self) -> bool {
+        let wanted = 2 * self.room;
+        let (before, bytes) = (self.memory.bytes(), table_bytes(wanted) as u64);
+        // both tables are there while the names move
+        if wanted > NAMES_MAX || self.memory.resize(before + bytes).is_err() {
+            return false;
+        }
+        self.last_s.reserve(wanted - self.last_s.len());
+        let grown = before - table_bytes(self.room) as u64 + bytes;
+        self.memory.resize(grown).expect("BUG: less memory always fits");
+        self.room = wanted;
+        true
+    }
+
+    /// Forgets the half of the names whose last queries are oldest.
+    fn forget(&mut self) {
+        let mut all: Vec<_> = self.last_s.drain().collect();
+        let middle = all.len() / 2;
+        let (_, &mut (_, latest_s), _) = all.select_nth_unstable_by_key(middle, |(_, last_s)| *last_s);
+        self.last_s.extend(all.into_iter().filter(|(_, last_s)| *last_s > latest_s));
+        self.forgotten_s = self.forgotten_s.max(latest_s);
+    }
+}
+
+/// A tenant's queries. Names that are forgotten while it is held were queried later than those that are not known.
+#[derive(Debug)]
+pub(crate) struct View<'a> {
+    all: &'a QueriedMetrics,
+    names: Option<Arc<Mutex<Names>>>,
+    /// No name that is not known was queried later.
+    pub(crate) forgotten_s: u32,
+}
+
+impl View<'_> {
+    /// True if a metric was queried at `since_s` or later. It may also be true if names were forgotten since.
+    pub(crate) fn is_queried_since(&self, name: &str, since_s: u32) -> bool {
+        let hash = self.all.hash(name);
+        let known_s = self.names.as_ref().and_then(|names| names.lock().last_s.get(&hash).copied());
+        known_s.unwrap_or(self.forgotten_s) >= since_s
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+    use stdx::rng::Rng;
+
+    fn id(number: u64) -> TenantId {
+        TenantId::parse(&format!("t{number}")).unwrap()
+    }
+
+    /// Whatever is forgotten, no metric that was queried is taken for one that was not; and while nothing is forgotten, none that
+    /// was not is taken for one that was.
+    fn check(bytes: u64, tenants: u64, names: u64, is_forgetful: bool) {
+        let mut rng = Rng::announced();
+        let (account, mut model) = (Account::new("queried", bytes), BTreeMap::new());
+        let queried = QueriedMetrics::new(rng.next_u64(), account.clone());
+        for now_s in 100..20_100 {
+            let (tenant, name) = (rng.below(tenants), rng.below(names));
+            queried.note(&id(tenant), &name.to_string(), now_s);
+            model.insert((tenant, name), now_s);
+            assert!(account.used_bytes() <= bytes);
+        }
+        let mut falsely = 0;
+        for (tenant, name) in (0..tenants).flat_map(|tenant| (0..names).map(move |name| (tenant, name))) {
+            let view = queried.view(&id(tenant));
+            for since_s in [100 + rng.below(20_000) as u32, 20_099] {
+                let was = model.get(&(tenant, name)).is_some_and(|last_s| *last_s >= since_s);
+                let is = view.is_queried_since(&name.to_string(), since_s);
+                assert!(is || !was, "{tenant}/{name} since {since_s}: forgotten until {}", view.forgotten_s);
+                assert!(is == was || view.forgotten_s >= since_s, "{tenant}/{name} since {since_s}");
+                falsely += u32::from(is && !was);
+            }
+        }
+        assert_eq!(falsely > 0, is_forgetful, "{falsely}");
+    }
+
+    #[test]
+    fn no_metric_that_was_queried_is_taken_for_one_that_was_not() {
+        check(10 << 20, 3, 5_000, false);
+        check(20 << 10, 3, 5_000, true);
+        check(10 << 20, 1, 18_000, false);
+        check(3_000, 10, 20, true);
+        check(0, 3, 5, true);
+    }
+
+    #[test]
+    fn names_of_a_tenant_are_bounded() {
+        let account = Account::new("queried", u64::MAX);
+        let queried = QueriedMetrics::new(1, account.clone());
+        (0..100_000).for_each(|name: u32| queried.note(&id(0), &name.to_string(), name));
+        let names = queried.of(&id(0)).unwrap();
+        assert!(names.lock().last_s.len() <= NAMES_MAX && names.lock().last_s.capacity() <= NAMES_MAX);
+        assert!(account.used_bytes() < 300 << 10, "{} bytes", account.used_bytes());
+        let view = queried.view(&id(0));
+        assert!(view.is_queried_since("99999", 99_999) && !view.is_queried_since("-", 99_000));
+    }
+}

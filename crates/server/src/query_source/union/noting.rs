@@ -1,0 +1,108 @@
+//! Notes which metrics a query selects.
+//!
+//! A selector mostly says which metrics it is of. If it does not, as `{job="a"}` does not, the names of its series are noted as
+//! they pass by.
+
+use super::{Source, names_of};
+use crate::query_source::QueriedMetrics;
+use model::labels::METRIC_NAME;
+use model::{LabelsRef, SeriesSamples, TenantId};
+use query::{Bucket, BucketSet, Matcher, Rolled, SeriesSet, SourceError};
+
+/// Where names of metrics are noted.
+#[derive(Debug, Clone, Copy)]
+struct Notes<'a> {
+    queried: &'a QueriedMetrics,
+    tenant: &'a TenantId,
+    now_s: u32,
+    /// The tenant has series. Names of tenants that do not exist would use up the memory for names.
+    is_present: bool,
+}
+
+impl<'a> Notes<'a> {
+    fn of(source: &'a Source<'_>) -> Self {
+        let (context, tenant) = (source.context, &source.tenant);
+        let is_in_memory = || context.partitions.iter().any(|p| p.head.read().tenant(tenant).is_some());
+        let is_present = context.lake.tables.is_known(tenant) || is_in_memory();
+        Self { queried: &context.queried, tenant, now_s: context.steady_s(), is_present }
+    }
+
+    fn note(self, name: &str) {
+        if self.is_present {
+            self.queried.note(self.tenant, name, self.now_s);
+        }
+    }
+
+    /// Notes the metrics that a selector names. False if it names none.
+    fn named(self, matchers: &[Matcher]) -> bool {
+        let Some(names) = names_of(matchers) else { return false };
+        names.iter().for_each(|name| self.note(name));
+        true
+    }
+
+    fn series(self, labels: LabelsRef<'_>) {
+        let name = labels.get(METRIC_NAME).unwrap_or_default();
+        self.note(name);
+    }
+}
+
+/// The series of a selector, whose metrics are noted.
+pub(super) fn series<'a>(
+    source: &'a Source<'_>,
+    matchers: &[Matcher],
+    set: Box<dyn SeriesSet + 'a>,
+) -> Box<dyn SeriesSet + 'a> {
+    let notes = Notes::of(source);
+    if notes.named(matchers) { set } else { Box::new(Noting { set, notes }) }
+}
+
+/// Likewise those of a rollup.
+pub(super) fn rolled<'a>(source: &'a Source<'_>, matchers: &[Matcher], rolled: Rolled<'a>) -> Rolled<'a> {
+    let notes = Notes::of(source);
+    if notes.named(matchers) {
+        return rolled;
+    }
+    Rolled { set: Box::new(Noting { set: rolled.set, notes }), ..rolled }
+}
+
+/// A pass over series that notes their names.
+struct Noting<'a, S: ?Sized> {
+    set: Box<S>,
+    notes: Notes<'a>,
+}
+
+impl<'a> SeriesSet for Noting<'a, dyn SeriesSet + 'a> {
+    fn next(&mut self, samples: &mut SeriesSamples) -> Result<bool, SourceError> {
+        let is_one = self.set.next(samples)?;
+        if is_one {
+            self.notes.series(self.set.labels());
+        }
+        Ok(is_one)
+    }
+
+    fn limit(&mut self, samples_max: u64) {
+        self.set.limit(samples_max);
+    }
+
+    fn labels(&mut self) -> LabelsRef<'_> {
+        self.set.labels()
+    }
+
+    fn len_hint(&self) -> usize {
+        self.set.len_hint()
+    }
+}
+
+impl<'a> BucketSet for Noting<'a, dyn BucketSet + 'a> {
+    fn next(&mut self, buckets: &mut Vec<Bucket>) -> Result<bool, SourceError> {
+        let is_one = self.set.next(buckets)?;
+        if is_one {
+            self.notes.series(self.set.labels());
+        }
+        Ok(is_one)
+    }
+
+    fn labels(&mut self) -> LabelsRef<'_> {
+        self.set.labels()
+    }
+}

@@ -1,0 +1,146 @@
+//! The node's own metrics as series of a tenant of its own, so that the node answers questions about itself.
+//!
+//! ```text
+//!   registry ─▶ sampler: all values at one time, as a batch ─▶ write_path ─▶ journal, head, tables
+//! ```
+//!
+//! The batch passes all checks that a request passes. What is refused is counted and never sent again: the next sampling has
+//! newer values. There is one batch at a time, so a node in trouble is not kept busy with its own metrics.
+
+mod sampler;
+#[cfg(test)]
+mod tests;
+
+use crate::node::Node;
+use crate::refusal::Refusal;
+use crate::write_path::{Unwritten, write_batch};
+use model::{Batch, Principal, Rights};
+use sampler::Sampler;
+use std::time::Duration;
+use stdx::telemetry::{Counter, Gauge, Registry};
+use tokio::time::MissedTickBehavior;
+
+/// Job of the series.
+const JOB: &str = "floodmark";
+
+/// Metrics about the stored metrics: their series, stored and refused samples.
+#[derive(Debug)]
+struct Metrics {
+    series: Gauge,
+    stored: Counter,
+    refused: Counter,
+}
+
+impl Metrics {
+    fn new(r: &Registry) -> Self {
+        Self {
+            series: r.gauge(
+                "floodmark_self_monitoring_series",
+                "Series of the server's own metrics, as of the last time that they were stored.",
+            ),
+            stored: r.counter(
+                "floodmark_self_monitoring_samples_total",
+                "Samples of the server's own metrics that were stored.",
+            ),
+            refused: r.counter(
+                "floodmark_self_monitoring_refused_samples_total",
+                "Samples of the server's own metrics that were refused, or left out because there are too many. They are not sent again.",
+            ),
+        }
+    }
+}
+
+/// Stores the node's metrics again and again until the node stops. `port` tells its instance from others on this machine.
+pub(crate) fn run(node: Node, port: u16) -> impl Future<Output = ()> + Send {
+    let monitor = Monitor::new(node, format!("{}:{port}", host_name()));
+    async move {
+        if let Some(interval) = monitor.node.settings().self_monitoring.interval {
+            every(interval, monitor).await;
+        }
+    }
+}
+
+async fn every(interval: Duration, mut monitor: Monitor) {
+    let mut ticks = tokio::time::interval(interval);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    loop {
+        ticks.tick().await;
+        if monitor.node.readiness().is_stopping() {
+            return;
+        }
+        // reading all metrics takes about a millisecond
+        let sampled = tokio::task::spawn_blocking(move || {
+            let batch = monitor.sample();
+            (monitor, batch)
+        });
+        let Ok((sampled, mut batch)) = sampled.await else {
+            return tracing::error!(
+                "BUG: a metric cannot be read; the server's own metrics are no longer stored"
+            );
+        };
+        monitor = sampled;
+        monitor.store(&mut batch).await;
+    }
+}
+
+/// The machine's name, or `localhost` if it is not known.
+fn host_name() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    match name.trim() {
+        "" => "localhost".into(),
+        name => name.into(),
+    }
+}
+
+struct Monitor {
+    node: Node,
+    principal: Principal,
+    sampler: Sampler,
+    metrics: Metrics,
+    /// True if the last batch was refused.
+    is_refused: bool,
+}
+
+impl Monitor {
+    fn new(node: Node, instance: String) -> Self {
+        let tenant = node.settings().self_monitoring.tenant.clone();
+        Self {
+            principal: Principal { tenant, rights: Rights { read: false, write: true } },
+            sampler: Sampler::new(node.registry().clone(), node.writes().seed, instance),
+            metrics: Metrics::new(node.registry()),
+            is_refused: false,
+            node,
+        }
+    }
+
+    /// All metrics as they are now.
+    fn sample(&mut self) -> Batch {
+        let batch = self.sampler.sample(self.node.writes().clock.now_ms());
+        self.metrics.series.set(batch.floats.series.len() as f64);
+        self.metrics.refused.add(batch.refused_samples);
+        batch
+    }
+
+    async fn store(&mut self, batch: &mut Batch) {
+        let (context, samples) = (self.node.writes(), batch.floats.timestamps.len() as u64);
+        let written = match context.inflight.reserve(batch.memory_bytes() as u64) {
+            Ok(memory) => write_batch(context, &self.principal, batch, memory).await,
+            Err(exhausted) => Err(Refusal::from(exhausted).into()),
+        };
+        let (stored, refusal) = match written {
+            Ok(outcome) if outcome.refused_samples == 0 => (samples, None),
+            Ok(outcome) => (outcome.samples, Some(outcome.report())),
+            Err(Unwritten { refusal, samples, .. }) => (samples, Some(refusal.to_string())),
+        };
+        self.metrics.stored.add(stored);
+        self.metrics.refused.add(samples - stored.min(samples));
+        let was_refused = std::mem::replace(&mut self.is_refused, refusal.is_some());
+        match refusal {
+            Some(reason) if !was_refused => {
+                tracing::info!(reason, "the server's own metrics are not stored for now");
+            }
+            None if was_refused => tracing::info!("the server's own metrics are stored again"),
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! Where the server listens, and how connections are encrypted.
+
+use super::given::SettingsError;
+use super::reader::Reader;
+use super::table;
+use crate::tls::{Clients, TlsFiles};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+/// Default address of administration, where other machines can reach `http`.
+const ADMIN_DEFAULT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9010);
+
+/// Where administration is served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AdminListen {
+    /// Where everything else is.
+    Same,
+    Nowhere,
+    At(SocketAddr),
+}
+
+impl AdminListen {
+    /// The word for [`Self::Same`]: the setting that it refers to.
+    pub(super) const SAME: &'static str = "http";
+
+    /// The address of a listener of its own.
+    pub const fn address(self) -> Option<SocketAddr> {
+        match self {
+            Self::At(address) => Some(address),
+            Self::Same | Self::Nowhere => None,
+        }
+    }
+
+    /// True if other machines may reach administration.
+    pub(super) fn is_reachable(self, http: SocketAddr) -> bool {
+        match self {
+            Self::Same => is_reachable(http),
+            Self::Nowhere => false,
+            Self::At(address) => is_reachable(address),
+        }
+    }
+
+    pub(super) fn read(reader: &mut Reader<'_>, http: SocketAddr) -> Result<Self, SettingsError> {
+        let default = if is_reachable(http) { Self::At(ADMIN_DEFAULT) } else { Self::Same };
+        let admin = reader.derive(&table::ADMIN_LISTEN, default)?;
+        if admin == Self::At(http) && http.port() != 0 {
+            let reason = "this is the address of the setting http; to serve both there, write http";
+            return Err(reader.error(&table::ADMIN_LISTEN, reason.into()));
+        }
+        Ok(admin)
+    }
+}
+
+/// True if other machines may reach the address.
+pub(crate) fn is_reachable(address: SocketAddr) -> bool {
+    !address.ip().to_canonical().is_loopback()
+}
+
+/// The files of the server's certificate, which must be valid.
+pub(super) fn tls(
+    reader: &mut Reader<'_>,
+    warnings: &mut Vec<String>,
+) -> Result<Option<TlsFiles>, SettingsError> {
+    let (cert, key) = (reader.read(&table::TLS_CERT)?, reader.read(&table::TLS_KEY)?);
+    let (ca, auth) = (reader.read(&table::TLS_CLIENT_CA)?, reader.read(&table::TLS_CLIENT_AUTH)?);
+    let (cert, key) = match (cert, key, &ca) {
+        (Some(cert), Some(key), _) => (cert, key),
+        (None, None, None) => return Ok(None),
+        (Some(_), None, _) => return Err(reader.error(&table::TLS_CERT, "needs tls_key too".into())),
+        (None, Some(_), _) => return Err(reader.error(&table::TLS_KEY, "needs tls_cert too".into())),
+        (None, None, Some(_)) => {
+            return Err(reader.error(&table::TLS_CLIENT_CA, "needs tls_cert and tls_key too".into()));
+        }
+    };
+    let files = TlsFiles { cert, key, clients: ca.map(|ca| Clients { ca, auth }) };
+    warnings.extend(files.check().map_err(|reason| reader.error(&table::TLS_CERT, reason))?);
+    Ok(Some(files))
+}

@@ -1,0 +1,57 @@
+//! Settings of the node's own metrics as series.
+
+use super::given::{Entries, Entry, Origin, SettingsError};
+use super::reader::Reader;
+use super::setting::Setting;
+use super::table;
+use super::typed::Typed;
+use super::value::Value;
+use model::TenantId;
+use std::time::Duration;
+
+/// Settings of the node's own metrics as series.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SelfMonitoring {
+    /// Time from one sampling to the next; `None`: the metrics are not stored.
+    pub interval: Option<Duration>,
+    /// The tenant that the series belong to. Nobody else writes to it.
+    pub tenant: TenantId,
+    /// Age at which the samples are dropped, if the tenant has no retention of its own; `None`: never.
+    retention_ms: Option<i64>,
+}
+
+impl SelfMonitoring {
+    /// Limit on series that are stored at once, and on the active series of the tenant unless it has a limit of its own. There
+    /// are several hundred; the rest is for those that differ in the name of a tenant, and come and go.
+    pub(crate) const SERIES_MAX: usize = 5_000;
+
+    pub(super) fn read(reader: &mut Reader<'_>) -> Result<Self, SettingsError> {
+        let interval_ms = reader.read(&table::SELF_MONITORING_INTERVAL)?;
+        Ok(Self {
+            interval: interval_ms.map(|ms| Duration::from_millis(ms.unsigned_abs())),
+            tenant: reader.read(&table::SELF_MONITORING_TENANT)?,
+            retention_ms: reader.read(&table::SELF_MONITORING_RETENTION)?,
+        })
+    }
+
+    /// Adds the tenant's bounds on memory and disk space to `entries`, its own settings, where these have none.
+    pub(super) fn bound(&self, entries: &mut Entries) {
+        let mut bound = |setting: &Setting, text: &str, why: &str| {
+            let origin = Origin::Derived(why.to_owned());
+            entries.entry(setting.key).or_insert_with(|| Entry { text: text.into(), origin });
+        };
+        let retention = shown(&table::RETENTION, &self.retention_ms);
+        bound(&table::RETENTION.setting, &retention, table::SELF_MONITORING_RETENTION.setting.key);
+        bound(
+            &table::ACTIVE_SERIES.setting,
+            &Self::SERIES_MAX.to_string(),
+            "the bound on the server's own metrics",
+        );
+    }
+}
+
+/// A value in the notation in which it is given.
+fn shown<T: Value>(typed: &Typed<T>, value: &T) -> String {
+    let shown = value.show(&typed.setting);
+    shown.as_str().map_or_else(|| shown.to_string(), str::to_owned)
+}

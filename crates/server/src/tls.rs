@@ -1,0 +1,35 @@
+//! TLS: the certificate that the server shows, and what it believes of those of its clients.
+//!
+//! ```text
+//!   tls_cert, tls_key, tls_client_ca ─ files ─▶ ServerConfig ─▶ listen (handshakes)
+//!   verified client certificate ─ client_names ─▶ auth (credentials)
+//! ```
+//!
+//! The files are read again when they change. Connections keep what they were opened with; new ones get what is in effect.
+
+mod client_names;
+mod der;
+mod files;
+
+pub(crate) use client_names::{ClientNames, NAME_BYTES_MAX, normal};
+pub(crate) use files::{ClientAuth, Clients, TlsFiles};
+
+use crate::watched::Watched;
+use std::sync::Arc;
+use stdx::telemetry::Registry;
+
+/// The files, and the configuration of handshakes that is in effect. Without files, there is none.
+pub(crate) type Tls = Watched<TlsFiles>;
+
+/// Reads the files, if there are any, and reports when the certificate expires.
+pub(crate) fn of(files: Option<TlsFiles>, r: &Registry) -> Arc<Tls> {
+    let tls = Arc::new(Tls::new(files, None, r));
+    tls.reload();
+    let watched = Arc::downgrade(&tls);
+    let help = "Unix time at which the server's certificate expires; 0 without TLS.";
+    r.gauge_fn("floodmark_tls_certificate_expiry_seconds", help, &[], move || {
+        let current = watched.upgrade().map(|tls| tls.current());
+        current.as_deref().and_then(Option::as_ref).map_or(0.0, |loaded| loaded.expires_s as f64)
+    });
+    tls
+}

@@ -1,0 +1,236 @@
+//! Certificate, key, and the authorities of clients, as files in PEM form.
+//!
+//! Errors name the file and never repeat what is in it.
+
+use super::der::expires_s;
+use crate::watched::{self, Source};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::rustls::server::danger::ClientCertVerifier;
+use tokio_rustls::rustls::server::{NoClientAuth, NoServerSessionStorage, WebPkiClientVerifier};
+use tokio_rustls::rustls::{self, RootCertStore, ServerConfig};
+
+/// Limit on the size of a file.
+const BYTES_MAX: u64 = 1 << 20;
+
+/// Files of the server's certificate.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct TlsFiles {
+    /// The certificate, and those between it and its authority.
+    pub(crate) cert: PathBuf,
+    pub(crate) key: PathBuf,
+    /// Clients that have certificates.
+    pub(crate) clients: Option<Clients>,
+}
+
+/// How clients' certificates are verified.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Clients {
+    /// Certificates of the authorities that may have signed them.
+    pub(crate) ca: PathBuf,
+    pub(crate) auth: ClientAuth,
+}
+
+/// Whether clients need a certificate. One that is shown must be valid in either case.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ClientAuth {
+    Required,
+    Optional,
+}
+
+/// Content of the files.
+#[derive(PartialEq, Eq)]
+pub(crate) struct Texts {
+    cert: String,
+    key: String,
+    clients_ca: Option<String>,
+    /// True if every user of this machine can read the key.
+    is_key_public: bool,
+}
+
+/// What handshakes need.
+#[derive(Debug)]
+pub(crate) struct Loaded {
+    pub(crate) config: Arc<ServerConfig>,
+    /// Unix time at which the server's certificate expires; 0 if it does not say.
+    pub(crate) expires_s: i64,
+}
+
+impl TlsFiles {
+    /// Checks that the files can be read, are valid and belong together. Returns a warning if the key is not protected.
+    pub(crate) fn check(&self) -> Result<Option<String>, String> {
+        let texts = self.read()?;
+        self.parse(&texts)?;
+        Ok(self.warning(&texts))
+    }
+
+    fn config(&self, texts: &Texts) -> Result<Loaded, String> {
+        let chain = certificates(&self.cert, &texts.cert)?;
+        let key = PrivateKeyDer::from_pem_slice(texts.key.as_bytes()).map_err(|_| {
+            let path = self.key.display();
+            format!("{path}: no private key in PEM form; an encrypted key cannot be used")
+        })?;
+        let expires_s = chain.first().and_then(|first| expires_s(first)).unwrap_or(0);
+        let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .map_err(|error| error.to_string())?
+            .with_client_cert_verifier(self.verifier(texts)?)
+            .with_single_cert(chain, key)
+            .map_err(|error| self.pair_error(&error))?;
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        // Sessions are not resumed: they would hold memory (clients' certificates are part of them), and outlive a change of
+        // the authorities. Senders keep their connections.
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        config.send_tls13_tickets = 0;
+        Ok(Loaded { config: Arc::new(config), expires_s })
+    }
+
+    fn pair_error(&self, error: &rustls::Error) -> String {
+        let (cert, key) = (self.cert.display(), self.key.display());
+        match error {
+            rustls::Error::InconsistentKeys(_) => {
+                format!("the key {key} does not belong to the certificate {cert}")
+            }
+            error => format!("the certificate {cert} with the key {key} cannot be used: {error}"),
+        }
+    }
+
+    fn verifier(&self, texts: &Texts) -> Result<Arc<dyn ClientCertVerifier>, String> {
+        let (Some(clients), Some(text)) = (&self.clients, &texts.clients_ca) else {
+            return Ok(Arc::new(NoClientAuth));
+        };
+        let path = clients.ca.display();
+        let mut roots = RootCertStore::empty();
+        for certificate in certificates(&clients.ca, text)? {
+            roots.add(certificate).map_err(|error| format!("{path}: {error}"))?;
+        }
+        let provider = Arc::new(ring::default_provider());
+        let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+        let builder = match clients.auth {
+            ClientAuth::Required => builder,
+            ClientAuth::Optional => builder.allow_unauthenticated(),
+        };
+        let verifier = builder.build().map_err(|error| format!("{path}: {error}"))?;
+        Ok(verifier)
+    }
+}
+
+impl Source for TlsFiles {
+    const NAME: &'static str = "tls";
+    type Raw = Texts;
+    type Content = Option<Loaded>;
+
+    fn read(&self) -> Result<Texts, String> {
+        Ok(Texts {
+            cert: read(&self.cert)?,
+            key: read(&self.key)?,
+            clients_ca: self.clients.as_ref().map(|clients| read(&clients.ca)).transpose()?,
+            is_key_public: is_public(&self.key),
+        })
+    }
+
+    fn parse(&self, texts: &Texts) -> Result<Option<Loaded>, String> {
+        self.config(texts).map(Some)
+    }
+
+    fn warning(&self, texts: &Texts) -> Option<String> {
+        texts.is_key_public.then(|| {
+            let path = self.key.display();
+            format!("tls_key: every user of this machine can read {path}; take that right away (chmod o-rwx)")
+        })
+    }
+}
+
+fn read(path: &Path) -> Result<String, String> {
+    watched::read(path, BYTES_MAX).map_err(|error| format!("{}: {error}", path.display()))
+}
+
+fn is_public(path: &Path) -> bool {
+    const OTHERS_READ: u32 = 0o004;
+    std::fs::metadata(path).is_ok_and(|file| file.permissions().mode() & OTHERS_READ != 0)
+}
+
+fn certificates(path: &Path, text: &str) -> Result<Vec<CertificateDer<'static>>, String> {
+    let found = CertificateDer::pem_slice_iter(text.as_bytes()).collect::<Result<Vec<_>, _>>();
+    let found = found.map_err(|_| format!("{}: not valid PEM", path.display()))?;
+    match found.is_empty() {
+        true => Err(format!("{}: no certificate in PEM form", path.display())),
+        false => Ok(found),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use stdx::authority::Authority;
+
+    /// The files of a server, with those of its clients.
+    fn files(authority: &Authority, auth: ClientAuth) -> TlsFiles {
+        let clients = Clients { ca: authority.path("ca.pem"), auth };
+        TlsFiles {
+            cert: authority.path("server.pem"),
+            key: authority.path("server.key"),
+            clients: Some(clients),
+        }
+    }
+
+    #[test]
+    fn files_that_do_not_fit_are_named_and_not_quoted() {
+        let dir = tempfile::tempdir().unwrap();
+        let Some(authority) = Authority::new(dir.path()) else { return };
+        authority.server("server");
+        authority.server("other");
+        let files = files(&authority, ClientAuth::Required);
+        assert_eq!(files.check(), Ok(None));
+        let read = |name: &str| std::fs::read_to_string(authority.path(name)).unwrap();
+        let [certificate, key, other] = ["server.pem", "server.key", "other.key"].map(read);
+        let secret = key.lines().nth(1).unwrap();
+        let check = |name: &str, text: &str, expected: &[&str]| {
+            let usual = read(name);
+            std::fs::write(authority.path(name), text).unwrap();
+            let error = files.check().unwrap_err();
+            std::fs::write(authority.path(name), usual).unwrap();
+            assert!(expected.iter().all(|part| error.contains(part)), "{error}");
+            assert!(!error.contains(secret), "{error}");
+        };
+        check("server.pem", "", &["server.pem: no certificate"]);
+        check("server.pem", &key, &["server.pem: no certificate"]);
+        check("server.pem", &certificate[..certificate.len() / 2], &["server.pem: "]);
+        check("server.key", "", &["server.key: no private key"]);
+        check("server.key", &key.replace("-----BEGIN", "----BEGIN"), &["server.key: no private key"]);
+        check(
+            "server.key",
+            &key.replace("PRIVATE KEY", "ENCRYPTED PRIVATE KEY"),
+            &["server.key: no private"],
+        );
+        check("server.key", &format!("-----BEGIN {secret}"), &["server.key: no private key"]);
+        check("server.key", &other, &["server.key does not belong to", "server.pem"]);
+        check("ca.pem", "", &["ca.pem: no certificate"]);
+        let broken = certificate.lines().take(2).chain(["-----END CERTIFICATE-----"]);
+        check("ca.pem", &broken.collect::<Vec<_>>().join("\n"), &["ca.pem: "]);
+        check("ca.pem", &"x".repeat(BYTES_MAX as usize + 1), &["ca.pem: ", "limit is 1024 KiB"]);
+        std::fs::remove_file(authority.path("server.key")).unwrap();
+        assert!(files.check().unwrap_err().contains("server.key"));
+    }
+
+    #[test]
+    fn a_key_that_everyone_can_read_is_warned_of() {
+        let dir = tempfile::tempdir().unwrap();
+        let Some(authority) = Authority::new(dir.path()) else { return };
+        authority.server("server");
+        let files = files(&authority, ClientAuth::Optional);
+        let check = |mode, is_warned| {
+            let permissions = PermissionsExt::from_mode(mode);
+            std::fs::set_permissions(authority.path("server.key"), permissions).unwrap();
+            let warning = files.check().unwrap();
+            assert_eq!(warning.is_some_and(|text| text.contains("server.key")), is_warned, "{mode:o}");
+        };
+        check(0o600, false);
+        check(0o640, false);
+        check(0o644, true);
+    }
+}

@@ -1,0 +1,127 @@
+//! Files that are read again when they change.
+//!
+//! A file that is invalid or cannot be read changes nothing: what was in effect stays, the error is logged once, and a metric
+//! says that the file is not in effect.
+
+use parking_lot::{Mutex, RwLock};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use stdx::telemetry::{Counter, Registry};
+
+/// Interval at which files are read. Comparing their content leaves no change unnoticed, as times of modification may.
+pub(crate) const POLL_EVERY: Duration = Duration::from_millis(500);
+
+/// A file, or several that belong together.
+pub(crate) trait Source {
+    /// Name in logs and metrics.
+    const NAME: &'static str;
+    /// Content as it is read.
+    type Raw: PartialEq + Send;
+    /// Parsed content of the file.
+    type Content;
+
+    /// Reads the files. The error names the one that cannot be read.
+    fn read(&self) -> Result<Self::Raw, String>;
+
+    /// Errors name the file and the line. They are logged, so they must not have secrets in them.
+    fn parse(&self, raw: &Self::Raw) -> Result<Self::Content, String>;
+
+    /// What is risky about valid content. It is logged when the content changes.
+    fn warning(&self, _: &Self::Raw) -> Option<String> {
+        None
+    }
+}
+
+/// The content of a [`Source`] in effect.
+pub(crate) struct Watched<S: Source> {
+    source: Option<S>,
+    current: RwLock<Arc<S::Content>>,
+    /// Result of the last reading: the content, or the error.
+    last: Mutex<Option<Result<S::Raw, String>>>,
+    /// True if the last reading was successful.
+    is_current: Arc<AtomicBool>,
+    reloads: [Counter; 2],
+}
+
+/// Omits the content, which may be secret.
+impl<S: Source> std::fmt::Debug for Watched<S> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(S::NAME)
+    }
+}
+
+impl<S: Source> Watched<S> {
+    /// `content` is in effect until the source is read. Without a source, it always is.
+    pub(crate) fn new(source: Option<S>, content: S::Content, r: &Registry) -> Self {
+        let reloads = |result| {
+            let help = "Changes of a file that is read again when it changes, by whether it was valid.";
+            r.counter_with("floodmark_file_reloads_total", help, &[("file", S::NAME), ("result", result)])
+        };
+        let watched = Self {
+            source,
+            current: RwLock::new(Arc::new(content)),
+            last: Mutex::default(),
+            is_current: Arc::new(AtomicBool::new(true)),
+            reloads: ["ok", "failed"].map(reloads),
+        };
+        let is_current = Arc::clone(&watched.is_current);
+        let help = "1 if the file is in effect as it is now, 0 if it is invalid or unreadable.";
+        r.gauge_fn("floodmark_file_current", help, &[("file", S::NAME)], move || {
+            f64::from(u8::from(is_current.load(Ordering::Relaxed)))
+        });
+        watched
+    }
+
+    /// The content. A request should use one reading of it.
+    pub(crate) fn current(&self) -> Arc<S::Content> {
+        Arc::clone(&self.current.read())
+    }
+
+    /// True if there are files to watch.
+    pub(crate) const fn has_source(&self) -> bool {
+        self.source.is_some()
+    }
+
+    /// Reads the files if there are any.
+    pub(crate) fn reload(&self) {
+        let Some(source) = &self.source else { return };
+        let mut last = self.last.lock();
+        let raw = source.read();
+        if last.as_ref() == Some(&raw) {
+            return;
+        }
+        let is_first = last.is_none();
+        let content = raw.as_ref().map_err(Clone::clone).and_then(|raw| source.parse(raw));
+        let warning = raw.as_ref().ok().and_then(|raw| source.warning(raw)).filter(|_| content.is_ok());
+        *last = Some(raw);
+        self.is_current.store(content.is_ok(), Ordering::Relaxed);
+        match content {
+            Ok(content) => {
+                *self.current.write() = Arc::new(content);
+                if !is_first {
+                    self.reloads[0].inc();
+                    tracing::info!(file = S::NAME, "file reloaded");
+                    if let Some(warning) = warning {
+                        tracing::warn!("{warning}");
+                    }
+                }
+            }
+            Err(error) => {
+                self.reloads[1].inc();
+                tracing::error!(file = S::NAME, %error, "file not reloaded; its earlier content stays in effect");
+            }
+        }
+    }
+}
+
+/// Reads a file of at most `bytes_max`.
+pub(crate) fn read(path: &Path, bytes_max: u64) -> std::io::Result<String> {
+    let bytes = std::fs::metadata(path)?.len();
+    if bytes > bytes_max {
+        let reason = format!("it has {} KiB, the limit is {} KiB", bytes >> 10, bytes_max >> 10);
+        return Err(std::io::Error::new(std::io::ErrorKind::FileTooLarge, reason));
+    }
+    std::fs::read_to_string(path)
+}

@@ -1,0 +1,164 @@
+//! Deletes of samples, as a client of the admin API makes them: it repeats each until it is answered.
+
+use super::{BEGIN_MS, Driver};
+use crate::check;
+use crate::fleet::METRICS;
+use crate::importer::DAYS_BACK;
+use crate::model::Begun;
+use ::model::TimeRange;
+use query::{MatchOp, Matcher};
+use server::sim::{Flush, FlushAnswer};
+use stdx::clock::Clock;
+use tables::{DAY_MS, Delete};
+
+/// Maximum turns until a delete is answered, without faults.
+const TURNS_MAX: usize = 200;
+
+/// A delete and its progress.
+#[derive(Debug)]
+pub(super) struct Deleting {
+    tenant: usize,
+    delete: Delete,
+    /// The flush that was requested, and what had been acknowledged then; `None` before the request and after a failure.
+    begun: Option<(Flush, Begun)>,
+}
+
+impl Deleting {
+    /// The connection is gone: the client will repeat the request.
+    pub(super) fn hang_up(&mut self) {
+        self.begun = None;
+    }
+}
+
+impl Driver {
+    /// Begins a delete, looks for its answer, or repeats it.
+    pub(super) fn delete(&mut self) -> Result<(), String> {
+        if self.delete.is_none() {
+            self.delete = Some(self.draw_delete());
+        }
+        let deleting = self.delete.as_ref().expect("BUG: it was drawn");
+        match deleting.begun {
+            None => {
+                self.begin_delete();
+                Ok(())
+            }
+            Some(_) => self.advance_delete(),
+        }
+    }
+
+    fn draw_delete(&self) -> Deleting {
+        let tenant = self.below(self.plan.tenants as u64) as usize;
+        let metric = METRICS[self.below(METRICS.len() as u64) as usize];
+        let series = format!("s[{}-{}]", self.below(5), 5 + self.below(5));
+        let matcher = |name: &str, op, value: &str| Matcher::new(name, op, value).expect("BUG: it is valid");
+        let selectors = match self.below(4) {
+            0 => vec![vec![matcher("__name__", MatchOp::Equal, metric)]],
+            1 => vec![vec![matcher("series", MatchOp::Regex, &series)]],
+            2 => vec![vec![
+                matcher("__name__", MatchOp::NotEqual, metric),
+                matcher("series", MatchOp::NotEqual, "s1"),
+            ]],
+            _ => vec![
+                vec![matcher("__name__", MatchOp::Equal, metric), matcher("series", MatchOp::Regex, &series)],
+                vec![matcher("series", MatchOp::Equal, "s0")],
+            ],
+        };
+        let now_ms = self.clock.now_ms();
+        let span_ms = self.plan.load.span_ms + 10_000;
+        let range = match self.below(5) {
+            0 | 1 => TimeRange::ALL,
+            2 => TimeRange::new(i64::MIN, now_ms - self.below(span_ms) as i64),
+            3 => {
+                let start_ms = now_ms - self.below(span_ms) as i64;
+                TimeRange::new(start_ms, start_ms + self.below(5000) as i64)
+            }
+            // some hours of a day that only importers write to
+            _ => {
+                let day = BEGIN_MS / DAY_MS - DAYS_BACK + self.below(check::ROLLED_DAYS as u64) as i64;
+                let start_ms = day * DAY_MS + self.below(DAY_MS as u64) as i64;
+                TimeRange::new(start_ms, start_ms + self.below(6 * 3_600_000) as i64)
+            }
+        };
+        Deleting { tenant, delete: Delete { selectors, range }, begun: None }
+    }
+
+    fn begin_delete(&mut self) {
+        let Some(mut deleting) = self.delete.take() else { return };
+        self.trace(format!("delete of {}: {}", deleting.tenant, deleting.delete));
+        let begun = self.traffic.borrow().model.begin_delete();
+        let tenant = self.fleet.tenants[deleting.tenant].clone();
+        deleting.begun = Some((self.node_mut().flush_tenant(&tenant), begun));
+        self.delete = Some(deleting);
+    }
+
+    /// Commits the delete if its flush is answered.
+    fn advance_delete(&mut self) -> Result<(), String> {
+        let Some(mut deleting) = self.delete.take() else { return Ok(()) };
+        let (mut flush, begun) = deleting.begun.take().expect("BUG: it was begun");
+        match flush.answer() {
+            None => deleting.begun = Some((flush, begun)),
+            Some(FlushAnswer { blocked, .. }) if blocked > 0 => self.trace("delete: the tenant is blocked"),
+            Some(_) => {
+                self.trace("delete: commit");
+                let Deleting { tenant, delete, .. } = &deleting;
+                let done = self.node().delete(&self.fleet.tenants[*tenant], delete);
+                let fleet = std::rc::Rc::clone(&self.fleet);
+                let is_selected = |(of, series, timestamp_ms): (usize, usize, i64)| {
+                    of == *tenant
+                        && delete.range.contains(timestamp_ms)
+                        && delete.selects(fleet.series[series].as_ref())
+                };
+                let mut traffic = self.traffic.borrow_mut();
+                let last = traffic.last_request();
+                match done {
+                    Ok(()) => {
+                        traffic.model.end_delete(&begun, is_selected, last);
+                        drop(traffic);
+                        self.note("deleted");
+                        return self.see_deleted();
+                    }
+                    Err(refusal) => {
+                        traffic.trace.note(refusal);
+                        traffic.model.doubt_delete(is_selected, last);
+                    }
+                }
+            }
+        }
+        self.delete = Some(deleting);
+        Ok(())
+    }
+
+    /// What was answered is deleted at once, in what queries read.
+    fn see_deleted(&self) -> Result<(), String> {
+        if self.power.is_off() {
+            return Ok(());
+        }
+        let faults = self.quiet();
+        let compared = self.traffic.borrow_mut().compare(self.node(), &self.fleet);
+        self.store.set_faults(faults);
+        compared
+    }
+
+    /// Repeats a delete that is not answered until it is.
+    pub(super) fn end_delete(&mut self) -> Result<(), String> {
+        for _ in 0..TURNS_MAX {
+            if self.delete.is_none() {
+                return Ok(());
+            }
+            self.delete()?;
+            self.clock.next_step();
+            self.clock.advance(1000);
+            self.seal()?;
+            self.turn_all()?;
+        }
+        Err("a delete is not answered, although nothing goes wrong".into())
+    }
+
+    /// After a compaction nothing that was deleted is in any file, and no delete is left.
+    pub(super) fn check_deleted(&self) -> Result<(), String> {
+        if self.plan.weights.weight(crate::plan::Step::Delete) == 0 {
+            return Ok(());
+        }
+        check::deleted(self.node(), &self.fleet, &self.traffic.borrow().model)
+    }
+}

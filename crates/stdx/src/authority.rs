@@ -1,0 +1,82 @@
+//! A certificate authority for tests, made with `openssl`.
+
+use crate::skipped;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// An authority, whose certificate is `ca.pem`, and what it signs, as files in a folder: `NAME.pem` with `NAME.key`.
+#[derive(Debug)]
+pub struct Authority(PathBuf);
+
+/// A kind of key that takes no time to make.
+const NEW_KEY: [&str; 5] = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"];
+
+impl Authority {
+    /// Makes an authority in a folder; nothing where the machine has no `openssl`.
+    pub fn new(folder: &Path) -> Option<Self> {
+        if Command::new("openssl").arg("version").output().is_err() {
+            skipped::for_want_of("openssl");
+            return None;
+        }
+        let this = Self(folder.to_owned());
+        let subject = ["-keyout", "ca.key", "-out", "ca.pem", "-days", "2", "-subj", "/CN=authority"];
+        this.openssl(&[&["req", "-x509"][..], &NEW_KEY, &subject].concat());
+        Some(this)
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    /// Signs a certificate for a server on this machine.
+    pub fn server(&self, name: &str) {
+        self.request(name, "/CN=server", "DNS:localhost,IP:127.0.0.1", "serverAuth");
+        self.sign(name);
+    }
+
+    /// Signs a certificate for a client, with alternative names such as `DNS:a.example,URI:b:c`, or none.
+    pub fn client(&self, name: &str, subject: &str, alternative_names: &str) {
+        self.request(name, subject, alternative_names, "clientAuth");
+        self.sign(name);
+    }
+
+    /// Signs a certificate for a client that has long expired.
+    pub fn expired_client(&self, name: &str, subject: &str) {
+        self.request(name, subject, "", "clientAuth");
+        let settings = "[ca]\ndefault_ca=x\n[x]\ndatabase=index\nnew_certs_dir=.\nrand_serial=yes\n\
+                        default_md=sha256\npolicy=any\n[any]\ncommonName=supplied\n";
+        std::fs::write(self.path("ca.cnf"), settings).expect("write a file");
+        std::fs::write(self.path("index"), "").expect("write a file");
+        let [request, signed, extensions] =
+            ["csr", "pem", "ext"].map(|extension| format!("{name}.{extension}"));
+        let times = ["-startdate", "20200101000000Z", "-enddate", "20200201000000Z"];
+        let authority = ["ca", "-batch", "-config", "ca.cnf", "-cert", "ca.pem", "-keyfile", "ca.key"];
+        let files = ["-in", &request, "-out", &signed, "-extfile", &extensions, "-notext"];
+        self.openssl(&[&authority[..], &files, &times].concat());
+    }
+
+    fn request(&self, name: &str, subject: &str, alternative_names: &str, purpose: &str) {
+        let [key, request, extensions] = ["key", "csr", "ext"].map(|extension| format!("{name}.{extension}"));
+        let mut text = format!("extendedKeyUsage={purpose}\n");
+        if !alternative_names.is_empty() {
+            text += &format!("subjectAltName={alternative_names}\n");
+        }
+        std::fs::write(self.path(&extensions), text).expect("write a file");
+        let subject = ["-keyout", &key, "-out", &request, "-subj", subject];
+        self.openssl(&[&["req", "-new"][..], &NEW_KEY, &subject].concat());
+    }
+
+    fn sign(&self, name: &str) {
+        let [request, signed, extensions] =
+            ["csr", "pem", "ext"].map(|extension| format!("{name}.{extension}"));
+        let authority = ["-CA", "ca.pem", "-CAkey", "ca.key", "-set_serial", "7", "-days", "2"];
+        let files = ["x509", "-req", "-in", &request, "-out", &signed, "-extfile", &extensions];
+        self.openssl(&[&files[..], &authority].concat());
+    }
+
+    fn openssl(&self, arguments: &[&str]) {
+        let done =
+            Command::new("openssl").args(arguments).current_dir(&self.0).output().expect("run openssl");
+        assert!(done.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&done.stderr));
+    }
+}

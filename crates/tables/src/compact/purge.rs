@@ -1,0 +1,57 @@
+//! Files with rows that tombstones delete: each is rewritten by a job of its own, unless it is merged anyway.
+
+use super::{CompactLimits, Job};
+use crate::delta::{Files, LiveFile, Table};
+use crate::error::TableError;
+use crate::read::{Cursor, Footer, Select};
+use crate::tombstone::{Masking, Tombstone};
+use std::collections::HashSet;
+use std::sync::Arc;
+
+/// Rows between two calls of `go_on`.
+const STEP_ROWS: u64 = 4096;
+
+/// One job for each file that may have deleted rows and is in none of the `jobs`. `is_clean` says of a file and a sequence that tombstones up
+/// to there need no job.
+pub(crate) fn purges(files: &Files, jobs: &[Job], is_clean: impl Fn(&LiveFile, i64) -> bool) -> Vec<Job> {
+    let tombstones = &files.tombstones().list;
+    if tombstones.is_empty() {
+        return Vec::new();
+    }
+    let merged: HashSet<&str> = jobs.iter().flat_map(|job| &job.files).map(|f| f.path.as_str()).collect();
+    let is_due = |file: &&LiveFile| {
+        let is_open = |t: &Tombstone| t.concerns(file) && !is_clean(file, t.sequence);
+        !merged.contains(file.path.as_str()) && tombstones.iter().any(is_open)
+    };
+    let job = |file: &LiveFile| Job { date: file.date, files: vec![file.clone()], cuts: Vec::new() };
+    files.all().iter().filter(is_due).map(job).collect()
+}
+
+/// True if tombstones delete any row of a file, or a part of one, by its labels and the times of its first and last sample. `None` if
+/// `go_on` wants no more of it.
+pub(crate) fn has_deleted_rows(
+    table: &Table,
+    files: &Files,
+    file: &LiveFile,
+    limits: &CompactLimits,
+    mut go_on: impl FnMut() -> bool,
+) -> Result<Option<bool>, TableError> {
+    let Some(mask) = files.mask(file) else { return Ok(Some(false)) };
+    let mut masking = Masking::new(mask);
+    let stored = table.file(file)?;
+    let footer = Arc::new(Footer::read(table.kind(), &stored)?);
+    let select = Arc::new(Select { samples: false, ..Select::ALL });
+    let mut cursor = Cursor::new(stored, footer, select, limits.window_bytes);
+    let mut rows = 0_u64;
+    while cursor.advance()? {
+        masking.enter(cursor.labels(), |_| Ok(()))?;
+        if masking.touches(cursor.span()) {
+            return Ok(Some(true));
+        }
+        rows += 1;
+        if rows.is_multiple_of(STEP_ROWS) && !go_on() {
+            return Ok(None);
+        }
+    }
+    Ok(Some(false))
+}

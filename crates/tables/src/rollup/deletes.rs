@@ -1,0 +1,78 @@
+//! Deletes of samples, as rollups take them in.
+//!
+//! ```text
+//!   delete in the metrics table, at sequence S
+//!     └▶ one commit of each rollup:  a tombstone for the buckets that it touches
+//!                                    rollup/<date> := stale, for each day: it is made anew, and a run in progress is not committed
+//!                                    rollup/deleted := S
+//! ```
+//!
+//! The metrics table keeps its tombstone until every rollup has taken it in, so a process that dies in between leaves the work to the next.
+
+use super::{Resolution, floodmark, source};
+use crate::date::{DAY_MS, Date};
+use crate::delta::{Files, Table};
+use crate::error::TableError;
+use crate::tombstone::{Delete, Tombstone};
+use model::TimeRange;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Source whose floodmark is the sequence of the last delete of samples that a rollup has taken in.
+const TAKEN: &str = "rollup/deleted";
+
+/// Sequence of the last delete of samples that a rollup has taken in; 0 if there was none.
+pub fn taken(rollup: &Table) -> Result<i64, TableError> {
+    let taken = rollup.floodmarks([TAKEN])?.remove(TAKEN);
+    Ok(taken.map_or(0, |taken| i64::try_from(taken).unwrap_or(i64::MAX)))
+}
+
+/// Lets a rollup take in the deletes of a version of its metrics table, each in one commit. It may die at any point, and be
+/// repeated.
+pub fn take_in(files: &Files, rollup: &Table, resolution: Resolution, now_ms: i64) -> Result<(), TableError> {
+    let Some(last) = files.tombstones().list.last() else { return Ok(()) };
+    if taken(rollup)? >= last.sequence {
+        return Ok(());
+    }
+    rollup.refresh()?;
+    let taken = taken(rollup)?;
+    for Tombstone { sequence, delete } in files.tombstones().list.iter().filter(|t| t.sequence > taken) {
+        let range = touched(delete.range, resolution);
+        let sequence = u64::try_from(*sequence).unwrap_or(0);
+        let mut days: BTreeSet<Date> = rollup.dates()?.into_iter().collect();
+        days.extend(files.all().iter().map(|file| file.date));
+        days.retain(|date| range.overlaps(&TimeRange::new(date.start_ms(), date.end_ms())));
+        let mut moved = BTreeMap::from([(TAKEN.to_string(), sequence)]);
+        for date in days {
+            moved.insert(source(date), floodmark(rollup, date)?.deleted(sequence));
+        }
+        let delete = Delete { selectors: delete.selectors.clone(), range };
+        rollup.delete(&delete, &moved, true, now_ms)?;
+    }
+    Ok(())
+}
+
+/// Times of all statistics of the buckets that a range touches: from behind the end of the bucket before to the last one's end.
+fn touched(range: TimeRange, resolution: Resolution) -> TimeRange {
+    // times that far from the epoch have no samples
+    let within = |ms: i64| ms.clamp(-DAY_MS, i64::MAX / 2);
+    let start_ms = resolution.bucket_end(within(range.start_ms)) - resolution.ms() + 1;
+    TimeRange::new(start_ms, resolution.bucket_end(within(range.end_ms)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_touches_whole_buckets() {
+        let check = |start, end, expected: (i64, i64)| {
+            let TimeRange { start_ms, end_ms } = touched(TimeRange::new(start, end), Resolution::Hour);
+            assert_eq!((start_ms, end_ms), expected, "{start} {end}");
+        };
+        check(3_600_000, 3_600_000, (1, 3_600_000));
+        check(3_600_001, 3_600_001, (3_600_001, 7_200_000));
+        check(1, 7_200_000, (1, 7_200_000));
+        let TimeRange { start_ms, end_ms } = touched(TimeRange::ALL, Resolution::FiveMinutes);
+        assert!(start_ms < 0 && end_ms > 1 << 60);
+    }
+}

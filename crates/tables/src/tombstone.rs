@@ -1,0 +1,414 @@
+//! Tombstones: deletes that some files have not taken in yet, and what they hide of a file's rows.
+//!
+//! ```text
+//!   sequence   11   12   13   T 14   15   16            T masks 11, 12 and 13, and nothing written after it
+//!                                                       rewritten files say in their names that they have taken T in
+//! ```
+//!
+//! A tombstone has a place in the order of writes. It masks the files before it, until they are rewritten without what it deletes;
+//! [`crate::delta`] keeps the list of them, [`crate::upkeep`] rewrites. Of `query` this module uses label matchers alone, and no other
+//! module of this crate uses anything of it: what a delete selects is what a query with the same selector reads.
+
+use crate::delta::{Files, LiveFile};
+use crate::error::TableError;
+use crate::rollup::{LABEL, LEFT_OUT};
+use model::labels::METRIC_NAME;
+use model::{LabelsRef, Samples, TimeRange};
+use query::{MatchOp, Matcher};
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+/// Tombstones of a table at a time. A row is compared with each, and queries are slower until they are gone.
+pub const TOMBSTONES_MAX: usize = 64;
+
+/// Bytes of the selectors of one delete: names and values of its matchers. All tombstones of a table take 64 times as much, 1 MiB.
+pub const SELECTOR_BYTES_MAX: usize = 16 << 10;
+
+/// Bytes of the compiled patterns of one delete, and of all tombstones of a table: some hundred KiB for each regular expression that needs an
+/// automaton.
+pub const PATTERN_BYTES_MAX: usize = 2 << 20;
+pub const PATTERN_BYTES_OF_TABLE_MAX: usize = 16 << 20;
+
+/// Samples to delete: those of series that match any of the selectors, in a range of time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Delete {
+    /// A series matches a selector if it passes all of its matchers.
+    pub selectors: Vec<Vec<Matcher>>,
+    pub range: TimeRange,
+}
+
+impl Delete {
+    /// Fails if it is larger than a table takes.
+    pub fn check(&self) -> Result<(), TableError> {
+        let too_large = |what, limit_bytes| Err(TableError::TooLarge { what, limit_bytes });
+        if self.selector_bytes() > SELECTOR_BYTES_MAX {
+            return too_large("the selectors of a delete", SELECTOR_BYTES_MAX);
+        }
+        if self.pattern_bytes() > PATTERN_BYTES_MAX {
+            return too_large("the compiled patterns of a delete", PATTERN_BYTES_MAX);
+        }
+        Ok(())
+    }
+
+    /// Bytes that its selectors take, as [`SELECTOR_BYTES_MAX`] bounds them.
+    fn selector_bytes(&self) -> usize {
+        let of = |m: &Matcher| m.name.len() + m.value.len() + 4;
+        self.selectors.iter().flatten().map(of).sum()
+    }
+
+    /// Bytes that its compiled patterns take, as [`PATTERN_BYTES_MAX`] bounds them.
+    pub(crate) fn pattern_bytes(&self) -> usize {
+        self.selectors.iter().flatten().map(|m| size_of::<Matcher>() + m.pattern_bytes()).sum()
+    }
+
+    /// Number of files that may have some of what it deletes, by what the log says of them.
+    pub fn files_concerned(&self, files: &Files) -> usize {
+        files.all().iter().filter(|file| self.may_concern(file)).count()
+    }
+
+    /// True if it selects the series.
+    pub fn selects(&self, labels: LabelsRef<'_>) -> bool {
+        self.selectors
+            .iter()
+            .any(|selector| selector.iter().all(|m| m.matches(labels.get(&m.name).unwrap_or(""))))
+    }
+
+    /// True if it selects the series that a series of a rollup is a statistic of.
+    fn selects_statistic_of(&self, labels: LabelsRef<'_>) -> bool {
+        let value = |name: &str| if name == LABEL { "" } else { labels.get(name).unwrap_or("") };
+        self.selectors.iter().any(|selector| selector.iter().all(|m| m.matches(value(&m.name))))
+    }
+
+    /// True if a file may have some of what it deletes, by what the log says of it.
+    fn may_concern(&self, file: &LiveFile) -> bool {
+        self.range.overlaps(&file.range)
+            && self.selectors.iter().any(|selector| selector.iter().all(|m| may_pass(m, file)))
+    }
+}
+
+impl std::fmt::Display for Delete {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for selector in &self.selectors {
+            let matchers: Vec<String> = selector.iter().map(ToString::to_string).collect();
+            write!(f, "{{{}}} ", matchers.join(","))?;
+        }
+        write!(f, "from {} to {}", self.range.start_ms, self.range.end_ms)
+    }
+}
+
+/// False if no series of the file can pass the matcher.
+fn may_pass(matcher: &Matcher, file: &LiveFile) -> bool {
+    let Some((first, last)) = file.names.as_ref().filter(|_| matcher.name == METRIC_NAME) else {
+        return true;
+    };
+    let names = match matcher.op {
+        MatchOp::Equal => std::slice::from_ref(&matcher.value),
+        MatchOp::Regex => match matcher.set_matches() {
+            Some(names) => names,
+            None => return true,
+        },
+        MatchOp::NotEqual | MatchOp::NotRegex => return true,
+    };
+    // The log may have cut the upper bound short, to a text that names in the file begin with.
+    names.iter().any(|name| first <= name && (name <= last || name.starts_with(last.as_str())))
+}
+
+/// A delete with its place in the order of writes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tombstone {
+    /// Greater than that of every file and tombstone that was there before.
+    pub sequence: i64,
+    pub delete: Delete,
+}
+
+impl Tombstone {
+    /// True if the file was written before it, and has not taken it in since.
+    const fn is_after(&self, file: &LiveFile) -> bool {
+        (file.is_early || file.sequence < self.sequence) && file.applied < self.sequence
+    }
+
+    /// True if it may mask rows of the file.
+    pub fn concerns(&self, file: &LiveFile) -> bool {
+        self.is_after(file) && self.delete.may_concern(file)
+    }
+}
+
+/// The tombstones of one version of a table.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Tombstones {
+    /// Sequence of the last delete, whether or not it is complete; 0 if there was none.
+    pub last: i64,
+    /// In the order of their sequences.
+    pub list: Vec<Tombstone>,
+}
+
+impl Tombstones {
+    /// What they hide of a file, which may be one of a rollup; `None` if nothing.
+    pub(crate) fn mask(&self, file: &LiveFile, is_rollup: bool) -> Option<Arc<Mask>> {
+        let tombstones: Vec<_> = self.list.iter().filter(|t| t.concerns(file)).cloned().collect();
+        (!tombstones.is_empty()).then(|| Arc::new(Mask { tombstones, is_rollup }))
+    }
+
+    /// Bytes of memory, roughly.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        let of =
+            |t: &Tombstone| size_of::<Tombstone>() + t.delete.selector_bytes() + t.delete.pattern_bytes();
+        self.list.iter().map(of).sum()
+    }
+
+    /// The list as text. `version` is that of the log entry that will name it, so that no two entries name the same text.
+    pub(crate) fn to_text(&self, version: u64) -> String {
+        let matcher = |m: &Matcher| json!({ "name": m.name, "op": m.op.as_str(), "value": m.value });
+        let tombstone = |t: &Tombstone| {
+            let selectors = t.delete.selectors.iter().map(|s| s.iter().map(matcher).collect::<Vec<_>>());
+            json!({
+                "sequence": t.sequence,
+                "start": t.delete.range.start_ms,
+                "end": t.delete.range.end_ms,
+                "selectors": selectors.collect::<Vec<_>>(),
+            })
+        };
+        let tombstones: Vec<Value> = self.list.iter().map(tombstone).collect();
+        json!({ "format": FORMAT, "version": version, "tombstones": tombstones }).to_string()
+    }
+
+    /// Reads [`Self::to_text`]. The error says what is wrong with it.
+    pub(crate) fn parse(text: &[u8], last: i64) -> Result<Self, String> {
+        let value: Value = serde_json::from_slice(text).map_err(|e| e.to_string())?;
+        match value["format"].as_u64() {
+            Some(FORMAT) => {}
+            Some(later) => return Err(format!("its format is {later}, this build reads {FORMAT}")),
+            None => return Err("it has no format".into()),
+        }
+        let list = value["tombstones"].as_array().ok_or("it has no tombstones")?;
+        let list = list.iter().map(tombstone).collect::<Result<Vec<_>, _>>()?;
+        Ok(Self { last, list })
+    }
+}
+
+/// Version of the text.
+const FORMAT: u64 = 1;
+
+fn tombstone(value: &Value) -> Result<Tombstone, String> {
+    let number = |key: &str| value[key].as_i64().ok_or_else(|| format!("a tombstone has no {key}"));
+    let array = |value: &Value| value.as_array().cloned().ok_or("a selector is not a list");
+    let mut selectors = Vec::new();
+    for selector in array(&value["selectors"])? {
+        selectors.push(array(&selector)?.iter().map(matcher).collect::<Result<Vec<_>, _>>()?);
+    }
+    let range = TimeRange::new(number("start")?, number("end")?);
+    Ok(Tombstone { sequence: number("sequence")?, delete: Delete { selectors, range } })
+}
+
+fn matcher(value: &Value) -> Result<Matcher, String> {
+    let text = |key: &str| value[key].as_str().ok_or_else(|| format!("a matcher has no {key}"));
+    let op = match text("op")? {
+        "=" => MatchOp::Equal,
+        "!=" => MatchOp::NotEqual,
+        "=~" => MatchOp::Regex,
+        "!~" => MatchOp::NotRegex,
+        other => return Err(format!("a matcher compares by {other:?}")),
+    };
+    Matcher::new(text("name")?, op, text("value")?).map_err(|e| e.to_string())
+}
+
+/// The tombstones that a file is read with.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Mask {
+    tombstones: Vec<Tombstone>,
+    /// The series are statistics of others, which the label [`LABEL`] says. In a table of samples that label means nothing.
+    is_rollup: bool,
+}
+
+/// A mask while a file's rows go by: what it hides of the current series.
+#[derive(Debug)]
+pub(crate) struct Masking {
+    mask: Arc<Mask>,
+    /// The series of the last row.
+    labels: Vec<u8>,
+    /// Its hidden ranges, ascending, with gaps between them.
+    hidden: Vec<TimeRange>,
+}
+
+impl Masking {
+    pub(crate) const fn new(mask: Arc<Mask>) -> Self {
+        Self { mask, labels: Vec::new(), hidden: Vec::new() }
+    }
+
+    /// Goes to a row. `check` is asked before a value of so many bytes is compared, and may end the read.
+    pub(crate) fn enter(
+        &mut self,
+        labels: LabelsRef<'_>,
+        mut check: impl FnMut(usize) -> Result<(), TableError>,
+    ) -> Result<(), TableError> {
+        if labels.as_bytes() == self.labels && !self.labels.is_empty() {
+            return Ok(());
+        }
+        self.labels.clear();
+        self.hidden.clear();
+        let Mask { tombstones, is_rollup } = &*self.mask;
+        if !is_rollup || labels.get(LABEL) != Some(LEFT_OUT) {
+            for Tombstone { delete, .. } in tombstones {
+                check(labels.as_bytes().len())?;
+                if if *is_rollup { delete.selects_statistic_of(labels) } else { delete.selects(labels) } {
+                    self.hidden.push(delete.range);
+                }
+            }
+        }
+        join(&mut self.hidden);
+        self.labels.extend_from_slice(labels.as_bytes());
+        Ok(())
+    }
+
+    /// True if it hides all that a row with samples from `span.start_ms` to `span.end_ms` has in `range`.
+    pub(crate) fn hides(&self, span: TimeRange, range: TimeRange) -> bool {
+        let (start_ms, end_ms) = (span.start_ms.max(range.start_ms), span.end_ms.min(range.end_ms));
+        self.hidden.iter().any(|hidden| hidden.start_ms <= start_ms && end_ms <= hidden.end_ms)
+    }
+
+    /// True if it hides anything that lies between these times.
+    pub(crate) fn touches(&self, span: TimeRange) -> bool {
+        self.hidden.iter().any(|hidden| hidden.overlaps(&span))
+    }
+
+    /// Drops hidden samples from those at `from` and after.
+    pub(crate) fn cut(&self, samples: &mut Samples, from: usize) {
+        for hidden in &self.hidden {
+            let times = &samples.timestamps[from..];
+            let start = from + times.partition_point(|t| *t < hidden.start_ms);
+            let end = from + times.partition_point(|t| *t <= hidden.end_ms);
+            samples.timestamps.drain(start..end.max(start));
+            samples.values.drain(start..end.max(start));
+        }
+    }
+
+    pub(crate) const fn memory_bytes(&self) -> usize {
+        self.labels.capacity() + self.hidden.capacity() * size_of::<TimeRange>()
+    }
+}
+
+/// Joins ranges that overlap or touch.
+fn join(ranges: &mut Vec<TimeRange>) {
+    ranges.retain(|range| range.start_ms <= range.end_ms);
+    ranges.sort_unstable_by_key(|range| range.start_ms);
+    ranges.dedup_by(|next, last| {
+        let joins = next.start_ms <= last.end_ms.saturating_add(1);
+        if joins {
+            last.end_ms = last.end_ms.max(next.end_ms);
+        }
+        joins
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::Labels;
+    use stdx::rng::Rng;
+
+    fn delete(op: MatchOp, value: &str, range: TimeRange) -> Delete {
+        let matchers = vec![
+            Matcher::new("__name__", op, value).unwrap(),
+            Matcher::new("a", MatchOp::NotRegex, "x.*").unwrap(),
+        ];
+        Delete { selectors: vec![matchers, vec![Matcher::equal("b", "\"é\n")]], range }
+    }
+
+    #[test]
+    fn a_list_is_read_as_it_was_written() {
+        let check = |list: Vec<Tombstone>| {
+            let all = Tombstones { last: 9, list };
+            assert_eq!(Tombstones::parse(all.to_text(7).as_bytes(), 9).unwrap(), all);
+        };
+        check(Vec::new());
+        check(vec![
+            Tombstone { sequence: 5, delete: delete(MatchOp::Regex, "up|down", TimeRange::ALL) },
+            Tombstone { sequence: i64::MAX, delete: delete(MatchOp::NotEqual, "", TimeRange::new(-1, 1)) },
+        ]);
+        for wrong in ["", "{}", r#"{"format":2,"tombstones":[]}"#, r#"{"format":1,"tombstones":[{}]}"#] {
+            assert!(Tombstones::parse(wrong.as_bytes(), 0).is_err(), "{wrong}");
+        }
+        let unknown = r#"{"format":1,"tombstones":[{"sequence":1,"start":0,"end":1,
+            "selectors":[[{"name":"a","op":"~","value":"b"}]]}]}"#;
+        assert!(Tombstones::parse(unknown.as_bytes(), 0).is_err());
+    }
+
+    #[test]
+    fn a_mask_hides_what_any_tombstone_deletes() {
+        let mut rng = Rng::announced();
+        for _ in 0..500 {
+            let ranges: Vec<_> = (0..rng.below(5))
+                .map(|_| {
+                    let start_ms = rng.below(30) as i64;
+                    TimeRange::new(start_ms, start_ms + rng.below(8) as i64 - 1)
+                })
+                .collect();
+            let of = |(n, range): (usize, &TimeRange)| Tombstone {
+                sequence: n as i64,
+                delete: delete(MatchOp::Equal, if n == 3 { "other" } else { "m" }, *range),
+            };
+            let mask = Mask { tombstones: ranges.iter().enumerate().map(of).collect(), is_rollup: false };
+            let mut masking = Masking::new(Arc::new(mask));
+            let labels = Labels::from_pairs(&[("__name__", "m"), ("a", "y")]);
+            masking.enter(labels.as_ref(), |_| Ok(())).unwrap();
+            let is_hidden = |t: i64| ranges.iter().enumerate().any(|(n, r)| n != 3 && r.contains(t));
+            let mut samples = Samples::default();
+            (0..40).for_each(|t| samples.push(t, t as f64));
+            let from = rng.below(40) as usize;
+            masking.cut(&mut samples, from);
+            let expected: Vec<_> = (0..40).filter(|t| *t < from as i64 || !is_hidden(*t)).collect();
+            assert_eq!(samples.timestamps, expected, "{ranges:?} from {from}");
+            assert!(samples.timestamps.iter().zip(&samples.values).all(|(t, v)| *t as f64 == *v));
+            let (start, end) = (rng.below(40) as i64, rng.below(40) as i64);
+            let span = TimeRange::new(start.min(end), start.max(end));
+            let all = (span.start_ms..=span.end_ms).all(is_hidden);
+            assert_eq!(masking.hides(span, TimeRange::ALL), all, "{ranges:?} {span:?}");
+            let any = (span.start_ms..=span.end_ms).any(is_hidden);
+            assert_eq!(masking.touches(span), any, "{ranges:?} {span:?}");
+        }
+    }
+
+    #[test]
+    fn names_in_the_log_exclude_files() {
+        let file = |names: Option<(&str, &str)>| LiveFile {
+            path: String::new(),
+            date: crate::Date(0),
+            bytes: 1,
+            rows: 1,
+            names: names.map(|(a, b)| (a.into(), b.into())),
+            sequence: 4,
+            applied: 0,
+            is_early: false,
+            range: TimeRange::new(10, 20),
+        };
+        let check = |names, op, value: &str, range, expected| {
+            let delete =
+                Delete { selectors: vec![vec![Matcher::new("__name__", op, value).unwrap()]], range };
+            let tombstone = Tombstone { sequence: 5, delete };
+            assert_eq!(tombstone.concerns(&file(names)), expected, "{names:?} {value}");
+        };
+        let (all, inside) = (TimeRange::ALL, TimeRange::new(15, 16));
+        check(Some(("b", "d")), MatchOp::Equal, "c", inside, true);
+        check(Some(("b", "d")), MatchOp::Equal, "d", all, true);
+        check(Some(("b", "d")), MatchOp::Equal, "d_long", all, true);
+        check(Some(("b", "d")), MatchOp::Equal, "e", all, false);
+        check(Some(("b", "d")), MatchOp::Equal, "a", all, false);
+        check(Some(("b", "d")), MatchOp::Equal, "c", TimeRange::new(21, 30), false);
+        check(Some(("b", "d")), MatchOp::Regex, "a|e", all, false);
+        check(Some(("b", "d")), MatchOp::Regex, "a|c", all, true);
+        check(Some(("b", "d")), MatchOp::Regex, ".*", all, true);
+        check(Some(("b", "d")), MatchOp::NotEqual, "c", all, true);
+        check(None, MatchOp::Equal, "a", all, true);
+        let tombstone = Tombstone { sequence: 5, delete: delete(MatchOp::Regex, ".+", all) };
+        for (is_early, sequence, applied, expected) in [
+            (false, 4, 0, true),
+            (false, 5, 0, false),
+            (false, 4, 5, false),
+            (true, 9, 0, true),
+            (true, 9, 6, false),
+        ] {
+            let file = LiveFile { is_early, sequence, applied, ..file(None) };
+            assert_eq!(tombstone.concerns(&file), expected, "{is_early} {sequence} {applied}");
+        }
+    }
+}
