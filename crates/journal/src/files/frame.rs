@@ -81,8 +81,12 @@ pub(super) fn offset_of(header: &HeaderBytes) -> u64 {
 
 impl FrameHeader {
     /// Decodes and checks the header at byte `at`; `None` if it is not a header of this segment and position.
+    ///
+    /// Zeros are none: allocated space has millions of places, and at one in 2^32 their checksum is zero, too. No record has such
+    /// a header, since the hash of an empty payload is not zero.
     pub(super) fn parse(seed: u32, at: u64, header: &HeaderBytes) -> Option<Self> {
-        let sound = header_crc(seed, at, &header[..HEADER_CRC_AT]) == u32_at(header, HEADER_CRC_AT);
+        let sound = header_crc(seed, at, &header[..HEADER_CRC_AT]) == u32_at(header, HEADER_CRC_AT)
+            && header.iter().any(|byte| *byte != 0);
         let len = u32_at(header, 0);
         (sound && len as usize <= RECORD_BYTES_MAX).then(|| Self {
             len,
@@ -172,6 +176,16 @@ mod tests {
         }
         assert_eq!(FrameHeader::parse(seed, 1024, &[0; FRAME_HEADER_BYTES]), None, "zeros end a segment");
         assert_eq!(FrameHeader::parse_repaired(seed, 1024, &[0; FRAME_HEADER_BYTES]), None);
+    }
+
+    #[test]
+    fn zeros_whose_checksum_is_zero_are_no_header() {
+        // found by solving the checksum, which is linear, for the salt
+        let seed = crc_seed(0x4e3e_c807);
+        let zeros = [0; FRAME_HEADER_BYTES];
+        assert_eq!(header_crc(seed, 1024, &zeros[..HEADER_CRC_AT]), 0);
+        assert_eq!(FrameHeader::parse(seed, 1024, &zeros), None);
+        assert_eq!(FrameHeader::parse_repaired(seed, 1024, &zeros), None);
     }
 
     #[test]
