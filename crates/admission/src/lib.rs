@@ -9,12 +9,12 @@
 //! | 3 | requests at once, and the bytes that they hold, shared by tenants | [`gate`] |
 //! | 4 | duplicates from other replicas of a Prometheus | [`election`] |
 //! | 5 | the times of samples | [`age`] |
-//! | 6 | room in a partition's queue | [`Refused::QueueFull`] |
+//! | 6 | room in a partition's queue | [`WriteRefusal::QueueFull`] |
 //! | 7 | room for new series and late samples, by the head's [`watermarks`] and what the process holds | [`Head`], [`process`] |
 //! | 8 | a tenant's [`share`] of the head, its number of series and its rate of new ones | [`new_series`] |
 //! | 9 | whether what was left out is worth a retry | [`postponed`] |
 //!
-//! Checks 1 to 3 and 6 refuse a request ([`Refused`]); 4, 5, 7 and 8 leave out series or samples ([`model::SeriesError`]).
+//! Checks 1 to 3 and 6 refuse a request ([`WriteRefusal`]); 4, 5, 7 and 8 leave out series or samples ([`model::SeriesError`]).
 
 pub mod age;
 pub mod election;
@@ -25,14 +25,14 @@ mod new_tenants;
 pub mod postponed;
 pub mod process;
 pub mod rate;
-mod refused;
 pub mod share;
 pub mod tenant_slots;
 pub mod watermarks;
 pub mod write;
+mod write_refusal;
 
 pub use head::Head;
 pub use new_tenants::NewTenants;
 pub use postponed::{Postponed, Shortage};
 pub use process::ProcessMemory;
-pub use refused::{RETRY_AFTER, RateLimited, Refused};
+pub use write_refusal::{RETRY_AFTER, RateLimited, WriteRefusal};

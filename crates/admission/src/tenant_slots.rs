@@ -1,6 +1,6 @@
 //! Limits of a tenant, except its rates: see [`crate::rate`].
 
-use crate::{Head, ProcessMemory, Refused};
+use crate::{Head, ProcessMemory, WriteRefusal};
 use model::TenantId;
 use std::time::Duration;
 
@@ -45,22 +45,22 @@ pub struct Limits {
 }
 
 /// Checks a tenant's limits. A known one only needs room for its series.
-pub fn check(tenant: &TenantId, facts: &impl Facts) -> Result<(), Refused> {
+pub fn check(tenant: &TenantId, facts: &impl Facts) -> Result<(), WriteRefusal> {
     let Presence { is_in_memory, is_any_full } = facts.presence(tenant);
     if is_any_full && !facts.is_known(tenant) {
-        return Err(Refused::Tenants { limit: facts.limits().tenants });
+        return Err(WriteRefusal::Tenants { limit: facts.limits().tenants });
     }
     if is_in_memory {
         return Ok(());
     }
-    facts.process().room().map_err(Refused::NoRoomForTenant)?;
-    facts.head().room_for_series().map_err(Refused::NoRoomForTenant)?;
+    facts.process().room().map_err(WriteRefusal::NoRoomForTenant)?;
+    facts.head().room_for_series().map_err(WriteRefusal::NoRoomForTenant)?;
     if facts.is_known(tenant) {
         return Ok(());
     }
     facts.take_token(tenant).map_err(|wait| {
         let Limits { burst, per_minute, .. } = facts.limits();
-        Refused::NewTenants { burst, per_minute, wait }
+        WriteRefusal::NewTenants { burst, per_minute, wait }
     })
 }
 
@@ -111,7 +111,7 @@ mod tests {
     fn new_tenants_need_a_slot_and_memory_and_a_token() {
         let check = |tenant: Tenant, expected: Option<&str>| {
             let refused = check(&TenantId::anonymous(), &tenant).err();
-            assert_eq!(refused.as_ref().map(Refused::reason), expected);
+            assert_eq!(refused.as_ref().map(WriteRefusal::reason), expected);
             assert_eq!(refused.map(|refused| refused.kind()), expected.map(|_| ErrorKind::Unavailable));
         };
         let full = Presence { is_in_memory: false, is_any_full: true };

@@ -1,7 +1,7 @@
 //! Decision whether a principal may write now, before anything of its request is decoded.
 
 use crate::watermarks::REFUSE_ABOVE_SHARE;
-use crate::{Refused, tenant_slots};
+use crate::{WriteRefusal, tenant_slots};
 use model::{Principal, TenantId};
 
 /// Facts about a node. Each is gathered only if all checks before it passed.
@@ -23,41 +23,44 @@ pub trait Facts: tenant_slots::Facts {
 }
 
 /// Checks whether a principal may write now.
-pub fn check(principal: &Principal, facts: &impl Facts) -> Result<(), Refused> {
+pub fn check(principal: &Principal, facts: &impl Facts) -> Result<(), WriteRefusal> {
     rights(principal)?;
     let tenant = &principal.tenant;
     if facts.is_stopping() {
-        return Err(Refused::Stopping);
+        return Err(WriteRefusal::Stopping);
     }
     if let Some(why) = facts.replaying() {
-        return Err(Refused::Replaying(why));
+        return Err(WriteRefusal::Replaying(why));
     }
     if let Some(why) = facts.closed(tenant) {
-        return Err(Refused::Closed { tenant: tenant.clone(), why });
+        return Err(WriteRefusal::Closed { tenant: tenant.clone(), why });
     }
     let head = facts.head();
     if head.is_full() {
-        return Err(Refused::HeadFull { used_mib: head.used_bytes >> 20, limit_mib: head.limit_bytes >> 20 });
+        return Err(WriteRefusal::HeadFull {
+            used_mib: head.used_bytes >> 20,
+            limit_mib: head.limit_bytes >> 20,
+        });
     }
     if let Some(percent) = facts.blocked_from(tenant)
         && head.is_filled_to(percent)
     {
-        return Err(Refused::Blocked { tenant: tenant.clone(), percent });
+        return Err(WriteRefusal::Blocked { tenant: tenant.clone(), percent });
     }
     if head.is_filled_to(REFUSE_ABOVE_SHARE)
         && let Some(share_bytes) = facts.exceeded_share(tenant)
     {
         let (percent, share_mib) = (REFUSE_ABOVE_SHARE, share_bytes >> 20);
-        return Err(Refused::TenantShare { tenant: tenant.clone(), percent, share_mib });
+        return Err(WriteRefusal::TenantShare { tenant: tenant.clone(), percent, share_mib });
     }
     tenant_slots::check(tenant, facts)
 }
 
 /// Checks whether a principal may ever write.
-pub fn rights(principal: &Principal) -> Result<(), Refused> {
+pub fn rights(principal: &Principal) -> Result<(), WriteRefusal> {
     match principal.rights.write {
         true => Ok(()),
-        false => Err(Refused::Rights { tenant: principal.tenant.clone() }),
+        false => Err(WriteRefusal::Rights { tenant: principal.tenant.clone() }),
     }
 }
 

@@ -34,7 +34,7 @@ mod principal;
 mod prometheus;
 mod recent_refusals;
 mod status;
-mod tenants;
+mod tenant_limits;
 
 use crate::audit::Audit;
 use crate::auth::Access;
@@ -329,9 +329,9 @@ fn reads() -> Router<App> {
         .route("/api/v1/cardinality/unqueried", get(cardinality::unqueried).post(cardinality::unqueried))
         .route("/api/v1/status/active_queries", get(active_queries::of_tenant))
         .route("/api/v1/refusals", get(recent_refusals::of_tenant))
-        .route("/api/v1/user_limits", get(tenants::limits))
-        .route("/api/v1/user_stats", get(tenants::stats))
-        .route("/api/v1/ha_tracker", get(tenants::ha_tracker))
+        .route("/api/v1/user_limits", get(tenant_limits::limits))
+        .route("/api/v1/user_stats", get(tenant_limits::stats))
+        .route("/api/v1/ha_tracker", get(tenant_limits::ha_tracker))
         .route("/api/v1/status/buildinfo", get(metadata::buildinfo))
         .route("/api/v1/status/tsdb", get(cardinality::tsdb))
 }

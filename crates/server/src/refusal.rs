@@ -1,6 +1,6 @@
 //! Refusals: reasons that a request is not served, independent of any protocol.
 
-use admission::{RETRY_AFTER, Refused};
+use admission::{RETRY_AFTER, WriteRefusal};
 use model::ErrorKind;
 use protocol::DecodeError;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -119,12 +119,12 @@ impl Refusal {
     }
 
     pub(crate) fn stopping() -> Self {
-        Refused::Stopping.into()
+        WriteRefusal::Stopping.into()
     }
 }
 
-impl From<Refused> for Refusal {
-    fn from(refused: Refused) -> Self {
+impl From<WriteRefusal> for Refusal {
+    fn from(refused: WriteRefusal) -> Self {
         let (kind, reason, retry_after) = (refused.kind(), refused.reason(), refused.retry_after());
         Self { kind, reason, message: refused.to_string(), retry_after, series: None }
     }

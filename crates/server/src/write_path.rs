@@ -9,9 +9,9 @@
 //! This module is independent of protocols: each has its own [`protocol::Decoder`]. A listener reads the request, calls
 //! [`write`] and formats the answer.
 
+mod admission_facts;
 mod context;
 mod decoder_pool;
-mod facts;
 pub(crate) mod gates;
 mod replicas;
 mod route;
@@ -26,8 +26,8 @@ use crate::limits::gate::Pass;
 use crate::partition::submission::{Answer, Outcome, Submission};
 use crate::partition::{Command, QUEUE_MAX};
 use crate::refusal::Refusal;
-use admission::Refused;
-use facts::Facts;
+use admission::WriteRefusal;
+use admission_facts::AdmissionFacts;
 use model::{Batch, LabelsBuilder, Principal, TenantId};
 use protocol::Decoder;
 use route::{Prepared, route};
@@ -120,7 +120,7 @@ async fn admit(context: &Arc<Context>, principal: &Principal, body_bytes: usize)
 
 /// As [`admit`], without waiting for replay.
 pub(crate) fn check(context: &Arc<Context>, principal: &Principal) -> Result<(), Refusal> {
-    Ok(admission::write::check(principal, &Facts(context))?)
+    Ok(admission::write::check(principal, &AdmissionFacts(context))?)
 }
 
 /// Decodes a request and looks up its series: in place, or on a thread if `thread` has its permit.
@@ -169,7 +169,7 @@ async fn store(context: &Arc<Context>, resolved: Resolved) -> Result<Outcome, Un
         && let Some(what) =
             context.head_shortage.lock().worth_a_retry(&outcome.postponed, context.clock.instant())
     {
-        refused.get_or_insert_with(|| Refused::Postponed { what, report: outcome.report() }.into());
+        refused.get_or_insert_with(|| WriteRefusal::Postponed { what, report: outcome.report() }.into());
     }
     if let Some(refusal) = refused {
         let refusal = refusal.with_series(outcome.first_refused());
@@ -199,7 +199,7 @@ pub(crate) fn submit(context: &Arc<Context>, submissions: Vec<(usize, Submission
                 answers.push(answer);
                 continue;
             }
-            Err(TrySendError::Full(_)) => Refused::QueueFull { limit: QUEUE_MAX }.into(),
+            Err(TrySendError::Full(_)) => WriteRefusal::QueueFull { limit: QUEUE_MAX }.into(),
             Err(TrySendError::Disconnected(_)) => Refusal::stopping(),
         };
         return Submitted { answers, refused: Some(refusal) };

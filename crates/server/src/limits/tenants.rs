@@ -6,7 +6,7 @@ use admission::gate::MULTIPLE;
 use admission::new_series::Limits;
 use admission::rate::TokenBucket;
 use admission::share::{Holding, Shares};
-use admission::{RateLimited, Refused};
+use admission::{RateLimited, WriteRefusal};
 use model::{SeriesError, TenantId};
 use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
@@ -100,7 +100,7 @@ impl Tenant {
     }
 
     /// Admits a request of `bytes`, or refuses it. Its samples are taken when they are known: [`Self::take_samples`].
-    pub(crate) fn admit(&self, own: &TenantSettings, bytes: u64, now: Instant) -> Result<(), Refused> {
+    pub(crate) fn admit(&self, own: &TenantSettings, bytes: u64, now: Instant) -> Result<(), WriteRefusal> {
         let rates = [own.samples_rate(), own.bytes_rate(), own.requests_rate()];
         if rates == [None; 3] {
             return Ok(());
@@ -110,7 +110,8 @@ impl Tenant {
         let limits = [RateLimited::Samples, RateLimited::Bytes, RateLimited::Requests];
         for ((rate, limit), bucket) in rates.into_iter().zip(limits).zip([samples, bytes_bucket, requests]) {
             let Some(rate) = rate else { continue };
-            let refused = |wait| Refused::Rate { tenant: self.id.clone(), limit, per_s: rate.per_s, wait };
+            let refused =
+                |wait| WriteRefusal::Rate { tenant: self.id.clone(), limit, per_s: rate.per_s, wait };
             bucket.check(rate, now).map_err(refused)?;
             match limit {
                 RateLimited::Samples => {} // their number is not known yet

@@ -2,7 +2,7 @@
 
 use crate::refusal::Refusal;
 use crate::seal::blocked::BlockedTenants;
-use admission::Refused;
+use admission::WriteRefusal;
 use head::Partition;
 use parking_lot::{Mutex, RwLock};
 use std::ops::Deref;
@@ -85,7 +85,7 @@ impl Partitions {
 
     /// Refusal of requests until replay is done. Names the partitions that wait or stay closed, and the reasons.
     pub(crate) fn replaying(&self) -> Refusal {
-        Refused::Replaying(self.trouble()).into()
+        WriteRefusal::Replaying(self.trouble()).into()
     }
 
     /// Partitions that wait or stay closed, and the reasons.

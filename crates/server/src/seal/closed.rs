@@ -4,7 +4,7 @@
 //! queries are refused until the table has been read and the samples are in the head.
 
 use crate::refusal::Refusal;
-use admission::Refused;
+use admission::WriteRefusal;
 use model::TenantId;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
@@ -104,7 +104,7 @@ impl Closed {
 
     /// Refuses a closed tenant.
     pub(crate) fn check(&self, tenant: &TenantId) -> Result<(), Refusal> {
-        let refused = |why| Refused::Closed { tenant: tenant.clone(), why }.into();
+        let refused = |why| WriteRefusal::Closed { tenant: tenant.clone(), why }.into();
         self.why(tenant).map_or(Ok(()), |why| Err(refused(why)))
     }
 

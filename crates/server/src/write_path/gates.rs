@@ -3,7 +3,7 @@
 use crate::limits::fair_permits::{FairPermits, Permit};
 use crate::limits::gate::{Gate, Pass};
 use crate::settings::{Settings, TenantSettings};
-use admission::Refused;
+use admission::WriteRefusal;
 use admission::gate::{Entrant, Full, Inside};
 use model::TenantId;
 use stdx::telemetry::Registry;
@@ -50,13 +50,13 @@ impl Gates {
     }
 
     /// Enters as a request that is assumed to be of known series.
-    pub(super) fn enter(&self, tenant: &TenantId, own: &TenantSettings) -> Result<Pass, Refused> {
+    pub(super) fn enter(&self, tenant: &TenantId, own: &TenantSettings) -> Result<Pass, WriteRefusal> {
         let limit = self.known.limit();
         self.known.enter(entrant(tenant, own, 0)).map_err(|full| match full {
-            Full::Gate => Refused::InflightRequests { limit },
-            Full::Limit(limit) => Refused::ConcurrentWrites { tenant: tenant.clone(), limit },
+            Full::Gate => WriteRefusal::InflightRequests { limit },
+            Full::Limit(limit) => WriteRefusal::ConcurrentWrites { tenant: tenant.clone(), limit },
             Full::Share(Inside { requests: inside, .. }) => {
-                Refused::ShareOfRequests { tenant: tenant.clone(), inside, limit }
+                WriteRefusal::ShareOfRequests { tenant: tenant.clone(), inside, limit }
             }
         })
     }
@@ -67,13 +67,13 @@ impl Gates {
         tenant: &TenantId,
         own: &TenantSettings,
         bytes: u64,
-    ) -> Result<Pass, Refused> {
+    ) -> Result<Pass, WriteRefusal> {
         let limit = self.creating.limit();
         self.creating.enter(entrant(tenant, own, bytes)).map_err(|full| match full {
-            Full::Gate => Refused::CreatingRequests { limit },
-            Full::Limit(limit) => Refused::ConcurrentWrites { tenant: tenant.clone(), limit },
+            Full::Gate => WriteRefusal::CreatingRequests { limit },
+            Full::Limit(limit) => WriteRefusal::ConcurrentWrites { tenant: tenant.clone(), limit },
             Full::Share(Inside { requests: inside, .. }) => {
-                Refused::ShareOfCreating { tenant: tenant.clone(), inside, limit }
+                WriteRefusal::ShareOfCreating { tenant: tenant.clone(), inside, limit }
             }
         })
     }

@@ -13,7 +13,7 @@ const RETRY_AFTER_REPAIR: Duration = Duration::from_secs(20);
 
 /// A write is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Refused {
+pub enum WriteRefusal {
     /// The principal may not write.
     #[error("no right to write to tenant {tenant}")]
     Rights {
@@ -186,7 +186,7 @@ impl std::fmt::Display for RateLimited {
     }
 }
 
-impl Refused {
+impl WriteRefusal {
     /// Reaction expected of the sender.
     ///
     /// Limits that an operator configured for a tenant are a policy ([`ErrorKind::Limited`]); everything else depends on what

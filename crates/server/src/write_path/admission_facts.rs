@@ -8,9 +8,9 @@ use model::TenantId;
 use std::time::Duration;
 
 /// A node's facts, gathered on demand.
-pub(super) struct Facts<'a>(pub(super) &'a Context);
+pub(super) struct AdmissionFacts<'a>(pub(super) &'a Context);
 
-impl write::Facts for Facts<'_> {
+impl write::Facts for AdmissionFacts<'_> {
     fn is_stopping(&self) -> bool {
         self.0.readiness.is_stopping()
     }
@@ -35,7 +35,7 @@ impl write::Facts for Facts<'_> {
     }
 }
 
-impl tenant_slots::Facts for Facts<'_> {
+impl tenant_slots::Facts for AdmissionFacts<'_> {
     fn presence(&self, tenant: &TenantId) -> Presence {
         let Settings { tenants_max, self_monitoring, .. } = &*self.0.settings;
         let mut presence = Presence { is_in_memory: false, is_any_full: false };
