@@ -59,15 +59,20 @@ impl<R: Into<Refusal>> From<R> for Unwritten {
 pub(crate) async fn write<D: Decoder>(
     context: &Arc<Context>,
     decoders: &Arc<Decoders<D>>,
-    request: Encoded<D>,
+    mut request: Encoded<D>,
 ) -> Result<Outcome, Unwritten> {
     let began = Instant::now();
     admit(context, &request.principal, request.bytes.len()).await?;
     let (gates, tenant) = (&context.gates, request.principal.tenant.clone());
     let is_large = request.is_large().map_err(Refusal::from)?;
     context.metrics.body_bytes.add(request.bytes.len() as u64);
-    // decoding a large body takes a thread, of which there is one for each core
-    let thread = if is_large { Some(gates.decoding_permit(&tenant).await) } else { None };
+    let thread = if is_large {
+        request.take_memory_ahead()?;
+        // decoding a large body takes a thread, of which there is one for each core
+        Some(gates.decoding_permit(&tenant).await)
+    } else {
+        None
+    };
     let known = gates.enter(&tenant, context.overrides.current().of(&tenant))?;
     let resolved = resolve(context, decoders, request, thread, began).await?;
     store_within(context, &tenant, known, resolved).await

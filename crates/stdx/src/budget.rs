@@ -114,7 +114,7 @@ impl Account {
     /// Reserves `bytes` until the reservation is dropped.
     pub fn reserve(&self, bytes: u64) -> Result<Reservation, Exhausted> {
         self.take(bytes, 0)?;
-        Ok(Reservation { account: self.clone(), bytes })
+        Ok(Reservation { account: self.clone(), bytes, advance_bytes: None })
     }
 
     /// The account's name.
@@ -199,27 +199,47 @@ impl Account {
 pub struct Reservation {
     account: Account,
     bytes: u64,
+    /// Bytes taken ahead of need, from [`Self::advance`] to [`Self::settle`].
+    advance_bytes: Option<u64>,
 }
 
 impl Reservation {
-    /// Bytes held.
+    /// Bytes held, without an advance.
     pub fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    /// Takes `bytes` from the account ahead of need. Until [`Self::settle`], growing uses them first, and shrinking brings them
+    /// back. Without an advance, requests that have all begun can fail because each holds what another one needs.
+    pub fn advance(&mut self, bytes: u64) -> Result<(), Exhausted> {
+        let advance_bytes = self.advance_bytes.unwrap_or(0);
+        self.account.take(bytes, self.bytes + advance_bytes)?;
+        self.advance_bytes = Some(advance_bytes + bytes);
+        Ok(())
+    }
+
+    /// Gives back the rest of an advance.
+    pub fn settle(&mut self) {
+        self.account.give_back(self.advance_bytes.take().unwrap_or(0));
     }
 
     /// Grows or shrinks the reservation to `bytes`. Growing can fail, and then nothing changes. The error
     /// describes the whole reservation: `asked_bytes` is `bytes`, and `used_bytes` is what others hold.
     pub fn resize(&mut self, bytes: u64) -> Result<(), Exhausted> {
-        if bytes > self.bytes {
-            let held_bytes = self.bytes;
+        let advance_bytes = self.advance_bytes.unwrap_or(0);
+        let held_bytes = self.bytes + advance_bytes;
+        if bytes > held_bytes {
             let whole = |full: Exhausted| Exhausted {
                 asked_bytes: bytes,
                 used_bytes: full.used_bytes.saturating_sub(held_bytes),
                 ..full
             };
             self.account.take(bytes - held_bytes, held_bytes).map_err(whole)?;
+            self.advance_bytes = self.advance_bytes.map(|_| 0);
+        } else if self.advance_bytes.is_some() {
+            self.advance_bytes = Some(held_bytes - bytes);
         } else {
-            self.account.give_back(self.bytes - bytes);
+            self.account.give_back(held_bytes - bytes);
         }
         self.bytes = bytes;
         Ok(())
@@ -228,7 +248,7 @@ impl Reservation {
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        self.account.give_back(self.bytes);
+        self.account.give_back(self.bytes + self.advance_bytes.unwrap_or(0));
     }
 }
 
@@ -285,6 +305,32 @@ mod tests {
         drop((alone, held, other));
         assert_eq!([&greedy, &modest, &limited, &account].map(Account::used_bytes), [0; 4]);
         assert!(limited.reserve(50).is_ok());
+    }
+
+    #[test]
+    fn an_advance_is_used_before_the_account() {
+        let account = Account::new("inflight", 100);
+        let mut first = account.reserve(10).unwrap();
+        first.advance(60).unwrap();
+        assert_eq!((first.bytes(), account.used_bytes()), (10, 70));
+        let mut second = account.reserve(30).unwrap();
+        assert!(second.advance(1).is_err());
+        for bytes in [70, 20, 70] {
+            first.resize(bytes).unwrap();
+            assert_eq!((first.bytes(), account.used_bytes()), (bytes, 100));
+        }
+        assert!(first.resize(71).is_err());
+        drop(second);
+        first.resize(80).unwrap();
+        first.resize(40).unwrap();
+        assert_eq!(account.used_bytes(), 80);
+        first.settle();
+        assert_eq!((first.bytes(), account.used_bytes()), (40, 40));
+        first.resize(5).unwrap();
+        assert_eq!(account.used_bytes(), 5);
+        first.advance(50).unwrap();
+        drop(first);
+        assert_eq!(account.used_bytes(), 0);
     }
 
     #[test]

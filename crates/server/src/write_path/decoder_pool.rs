@@ -17,6 +17,13 @@ const INLINE_BYTES_MAX: usize = 1 << 20;
 const INLINE_COMPRESSED_BYTES_MAX: usize = 64 << 10;
 const INLINE_TEXT_BYTES_MAX: usize = 64 << 10;
 
+/// Memory that a body needs until it is stored, as a multiple of its decoded length: the decoded bytes, and a copy of the labels if
+/// all series are new.
+const NEED_FACTOR: u64 = 2;
+
+/// Decoded length that is assumed of a body that does not declare it, as a multiple of the length of its bytes.
+const INFLATION: usize = 8;
+
 /// A request before decoding.
 #[derive(Debug)]
 pub(crate) struct Encoded<D: Decoder> {
@@ -37,6 +44,18 @@ impl<D: Decoder> Encoded<D> {
             _ => INLINE_TEXT_BYTES_MAX,
         };
         Ok(self.body().decoded_len()?.is_none_or(|bytes| bytes > decoded_max))
+    }
+
+    /// Takes the memory that a large body will probably need, before it waits for its turn to be decoded. Of many requests that begin
+    /// at once, some then come to their end, and the others are refused at once.
+    ///
+    /// What could never be had is not taken: it is an estimate, and the request may fit.
+    pub(crate) fn take_memory_ahead(&mut self) -> Result<(), Refusal> {
+        let length = self.body().decoded_len()?.unwrap_or_else(|| self.bytes.len().saturating_mul(INFLATION));
+        match self.memory.advance(NEED_FACTOR * length as u64) {
+            Err(full) if !full.is_for_good() => Err(full.into()),
+            _ => Ok(()),
+        }
     }
 
     const fn body(&self) -> Body<'_> {
@@ -96,6 +115,7 @@ impl<D: Decoder> Decoders<D> {
         drop(request.bytes);
         // from here on the workspace is reserved from the decoders' account, or dropped
         self.put(workspace);
+        request.memory.settle();
         routed?.finish(request.memory)
     }
 
@@ -147,16 +167,38 @@ mod tests {
         drop(warm);
         assert_eq!(account.used_bytes(), 0);
     }
+
+    fn encoded(
+        account: &Account,
+        encoding: Encoding,
+        bytes: Vec<u8>,
+    ) -> Encoded<protocol::graphite::Decoder> {
+        let principal = Principal::of(model::TenantId::anonymous());
+        let memory = account.reserve(bytes.len() as u64).unwrap();
+        Encoded { principal, format: (), encoding, bytes, memory }
+    }
+
+    #[test]
+    fn one_of_two_large_bodies_has_its_memory_and_the_other_is_refused() {
+        let account = Account::new("inflight", 100_000);
+        let large = || encoded(&account, Encoding::Identity, vec![b'x'; 20_000]);
+        let (mut first, mut second) = (large(), large());
+        first.take_memory_ahead().unwrap();
+        assert_eq!((first.memory.bytes(), account.used_bytes()), (20_000, 80_000));
+        assert_eq!(second.take_memory_ahead().unwrap_err().kind, model::ErrorKind::Unavailable);
+        first.memory.resize(60_000).expect("it was taken ahead");
+        drop(first);
+        second.take_memory_ahead().unwrap();
+        drop(second);
+        let mut never = encoded(&account, Encoding::Identity, vec![b'x'; 60_000]);
+        never.take_memory_ahead().expect("the estimate alone refuses nothing");
+        assert_eq!(account.used_bytes(), 60_000);
+    }
+
     #[test]
     fn a_small_body_that_becomes_many_lines_takes_a_thread() {
         let account = Account::new("bodies", 1 << 20);
-        let is_large = |encoding, bytes: Vec<u8>| {
-            let principal = Principal::of(model::TenantId::anonymous());
-            let memory = account.reserve(0).unwrap();
-            let request =
-                Encoded::<protocol::graphite::Decoder> { principal, format: (), encoding, bytes, memory };
-            request.is_large().unwrap()
-        };
+        let is_large = |encoding, bytes| encoded(&account, encoding, bytes).is_large().unwrap();
         let lines = b"a 1 1700000000\n";
         let compressed = zstd::bulk::compress(&lines.repeat(20_000), 1).unwrap();
         assert!(compressed.len() < 200, "{} bytes", compressed.len());
