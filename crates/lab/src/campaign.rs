@@ -1,5 +1,4 @@
-//! Searches over several runs of a scenario: its limit, the smallest sufficient target, or the better of two
-//! targets.
+//! Runs a scenario several times: to find its limit, the smallest sufficient target, or the better of two targets.
 
 pub mod search;
 
@@ -18,11 +17,11 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Axis {
-    /// Samples a second: the same series, sampled more often.
+    /// Samples per second: the same series, sampled more often.
     Rate,
-    /// Series, and with them samples.
+    /// Number of series. The sample rate grows in proportion.
     Series,
-    /// Queries a second of the first mix of reads.
+    /// Queries per second of the first mix of reads.
     Qps,
 }
 
@@ -66,13 +65,13 @@ impl std::str::FromStr for Resource {
 pub struct Trial {
     /// Value of the parameter in this trial.
     pub value: f64,
-    /// It was to confirm what had passed before.
+    /// True if this trial repeated a value that had already passed, to confirm it.
     pub confirming: bool,
-    /// It kept every rule.
+    /// True if the trial kept every rule.
     pub passed: bool,
-    /// The rules that it broke.
+    /// Rules that the trial broke.
     pub failed: Vec<String>,
-    /// Rules that could not be measured, with reasons.
+    /// Rules that could not be measured, each with the reason.
     pub unmeasured: Vec<String>,
 }
 
@@ -81,15 +80,15 @@ pub struct Trial {
 pub struct Found {
     /// Name of the searched parameter, such as `rate`.
     pub what: String,
-    /// The limit; `None` where nothing passed.
+    /// The limit that was found; `None` if no trial passed.
     pub limit: Option<f64>,
-    /// The rules that broke at the lowest load that failed: what gives way first.
+    /// Rules that broke at the lowest load that failed.
     pub breaks_first: Vec<String>,
-    /// Every run.
+    /// All trials, in order.
     pub trials: Vec<Trial>,
-    /// The run was ended before its time.
+    /// True if the search was stopped early.
     pub partial: bool,
-    /// The search ended at a run that broke no rule, but could not be judged by all of them: which, and why not.
+    /// The trial at which the search ended because some rules could not be measured, with the reasons. The trial broke no rule.
     pub undecided: Option<String>,
     /// The result of the last run that passed.
     pub best: Option<RunResult>,
@@ -117,7 +116,7 @@ pub async fn find_limit(
     let what = format!("{axis:?}").to_lowercase();
     let with = move |value: f64, number: u64| {
         let (mut changed, changes) = with_axis(scenario, axis, value)?;
-        // series of an earlier run would be known already
+        // with the same seed, the target would already know the series of the previous trial
         changed.seed = scenario.seed.wrapping_add(number);
         let mut options = options.clone();
         options.overrides.extend(changes);
@@ -194,9 +193,9 @@ async fn find(
                 let (failed, unmeasured) = (broken_rules(&result), unmeasured_rules(&result));
                 (Some(result), failed, unmeasured)
             }
-            // on the easy side of the search already: what is wrong is not the size
+            // even the easiest trial cannot run, so its size is not the cause
             Err(why) if found.trials.is_empty() => return Err(why),
-            // a target too small to start, and a load that this machine cannot send, have not passed
+            // a target that is too small to start, or a load that this machine cannot send, counts as a failed trial
             Err(why) => (None, vec![format!("{why:#}")], Vec::new()),
         };
         let passed = failed.is_empty() && unmeasured.is_empty();
@@ -219,7 +218,7 @@ async fn find(
     }
 }
 
-/// Runs one trial. Stopping it alone, such as by its own limits, does not stop the search.
+/// Runs one trial. A trial that stops itself, for example at its limits, does not stop the search.
 async fn run_once(scenario: &Scenario, options: &RunOptions, observer: &dyn Observer) -> Result<RunResult> {
     let own = Stop::default();
     let own_options = RunOptions { stop: own.clone(), ..options.clone() };
@@ -237,7 +236,7 @@ async fn run_once(scenario: &Scenario, options: &RunOptions, observer: &dyn Obse
 fn broken_rules(result: &RunResult) -> Vec<String> {
     let broken = result.verdict.iter().filter(|judgement| !judgement.pass && !judgement.unmeasured);
     let broken = broken.map(|j| format!("{} {} (limit {})", j.rule, j.measured, j.limit));
-    broken.chain(result.partial.then(|| "ended before its time, by its own limits".to_owned())).collect()
+    broken.chain(result.partial.then(|| "stopped early by the limits of the scenario".to_owned())).collect()
 }
 
 fn unmeasured_rules(result: &RunResult) -> Vec<String> {
@@ -245,8 +244,8 @@ fn unmeasured_rules(result: &RunResult) -> Vec<String> {
     unmeasured.map(|j| format!("{} {}", j.rule, j.measured)).collect()
 }
 
-/// The scenario with its load brought to `value` along `axis`, and the changes in the form of `--set`: a result says
-/// how to repeat it.
+/// Scenario with its load set to `value` along `axis`, and the changes as arguments of `--set`, so that a result says how to
+/// repeat the run.
 fn with_axis(scenario: &Scenario, axis: Axis, value: f64) -> Result<(Scenario, Vec<String>)> {
     let mut changed = scenario.clone();
     let load = scenario.scaled();
@@ -292,13 +291,13 @@ fn with_axis(scenario: &Scenario, axis: Axis, value: f64) -> Result<(Scenario, V
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Race {
-    /// Every run, in order: which target, and what was found.
+    /// All runs in order: number of the target, and the result.
     pub laps: Vec<(usize, RunResult)>,
-    /// Runs that did not take place: which target, and why.
+    /// Runs that did not take place: number of the target, and the reason.
     pub missing: Vec<(usize, String)>,
-    /// Figures of each target (medians of its laps), and the first one's as a multiple of each other's.
+    /// Figures of each target (medians of its laps), and the ratio of the first target's figure to each other target's.
     pub ratios: Vec<Ratio>,
-    /// The race was ended before its time.
+    /// True if the race was stopped early.
     pub partial: bool,
 }
 
@@ -309,7 +308,7 @@ pub struct Ratio {
     pub figure: String,
     /// Median of each target's runs, in the order in which the targets were named.
     pub medians: Vec<Option<f64>>,
-    /// The first one's divided by each other's.
+    /// The first target's median divided by each target's median.
     pub first_to: Vec<Option<f64>>,
 }
 
@@ -327,9 +326,9 @@ const RACED: [&str; 10] = [
     "read_p99_s",
 ];
 
-/// Runs the same scenario against each of `racers` in turn, `laps` times: forwards and backwards, so that none
-/// always runs on a machine that another has warmed. One [`RunOptions::stop`] ends them all. Errors are for targets
-/// that were never there.
+/// Runs the same scenario against each of `racers` in turn, `laps` times. The order alternates between forwards and backwards, so
+/// that no target always runs on a machine that another target has warmed. A single [`RunOptions::stop`] ends the whole race.
+/// Returns an error only if a run of the first lap fails.
 pub async fn race(racers: &[(Scenario, RunOptions)], laps: u32, observer: &dyn Observer) -> Result<Race> {
     ensure!(racers.len() >= 2, "a race needs two targets");
     let mut race = Race { laps: Vec::new(), missing: Vec::new(), ratios: Vec::new(), partial: false };
@@ -346,7 +345,7 @@ pub async fn race(racers: &[(Scenario, RunOptions)], laps: u32, observer: &dyn O
             match run_once(&scenario, &options, observer).await {
                 Ok(result) => race.laps.push((number, result)),
                 Err(why) if lap == 0 => return Err(why),
-                // it was there before: what the others do is worth having all the same
+                // this target worked in the first lap, so the figures of the others are still worth having
                 Err(why) => race.missing.push((number, format!("{why:#}"))),
             }
             if options.stop.is_set() {

@@ -2,7 +2,7 @@
 //!
 //! - [`recorder`]: a proxy that passes traffic on and keeps a copy
 //! - [`file`]: the format
-//! - [`replay`]: sends it again, faster or more of it
+//! - [`replay`]: sends a recording again, faster or in several copies
 
 pub mod file;
 pub mod recorder;

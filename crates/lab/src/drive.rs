@@ -1,9 +1,9 @@
 //! Loads a target: connections that send, readers that query, faults, and the target's own process.
 //!
 //! - [`run`]: a scenario, from its tenants to its result
-//! - [`send`]: one connection and its retries; [`tally`], [`meter`]: what became of the requests
-//! - [`target`], [`faults`]: the process under test, and what is done to it
-//! - [`tenants`], [`addresses`], [`auth`]: who sends, where to, and as whom
+//! - [`send`]: one connection and its retries; [`tally`], [`meter`]: counts of the requests' outcomes
+//! - [`target`], [`faults`]: the process under test, and the faults injected into it
+//! - [`tenants`], [`addresses`], [`auth`]: senders, their addresses and their credentials
 
 pub(crate) mod addresses;
 pub(crate) mod auth;

@@ -1,7 +1,6 @@
 //! HTTP/1.1 client of one kept-alive connection to one target, which reports exactly how each request ended.
 //!
-//! The lab only loads machines that it is told to: an address beyond the loopback interface is refused
-//! unless its host is named as allowed.
+//! The lab sends load only to permitted hosts: any address other than loopback is refused unless its host was named as allowed.
 
 mod access;
 
@@ -22,10 +21,10 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::ServerName;
 
-/// A request that takes longer is given up, and what became of it is unknown.
+/// Default time limit of a request. A request that takes longer is given up, with unknown outcome.
 pub const TIMEOUT_DEFAULT: Duration = Duration::from_secs(30);
 
-/// An answer's body, cut or refused beyond.
+/// Maximum size of an answer's body.
 const ANSWER_BYTES_MAX: usize = 256 << 20;
 
 /// Maximum time for a connection to be established.
@@ -90,20 +89,20 @@ impl Endpoint {
         })
     }
 
-    /// The path (and query) of the URL.
+    /// Path and query of the URL.
     pub fn path(&self) -> &str {
         &self.base
     }
 }
 
-/// Why there is no answer.
+/// Reason why there is no answer.
 #[derive(Debug, Clone)]
 pub enum Failure {
     /// No connection; the request was not sent.
     Connect(String),
-    /// The connection broke: the request may or may not have been carried out.
+    /// The connection broke. The request may or may not have been processed.
     Broken(String),
-    /// No answer within this time. The request may have had its effect.
+    /// No answer within this time. The request may have been processed.
     Timeout(Duration),
 }
 
@@ -129,7 +128,7 @@ impl std::fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// Response of the target.
+/// Answer of the target.
 #[derive(Debug)]
 pub struct Answer {
     pub status: StatusCode,
@@ -138,7 +137,7 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// `Retry-After` in its form of seconds.
+    /// The header `Retry-After`, if it is a number of seconds.
     pub fn retry_after(&self) -> Option<Duration> {
         let seconds: f64 = self.headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
         Duration::try_from_secs_f64(seconds).ok()
@@ -165,7 +164,7 @@ pub fn headers(pairs: &[(String, String)]) -> Result<HeaderMap> {
     Ok(map)
 }
 
-/// A connection that is opened when needed, and again after it broke.
+/// Client with one connection, which is opened when needed and reopened after it broke.
 #[derive(Debug)]
 pub struct Client {
     endpoint: Endpoint,
@@ -195,12 +194,12 @@ impl Client {
         Self { endpoint, headers, timeout, open: None }
     }
 
-    /// The headers that are sent with each request from now on.
+    /// Headers that are sent with each further request.
     pub fn headers_mut(&mut self) -> &mut HeaderMap {
         &mut self.headers
     }
 
-    /// Opens the connection if it is not, so that the first request need not.
+    /// Opens the connection if it is closed, so that the first request does not have to.
     pub async fn connect(&mut self) -> Result<(), Failure> {
         if self.open.as_ref().is_some_and(|c| c.sender.is_closed()) {
             self.open = None;
@@ -210,7 +209,7 @@ impl Client {
             self.open = Some(match opened {
                 Ok(Ok(connection)) => connection,
                 Ok(Err(why)) => return Err(Failure::Connect(format!("{why:#}"))),
-                Err(_) => return Err(Failure::Connect(format!("nothing within {CONNECT_TIMEOUT:?}"))),
+                Err(_) => return Err(Failure::Connect(format!("no connection within {CONNECT_TIMEOUT:?}"))),
             });
         }
         Ok(())
@@ -263,7 +262,7 @@ async fn open(endpoint: &Endpoint) -> Result<Connection> {
 async fn speak(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) -> Result<Connection> {
     let (sender, connection) = handshake(TokioIo::new(stream)).await?;
     let driver = tokio::spawn(async move {
-        // what goes wrong here comes back through the sender
+        // errors of the connection are reported by the request sender
         connection.await.ok();
     });
     Ok(Connection { sender, driver })

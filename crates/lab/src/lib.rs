@@ -1,4 +1,4 @@
-//! Load, measure, verify: any target that speaks the protocols.
+//! Loads, measures and verifies any target that speaks remote write and PromQL.
 //!
 //! ```text
 //!   scenario ─▶ drive ─┬─ generate: the samples        ─▶ result ─▶ show
@@ -6,14 +6,14 @@
 //!                      └─ verify: everything read back
 //! ```
 //!
-//! - [`scenario`]: what to do, as a person writes it down
-//! - [`generate`]: which samples there are, and their bytes
+//! - [`scenario`]: description of a run, as a user writes it
+//! - [`generate`]: the samples, and the request bodies that carry them
 //! - [`drive`]: connections, readers, faults, the target's process
-//! - [`http`]: one connection
-//! - [`observe`]: what the target and the generator cost
-//! - [`verify()`]: whether every acknowledged sample is there
-//! - [`result`]: all that was found, as data: figures, verdict, timeline
-//! - [`show`]: text, pages, comparisons, progress
+//! - [`http`]: client of one connection
+//! - [`observe`]: resource usage of target and generator
+//! - [`verify()`]: reads every acknowledged sample back
+//! - [`result`]: results of a run as data: figures, verdict, timeline
+//! - [`show`]: reports, comparisons and progress, as text and HTML
 //! - [`capture`]: real traffic in a file, and its replay
 //! - [`campaign`]: several runs, to find a limit or a winner
 

@@ -10,10 +10,10 @@
 //! ```
 //!
 //! The run calls [`Observation::begin`] before the load, [`Observation::second`] once for each point of the
-//! timeline, [`Observation::target_is`] when the target has another process from now on, and
-//! [`Observation::end`] when all is known but the verdict.
+//! timeline, [`Observation::target_is`] when the target was restarted as another process, and [`Observation::end`] when
+//! everything but the verdict is known.
 //!
-//! Everything is kept in bounded memory: the timeline thins itself out, and of the rest only extremes are kept.
+//! Everything is kept in bounded memory: the timeline is thinned out, and of all other values only the extremes are kept.
 
 mod cgroup;
 mod disk;
@@ -40,7 +40,7 @@ use scrape::Scrape;
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-/// Events of the target that are reported individually.
+/// Maximum number of events of the target that are reported individually.
 const EVENTS_MAX: usize = 100;
 
 /// Sources of observation. All are optional; a missing one is not observed.
@@ -48,7 +48,7 @@ const EVENTS_MAX: usize = 100;
 pub struct ObserveOptions {
     /// The target's process on this machine.
     pub pid: Option<u32>,
-    /// The target's control group, a directory under `/sys/fs/cgroup`; that of its process without it.
+    /// The target's control group, a directory under `/sys/fs/cgroup`; if not given, that of its process.
     pub cgroup: Option<std::path::PathBuf>,
     /// URL of the target's own metrics, such as `http://127.0.0.1:9009/metrics`.
     pub metrics_url: Option<String>,
@@ -60,7 +60,7 @@ pub struct ObserveOptions {
     pub data_dir: Option<std::path::PathBuf>,
 }
 
-/// An observation that goes on.
+/// A running observation.
 #[derive(Debug)]
 pub struct Observation {
     begun: Instant,
@@ -95,24 +95,24 @@ impl Look {
         }
     }
 
-    /// Something worth a mark in every chart.
+    /// Adds an event, to be marked in every chart.
     fn event(&mut self, text: impl Into<String>) {
         self.events.push(text.into());
     }
 
-    /// A value that was set.
+    /// Value that was set in this second, if any.
     fn get(&self, name: &str) -> Option<f64> {
         self.values.iter().find(|(n, ..)| n == name).map(|(.., value)| *value)
     }
 }
 
 impl Observation {
-    /// Begins to look. Errors are for options that can never work.
+    /// Begins the observation. Fails on options that can never work.
     pub async fn begin(options: &ObserveOptions) -> Result<Self> {
         let process = options.pid.map(TargetProcess::new).transpose()?;
         let cgroup = match &options.cgroup {
             Some(path) => Some(Cgroup::open(path)?),
-            // without a limit it says nothing that the process itself does not
+            // without a limit, the group adds nothing to the figures of the process
             None => options.pid.and_then(Cgroup::of_process).filter(Cgroup::is_limited),
         };
         let disk = match &options.data_dir {
@@ -179,7 +179,7 @@ impl Observation {
             let restarts = look.restarts;
             scrape.look(&mut look);
             if self.process.is_some() {
-                look.restarts = restarts; // the process itself is the better witness
+                look.restarts = restarts; // the restarts seen in the process itself are more reliable
             }
         }
         look
@@ -199,9 +199,9 @@ impl Observation {
         self.restarts += look.restarts;
     }
 
-    /// The run itself restarted the target, as this process.
+    /// Called when the run itself has restarted the target, with the new process id.
     pub fn target_is(&mut self, pid: u32) {
-        // a process that is gone already is found to be so in the next second
+        // if the new process is already gone, the next second detects it
         self.process = TargetProcess::new(pid).ok().or(self.process.take());
         self.network = Network::new(Some(pid));
         if let Some(scrape) = &mut self.scrape {
@@ -236,7 +236,7 @@ impl Observation {
     }
 }
 
-/// Relates the target's resource usage to the load, of all generators if there were several.
+/// Relates the target's resource usage to the load, summed over all generators if there were several.
 pub(crate) fn compare_with_load(result: &mut RunResult) {
     let observed = &mut result.observed;
     let used = |name: &str| observed.get(name).copied().filter(|used| *used > 0.0);
@@ -255,7 +255,7 @@ pub(crate) fn compare_with_load(result: &mut RunResult) {
     }
 }
 
-/// Difference of two counts of the kernel; a count that was reset counts from zero.
+/// Rate of a kernel counter. A counter that was reset counts from zero.
 fn rate(now: u64, before: u64, seconds: f64) -> f64 {
     if now >= before { (now - before) as f64 / seconds } else { now as f64 / seconds }
 }

@@ -1,4 +1,4 @@
-//! Everything a run found, in one value that is written as JSON and read again.
+//! All results of a run in one value, which is written as JSON and read again.
 //!
 //! ```text
 //!   fleet, ledger, verify ─┐
@@ -34,7 +34,7 @@ use std::path::Path;
 /// Version of the result's format. Readers refuse a higher version.
 pub const FORMAT: u32 = 1;
 
-/// A result that is longer than this is not read.
+/// Maximum size of a result file that is read.
 const FILE_BYTES_MAX: u64 = 256 << 20;
 
 /// The result of one run of one scenario against one target.
@@ -45,25 +45,25 @@ pub struct RunResult {
     pub format: u32,
     /// The scenario's name.
     pub name: String,
-    /// The scenario's text, as it was read but without secrets.
+    /// Text of the scenario as it was read, without secrets.
     pub scenario: String,
     /// Settings changed on the command line, as `key = value`.
     pub overrides: Vec<String>,
-    /// Makes the same series and values again.
+    /// Seed, with which a run generates the same series and values again.
     pub seed: u64,
-    /// Target of the load: a name or address, without credentials.
+    /// Name or address of the target, without credentials.
     pub target: String,
-    /// Names and versions: of the lab, of the target where it says so.
+    /// Versions by name: of the lab, and of the target if it states one.
     pub versions: BTreeMap<String, String>,
     /// Machine of the generator.
     pub machine: Machine,
-    /// Part of the fleet generated, and the number of parts: 1 of 1 is all of it.
+    /// Part of the fleet that was generated, and the number of parts. 1 of 1 is the whole fleet.
     pub part: (u32, u32),
     /// Begin of the load, in ms since 1970.
     pub begun_ms: i64,
     /// Duration of the load, in seconds.
     pub wall_s: f64,
-    /// The run was ended before its time: nothing here is a verdict about the whole scenario.
+    /// True if the run was stopped early. Then the verdict says nothing about the whole scenario.
     pub partial: bool,
     /// Events by time.
     pub events: Vec<Event>,
@@ -75,21 +75,21 @@ pub struct RunResult {
     pub totals: Totals,
     /// Queries, where the scenario has any, by mix.
     pub reads: Vec<ReadTotals>,
-    /// Result of reading back, all tenants together.
+    /// Result of the read-back, all tenants together.
     pub verify: Option<VerifyReport>,
-    /// Why nothing is known of what was read back: the query that failed, and its answer.
+    /// Reason why the read-back failed: the query that failed, and its answer.
     pub unverified: Option<String>,
-    /// The rules fixed before the run, and what became of them.
+    /// The rules fixed before the run, and their outcomes.
     pub verdict: Vec<Judgement>,
     /// Published figures that the scenario reproduces, to be shown beside the measured ones.
     pub account: Vec<AccountFigure>,
-    /// Resource that was exhausted first, if any: set by [`crate::observe`].
+    /// Resource that was exhausted first, if any. Set by [`crate::observe`].
     pub saturated: Option<Saturation>,
-    /// Latest and highest figures that observation has beside the timeline.
+    /// Figures of the observation that are not in the timeline: totals and peaks.
     pub observed: BTreeMap<String, f64>,
     /// Reasons to mistrust the figures, above all where the generator was the bottleneck.
     pub warnings: Vec<String>,
-    /// Limits of what the run shows.
+    /// Notes on what the run does not show.
     pub notes: Vec<String>,
 }
 
@@ -105,11 +105,11 @@ pub struct Step {
     pub to_s: f64,
     /// Load as a multiple of the scenario's base load.
     pub factor: f64,
-    /// Samples a second that the schedule had.
+    /// Scheduled samples per second.
     pub offered_samples_per_s: f64,
     /// Samples a second that were acknowledged.
     pub samples_per_s: f64,
-    /// Latency from the intended start to success.
+    /// Latency from the scheduled start to success.
     pub latency: Quantiles,
     /// Attempts that were not answered with success.
     pub refused: u64,
@@ -119,21 +119,21 @@ pub struct Step {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Totals {
-    /// Offered load: samples due during the run, by the schedule.
+    /// Offered load: samples that were due during the run.
     pub samples_offered: u64,
     /// Samples whose request was answered with success.
     pub samples_acknowledged: u64,
     /// Acknowledged samples per second.
     pub samples_per_s: f64,
-    /// Different requests.
+    /// Number of requests, not counting retries.
     pub requests: u64,
     /// Attempts, retries included.
     pub attempts: u64,
     /// Attempts that were answered with success.
     pub succeeded: u64,
-    /// Compressed bodies, with repetitions.
+    /// Bytes of compressed bodies, retries included.
     pub bytes: u64,
-    /// Attempts by what came of them: a status such as `204` or `503`, or `connect`, `broken`, `timeout`.
+    /// Attempts by outcome: a status such as `204` or `503`, or `connect`, `broken`, `timeout`.
     pub by_reason: BTreeMap<String, u64>,
     /// First message of each failure reason.
     pub said: BTreeMap<String, String>,
@@ -141,17 +141,17 @@ pub struct Totals {
     pub without_retry_after: u64,
     /// Requests refused permanently.
     pub rejected: u64,
-    /// Requests given up after repetitions.
+    /// Requests given up after retries.
     pub given_up: u64,
     /// Requests on the schedule that were never begun.
     pub unsent: u64,
     /// Requests answered with success, though by the target's own count not all samples were written.
     pub short: u64,
-    /// Maximum number of series at a time.
+    /// Maximum number of series that were active at the same time.
     pub series_active: u64,
-    /// Different series that were sent.
+    /// Number of different series that were sent.
     pub series_distinct: u64,
-    /// Latency from the intended start to success.
+    /// Latency from the scheduled start to success.
     pub latency: Quantiles,
     /// Latency of requests that carried at least one series for the first time.
     pub latency_new: Quantiles,
@@ -161,11 +161,11 @@ pub struct Totals {
     pub service: Quantiles,
     /// Latency of single refused attempts.
     pub refusal: Quantiles,
-    /// Time from acknowledgement to being visible in a query.
+    /// Time from the acknowledgement of a sample until it is visible in a query.
     pub freshness: Quantiles,
-    /// Samples that were looked for as soon as they were acknowledged and not seen for a long time.
+    /// Probed samples that did not become visible in time.
     pub invisible: u64,
-    /// Generator lag: time from when a request could have been sent to when it was.
+    /// Generator lag: how much later a request was sent than it could have been.
     pub lag: Quantiles,
     /// CPU time of the generator, in seconds.
     pub generator_cpu_s: Option<f64>,
@@ -189,11 +189,11 @@ pub struct ReadTotals {
     pub empty: u64,
     /// Successful queries per second.
     pub queries_per_s: f64,
-    /// Queries by what came of them.
+    /// Queries by outcome.
     pub by_reason: BTreeMap<String, u64>,
     /// First message of each failure reason.
     pub said: BTreeMap<String, String>,
-    /// Latency of successful queries, from the intended start to the end of the answer.
+    /// Latency of successful queries, from the scheduled start to the end of the answer.
     pub latency: Quantiles,
     /// Bytes of answers.
     pub bytes: u64,
@@ -209,13 +209,13 @@ pub struct Judgement {
     pub limit: String,
     /// Measured value, as text with its unit; the reason if it was not measured.
     pub measured: String,
-    /// True if nothing was measured, so that the rule is neither kept nor broken.
+    /// True if the value could not be measured, so that the rule is neither kept nor broken.
     pub unmeasured: bool,
     /// False also if the value could not be measured.
     pub pass: bool,
 }
 
-/// A figure of the account that a scenario retells.
+/// A published figure that a scenario reproduces.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct AccountFigure {
@@ -225,13 +225,13 @@ pub struct AccountFigure {
     pub value: f64,
     /// Unit, such as `1/s` or `GiB`.
     pub unit: String,
-    /// The figure of ours that belongs beside it, by its name: see [`RunResult::figure`].
+    /// Name of the measured figure to compare it with: see [`RunResult::figure`].
     pub ours: Option<String>,
     /// Status of the figure, and the conditions of its measurement.
     pub note: String,
 }
 
-/// A resource that was used up.
+/// A resource that was exhausted.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Saturation {
@@ -243,7 +243,7 @@ pub struct Saturation {
 }
 
 impl RunResult {
-    /// True where every rule was kept and the run was whole.
+    /// True if every rule was kept and the run was complete.
     pub fn passed(&self) -> bool {
         !self.partial && self.verdict.iter().all(|judgement| judgement.pass)
     }
@@ -257,12 +257,12 @@ impl RunResult {
         }
     }
 
-    /// Queries answered a second, of all mixes together; `None` where nothing was asked.
+    /// Queries answered per second, of all mixes together; `None` if there were no queries.
     pub fn queries_per_s(&self) -> Option<f64> {
         self.reads.iter().map(|reads| reads.queries_per_s).reduce(|a, b| a + b)
     }
 
-    /// Queries answered with success, of those of all mixes; `None` where there was none.
+    /// Share of the queries of all mixes that were answered with success; `None` if there were no queries.
     pub fn read_pass_rate(&self) -> Option<f64> {
         let (queries, succeeded) =
             self.reads.iter().fold((0, 0), |(q, s), reads| (q + reads.queries, s + reads.succeeded));
@@ -282,7 +282,7 @@ impl RunResult {
 
     /// Reads what [`Self::to_json`] wrote.
     pub fn from_json(text: &str) -> Result<Self> {
-        let result: Self = serde_json::from_str(text).context("this is not a result")?;
+        let result: Self = serde_json::from_str(text).context("the file is not a result of a run")?;
         ensure!(
             result.format <= FORMAT,
             "result format {} is newer than this program, which reads up to {FORMAT}",
@@ -292,7 +292,7 @@ impl RunResult {
         Ok(result)
     }
 
-    /// Writes it so that a full disk leaves no half of it: beside the file first, then in its place.
+    /// Writes the result to a temporary file, which then replaces `path`, so that a full disk never leaves half a result.
     pub fn save(&self, path: &Path) -> Result<()> {
         files::replace(path, self.to_json()?).with_context(|| format!("cannot write {}", path.display()))
     }
@@ -318,19 +318,19 @@ impl Judgement {
 }
 
 impl Totals {
-    /// Attempts answered with success, of all; `None` where there was none.
+    /// Share of attempts that were answered with success; `None` if there were no attempts.
     pub fn pass_rate(&self) -> Option<f64> {
         (self.attempts > 0).then(|| self.succeeded as f64 / self.attempts as f64)
     }
 
-    /// Samples of the schedule that were acknowledged in the end; `None` where there was no schedule.
+    /// Share of the scheduled samples that were acknowledged in the end; `None` without a schedule.
     pub fn achieved(&self) -> Option<f64> {
         (self.samples_offered > 0).then(|| self.samples_acknowledged as f64 / self.samples_offered as f64)
     }
 }
 
 impl ReadTotals {
-    /// Queries answered with success, of all; `None` where there was none.
+    /// Share of queries that were answered with success; `None` if there were no queries.
     pub fn pass_rate(&self) -> Option<f64> {
         (self.queries > 0).then(|| self.succeeded as f64 / self.queries as f64)
     }

@@ -1,12 +1,12 @@
-//! A scenario: everything about a run, as data that a person writes before it.
+//! A scenario: the complete description of a run, which a user writes beforehand.
 //!
 //! ```text
 //!   text ─parse─▶ Scenario ─with overrides─▶ check ─▶ what drive::run carries out
 //!            └▶ ScenarioError: line, column, what is wrong, what was meant
 //! ```
 //!
-//! The form is TOML. An unknown key is an error: a misspelt limit would be no limit. All
-//! durations are texts such as `90s` or numbers of seconds, all counts may be written `110k`.
+//! Scenarios are written in TOML. An unknown key is an error, because a misspelt limit would have no effect. Durations are texts
+//! such as `90s`, or numbers of seconds. Counts may be written as `110k`.
 
 mod check;
 mod error;
@@ -42,14 +42,14 @@ use std::collections::BTreeMap;
 /// Maximum size of a scenario file.
 pub const TEXT_BYTES_MAX: usize = 1 << 20;
 
-/// A run, before anything about this machine or this moment is known.
+/// Description of a run, independent of the machine and the time at which it runs.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Scenario {
     pub name: String,
     /// Description, in a few sentences.
     pub about: String,
-    /// Seed: another one makes other series.
+    /// Seed. Another seed gives other series.
     pub seed: u64,
     /// Duration of the load.
     pub duration: Span,
@@ -57,7 +57,7 @@ pub struct Scenario {
     pub scale: f64,
     /// Dimension multiplied by the factor.
     pub scales: Scales,
-    /// Divides the duration and all times of the shape and of faults, not those of the series.
+    /// Divisor of the duration and of all times of the shape and the faults, but not of the intervals of series.
     pub compress: f64,
     /// Target of the load.
     pub target: TargetSpec,
@@ -78,7 +78,7 @@ pub struct Scenario {
     pub limits: RunLimits,
     /// Published figures that the scenario reproduces.
     pub account: Vec<AccountFigure>,
-    /// Limits of what the run shows.
+    /// Notes on what the run does not show.
     pub notes: Vec<String>,
 }
 
@@ -111,30 +111,31 @@ pub struct Load {
     pub series_per_metric: Count,
     /// Labels of a series, its name included.
     pub labels: usize,
-    /// Metric names are filled up to this length.
+    /// Length to which metric names are padded.
     pub metric_name_bytes: Option<usize>,
-    /// Names of the labels beyond the tenth are filled up to this length.
+    /// Length to which the names of the labels beyond the tenth are padded.
     pub label_name_bytes: Option<usize>,
-    /// Label values are filled up to this length.
+    /// Length to which label values are padded.
     pub label_value_bytes: Option<usize>,
-    /// Labels with a fixed set of values that the targets share: name to number of values.
+    /// Labels that take a fixed number of values across the targets: name to number of values.
     pub cycles: BTreeMap<String, u64>,
-    /// The share of all series that are parts of classic histograms (`_bucket` with `le`, `_count`, `_sum`).
+    /// Share of all series that belong to classic histograms (`_bucket` with `le`, `_count`, `_sum`).
     pub histograms: f64,
     /// Buckets of a histogram, `+Inf` included.
     pub histogram_buckets: u32,
     /// Model of the values, except those of histograms.
     pub values: ValueModel,
-    /// Sampling interval. If not given, it follows from `rate`; else it is 15 s, and shorter in a closed loop that
-    /// needs more rounds than fit into an hour.
+    /// Sampling interval. If not given, it follows from `rate`. Without either it is 15 s, or shorter in a closed loop that needs
+    /// more rounds than fit into an hour.
     pub interval: Option<Span>,
-    /// Samples a second of the plain load, of all tenants; follows from the series and the interval, if not given.
+    /// Samples per second of the base load, all tenants together. If not given, it follows from the series and the interval.
     pub rate: Option<Count>,
     /// Number of samples of each series after which the load ends.
     pub rounds: Option<u32>,
-    /// Time of the first samples: `-1h`, or Unix seconds or milliseconds. If not given, the last ones lie at the end.
+    /// Time of the first samples: `-1h`, or Unix seconds or milliseconds. If not given, the last samples fall on the end of the
+    /// load.
     pub start: Option<String>,
-    /// Number of the first writer: generators that load one target without a common scenario take different ones.
+    /// Number of the first writer. Generators that load one target without a common scenario use different numbers.
     pub first_writer: u32,
     /// Interval between changes of a value; each sample changes if not given.
     pub value_interval: Option<Span>,
@@ -144,8 +145,8 @@ pub struct Load {
     pub metric_interval: Option<Span>,
     /// Spreads the replacement of series over this share of its interval, from 0 (all at once) to 1.
     pub jitter: f64,
-    /// Each writer's schedule begins at a random time within this share of the interval, from 0 (evenly, one writer after the
-    /// other) to 1, as scrapers that were started at any time.
+    /// Share of the interval within which each writer's schedule begins at a random time: from 0 (writers evenly staggered) to 1
+    /// (like scrapers that were started at random times).
     pub start_jitter: f64,
     /// Series in one request.
     pub batch: u32,
@@ -153,13 +154,13 @@ pub struct Load {
     pub model: Model,
     /// History written to the target before the load, as fast as possible.
     pub history: Option<Span>,
-    /// Sampling interval of the past; as later, if not given.
+    /// Sampling interval of the history; if not given, the same as that of the load.
     pub history_interval: Option<Span>,
     /// First pause between retries.
     pub backoff_min: Span,
-    /// Longest pause: pauses double up to here.
+    /// Longest pause between retries, up to which pauses double.
     pub backoff_max: Span,
-    /// `Retry-After` is obeyed up to here.
+    /// Longest `Retry-After` that is obeyed.
     pub retry_after_max: Span,
     /// Time for which a request is retried.
     pub give_up_after: Span,
@@ -169,10 +170,10 @@ pub struct Load {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Model {
-    /// Open loop: by a schedule, regardless of answers; latency counts from the intended start.
+    /// Open loop: requests follow a schedule, regardless of answers. Latency counts from the scheduled start.
     #[default]
     Open,
-    /// Each connection sends as soon as it has its answer.
+    /// Closed loop: each connection sends its next request as soon as the previous one is answered.
     Closed,
 }
 
@@ -186,13 +187,13 @@ pub struct VerifySpec {
     pub probes_per_s: f64,
     /// Time after which an acknowledged sample that is not visible counts as invisible.
     pub invisible_after: Span,
-    /// Time for which samples may still appear after the read-back began.
+    /// Time after the start of the read-back within which late samples may still appear.
     pub patience: Span,
-    /// Samples that one answer holds, about.
+    /// Approximate number of samples in one answer.
     pub page: Count,
     /// Number of concurrent queries.
     pub connections: usize,
-    /// A value that differs by no more than this part of it counts as rounded, not as wrong.
+    /// Maximum relative difference at which a value counts as rounded rather than wrong.
     pub tolerance: f64,
 }
 
@@ -204,8 +205,8 @@ pub struct RunLimits {
     pub samples: Count,
     /// Number of bytes sent at which the run ends.
     pub bytes: Size,
-    /// Maximum memory of the generator: a load that would need more is refused before it begins. Half of what is
-    /// free, if not given.
+    /// Maximum memory of the generator: a load that would need more is refused before it begins. If not given, half of the
+    /// available memory.
     pub memory: Option<Size>,
 }
 
@@ -293,20 +294,23 @@ impl Default for RunLimits {
 }
 
 impl Scenario {
-    /// Reads a scenario and checks all that can be checked without a target.
+    /// Parses a scenario, and checks everything that can be checked without a target.
     pub fn parse(text: &str) -> Result<Self, ScenarioError> {
         if text.len() > TEXT_BYTES_MAX {
-            return Err(ScenarioError::plain(format!("a scenario of {} bytes is too long", text.len())));
+            return Err(ScenarioError::plain(format!(
+                "the scenario has {} bytes, the limit is {TEXT_BYTES_MAX}",
+                text.len()
+            )));
         }
         let scenario: Self = toml::from_str(text).map_err(|error| ScenarioError::of_toml(text, &error))?;
         scenario.check().map_err(|fault| ScenarioError::at_key(text, &fault))?;
         Ok(scenario)
     }
 
-    /// Changes values, each named by its path: `load.tenants=20`, `scale=0.1`, `target.read=http://…`, and by its number
-    /// from 0 in a list, `reads.0.users=40`. The value is TOML, or else a text.
+    /// Parses a scenario and applies overrides such as `load.tenants=20`, `scale=0.1` and `target.read=http://…`. Items of a list
+    /// are named by their number from 0, as in `reads.0.users=40`. A value that is not valid TOML is taken as a text.
     pub fn parse_with(text: &str, overrides: &[String]) -> Result<Self, ScenarioError> {
-        // mistakes of the file itself are told with their lines first
+        // reports errors of the file itself first, with their lines
         let scenario = Self::parse(text)?;
         if overrides.is_empty() {
             return Ok(scenario);
@@ -327,7 +331,7 @@ impl Scenario {
     }
 }
 
-/// `a.b.c=value` in a table; the keys of lists are numbers.
+/// Applies a change `a.b.c=value` to a table. The keys of list items are numbers.
 fn set(root: &mut toml::Value, change: &str) -> Result<(), String> {
     let (path, value) =
         change.split_once('=').ok_or_else(|| format!("{change:?} is not a change such as scale=0.1"))?;
@@ -343,7 +347,7 @@ fn set(root: &mut toml::Value, change: &str) -> Result<(), String> {
     put(root, &keys, value).map_err(|why| format!("{change:?}: {why}"))
 }
 
-/// Puts `value` where `keys` lead to from `at`.
+/// Sets the value at the path `keys`, starting from `at`.
 fn put(at: &mut toml::Value, keys: &[&str], value: toml::Value) -> Result<(), String> {
     let Some((key, rest)) = keys.split_first() else {
         *at = value;

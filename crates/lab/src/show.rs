@@ -1,4 +1,4 @@
-//! Views of a result: text, a page, Markdown, JUnit XML, two beside each other; and progress while a run goes on.
+//! Views of a result: text, HTML, Markdown, JUnit XML, comparison of two results; and progress of a run.
 
 pub mod compare;
 pub mod html;

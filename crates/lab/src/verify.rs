@@ -5,7 +5,7 @@
 //!               └▶ {__name__=~"…|…"}[range] at their end ─▶ compare with the plan ─▶ lost, doubled, wrong, …
 //! ```
 //!
-//! Nothing is kept of what was sent: the plan makes each expected sample again.
+//! The samples that were sent are not stored: the plan generates each expected sample again.
 
 mod check;
 pub mod ledger;
@@ -37,10 +37,10 @@ pub struct VerifyOptions {
     pub headers: Vec<(String, String)>,
     /// Permitted targets.
     pub access: Access,
-    /// Time after the verification began until which samples may appear; needed for targets that show what they
-    /// acknowledged only after a while.
+    /// Time after the start of the verification within which samples may still appear, for targets that make acknowledged samples
+    /// visible with a delay.
     pub patience: Duration,
-    /// Samples that one answer holds, about.
+    /// Approximate number of samples in one answer.
     pub page_samples: u64,
     /// Number of concurrent queries.
     pub connections: usize,
@@ -48,8 +48,8 @@ pub struct VerifyOptions {
     pub timeout: Duration,
     /// Maximum number of examples of each fault.
     pub examples_max: usize,
-    /// A value that differs by no more than this part of it counts as rounded, not as wrong; 0 compares bit by
-    /// bit. For targets that are known to keep fewer digits.
+    /// Maximum relative difference at which a value counts as rounded rather than wrong; 0 compares bit by bit. For targets that
+    /// are known to store fewer digits.
     pub tolerance: f64,
 }
 
@@ -70,7 +70,7 @@ impl VerifyOptions {
     }
 }
 
-/// URL for queries of a target written to at `write_url`, by the conventions of Prometheus, Cortex and VictoriaMetrics.
+/// URL for queries, derived from `write_url` by the conventions of Prometheus, Cortex and VictoriaMetrics.
 pub fn read_url_for(write_url: &str) -> String {
     let url = write_url.split('?').next().unwrap_or(write_url);
     for (write, read) in [
@@ -93,35 +93,35 @@ pub fn read_url_for(write_url: &str) -> String {
 pub struct VerifyReport {
     /// Samples that the target acknowledged.
     pub acknowledged: u64,
-    /// Acknowledged samples that are there (with whatever value).
+    /// Acknowledged samples that were found, with any value.
     pub read_back: u64,
-    /// Acknowledged samples that are not there.
+    /// Acknowledged samples that were not found.
     pub lost: u64,
-    /// Further samples of a series at a time at which it has one already.
+    /// Duplicates: further samples of a series with the same timestamp.
     pub doubled: u64,
-    /// There, with another value than was sent.
+    /// Samples found with a value other than the one sent.
     pub wrong: u64,
-    /// There, with a value that differs by no more than [`VerifyOptions::tolerance`].
+    /// Samples found with a value that differs by no more than [`VerifyOptions::tolerance`].
     pub rounded: u64,
-    /// Samples in a series of this run at a time at which nothing was sent.
+    /// Samples in a series of this run at timestamps at which nothing was sent.
     pub unexpected: u64,
-    /// Samples that were sent, not acknowledged, and are there all the same: the answer got lost, or was a refusal.
-    /// Allowed.
+    /// Samples that were found although they were not acknowledged, because the answer was lost or was a refusal. This is
+    /// allowed.
     pub unacknowledged: u64,
-    /// Samples read back that were not there at first.
+    /// Samples that were found only by a repeated query.
     pub late: u64,
-    /// Series of the same metric names that are not of this run: of runs with other seeds, for instance.
+    /// Series with the same metric names that are not from this run, for example from runs with other seeds.
     pub foreign_series: u64,
     /// Number of queries sent.
     pub queries: u64,
     /// Duration, in seconds.
     pub wall_s: f64,
-    /// The first few of each fault.
+    /// The first few examples of each fault.
     pub examples: Vec<Example>,
 }
 
 impl VerifyReport {
-    /// True where everything that was acknowledged is there once and right, and nothing else.
+    /// True if every acknowledged sample was found exactly once with the right value, and no unexpected sample was found.
     pub fn is_good(&self) -> bool {
         [self.lost, self.doubled, self.wrong, self.unexpected].iter().all(|n| *n == 0)
             && self.read_back == self.acknowledged
@@ -132,7 +132,7 @@ impl VerifyReport {
         serde_json::to_string_pretty(self)
     }
 
-    /// Adds what was found elsewhere: in another query, of another tenant, by another machine.
+    /// Adds another report: of another query, tenant or machine.
     pub fn join(&mut self, other: &Self, examples_max: usize) {
         let Self { acknowledged, read_back, lost, doubled, wrong, unexpected, unacknowledged, .. } = other;
         self.acknowledged += acknowledged;
@@ -159,9 +159,9 @@ impl VerifyReport {
     }
 }
 
-/// Reads back what `ledger` says was acknowledged.
+/// Reads back all samples that `ledger` has as acknowledged.
 ///
-/// Errors are for targets that cannot be asked. What is missing or wrong stands in the report.
+/// Fails only if the target cannot be queried. Missing and wrong samples are in the report.
 pub async fn verify(
     options: &VerifyOptions,
     ledger: &Ledger,
@@ -188,7 +188,7 @@ pub async fn verify(
         tasks.spawn(async move { job.work(client).await });
     }
     let mut tick = tokio::time::interval(Duration::from_millis(250));
-    // even the shortest verification is told about
+    // reports even the shortest verification once
     observer.progress(&job.progress(begin));
     loop {
         tokio::select! {
@@ -215,7 +215,7 @@ struct Job {
     ledger: Ledger,
     queries: Queries,
     next: AtomicU64,
-    /// Number of halvings that a query needs, as far as is known, for the target to answer.
+    /// Number of times that a query must be halved before the target answers it, as far as is known.
     halvings: AtomicU32,
     path: String,
     patient_until: Instant,
@@ -225,12 +225,12 @@ struct Job {
 /// Pause between queries for samples that are late.
 const LATE_PAUSE: Duration = Duration::from_millis(200);
 
-/// A target that does not answer a 256th of a query has another trouble than its size.
+/// Maximum number of halvings: if a target does not answer a 256th of a query, the size is not the cause.
 const HALVINGS_MAX: u32 = 8;
 
 /// Advice for a target that refuses even the smallest part of a query.
 const NO_ROOM: &str =
-    "the target refuses even a small part of a query: ask for less at a time (--page, verify.page)";
+    "the target refuses even a small part of a query: reduce the samples per query (--page, verify.page)";
 
 impl Job {
     async fn work(&self, mut client: Client) -> Result<()> {
@@ -264,7 +264,7 @@ impl Job {
         }
     }
 
-    /// Asks a query and counts what was found, once all of it is there or patience is over.
+    /// Repeats a query until all its samples are found or patience is over, and counts the outcome.
     async fn settle(
         &self,
         client: &mut Client,

@@ -112,7 +112,7 @@ pub(crate) struct LabWrite {
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Shape")]
     pub(crate) seed: u64,
 
-    /// Samples per second (200k, 1.5M) on a fixed schedule, with latency counted from the intended start
+    /// Samples per second (200k, 1.5M) on a fixed schedule, with latency counted from the scheduled start
     /// [default: none; each connection sends as soon as it has its answer]
     #[arg(long, value_name = "SAMPLES/S", value_parser = values::number(0.001..=1e9), help_heading = "Pace")]
     pub(crate) rate: Option<f64>,

@@ -1,4 +1,4 @@
-//! The cases, at any size.
+//! Benchmark cases, which run at any size.
 
 use lab::generate::fleet::{Fleet, series_labels, target_bytes};
 use lab::generate::plan::Plan;
@@ -43,7 +43,7 @@ fn plan(size: Size, values: ValueModel) -> Plan {
     }
 }
 
-/// Runs every case on one thread and says how each went.
+/// Runs every case on one thread and returns a line of figures for each.
 pub(crate) fn run_all(size: Size) -> Vec<String> {
     let mut lines = vec![encoder(size)];
     for version in [Version::V1, Version::V2] {
@@ -60,7 +60,7 @@ fn templates(plan: &Plan, version: Version) -> Vec<Template> {
     (0..plan.slots_count()).map(|slot| renderer.render(plan, plan.slot(slot), 0)).collect()
 }
 
-/// Encoding and compressing each request anew: what templates save.
+/// Encodes and compresses each request anew: the cost that templates avoid.
 fn encoder(size: Size) -> String {
     let plan = plan(size, ValueModel::Mix);
     let targets: Vec<_> = (0..plan.targets).map(|t| target_bytes(&plan.fleet.target_labels(t, 0))).collect();
@@ -83,7 +83,7 @@ fn encoder(size: Size) -> String {
     line("encode and compress anew, 1.0", samples, begin, bytes)
 }
 
-/// Making templates: what a new series costs.
+/// Makes templates: the cost of a new series.
 fn render(size: Size, version: Version) -> String {
     let plan = plan(size, ValueModel::Mix);
     let begin = Instant::now();
@@ -92,7 +92,7 @@ fn render(size: Size, version: Version) -> String {
     line(&format!("make templates, {version:?} (bytes are of memory)"), plan.series(), begin, memory)
 }
 
-/// Filling templates: what a sample costs.
+/// Fills templates: the cost of a sample.
 fn fill(size: Size, version: Version, values: ValueModel) -> String {
     let plan = plan(size, values);
     let mut templates = templates(&plan, version);

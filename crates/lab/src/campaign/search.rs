@@ -1,4 +1,4 @@
-//! Searches for a limit: the largest load that passes, the smallest size that does.
+//! Searches for a limit: the largest load, or the smallest size, that passes.
 //!
 //! ```text
 //!   up:    1 ─ pass ─▶ 2 ─ pass ─▶ 4 ─ FAIL      bracket: doubled until it fails
@@ -23,25 +23,25 @@ pub enum Next {
     /// Run with this value.
     Try {
         value: f64,
-        /// It has passed before: this run is to confirm it.
+        /// True if the value has already passed, and this run is to confirm it.
         confirming: bool,
     },
-    /// The search is over: the best value that passed, and passed again.
+    /// The search is over. This is the best value that passed and was confirmed.
     Found(f64),
-    /// Nothing within the bounds passes.
+    /// No value within the bounds passes.
     Nothing,
 }
 
 /// A search over one figure.
 #[derive(Debug, Clone)]
 pub struct Search {
-    /// True: the largest that passes. False: the smallest.
+    /// True to search for the largest value that passes, false for the smallest.
     largest: bool,
     min: f64,
     max: f64,
     precision: f64,
     confirmations: u32,
-    /// The best that passed, and the nearest that failed.
+    /// The best value that passed, and the nearest value that failed.
     good: Option<f64>,
     bad: Option<f64>,
     confirmed: u32,
@@ -86,14 +86,14 @@ impl Search {
     }
 
     fn choose(&self) -> Next {
-        // from the side that is likely to pass
+        // begin at the end of the range that is more likely to pass
         let (easy, hard) = if self.largest { (self.min, self.max) } else { (self.max, self.min) };
         let unconfirmed = |value| Next::Try { value, confirming: false };
         let Some(good) = self.good else {
             return match self.bad {
                 None => unconfirmed(easy),
                 Some(bad) if self.at_end(bad, easy) || self.runs >= RUNS_MAX => Next::Nothing,
-                // what had passed did not hold: back towards the easy side
+                // the value that had passed was not confirmed: step back towards the easy side
                 Some(bad) => {
                     unconfirmed(self.clamp(if self.largest { bad * STEP_BACK } else { bad / STEP_BACK }))
                 }
@@ -110,7 +110,7 @@ impl Search {
             return Next::Try { value: good, confirming: true };
         }
         let value = match self.bad {
-            // the middle, as factors go
+            // the geometric mean
             Some(bad) => (good * bad).sqrt(),
             None => self.clamp(if self.largest { good * 2.0 } else { good / 2.0 }),
         };
@@ -143,7 +143,7 @@ impl Search {
 mod tests {
     use super::*;
 
-    /// Runs a search against `passes` and says what was found and in how many runs.
+    /// Runs a search against `passes` and returns the value that was found and the number of runs.
     fn find(mut search: Search, mut passes: impl FnMut(f64, usize) -> bool) -> (Option<f64>, usize) {
         for run in 0..1_000 {
             match search.choose_next() {
@@ -175,7 +175,7 @@ mod tests {
 
     #[test]
     fn what_passed_once_by_luck_is_not_believed() {
-        // 6 passes the first time only
+        // 6 passes only the first time
         let mut seen = Vec::new();
         let (found, _) = find(Search::for_largest(1.0, 100.0, 1.05, 2), |value, _| {
             let lucky = !seen.contains(&value.to_bits());

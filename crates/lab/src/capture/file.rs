@@ -4,10 +4,10 @@
 //!   body ─ request ─▶ series, samples ─ conceal ─▶ writer ─▶ file ─▶ reader ─▶ series, samples, when
 //! ```
 //!
-//! - [`request`]: what a remote-write body of either version says
-//! - [`conceal`]: label values (and names, if asked) replaced by keyed hashes
+//! - [`request`]: parses remote-write bodies of both versions
+//! - [`conceal`]: replaces label values (and names, if requested) with keyed hashes
 //! - [`Writer`]: encodes requests into blocks; each series' labels are written once
-//! - [`Reader`]: reads them again, up to the first byte that cannot be trusted
+//! - [`Reader`]: reads requests back, up to the first damaged byte
 
 pub mod conceal;
 mod reader;
@@ -31,30 +31,30 @@ const HEADER_BYTES: usize = 32;
 /// Length of a block's header, before its payload.
 const BLOCK_HEADER_BYTES: usize = 12;
 
-/// A block is closed when it has as many bytes, uncompressed.
+/// Uncompressed size at which a block is closed.
 const BLOCK_BYTES: usize = 1 << 20;
 
-/// The most that a block can have: it is closed after the entry that fills it, and an entry holds at most
+/// Maximum size of a block, uncompressed: a block is closed after the entry that fills it, and an entry holds at most
 /// [`ITEM_SAMPLES_MAX`] samples of at most 21 bytes each, or [`ITEM_HISTOGRAMS_MAX`] histograms, or labels.
 const BLOCK_BYTES_MAX: usize = 4 << 20;
 
-/// Maximum number of samples in an item; more take several items.
+/// Maximum number of samples in an item. Further samples go into further items.
 const ITEM_SAMPLES_MAX: usize = 4_096;
 
 /// Maximum number of native histograms in an item.
 const ITEM_HISTOGRAMS_MAX: usize = 16;
 
-/// A longer native histogram is left out: thousands of buckets fit.
+/// Maximum encoded size of a native histogram. Thousands of buckets fit; longer ones are left out.
 pub const HISTOGRAM_BYTES_MAX: usize = 64 << 10;
 
-/// Series in a dictionary; the one after them begins another, so that neither writing nor reading takes
-/// more memory than this many series do.
+/// Maximum number of series in a dictionary. The next series begins a new dictionary, which bounds the memory of writer and
+/// reader.
 pub const DICTIONARY_SERIES_MAX: usize = 1 << 20;
 
-/// Streams (tenant and protocol version) in a dictionary.
+/// Maximum number of streams (pairs of tenant and protocol version) in a dictionary.
 const STREAMS_MAX: usize = 1 << 12;
 
-/// A tenant's name, longer ones are cut.
+/// Maximum length of a tenant's name. Longer names are cut.
 const TENANT_BYTES_MAX: usize = 256;
 
 const _: () = assert!(
@@ -69,15 +69,15 @@ const _: () = assert!(
 
 /// Kinds of entries in a block.
 mod kind {
-    /// The dictionary is empty from here on.
+    /// Empties the dictionary.
     pub(super) const FORGET: u64 = 0;
-    /// The next stream.
+    /// Defines the next stream.
     pub(super) const STREAM: u64 = 1;
-    /// The next series.
+    /// Defines the next series.
     pub(super) const SERIES: u64 = 2;
     /// A request, or a part of one.
     pub(super) const REQUEST: u64 = 3;
-    /// Requests that are not in the file.
+    /// Requests that are missing from the file.
     pub(super) const GAP: u64 = 4;
 }
 

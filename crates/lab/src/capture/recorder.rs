@@ -1,4 +1,4 @@
-//! Stands in front of a backend, passes everything through, and keeps the remote-write requests.
+//! Proxy in front of a backend. It passes all requests through and records the remote-write requests.
 //!
 //! ```text
 //!   sender ──▶ proxy ──────────────────────▶ backend
@@ -7,13 +7,12 @@
 //!                                                (bounded in bytes)  (a thread)
 //! ```
 //!
-//! The traffic goes first. A body is passed on as it comes in and its bytes are shared, not copied; what the
-//! recording does happens behind the answer, on a thread of lower priority. Where the queue is full, the disk
-//! is, or a body makes no sense, the request is missing from the recording and counted, and its sender
-//! never knows.
+//! The traffic has priority. A body is passed on as it arrives, and its bytes are shared, not copied. The recording is written
+//! after the answer, on a thread of lower priority. If the queue or the disk is full, or a body cannot be parsed, the request is
+//! counted as missing from the recording, and its sender does not notice.
 //!
-//! Kept is what will not come again: requests that were taken (2xx) or refused for good (4xx but 429). A
-//! request that is repeated is kept once, when it gets through.
+//! The recording has the requests that will not be retried: those that were accepted (2xx) or refused for good (4xx except 429).
+//! A request that was retried is recorded once, when it succeeds.
 
 mod keeper;
 mod proxy;
@@ -36,7 +35,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
 
-/// Interval between reads of the figures.
+/// Interval between reports of progress.
 const TICK: Duration = Duration::from_millis(250);
 
 /// Time allowed to requests under way when the recording ends.
@@ -50,29 +49,29 @@ pub struct RecordOptions {
     pub backend: String,
     /// Permitted targets.
     pub access: Access,
-    /// A file that does not exist yet.
+    /// File to record into, which must not exist yet.
     pub file: PathBuf,
     /// Parts to be concealed.
     pub conceal: Conceal,
-    /// The key to hide it with; without one it is made up and forgotten.
+    /// File with the key for concealing; without one, a random key is used and never stored.
     pub key_file: Option<PathBuf>,
     /// Duration after which the recording ends, and the proxy with it.
     pub duration: Option<Duration>,
-    /// Keeps no more than this; the traffic goes on.
+    /// Maximum size of the file. Beyond it nothing is recorded, but traffic still passes.
     pub file_bytes_max: u64,
-    /// Bodies that may wait for the recording.
+    /// Maximum total size of bodies that wait to be recorded.
     pub queue_bytes_max: u64,
-    /// Ends it early.
+    /// Ends the recording early.
     pub stop: Stop,
 }
 
 impl RecordOptions {
-    /// 10 GiB: days of a small site, hours of a large one.
+    /// 10 GiB: days of a small site's traffic, hours of a large one's.
     pub const FILE_BYTES_MAX_DEFAULT: u64 = 10 << 30;
     /// 64 MiB: some hundred large requests.
     pub const QUEUE_BYTES_MAX_DEFAULT: u64 = 64 << 20;
 
-    /// Records what is sent to `backend` by way of `listen`.
+    /// Options for recording the requests sent to `backend` through `listen`.
     pub fn new(listen: SocketAddr, backend: impl Into<String>, file: impl Into<PathBuf>) -> Self {
         Self {
             listen,
@@ -96,9 +95,9 @@ pub struct RecordReport {
     pub backend: String,
     /// Duration of the recording, in seconds.
     pub wall_s: f64,
-    /// Requests that were passed on, whatever they were.
+    /// Requests of all kinds that were passed on.
     pub requests: u64,
-    /// Answers by status; `no answer` where the backend gave none, and the sender got a 502.
+    /// Answers by status; `no answer` if the backend gave none and the sender got a 502.
     pub statuses: BTreeMap<String, u64>,
     /// Contents of the file.
     pub kept: Kept,
@@ -107,7 +106,7 @@ pub struct RecordReport {
 }
 
 impl RecordReport {
-    /// True where every settled write request is in the file.
+    /// True if every settled write request is in the file.
     pub fn is_complete(&self) -> bool {
         self.missing.is_empty()
     }
@@ -146,7 +145,7 @@ impl RecordReport {
     }
 }
 
-/// A recorder that listens already.
+/// Recorder that is already listening.
 #[derive(Debug)]
 pub struct Recorder {
     options: RecordOptions,
@@ -155,7 +154,7 @@ pub struct Recorder {
     keeper: Keeper,
 }
 
-/// Records until the time or the run ends.
+/// Records until the duration is over or the run is stopped.
 pub async fn record(options: RecordOptions, observer: &dyn Observer) -> Result<RecordReport> {
     let recorder = Recorder::bind(options).await?;
     observer.note(&format!(
@@ -167,9 +166,9 @@ pub async fn record(options: RecordOptions, observer: &dyn Observer) -> Result<R
 }
 
 impl Recorder {
-    /// Opens the file and the port. Errors are for what can never work.
+    /// Opens the file and the port. Fails on options that can never work.
     pub async fn bind(options: RecordOptions) -> Result<Self> {
-        // an existing file may be the only recording of a bad day
+        // an existing file may be the only recording of an incident
         let file = File::options().read(true).write(true).create_new(true).open(&options.file);
         let file = file.with_context(|| format!("cannot make {}", options.file.display()))?;
         let bound = Self::bind_to(options.clone(), file).await;
@@ -184,8 +183,8 @@ impl Recorder {
             Some(path) => Concealer::from_file(options.conceal, path)?,
             None => Concealer::fresh(options.conceal)?,
         };
-        ensure!(options.queue_bytes_max > 0, "the queue must have some memory");
-        // says no to hosts that were not named
+        ensure!(options.queue_bytes_max > 0, "the queue size is 0 bytes: requests need room to wait");
+        // refuses hosts that were not allowed
         Endpoint::resolve(&options.backend, &options.access).await?;
         let listener = TcpListener::bind(options.listen);
         let listener = listener.await.with_context(|| format!("cannot listen on {}", options.listen))?;
@@ -199,7 +198,7 @@ impl Recorder {
         self.listener.local_addr().context("cannot determine the address listened on")
     }
 
-    /// Passes traffic on until the time or the run ends.
+    /// Passes traffic on until the duration is over or the run is stopped.
     pub async fn run(self, observer: &dyn Observer) -> Result<RecordReport> {
         let Self { options, listener, proxy, keeper } = self;
         let begun = Instant::now();
@@ -244,7 +243,7 @@ fn progress(
         part: options.duration.map_or(0.0, |d| elapsed.as_secs_f64() / d.as_secs_f64()),
         elapsed,
         samples: kept.samples,
-        // of the whole: senders of one scrape in five seconds would show nothing in most seconds
+        // average over the whole recording: a sender that sends every five seconds would show zero in most seconds
         samples_per_s: kept.samples as f64 / elapsed.as_secs_f64().max(1e-3),
         p99_s: None,
         refused: count(|s| !s.starts_with('2') && s != proxy::NO_ANSWER),

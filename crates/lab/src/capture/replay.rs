@@ -1,25 +1,23 @@
-//! Plays a recording against any target, faster and more than it was.
+//! Replays a recording against any target, faster and in several copies if requested.
 //!
 //! ```text
 //!   file ─▶ dealer (a thread): when it is due, which times it gets, which writer it belongs to
 //!             └─▶ batches ─▶ writer 0 … n: encode ─▶ the sender of all traffic: wait until due, send, repeat
 //! ```
 //!
-//! **Order.** A series belongs to one writer, by the hash of its labels, and a writer has one connection
-//! and repeats a refused request until it is taken: a series' samples arrive in the order in which they were
-//! recorded.
+//! **Order.** The hash of its labels assigns each series to one writer. A writer has one connection and retries a refused request
+//! until it is accepted, so a series' samples arrive in the order in which they were recorded.
 //!
-//! **When.** A request that came `a` after the recording began is due `a / speed` after the replay began,
-//! whatever the target does; latency counts from then.
+//! **When.** A request that arrived `a` after the recording began is due `a / speed` after the replay began, however slow the
+//! target is. Its latency counts from that moment.
 //!
 //! **Times of samples.** [`SampleTimes::Scaled`]: a sample at `t` gets `begin + (t - begun) / speed`, where `begin`
-//! is now and `begun` is when the recording began. So samples are as fresh as they were (divided by the
-//! speed), and intervals shrink with the speed: 15 s become 1.5 s at tenfold speed. Where two samples of a
-//! series would fall on one millisecond the later one moves on by one. [`SampleTimes::Shifted`]: all times move by
-//! the same, so that the end of the recording falls on the end of the replay: intervals stay, and the first
-//! samples are as old as the recording is long, less the replay.
+//! is now and `begun` is when the recording began. So the age of samples and their intervals are divided by the speed: 15 s
+//! become 1.5 s at tenfold speed. If two samples of a series would get the same millisecond, the later one is moved by one.
+//! [`SampleTimes::Shifted`]: all times move by the same amount, so that the recording and the replay end at the same time.
+//! Intervals stay as they were, and the age of the first samples is the length of the recording minus the length of the replay.
 //!
-//! **More series.** With `copies` above 1 each series is sent so many times, told apart by the label
+//! **More series.** With `copies` above 1, each series is sent that many times. The copies differ in the label
 //! [`COPY_LABEL`].
 
 mod dealer;
@@ -43,10 +41,10 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-/// Tells the copies of a series apart: `1` to `copies`.
+/// Label that distinguishes the copies of a series, with values `1` to `copies`.
 pub const COPY_LABEL: &str = "floodmark_copy";
 
-/// Batches that wait for one writer. Together with what is under way they bound the memory.
+/// Maximum number of batches that wait for one writer: with the batches in flight, this bounds the memory.
 const QUEUE: usize = 8;
 
 /// A recording, ready to be sent.
@@ -73,7 +71,7 @@ impl Replay {
         Ok(this)
     }
 
-    /// Says no before the machine does: each series of a dictionary is held once, with its labels.
+    /// Refuses a replay that would not fit in memory: each series of a dictionary is held once, with its labels.
     fn check_memory(&self) -> Result<()> {
         const SAMPLE_BYTES: u64 = 64;
         let batches = (self.writers * (QUEUE + 2) * self.batch) as u64 * SAMPLE_BYTES;
@@ -81,7 +79,7 @@ impl Replay {
         let available = crate::observe::procfs::memory_available_bytes().unwrap_or(u64::MAX);
         ensure!(
             needed < available / 2,
-            "this replay takes about {} MiB of memory, and {} are available: take fewer writers or a smaller batch",
+            "this replay takes about {} MiB of memory, and {} are available: use fewer writers or a smaller batch",
             needed >> 20,
             available >> 20
         );
@@ -106,7 +104,7 @@ impl Replay {
         Ok(senders)
     }
 
-    /// Reads the recording again, on a thread, and deals it out to the connections.
+    /// Reads the recording again, on a thread, and distributes it to the connections.
     pub(crate) fn deal(
         &mut self,
         times: Times,

@@ -1,7 +1,6 @@
 //! Authentication of the generator: values of `Authorization` headers.
 //!
-//! Tokens are minted for each tenant when a run begins. Secrets come from scenarios and end in headers; they
-//! are in no result.
+//! Tokens are minted for each tenant when a run begins. Secrets go from scenarios into headers and never into results.
 
 use crate::scenario::Auth;
 use base64::Engine;

@@ -16,8 +16,8 @@ use tokio::task::JoinSet;
 /// Write rate of a slowed disk.
 const SLOW_BYTES_PER_S: u64 = 1 << 20;
 
-/// Injects the scenario's faults, each in a task beside the load. The end of the load or of the run reverts a fault: once the
-/// tasks have ended, the target is as it was.
+/// Injects the scenario's faults, each in a task beside the load. A fault is reverted when the load or the run ends: once the
+/// tasks have ended, the target is back in its original state.
 pub(crate) fn start(
     scenario: &Scenario,
     target: &Arc<Target>,
@@ -49,7 +49,7 @@ pub(crate) fn start(
     tasks
 }
 
-/// False where the run was stopped before.
+/// Waits until `at`. Returns false if the run was stopped first.
 async fn wait_until(at: Instant, stop: &Stop) -> bool {
     tokio::select! {
         () = tokio::time::sleep_until(at.into()) => true,
@@ -57,7 +57,7 @@ async fn wait_until(at: Instant, stop: &Stop) -> bool {
     }
 }
 
-/// Location of the target on this machine.
+/// The target on this machine: its process, control group, namespace and data directory.
 struct Place {
     cgroup: Option<PathBuf>,
     data_dir: Option<PathBuf>,
@@ -111,7 +111,7 @@ async fn carry_out(
     Ok(())
 }
 
-/// A limit on a control group's writes; taken back when dropped, however the run ends.
+/// A limit on a control group's writes. Dropping it lifts the limit, however the run ends.
 struct SlowDisk {
     file: PathBuf,
     device: String,
@@ -123,9 +123,8 @@ impl SlowDisk {
         let data_dir = place.data_dir.as_ref().context("left out: needs target.data_dir")?;
         let this = Self { file: cgroup.join("io.max"), device: device_of(data_dir)? };
         ensure!(this.file.exists(), "left out: there is no file {}", this.file.display());
-        this.limit(&SLOW_BYTES_PER_S.to_string()).with_context(|| {
-            format!("left out: this machine does not let us write {}", this.file.display())
-        })?;
+        this.limit(&SLOW_BYTES_PER_S.to_string())
+            .with_context(|| format!("left out: no permission to write {}", this.file.display()))?;
         Ok(this)
     }
 
@@ -149,7 +148,7 @@ fn device_of(path: &Path) -> Result<String> {
     whole_disk(Path::new("/sys/dev/block"), number)
 }
 
-/// The number of the disk that a device is a partition of, or its own: only whole disks can be limited.
+/// Number of the disk that contains the partition `number`; a whole disk keeps its own number. Only whole disks can be limited.
 fn whole_disk(devices: &Path, number: String) -> Result<String> {
     let device = devices.join(&number);
     if !device.join("partition").exists() {
@@ -160,17 +159,17 @@ fn whole_disk(devices: &Path, number: String) -> Result<String> {
     Ok(disk.trim().to_owned())
 }
 
-/// A network namespace whose loopback and links are down; taken back when dropped.
+/// A network namespace whose loopback and links are down. Dropping it brings them up again.
 struct Cut {
     namespace: String,
-    /// Links that go down take their routes with them.
+    /// Routes to restore: the kernel removes the routes of a link that goes down.
     routes: String,
 }
 
 impl Cut {
     fn begin(place: &Place) -> Result<Self> {
         let namespace = place.namespace.clone().context("left out: needs target.namespace")?;
-        let denied = "left out: this machine does not let us cut the network";
+        let denied = "left out: no permission to cut the network";
         let routes = ip(&namespace, &["route", "show"]).context(denied)?;
         let this = Self { namespace, routes };
         this.links("down").context(denied)?;

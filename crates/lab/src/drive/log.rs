@@ -19,7 +19,7 @@ impl Log {
         Self { begin: Instant::now(), events: Arc::default() }
     }
 
-    /// Adds an event of this moment.
+    /// Adds an event with the current time.
     pub(crate) fn add(&self, kind: EventKind, text: impl Into<String>) {
         let event = Event::new(self.begin.elapsed().as_secs_f64(), kind, text);
         let mut events = self.events.lock().expect("BUG: a task panicked while telling");

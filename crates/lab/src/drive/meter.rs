@@ -40,19 +40,19 @@ impl Sums {
     }
 }
 
-/// Looks at tallies once a second.
+/// Reads the tallies once a second.
 #[derive(Debug)]
 pub(crate) struct Meter {
     begin: Instant,
     last: (Instant, Sums),
     last_cpu_s: f64,
     begin_cpu_s: f64,
-    /// Time at which samples were last acknowledged, and the longest interval without.
+    /// Time at which samples were last acknowledged.
     last_success: Instant,
     silence: Duration,
 }
 
-/// Figures of one second.
+/// Counts and latencies of one second.
 #[derive(Debug)]
 pub(crate) struct Second {
     /// End of the second, in seconds since the start of the run.
@@ -84,7 +84,7 @@ impl Meter {
         }
     }
 
-    /// Adds a point about the second that has just passed.
+    /// Adds a point for the second that has just passed.
     pub(crate) fn second<'a>(
         &mut self,
         tallies: impl Iterator<Item = &'a Tally> + Clone,
@@ -159,7 +159,7 @@ impl Meter {
     }
 }
 
-/// Latencies since they were last taken, and the highest p99 of lateness.
+/// Latencies since the previous call, and the p99 of generator lag in seconds.
 pub(crate) fn take_recent<'a>(tallies: impl Iterator<Item = &'a Tally>) -> (Histogram<u64>, Option<f64>) {
     let mut all = histogram();
     let mut lag: Option<f64> = None;
@@ -176,7 +176,7 @@ pub(crate) fn take_recent<'a>(tallies: impl Iterator<Item = &'a Tally>) -> (Hist
     (all, lag)
 }
 
-/// Counts over a whole run, but for what only who looked meanwhile knows.
+/// Counts over a whole run, except those that had to be collected during the run.
 pub(crate) fn totals<'a>(tallies: impl Iterator<Item = &'a Tally>) -> Totals {
     let [mut latency, mut new, mut service, mut refusal, mut lag] = [0; 5].map(|_: u8| histogram());
     let mut totals = Totals::default();

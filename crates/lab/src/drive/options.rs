@@ -1,4 +1,4 @@
-//! Options of a run that are not part of the scenario.
+//! Options of a run.
 
 use super::stop::Stop;
 use crate::http::Access;
@@ -7,7 +7,7 @@ use std::path::PathBuf;
 /// Options of a run that are not part of its scenario.
 #[derive(Debug, Clone)]
 pub struct RunOptions {
-    /// The scenario's text, to be kept in the result.
+    /// Text of the scenario, which is kept in the result.
     pub text: String,
     /// Settings changed on the command line.
     pub overrides: Vec<String>,
@@ -17,7 +17,7 @@ pub struct RunOptions {
     pub access: Access,
     /// Part of the fleet generated here, from 1, and the number of parts.
     pub part: (u32, u32),
-    /// Ends the run early, with a result that says so.
+    /// Ends the run early. The result is then marked as partial.
     pub stop: Stop,
 }
 

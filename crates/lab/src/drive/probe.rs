@@ -1,5 +1,5 @@
-//! Measures freshness: the time until an acknowledged sample is visible. A few samples are queried at once, while
-//! the load goes on.
+//! Measures freshness: the time until an acknowledged sample is visible. A few samples are queried as soon as they are
+//! acknowledged, while the load goes on.
 
 use crate::drive::addresses::Addresses;
 use crate::drive::send::generated::{Acknowledged, Run};
@@ -21,7 +21,7 @@ use tokio::task::JoinSet;
 /// Number of concurrent probes: one that waits for a late sample must not delay the others.
 const LOOKERS: usize = 4;
 
-/// First pause between two queries for one sample; each next pause is twice as long.
+/// First pause between two queries for one sample. Each further pause is twice as long.
 const PAUSE_MIN: Duration = Duration::from_millis(2);
 
 /// Longest pause between two queries for one sample.
@@ -34,7 +34,8 @@ pub(crate) struct Channel {
     receiver: mpsc::Receiver<Acknowledged>,
 }
 
-/// A channel for `per_s` looks a second. It holds one acknowledgement: an old one is of no use.
+/// Creates a channel for `per_s` probes per second. It holds one acknowledgement, since an old one is useless for measuring
+/// freshness.
 pub(crate) fn channel(per_s: f64) -> Channel {
     let (sender, receiver) = mpsc::channel(1);
     Channel { per_s, sender, receiver }
@@ -47,13 +48,13 @@ pub(crate) struct Probing(Mutex<Seen>);
 /// The counts themselves.
 #[derive(Debug)]
 pub(crate) struct Seen {
-    /// Time from acknowledgement to the answer that had the sample.
+    /// Time from the acknowledgement to the first answer with the sample.
     pub(crate) freshness: Histogram<u64>,
     /// Part of `freshness` since it was last taken.
     pub(crate) recent: Histogram<u64>,
     /// Samples that did not become visible in time, though the target answered.
     pub(crate) invisible: u64,
-    /// Samples seen with another value.
+    /// Samples that were returned with a wrong value.
     pub(crate) wrong: u64,
 }
 
@@ -103,7 +104,7 @@ impl Channel {
 }
 
 struct Looker {
-    /// Client and prefix of the path, by number of the tenant.
+    /// Client and path prefix, by the tenant's number.
     clients: Vec<(Client, String)>,
     runs: Vec<Arc<Run>>,
     patience: Duration,
@@ -120,7 +121,7 @@ impl Looker {
         loop {
             let acknowledged = {
                 let mut receiver = receiver.lock().await;
-                // what has waited here is of a time long ago
+                // acknowledgements that waited here are too old
                 while receiver.try_recv().is_ok() {}
                 let Some(acknowledged) = receiver.recv().await else { return };
                 acknowledged
@@ -131,7 +132,7 @@ impl Looker {
         }
     }
 
-    /// Asks for one sample of the request until it is there.
+    /// Queries one sample of the request until it is visible.
     async fn find(&mut self, acknowledged: Acknowledged) {
         let Acknowledged { tenant, slot, round, at } = acknowledged;
         let tenant = tenant as usize;
@@ -168,12 +169,12 @@ impl Looker {
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(PAUSE_MAX);
         }
-        // who does not answer at all is down, and that shows elsewhere
+        // a target that does not answer at all is down, which is counted elsewhere
         self.probing.lock().invisible += u64::from(answered && !run.lane.stop.is_set());
     }
 }
 
-/// Asks for the one sample of a series in a round.
+/// Builds the query for the one sample of a series in a round.
 fn question(before: &str, plan: &Plan, (target, generation, metric): (u64, u64, u32), round: u32) -> String {
     let name = plan.fleet.metric_name(metric, plan.metric_generation(round));
     let stamp = plan.timestamp_ms(target, round);
@@ -182,7 +183,7 @@ fn question(before: &str, plan: &Plan, (target, generation, metric): (u64, u64, 
     format!("{before}/api/v1/query?query={}&time={time}&nocache=1", percent(&selector))
 }
 
-/// The label that tells a target from all others.
+/// Matchers that identify a target among all others.
 fn identity(fleet: &Fleet, target: u64, generation: u64) -> String {
     let labels = fleet.target_labels(target, generation);
     let pod = labels.into_iter().find(|(name, _)| name == "pod").unwrap_or_default();

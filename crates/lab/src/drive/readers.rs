@@ -20,7 +20,7 @@ use stdx::clock::{Clock, SystemClock};
 use stdx::rng::mix;
 use tokio::task::JoinSet;
 
-/// A user that is not there looks so often whether it is.
+/// Interval at which an inactive user checks whether the schedule makes it active.
 const ABSENT_PAUSE: Duration = Duration::from_millis(50);
 
 /// Puts the queries of dashboards and logs into the mixes that name them.
@@ -49,7 +49,7 @@ pub(crate) struct Reading(Mutex<Counts>);
 pub(crate) struct Counts {
     /// Totals for the result, except for those that are known only when the load has ended.
     pub(crate) totals: ReadTotals,
-    /// Latency of successful queries, from the intended start to the end of the answer.
+    /// Latency of successful queries, from the scheduled start to the end of the answer.
     pub(crate) latency: Histogram<u64>,
     /// Part of `latency` since it was last taken.
     pub(crate) recent: Histogram<u64>,
@@ -125,7 +125,7 @@ pub(crate) fn start(
     Ok(all)
 }
 
-/// A simulated user, who sends one query after the other.
+/// Simulated user that sends one query after the other.
 struct User {
     user: u32,
     users: u32,
@@ -189,13 +189,13 @@ impl User {
         let broken = answer.is_err();
         self.reading.settle(answer, intended);
         if broken {
-            // a target that is down is not asked in a tight loop
+            // avoids a tight loop of queries to a target that is down
             tokio::time::sleep(ABSENT_PAUSE).await;
         }
     }
 }
 
-/// An answer without any series; the end of a long one is not looked at.
+/// True if the answer has no series. Checks only the beginning of the body.
 fn is_empty(body: &[u8]) -> bool {
     body.len() < 300 && body.windows(11).any(|w| w == b"\"result\":[]")
 }

@@ -10,7 +10,7 @@
 //!            ─▶ read everything back ─▶ verdict ─▶ RunResult
 //! ```
 //!
-//! Errors are for runs that did not take place. A target that refuses, breaks, freezes or lies is a result.
+//! Returns an error only if the run did not take place. A target that refuses, crashes, hangs or loses data is a result.
 
 mod estimate;
 mod prepare;
@@ -51,7 +51,7 @@ use traffic::{Ended, Ready, Traffic};
 #[derive(Debug)]
 pub struct Outcome {
     pub result: RunResult,
-    /// Acknowledged samples by tenant: the history before the run's own.
+    /// Acknowledged samples by tenant. The ledger of the history precedes that of the run.
     pub ledgers: Vec<Ledger>,
 }
 
@@ -60,21 +60,24 @@ pub async fn run(scenario: &Scenario, options: &RunOptions, observer: &dyn Obser
     Ok(carry_out(scenario, options, observer).await?.result)
 }
 
-/// As [`run`], but returns the ledgers too, with which the target can be read back once more.
+/// Like [`run`], but also returns the ledgers, with which the target can be read back once more.
 pub async fn carry_out(
     scenario: &Scenario,
     options: &RunOptions,
     observer: &dyn Observer,
 ) -> Result<Outcome> {
     let (part, parts) = options.part;
-    ensure!(part >= 1 && part <= parts && parts <= 10_000, "part {part} of {parts}");
+    ensure!(
+        part >= 1 && part <= parts && parts <= 10_000,
+        "there is no part {part} of {parts} (at most 10,000)"
+    );
     let (mut scenario, mut options) = (scenario.clone(), options.clone());
     if options.access.tls == TlsFiles::default() {
         options.access.tls = scenario.target.tls.within(&options.folder);
     }
     let options = &options;
     readers::import(&mut scenario, &options.folder)?;
-    // it outlives the target that lives in it
+    // declared first, so that it is dropped after the target that uses its directory
     let _sandbox = Sandbox::fill(&mut scenario.target)?;
     scenario.apply_replay();
     let tenants = tenants::of(&scenario, options.part, SystemClock.now_ms())?;
@@ -162,7 +165,7 @@ async fn load(
     let mut done = Vec::new();
     let mut tick = tokio::time::interval(Duration::from_secs(1));
     tick.tick().await;
-    // the load ends with its time, or with its rounds
+    // the load ends when its duration is over or its rounds are sent
     let ends_when_sent =
         scenario.load.rounds.is_some() || scenario.load.model == Model::Closed || scenario.replay.is_some();
     loop {
@@ -173,7 +176,7 @@ async fn load(
             }
             _ = tick.tick() => {
                 if let Some(gap) = seconds.stood_still() {
-                    log.add(EventKind::Run, format!("the generator stood still for {:.0} s", gap.as_secs_f64()));
+                    log.add(EventKind::Run, format!("the generator did not run for {:.0} s", gap.as_secs_f64()));
                 }
                 seconds.tick(&mut result.timeline, observer);
                 if let Some(pid) = target.changed_pid() {
@@ -200,14 +203,14 @@ async fn load(
             continue;
         }
         let is_sent = ends_when_sent || done.iter().all(|ended: &Ended| ended.gave_up);
-        // a limit that is reached in the last second counts too
+        // a limit that is reached in the last second still counts
         let is_over = is_second && (Instant::now() >= end || options.stop.is_set());
         if is_over {
             break;
         }
         if is_sent {
             if !is_second {
-                // the last part of a second, which may be all there is
+                // the last, incomplete second, which may be the only one
                 seconds.tick(&mut result.timeline, observer);
                 observation.second(&mut result.timeline).await;
             }
@@ -222,7 +225,7 @@ async fn load(
         begin.elapsed().as_secs_f64().min((end - begin).as_secs_f64().max(seconds.meter.last_success_s()));
     result.partial = options.stop.is_set();
     if result.partial {
-        log.add(EventKind::Run, "the run was stopped before its time");
+        log.add(EventKind::Run, "the run was stopped early");
     }
     totals::fill(&mut result, scenario, &traffic, &reading, &probing, &seconds, target);
     result.events = log.take();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use tokio::sync::watch;
 
-/// A switch that can be thrown once; clones are the same switch.
+/// Stop signal, which can be set once. Clones share it.
 #[derive(Debug, Clone)]
 pub struct Stop(Arc<watch::Sender<bool>>);
 
@@ -18,12 +18,12 @@ impl Stop {
         self.0.send_replace(true);
     }
 
-    /// True where it was thrown.
+    /// True once the signal was set.
     pub fn is_set(&self) -> bool {
         *self.0.borrow()
     }
 
-    /// Waits until it is thrown.
+    /// Waits until the signal is set.
     pub async fn wait(&self) {
         let mut receiver = self.0.subscribe();
         receiver.wait_for(|thrown| *thrown).await.expect("BUG: the sender lives in self");

@@ -8,13 +8,13 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-/// Longer latencies count as this long.
+/// Maximum latency that is recorded. Longer latencies count as this long.
 const LATENCY_US_MAX: u64 = 3_600_000_000;
 
 /// Maximum number of failure reasons for which an example message is kept.
 const SAID_MAX: usize = 8;
 
-/// Shared by the connections; locked once or twice a request, of which there are some thousands a second.
+/// Shared by the connections, and locked once or twice for each request: some thousands of times per second.
 #[derive(Debug)]
 pub(crate) struct Tally(Mutex<Counts>);
 
@@ -25,11 +25,11 @@ pub(crate) struct Counts {
     pub(crate) totals: Totals,
     /// Samples sent, retries included.
     pub(crate) samples_sent: u64,
-    /// Series whose requests were made, sent or not.
+    /// Series whose requests were built, whether sent or not.
     pub(crate) series_made: u64,
     /// Attempts without an answer.
     pub(crate) broken: u64,
-    /// Latency from the intended start to success.
+    /// Latency from the scheduled start to success.
     pub(crate) latency: Histogram<u64>,
     /// Part of `latency`: requests with new series only.
     pub(crate) latency_new: Histogram<u64>,
@@ -37,7 +37,7 @@ pub(crate) struct Counts {
     pub(crate) service: Histogram<u64>,
     /// Latency of single refused attempts.
     pub(crate) refusal: Histogram<u64>,
-    /// Generator lag: time from when a request could have been sent to when it was.
+    /// Generator lag: how much later a request was sent than it could have been.
     pub(crate) lag: Histogram<u64>,
     /// Part of `lag` since it was last taken.
     pub(crate) lag_recent: Histogram<u64>,
@@ -70,13 +70,13 @@ impl Tally {
 }
 
 impl Counts {
-    /// A request of the schedule is begun.
+    /// Counts a scheduled request that is begun.
     pub(crate) fn offer(&mut self, samples: u64) {
         self.totals.requests += 1;
         self.totals.samples_offered += samples;
     }
 
-    /// Requests of the schedule, with `samples` altogether, are not begun any more.
+    /// Counts scheduled requests, with `samples` samples in total, that will not be begun any more.
     pub(crate) fn leave_out(&mut self, requests: u64, samples: u64) {
         self.totals.unsent += requests;
         self.totals.samples_offered += samples;
@@ -93,7 +93,7 @@ impl Counts {
         record(&mut self.service, service);
     }
 
-    /// The target answered an attempt, with whatever status.
+    /// Counts an attempt that the target answered, with any status.
     pub(crate) fn answered(&mut self, status: StatusCode) {
         count(&mut self.totals.by_reason, status.as_str());
     }
@@ -114,7 +114,7 @@ impl Counts {
         record(&mut self.lag_recent, lag);
     }
 
-    /// Answers other than success.
+    /// Number of answers other than success.
     pub(crate) fn refused_total(&self) -> u64 {
         self.refusal.len()
     }

@@ -1,4 +1,4 @@
-//! The target's process: started, watched, killed and ended by the run, where the scenario says so.
+//! The target's process: the run starts, watches, kills and ends it, as the scenario says.
 
 mod output;
 pub(crate) mod sandbox;
@@ -19,16 +19,16 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-/// A target that was started is ready within this time.
+/// Maximum time from the start of a target until it is ready.
 const READY_WITHIN: Duration = Duration::from_secs(120);
 
-/// A target that is ready answers within this time.
+/// Maximum time to wait for an answer of a target that may be ready.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 
-/// Time allowed to a target that is told to end; then it is killed.
+/// Time allowed for a target to end after it was told to. Then it is killed.
 const END_WITHIN: Duration = Duration::from_secs(15);
 
-/// Time limit for a killed process to be gone: the kernel frees its memory first.
+/// Time limit for a killed process to disappear: the kernel must first free its memory.
 const KILLED_WITHIN: Duration = Duration::from_secs(10);
 
 /// The target's process, if the run knows it.
@@ -40,12 +40,12 @@ pub struct Target {
     state: Mutex<State>,
 }
 
-/// Sign by which a started target shows that it can be loaded.
+/// Condition under which a started target is ready for the load.
 #[derive(Debug)]
 enum Ready {
     /// A request is answered with success.
     Answers(Endpoint),
-    /// Connections to all addresses that are written to succeed.
+    /// Connections to all write addresses succeed.
     Listens(Vec<Endpoint>),
 }
 
@@ -56,7 +56,7 @@ impl Ready {
         }
         let mut endpoints = Vec::new();
         for url in spec.write.all() {
-            // any tenant will do: all are written to at the same place
+            // any tenant will do: all tenants write to the same address
             let url = url.replace("{tenant}", &format!("{}0", spec.tenant_prefix)).replace("{index}", "0");
             endpoints.push(Endpoint::resolve(&url, access).await?);
         }
@@ -94,15 +94,15 @@ impl std::fmt::Display for Ready {
 #[derive(Debug, Default)]
 struct State {
     child: Option<Child>,
-    /// Captured output of the child, where it is the run's own.
+    /// Captured output of the child process, if the run started it.
     output: Option<Arc<Output>>,
     pid: Option<u32>,
-    /// The process is another one than observation knows.
+    /// True if the process is not the one that observation knows.
     changed: bool,
     paused: bool,
-    /// The run itself took it down.
+    /// True while the target is down because of the run itself.
     down: bool,
-    /// Number of times that it ended by itself.
+    /// Number of times that the target ended by itself.
     deaths: u64,
 }
 
@@ -121,7 +121,7 @@ impl Target {
             ensure!(
                 !taken,
                 "something listens at {} already: let {{port}} stand for a free port in target.start and target.write, \
-                 or say with target.ready how the started target can be told from it",
+                 or set target.ready to an address that only the started target answers",
                 spec.write.all().join(", ")
             );
             this.launch(command)?;
@@ -159,7 +159,7 @@ impl Target {
         let begin = Instant::now();
         loop {
             let ready = self.ready.is_now().await;
-            // first: where it ended because another has its port, that other one answers
+            // checked first: if the child ended because another process has its port, that process would answer
             if let Some(status) = self.ended()? {
                 bail!("it ended with {status}{}", self.last_words().await);
             }
@@ -172,7 +172,7 @@ impl Target {
         }
     }
 
-    /// Exit status of the started command, if it ended and should not have.
+    /// Exit status of the started command, if it ended unexpectedly.
     fn ended(&self) -> Result<Option<ExitStatus>> {
         let status = match &mut self.state().child {
             Some(child) => child.try_wait()?,
@@ -181,7 +181,7 @@ impl Target {
         Ok(status.filter(|status| !self.has_only_told(*status)))
     }
 
-    /// The last lines that it printed, to be put behind how it ended.
+    /// The last lines that the target printed, to be appended to its exit status.
     async fn last_words(&self) -> String {
         let output = self.state().output.clone();
         let lines = match output {
@@ -202,18 +202,18 @@ impl Target {
         state.pid
     }
 
-    /// The process, if it is another one than was last told.
+    /// Process id, if it changed since the last call.
     pub(crate) fn changed_pid(&self) -> Option<u32> {
         let mut state = self.state();
         std::mem::take(&mut state.changed).then_some(state.pid)?
     }
 
-    /// Times that it ended without having been told to.
+    /// Number of times that the target ended by itself.
     pub(crate) fn deaths(&self) -> u64 {
         self.state().deaths
     }
 
-    /// Looks whether it is still there.
+    /// Checks whether the target is still running.
     pub(crate) async fn look(&self, log: &Log) {
         let Some(how) = self.death(log) else { return };
         log.add(EventKind::Target, format!("the target ended by itself: {how}{}", self.last_words().await));
@@ -232,7 +232,7 @@ impl Target {
                     (state.down, state.pid, state.child) = (true, None, None);
                     log.add(
                         EventKind::Target,
-                        "the command that started the target ended: its process is not known",
+                        "the command that started the target ended, so the target's process id is not known",
                     );
                     return None;
                 }
@@ -246,12 +246,13 @@ impl Target {
         Some(how)
     }
 
-    /// True if a restart command ended with success for a target that the run does not own: a service manager started it.
+    /// True if a restart command has ended with success for a target that the run does not own: then a service manager runs the
+    /// target.
     fn has_only_told(&self, status: ExitStatus) -> bool {
         self.command.is_none() && status.success()
     }
 
-    /// `kill -9`; says what was killed. It is gone then, and so are its ports and locks.
+    /// Kills the process with `kill -9`, waits until its ports and locks are free, and returns a description.
     pub(crate) async fn kill(&self) -> Result<String> {
         let pid = self.signal(Signal::KILL)?;
         let begin = Instant::now();
@@ -268,21 +269,21 @@ impl Target {
         Ok(format!("kill -9 {pid}"))
     }
 
-    /// Starts it again after [`Self::kill`]: by `restart`, or as the run started it.
+    /// Starts the target again after [`Self::kill`]: with the command `restart`, or else with the command of the first start.
     pub(crate) async fn restart(&self, restart: Option<&str>, stop: &Stop) -> Result<()> {
         let command = restart.or(self.command.as_deref()).context("no command to start it again")?;
         self.launch(command)?;
         self.wait_ready(stop).await
     }
 
-    /// Stops it where it is, until [`Self::resume`].
+    /// Suspends the process until [`Self::resume`].
     pub(crate) fn pause(&self) -> Result<String> {
         let pid = self.signal(Signal::STOP)?;
         self.state().paused = true;
         Ok(format!("paused {pid}"))
     }
 
-    /// Lets it go on, if it was paused.
+    /// Resumes the process, if it was paused.
     pub(crate) fn resume(&self, log: &Log) {
         if !self.state().paused {
             return;
@@ -294,7 +295,7 @@ impl Target {
         }
     }
 
-    /// Stops processes that the run started. A target that it does not own keeps running, even if a fault restarted it.
+    /// Stops processes that the run started. A target that the run does not own keeps running, even if a fault restarted it.
     pub async fn end(&self) {
         let begin = Instant::now();
         if self.command.is_none() || self.state().child.is_none() {
@@ -324,7 +325,7 @@ impl Target {
 }
 
 impl Drop for Target {
-    /// However the run ends, its processes are stopped, and a target that it does not own is not left paused.
+    /// Stops the run's processes and resumes a paused target, however the run ends.
     fn drop(&mut self) {
         if self.state().paused {
             self.signal(Signal::CONT).ok();

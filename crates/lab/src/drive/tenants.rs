@@ -1,4 +1,4 @@
-//! Tenants: which samples each sends, and as whom.
+//! Tenants: the samples that each sends, and its name and credentials.
 
 use crate::drive::send::exchange::RetryPolicy;
 use crate::drive::send::generated::{Acknowledged, Pace, Run};
@@ -18,17 +18,17 @@ use stdx::clock::SystemClock;
 use stdx::rng::mix;
 use tokio::sync::mpsc;
 
-/// Number of final refusals without one success after which a connection is closed: it would measure nothing.
+/// Number of final refusals without a single success after which a connection is closed: it would measure nothing.
 const REJECTED_MAX: u64 = 200;
 
-/// As [`REJECTED_MAX`], for replays, whose requests may be invalid.
+/// Like [`REJECTED_MAX`], for replays. It is lower because a recording may hold requests that no target accepts.
 const REPLAYED_REJECTED_MAX: u64 = 20;
 
-/// Maximum lead of one connection over another in a closed loop, in the series' own time: a target may refuse what
-/// one half of a fleet sends an hour after the other.
+/// Maximum lead of one connection over another in a closed loop, in time of the samples: a target may refuse samples that are an
+/// hour older than those of the rest of the fleet.
 const LEAD_MS_MAX: u32 = 300_000;
 
-/// A tenant of a scenario, as far as this machine is concerned.
+/// The part of a tenant that this machine generates.
 #[derive(Debug, Clone)]
 pub(crate) struct Tenant {
     /// Index among the tenants that this machine sends as.
@@ -47,7 +47,7 @@ pub(crate) struct Tenant {
     pub(crate) rounds_per_s: Option<f64>,
 }
 
-/// The tenants of `scenario` of which this machine has any writer.
+/// Tenants of `scenario` with at least one writer on this machine.
 pub(crate) fn of(scenario: &Scenario, part: (u32, u32), now_ms: i64) -> Result<Vec<Tenant>> {
     let load = scenario.scaled();
     let schedule = scenario.schedule(now_ms)?;
@@ -78,8 +78,8 @@ pub(crate) fn of(scenario: &Scenario, part: (u32, u32), now_ms: i64) -> Result<V
     Ok(all)
 }
 
-/// First writer and number of writers of tenant `index` that part `part` of `parts` has: all writers of all
-/// tenants are numbered, and each part takes a stretch of them.
+/// First writer, and number of writers, of tenant `index` in part `part` of `parts`. The writers of all tenants are numbered
+/// consecutively, and each part gets a contiguous range.
 fn writers_of(index: u32, tenants: u32, writers: u32, (part, parts): (u32, u32)) -> Option<(u32, u32)> {
     let all = u64::from(tenants) * u64::from(writers);
     let cut = |part: u32| all * u64::from(part) / u64::from(parts);
@@ -123,7 +123,7 @@ fn plan(
     let series_churn_ticks = scenario.ticks(load.series_interval);
     let plan = Plan {
         fleet: Fleet {
-            // tenants may be mixed up: equal series would hide that
+            // each tenant has its own seed: with equal series, a target that confuses tenants would go unnoticed
             seed: if index == 0 { scenario.seed } else { mix(scenario.seed ^ mix(index.into())) },
             fixed: scenario
                 .target
@@ -159,7 +159,7 @@ fn plan(
 }
 
 impl Tenant {
-    /// Fills this tenant into a URL.
+    /// Replaces the tenant's placeholders in a URL.
     pub(crate) fn fill(&self, text: &str) -> String {
         fill(text, &self.name, self.index)
     }
@@ -218,7 +218,7 @@ impl Tenant {
         }
     }
 
-    /// A closed loop through `plan`.
+    /// State of a closed loop through `plan`.
     pub(crate) fn closed_run(&self, plan: Plan, scenario: &Scenario, path: String, stop: &Stop) -> Run {
         let connections = (plan.writers * scenario.load.connections) as usize;
         let lead = (connections > 1).then(|| Lead::new(connections, (LEAD_MS_MAX / plan.interval_ms).max(2)));

@@ -12,10 +12,10 @@ use model::labels::{METRIC_NAME, put_label};
 use serde::{Deserialize, Serialize};
 use stdx::rng::mix;
 
-/// Labels of a series, its name included, that a plain fleet has: 218 bytes of text.
+/// Default number of labels of a series, its name included: 218 bytes of text.
 pub const LABELS_DEFAULT: usize = 10;
 
-/// Different values of the label `job`: a target's follows from its number modulo this.
+/// Number of values of the label `job`. A target's job is its number modulo this.
 pub const JOBS: u64 = APPS.len() as u64;
 
 /// The label that holds a bucket's upper bound.
@@ -55,23 +55,23 @@ const NAMESPACES: [&str; 10] = [
 /// Names and labels of series.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fleet {
-    /// Seed of the fleet: another one makes other pods.
+    /// Seed of the fleet. Another seed gives other pods.
     pub seed: u64,
     /// Labels of a series, its name included; at least 2.
     pub labels: usize,
-    /// Metric names are filled up to this length.
+    /// Length to which metric names are padded.
     pub metric_name_bytes: Option<usize>,
-    /// Names of the labels beyond the first ten are filled up to this length.
+    /// Length to which the names of the labels beyond the first ten are padded.
     pub label_name_bytes: Option<usize>,
-    /// Label values are filled up to this length.
+    /// Length to which label values are padded.
     pub label_value_bytes: Option<usize>,
-    /// Further labels whose values the targets share: name, and how many values; beyond `labels`.
+    /// Labels in addition to `labels` that take a fixed number of values across the targets: name, and number of values.
     #[serde(default)]
     pub cycles: Vec<(String, u64)>,
-    /// Labels that all series have, with one value each; beyond `labels`.
+    /// Labels in addition to `labels` that have the same value in all series.
     #[serde(default)]
     pub fixed: Vec<(String, String)>,
-    /// Metrics that are parts of histograms; their buckets have the label `le`, beyond `labels`.
+    /// Metrics that are parts of histograms. Their buckets have the label `le` in addition to `labels`.
     #[serde(default)]
     pub histograms: Histograms,
 }
@@ -92,8 +92,7 @@ impl Default for Fleet {
 }
 
 impl Fleet {
-    /// The name of metric number `metric`; another generation is another name. The buckets of a histogram have
-    /// one name.
+    /// Name of metric number `metric`. Each generation has another name. All buckets of a histogram share one name.
     pub fn metric_name(&self, metric: u32, generation: u64) -> String {
         let (first, part) = self.histograms.part(metric);
         let mut name = match generation {
@@ -113,7 +112,7 @@ impl Fleet {
         let (o2, o3, o4) = (96 + target / 62_500, target / 250 % 250, target % 250 + 1);
         let id = mix(self.seed ^ mix(target ^ generation.rotate_left(40)));
         let mut labels: Vec<(String, String)> = vec![
-            // the one that makes it unique comes first, for some fleets have only two labels
+            // the unique label comes first, because some fleets have only two labels
             ("pod".into(), format!("{app}-{}-{}", random_name(id, 10), random_name(mix(id), 5))),
             ("namespace".into(), pick(&NAMESPACES).into()),
             ("job".into(), app.into()),
@@ -137,7 +136,7 @@ impl Fleet {
         let cycles =
             cycles.map(|(name, values)| (name.clone(), format!("{name}-{}", target % values.max(&1))));
         for further in cycles.chain(self.fixed.iter().cloned()) {
-            // it replaces a label of the same name
+            // replaces a label of the same name
             labels.retain(|(name, _)| *name != further.0);
             labels.push(further);
         }
@@ -145,7 +144,7 @@ impl Fleet {
         labels
     }
 
-    /// True where series have the label `job`.
+    /// True if series have the label `job`.
     pub fn has_job(&self) -> bool {
         let others = self.cycles.iter().map(|(name, _)| name).chain(self.fixed.iter().map(|(name, _)| name));
         self.labels > 3 && others.into_iter().all(|name| name != "job")
@@ -158,7 +157,7 @@ impl Fleet {
         job
     }
 
-    /// Bytes of label text in the first series: the figure to give along with "10 labels".
+    /// Size of the label text of the first series, to be stated along with the number of labels.
     pub fn label_text_bytes(&self) -> usize {
         let target = self.target_labels(0, 0);
         let text: usize = target.iter().map(|(name, value)| name.len() + value.len()).sum();
@@ -176,8 +175,8 @@ pub fn target_bytes(labels: &[(String, String)]) -> Vec<u8> {
     bytes
 }
 
-/// Writes a series' canonical label bytes over `out`: the metric name sorts before every target label, and `le`,
-/// if it has one, somewhere among them.
+/// Overwrites `out` with a series' canonical label bytes. The metric name sorts before every target label, and `le`, if present,
+/// sorts among the target labels.
 pub fn series_labels(out: &mut Vec<u8>, metric_name: &str, le: Option<&str>, target_bytes: &[u8]) {
     out.clear();
     put_label(out, METRIC_NAME.as_bytes(), metric_name.as_bytes());
@@ -192,7 +191,7 @@ pub fn series_labels(out: &mut Vec<u8>, metric_name: &str, le: Option<&str>, tar
     }
 }
 
-/// Fills `text` up to `bytes` with `filler`.
+/// Pads `text` with `filler` to a length of `bytes`.
 fn fill(text: &mut String, bytes: Option<usize>, filler: &str) {
     let missing = bytes.unwrap_or(0).saturating_sub(text.len());
     text.extend(filler.chars().cycle().take(missing));

@@ -8,8 +8,8 @@
 //!           └─ time = tick × interval + the target's offset within the interval
 //! ```
 //!
-//! Because labels, times and values hang on absolute ticks, two runs with equal settings that overlap in
-//! time send the same samples, and a restarted run goes on where the old one was: nothing new appears.
+//! Labels, times and values depend only on absolute ticks. So two runs with equal settings that overlap in time send the same
+//! samples, and a restarted run continues the series of the previous one.
 
 use crate::generate::fleet::{BUCKETS_MAX, Fleet, Part};
 use crate::generate::values::{self, ValueModel};
@@ -18,18 +18,18 @@ use model::caps::SERIES_LABELS_MAX;
 use serde::{Deserialize, Serialize};
 use stdx::rng::mix;
 
-/// Plan of what is sent; it does not say when, nor how it is spread over connections.
+/// Plan of the samples of a run. It does not determine when they are sent or over which connections.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
     /// Names and labels of the series.
     pub fleet: Fleet,
     /// Metrics that each target exposes.
     pub metrics: u32,
-    /// Targets of one writer: series for each metric.
+    /// Number of targets of one writer, and so of series for each metric.
     pub targets: u64,
     /// Senders, each with targets of its own.
     pub writers: u32,
-    /// Number of the first writer: several machines share one fleet by taking different numbers.
+    /// Number of the first writer. Machines that share one fleet use different numbers.
     pub first_writer: u32,
     /// Series in one request.
     pub batch: u32,
@@ -39,7 +39,7 @@ pub struct Plan {
     pub interval_ms: u32,
     /// The tick of round 0.
     pub first_tick: u64,
-    /// Rounds after which there is nothing more to send.
+    /// Maximum number of rounds.
     pub rounds_max: u32,
     /// Ticks until a target is replaced by a new one, with new series.
     pub series_churn_ticks: Option<u64>,
@@ -47,18 +47,18 @@ pub struct Plan {
     pub series_churn_staggered: bool,
     /// Ticks until all metrics get new names.
     pub metric_churn_ticks: Option<u64>,
-    /// Ticks over which the replacement of targets is spread; 0 is as `series_churn_staggered` says.
+    /// Ticks over which the replacement of targets is spread; 0 leaves it to `series_churn_staggered`.
     #[serde(default)]
     pub series_churn_spread: u64,
-    /// Ticks until values change; 0 and 1 are each tick.
+    /// Ticks between changes of a value. With 0 or 1 it changes at each tick.
     #[serde(default)]
     pub value_ticks: u64,
-    /// Ticks from which on every target has one more label set behind it; ascending.
+    /// Ticks at which every target is relabelled, and so gets a new label set; ascending.
     #[serde(default)]
     pub relabel_ticks: Vec<u64>,
 }
 
-/// The share of the series that goes into one request.
+/// The series that go into one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SlotRange {
     /// Index of the plan's writer, from 0.
@@ -74,11 +74,11 @@ pub const TIMESTAMP_MS_MIN: i64 = 1 << 35;
 /// The first time whose varint takes more: May 2109.
 pub const TIMESTAMP_MS_END: i64 = 1 << 42;
 
-/// Series of a plan, all writers together.
+/// Maximum number of series of a plan, all writers together.
 pub const SERIES_MAX: u64 = 500_000_000;
 
 impl Plan {
-    /// Checks what all arithmetic here relies on; plans come from options and from files.
+    /// Checks the bounds that all arithmetic here relies on, since plans come from options and files.
     pub fn check(&self) -> Result<()> {
         let counts = [
             ("metrics", u64::from(self.metrics)),
@@ -93,7 +93,7 @@ impl Plan {
             ensure!(count > 0, "{what}: 0");
         }
         let series = u128::from(self.metrics) * u128::from(self.targets) * u128::from(self.writers);
-        ensure!(series <= SERIES_MAX.into(), "{series} series, the limit is {SERIES_MAX}");
+        ensure!(series <= SERIES_MAX.into(), "the plan has {series} series, the limit is {SERIES_MAX}");
         let labels = self.fleet.labels;
         ensure!(
             (2..=SERIES_LABELS_MAX).contains(&labels),
@@ -101,7 +101,11 @@ impl Plan {
         );
         let histograms = self.fleet.histograms;
         let parts = u64::from(histograms.count) * (u64::from(histograms.buckets) + 2);
-        ensure!(parts <= u64::from(self.metrics), "histograms: {parts} series of {} metrics", self.metrics);
+        ensure!(
+            parts <= u64::from(self.metrics),
+            "histograms: their {parts} series are more than the {} metrics",
+            self.metrics
+        );
         let buckets = histograms.buckets;
         ensure!(
             histograms.count == 0 || (1..=BUCKETS_MAX).contains(&buckets),
@@ -118,22 +122,22 @@ impl Plan {
         Ok(())
     }
 
-    /// Series of one writer at a time.
+    /// Number of series of one writer that exist at the same time.
     pub fn writer_series(&self) -> u64 {
         self.targets * u64::from(self.metrics)
     }
 
-    /// Series of all writers at a time.
+    /// Number of series of all writers that exist at the same time.
     pub fn series(&self) -> u64 {
         self.writer_series() * u64::from(self.writers)
     }
 
-    /// Requests of one writer in a round.
+    /// Number of requests of one writer in a round.
     pub fn writer_slots(&self) -> usize {
         self.writer_series().div_ceil(u64::from(self.batch)) as usize
     }
 
-    /// Requests of all writers in a round.
+    /// Number of requests of all writers in a round.
     pub fn slots_count(&self) -> usize {
         self.writer_slots() * self.writers as usize
     }
@@ -175,7 +179,8 @@ impl Plan {
         self.first_tick + u64::from(round)
     }
 
-    /// Time at which the series of `target` are scraped in `round`, in ms. Targets are not scraped at one instant.
+    /// Time at which the series of `target` are scraped in `round`, in ms. Targets are scraped at different offsets within the
+    /// interval.
     #[inline]
     pub fn timestamp_ms(&self, target: u64, round: u32) -> i64 {
         let interval = u64::from(self.interval_ms);
@@ -183,7 +188,7 @@ impl Plan {
         (self.tick(round) * interval + offset) as i64
     }
 
-    /// The earliest time of a round: no sample of it is older, and all are younger than the next round's.
+    /// Earliest time of a round: none of its samples is older, and all are older than this time of the next round.
     pub fn round_ms(&self, round: u32) -> i64 {
         (self.tick(round) * u64::from(self.interval_ms)) as i64
     }
@@ -204,7 +209,7 @@ impl Plan {
         self.metric_churn_ticks.map_or(0, |ticks| self.tick(round) / ticks)
     }
 
-    /// A target's part in the random numbers of its values.
+    /// Random key of a target, from which its values are derived.
     #[inline]
     pub fn target_key(&self, target: u64, generation: u64) -> u64 {
         mix(self.fleet.seed.rotate_left(17) ^ mix(target) ^ generation.rotate_left(33))

@@ -1,9 +1,8 @@
 //! Snappy bodies that can be changed in place.
 //!
-//! Between two scrapes a request differs only in its samples: labels, and with them nine tenths of the
-//! bytes, stay. So a request is compressed once, with every value and time stamp kept as a literal that
-//! no copy refers to; from then on a new round costs the writing of those literals, and the compressor
-//! does not run again.
+//! Requests of two rounds differ only in their samples. The labels, which are nine tenths of the bytes, stay the same. So a
+//! request is compressed once, with every value and timestamp as a literal that no copy refers to. Each further round only
+//! overwrites those literals, without running the compressor again.
 //!
 //! ```text
 //!   message     … labels … 09 [value] 10 [stamp] … labels … 09 [value] 10 [stamp] …
@@ -17,19 +16,19 @@
 /// Bytes of a sample's value: a little-endian double.
 pub const VALUE_BYTES: usize = 8;
 
-/// Bytes of a time stamp as a varint: six hold the milliseconds from 1971 to 2109.
+/// Bytes of a timestamp as a varint: six hold the milliseconds from 1971 to 2109.
 pub const STAMP_BYTES: usize = 6;
 
 /// Length of the timestamp's tag, between value and timestamp.
 const TAG_BYTES: usize = 1;
 
-/// Copies reach back less than this, so that two bytes of offset do.
+/// Maximum distance of a copy, exclusive, so that its offset fits in two bytes.
 const WINDOW_BYTES: usize = 1 << 16;
 
-/// The longest copy of one element.
+/// Maximum length of a copy in one element.
 const COPY_BYTES_MAX: usize = 64;
 
-/// The shortest match that is worth a copy.
+/// Minimum length of a match that is worth a copy.
 const MATCH_BYTES_MIN: usize = 4;
 
 const TABLE_BITS: u32 = 14;
@@ -39,7 +38,7 @@ const TABLE_BITS: u32 = 14;
 pub struct SampleSpot {
     /// Offset of the value.
     pub value_at: u32,
-    /// True where the stamp is that of the sample before, in this and in every round.
+    /// True if the timestamp equals that of the preceding sample, in every round.
     pub same_stamp: bool,
 }
 
@@ -57,26 +56,26 @@ impl SampleSpot {
     }
 }
 
-/// A compressed message and where its changing parts are.
+/// A compressed message, and the positions of its changing parts.
 #[derive(Debug, Default)]
 pub struct Packed {
-    /// Plain Snappy.
+    /// The compressed message, as plain Snappy.
     pub bytes: Vec<u8>,
-    /// Offsets in `bytes`, one for each sample.
+    /// Offset of each sample's value in `bytes`.
     pub values: Vec<u32>,
-    /// Offset in `bytes` and number of the sample, for each sample whose stamp is no copy.
+    /// Offset of the timestamp in `bytes`, and number of the sample, for each sample whose timestamp is not a copy.
     pub stamps: Vec<(u32, u32)>,
 }
 
-/// Compresses messages; keeps its memory between them.
+/// Compresses messages. Its buffers are reused from one message to the next.
 #[derive(Debug)]
 pub struct Compressor {
-    /// Latest place outside of samples that begins with four given bytes, by their hash. Place 0 is never a match,
-    /// so zeroes mean "none".
+    /// Latest place outside of samples that begins with given four bytes, indexed by their hash. Place 0 is never a match, so
+    /// zero means that there is none.
     table: Vec<Place>,
 }
 
-/// An offset in the message, and where the unchanging bytes around it end.
+/// An offset in the message, and the end of the unchanging bytes around it.
 #[derive(Debug, Clone, Copy, Default)]
 struct Place {
     at: u32,
@@ -114,8 +113,8 @@ impl Compressor {
         out.finish()
     }
 
-    /// Compresses the unchanging bytes from `start` to `end`; the region before, at `alike`, probably
-    /// begins in the same way. Gives back the place of this one.
+    /// Compresses the unchanging bytes from `start` to `end`; the preceding region, at `alike`, probably begins with the same
+    /// bytes. Returns the place of this region.
     fn region(&mut self, out: &mut Output<'_>, start: usize, end: usize, alike: Place) -> Place {
         let message = out.message;
         let mut at = start;
@@ -156,13 +155,13 @@ fn match_len(message: &[u8], source: Place, at: usize, end: usize) -> usize {
     left.iter().zip(&message[at..end]).take_while(|(a, b)| a == b).count()
 }
 
-/// Writes elements: everything between two copies is one literal.
+/// Writes elements. All bytes between two copies become one literal.
 struct Output<'a> {
     message: &'a [u8],
     packed: Packed,
-    /// Bytes of the message that are written, or belong to `copy`.
+    /// Number of message bytes that are already written or belong to `copy`.
     covered: usize,
-    /// Offset and length of a copy that may still grow; it ends at `covered`.
+    /// Offset and length of the open copy, which may still grow and ends at `covered`.
     copy: Option<(usize, usize)>,
     /// Changing parts at or after `covered`, in order.
     values_pending: Vec<u32>,
@@ -183,7 +182,7 @@ impl<'a> Output<'a> {
         Self { message, packed, covered: 0, copy: None, values_pending, stamps_pending }
     }
 
-    /// `len` bytes at `at` equal those `offset` before; what lies between the last copy and `at` becomes a
+    /// Adds a copy: `len` bytes at `at` equal the bytes `offset` before them. The bytes between the last copy and `at` become a
     /// literal.
     fn copy(&mut self, at: usize, offset: usize, len: usize) {
         match &mut self.copy {
@@ -204,7 +203,7 @@ impl<'a> Output<'a> {
         self.packed
     }
 
-    /// Writes the copy that was open, and then everything up to `end`.
+    /// Writes the open copy, and then all bytes up to `end` as a literal.
     fn literal(&mut self, end: usize) {
         self.flush_copy();
         let literal = &self.message[self.covered..end];

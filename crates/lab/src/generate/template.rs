@@ -12,7 +12,7 @@ use model::LabelsRef;
 use protocol::encode::{V1Encoder, V2Encoder};
 use serde::{Deserialize, Serialize};
 
-/// The remote-write protocol to speak.
+/// Version of the remote-write protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub enum Version {
     /// 1.0: labels in every series.
@@ -57,7 +57,7 @@ impl Version {
         }
     }
 
-    /// The version of that number.
+    /// The version with the number `number` in a recording.
     pub const fn of_number(number: u8) -> Option<Self> {
         match number {
             1 => Some(Self::V1),
@@ -87,7 +87,7 @@ impl std::str::FromStr for Version {
     }
 }
 
-/// A slot's request body, for any round in which its targets are of the generations it was made for.
+/// A slot's request body. It is valid for all rounds in which the targets have the generations that it was built for.
 #[derive(Debug)]
 pub struct Template {
     slot: SlotRange,
@@ -105,7 +105,7 @@ struct SlotTarget {
     metrics: u32,
 }
 
-/// Makes templates; keeps its memory from one to the next.
+/// Builds templates. Its buffers are reused from one template to the next.
 #[derive(Debug)]
 pub struct Renderer {
     version: Version,
@@ -118,7 +118,7 @@ pub struct Renderer {
 }
 
 impl Renderer {
-    /// Creates a maker of templates for requests of `version`.
+    /// Creates a renderer for requests of `version`.
     pub fn new(version: Version) -> Self {
         Self {
             version,
@@ -131,7 +131,7 @@ impl Renderer {
         }
     }
 
-    /// The template of a slot as its series are in `round`.
+    /// Builds the template of a slot, with its series in `round`.
     pub fn render(&mut self, plan: &Plan, slot: SlotRange, round: u32) -> Template {
         let targets = slot_targets(plan, slot, round);
         let metric_generation = plan.metric_generation(round);
@@ -167,14 +167,14 @@ impl Renderer {
 }
 
 impl Template {
-    /// True where the slot's series in `round` are those of this template.
+    /// True if the slot has the series of this template in `round`.
     pub fn fits(&self, plan: &Plan, round: u32) -> bool {
         self.metric_generation == plan.metric_generation(round)
             && ((plan.series_churn_ticks.is_none() && plan.relabel_ticks.is_empty())
                 || self.targets.iter().all(|t| t.generation == plan.generation(t.target, round)))
     }
 
-    /// Fills in the samples of `round`, which it [fits](Self::fits), and shows the body.
+    /// Fills in the samples of `round`, which it must [fit](Self::fits), and returns the body.
     pub fn fill(&mut self, plan: &Plan, round: u32) -> &[u8] {
         let bytes = &mut self.packed.bytes;
         let mut spots = self.packed.values.iter();
@@ -194,7 +194,7 @@ impl Template {
         bytes
     }
 
-    /// Number of its series that were not in `before`, the slot's template of an earlier round.
+    /// Number of series that were not in `before`, the slot's template of an earlier round.
     pub fn new_series(&self, before: Option<&Self>) -> u64 {
         let Some(before) = before.filter(|b| b.metric_generation == self.metric_generation) else {
             return u64::from(self.slot.len);
@@ -205,7 +205,7 @@ impl Template {
             .sum()
     }
 
-    /// Memory it holds.
+    /// Memory that the template holds.
     pub fn memory_bytes(&self) -> usize {
         let Packed { bytes, values, stamps } = &self.packed;
         bytes.capacity()
@@ -250,7 +250,7 @@ fn stamp_varint(timestamp_ms: i64) -> [u8; STAMP_BYTES] {
     bytes
 }
 
-/// Fields of a protobuf message: tag, and content where it is length-delimited.
+/// Iterates over the length-delimited fields of a protobuf message.
 struct Fields<'a> {
     message: &'a [u8],
     at: usize,
@@ -275,7 +275,7 @@ impl<'a> Fields<'a> {
                 return Ok(Some((tag, content)));
             }
         }
-        anyhow::bail!("a length has more than four bytes")
+        anyhow::bail!("a length takes more than four bytes")
     }
 }
 
@@ -299,11 +299,11 @@ fn find_samples(message: &[u8], series_tag: u8, spots: &mut Vec<SampleSpot>) -> 
                     (sample.start + 1, stamp)
                 }
                 other => anyhow::bail!(
-                    "BUG: an encoded sample has {} bytes, and not the layout that timestamps are patched in",
+                    "BUG: an encoded sample has {} bytes, which is not the layout that a template can patch",
                     other.len()
                 ),
             };
-            // equal now means equal for ever: the offsets of the targets within the interval are equal
+            // timestamps that are equal now are equal in every round, because the targets have equal offsets within the interval
             spots.push(SampleSpot { value_at: value_at as u32, same_stamp: stamp == stamp_before });
             stamp_before = stamp;
         }

@@ -1,8 +1,8 @@
 //! Sample values as a pure function of series and tick, so that any value can be computed again later instead of being
 //! stored.
 //!
-//! The shapes are those that decide how well a store compresses: counters with whole increments, gauges that move in rounded
-//! decimals, settings that hardly ever change, and incompressible noise.
+//! The models are the kinds of values that decide how well a store compresses: counters with whole increments, gauges that move
+//! in rounded decimals, settings that hardly ever change, and incompressible noise.
 
 use serde::{Deserialize, Serialize};
 use stdx::rng::mix;
@@ -16,9 +16,9 @@ pub enum ValueModel {
     Mix,
     /// A constant whole number.
     Constant,
-    /// Whole numbers that grow, and begin again after about a million ticks.
+    /// Whole numbers that grow, and reset to zero after about a million ticks.
     Counter,
-    /// A gauge that wanders, rounded to two or three decimals.
+    /// A random walk, rounded to two or three decimals.
     Walk,
     /// Uniform in `[0, 1)` with all 53 bits at random.
     Random,
@@ -39,21 +39,21 @@ impl std::str::FromStr for ValueModel {
     }
 }
 
-/// Sizes of a counter's or a gauge's steps, by series.
+/// Sizes of the steps of counters and gauges. Each series has one of them.
 const MAGNITUDES: [f64; 5] = [1.0, 10.0, 100.0, 1_000.0, 10_000.0];
 
-/// Ticks between two resets of a counter: with steps of at most 20,000 its value stays far below 2^53,
-/// where doubles stop being exact integers.
+/// Ticks between two resets of a counter: with steps of at most 20,000, values stay far below 2^53, up to which doubles hold
+/// integers exactly.
 const COUNTER_TICKS: u64 = 1 << 20;
 
 /// Ticks between two changes of a nearly constant series.
 const RARE_TICKS: u64 = 200;
 
-/// Octaves of noise in a walk: it wanders over 2^8 ticks and stays around its level beyond.
+/// Number of octaves of noise in a walk: it wanders within 2^8 ticks and keeps its level over longer times.
 const WALK_OCTAVES: u32 = 9;
 
 impl ValueModel {
-    /// The value of the series with the random `key`, of metric number `metric`, at `tick`.
+    /// Value at `tick` of the series with the random `key` and metric number `metric`.
     #[inline]
     pub fn at(self, key: u64, metric: u32, tick: u64) -> f64 {
         match self {
@@ -83,8 +83,8 @@ fn level(key: u64, era: u64) -> f64 {
     (mix(key ^ mix(era)) % 4096) as f64
 }
 
-/// Grows by 0 to 2 × magnitude a tick: a straight line of slope `magnitude`, plus less than one slope of
-/// noise at each tick.
+/// Counter that grows by 0 to 2 × magnitude per tick: a straight line of slope `magnitude`, plus noise of less than `magnitude`
+/// at each tick.
 #[inline]
 fn counter(key: u64, tick: u64) -> f64 {
     let slope = magnitude(key);
@@ -94,21 +94,21 @@ fn counter(key: u64, tick: u64) -> f64 {
     base as f64 + age as f64 * slope + noise as f64
 }
 
-/// Observations of a histogram that lie in a bucket, which holds `share` of all: whole numbers that grow.
+/// Cumulative number of observations in a bucket that holds `share` of all observations of its histogram.
 #[inline]
 pub fn observed(key: u64, share: f64, tick: u64) -> f64 {
     (counter(key, tick) * share).floor()
 }
 
-/// The sum of a histogram's observations, in thousandths of whatever they measure.
+/// Sum of a histogram's observations, in thousandths of their unit.
 #[inline]
 pub fn observed_sum(key: u64, tick: u64) -> f64 {
     let mean = (mix(key) % 2_000 + 1) as f64;
     (counter(key, tick) * mean).round() / 1_000.0
 }
 
-/// Noise in octaves, each twice as slow and √2 as high as the one before, which is how a random walk
-/// looks at every scale.
+/// Sum of octaves of noise, each with twice the period and √2 times the amplitude of the previous one: like a random walk, it
+/// looks the same at every scale.
 #[inline]
 fn walk(key: u64, tick: u64) -> f64 {
     let magnitude = magnitude(key);

@@ -9,10 +9,10 @@ use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto::ring};
 
-/// Permitted targets.
+/// Permitted targets, and TLS files for reaching them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Access {
-    /// Hosts beyond this machine that may be loaded.
+    /// Hosts other than this machine that may be loaded.
     pub hosts: Vec<String>,
     /// TLS files for `https`.
     pub tls: TlsFiles,
@@ -41,20 +41,20 @@ impl Access {
         Self { hosts: hosts.to_vec(), tls: TlsFiles::default() }
     }
 
-    /// True for a host that was named.
+    /// True if `host` was named as permitted.
     pub(super) fn allows(&self, host: &str) -> bool {
         self.hosts.iter().any(|named| named == host)
     }
 }
 
 impl TlsFiles {
-    /// Relative paths are those within `folder`.
+    /// Resolves relative paths of files within `folder`.
     pub fn within(&self, folder: &Path) -> Self {
         let within = |path: &Option<PathBuf>| path.as_ref().map(|path| folder.join(path));
         Self { ca: within(&self.ca), cert: within(&self.cert), key: within(&self.key) }
     }
 
-    /// Reads the files. Errors name the one that is wrong.
+    /// Reads the files. Errors name the invalid file.
     pub fn config(&self) -> Result<ClientConfig> {
         let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions()
@@ -79,7 +79,7 @@ impl TlsFiles {
     fn roots(&self) -> Result<RootCertStore> {
         let mut roots = RootCertStore::empty();
         let Some(ca) = &self.ca else {
-            // some of a machine's certificates may be unreadable; what matters is whether one fits
+            // some certificates of the system may be unreadable; the connection only needs one that fits
             roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
             return Ok(roots);
         };

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// A memory limit above this is none: version 1 writes the largest number of pages.
+/// Memory limit above which there is no limit: version 1 states the largest possible number of pages.
 const NO_LIMIT_BYTES: u64 = 1 << 60;
 
 /// A directory of a control group.
@@ -34,7 +34,7 @@ impl Cgroup {
         Ok(group)
     }
 
-    /// The group of a process, if it has one of its own.
+    /// Control group of a process, if it has one of its own.
     pub(super) fn of_process(pid: u32) -> Option<Self> {
         let text = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
         let path = |line: &str| {
@@ -50,7 +50,7 @@ impl Cgroup {
         text.lines().filter_map(path).find_map(|path| Self::open(&path).ok())
     }
 
-    /// True where its memory or CPU has a limit.
+    /// True if its memory or CPU is limited.
     pub(super) fn is_limited(&self) -> bool {
         self.memory_limit().is_some() || self.cpu_limit().is_some()
     }
@@ -136,7 +136,7 @@ impl Cgroup {
         (quota > 0.0).then_some(quota / period)
     }
 
-    /// Periods of its CPU limit, and those in which it was held up.
+    /// Number of periods of its CPU limit, and number of periods in which it was throttled.
     fn periods(&self) -> Option<(u64, u64)> {
         Some((self.field("cpu.stat", "nr_periods")?, self.field("cpu.stat", "nr_throttled")?))
     }

@@ -1,4 +1,4 @@
-//! The disk that the target's data lies on, with the columns of iostat.
+//! Disk that holds the target's data, with the figures of iostat.
 
 use super::{Look, rate};
 use anyhow::Result;
@@ -20,7 +20,7 @@ pub(super) struct Disk {
 }
 
 impl Disk {
-    /// The disk of a directory; `None` where it is on none, as on a memory file system.
+    /// The disk of a directory; `None` if it is on no disk, as in a memory file system.
     pub(super) fn of(dir: &Path) -> Result<Option<Self>> {
         let dev = fs::metadata(dir)?.dev();
         // as glibc's gnu_dev_major and gnu_dev_minor
@@ -35,7 +35,7 @@ impl Disk {
         }
     }
 
-    /// Compares the disk's counters (`Documentation/admin-guide/iostats.rst` in Linux) with those of the last look.
+    /// Compares the disk's counters (`Documentation/admin-guide/iostats.rst` in Linux) with those of the previous second.
     fn compare(&mut self, now: DiskStat, seconds: f64, look: &mut Look) {
         let Some(before) = self.before.replace(now.clone()) else { return };
         let requests = (now.reads + now.writes).saturating_sub(before.reads + before.writes);

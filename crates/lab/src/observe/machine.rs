@@ -1,4 +1,4 @@
-//! The whole machine, which target and generator may share.
+//! CPU and memory of the whole machine, which target and generator may share.
 
 use super::{Look, rate};
 use procfs::prelude::*;
@@ -14,7 +14,7 @@ pub(super) struct Machine {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Ticks {
     busy: u64,
-    /// Idle, with a disk to wait for.
+    /// Idle time spent waiting for a disk (iowait).
     waiting: u64,
     /// Time taken by the hypervisor (steal).
     stolen: u64,

@@ -13,7 +13,7 @@ pub enum Kind {
     Cortex,
     /// VictoriaMetrics, single or cluster.
     VictoriaMetrics,
-    /// carbon's own metrics by way of graphite_exporter, and go-carbon.
+    /// carbon, whose own metrics come through graphite_exporter, or go-carbon.
     Carbon,
     Prometheus,
     /// Anything else.
@@ -33,14 +33,14 @@ impl Kind {
     }
 }
 
-/// The figures of one look, by common name: `own/memory`, `own/series`, `own/samples_in`, …
+/// Figures of one scrape, by common name: `own/memory`, `own/series`, `own/samples_in`, …
 #[derive(Debug, Clone, PartialEq)]
 pub struct Own {
     /// System of the target.
     pub kind: Kind,
     /// Version of the target, if it states one.
     pub version: Option<String>,
-    /// Values by common name; of counters what they have counted so far.
+    /// Values by common name; for counters, the current count.
     pub values: BTreeMap<&'static str, f64>,
     /// Start of the target's process, in seconds since 1970.
     pub started_s: Option<f64>,
@@ -57,11 +57,11 @@ struct Source {
 #[derive(Debug)]
 enum Metric {
     Is(&'static str),
-    /// End of the name, for carbon, whose names contain the host's name.
+    /// Suffix of the name, for carbon, whose metric names contain the host's name.
     EndsWith(&'static str),
 }
 
-/// Common names that are counters; the timeline has their rate.
+/// Common names of counters, whose rates are in the timeline.
 pub(super) const COUNTERS: [&str; 5] =
     ["own/samples_in", "own/series_created", "own/compactions", "own/flushes", "own/refused"];
 
@@ -147,7 +147,7 @@ static CARBON: [Source; 7] = [
 
 static OTHER: [Source; 1] = [MEMORY];
 
-/// Metrics that are there from the start and in one system only, and where the version stands.
+/// Metrics that exist from the start and in one system only, by which the system is recognised.
 const MARKS: [(&str, Kind); 9] = [
     ("floodmark_", Kind::Floodmark),
     ("cortex_", Kind::Cortex),
@@ -160,9 +160,9 @@ const MARKS: [(&str, Kind); 9] = [
     ("go_carbon_", Kind::Carbon),
 ];
 
-/// Reads an exposition. Lines that make no sense are passed over.
+/// Reads an exposition. Lines that cannot be parsed are skipped.
 pub fn recognise(text: &str) -> Own {
-    // Cortex and Mimir have metrics of the Prometheus library too, so the more special ones win
+    // Cortex and Mimir also have metrics of the Prometheus library, so the more specific system wins
     let marked = |line: &str| MARKS.iter().find(|(mark, _)| line.starts_with(mark)).map(|(_, kind)| *kind);
     let kind = text.lines().filter_map(marked).min().unwrap_or(Kind::Other);
     let sources: &[Source] = match kind {
@@ -196,7 +196,7 @@ pub fn recognise(text: &str) -> Own {
     own
 }
 
-/// Name, text between the braces, value. A brace within a label value is none.
+/// Splits a line into the name, the text between the braces, and the value. Braces within label values do not count.
 fn split(line: &str) -> Option<(&str, &str, f64)> {
     if line.starts_with('#') {
         return None;

@@ -4,24 +4,24 @@ use super::{Look, rate};
 use crate::observe::procfs::Process;
 use procfs::net::DeviceStatus;
 
-/// The interfaces of a namespace.
+/// The network interfaces of a namespace.
 #[derive(Debug)]
 pub(super) struct Network {
     of: Process,
     before: Option<Bytes>,
 }
 
-/// Bytes so far.
+/// Bytes received and sent so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Bytes {
     received: u64,
     sent: u64,
-    /// Traffic within the machine; each byte is sent and received once.
+    /// Traffic within the machine. Each byte counts once, not as both sent and received.
     loopback: u64,
 }
 
 impl Network {
-    /// Network of a process, or of this one.
+    /// Network namespace of process `pid`, or of this process.
     pub(super) fn new(pid: Option<u32>) -> Self {
         let of = pid.map_or(Process::Own, Process::Id);
         Self { of, before: bytes(of) }

@@ -1,4 +1,4 @@
-//! The target's process: what it uses, and whether it is still the same.
+//! The target's process: its resource usage, and whether it is still the same process.
 
 use super::{Look, rate};
 use crate::observe::procfs::Process;
@@ -7,7 +7,7 @@ use procfs::process::LimitValue;
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-/// A process by its id and when it was started: ids are given out again.
+/// A process, identified by its id and its start time, since ids are reused.
 #[derive(Debug)]
 pub(super) struct TargetProcess {
     pid: u32,
@@ -40,15 +40,15 @@ impl TargetProcess {
         })
     }
 
-    /// True where the process that was watched has ended.
+    /// True if the watched process has ended.
     pub(super) fn is_gone(&self) -> bool {
         self.started.is_none()
     }
 
-    /// The target goes on as another process.
+    /// Notes that the target now runs as another process.
     pub(super) fn found(&mut self, pid: u32, look: &mut Look) {
         if let Ok(new) = Self::new(pid) {
-            look.event(format!("the target was started anew as process {pid}"));
+            look.event(format!("the target was restarted as process {pid}"));
             look.restarts += 1;
             self.pid = pid;
             self.started = new.started;
@@ -69,7 +69,7 @@ impl TargetProcess {
                 return;
             }
             now => {
-                look.event(format!("process {} is another one now", self.pid));
+                look.event(format!("process id {} now belongs to another process", self.pid));
                 look.restarts += 1;
                 self.started = now;
                 (self.cpu_s, self.written) = (Some(0.0), Some(0));
@@ -84,7 +84,7 @@ impl TargetProcess {
             look.set("target/memory", "bytes", rss as f64);
             self.rss_last = rss;
         }
-        // the kernel's own peak: between two looks it may have had more
+        // the kernel's own peak, which includes peaks between two observations
         self.rss_peak = self.rss_peak.max(process.rss_peak_bytes().unwrap_or(self.rss_last));
         if let Some((now, before)) = process.written_bytes().zip(self.written) {
             look.set("target/written", "bytes/s", rate(now, before, seconds));

@@ -1,11 +1,11 @@
-//! Resource usage of a process so far, as counted by the Linux kernel. `None` if the process is gone or the system is not
-//! Linux.
+//! Resource usage of a process so far, as counted by the Linux kernel. Values are `None` if the process is gone or the system is
+//! not Linux.
 
 use procfs::prelude::*;
 use procfs::process::{self, Stat, Status};
 use procfs::{CpuInfo, Meminfo};
 
-/// Identity of the process.
+/// A process: this one, or another by its id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Process {
     Own,
@@ -29,19 +29,19 @@ impl Process {
         self.open()?.status().ok()
     }
 
-    /// Start of the process, in clock ticks since that of the machine: with it an id means one process, for ids are given
-    /// out again. `None` also where it only waits to be fetched by its parent.
+    /// Start of the process, in clock ticks since the machine was booted. Together with the id it identifies a process, since ids
+    /// are reused. Also `None` for a zombie, which has ended and waits for its parent.
     pub fn started_ticks(self) -> Option<u64> {
         self.stat().filter(|stat| !matches!(stat.state, 'Z' | 'X')).map(|stat| stat.starttime)
     }
 
-    /// True once no thread of it is left: where only the first one has ended, the others still hold ports and locks.
+    /// True once no thread of the process is left. If only its first thread has ended, the others still hold ports and locks.
     pub fn is_gone(self) -> bool {
         let threads = self.open().and_then(|process| process.tasks().ok()).map_or(0, Iterator::count);
         self.started_ticks().is_none() && threads <= 1
     }
 
-    /// User and system time of all its threads, in seconds.
+    /// User and system time of all threads, in seconds.
     pub fn cpu_seconds(self) -> Option<f64> {
         self.stat().map(|stat| (stat.utime + stat.stime) as f64 / procfs::ticks_per_second() as f64)
     }
@@ -51,18 +51,18 @@ impl Process {
         self.status()?.vmrss?.checked_mul(1024)
     }
 
-    /// The most resident memory it ever had, in bytes.
+    /// Maximum resident memory so far, in bytes.
     pub fn rss_peak_bytes(self) -> Option<u64> {
         self.status()?.vmhwm?.checked_mul(1024)
     }
 
-    /// Bytes it caused to be written to storage.
+    /// Bytes that the process caused to be written to storage.
     pub fn written_bytes(self) -> Option<u64> {
         Some(self.open()?.io().ok()?.write_bytes)
     }
 }
 
-/// Memory that new work may take without swapping, in bytes.
+/// Memory that is available without swapping, in bytes.
 pub fn memory_available_bytes() -> Option<u64> {
     Meminfo::current().ok()?.mem_available
 }
@@ -84,7 +84,7 @@ mod tests {
     #[test]
     fn knows_itself_and_nobody() {
         assert!(Process::Own.cpu_seconds().is_some());
-        // the one that can only grow is read last: other tests allocate meanwhile
+        // the peak is read last because it can only grow, and other tests allocate meanwhile
         let rss_bytes = Process::Own.rss_bytes();
         assert!(Process::Own.rss_peak_bytes() >= rss_bytes && rss_bytes > Some(1 << 20));
         assert!(Process::Own.written_bytes().is_some());

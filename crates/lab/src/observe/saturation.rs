@@ -5,23 +5,23 @@
 use super::Look;
 use crate::result::Saturation;
 
-/// Seconds in a row.
+/// Number of consecutive seconds for which a rule must hold.
 const HOLD_S: u32 = 3;
 
-/// A part of a limit from which on it counts as used up.
+/// Share of a limit above which the resource counts as exhausted.
 const FULL: f64 = 0.95;
 
-/// Memory that a machine keeps for itself.
+/// Share of the machine's memory below which available memory counts as exhausted.
 const MACHINE_MEMORY_MIN: f64 = 0.03;
 
-/// A rule: what it is about, what it says, and whether it holds now (with the figures).
+/// A rule: the resource, its description, and a function that returns the figures if the rule holds now.
 struct Rule {
     resource: &'static str,
     rule: &'static str,
     holds: fn(&Facts<'_>) -> Option<String>,
 }
 
-/// Inputs of the rules.
+/// Facts about one second that the rules are applied to.
 struct Facts<'a> {
     look: &'a Look,
     cores: f64,
@@ -42,7 +42,7 @@ impl Facts<'_> {
     }
 }
 
-/// Rules, the narrowest first: where several hold at once, they are named in this order.
+/// All rules, the most specific first. If several begin to hold at once, the first of them is reported.
 const RULES: [Rule; 8] = [
     Rule {
         resource: "target memory",
@@ -56,7 +56,7 @@ const RULES: [Rule; 8] = [
     },
     Rule {
         resource: "target CPU",
-        rule: "its control group held up in half of the periods of its CPU limit",
+        rule: "its control group throttled in half of the periods of its CPU limit",
         holds: |f| f.part("cgroup/throttled", 1.0, 0.5, "periods"),
     },
     Rule {
@@ -89,7 +89,7 @@ const RULES: [Rule; 8] = [
     },
 ];
 
-/// Remembers how long each rule has held.
+/// Tracks how long each rule has held.
 #[derive(Debug)]
 pub(super) struct Watchman {
     held_s: [u32; RULES.len()],
@@ -137,7 +137,7 @@ impl Watchman {
         }
     }
 
-    /// The first resource that was used up.
+    /// The resource that was exhausted first.
     pub(super) fn first(&self) -> Option<Saturation> {
         self.first.clone()
     }
@@ -149,8 +149,8 @@ impl Watchman {
         shared
             .then(|| {
                 format!(
-                    "all {cores} processors of this machine were used up in {:.0} % of the time; where the generator is \
-                     among those who used them, the target can do more on a machine of its own",
+                    "all {cores} processors of this machine were busy for {:.0} % of the time: if the generator runs on it, the \
+                     target could do more on a machine of its own",
                     part * 100.0
                 )
             })

@@ -14,16 +14,17 @@ use tokio::task::JoinHandle;
 /// Scrape interval; a scrape begins only after the previous one has ended.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// An overloaded target may take its time.
+/// Time limit of a scrape. It is long because an overloaded target answers slowly.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Time without an answer after which the target's silence is an event.
+/// Time without an answer after which an event is reported.
 const SILENT: Duration = Duration::from_secs(5);
 
-/// Maximum difference between start times of one process: some targets compute it again each time.
+/// Maximum difference between two start times that still count as the same process: some targets compute their start time anew
+/// for each scrape.
 const START_TOLERANCE_S: f64 = 2.0;
 
-/// The latest answer.
+/// The latest answer, shared between the scraping task and the observation.
 #[derive(Debug, Default)]
 struct Shared {
     latest: Option<(Instant, Own)>,
@@ -65,7 +66,7 @@ impl Scrape {
                     Ok(answer) => Err(format!("status {}", answer.status.as_u16())),
                     Err(failure) => Err(failure.to_string()),
                 };
-                // some systems say megabytes about themselves
+                // some systems expose megabytes of metrics, which are parsed on a blocking thread
                 let found = match found {
                     Ok(body) => {
                         tokio::task::spawn_blocking(move || recognise(&String::from_utf8_lossy(&body)))
@@ -100,7 +101,7 @@ impl Scrape {
             None if self.heard.elapsed() >= SILENT && !self.silent => {
                 self.silent = true;
                 let why = failed.map_or_else(String::new, |why| format!(": {why}"));
-                look.event(format!("the target does not tell its metrics any more{why}"));
+                look.event(format!("the target's metrics can no longer be scraped{why}"));
             }
             None => {}
         }
@@ -109,7 +110,7 @@ impl Scrape {
     fn heard(&mut self, at: Instant, own: Own, look: &mut Look) {
         self.heard = Instant::now();
         if std::mem::take(&mut self.silent) {
-            look.event("the target tells its metrics again");
+            look.event("the target's metrics can be scraped again");
         }
         let name = own.kind.name();
         self.kind =
@@ -140,12 +141,12 @@ impl Scrape {
         if let Some(before_s) = self.started_s.replace(now_s)
             && now_s - before_s > START_TOLERANCE_S
         {
-            look.event("the target's metrics say that it was started anew");
+            look.event("the target's metrics report a newer start time: it was restarted");
             look.restarts = look.restarts.max(1);
         }
     }
 
-    /// Notes that the run itself restarts the target.
+    /// Called when the run itself restarts the target, so that this restart is not reported.
     pub(super) fn expect_restart(&mut self) {
         self.started_s = None;
     }

@@ -166,7 +166,7 @@ fn systems_are_recognised_by_their_metrics() {
     assert_eq!(recognise(tricky).values["own/series"], 4.0);
 }
 
-/// A target that shows the text in a box.
+/// A target whose `/metrics` returns the current value of `text`.
 async fn exposition(text: Arc<Mutex<String>>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/metrics", listener.local_addr().unwrap());
@@ -201,7 +201,7 @@ async fn a_second_of_this_process() {
     let mut observation = Observation::begin(&options).await.unwrap();
     let mut timeline = Timeline::default();
     let mut looks = 0;
-    // the answer comes when it comes
+    // the scrape runs in the background
     while timeline.get("own/series").is_none() {
         timeline.advance(f64::from(looks));
         observation.second(&mut timeline).await;
@@ -260,7 +260,7 @@ async fn a_process_that_ends_and_one_that_takes_its_place() {
     observation.second(&mut timeline).await;
     assert_eq!(observation.events.len(), 1);
     assert!(observation.events[0].text.contains("ended"), "{:?}", observation.events);
-    // started anew by the run: no restart of the target's own
+    // a restart by the run does not count as a restart of the target
     observation.target_is(second.0.id());
     observation.second(&mut timeline).await;
     second.end();

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Something worth a mark in every chart.
+/// An event, which is marked in every chart.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Event {
     /// Time of the event, in seconds since the start of the load.
@@ -12,26 +12,26 @@ pub struct Event {
     pub text: String,
 }
 
-/// Kinds of events, by who caused them.
+/// Kinds of events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum EventKind {
-    /// The shape began another step.
+    /// The load's shape entered another step.
     Step,
-    /// A fault was done to the target, or taken back.
+    /// A fault was injected into the target, or reverted.
     Fault,
     /// A fault or an observation that this machine does not allow was left out.
     Skipped,
     /// The target was restarted, froze, or came back.
     Target,
-    /// The run: it was stopped, a limit of its own was reached.
+    /// The run was stopped, or reached one of its own limits.
     Run,
 }
 
 impl Event {
     /// Creates an event at `at_s` seconds since the start.
     pub fn new(at_s: f64, kind: EventKind, text: impl Into<String>) -> Self {
-        // more digits than these do not always come back from JSON as they were
+        // numbers with more digits may change when they are written to JSON and read back
         let at_s = (at_s * 1e6).round() / 1e6;
         Self { at_s, kind, text: text.into() }
     }

@@ -1,4 +1,4 @@
-//! The figures that reports and comparisons show, with their names for people.
+//! Figures that reports and comparisons show, with their labels.
 
 use crate::result::Quantiles;
 use crate::result::RunResult;
@@ -11,15 +11,15 @@ use stdx::units::short;
 pub enum Better {
     Higher,
     Lower,
-    /// Neither: it says what was asked for.
+    /// Neither is better: the figure describes the load that was requested.
     Neither,
 }
 
 #[derive(Debug, Clone, Copy)]
 pub struct Figure {
-    /// Name by which scenarios and comparisons select it.
+    /// Name by which scenarios and comparisons refer to the figure.
     pub name: &'static str,
-    /// Label for people.
+    /// Label in reports.
     pub label: &'static str,
     /// Unit, such as `1/s`, `s`, `bytes`, `part`; empty for counts.
     pub unit: &'static str,
@@ -41,7 +41,7 @@ impl Figure {
 }
 
 impl RunResult {
-    /// A figure by its name: one of [`FIGURES`], or what else was observed.
+    /// A figure by its name: one of [`FIGURES`], or a name in [`Self::observed`].
     pub fn figure(&self, name: &str) -> Option<f64> {
         match FIGURES.iter().find(|figure| figure.name == name) {
             Some(figure) => figure.of(self),
@@ -72,7 +72,7 @@ fn p99_s(quantiles: &Quantiles) -> Option<f64> {
     measured(quantiles).map(|q| q.p99_s)
 }
 
-/// All figures, the important ones first.
+/// All figures, the most important first.
 pub const FIGURES: [Figure; 42] = [
     own("samples_per_s", "samples acknowledged a second", "1/s", Higher, |r| Some(r.totals.samples_per_s)),
     own("samples_acknowledged", "samples acknowledged", "", Higher, |r| {
@@ -136,7 +136,7 @@ pub const FIGURES: [Figure; 42] = [
 pub fn show(value: f64, unit: &str) -> String {
     match unit {
         "s" => seconds(value),
-        // 99.99 and 99.9999 % are worlds apart, 97.74 and 97.7444 % are not
+        // near 100 % further decimals matter: 99.99 % is 100 times as many failures as 99.9999 %
         "part" => format!("{} %", trim(value * 100.0, if (0.999..1.0).contains(&value) { 4 } else { 2 })),
         "bytes" => bytes(value),
         "bytes/s" => bytes(value) + "/s",

@@ -1,11 +1,11 @@
-//! Files that are there whole or not at all.
+//! Files that are replaced as a whole or not at all.
 
 use std::ffi::OsString;
 use std::path::Path;
 use std::{fs, io};
 
-/// Writes `content` beside `path` and then in its place: a full disk leaves no half of it, and an older file stays. What
-/// is there and no file, such as a pipe or `/dev/null`, is written to as it is.
+/// Writes `content` to a temporary file, which then replaces `path`. On a full disk, an existing file stays as it was. If `path`
+/// is not a regular file, such as a pipe or `/dev/null`, writes to it directly.
 pub(crate) fn replace(path: &Path, content: impl AsRef<[u8]>) -> io::Result<()> {
     if fs::metadata(path).is_ok_and(|there| !there.is_file()) {
         return fs::write(path, content);

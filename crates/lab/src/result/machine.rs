@@ -4,7 +4,7 @@ use crate::observe::procfs;
 use serde::{Deserialize, Serialize};
 use std::fs;
 
-/// Properties that decide a machine's performance. Its name is omitted on purpose.
+/// Properties that determine a machine's performance. The machine's name is omitted on purpose.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Machine {
@@ -20,7 +20,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Describes this machine. What cannot be found out stays empty.
+    /// Describes this machine. Properties that cannot be determined stay empty.
     pub fn this() -> Self {
         let kernel = |file: &str| fs::read_to_string(format!("/proc/sys/kernel/{file}")).unwrap_or_default();
         Self {

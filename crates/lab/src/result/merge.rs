@@ -1,4 +1,4 @@
-//! Puts the results of several machines that shared one scenario together.
+//! Merges the results of several machines that shared one scenario.
 
 use crate::result::Quantiles;
 use crate::result::{ReadTotals, RunResult, Step, Totals};
@@ -6,29 +6,29 @@ use crate::scenario::Scenario;
 use anyhow::{Context, Result, ensure};
 use std::collections::BTreeMap;
 
-/// Examples of each fault that are kept.
+/// Maximum number of examples of each fault.
 const EXAMPLES_MAX: usize = 3;
 
 /// Joins the results of all parts, which must be of the same scenario and complete, in any order.
 ///
-/// Counts are added. Percentiles cannot be added: the highest of the parts' stands for all, which is never better
-/// than the truth.
+/// Counts are added. Percentiles cannot be added: the result has the highest percentile of all parts, which is never lower than
+/// the true one.
 pub fn merge(parts: &[RunResult]) -> Result<RunResult> {
     let first = parts.first().context("there is no result to merge")?;
     let count = first.part.1;
     ensure!(parts.len() == count as usize, "there are {} results, the run has {count} parts", parts.len());
     let mut numbers: Vec<u32> = parts.iter().map(|part| part.part.0).collect();
     numbers.sort_unstable();
-    ensure!(numbers.iter().copied().eq(1..=count), "parts {numbers:?} are not 1 to {count}");
+    ensure!(
+        numbers.iter().copied().eq(1..=count),
+        "the results are of parts {numbers:?}, and not of 1 to {count}"
+    );
     for part in parts {
         let same =
             part.scenario == first.scenario && part.seed == first.seed && part.overrides == first.overrides;
         ensure!(same, "part {} is of another scenario than part {}", part.part.0, first.part.0);
     }
-    ensure!(
-        !first.scenario.is_empty(),
-        "the results do not have their scenario, whose rules would be needed"
-    );
+    ensure!(!first.scenario.is_empty(), "the results cannot be judged: they do not contain their scenario");
     let mut whole = first.clone();
     whole.part = (1, 1);
     for part in parts.iter().skip(1) {
@@ -60,7 +60,7 @@ fn add(whole: &mut RunResult, part: &RunResult) {
     }
     match (&mut whole.verify, &part.verify) {
         (Some(ours), Some(theirs)) => ours.join(theirs, EXAMPLES_MAX),
-        // without the result of one part, that of the whole is unknown
+        // if the read-back of one part is missing, that of the whole is unknown
         (ours, _) => *ours = None,
     }
     whole.unverified = whole.unverified.take().or_else(|| part.unverified.clone());
@@ -88,7 +88,7 @@ fn add_step(ours: &mut Step, theirs: &Step) {
 }
 
 impl Totals {
-    /// Adds what connections or generators counted each for itself.
+    /// Adds the counts of another connection or generator.
     pub(crate) fn add_counts(&mut self, other: &Self) {
         for (ours, theirs) in [
             (&mut self.samples_offered, other.samples_offered),
@@ -126,7 +126,7 @@ fn add_totals(ours: &mut Totals, theirs: &Totals) {
     ] {
         *ours = worse(*ours, theirs);
     }
-    // all look at the same target
+    // all generators observe the same target, so restarts must not be added
     ours.restarts = ours.restarts.max(theirs.restarts);
     ours.silence_s = ours.silence_s.min(theirs.silence_s);
     ours.generator_cpu_s = ours.generator_cpu_s.zip(theirs.generator_cpu_s).map(|(a, b)| a + b);
@@ -149,7 +149,7 @@ pub(crate) fn add_by_reason(ours: &mut BTreeMap<String, u64>, theirs: &BTreeMap<
     }
 }
 
-/// The first words of each kind stay.
+/// Keeps the first message of each reason.
 fn add_said(ours: &mut BTreeMap<String, String>, theirs: &BTreeMap<String, String>) {
     for (reason, said) in theirs {
         ours.entry(reason.clone()).or_insert_with(|| said.clone());

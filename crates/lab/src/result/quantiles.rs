@@ -1,19 +1,19 @@
-//! A distribution of times, as a result keeps it.
+//! Quantiles of a distribution of times.
 
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
-/// Points of a distribution of times, in seconds.
+/// Quantiles of a distribution of times, in seconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Quantiles {
     /// Number of observations.
     pub count: u64,
-    /// Half were shorter.
+    /// Median.
     pub p50_s: f64,
-    /// Nine in ten were shorter.
+    /// 90th percentile.
     pub p90_s: f64,
-    /// 99 in 100 were shorter.
+    /// 99th percentile.
     pub p99_s: f64,
     pub max_s: f64,
     pub mean_s: f64,

@@ -2,34 +2,35 @@
 //!
 //! A disturbance is a fault of the scenario, a spike of the load or an outage of the senders. The target has recovered at the
 //! first second from which, for [`HOLD_S`] seconds, it acknowledges [`RATE_MIN`] of the rate and p99 is below [`P99_FACTOR`]
-//! times its median before the first disturbance. The rate is the schedule's, or the median before if that was lower, as in a
-//! closed loop. Latency counts from the intended start, so a backlog that senders still have to deliver shows in it.
+//! times its median before the first disturbance. The required rate is that of the schedule, or the median rate before the first
+//! disturbance if that was lower, as in a closed loop. Latency counts from the scheduled start, so it includes any backlog that
+//! senders still have to deliver.
 
 use super::{EventKind, RunResult, Timeline, names};
 
-/// Time for which everything must be as before, in seconds.
+/// Time for which rate and latency must stay as before, in seconds.
 const HOLD_S: f64 = 5.0;
 
-/// Smallest share of the offered samples that is acknowledged.
+/// Minimum share of the offered samples that must be acknowledged.
 const RATE_MIN: f64 = 0.95;
 
-/// Largest p99, as a multiple of the median before.
+/// Maximum p99, as a multiple of its median before the first disturbance.
 const P99_FACTOR: f64 = 2.0;
 
 /// Differences of p99 below this are noise, in seconds.
 const P99_NOISE_S: f64 = 0.01;
 
-/// Outcome of a disturbed run.
+/// Outcome of a run with a disturbance.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Recovery {
-    /// Seconds from the end of the last disturbance.
+    /// The target recovered this many seconds after the end of the last disturbance.
     After(f64),
-    /// Seconds from the end of the last disturbance to the end of the load, in which the target did not recover.
+    /// The target did not recover in the seconds between the end of the last disturbance and the end of the load.
     NotWithin(f64),
 }
 
 impl Recovery {
-    /// `None` for a run without a disturbance, or with one that lasted until the end.
+    /// Recovery in `result`; `None` for a run without a disturbance, or with a disturbance that lasted until the end.
     pub fn of(result: &RunResult) -> Option<Self> {
         let (began_s, ended_s) = disturbance(result)?;
         let timeline = &result.timeline;
@@ -55,7 +56,7 @@ impl Recovery {
         })
     }
 
-    /// Seconds, if the target recovered.
+    /// Time to recovery in seconds, if the target recovered.
     pub fn seconds(self) -> Option<f64> {
         match self {
             Self::After(seconds) => Some(seconds),
@@ -120,7 +121,7 @@ mod tests {
 
     #[test]
     fn recovery_waits_for_rate_and_latency() {
-        // cut from 20 to 30; the backlog is delivered until 36, and p99 is high until 40
+        // the network is cut from 20 to 30; the backlog is delivered until 36, and p99 is high until 40
         let mut run = result(|second| match second {
             20..30 => (0.0, 0.1),
             30..36 => (250.0, 8.0),

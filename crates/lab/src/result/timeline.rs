@@ -1,4 +1,4 @@
-//! Figures second by second.
+//! Timeline of figures, with a point for each second.
 
 use anyhow::{Result, ensure};
 use serde::{Deserialize, Serialize};
@@ -6,31 +6,31 @@ use std::collections::BTreeMap;
 
 /// Names of series that the lab itself writes. Others come from observation.
 pub mod names {
-    /// Samples a second that the schedule wanted.
+    /// Scheduled samples per second.
     pub const RATE_OFFERED: &str = "rate/offered";
-    /// Samples a second that left, repetitions included.
+    /// Samples sent per second, retries included.
     pub const RATE_SENT: &str = "rate/sent";
-    /// Samples a second that were acknowledged.
+    /// Acknowledged samples per second.
     pub const RATE_ACKNOWLEDGED: &str = "rate/acknowledged";
-    /// Half of the requests took less, in seconds from the intended start.
+    /// Median latency from the scheduled start, in seconds.
     pub const LATENCY_P50: &str = "latency/p50";
-    /// Nine in ten took less.
+    /// 90th percentile of the latency, in seconds.
     pub const LATENCY_P90: &str = "latency/p90";
-    /// 99 in 100 took less.
+    /// 99th percentile of the latency, in seconds.
     pub const LATENCY_P99: &str = "latency/p99";
     /// p99 of freshness (time from acknowledgement to visible), in seconds.
     pub const FRESHNESS_P99: &str = "freshness/p99";
-    /// Series that the schedule has in this second.
+    /// Scheduled number of series in this second.
     pub const SERIES_ACTIVE: &str = "series/active";
     /// Different series sent so far.
     pub const SERIES_DISTINCT: &str = "series/distinct";
-    /// Attempts a second by what came of them: `status/204`, `status/timeout`.
+    /// Attempts per second by outcome: `status/204`, `status/timeout`.
     pub const STATUS_PREFIX: &str = "status/";
-    /// Queries a second that were answered with success.
+    /// Successful queries per second.
     pub const READS: &str = "reads/rate";
-    /// Queries a second that were not.
+    /// Failed queries per second.
     pub const READS_FAILED: &str = "reads/failed";
-    /// 99 in 100 queries took less, in seconds.
+    /// 99th percentile of the query latency, in seconds.
     pub const READS_P99: &str = "reads/p99";
     /// Cores that the generator used.
     pub const GENERATOR_CPU: &str = "generator/cpu";
@@ -40,21 +40,21 @@ pub mod names {
     pub const GENERATOR_LAG: &str = "generator/lag";
 }
 
-/// Longer runs are thinned out: neighbours are joined until they fit.
+/// Maximum number of points. In longer runs, neighbouring points are joined until they fit.
 pub const POINTS_MAX: usize = 4_000;
 
 /// Maximum number of series that are kept.
 pub const SERIES_MAX: usize = 512;
 
-/// Named series of values that share their times.
+/// Named series of values with common times.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Timeline {
-    /// Seconds between two points; point `i` is about the time from `i × step_s` to `(i + 1) × step_s`.
+    /// Seconds between two points; point `i` covers the time from `i × step_s` to `(i + 1) × step_s`.
     pub step_s: f64,
-    /// Points that each series has.
+    /// Number of points of each series.
     pub points: usize,
-    /// Series by name, `group/what`, so that each group becomes a chart.
+    /// Series by name, `group/what`. Each group becomes a chart.
     pub series: BTreeMap<String, TimelineSeries>,
 }
 
@@ -69,28 +69,28 @@ impl Default for Timeline {
 pub struct TimelineSeries {
     /// Unit of the values, such as `s`, `1/s`, `bytes`, `cores`.
     pub unit: String,
-    /// Way to join points of several generators, or neighbours.
+    /// How points of several generators, or neighbouring points, are joined.
     pub kind: SeriesKind,
-    /// `None` where nothing was measured.
+    /// Value of each point; `None` if nothing was measured.
     pub values: Vec<Option<f64>>,
     /// Number of values joined into the latest point, while it is being written.
     #[serde(skip)]
     joined: u32,
 }
 
-/// Way to join values of a series.
+/// How values of a series are joined.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SeriesKind {
-    /// Mean over time, sum over generators: rates, cores, series.
+    /// Mean over time and sum over generators, for rates, cores and numbers of series.
     #[default]
     Sum,
-    /// Maximum: latencies, memory of the one target.
+    /// Maximum, for latencies and for the memory of the target.
     Max,
 }
 
 impl Timeline {
-    /// Advances to the point of `at_s` seconds since the start: values are set there from now on.
+    /// Advances to the point at `at_s` seconds since the start. Further values are set there.
     pub fn advance(&mut self, at_s: f64) {
         while (at_s / self.step_s) as usize >= POINTS_MAX {
             self.thin();
@@ -98,7 +98,8 @@ impl Timeline {
         self.points = self.points.max((at_s / self.step_s) as usize + 1);
     }
 
-    /// Sets a value of the latest point. Without any point, and beyond [`SERIES_MAX`] names, it is ignored.
+    /// Sets a value of the latest point. The value is ignored if there is no point yet, or if it would add a series beyond
+    /// [`SERIES_MAX`].
     pub fn set(&mut self, name: &str, unit: &str, kind: SeriesKind, value: f64) {
         let Some(at) = self.points.checked_sub(1) else { return };
         if !value.is_finite() {
@@ -161,7 +162,7 @@ impl Timeline {
         self.finish();
     }
 
-    /// Joins each two neighbours.
+    /// Halves the number of points by joining each pair of neighbours.
     fn thin(&mut self) {
         self.step_s *= 2.0;
         self.points = self.points.div_ceil(2);
@@ -178,7 +179,7 @@ impl Timeline {
         }
     }
 
-    /// True to its own rules: results come from files.
+    /// Checks that the timeline is consistent, since results are read from files.
     pub(super) fn check(&self) -> Result<()> {
         let Self { step_s, points, series } = self;
         ensure!(step_s.is_finite() && *step_s > 0.0, "the timeline has steps of {step_s} s");
@@ -193,7 +194,7 @@ impl Timeline {
 }
 
 impl TimelineSeries {
-    /// Joins `value` with what point `at`, the latest one, has already.
+    /// Joins `value` with the present value of point `at`, the latest point.
     fn put(&mut self, at: usize, value: f64) {
         if self.values.len() <= at {
             self.values.resize(at, None);

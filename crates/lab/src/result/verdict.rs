@@ -1,25 +1,25 @@
 //! Judges a run by the rules that were fixed before it.
 //!
-//! A rule whose figure could not be measured has not passed, and says why; but it is no limit of the target either, and a search does
-//! not take it for one.
+//! A rule whose figure could not be measured has not passed, and the judgement says why. It does not count as a limit of the
+//! target either, so a search does not treat it as a failure.
 
 use crate::result::recovery::Recovery;
 use crate::result::{Judgement, RunResult};
 use crate::scenario::{Rules, Scenario, Size, Span};
 use std::fmt::Write;
 
-/// The name under which observation keeps the most memory of the target, in bytes.
+/// Name of the observed figure for the target's maximum memory, in bytes.
 pub const TARGET_MEMORY_MAX: &str = "rss_peak_bytes";
 
-/// As [`MEMORY_MAX`] for a control group, for targets of several processes.
+/// Like [`TARGET_MEMORY_MAX`], for the control group of a target with several processes.
 const CGROUP_MEMORY_MAX: &str = "cgroup_memory_peak_bytes";
 
-/// Judges each rule that is given, in the order of the rules.
+/// Judges each rule that is set, in the order of the rules.
 pub fn judge(scenario: &Scenario, result: &RunResult) -> Vec<Judgement> {
     let rules = &scenario.verdict;
     let totals = &result.totals;
     let time = |q: &crate::result::Quantiles, at: f64| {
-        if q.count > 0 { Ok(at) } else { Err("no request of this kind was taken") }
+        if q.count > 0 { Ok(at) } else { Err("no request of this kind was accepted") }
     };
     let mut judge = Judge::default();
     judge.at_least_some(totals.samples_acknowledged);
@@ -30,11 +30,11 @@ pub fn judge(scenario: &Scenario, result: &RunResult) -> Vec<Judgement> {
     judge.time("p50", rules.p50, time(&totals.latency, totals.latency.p50_s));
     judge.time("p99", rules.p99, time(&totals.latency, totals.latency.p99_s));
     judge.time("p99_known", rules.p99_known, time(&totals.latency_known, totals.latency_known.p99_s));
-    // without a refusal none was slow
+    // without any refusal, no refusal was slow
     judge.time("refusal_p99", rules.refusal_p99, Ok(totals.refusal.p99_s));
     let freshness = match totals.freshness.count {
         0 if totals.invisible > 0 => Ok(scenario.verify.invisible_after.s()),
-        0 => Err("no acknowledged sample was looked for with success"),
+        0 => Err("no probe found an acknowledged sample"),
         _ => Ok(totals.freshness.p99_s),
     };
     judge.time("freshness_p99", rules.freshness_p99, freshness);
@@ -42,7 +42,7 @@ pub fn judge(scenario: &Scenario, result: &RunResult) -> Vec<Judgement> {
         let why_not = result.unverified.as_deref().unwrap_or("nothing was read back");
         let verify = result.verify.as_ref().ok_or(why_not);
         judge.count("lost", rules.lost, verify.map(|v| v.lost));
-        // the reason is told once
+        // states the reason only once
         let verify = verify.map_err(|_| "as above");
         judge.count("doubled", rules.doubled, verify.map(|v| v.doubled));
         judge.count("wrong", rules.wrong, verify.map(|v| v.wrong));
@@ -60,11 +60,14 @@ pub fn judge(scenario: &Scenario, result: &RunResult) -> Vec<Judgement> {
         );
     }
     judge.time("silence", rules.silence, Ok(totals.silence_s));
-    judge.recovery(rules.recovery, Recovery::of(result).ok_or("nothing disturbed the load, or its end did"));
+    judge.recovery(
+        rules.recovery,
+        Recovery::of(result).ok_or("there was no disturbance, or it lasted until the end of the load"),
+    );
     judge.share_at_least(
         "read_pass_rate",
         rules.read_pass_rate,
-        result.read_pass_rate().ok_or("nothing was asked"),
+        result.read_pass_rate().ok_or("no queries were sent"),
     );
     judge.time("read_p99", rules.read_p99, result.read_p99_s().ok_or("no query was answered"));
     judge.judgements
@@ -75,11 +78,11 @@ pub fn judge(scenario: &Scenario, result: &RunResult) -> Vec<Judgement> {
 pub(crate) struct SoFar {
     pub(crate) restarts: u64,
     pub(crate) silence_s: f64,
-    /// The most memory of the target, in bytes.
+    /// Maximum memory of the target so far, in bytes.
     pub(crate) memory: Option<f64>,
 }
 
-/// A rule that is broken whatever follows.
+/// First rule that is already broken, whatever follows.
 pub(crate) fn broken_for_good(rules: &Rules, so_far: SoFar) -> Option<String> {
     let SoFar { restarts, silence_s, memory } = so_far;
     let mut judge = Judge::default();
@@ -91,7 +94,7 @@ pub(crate) fn broken_for_good(rules: &Rules, so_far: SoFar) -> Option<String> {
         judge.memory(limit, Ok(memory));
     }
     let broken = judge.judgements.into_iter().find(|judged| !judged.pass)?;
-    Some(format!("verdict.{} is broken: {}, and {} is allowed", broken.rule, broken.measured, broken.limit))
+    Some(format!("verdict.{} is broken: measured {}, allowed {}", broken.rule, broken.measured, broken.limit))
 }
 
 /// Measured value, or the reason why there is none.
@@ -110,7 +113,7 @@ impl Judge {
         self.judgements.push(Judgement { rule: rule.to_owned(), limit, measured, unmeasured, pass });
     }
 
-    /// A run in which nothing was taken shows nothing, whatever else was kept.
+    /// Adds a failed judgement if no sample was acknowledged: such a run shows nothing, even if it broke no rule.
     fn at_least_some(&mut self, acknowledged: u64) {
         self.add("acknowledged", "> 0".into(), Ok((acknowledged.to_string(), acknowledged > 0)));
     }
@@ -157,7 +160,7 @@ impl Judge {
     }
 }
 
-/// Enough digits that a share below its limit never looks as if it had kept it.
+/// Formats a share with enough digits that a value below its limit never looks equal to it.
 fn percent(share: f64) -> String {
     let text = format!("{:.4}", share * 100.0);
     format!("{} %", text.trim_end_matches('0').trim_end_matches('.'))
@@ -187,7 +190,7 @@ pub fn to_text(result: &RunResult) -> String {
             .expect("BUG: a String takes all");
     }
     let word = match (result.partial, result.passed()) {
-        (true, _) => "STOPPED: no verdict about the whole",
+        (true, _) => "STOPPED EARLY: no verdict about the whole run",
         (false, true) => "PASS",
         (false, false) => "FAIL",
     };

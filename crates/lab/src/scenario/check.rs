@@ -29,7 +29,7 @@ fn between(path: &'static str, n: f64, min: f64, max: f64) -> Checked {
 }
 
 impl Scenario {
-    /// Checks all values, alone and together.
+    /// Checks all values, and their combinations.
     pub(super) fn check(&self) -> Checked {
         between("scale", self.scale, 1e-6, 1e4)?;
         between("compress", self.compress, 1e-3, 1e5)?;
@@ -52,7 +52,7 @@ impl Scenario {
         between("verify.page", self.verify.page.0, 1.0, 1e8)
     }
 
-    /// A shape whose event comes after the end is another shape.
+    /// Checks that all times of the shape lie within the load: an event after the end would never happen.
     fn check_moments(&self) -> Checked {
         let has_moments = matches!(self.shape.kind, Kind::Spike | Kind::RelabelAll | Kind::Outage);
         match self.shape.at.iter().find(|at| has_moments && at.s() >= self.duration.s()) {
@@ -67,13 +67,13 @@ impl Scenario {
         }
     }
 
-    /// Checks how the load lies in time.
+    /// Checks intervals, rates and times of the load.
     fn check_times(&self) -> Checked {
         let load = &self.load;
         if let Some(rate) = load.rate {
             between("load.rate", rate.0, 0.001, 1e9)?;
             if load.model == Model::Closed {
-                return fault("load.rate", "a closed loop sends as fast as it is answered");
+                return fault("load.rate", "a closed loop has no rate: it sends as fast as it is answered");
             }
         }
         if let Some(rounds) = load.rounds {
@@ -113,7 +113,7 @@ impl Scenario {
             );
         }
         if self.verdict.freshness_p99.is_some() {
-            return fault("verdict.freshness_p99", "a replay does not look for its samples");
+            return fault("verdict.freshness_p99", "a replay does not probe its samples");
         }
         Ok(())
     }
@@ -146,7 +146,7 @@ impl Scenario {
         if let Some(label) = &target.tenant_label
             && (label.is_empty() || label.starts_with("__") || label == BOUND_LABEL)
         {
-            return fault("target.tenant_label", format!("{label:?} cannot be it"));
+            return fault("target.tenant_label", format!("{label:?} is not a valid name of a tenant label"));
         }
         let urls = target.write.all().iter().chain(&target.read).chain(&target.metrics).chain(&target.ready);
         for url in urls {
@@ -169,7 +169,7 @@ impl Scenario {
         Ok(())
     }
 
-    /// Placeholders that only the start of a target fills in must occur in the command that starts it.
+    /// Checks that placeholders which are filled in when the target starts occur in its start command.
     fn check_placeholders(&self) -> Checked {
         let target = &self.target;
         let start = target.start.as_deref().unwrap_or_default();
@@ -192,7 +192,7 @@ impl Scenario {
 
     fn check_faults(&self) -> Checked {
         if self.fault.len() > FAULTS_MAX {
-            return fault("fault", format!("more than {FAULTS_MAX}"));
+            return fault("fault", format!("there are more than {FAULTS_MAX} faults"));
         }
         for spec in &self.fault {
             if spec.at.s() >= self.duration.s() {
@@ -201,7 +201,7 @@ impl Scenario {
             let process = self.target.start.is_some() || self.target.pid.is_some();
             match spec.deed {
                 Deed::Kill if self.target.start.is_none() && spec.restart.is_none() => {
-                    return fault("fault.restart", "who is killed must be started again: give a command");
+                    return fault("fault.restart", "a killed target must be started again: set a command");
                 }
                 Deed::Kill | Deed::Pause if !process => {
                     return fault("fault.do", "needs target.pid or target.start");
@@ -238,7 +238,7 @@ impl Scenario {
         Ok(())
     }
 
-    /// The load with [`Scenario::scale`] applied: at least one of everything.
+    /// The load with [`Scenario::scale`] applied. Every scaled count stays at least 1.
     pub fn scaled(&self) -> Load {
         let mut load = self.load.clone();
         let whole = |n: f64| (n * self.scale).round().max(1.0);
@@ -251,7 +251,7 @@ impl Scenario {
         load
     }
 
-    /// The shape over the time that this run takes.
+    /// The shape over the duration of this run.
     pub fn course(&self) -> super::shape::Course {
         self.shape.over(self.length_s(), self.compress)
     }
@@ -288,7 +288,7 @@ impl Load {
         for (name, values) in &self.cycles {
             let bound = name == BOUND_LABEL && self.histograms > 0.0;
             if *values == 0 || name.is_empty() || name.starts_with("__") || bound {
-                return fault("load.cycles", format!("{name:?} with {values} values"));
+                return fault("load.cycles", format!("{name:?} cannot have {values} values"));
             }
         }
         self.check_bytes()
@@ -296,24 +296,27 @@ impl Load {
 
     /// Rejects sizes that no target accepts or no request holds.
     fn check_bytes(&self) -> Checked {
-        // in canonical form a label costs up to 10 bytes beside its text
+        // in canonical form, a label takes up to 10 bytes in addition to its text
         let series_bytes = self.fleet().label_text_bytes() + 10 * self.labels;
         if series_bytes > caps::SERIES_LABEL_BYTES_MAX {
             let max = caps::SERIES_LABEL_BYTES_MAX;
-            return fault("load.labels", format!("labels of {series_bytes} bytes are longer than {max}"));
+            return fault(
+                "load.labels",
+                format!("the labels of a series have {series_bytes} bytes, the limit is {max}"),
+            );
         }
         let body_bytes = series_bytes.saturating_mul(self.batch as usize);
         if body_bytes > caps::BODY_BYTES_MAX {
             let max = caps::BODY_BYTES_MAX;
             return fault(
                 "load.batch",
-                format!("requests of {body_bytes} bytes are longer than {max}: take a smaller batch"),
+                format!("requests would have {body_bytes} bytes, the limit is {max}: use a smaller batch"),
             );
         }
         Ok(())
     }
 
-    /// Names and labels, but for the seed and the label of a tenant.
+    /// Names and labels of the series, without the seed and the label of a tenant.
     pub(crate) fn fleet(&self) -> Fleet {
         Fleet {
             seed: 0,

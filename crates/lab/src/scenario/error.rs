@@ -3,20 +3,20 @@
 use std::fmt;
 use std::ops::Range;
 
-/// Keys that differ by more letters than this are no suggestion.
+/// Maximum number of letters by which a suggested key may differ.
 const DISTANCE_MAX: usize = 3;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ScenarioError {
-    /// Line and column, from 1, if known.
+    /// Line and column, both from 1, if known.
     pub at: Option<(usize, usize)>,
     /// Description of the error.
     pub message: String,
-    /// The line itself, and how many letters of it are meant.
+    /// The line itself, and the length of the marked part in letters.
     excerpt: Option<(String, usize)>,
 }
 
-/// A mistake that only shows when values are put together: the path of the key, and what is wrong with it.
+/// An error that is found only after parsing: the path of the key, and a description.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct KeyFault {
     pub(super) path: &'static str,
@@ -47,7 +47,7 @@ impl ScenarioError {
         }
     }
 
-    /// The mistake came about by changes from the command line, so lines of the file mean nothing.
+    /// Describes an error caused by changes from the command line, for which lines of the file are meaningless.
     pub(super) fn after(self, changes: &str) -> Self {
         Self::plain(format!("with {changes}: {}", self.message))
     }
@@ -91,7 +91,7 @@ fn locate(text: &str, path: &str) -> Option<Range<usize>> {
         match value.get_ref() {
             toml::de::DeValue::Table(inner) => table = inner,
             toml::de::DeValue::Array(items) => {
-                // the first of an array of tables; which one is meant stands in the message
+                // points to the first of an array of tables; the message says which one is meant
                 match items.iter().next().map(toml::Spanned::get_ref) {
                     Some(toml::de::DeValue::Table(inner)) => table = inner,
                     _ => break,
@@ -118,7 +118,7 @@ fn with_suggestion(message: &str) -> String {
     }
 }
 
-/// Letters to insert, delete or change to make one of the other.
+/// Edit distance: number of letters to insert, delete or change to turn one text into the other.
 fn distance(a: &str, b: &str) -> usize {
     let mut row: Vec<usize> = (0..=b.len()).collect();
     for (i, x) in a.bytes().enumerate() {

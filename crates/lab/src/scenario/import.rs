@@ -12,7 +12,7 @@ const FILE_BYTES_MAX: u64 = 64 << 20;
 /// Maximum number of queries taken from one file.
 const QUERIES_MAX: usize = 10_000;
 
-/// Rows in rows of panels, and objects in them, are not nested deeper.
+/// Maximum nesting depth of panels, rows and their objects.
 const DEPTH_MAX: usize = 32;
 
 /// Queries of a dashboard.
@@ -20,11 +20,11 @@ const DEPTH_MAX: usize = 32;
 pub struct Dashboard {
     /// PromQL, with `$name` for variables.
     pub queries: Vec<String>,
-    /// Values of the variables: those that it was saved with, else all.
+    /// Values of the variables: the saved ones, or else all.
     pub variables: BTreeMap<String, Values>,
 }
 
-/// The text of a file of a reasonable size.
+/// Reads the text of a file, up to the maximum size.
 pub fn read(path: &Path) -> Result<String> {
     let context = || format!("cannot read {}", path.display());
     let bytes = std::fs::metadata(path).with_context(context)?.len();
@@ -32,10 +32,10 @@ pub fn read(path: &Path) -> Result<String> {
     std::fs::read_to_string(path).with_context(context)
 }
 
-/// The queries of all panels of a dashboard, as Grafana exports it.
+/// Queries of all panels of a dashboard that Grafana exported.
 pub fn grafana(json: &str) -> Result<Dashboard> {
     let root: Value = serde_json::from_str(json).context("the dashboard is not valid JSON")?;
-    // the API wraps it, an export does not
+    // the API wraps the dashboard in an object, an export does not
     let root = root.get("dashboard").unwrap_or(&root);
     let mut dashboard = Dashboard::default();
     collect(root, &mut dashboard.queries, 0);
@@ -47,7 +47,7 @@ pub fn grafana(json: &str) -> Result<Dashboard> {
     Ok(dashboard)
 }
 
-/// Every `expr` of every list of `targets`, wherever panels are nested.
+/// Collects every `expr` of every list of `targets`, in nested panels too.
 fn collect(value: &Value, queries: &mut Vec<String>, depth: usize) {
     if depth > DEPTH_MAX || queries.len() >= QUERIES_MAX {
         return;
@@ -69,8 +69,8 @@ fn collect(value: &Value, queries: &mut Vec<String>, depth: usize) {
     }
 }
 
-/// The options that a variable was saved with, or else its current value. If that is "All", or if Grafana would ask
-/// the data source, the expansion of "All".
+/// Options that a variable was saved with, or else its current value. If the value is "All", or if Grafana would ask the data
+/// source for it, the regular expression that "All" stands for.
 fn values_of(variable: &Value) -> Vec<String> {
     let texts = |value: &Value| match value {
         Value::String(text) => vec![text.clone()],
@@ -90,8 +90,7 @@ fn values_of(variable: &Value) -> Vec<String> {
     values
 }
 
-/// The queries of a log: lines of JSON as Prometheus' query log has them, or a query a line. Each different one
-/// comes as often as in the log.
+/// Queries of a log in the JSON lines of Prometheus' query log, or with one query per line. Repeated queries are kept.
 pub fn query_log(text: &str) -> Result<Vec<String>> {
     let mut queries = Vec::new();
     for line in text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')) {

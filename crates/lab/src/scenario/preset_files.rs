@@ -1,6 +1,6 @@
-//! Scenarios that the program has by name: each file of `scenarios/`. `build.rs` lists them.
+//! Built-in scenarios, one for each file of `scenarios/`. `build.rs` generates the list.
 
-/// Name and text of each, in order.
+/// Names and texts of the presets, sorted by name.
 pub const PRESETS: &[(&str, &str)] = &include!(concat!(env!("OUT_DIR"), "/presets.rs"));
 
 pub fn preset(name: &str) -> Option<&'static str> {

@@ -28,28 +28,28 @@ const RATE_INTERVAL_MS: u64 = 300_000;
 #[serde(default, deny_unknown_fields)]
 pub struct ReadMix {
     pub name: String,
-    /// Concurrent users; each asks the next query when the last is answered.
+    /// Concurrent users. Each sends its next query when the previous one is answered.
     pub users: u32,
-    /// Queries a second by a schedule, latency counted from the intended start; without it the next query
-    /// follows the answer.
+    /// Queries per second by a schedule, with latency counted from the scheduled start. If not given, each query follows the
+    /// previous answer.
     pub rate: Option<f64>,
     /// Think time: pause between an answer and the next query.
     pub think: Span,
     /// PromQL; `$name` and `${name}` stand for a variable's value.
     pub queries: Vec<String>,
-    /// A dashboard of Grafana whose queries are taken too; beside the scenario's file.
+    /// Grafana dashboard whose queries are added; a path relative to the scenario's file.
     pub grafana: Option<PathBuf>,
-    /// A log of queries that are taken too: Prometheus' query log, or a query a line.
+    /// Query log whose queries are added: Prometheus' query log, or one query per line.
     pub query_log: Option<PathBuf>,
     /// Variables of the queries, by name.
     pub variables: BTreeMap<String, Values>,
-    /// Lengths of the queried range; none makes instant queries.
+    /// Lengths of the queried range. Without any, queries are instant queries.
     pub periods: Vec<Span>,
     /// Query step; default: a 60th of the period.
     pub step: Option<Span>,
-    /// Every query is about another time, so that no cache has its answer.
+    /// True to give every query a different time, so that no cache holds its answer.
     pub cache_busting: bool,
-    /// The users come and go with the shape.
+    /// True if the number of users follows the load's shape.
     pub shaped: bool,
 }
 
@@ -76,15 +76,15 @@ impl Default for ReadMix {
 pub struct Question {
     /// PromQL with all variables filled in.
     pub query: String,
-    /// Begin, end and step in ms; an instant query has none, and is about the end.
+    /// Start, end and step in ms; `None` for an instant query.
     pub range_ms: Option<(i64, i64, u64)>,
-    /// The time that it is about.
+    /// End of the range, or time of the instant query, in ms.
     pub end_ms: i64,
 }
 
 impl ReadMix {
-    /// The query with number `number`, sent at `now_ms`. Consecutive numbers of one seed go through the
-    /// combinations as if shuffled.
+    /// The query with number `number`, sent at `now_ms`. Consecutive numbers visit the combinations in an order shuffled by the
+    /// seed.
     pub fn question(&self, seed: u64, number: u64, now_ms: i64) -> Question {
         let mut bits = mix(seed ^ mix(number));
         let mut pick = |len: u64| {
@@ -126,10 +126,10 @@ impl ReadMix {
             |path, message: String| Err(KeyFault { path, message: format!("{}: {message}", self.name) });
         let elsewhere = self.grafana.is_some() || self.query_log.is_some();
         if self.queries.is_empty() && !elsewhere {
-            return fault("reads.queries", "no query, no dashboard, no log".into());
+            return fault("reads.queries", "the mix has no queries, no dashboard and no query log".into());
         }
         if self.queries.len() > QUERIES_MAX {
-            return fault("reads.queries", format!("more than {QUERIES_MAX}"));
+            return fault("reads.queries", format!("there are more than {QUERIES_MAX} queries"));
         }
         if self.users == 0 || self.users > USERS_MAX {
             return fault("reads.users", format!("{} is not between 1 and {USERS_MAX}", self.users));
@@ -139,7 +139,10 @@ impl ReadMix {
         }
         for (name, values) in &self.variables {
             if values.is_empty() || values.len() > VALUES_MAX {
-                return fault("reads.variables", format!("{name}: between 1 and {VALUES_MAX} values"));
+                return fault(
+                    "reads.variables",
+                    format!("{name} must have between 1 and {VALUES_MAX} values"),
+                );
             }
         }
         if self.periods.iter().any(|period| period.ms() == 0) {

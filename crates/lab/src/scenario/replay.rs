@@ -5,12 +5,12 @@ use crate::generate::template::Version;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
-/// Recording to replay, and how. [`super::Load`] sets the number of connections (`writers`), the samples per request
+/// Settings of a replay. [`super::Load`] sets the number of connections (`writers`), the samples per request
 /// (`batch`) and the retries; everything else about the load is in the recording.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ReplaySpec {
-    /// The recording, beside the scenario's file.
+    /// Path of the recording, relative to the scenario's file.
     pub file: PathBuf,
     /// Speed as a multiple of the recorded one.
     pub speed: f64,
@@ -18,7 +18,7 @@ pub struct ReplaySpec {
     pub copies: u32,
     /// Treatment of timestamps.
     pub times: SampleTimes,
-    /// Remote write 1.0 or 2.0 for all; as recorded, if not given.
+    /// Protocol version for all requests; if not given, as recorded.
     pub protocol: Option<Version>,
 }
 
@@ -32,10 +32,10 @@ impl Default for ReplaySpec {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SampleTimes {
-    /// Intervals shrink with the speed.
+    /// Intervals between samples are divided by the speed.
     #[default]
     Scaled,
-    /// Intervals are kept.
+    /// Intervals between samples stay as recorded.
     Shifted,
 }
 
@@ -52,7 +52,7 @@ impl std::str::FromStr for SampleTimes {
 }
 
 impl Scenario {
-    /// Sets what a replay implies: the recording names the tenants, and does not say what to expect of queries.
+    /// Applies the consequences of a replay: tenants come from the recording, and nothing is read back or probed.
     pub(crate) fn apply_replay(&mut self) {
         if self.replay.is_some() {
             self.target.tenant_header.clear();

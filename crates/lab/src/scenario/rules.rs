@@ -3,32 +3,32 @@
 use super::units::{Size, Span};
 use serde::Deserialize;
 
-/// The rules of a verdict. A rule that is not given is not judged, except that nothing acknowledged may be
-/// lost, doubled, wrong or made up.
+/// The rules of a verdict. A rule that is not set is not judged. By default, no acknowledged sample may be lost, doubled or
+/// wrong, and none may be unexpected.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Rules {
     /// Minimum share of all attempts that is answered with success.
     pub pass_rate: Option<f64>,
-    /// Maximum share of the schedule's samples that is not accepted in the end.
+    /// Maximum share of the scheduled samples that are not acknowledged in the end.
     pub error_budget: Option<f64>,
-    /// Minimum share of the schedule's samples that is acknowledged.
+    /// Minimum share of the scheduled samples that are acknowledged.
     pub achieved: Option<f64>,
-    /// Maximum p50 of the latency from the intended start.
+    /// Maximum p50 of the latency from the scheduled start.
     pub p50: Option<Span>,
-    /// Maximum p99 of the latency from the intended start.
+    /// Maximum p99 of the latency from the scheduled start.
     pub p99: Option<Span>,
-    /// Maximum p99 of the latency of requests of known series only.
+    /// Maximum p99 of the latency of requests that carry known series only.
     pub p99_known: Option<Span>,
     /// Maximum p99 of the latency of refused attempts.
     pub refusal_p99: Option<Span>,
     /// Maximum p99 of the time until an acknowledged sample is visible.
     pub freshness_p99: Option<Span>,
-    /// Maximum number of acknowledged samples that are not there.
+    /// Maximum number of acknowledged samples that are missing.
     pub lost: u64,
-    /// Maximum number of samples that are there more than once.
+    /// Maximum number of samples that were found more than once.
     pub doubled: u64,
-    /// Maximum number of samples with another value.
+    /// Maximum number of samples with a wrong value.
     pub wrong: u64,
     /// Maximum number of samples that nobody sent.
     pub unexpected: u64,
@@ -44,6 +44,6 @@ pub struct Rules {
     pub read_pass_rate: Option<f64>,
     /// Maximum p99 of the latency of queries.
     pub read_p99: Option<Span>,
-    /// The run ends as soon as `restarts`, `memory` or `silence` is broken: nothing that follows could repair them.
+    /// True to end the run as soon as `restarts`, `memory` or `silence` is broken, since the verdict can no longer change.
     pub abort: bool,
 }

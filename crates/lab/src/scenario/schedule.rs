@@ -3,17 +3,18 @@
 use super::{Model, Scenario, Span, parse};
 use anyhow::{Context, Result, ensure};
 
-/// Sampling interval where nothing suggests another.
+/// Default sampling interval.
 const INTERVAL_MS_DEFAULT: u64 = 15_000;
 
-/// A closed loop goes through time faster than the clock does. It begins this far back, so that it ends before now.
+/// How far in the past a closed loop begins. The timestamps of a closed loop advance faster than the clock, and must not overtake
+/// it.
 const HORIZON_MS: u64 = 3_600_000;
 
-/// Samples a second that no target reaches for long: from it follows how many rounds a closed loop can go through in its
-/// time, and so how far apart they may be.
+/// Samples per second that no target sustains. It bounds the number of rounds of a closed loop, and so determines the interval
+/// between them.
 const CLOSED_SAMPLES_PER_S_MAX: f64 = 8e6;
 
-/// Samples may lie this far ahead of the clock: targets refuse what is much younger than they are.
+/// Maximum time by which samples may be ahead of the clock: targets refuse samples from the future.
 pub(crate) const FUTURE_MS_MAX: i64 = 60_000;
 
 const ROUNDS_MAX: f64 = 100e6;
@@ -30,25 +31,25 @@ pub(crate) struct Schedule {
 }
 
 impl Scenario {
-    /// The load's own length in seconds.
+    /// Duration of the load in seconds, compressed.
     pub fn length_s(&self) -> f64 {
         self.duration.s() / self.compress
     }
 
-    /// Series of the plain load, of all tenants.
+    /// Number of series of the base load, all tenants together.
     pub(super) fn series(&self) -> f64 {
         let load = self.scaled();
         f64::from(load.tenants) * f64::from(load.writers) * load.metrics.0 * load.series_per_metric.0
     }
 
-    /// Sampling interval, in the series' own time.
+    /// Interval between the timestamps of a series.
     pub fn interval_ms(&self) -> u64 {
         let load = &self.load;
         if let Some(interval) = load.interval {
             return interval.ms();
         }
         if let Some(rate) = load.rate {
-            // in step with the clock, rather a little behind than ahead
+            // rounded down, so that timestamps fall behind the clock rather than run ahead of it
             return ((self.series() * 1000.0 / rate.0) as u64).max(1);
         }
         if load.model == Model::Open {
@@ -63,7 +64,7 @@ impl Scenario {
         }
     }
 
-    /// Rounds a second of the plain load; `None` for a closed loop.
+    /// Rounds per second of the base load; `None` for a closed loop.
     fn rounds_per_s(&self) -> Option<f64> {
         let by_interval = || 1000.0 / self.interval_ms() as f64;
         let open = self.load.model == Model::Open;
@@ -84,8 +85,8 @@ impl Scenario {
         Ok(Schedule { interval_ms, first_tick, rounds_max, rounds_per_s })
     }
 
-    /// Places the rounds so that the last one ends when the load does: at once in a closed loop, at the end of the
-    /// schedule in an open one.
+    /// Places the rounds so that the last one ends with the load: in a closed loop now, in an open loop at the end of the
+    /// schedule.
     fn first_tick(
         &self,
         interval_ms: i64,
@@ -98,7 +99,7 @@ impl Scenario {
         let ends_ms = now_ms.saturating_add((takes_s * 1000.0) as i64);
         let first_ms = match &self.load.start {
             Some(start) => parse::time(start, now_ms).context("load.start")?.saturating_add(interval_ms - 1),
-            // where one round spans more than the whole run, its samples still must not lie ahead
+            // even if one round spans more than the whole run, its samples must not be in the future
             None => ends_ms.saturating_sub(span_ms).min(now_ms.saturating_sub(interval_ms)),
         };
         let tick = first_ms.div_euclid(interval_ms);
@@ -106,7 +107,7 @@ impl Scenario {
         if rounds_per_s.is_some() || self.load.rounds.is_some() {
             ensure!(
                 end_ms <= ends_ms.saturating_add(FUTURE_MS_MAX),
-                "the last samples would lie {} s in the future: start earlier, or take a shorter interval or fewer \
+                "the last samples would lie {} s in the future: start earlier, or use a shorter interval or fewer \
                  rounds",
                 (end_ms - ends_ms) / 1000
             );
@@ -114,7 +115,7 @@ impl Scenario {
         u64::try_from(tick).context("the load would have samples before 1970")
     }
 
-    /// Ticks of an interval in which something changes.
+    /// Number of ticks in an interval between changes.
     pub(crate) fn ticks(&self, every: Option<Span>) -> Option<u64> {
         every.map(|every| (every.ms() / self.interval_ms().max(1)).max(1))
     }
@@ -137,7 +138,7 @@ mod tests {
         scenario(&format!("model = 'closed'\n{text}"))
     }
 
-    /// First and last possible sample relative to now, and the interval, in ms.
+    /// Time of the first and of the last possible sample relative to now, and the interval, in ms.
     fn times(scenario: &Scenario) -> (i64, i64, i64) {
         let Schedule { interval_ms, first_tick, rounds_max, .. } = scenario.schedule(NOW_MS).unwrap();
         let interval = i64::from(interval_ms);
@@ -182,7 +183,7 @@ mod tests {
         assert_eq!(interval, 2_000, "2,000 series at 1,000 a second");
         assert!((-4_000..=-2_000).contains(&first), "{first}");
         assert!(end <= 30_000);
-        // faster than a round each millisecond: time itself has to run ahead, and so begins earlier
+        // faster than one round per millisecond: timestamps run ahead of the clock, and so begin earlier
         let (first, end, interval) = times(&with(1e7));
         assert_eq!(interval, 1);
         assert!(first < -100_000 && end <= 30_000, "{first} {end}");

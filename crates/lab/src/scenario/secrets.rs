@@ -1,4 +1,4 @@
-//! A scenario's text without its secrets: what is kept in results, which people pass around.
+//! Removes the secrets from a scenario's text, because results contain the text and are passed around.
 
 use super::Scenario;
 use super::target::{Auth, TargetSpec};
@@ -9,11 +9,11 @@ const HIDDEN: &str = "***";
 /// Parts of the names of headers whose values are secrets.
 const SECRET_HEADERS: [&str; 5] = ["auth", "cookie", "key", "secret", "token"];
 
-/// The text and the overrides that were read as `scenario`, without their secrets. Both can be read again; where the
-/// secrets cannot be taken out (they are written with escapes, or are part of other words) nothing is left of either.
+/// Returns the text and the overrides of `scenario` without their secrets. Both can still be parsed. If a secret cannot be
+/// removed (because it is written with escapes, or is part of another word), both are empty.
 pub(crate) fn hide(scenario: &Scenario, text: &str, overrides: &[String]) -> (String, Vec<String>) {
     let mut wanted = scenario.clone();
-    // one that an override replaces is still in the text
+    // a secret that an override replaces is still in the text
     let own = Scenario::parse(text).ok();
     let all: Vec<String> = [Some(wanted.clone()), own]
         .into_iter()
@@ -35,7 +35,7 @@ pub(crate) fn hide(scenario: &Scenario, text: &str, overrides: &[String]) -> (St
     }
 }
 
-/// Puts [`HIDDEN`] in the place of every secret.
+/// Replaces every secret with [`HIDDEN`].
 fn hide_in(target: &mut TargetSpec) {
     secrets(target).into_iter().for_each(|secret| *secret = HIDDEN.into());
 }

@@ -1,7 +1,7 @@
 //! Load profile: a pure function from seconds to a factor of the base load.
 //!
-//! The factor changes how many series there are (more writers, or more tenants, come), never how often a
-//! series is sampled: a system grows by pods, not by faster scrapes.
+//! The factor changes the number of series (by adding writers or tenants), never the sampling interval: a real system grows by
+//! pods, not by faster scrapes.
 
 use super::error::KeyFault;
 use super::units::Span;
@@ -10,10 +10,10 @@ use serde::Deserialize;
 /// Maximum factor.
 pub(super) const FACTOR_MAX: f64 = 1_000.0;
 
-/// Steps of a ladder, and spikes.
+/// Maximum number of steps of a ladder, and of spikes.
 const STEPS_MAX: usize = 1_000;
 
-/// Stretches into which what changes all the time is cut for the report.
+/// Number of stretches into which the report divides a load that changes continuously.
 const STRETCHES: u32 = 8;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
@@ -22,28 +22,28 @@ pub enum Kind {
     /// Constant load.
     #[default]
     Constant,
-    /// Constant load for a long time; the first third is compared with the last.
+    /// Constant load for a long time. The last third is compared with the first.
     Endurance,
     /// Equal steps from `from` to `to`.
     Ladder,
     /// Steady growth from `from` to `to`.
     Ramp,
-    /// Plain, but `factor` for a while, once or several times.
+    /// Base load, with one or several spikes to `factor`.
     Spike,
     /// Constant load at `factor`.
     Stress,
-    /// Up and down once each `period`, by `amplitude` around 1.
+    /// Sine wave around 1 with the given `period` and `amplitude`.
     Diurnal,
-    /// Plain; at each time of `at` every series gets another label and is a new one.
+    /// Base load. At each time of `at`, every series gets another label and so becomes a new series.
     RelabelAll,
-    /// Plain; at each time of `at` the senders fall silent, and come back with all they have kept.
+    /// Base load. At each time of `at`, the senders pause, and afterwards send the requests that they held back.
     Outage,
 }
 
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Shape {
-    /// The kind. It decides which of the other keys mean something.
+    /// Kind of shape, which decides which of the other keys apply.
     pub kind: Kind,
     /// Ladder and ramp: the first factor.
     pub from: f64,
@@ -53,24 +53,24 @@ pub struct Shape {
     pub steps: u32,
     /// Ladder: the factors themselves, instead of `from`, `to` and `steps`.
     pub factors: Vec<f64>,
-    /// Spike, relabel-all, outage: when. Half of the duration, if not given.
+    /// Spike, relabel-all, outage: times at which they begin; if not given, half of the duration.
     pub at: Vec<Span>,
-    /// Spike, outage: for how long each.
+    /// Spike, outage: duration of each.
     #[serde(rename = "for")]
     pub lasts: Span,
-    /// Spike, stress: the factor.
+    /// Spike, stress: factor of the load.
     pub factor: f64,
-    /// Spike: the factor of each spike, instead of `factor` for all.
+    /// Spike: factor of each spike, instead of `factor` for all.
     pub spike_factors: Vec<f64>,
     /// Diurnal: the length of a day.
     pub period: Option<Span>,
-    /// Diurnal: how far up and down.
+    /// Diurnal: amplitude around 1.
     pub amplitude: f64,
-    /// New senders when the load grows.
+    /// What is added when the load grows.
     pub grow: Grow,
 }
 
-/// New senders when the load grows.
+/// What is added when the load grows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Grow {
@@ -100,12 +100,12 @@ impl Default for Shape {
     }
 }
 
-/// A shape over a certain time, with nothing left open.
+/// A shape over a given duration, with all defaults filled in.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Course {
     shape: Shape,
     duration_s: f64,
-    /// Times at which something happens, in seconds.
+    /// Times of spikes, relabellings or outages, in seconds.
     at_s: Vec<f64>,
     lasts_s: f64,
 }
@@ -138,7 +138,7 @@ impl Shape {
             return self.factors.clone();
         }
         let steps = self.steps.max(1);
-        // from 0 the first step is a step up already: nothing can be learned from sending nothing
+        // a ladder from 0 begins with its first step up, since nothing can be learned from a step without load
         let up = (self.to - self.from) / f64::from(steps);
         (1..=steps).map(|step| self.from + up * f64::from(step)).collect()
     }
@@ -160,10 +160,13 @@ impl Shape {
             return fault("shape.steps", format!("between 1 and {STEPS_MAX}"));
         }
         if self.at.len() > STEPS_MAX {
-            return fault("shape.at", format!("more than {STEPS_MAX} times"));
+            return fault("shape.at", format!("there are more than {STEPS_MAX} times"));
         }
         if !self.spike_factors.is_empty() && self.spike_factors.len() != self.at.len() {
-            return fault("shape.spike_factors", format!("one for each of the {} times", self.at.len()));
+            return fault(
+                "shape.spike_factors",
+                format!("there must be one for each of the {} times", self.at.len()),
+            );
         }
         if !(0.0..=1.0).contains(&self.amplitude) {
             return fault("shape.amplitude", format!("{} is not between 0 and 1", self.amplitude));
@@ -196,7 +199,7 @@ impl Course {
         }
     }
 
-    /// The highest factor there ever is: it decides how many series must be ready.
+    /// The highest factor, which decides how many series must be prepared.
     pub fn factor_max(&self) -> f64 {
         let Shape { kind, from, to, factor, amplitude, .. } = &self.shape;
         match kind {
@@ -222,12 +225,12 @@ impl Course {
         if self.shape.kind == Kind::RelabelAll { &self.at_s } else { &[] }
     }
 
-    /// True where the last third is to be compared with the first.
+    /// True if the last third is to be compared with the first.
     pub fn is_endurance(&self) -> bool {
         self.shape.kind == Kind::Endurance
     }
 
-    /// The run cut where the shape changes.
+    /// Stretches of the run between changes of the shape.
     pub fn stretches(&self) -> Vec<Stretch> {
         let mut cuts: Vec<(f64, String)> = match self.shape.kind {
             Kind::Constant | Kind::Stress => vec![(0.0, "all".into())],

@@ -19,11 +19,12 @@ pub struct TargetSpec {
     pub read: Option<String>,
     /// Headers of each request.
     pub headers: Headers,
-    /// The header that names the tenant; empty for targets without tenants.
+    /// Header that names the tenant; empty for targets without tenants.
     pub tenant_header: String,
     /// Prefix of tenants' names, followed by their number.
     pub tenant_prefix: String,
-    /// A label with the tenant's name, in every series: for targets without tenants, in which all would be mixed up.
+    /// Label in every series with the tenant's name, for targets without tenants, which would otherwise mix the series of all
+    /// tenants.
     pub tenant_label: Option<String>,
     /// Protocol: remote write 1.0 or 2.0.
     pub protocol: Version,
@@ -41,10 +42,11 @@ pub struct TargetSpec {
     pub metrics: Option<String>,
     /// Data directory of the target.
     pub data_dir: Option<PathBuf>,
-    /// A command that starts the target; the run starts and ends it. In it and in addresses `{port}` is a free port, in
-    /// it and in `data_dir` `{data}` a fresh directory; a search for the smallest fills in `{memory}` and `{cores}`.
+    /// Command with which the run starts the target. `{port}` stands for a free port, here and in addresses. `{data}` stands for
+    /// a fresh directory, here and in `data_dir`. `find-minimum` fills in `{memory}` and `{cores}`.
     pub start: Option<String>,
-    /// Answers with success once the target can be loaded; without it a started target must listen where is written.
+    /// URL that answers with success once the target is ready. If not given, the target is ready when it listens at its write
+    /// addresses.
     pub ready: Option<String>,
     /// The target's network namespace, for faults that cut it off.
     pub namespace: Option<String>,
@@ -91,7 +93,7 @@ impl Default for TargetSpec {
     }
 }
 
-/// Headers of requests, by name. Some are secrets, so no value is ever shown.
+/// Headers of requests, by name. Some values are secrets, so none is ever shown.
 #[derive(Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(transparent)]
 pub struct Headers(pub BTreeMap<String, String>);
@@ -116,7 +118,7 @@ pub enum Auth {
         /// The claim that holds the tenant's name.
         #[serde(default = "tenant_claim")]
         claim: String,
-        /// Claims that are the same for all.
+        /// Claims that are the same for all tenants.
         #[serde(default)]
         claims: BTreeMap<String, String>,
         /// Lifetime of the tokens.
@@ -126,7 +128,7 @@ pub enum Auth {
 }
 
 impl std::fmt::Debug for Auth {
-    /// Shows everything but the secrets.
+    /// Formats everything but the secrets.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::Bearer { .. } => "Bearer",
@@ -144,7 +146,7 @@ fn day() -> Span {
     Span::seconds(86_400.0)
 }
 
-/// Something done to the target.
+/// A fault injected into the target.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FaultSpec {
@@ -153,11 +155,11 @@ pub struct FaultSpec {
     /// Kind of fault.
     #[serde(rename = "do")]
     pub deed: Deed,
-    /// Duration of the fault: until it is undone, or the target is started again.
+    /// Duration of the fault, after which it is reverted or the target is started again.
     #[serde(rename = "for", default)]
     pub lasts: Span,
-    /// Starts the target again after `kill`, where the run itself did not start it: the program itself, which stays when
-    /// the run ends, or a command that tells a service manager to.
+    /// Command that starts a target again after `kill` if the run did not start it. It is either the target itself, which keeps
+    /// running after the run, or a command to a service manager.
     #[serde(default)]
     pub restart: Option<String>,
 }
@@ -166,13 +168,13 @@ pub struct FaultSpec {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Deed {
-    /// `kill -9`, then a start.
+    /// Kills the target with `kill -9`, and starts it again.
     Kill,
-    /// Stopped and continued: it answers nothing, and its connections stay.
+    /// Suspends the target and resumes it: it answers nothing, but its connections stay open.
     Pause,
-    /// Its control group may write only a megabyte a second.
+    /// Limits the writes of the target's control group to a megabyte per second.
     SlowDisk,
-    /// Its network namespace's interfaces go down.
+    /// Takes down the interfaces of the target's network namespace.
     Cut,
 }
 

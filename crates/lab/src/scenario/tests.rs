@@ -66,7 +66,7 @@ fn mistakes_between_values_are_told_where_they_are() {
     check("[target]\nheaders = { 'a b' = 'c' }", 2, "header name");
     check("[target]\nstart = 'a'\nwrite = 'http://127.0.0.1:{port}/'", 2, "{port} is used in an address");
     check("[target]\nstart = 'a {port}'\ndata_dir = '{data}'", 2, "{data} is used in target.data_dir");
-    assert!(error(&"#".repeat(TEXT_BYTES_MAX + 1)).contains("too long"));
+    assert!(error(&"#".repeat(TEXT_BYTES_MAX + 1)).contains("the limit is"));
 }
 
 #[test]

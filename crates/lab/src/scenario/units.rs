@@ -6,11 +6,11 @@ use serde::de::{Deserialize, Deserializer, Error, Visitor};
 use std::fmt;
 use std::time::Duration;
 
-/// A stretch of time: `"90s"`, `"1h30m"`, or a number of seconds.
+/// A duration: `"90s"`, `"1h30m"`, or a number of seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Span(pub Duration);
 
-/// A number of things: `110_000` or `"110k"`.
+/// A count: `110_000` or `"110k"`.
 #[derive(Debug, Clone, Copy, PartialEq, PartialOrd, Default)]
 pub struct Count(pub f64);
 
@@ -19,7 +19,7 @@ pub struct Count(pub f64);
 pub struct Size(pub u64);
 
 impl Span {
-    /// `seconds` long; nothing, where that is no duration.
+    /// Span of `seconds`; zero if that is not a valid duration.
     pub fn seconds(seconds: f64) -> Self {
         Self(Duration::try_from_secs_f64(seconds).unwrap_or_default())
     }
@@ -46,7 +46,7 @@ pub fn size(text: &str) -> anyhow::Result<u64> {
     stdx::units::bytes(text).with_context(|| format!("{text:?} is not a size such as 512MiB or 4GiB"))
 }
 
-/// Takes a text or a number and says what was expected otherwise.
+/// Accepts a text or a number; otherwise its error says what was expected.
 struct NumberOrText<T> {
     expected: &'static str,
     number: fn(f64) -> anyhow::Result<T>,

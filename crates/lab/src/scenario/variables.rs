@@ -7,7 +7,7 @@ use serde::Deserialize;
 #[serde(untagged)]
 pub enum Values {
     List(Vec<String>),
-    /// A prefix and numbers from 0.
+    /// A prefix followed by numbers from 0.
     Numbered {
         /// Text before the number.
         prefix: String,
@@ -37,8 +37,8 @@ impl Values {
     }
 }
 
-/// Puts values in the place of variables. A name goes as far as letters, digits and underscores do; what has no value
-/// stays as it is, and formats are not looked at, for there is one value at a time.
+/// Replaces variables with their values. A name consists of letters, digits and underscores. A variable without a value stays as
+/// it is. Formats are ignored, since each variable has one value at a time.
 pub(super) fn fill(text: &str, value_of: impl Fn(&str) -> Option<String>) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
@@ -55,7 +55,8 @@ pub(super) fn fill(text: &str, value_of: impl Fn(&str) -> Option<String>) -> Str
     out + rest
 }
 
-/// The name of the variable that `text` begins with, and how long all of it is. What is none has no name.
+/// Name of the variable that `text` begins with, and length of the whole reference. The name is empty if `text` does not begin
+/// with a variable.
 fn variable(text: &str) -> (&str, usize) {
     for (open, close) in [("${", "}"), ("[[", "]]")] {
         if let Some((inside, _)) = text.strip_prefix(open).and_then(|rest| rest.split_once(close)) {

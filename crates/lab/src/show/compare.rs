@@ -7,7 +7,7 @@ use crate::show::html::table::{Cell, section, table};
 use crate::show::html::{Data, document, escape, sections};
 use serde::Serialize;
 
-/// Ratios within this of 1 are the noise of one run each.
+/// Maximum deviation of a ratio from 1 that counts as noise between two single runs.
 const NOISE: f64 = 0.05;
 
 /// Settings and figures of two runs, side by side.
@@ -17,13 +17,13 @@ pub struct Comparison {
     pub a: String,
     /// Name of the second run.
     pub b: String,
-    /// Figures that at least one of them has.
+    /// Figures that at least one of the runs has.
     pub figures: Vec<Compared>,
-    /// Rules of either verdict.
+    /// Rules of both verdicts.
     pub rules: Vec<ComparedRule>,
-    /// The whole verdicts; `None` where there were no rules or the run was not whole.
+    /// Overall verdicts; `None` if there were no rules or the run was incomplete.
     pub passed: (Option<bool>, Option<bool>),
-    /// Why the two cannot simply be compared.
+    /// Reasons why the two runs are not directly comparable.
     pub caveats: Vec<String>,
 }
 
@@ -32,7 +32,7 @@ pub struct Comparison {
 pub struct Compared {
     /// Name, as in [`RunResult::figure`].
     pub name: &'static str,
-    /// Label for people.
+    /// Label in reports.
     pub label: &'static str,
     /// Unit of the values.
     pub unit: &'static str,
@@ -40,15 +40,15 @@ pub struct Compared {
     pub a: Option<f64>,
     /// Value of the second run.
     pub b: Option<f64>,
-    /// The second, divided by the first.
+    /// Value of the second run divided by that of the first.
     pub ratio: Option<f64>,
-    /// Better run, by more than noise: `a` or `b`.
+    /// The better run, `a` or `b`, if the difference is more than noise.
     pub better: Option<char>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ComparedRule {
-    /// The rule and what it allows.
+    /// The rule and its limit.
     pub rule: String,
     /// Measured value of the first run, and whether the rule was kept.
     pub a: Option<(String, bool)>,
@@ -57,7 +57,7 @@ pub struct ComparedRule {
 }
 
 impl Comparison {
-    /// Puts two results side by side, under names of their own.
+    /// Compares two results under distinct names.
     pub fn of(a: &RunResult, b: &RunResult) -> Self {
         let (name_a, name_b) = names(a, b);
         let figure = |f: &crate::result::figures::Figure| {
@@ -117,7 +117,7 @@ impl Comparison {
         out
     }
 
-    /// Formats the comparison as one HTML file; `a` and `b` are the results that it was made of.
+    /// Formats the comparison as one HTML file; `a` and `b` are the compared results.
     pub fn to_html(&self, a: &RunResult, b: &RunResult) -> String {
         let content = [
             format!(

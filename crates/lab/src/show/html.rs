@@ -1,12 +1,12 @@
-//! A result as one HTML file that needs nothing else: no network, no server, no other file.
+//! A result as one self-contained HTML file, which needs no network, server or other file.
 //!
 //! ```text
 //!   RunResult ─┬─ text, tables ─ escape::text ─▶ HTML
 //!              └─ panels ─ JSON ─ escape::json ─▶ a script's content ─ charts.js ─▶ SVG
 //! ```
 //!
-//! Text that a stranger may have written (label values, answers of a target, the scenario) goes through
-//! [`escape`]; the script puts it in as text. A content security policy forbids all loading.
+//! Text from untrusted sources (label values, answers of a target, the scenario) is escaped by [`escape`], and the script inserts
+//! it as text. A content security policy forbids loading anything.
 
 pub(crate) mod escape;
 pub(crate) mod panel;
@@ -57,13 +57,13 @@ pub fn of(result: &RunResult) -> String {
     document(&format!("{title} – Floodmark lab"), &sections::report(result), &Data::of(result))
 }
 
-/// Writes a page so that a full disk leaves no half of it, and no older page is lost.
+/// Writes a page to `path`. If that fails, for example on a full disk, an older page stays as it was.
 pub fn save(page: &str, path: &Path) -> anyhow::Result<()> {
     crate::result::files::replace(path, page)
         .with_context(|| format!("cannot write the report {}", path.display()))
 }
 
-/// A whole page around its content; `CHARTS` in the content is where the charts go.
+/// A complete page with the given content.
 pub(crate) fn document(title: &str, content: &str, data: &Data) -> String {
     let data = serde_json::to_string(data).expect("BUG: panels are plain data");
     format!(

@@ -1,4 +1,4 @@
-//! A verdict as JUnit XML, which CI servers show: a rule is a test case, a figure is a property.
+//! A verdict as JUnit XML, for CI servers. Each rule becomes a test case, and each figure a property.
 
 use super::html::escape;
 use crate::result::RunResult;
@@ -38,7 +38,7 @@ pub fn text(result: &RunResult) -> String {
     out + "</testsuite>\n"
 }
 
-/// Text of an attribute; XML has no place for control characters.
+/// Escapes the text of an attribute. Control characters are not valid in XML and are removed.
 fn xml(text: &str) -> String {
     let printable: String = text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
     escape::text(&printable)

@@ -1,14 +1,14 @@
-//! The state of a load while it goes on: lines below the progress bar of a terminal.
+//! Live state of a running load: lines below the progress bar of a terminal.
 
 use crate::result::figures::show;
 use crate::result::{Timeline, names};
 
 use std::fmt::Write;
 
-/// Number of points before the latest one in which a value is looked for: not everything is measured each second.
+/// Number of recent points among which the latest value is searched: not every value is measured each second.
 const RECENT_POINTS: usize = 5;
 
-/// The latest values, a line for each subject that has any, and the first rule that is broken permanently.
+/// Formats the latest values, with a line for each subject that has any, and the first rule that is already broken.
 pub(crate) fn block(timeline: &Timeline, broken: Option<&str>) -> String {
     let mut block = Block { timeline, text: String::new() };
     block.line("rate", |line| {

@@ -1,9 +1,9 @@
-//! A result as Markdown: for the summary of a CI job, or a comment.
+//! A result as Markdown, for the summary of a CI job or a comment.
 
 use crate::result::RunResult;
 use crate::result::figures::{FIGURES, show};
 
-/// Verdict, figures, reasons to mistrust them.
+/// Formats the verdict, the figures, and reasons to mistrust them.
 pub fn text(result: &RunResult) -> String {
     let mut out =
         format!("## {}: {}\n\n{}\n", cell(&result.name), result.verdict_word(), cell(&result.target));
@@ -32,7 +32,7 @@ fn table<const N: usize>(headings: [&str; N], rows: impl Iterator<Item = [String
     }
 }
 
-/// Escapes `text` as one line: whatever a target says cannot end its cell or become markup.
+/// Escapes `text` as one line, so that a target's messages cannot end the table cell or become markup.
 fn cell(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {

@@ -9,13 +9,13 @@ use stdx::units::short;
 /// Phase of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
-    /// Making the requests.
+    /// Building the requests.
     Preparing,
-    /// Sending them.
+    /// Sending generated requests.
     Writing,
     /// Reading everything back.
     Verifying,
-    /// Passing traffic on and keeping it.
+    /// Passing traffic on and recording it.
     Recording,
     /// Sending recorded traffic.
     Replaying,
@@ -44,27 +44,27 @@ pub struct Progress {
     pub elapsed: Duration,
     /// Samples acknowledged, or read back, so far.
     pub samples: u64,
-    /// Rate in the last second or so; for a recording, since it began.
+    /// Samples per second in the last second or so; for a recording, since its start.
     pub samples_per_s: f64,
-    /// The slow end of latencies in the last second or so, in seconds; `None` without any answer.
+    /// p99 of the latency in the last second or so, in seconds; `None` if there was no answer.
     pub p99_s: Option<f64>,
-    /// Answers other than success, so far; while verifying, samples found lost, doubled or wrong.
+    /// Number of answers other than success so far; while verifying, number of samples found lost, doubled or wrong.
     pub refused: u64,
-    /// Requests without an answer, so far.
+    /// Number of requests without an answer so far.
     pub broken: u64,
 }
 
-/// Watches a run. Called a few times a second from the run itself: must be quick.
+/// Watches a run. The run calls it a few times per second, so it must be quick.
 pub trait Observer: Send + Sync {
-    /// Reports the latest figures.
+    /// Called with the latest figures.
     fn progress(&self, progress: &Progress);
-    /// Reports something worth a line.
+    /// Called with a message of one line.
     fn note(&self, text: &str);
-    /// The state of the load after another second, in lines that are only made for a watcher that shows them.
+    /// Called after each second of the load. `_state` formats the state as lines, for observers that show it.
     fn second(&self, _state: &dyn Fn() -> String) {}
 }
 
-/// Ignores everything.
+/// Observer that ignores everything.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Silent;
 
@@ -73,11 +73,11 @@ impl Observer for Silent {
     fn note(&self, _: &str) {}
 }
 
-/// Tells on stderr: a live line on a terminal, and below it the state of the load; a plain line every few seconds in a pipe.
+/// Reports on stderr: on a terminal, a live line with the state of the load below it; in a pipe, a plain line every few seconds.
 #[derive(Debug)]
 pub struct Stderr {
     bar: Option<ProgressBar>,
-    /// State of the load, while there is one.
+    /// Current state of the load, empty if there is none.
     live: Mutex<String>,
     /// Phase and time of the latest plain line.
     told: Mutex<Option<(Phase, Instant)>>,
@@ -87,7 +87,7 @@ pub struct Stderr {
 const PLAIN_INTERVAL: Duration = Duration::from_secs(5);
 
 impl Stderr {
-    /// Shows progress on the stderr that this process has.
+    /// Reports progress on this process' stderr.
     pub fn new() -> Self {
         let bar = std::io::stderr().is_terminal().then(|| {
             let style = ProgressStyle::with_template("{prefix:>10} [{bar:24}] {msg}")
@@ -113,7 +113,7 @@ impl Drop for Stderr {
     }
 }
 
-/// Prints a line to stderr; if nobody reads it any more, the run continues (`eprintln!` would panic).
+/// Prints a line to stderr. The run continues even if nobody reads it any more (`eprintln!` would panic).
 fn say(text: impl std::fmt::Display) {
     writeln!(std::io::stderr().lock(), "{text}").ok();
 }

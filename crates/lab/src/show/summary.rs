@@ -1,10 +1,10 @@
-//! A result for the terminal: the same rows as a table and as plain lines in a pipe.
+//! A result as text, with the same rows as a table on a terminal and as plain lines in a pipe.
 
 use crate::result::RunResult;
 use crate::result::figures::{FIGURES, show};
 use crate::show::text::{Row, examples, render, verify_rows};
 
-/// Figures that the terminal shows; the HTML file has all of them.
+/// Figures in the text summary. The HTML report has all figures.
 const SHOWN: [&str; 25] = [
     "samples_per_s",
     "samples_acknowledged",

@@ -3,7 +3,7 @@
 use crate::verify::VerifyReport;
 use comfy_table::{ContentArrangement, Table, presets};
 
-/// Narrower terminals break the lines themselves.
+/// Minimum width of a terminal for which lines are wrapped. Narrower terminals wrap lines themselves.
 const COLUMNS_MIN: u16 = 60;
 
 pub(crate) type Row = (&'static str, String);
@@ -15,7 +15,7 @@ pub(crate) fn render(rows: &[Row], table: bool) -> String {
         return rows.iter().map(|(name, value)| format!("{name:width$}  {value}\n")).collect();
     }
     let mut out = Table::new();
-    // a terminal that does not know its width says 0, and each letter would get a line of its own
+    // a terminal that does not know its width reports 0, which would put each letter on a line of its own
     let wraps = out.width().is_some_and(|columns| columns >= COLUMNS_MIN);
     let arrangement = if wraps { ContentArrangement::Dynamic } else { ContentArrangement::Disabled };
     out.load_style(presets::UTF8_BORDERS_ONLY).set_content_arrangement(arrangement);
@@ -40,8 +40,8 @@ pub(crate) fn verify_rows(report: &VerifyReport) -> Vec<Row> {
     ];
     let rare = [
         ("rounded", report.rounded, "found with values that differ within the tolerance"),
-        ("late", report.late, "found only when asked again"),
-        ("unacknowledged", report.unacknowledged, "found though their request was not answered with success"),
+        ("late", report.late, "found only by a repeated query"),
+        ("unacknowledged", report.unacknowledged, "found, though their request was not acknowledged"),
         ("foreign series", report.foreign_series, "under the same metric names, not of this run"),
     ];
     for (name, count, what) in rare {
@@ -52,12 +52,12 @@ pub(crate) fn verify_rows(report: &VerifyReport) -> Vec<Row> {
     rows
 }
 
-/// Examples of each fault, and what explains most unexpected samples.
+/// Formats the examples of each fault, and a hint about the usual cause of unexpected samples.
 pub(crate) fn examples(report: &VerifyReport) -> String {
     let mut text: String = report.examples.iter().map(|example| format!("{example}\n")).collect();
     if report.unexpected > 0 {
-        text += "note: unexpected samples are often those of an earlier run with the same series and other times: \
-                 choose another --seed, or an empty target\n";
+        text += "note: unexpected samples are often left over from an earlier run with the same series and other times: \
+                 use another --seed, or an empty target\n";
     }
     text
 }

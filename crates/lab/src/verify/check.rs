@@ -1,4 +1,4 @@
-//! Compares the answer to a query with what was sent.
+//! Compares the answer to a query with the samples that were sent.
 
 use super::promql::Series;
 use super::queries::Query;
@@ -12,24 +12,24 @@ use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::ops::Range;
 
-/// The keys stay within this process, and nobody else chooses the labels.
+/// Seed of the series keys. It may be constant, since the keys stay within this process and nobody else chooses the labels.
 const KEY_SEED: u64 = 0;
 
 /// Kind of discrepancy of a sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Fault {
-    /// An acknowledged sample is not there.
+    /// An acknowledged sample was not found.
     Lost,
-    /// A sample is there more than once.
+    /// A sample was found more than once.
     Doubled,
-    /// A sample has another value.
+    /// A sample has a wrong value.
     Wrong,
-    /// A sample is there that was never sent.
+    /// A sample was found that was never sent.
     Unexpected,
 }
 
-/// A faulty sample, to be looked for by hand.
+/// Example of a faulty sample, for investigation by hand.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Example {
     /// Kind of discrepancy.
@@ -58,19 +58,19 @@ impl std::fmt::Display for Example {
     }
 }
 
-/// Checks queries one after the other, and knows the targets of the latest.
+/// Checks the answers of queries one after the other. Caches the targets of the latest query.
 #[derive(Debug)]
 pub(super) struct Checker {
     /// Target and generation, by the hash of their labels without the metric name.
     targets: HashMap<SeriesKey, (u64, u64)>,
-    /// The rounds and job that `targets` is for.
+    /// The rounds and the job that `targets` was computed for.
     targets_of: Option<(Range<u32>, Option<u64>)>,
     /// Number of times that a sample was seen: by target, metric and round.
     seen: Vec<u8>,
     labels: Vec<u8>,
 }
 
-/// A series of the plan.
+/// A series of the plan, recognised by its labels.
 #[derive(Debug, Clone, Copy)]
 struct Known {
     target: u64,
@@ -83,7 +83,7 @@ impl Checker {
         Self { targets: HashMap::new(), targets_of: None, seen: Vec::new(), labels: Vec::new() }
     }
 
-    /// Compares `series`, the answer to `query`, with what the ledger says.
+    /// Compares `series`, the answer to `query`, with the ledger.
     pub(super) fn check(
         &mut self,
         ledger: &Ledger,
@@ -112,7 +112,7 @@ impl Checker {
         sheet.found
     }
 
-    /// Lists the targets that the query's series can belong to, unless it has them already.
+    /// Computes the targets that the query's series can belong to, unless they are cached.
     fn know_targets(&mut self, plan: &Plan, query: &Query) {
         let of = (query.rounds.clone(), query.job);
         let unchanging = plan.series_churn_ticks.is_none() && plan.relabel_ticks.is_empty();
@@ -154,12 +154,12 @@ impl Checker {
     }
 }
 
-/// The metrics of a query, by what tells them apart.
+/// The metrics of a query, by name and bucket.
 #[derive(Debug)]
 struct Metrics<'a> {
     /// The first metric of each name.
     first: HashMap<&'a str, u32>,
-    /// The buckets' values of `le`, in order; none, where no metric is a bucket.
+    /// Values of `le` of the buckets, in order; empty if no metric is a bucket.
     bounds: Vec<String>,
     histograms: Histograms,
 }
@@ -191,7 +191,7 @@ impl<'a> Metrics<'a> {
     }
 }
 
-/// A query while it is being checked.
+/// State of the check of one query.
 struct Sheet<'a> {
     ledger: &'a Ledger,
     query: &'a Query,
@@ -228,7 +228,7 @@ impl Sheet<'_> {
         for &(seconds, text) in &series.values {
             let timestamp_ms = (seconds * 1000.0).round() as i64;
             if !(first_ms..=last_ms).contains(&timestamp_ms) {
-                continue; // the neighbouring query's
+                continue; // belongs to the neighbouring query
             }
             let Ok(value) = text.parse::<f64>() else {
                 self.found.unexpected += 1;
@@ -267,7 +267,7 @@ impl Sheet<'_> {
         }
     }
 
-    /// Counts what was acknowledged and not seen.
+    /// Counts samples that were acknowledged but not found.
     fn missing(&mut self, seen: &[u8]) {
         let first = self.plan().first_target(0);
         let query = self.query;

@@ -1,4 +1,4 @@
-//! Sent and acknowledged samples, compactly.
+//! Compact record of sent and acknowledged samples.
 //!
 //! The plan can generate any sample again, so the ledger stores none: for each request slot (a fixed group of series) it
 //! keeps only the rounds that were sent and those that were acknowledged, as ranges. An undisturbed run of any length takes
@@ -13,12 +13,12 @@ use std::path::Path;
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Rounds {
-    /// First and last, both included; ascending, not touching.
+    /// Ranges of rounds with inclusive ends, ascending and not adjacent.
     ranges: Vec<(u32, u32)>,
 }
 
 impl Rounds {
-    /// Adds `round`, which is not below the last one added.
+    /// Adds `round`, which must not be below the previous one.
     pub fn push(&mut self, round: u32) {
         match self.ranges.last_mut() {
             Some((_, last)) if *last == round => {}
@@ -31,18 +31,21 @@ impl Rounds {
         }
     }
 
-    /// True where `round` is in the set.
+    /// True if `round` is in the set.
     pub fn contains(&self, round: u32) -> bool {
         let at = self.ranges.partition_point(|(_, last)| *last < round);
         self.ranges.get(at).is_some_and(|(first, _)| *first <= round)
     }
 
-    /// True to its own rules, and to a plan of `rounds_max` rounds.
+    /// Checks that the ranges are ascending and within a plan of `rounds_max` rounds.
     fn check(&self, rounds_max: u32) -> Result<()> {
         let mut end = 0;
         for (first, last) in &self.ranges {
             let fits = *first >= end && first <= last && *last < rounds_max;
-            ensure!(fits, "rounds {first} to {last} after round {end}, of {rounds_max}");
+            ensure!(
+                fits,
+                "rounds {first} to {last} are not valid after round {end} in a plan of {rounds_max} rounds"
+            );
             end = last + 1;
         }
         Ok(())
@@ -76,12 +79,12 @@ pub struct SlotLedger {
 /// Version of the ledger's file format. Readers refuse a higher version.
 pub const FORMAT: u32 = 1;
 
-/// Ledgers did not say their format at first.
+/// Format of a ledger that does not state one, as the first ledgers did not.
 const fn first_format() -> u32 {
     1
 }
 
-/// Samples that a target must have: the plan and its acknowledged part.
+/// Samples that a target must have: the plan, and the part of it that was acknowledged.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Ledger {
     /// [`FORMAT`] of the program that wrote it.
@@ -97,19 +100,19 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// A ledger with nothing sent yet.
+    /// Creates a ledger in which nothing was sent yet.
     pub fn new(plan: Plan) -> Self {
         let slots = vec![SlotLedger::default(); plan.slots_count()];
         Self { format: FORMAT, plan, slots, read_url: None }
     }
 
-    /// Writes it to a file, for a verification by another process.
+    /// Writes the ledger to a file, for a verification by another process.
     pub fn save(&self, path: &Path) -> Result<()> {
         let json = serde_json::to_vec(self)?;
         crate::result::files::replace(path, json).with_context(|| format!("cannot write {}", path.display()))
     }
 
-    /// Reads what [`Self::save`] wrote.
+    /// Reads a file that [`Self::save`] wrote.
     pub fn load(path: &Path) -> Result<Self> {
         let context = || format!("cannot read {}", path.display());
         let json = std::fs::read(path).with_context(context)?;
@@ -139,7 +142,7 @@ impl Ledger {
         slots.map(|(i, slot)| slot.acknowledged.len() * self.plan.slot(i).len as u64).sum()
     }
 
-    /// Rounds from 0 in which anything was sent.
+    /// Number of rounds, counted from 0 to the last one in which anything was sent.
     pub fn rounds(&self) -> u32 {
         self.slots.iter().filter_map(|slot| slot.sent.last()).max().map_or(0, |last| last + 1)
     }

@@ -1,8 +1,6 @@
-//! Asks for raw samples through PromQL: a range vector as an instant query.
+//! Queries raw samples through PromQL, with a range vector selector in an instant query.
 //!
-//! Works with whatever speaks Prometheus' query API. Values come as shortest decimals that read back to
-//! the same bits. (Targets with `/api/v1/export` could be asked in lines of JSON instead; the answer would
-//! have the same form.)
+//! Works with every target that has Prometheus' query API. Values come as the shortest decimals that parse to the same bits.
 
 use super::queries::Query;
 use crate::generate::plan::Plan;
@@ -15,21 +13,21 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// Time for which a target that is being restarted is asked again.
+/// Time for which queries to a target that does not answer are retried: it may be restarting.
 const ASK_AGAIN: Duration = Duration::from_secs(30);
 
-/// Time after which a target that answers, but has no room for the query, is asked for less.
+/// Time for which a query that the target refuses for lack of memory is retried, before it is halved.
 const ASK_FOR_LESS: Duration = Duration::from_secs(5);
 
 /// Length of a query's beginning in an error, in characters.
 const QUERY_SHOWN: usize = 160;
 
-/// Why a query has no answer.
+/// Reason why a query has no answer.
 #[derive(Debug)]
 pub(super) enum Unanswered {
-    /// The target says that the answer is too large, or has no room for it: half of it may be answered.
+    /// The answer is too large, or the target lacks memory for it. Half of the query may succeed.
     TooMuch(anyhow::Error),
-    /// The target does not answer at all, or not this query.
+    /// The target does not answer at all, or fails on this query.
     Failed(anyhow::Error),
 }
 
@@ -39,12 +37,12 @@ pub(crate) struct Series<'a> {
     /// Labels of the series, the name included, in order.
     #[serde(borrow)]
     pub(crate) metric: BTreeMap<Text<'a>, Text<'a>>,
-    /// Seconds since 1970, and the value as text.
+    /// Samples: seconds since 1970, and the value as text.
     #[serde(borrow, default)]
     pub(crate) values: Vec<(f64, &'a str)>,
 }
 
-/// A text that is borrowed where it has no escapes.
+/// A JSON string, borrowed if it has no escapes.
 #[derive(Debug, Deserialize, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Text<'a>(#[serde(borrow)] pub(crate) Cow<'a, str>);
 
@@ -67,20 +65,20 @@ struct Data<'a> {
     result: Vec<Series<'a>>,
 }
 
-/// Form fields of a query for all its samples. `nocache` is for VictoriaMetrics, whose cache would answer
-/// for the store; others do not know it.
+/// Form fields of a query for all its samples. `nocache` makes VictoriaMetrics bypass its cache, so that the answer comes from
+/// storage. Other systems ignore it.
 pub(super) fn query(plan: &Plan, asked: &Query) -> String {
     let (first_ms, last_ms) = asked.times(plan);
-    // ranges do not include their left end (in Prometheus before 3.0 they do; the checker ignores it)
+    // ranges exclude their left end (before Prometheus 3.0 they include it; the checker ignores samples there)
     let query = format!("{}[{}ms]", asked.selector(plan), last_ms - first_ms + 1);
     let time = format!("{}.{:03}", last_ms / 1000, last_ms % 1000);
     format!("query={}&time={time}&nocache=1", percent(&query))
 }
 
-/// Content type of a [`query`]: names make it too long for a URL.
+/// Content type of a [`query`], which is sent as a form because its names may be too long for a URL.
 pub(super) const QUERY_TYPE: &str = "application/x-www-form-urlencoded";
 
-/// Asks at `path`, again where the target is not there at the moment.
+/// Sends a query to `path`, and retries it while the target is unavailable.
 pub(super) async fn ask(client: &mut Client, path: &str, query: &str) -> Result<Bytes, Unanswered> {
     let shown: String = query.chars().take(QUERY_SHOWN).collect();
     let ellipsis = if shown.len() < query.len() { "…" } else { "" };

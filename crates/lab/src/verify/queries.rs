@@ -4,22 +4,23 @@ use crate::generate::fleet::JOBS;
 use crate::generate::plan::Plan;
 use std::ops::Range;
 
-/// Maximum number of metric names in one query. VictoriaMetrics tries more alternatives than this on each name that
-/// it has, instead of looking them up (`maxOrValues`); Prometheus and Cortex do so from 256 on (`maxSetMatches`).
+/// Maximum number of metric names in one query. With more alternatives, VictoriaMetrics matches each of its names against the
+/// regular expression instead of looking the alternatives up (`maxOrValues`). Prometheus and Cortex do so from 256 alternatives
+/// (`maxSetMatches`).
 const NAMES_MAX: u32 = 100;
 
-/// Maximum bytes of metric names in one query: VictoriaMetrics takes queries of up to 16 KiB
+/// Maximum bytes of metric names in one query: VictoriaMetrics accepts queries of up to 16 KiB
 /// (`-search.maxQueryLen`).
 const NAMES_BYTES_MAX: usize = 12 << 10;
 
-/// A query for some metrics over some rounds, perhaps of one job only.
+/// A query for a range of metrics over a range of rounds, optionally of one job only.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Query {
-    /// Numbers of the metrics. Metrics of one name are in one query.
+    /// Numbers of the metrics. All metrics with the same name are in the same query.
     pub(super) metrics: Range<u32>,
     /// Rounds, in all of which the metrics have the same names.
     pub(super) rounds: Range<u32>,
-    /// Targets whose number leaves this remainder by [`JOBS`]; all targets without it.
+    /// Restricts the query to targets whose number modulo [`JOBS`] is this; `None` for all targets.
     pub(super) job: Option<u64>,
     /// The metrics' names, each once.
     pub(super) names: Vec<String>,
@@ -30,26 +31,26 @@ pub(super) struct Query {
 pub(super) struct Queries {
     chunks: Vec<Chunk>,
     metrics: u32,
-    /// Number of parts by job, if any.
+    /// Number of jobs that queries are split by, if any.
     jobs: Option<u64>,
     len: u64,
 }
 
-/// Some rounds, in order.
+/// A range of rounds with the same metric names.
 #[derive(Debug)]
 struct Chunk {
     rounds: Range<u32>,
     /// Approximate number of metrics in a query.
     step: u32,
-    /// Number of its first query.
+    /// Number of the chunk's first query.
     first: u64,
 }
 
 impl Queries {
-    /// Splits the first `rounds` rounds, at about `samples_max` samples a query.
+    /// Splits the first `rounds` rounds into queries of about `samples_max` samples.
     pub(super) fn new(plan: &Plan, rounds: u32, samples_max: u64) -> Self {
         let targets = plan.targets * u64::from(plan.writers);
-        // series of a target that have one name, at the most
+        // maximum number of series of a target with the same name
         let alike = plan.fleet.histograms.alike_max();
         let jobs = (targets * u64::from(alike) > samples_max && plan.fleet.has_job()).then_some(JOBS);
         let samples_of_round = (targets.div_ceil(jobs.unwrap_or(1)) * u64::from(alike)).max(1);
@@ -81,7 +82,7 @@ impl Queries {
         self.len
     }
 
-    /// The query with number `number`. Queries for the same rounds follow each other; some may have no metrics.
+    /// The query with number `number`. Queries for the same rounds have consecutive numbers. Some queries may have no metrics.
     pub(super) fn get(&self, plan: &Plan, number: u64) -> Option<Query> {
         if number >= self.len {
             return None;
@@ -91,7 +92,7 @@ impl Queries {
         let steps = u64::from(self.metrics.div_ceil(chunk.step));
         let (job, step) = (within / steps, (within % steps) as u32);
         debug_assert!(job < self.jobs.unwrap_or(1));
-        // a name that begins before a query's edge belongs to the query before
+        // metrics with the same name belong to the query that has the first of them
         let cut = |step: u32| {
             let edge = chunk.step.saturating_mul(step).min(self.metrics);
             if edge == self.metrics { edge } else { plan.fleet.histograms.first_alike(edge) }
@@ -106,7 +107,7 @@ impl Queries {
 }
 
 impl Query {
-    /// Splits the query into two halves; `None` for one name in one round.
+    /// Splits the query into two halves; `None` if it has only one name in one round.
     pub(super) fn halves(&self, plan: &Plan) -> Option<(Self, Self)> {
         let (mut first, mut second) = (self.clone(), self.clone());
         let middle = self.names.len() / 2;
@@ -134,7 +135,7 @@ fn names_max(plan: &Plan, round: u32) -> u32 {
 }
 
 impl Query {
-    /// PromQL selector of its series.
+    /// PromQL selector of the query's series.
     pub(super) fn selector(&self, plan: &Plan) -> String {
         let fleet = &plan.fleet;
         let fixed = fleet.fixed.iter().map(|(name, value)| format!("{name}={}", quoted(value)));
@@ -142,7 +143,7 @@ impl Query {
         let mut matchers: Vec<String> = fixed.chain(job).collect();
         let name = match self.names.as_slice() {
             [name] => name.as_str(),
-            // names of the lab have no character that means something in a regular expression
+            // the lab's names have no characters that are special in a regular expression
             names => {
                 matchers.insert(0, format!("__name__=~\"{}\"", names.join("|")));
                 ""
@@ -151,7 +152,7 @@ impl Query {
         if matchers.is_empty() { name.to_owned() } else { format!("{name}{{{}}}", matchers.join(",")) }
     }
 
-    /// The range of time that holds its samples, both ends included, in ms.
+    /// Time range of the query's samples in ms, both ends inclusive.
     pub(super) fn times(&self, plan: &Plan) -> (i64, i64) {
         (plan.round_ms(self.rounds.start), plan.round_ms(self.rounds.end) - 1)
     }
@@ -162,7 +163,7 @@ impl Query {
     }
 }
 
-/// A text as PromQL writes it.
+/// Formats a text as a PromQL string.
 fn quoted(text: &str) -> String {
     format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n"))
 }
@@ -222,7 +223,7 @@ mod tests {
 
     #[test]
     fn names_that_live_briefly_share_a_query() {
-        // one target with many metrics, as a published test had it
+        // one target with many metrics, as in a published test
         let fleet = Fleet { metric_name_bytes: Some(90), ..Fleet::default() };
         let plan =
             Plan { fleet, metrics: 16_000, targets: 1, writers: 1, metric_churn_ticks: Some(80), ..small() };

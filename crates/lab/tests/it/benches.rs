@@ -1,4 +1,4 @@
-//! Benchmarks run small here, so that they never rot.
+//! Runs the benchmarks with small inputs, so that they never rot.
 
 #[path = "../../benches/generate/cases.rs"]
 mod cases;

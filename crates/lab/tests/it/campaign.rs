@@ -8,7 +8,7 @@ use lab::scenario::ReadMix;
 use lab::show::progress::{Observer, Progress};
 use lab::{Scenario, Silent};
 
-/// 40 series of which more than 500 samples are not sent, in a second.
+/// 40 series for one second, with a limit of 500 samples sent.
 const TEXT: &str = "
 name = 'small'
 duration = '1s'
@@ -41,7 +41,7 @@ async fn the_largest_rate_is_found_and_its_result_can_be_repeated() {
     let expected: Vec<_> = expected.into_iter().zip(passed).map(|((v, c), p)| (v, p, c)).collect();
     assert_eq!(trials, expected);
     assert_eq!((found.limit, found.partial), (Some(400.0), false));
-    assert!(found.breaks_first[0].contains("its own limits"), "{:?}", found.breaks_first);
+    assert!(found.breaks_first[0].contains("stopped early"), "{:?}", found.breaks_first);
     let best = found.best.unwrap();
     let again = Scenario::parse_with(&best.scenario, &best.overrides).unwrap();
     assert_eq!((again.load.interval.map(lab::scenario::Span::s), again.seed), (Some(0.1), best.seed));
@@ -69,7 +69,7 @@ async fn the_smallest_target_is_found_and_one_that_never_starts_is_an_error() {
     let target = Target::start(|_| Deed::Keep).await;
     let (mut scenario, options) = against(&target);
     scenario.load.interval = Some(lab::scenario::Span::seconds(0.1));
-    // with one it ends too early
+    // with one core, the target ends too early
     scenario.verdict.restarts = Some(0);
     scenario.target.start = Some("sh -c 'test {cores} != 1.00 || exec sleep 0.2; exec sleep 60'".into());
     scenario.target.ready = Some(target.read_url() + "/api/v1/query?query=x%5B1ms%5D&time=0");
@@ -110,7 +110,7 @@ async fn races_go_forwards_and_backwards_and_each_result_names_its_target() {
     assert_eq!((rate.medians[0], rate.first_to[0].is_some_and(|ratio| ratio > 1.5)), (Some(1.0), true));
 }
 
-/// Takes a file away before the second lap.
+/// Removes a file before the second lap.
 struct Thief(std::path::PathBuf);
 
 impl Observer for Thief {

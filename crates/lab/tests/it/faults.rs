@@ -17,16 +17,16 @@ pub(crate) fn scenario(target: &Target) -> Scenario {
     (load.metrics, load.series_per_metric, load.writers, load.batch) = (Count(5.0), Count(3.0), 2, 5);
     (load.model, load.rounds) = (Model::Closed, Some(6));
     load.backoff_min = Span::seconds(0.001);
-    // an hour is asked for
+    // the target sends a `Retry-After` of an hour
     load.retry_after_max = Span::seconds(0.001);
     scenario.verify.probes_per_s = 0.0;
-    // what a lying target has not got it will never have
+    // samples that this target has lost will never appear
     scenario.verify.patience = Span::seconds(0.0);
     scenario.verify.page = Count(17.0);
     scenario
 }
 
-/// Carries `scenario` out as it is.
+/// Carries out `scenario` without changes.
 pub(crate) async fn write(scenario: &Scenario) -> Outcome {
     carry_out(scenario, &RunOptions::default(), &Silent).await.unwrap()
 }

@@ -53,7 +53,7 @@ async fn a_restarted_run_goes_on_with_the_same_series() {
     assert_eq!(target.series(), 30);
 }
 
-/// Samples of the first run lie between those of the second.
+/// Timestamps of the first run's samples lie between those of the second run.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn samples_of_an_earlier_run_are_explained() {
     let target = Target::start(|_| Deed::Keep).await;
@@ -99,7 +99,7 @@ async fn an_open_schedule_sends_what_was_asked_for_and_no_more() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_the_schedule_had_and_nobody_began_is_counted() {
-    // once refused, a request is repeated until the end: nothing after it is begun
+    // once refused, a request is retried until the end, so no later request is begun
     let target = Target::start(|n| if n < 4 { Deed::Keep } else { Deed::Refuse(503) }).await;
     let mut scenario = scenario(&target);
     (scenario.load.model, scenario.load.rounds) = (Model::Open, None);
@@ -130,7 +130,7 @@ async fn nobody_there_is_an_error_that_names_the_target() {
     assert!(said.contains("127.0.0.1:1") && said.contains("connect"), "{said}");
 }
 
-/// Stops the run once something was acknowledged, and remembers the phases.
+/// Stops the run once a sample was acknowledged, and records the phases.
 struct Stopper {
     stop: lab::Stop,
     phases: Mutex<Vec<Phase>>,

@@ -1,4 +1,4 @@
-//! The lab against a target that lies on request.
+//! Tests of the lab against a target that misbehaves on request.
 
 mod benches;
 mod campaign;

@@ -1,8 +1,8 @@
 //! Keys that a type reads, extracted from its own deserializer, so that the reference documentation can be checked against
 //! the code.
 //!
-//! A struct names its fields before it reads any. It is given one field at a time, whose type names its fields in turn; where
-//! a value would be needed, an error ends this path and nothing else.
+//! A derived deserializer names its struct's fields before it reads any. The tracer then supplies one field at a time, whose type
+//! names its own fields in turn. Where a value would be needed, an error ends this path only.
 
 use lab::result::figures::FIGURES;
 use lab::{RunResult, Scenario};
@@ -17,11 +17,11 @@ use std::collections::{BTreeMap, BTreeSet};
 struct Keys {
     /// Fields by the name of their struct.
     structs: BTreeMap<&'static str, BTreeSet<&'static str>>,
-    /// Words that a field may have, by struct and field.
+    /// Words that are valid as values of a field, by struct and field.
     words: BTreeMap<(&'static str, &'static str), &'static [&'static str]>,
 }
 
-/// All keys of `T` and of what is in it.
+/// All keys of `T` and of the types within it.
 fn of<T: for<'de> Deserialize<'de>>() -> Keys {
     let found = RefCell::default();
     let mut open: Vec<Vec<&'static str>> = vec![Vec::new()];
@@ -37,11 +37,11 @@ fn of<T: for<'de> Deserialize<'de>>() -> Keys {
     found.into_inner()
 }
 
-/// Goes along `path`, and tells what it finds at its end.
+/// Follows `path`, and records the fields or words at its end.
 #[derive(Clone, Copy)]
 struct Tracer<'a> {
     path: &'a [&'static str],
-    /// The struct and field that this is the value of.
+    /// The struct and field whose value is being read.
     at: Option<(&'static str, &'static str)>,
     found: &'a RefCell<Keys>,
     next: &'a RefCell<Vec<&'static str>>,
@@ -127,7 +127,7 @@ impl<'de> SeqAccess<'de> for One<'_> {
     }
 }
 
-/// The rows of a page under each heading: the code in the first column, and the whole row.
+/// Rows of the tables under a heading of a page: the code in the first column, and the whole row.
 fn rows<'a>(page: &'a str, heading: &str) -> BTreeMap<&'a str, &'a str> {
     let part =
         page.split_once(&format!("\n## {heading}\n")).unwrap_or_else(|| panic!("no heading {heading}")).1;
@@ -135,8 +135,8 @@ fn rows<'a>(page: &'a str, heading: &str) -> BTreeMap<&'a str, &'a str> {
     lines.filter_map(|line| Some((line.strip_prefix("| `")?.split('`').next()?, line))).collect()
 }
 
-/// Holds `page` to what is found: each struct has its heading, and there a row for each of its fields and nothing
-/// else; the words that a field may have stand in its row.
+/// Checks `page` against the keys that were found: each struct has a heading with exactly one row for each of its fields, and a
+/// row lists the words that its field may have.
 fn hold(page: &str, keys: &Keys, headings: &[(&'static str, &str)]) {
     let expected: BTreeSet<_> = headings.iter().map(|(name, _)| *name).collect();
     assert_eq!(
@@ -175,7 +175,7 @@ const OF_SCENARIOS: [(&str, &str); 12] = [
     ("AccountFigure", "account"),
 ];
 
-/// All words of a message that stand in backticks, from `text` on.
+/// All words of a message in backticks, from `text` on.
 fn named<'a>(message: &'a str, text: &str) -> BTreeSet<&'a str> {
     let end = message.split_once(text).unwrap_or_else(|| panic!("{message}")).1;
     end.split('`').skip(1).step_by(2).collect()
@@ -186,7 +186,7 @@ fn the_reference_has_every_key_of_a_scenario() {
     hold(SCENARIO, &of::<Scenario>(), &OF_SCENARIOS);
 }
 
-/// Their deserializers tell no fields, but their messages do.
+/// Deserializers of untagged values name no fields, but their error messages do.
 #[test]
 fn the_reference_has_every_key_of_what_is_of_several_kinds() {
     let rows_of_auth = rows(SCENARIO, "target.auth");
@@ -205,7 +205,7 @@ fn the_reference_has_every_key_of_what_is_of_several_kinds() {
     assert_eq!(rows(SCENARIO, "reads.variables").into_keys().collect::<Vec<_>>(), ["count", "prefix"]);
 }
 
-/// A default that can be written down is written as the reference has it, and nothing changes.
+/// Setting a key to the default that the reference states changes nothing.
 #[test]
 fn the_reference_has_the_defaults_of_a_scenario() {
     let mut count = 0;

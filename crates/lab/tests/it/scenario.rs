@@ -1,4 +1,4 @@
-//! Scenarios carried out against a target that may misbehave: the ledger and the verdict name what was done.
+//! Scenarios carried out against a target that may misbehave: ledger and verdict must report each fault.
 
 use crate::target::{Deed, Target};
 use lab::drive::options::RunOptions;
@@ -6,7 +6,7 @@ use lab::drive::run::run;
 use lab::{RunResult, Scenario, Silent};
 
 /// Two tenants with two writers each, 10 series of each writer in requests of 5, a sample every 100 ms for a second:
-/// 8 slots × 10 rounds, 400 samples of 40 series. A busy machine leaves a part of the schedule out.
+/// 8 slots × 10 rounds, 400 samples of 40 series. A busy machine may skip a part of the schedule.
 const SMALL: &str = "
 name = 'small'
 duration = '1s'
@@ -30,13 +30,13 @@ async fn run_text(target: &Target, text: &str) -> RunResult {
     run_within(target, text, "30s").await
 }
 
-/// With as long to wait for an answer as `timeout` says.
+/// Runs a scenario with the given `timeout` for answers.
 async fn run_within(target: &Target, text: &str, timeout: &str) -> RunResult {
     let text = format!("{text}\n[target]\nwrite = '{}'\ntimeout = '{timeout}'\n", target.write_url());
     let scenario = Scenario::parse(&text).unwrap_or_else(|e| panic!("{e}"));
     let options = RunOptions { text, ..RunOptions::default() };
     let result = run(&scenario, &options, &Silent).await.unwrap();
-    // numbers may differ in their last bit
+    // numbers may differ in their last bit after a round trip through JSON
     let read = RunResult::from_json(&result.to_json().unwrap()).unwrap();
     assert_eq!(
         (&read.verdict, &read.events, read.totals.attempts),
@@ -49,7 +49,7 @@ fn failed(result: &RunResult) -> Vec<&str> {
     result.verdict.iter().filter(|j| !j.pass).map(|j| j.rule.as_str()).collect()
 }
 
-/// All `scheduled` samples were taken, refused for good or left out: 5 in a request.
+/// Asserts that all `scheduled` samples were accepted, refused for good or never sent, with 5 in each request.
 fn assert_accounted_for(result: &RunResult, scheduled: u64) {
     let totals = &result.totals;
     assert_eq!(totals.samples_offered, scheduled);
@@ -113,7 +113,7 @@ async fn a_target_that_answers_little_at_a_time_is_asked_for_little_at_a_time() 
     let result = run_text(&target, &SMALL.replace("probes_per_s = 50", "probes_per_s = 0")).await;
     assert!(result.passed(), "{:?} {:?}", result.verdict, result.warnings);
     let verify = result.verify.as_ref().unwrap();
-    // a slow machine leaves out a part of the schedule; of the rest nothing may be missing
+    // a slow machine skips a part of the schedule; none of the rest may be missing
     assert_eq!((verify.read_back, verify.lost), (verify.acknowledged, 0));
     assert!(verify.read_back > 200, "{}", verify.read_back);
     assert!(verify.queries > 8 && verify.queries < 100, "{}", verify.queries);
@@ -121,7 +121,7 @@ async fn a_target_that_answers_little_at_a_time_is_asked_for_little_at_a_time() 
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn samples_that_show_late_are_seen_to_be_late() {
-    // what is hidden shows to those who ask twice: verification does, after the run
+    // hidden samples appear on the second query: only the verification after the run queries twice
     let text = SMALL.replace("patience = 0", "patience = '30s'");
     let target = Target::start(|_| Deed::Hide).await;
     let result = run_text(&target, &format!("{text}[verdict]\nfreshness_p99 = '1us'")).await;
@@ -219,7 +219,7 @@ async fn after_an_outage_everything_comes() {
     let shape = "[shape]\nkind = 'outage'\nat = ['300ms']\nfor = '400ms'";
     let result = run_text(&target, &format!("{SMALL}{shape}")).await;
     assert!(result.passed(), "{:?}", result.verdict);
-    // a sender leaves out only what comes last: what waited for the end of the outage comes before it
+    // a sender skips only its last requests: those held back during the outage come before them
     assert_accounted_for(&result, 400);
     assert_eq!(target.out_of_order(), 0);
 }

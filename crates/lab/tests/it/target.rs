@@ -1,5 +1,5 @@
-//! A remote-write target in this process: it keeps what it gets, answers range queries, and can be told to
-//! misbehave. It reads the wire with prost and knows nothing of the lab.
+//! A remote-write target within the test process. It stores samples, answers range queries, and misbehaves on request. It decodes
+//! with prost and shares no code with the lab.
 
 use crate::proto;
 use bytes::Bytes;
@@ -18,27 +18,27 @@ use tokio_rustls::TlsAcceptor;
 /// Reaction to one write request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Deed {
-    /// Keep it and say so.
+    /// Store the samples and acknowledge them.
     Keep,
-    /// Say so without keeping it.
+    /// Acknowledge the samples without storing them.
     Lose,
-    /// Keep it twice.
+    /// Store the samples twice.
     Double,
-    /// Keep other values.
+    /// Store other values.
     Corrupt,
-    /// Keep it at other times too.
+    /// Store the samples at other times too.
     Invent,
-    /// Refuse with this status, and ask to come back in an hour.
+    /// Refuse with this status and a `Retry-After` of an hour.
     Refuse(u16),
-    /// Keep it, but break the connection before the answer.
+    /// Store the samples, but break the connection before the answer.
     Hush,
-    /// Break the connection and keep nothing.
+    /// Break the connection and store nothing.
     Drop,
-    /// Keep it, but show it only to those who ask twice.
+    /// Store the samples, but return them only from the second query on.
     Hide,
-    /// Keep it and never answer.
+    /// Store the samples and never answer.
     Stall,
-    /// Keep it, and admit to having written one sample less.
+    /// Store the samples, and report one sample fewer as written.
     Admit,
 }
 
@@ -53,7 +53,7 @@ struct State {
     headers: Option<hyper::HeaderMap>,
     hidden: Vec<(Series, i64, f64)>,
     asked: HashSet<String>,
-    /// A question about more samples is refused.
+    /// Maximum number of samples in an answer. Larger queries are refused.
     answer_max: Option<usize>,
 }
 
@@ -74,7 +74,7 @@ impl Target {
         Self::listen(script, None).await
     }
 
-    /// Speaks TLS.
+    /// Starts a target that speaks TLS.
     pub(crate) async fn start_encrypted(acceptor: TlsAcceptor) -> Self {
         Self::listen(|_| Deed::Keep, Some(acceptor)).await
     }
@@ -96,7 +96,7 @@ impl Target {
                     match acceptor {
                         None => this.serve(stream).await,
                         Some(acceptor) => {
-                            // who cannot prove who he is goes away
+                            // clients without a valid certificate are dropped
                             let Ok(stream) = acceptor.accept(stream).await else { return };
                             this.serve(stream).await;
                         }
@@ -115,7 +115,7 @@ impl Target {
         format!("{}://{}", self.scheme, self.address)
     }
 
-    /// Refuses questions about more than `samples` samples.
+    /// Refuses queries for more than `samples` samples.
     pub(crate) fn answer_at_most(&self, samples: usize) {
         self.state.lock().unwrap().answer_max = Some(samples);
     }
@@ -124,7 +124,7 @@ impl Target {
         self.state.lock().unwrap().samples.len()
     }
 
-    /// True where there is a bucket up to `bound`.
+    /// True if a bucket with the upper bound `bound` was stored.
     pub(crate) fn has_bucket(&self, bound: &str) -> bool {
         let state = self.state.lock().unwrap();
         let mut all = state.samples.keys();
@@ -137,7 +137,7 @@ impl Target {
         self.state.lock().unwrap().samples.values().map(Vec::len).sum()
     }
 
-    /// Samples that came after a younger one of their series.
+    /// Number of samples that arrived after a newer sample of their series.
     pub(crate) fn out_of_order(&self) -> u64 {
         self.state.lock().unwrap().out_of_order
     }
@@ -187,7 +187,7 @@ impl Target {
         Ok(answer.unwrap())
     }
 
-    /// Keeps of a write request what the script says.
+    /// Stores a write request as the script says.
     fn take(&self, rows: Vec<(Series, i64, f64)>, headers: hyper::HeaderMap) -> Deed {
         let mut state = self.state.lock().unwrap();
         state.headers = Some(headers);
@@ -201,7 +201,8 @@ impl Target {
         deed
     }
 
-    /// Answers `query=name{label="…"}[…ms]&time=…` as Prometheus 2 did, with both ends of the range; with how many samples.
+    /// Answers `query=name{label="…"}[…ms]&time=…` like Prometheus 2, with both ends of the range included. Returns the answer
+    /// and its number of samples.
     fn query(&self, parameters: &str) -> (String, usize) {
         let parameter = |name: &str| {
             let found = parameters.split('&').find_map(|p| p.strip_prefix(name)?.strip_prefix('='));
@@ -247,7 +248,7 @@ impl State {
                 Deed::Corrupt => samples.push((timestamp, f64::from_bits(value.to_bits() ^ 1))),
                 Deed::Double => samples.extend([(timestamp, value), (timestamp, value)]),
                 Deed::Invent => samples.extend([(timestamp, value), (timestamp + 1, value)]),
-                // a repeated request changes nothing
+                // a retried request changes nothing
                 _ if known => {}
                 _ => samples.push((timestamp, value)),
             }

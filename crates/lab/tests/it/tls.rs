@@ -1,4 +1,4 @@
-//! Targets that speak TLS, and ask who is there.
+//! Targets that speak TLS and verify client certificates.
 
 use crate::faults::{scenario, write};
 use crate::target::Target;
@@ -18,11 +18,11 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::server::WebPkiClientVerifier;
 use tokio_rustls::rustls::{RootCertStore, ServerConfig, crypto::ring};
 
-/// An authority and what it signed: a server's and a client's certificate.
+/// A certificate authority, and the server and client certificates that it signed.
 struct Authority(TempDir);
 
 impl Authority {
-    /// Nothing where the machine has no `openssl`.
+    /// `None` if the machine has no `openssl`.
     fn new() -> Option<Self> {
         if Command::new("openssl").arg("version").output().is_err() {
             stdx::skipped::for_want_of("openssl");
@@ -51,7 +51,7 @@ impl Authority {
         self.0.path().join(name)
     }
 
-    /// A server that lets in only whom the authority has signed.
+    /// A TLS acceptor that accepts only clients with a certificate of the authority.
     fn acceptor(&self) -> TlsAcceptor {
         let provider = Arc::new(ring::default_provider());
         let mut roots = RootCertStore::empty();
@@ -136,7 +136,7 @@ async fn a_recorder_passes_on_to_an_encrypted_backend() {
     assert_eq!(recorded.kept.samples, written);
 }
 
-/// In `$FLOODMARK_CACHE/bin`, where `scripts/test-servers.sh` puts it, else in `$PATH`.
+/// Path of Prometheus: in `$FLOODMARK_CACHE/bin`, where `scripts/test-servers.sh` puts it, or else in `$PATH`.
 fn prometheus() -> Option<PathBuf> {
     let variable = |name| std::env::var_os(name).unwrap_or_default();
     let home = || PathBuf::from(variable("HOME")).join(".cache/floodmark");

@@ -1,9 +1,9 @@
-//! Hides what labels say and keeps what they are: equal texts stay equal, different ones different.
+//! Conceals the texts of labels but keeps their identity: equal texts stay equal, and different texts stay different.
 //!
 //! Each text is replaced by its SipHash-2-4 (Aumasson and Bernstein, "SipHash: a fast short-input PRF",
-//! 2012) under a 128-bit key that is not written down: without the key, likely texts cannot be tried out.
-//! These remain visible: how many series, metrics and values there are, how long their texts' hashes are
-//! (always the same), the samples themselves, and the values of `le` and `quantile`, which are numbers.
+//! 2012) under a 128-bit key that is not written down: without the key, nobody can test guesses.
+//! These remain visible: the numbers of series, metrics and values, the samples themselves, and the values of `le` and
+//! `quantile`, which are numbers. All hashes have the same length.
 
 use anyhow::{Context, Result, ensure};
 use std::fs::File;
@@ -16,7 +16,7 @@ const NUMBERS: [&str; 2] = ["le", "quantile"];
 /// Parts of a recording to be concealed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Conceal {
-    /// Values of labels, but for metric names, and tenants.
+    /// Label values, except metric names, and tenants.
     pub values: bool,
     /// Metric names.
     pub metrics: bool,
@@ -52,8 +52,8 @@ impl Concealer {
         Ok(Self::new(what, key))
     }
 
-    /// Uses the key in a file (at least 16 bytes, of which all count), so that several recordings have the same
-    /// names.
+    /// Uses the key in a file (at least 16 bytes, all of which count), so that the same text gets the same hash in several
+    /// recordings.
     pub fn from_file(what: Conceal, path: &Path) -> Result<Self> {
         const KEY_FILE_BYTES_MAX: u64 = 4096;
         let mut bytes = Vec::new();
@@ -71,8 +71,7 @@ impl Concealer {
         self.what
     }
 
-    /// A label as it may be written down. Without anything to hide, and where only an empty text would be
-    /// hidden, the texts themselves.
+    /// Appends a label as it may be written to the file. Texts that need not be concealed, and empty texts, stay as they are.
     pub fn label(&self, name: &str, value: &str, out: (&mut String, &mut String)) {
         let (out_name, out_value) = out;
         out_name.clear();
@@ -93,7 +92,7 @@ impl Concealer {
         }
     }
 
-    /// A tenant's name as it may be written down.
+    /// Tenant's name as it may be written to the file.
     pub fn tenant(&self, tenant: &str) -> String {
         let mut out = String::new();
         match self.what.values && !tenant.is_empty() {
@@ -103,7 +102,7 @@ impl Concealer {
         out
     }
 
-    /// A letter and 16 hexadecimal digits: a valid name of anything.
+    /// A letter and 16 hexadecimal digits: valid as a label name, a label value and a metric name.
     fn put(&self, out: &mut String, letter: char, text: &str) {
         out.push(letter);
         let hash = self.hash(text.as_bytes());

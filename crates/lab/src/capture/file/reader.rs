@@ -1,4 +1,4 @@
-//! A recording, read from the beginning to the first byte that cannot be trusted.
+//! Reads a recording from the beginning to the first damaged byte.
 
 use super::{
     BLOCK_BYTES_MAX, BLOCK_HEADER_BYTES, DICTIONARY_SERIES_MAX, HEADER_BYTES, HISTOGRAM_BYTES_MAX, MAGIC,
@@ -19,15 +19,15 @@ pub struct Header {
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Ending {
-    /// The file ends with a whole block.
+    /// The file ends with a complete block.
     #[default]
     Whole,
-    /// The file ends in the middle of a block, as when its writer was killed.
+    /// The file ends in the middle of a block, for example because its writer was killed.
     Torn {
         /// File offset of the block.
         at: u64,
     },
-    /// Bytes were changed after they were written; what follows cannot be read.
+    /// Bytes were changed after they were written. The rest of the file cannot be read.
     Damaged {
         /// File offset of the block.
         at: u64,
@@ -36,16 +36,16 @@ pub enum Ending {
     },
 }
 
-/// One thing in a recording. Numbers of series count from the latest [`Event::Forget`].
+/// Event in a recording. Numbers of series count from the latest [`Event::Forget`].
 #[derive(Debug, PartialEq)]
 pub enum Event {
     /// The numbering of series restarts.
     Forget,
-    /// The next series, in canonical form.
+    /// Labels of the next series, in canonical form.
     Series(Arc<[u8]>),
     /// A request, or a part of one.
     Request(RequestEvent),
-    /// Requests that are missing, and their bytes.
+    /// Number of missing requests, and their size in bytes.
     Gap(u64, u64),
 }
 
@@ -54,9 +54,9 @@ pub enum Event {
 pub struct RequestEvent {
     /// Time of arrival, in µs since the recording began.
     pub arrival_us: i64,
-    /// Version of the protocol that it was sent in.
+    /// Protocol version of the request.
     pub message: Version,
-    /// Its tenant; empty where none was named.
+    /// Tenant; empty if the request named none.
     pub tenant: Arc<str>,
     /// Samples, in the order of the request.
     pub items: Vec<Item>,
@@ -65,15 +65,15 @@ pub struct RequestEvent {
 /// Samples of one series.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Item {
-    /// The series' number.
+    /// Number of the series.
     pub series: u32,
-    /// Times in ms since 1970 and the bits of values.
+    /// Timestamps in ms since 1970, and values as bits.
     pub samples: Vec<(i64, u64)>,
-    /// Times, and native histograms without theirs.
+    /// Timestamps, and native histograms encoded without their timestamps.
     pub histograms: Vec<(i64, Vec<u8>)>,
 }
 
-/// Reads events one after the other; holds one block, and 8 bytes for each series of a dictionary.
+/// Reads events one after the other. Holds one block in memory, and 8 bytes for each series of the dictionary.
 #[derive(Debug)]
 pub struct Reader<R> {
     file: R,
@@ -90,7 +90,7 @@ pub struct Reader<R> {
 }
 
 impl<R: Read> Reader<R> {
-    /// Reads the header. Errors are for what is no recording, or one of a later format.
+    /// Reads the header. Fails if the file is not a recording, or if its format is newer.
     pub fn open(mut file: R) -> Result<Self> {
         let mut header = [0; HEADER_BYTES];
         file.read_exact(&mut header).context("this is not a recording: it has no header")?;
@@ -128,7 +128,7 @@ impl<R: Read> Reader<R> {
         self.header
     }
 
-    /// State of the file's end; known after [`Reader::next`] has given `None`.
+    /// State of the file's end, known once [`Reader::next`] has returned `None`.
     pub fn ending(&self) -> Option<&Ending> {
         self.ending.as_ref()
     }
@@ -138,7 +138,7 @@ impl<R: Read> Reader<R> {
         self.at
     }
 
-    /// The next event; `None` at the end, whichever it is. Errors are those of the file.
+    /// Next event; `None` at the end of the file, or at the first torn or damaged block. Fails only on I/O errors.
     #[expect(clippy::should_implement_trait, reason = "an iterator cannot stop at an error of the file")]
     pub fn next(&mut self) -> Result<Option<Event>> {
         while self.ending.is_none() {
@@ -181,7 +181,7 @@ impl<R: Read> Reader<R> {
         let u32_at = |at: usize| u32::from_le_bytes(header[at..at + 4].try_into().expect("BUG: four bytes"));
         let (len, raw, crc) = (u32_at(0) as usize, u32_at(4) as usize, u32_at(8));
         if header == [0; BLOCK_HEADER_BYTES] {
-            // space that was allocated and never written
+            // a header of zeros: space that was allocated and never written
             self.ending = Some(Ending::Torn { at: self.at });
             return Ok(());
         }
@@ -189,7 +189,7 @@ impl<R: Read> Reader<R> {
             || raw > BLOCK_BYTES_MAX
             || raw == 0
         {
-            self.damaged(format!("a block of {raw} bytes in {len}"));
+            self.damaged(format!("a block claims {raw} bytes in {len} compressed bytes"));
             return Ok(());
         }
         let mut payload = vec![0; len];
@@ -212,7 +212,7 @@ impl<R: Read> Reader<R> {
     }
 
     fn entry(&mut self, rest: &mut &[u8]) -> Result<Option<Event>> {
-        let short = || "an entry is shorter than it says";
+        let short = || "an entry ends before its declared length";
         Ok(Some(match varint::take(rest).with_context(short)? {
             kind::FORGET => {
                 self.streams.clear();
@@ -306,7 +306,7 @@ fn item(rest: &mut &[u8], series: u32, last: &mut u64, last_ms: &mut i64) -> Opt
     Some(Item { series, samples, histograms })
 }
 
-/// Reads until `into` is full or the file ends; how many bytes it was.
+/// Reads until `into` is full or the file ends, and returns the number of bytes read.
 fn fill(file: &mut impl Read, into: &mut [u8]) -> std::io::Result<usize> {
     let mut done = 0;
     while done < into.len() {

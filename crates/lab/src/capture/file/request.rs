@@ -7,7 +7,7 @@
 //!        Histogram      15 timestamp  17 start           (everything else is kept as it is)
 //! ```
 //!
-//! Exemplars, metadata and start times are passed over.
+//! Exemplars, metadata and start times are skipped.
 
 use crate::generate::template::Version;
 use anyhow::{Context, Result, bail, ensure};
@@ -16,7 +16,7 @@ use model::caps;
 use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field};
 use std::ops::Range;
 
-/// A body, taken apart. Ranges of bytes are those of the decompressed body. Its memory is used again.
+/// Parsed body. Byte ranges refer to the decompressed body. Its buffers are reused for the next body.
 #[derive(Debug, Default)]
 pub struct Parsed {
     body: Vec<u8>,
@@ -24,7 +24,7 @@ pub struct Parsed {
     labels: Vec<[Range<usize>; 2]>,
     samples: Vec<(i64, u64)>,
     histograms: Vec<(i64, Range<usize>)>,
-    /// Bytes of histograms without their times, behind each other.
+    /// Encoded histograms without their timestamps, one after the other.
     histogram_bytes: Vec<u8>,
     series: Vec<SeriesParts>,
 }
@@ -43,18 +43,18 @@ pub struct ParsedSeries<'a> {
 }
 
 impl<'a> ParsedSeries<'a> {
-    /// Labels as they stand there: not necessarily sorted, nor UTF-8.
+    /// Labels as they are in the body: possibly unsorted, and possibly not UTF-8.
     pub fn labels(self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
         let labels = &self.parsed.labels[self.parts.labels.clone()];
         labels.iter().map(|[n, v]| (&self.parsed.body[n.clone()], &self.parsed.body[v.clone()]))
     }
 
-    /// Times in milliseconds since 1970, and the bits of the values.
+    /// Timestamps in ms since 1970, and values as bits.
     pub fn samples(self) -> &'a [(i64, u64)] {
         &self.parsed.samples[self.parts.samples.clone()]
     }
 
-    /// Native histograms: time, and the message without it.
+    /// Native histograms: timestamp, and the encoded message without its timestamp.
     pub fn histograms(self) -> impl Iterator<Item = (i64, &'a [u8])> {
         let histograms = &self.parsed.histograms[self.parts.histograms.clone()];
         histograms.iter().map(|(t, bytes)| (*t, &self.parsed.histogram_bytes[bytes.clone()]))
@@ -62,7 +62,7 @@ impl<'a> ParsedSeries<'a> {
 }
 
 impl Parsed {
-    /// Takes a snappy-compressed body apart. After an error there are no series.
+    /// Parses a snappy-compressed body. After an error there are no series.
     pub fn read(&mut self, message: Version, compressed: &[u8]) -> Result<()> {
         self.series.clear();
         self.symbols.clear();
@@ -190,7 +190,7 @@ impl Parsed {
         Ok(())
     }
 
-    /// Keeps all fields of a histogram but its times.
+    /// Keeps all fields of a histogram except its timestamps.
     fn histogram(&mut self, histogram: &[u8]) -> Result<()> {
         const TIMESTAMP: u32 = 15;
         const START: u32 = 17;

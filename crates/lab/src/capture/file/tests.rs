@@ -46,7 +46,7 @@ impl Writer<Cursor<Vec<u8>>> {
     }
 }
 
-/// All requests of a recording with their series' labels, parts of one request joined.
+/// All requests of a recording with their series' labels, with the parts of each request joined.
 fn read_all(bytes: &[u8]) -> (Vec<WantedRequest>, Ending) {
     let mut reader = Reader::open(bytes).unwrap();
     let mut series: Vec<model::Labels> = Vec::new();
@@ -96,7 +96,7 @@ fn random_request(rng: &mut Rng, second: i64, series: u64) -> Wanted {
     numbers.into_iter().map(|n| one(n, rng)).collect()
 }
 
-/// A recording of random requests, and what is in it.
+/// Creates a recording of random requests, and returns it with its expected contents.
 fn sample_recording(seed: u64, requests: i64, series_max: usize) -> (Vec<u8>, Vec<WantedRequest>) {
     println!("seed {seed}");
     let mut rng = Rng::new(seed);
@@ -212,7 +212,7 @@ fn other_files_are_refused() {
     refused(later, "format version 2");
 }
 
-/// A sound block around any entries.
+/// Frames arbitrary entries as a block with a valid header and checksum.
 fn around(block: &[u8]) -> Vec<u8> {
     let mut bytes = writer(DICTIONARY_SERIES_MAX).into_file().into_inner();
     let payload = lz4_flex::block::compress(block);
@@ -233,7 +233,7 @@ fn hostile_entries_are_damage_and_nothing_worse() {
     let mut rng = Rng::new(seed);
     for _ in 0..20_000 {
         let len = rng.below(40) as usize + 1;
-        // small numbers are likelier to mean something
+        // small numbers are more likely to be valid entry kinds and lengths
         let block: Vec<u8> = (0..len).map(|_| (rng.next_u64() >> (56 + rng.below(7))) as u8).collect();
         read_all(&around(&block));
     }
@@ -296,7 +296,7 @@ fn broken_bodies_are_errors_and_bad_series_are_left_out() {
             writer(10).append(0, message, "", &parsed).unwrap();
         }
     }
-    // a series without a name, and one whose label is no UTF-8
+    // a series without a name, and one whose label is not UTF-8
     let nameless = [0x0a, 2, 0x12, 0];
     let not_text = [0x0a, 9, 0x0a, 5, 0x0a, 1, b'a', 0x12, 1, 0xff];
     parsed.read(Version::V1, &compress(&nameless)).unwrap();

@@ -1,19 +1,15 @@
 //! Lossless encoding of a value relative to the previous one of its series.
 //!
-//! Whole numbers are stored as differences, since most metrics are whole numbers that change little (an unchanged
-//! one takes one byte). Other values are stored as the XOR with the previous bits, without leading and trailing
-//! zero bytes.
-//!
-//! Most values in monitoring are whole numbers that stay or grow a little, so a whole number after a whole
-//! number is their difference, and 0 is one byte. Anything else is the bits that changed: leading and
-//! trailing zero bytes of the exclusive or with the bits before are left out.
+//! Most metrics are whole numbers that stay or change a little. So a whole number that follows a whole number is stored as the
+//! difference, and an unchanged one takes one byte. Any other value is stored as the XOR with the previous bits, without leading
+//! and trailing zero bytes.
 
 use super::varint;
 
 /// Largest magnitude up to which a double holds every whole number exactly.
 const WHOLE_MAX: f64 = 9_007_199_254_740_992.0; // 2^53
 
-/// The number that `bits` are, if they are exactly that of a whole number (which negative zero is not).
+/// Whole number whose bits are exactly `bits`, if there is one. Negative zero has none.
 fn whole(bits: u64) -> Option<i64> {
     let value = f64::from_bits(bits);
     let number = value as i64;
@@ -22,8 +18,8 @@ fn whole(bits: u64) -> Option<i64> {
 
 /// Appends the value with bits `now` of a series whose last value had bits `before`.
 ///
-/// `zigzag(difference) × 2` as one varint; or `(first byte × 16 + bytes) × 2 + 1` and the bytes of the
-/// exclusive or, lowest first, from its `first byte` on.
+/// `zigzag(difference) × 2` as one varint; or `(first byte × 16 + bytes) × 2 + 1` followed by the bytes of the XOR, lowest first,
+/// from `first byte` on.
 pub(super) fn put(out: &mut Vec<u8>, before: u64, now: u64) {
     if let (Some(before), Some(now)) = (whole(before), whole(now)) {
         let difference = now - before; // both at most 2^53
@@ -39,7 +35,7 @@ pub(super) fn put(out: &mut Vec<u8>, before: u64, now: u64) {
     out.extend_from_slice(&bytes[first..end]);
 }
 
-/// The bits of the next value.
+/// Takes the bits of the next value off the front.
 pub(super) fn take(from: &mut &[u8], before: u64) -> Option<u64> {
     let code = varint::take(from)?;
     let payload = code >> 1;
@@ -90,7 +86,7 @@ mod tests {
 
     #[test]
     fn broken() {
-        // a difference after what is no whole number; more bytes than there are; beyond the eighth byte
+        // a difference after a value that is not a whole number; more bytes than there are; bytes beyond the eighth
         assert_eq!(take(&mut &[0][..], 0.5f64.to_bits()), None);
         assert_eq!(take(&mut &[3][..], 0), None);
         assert_eq!(take(&mut &[0xff, 1, 0, 0, 0][..], 0), None);

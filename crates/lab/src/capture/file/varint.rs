@@ -1,9 +1,9 @@
-//! Numbers of as many bytes as they need, written and read.
+//! Numbers of variable length (varints), and byte strings behind their length.
 
 pub(super) use stdx::varint::{put, take};
 use stdx::varint::{unzigzag, zigzag};
 
-/// Appends a number with a sign.
+/// Appends a signed number.
 pub(super) fn put_signed(out: &mut Vec<u8>, n: i64) {
     put(out, zigzag(n));
 }
@@ -14,12 +14,12 @@ pub(super) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(bytes);
 }
 
-/// Takes a number with a sign off the front.
+/// Takes a signed number off the front.
 pub(super) fn take_signed(from: &mut &[u8]) -> Option<i64> {
     take(from).map(unzigzag)
 }
 
-/// Takes bytes off the front that stand behind their length.
+/// Takes a byte string, preceded by its length, off the front.
 pub(super) fn take_bytes<'a>(from: &mut &'a [u8]) -> Option<&'a [u8]> {
     let len = usize::try_from(take(from)?).ok()?;
     let (bytes, rest) = from.split_at_checked(len)?;

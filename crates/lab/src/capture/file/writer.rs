@@ -1,4 +1,4 @@
-//! Requests into a file, block by block.
+//! Writes requests to a file, block by block.
 
 use super::conceal::Concealer;
 use super::request::{Parsed, ParsedSeries};
@@ -15,8 +15,8 @@ use std::io::{Seek, SeekFrom, Write};
 
 /// Writes a recording.
 ///
-/// After an error of the file the block that could not be written is gone; [`Writer::mend`] goes on behind
-/// the last whole one.
+/// After a write error, the block that could not be written is lost. [`Writer::mend`] then continues behind the last complete
+/// block.
 #[derive(Debug)]
 pub struct Writer<F> {
     file: F,
@@ -33,7 +33,7 @@ pub struct Writer<F> {
     series_max: usize,
 }
 
-/// Numbers of what has been written down once.
+/// Numbers of the streams and series that are already in the file.
 #[derive(Debug, Default)]
 struct Dictionary {
     streams: HashMap<(Version, String), u64>,
@@ -50,14 +50,14 @@ pub struct Appended {
     pub samples: u64,
     /// Series that were not in the dictionary.
     pub series_new: u64,
-    /// Series left out: their labels are not valid.
+    /// Series left out because their labels are not valid.
     pub series_refused: u64,
-    /// Histograms left out: longer than [`HISTOGRAM_BYTES_MAX`].
+    /// Histograms left out because they are longer than [`HISTOGRAM_BYTES_MAX`].
     pub histograms_refused: u64,
 }
 
 impl<F: Write + Seek> Writer<F> {
-    /// Begins a recording in an empty file. `started_ms` is what arrivals count from.
+    /// Begins a recording in an empty file. Times of arrival count from `started_ms`.
     pub fn begin(mut file: F, started_ms: i64, concealer: Concealer) -> Result<Self> {
         let what = concealer.what();
         let flags = [(what.values, flag::VALUES), (what.metrics, flag::METRICS), (what.labels, flag::LABELS)];
@@ -97,14 +97,14 @@ impl<F: Write + Seek> Writer<F> {
         &mut self.file
     }
 
-    /// Sets a smaller dictionary.
+    /// Limits the dictionary to `series_max` series.
     #[cfg(test)]
     pub(super) fn with_series_max(mut self, series_max: usize) -> Self {
         self.series_max = series_max;
         self
     }
 
-    /// Adds a request that came `arrival_us` after the recording began. Blocks that get full are written.
+    /// Adds a request that arrived `arrival_us` after the recording began. Writes each block that becomes full.
     pub fn append(
         &mut self,
         arrival_us: i64,
@@ -116,7 +116,7 @@ impl<F: Write + Seek> Writer<F> {
         let mut part = Part::default();
         let mut stream = None;
         for series in request.series() {
-            // a name is given out again where the dictionary was emptied meanwhile
+            // the dictionary may be emptied in the middle of a request, after which numbers are given out again
             if self.dictionary.last.len() >= self.series_max || self.dictionary.streams.len() >= STREAMS_MAX {
                 self.put_part(arrival_us, stream.take(), &mut part);
                 self.forget();
@@ -149,7 +149,7 @@ impl<F: Write + Seek> Writer<F> {
         varint::put(&mut self.block, bytes);
     }
 
-    /// Writes the block that is open, if there is anything in it.
+    /// Writes the open block, unless it is empty.
     pub fn flush(&mut self) -> Result<()> {
         if self.block.is_empty() {
             return Ok(());
@@ -168,7 +168,7 @@ impl<F: Write + Seek> Writer<F> {
         Ok(())
     }
 
-    /// Goes on after an error: behind the last whole block, with an empty dictionary.
+    /// Continues after an error, behind the last complete block and with an empty dictionary.
     pub fn mend(&mut self, set_len: impl FnOnce(&mut F, u64) -> std::io::Result<()>) -> Result<()> {
         self.block.clear();
         set_len(&mut self.file, self.end).context("cannot cut the recording")?;
@@ -182,7 +182,7 @@ impl<F: Write + Seek> Writer<F> {
         sync(&mut self.file).context("cannot sync the recording")
     }
 
-    /// Bytes of whole blocks, with the header.
+    /// Size of the header and all complete blocks.
     pub fn bytes(&self) -> u64 {
         self.end
     }
@@ -209,7 +209,7 @@ impl<F: Write + Seek> Writer<F> {
         }
     }
 
-    /// The number of a series, and whether it is new; `None` where its labels are not valid.
+    /// Number of a series, and whether it is new; `None` if its labels are not valid.
     fn series_number(&mut self, stream: u64, series: ParsedSeries<'_>) -> Option<(u32, bool)> {
         self.builder.clear();
         for (name, value) in series.labels() {
@@ -257,7 +257,7 @@ impl<F: Write + Seek> Writer<F> {
         part.items += 1;
     }
 
-    /// Closes the part of a request that was gathered, behind all that it refers to.
+    /// Closes the collected part of a request and writes it behind the definitions that it refers to.
     fn put_part(&mut self, arrival_us: i64, stream: Option<u64>, part: &mut Part) {
         if let (Some(stream), true) = (stream, part.items > 0) {
             varint::put(&mut self.block, kind::REQUEST);

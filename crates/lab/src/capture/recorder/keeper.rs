@@ -1,4 +1,4 @@
-//! Writes what was passed on, on a thread of its own.
+//! Writes the recorded requests to the file, on a thread of its own.
 
 use crate::capture::file::conceal::Concealer;
 use crate::capture::file::request::Parsed;
@@ -17,21 +17,21 @@ use std::time::{Duration, Instant};
 use stdx::budget::{Account, Reservation};
 use stdx::clock::{Clock, SystemClock};
 
-/// Letters that may wait, however small they are.
+/// Maximum number of waiting letters, whatever their size.
 const LETTERS_MAX: usize = 16_384;
 
-/// Maximum age of an open block before it is written: what a kill can lose.
+/// Maximum age of an open block before it is written: so much is lost if the process is killed.
 const FLUSH_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Pause after an error of the file before the next attempt.
+/// Pause between a write error and the next attempt.
 const MEND_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Why a request is missing.
-const TROUBLE: &str = "trouble with the file";
+/// Reason for a request that is missing because of a write error.
+const TROUBLE: &str = "the file could not be written";
 
 /// Destination of a recording.
 pub(super) trait RecordingFile: Write + Seek + Send + 'static {
-    /// Cuts off what is behind `len`.
+    /// Truncates the file to `len` bytes.
     fn cut(&mut self, len: u64) -> std::io::Result<()>;
     /// Makes what was written durable.
     fn sync(&mut self) -> std::io::Result<()>;
@@ -68,15 +68,15 @@ pub struct Kept {
     pub series: u64,
     /// Bytes of the file.
     pub bytes: u64,
-    /// Series left out: their labels are not valid.
+    /// Series left out because their labels are not valid.
     pub series_refused: u64,
-    /// Native histograms left out: too long.
+    /// Native histograms left out because they are too long.
     pub histograms_refused: u64,
-    /// The first trouble with the file.
+    /// The first error of the file.
     pub trouble: Option<String>,
 }
 
-/// Puts letters into the queue without ever waiting.
+/// Sending side of the queue, which never blocks.
 #[derive(Debug, Clone)]
 pub(super) struct Queue {
     letters: SyncSender<Letter>,
@@ -88,13 +88,13 @@ pub(super) struct Queue {
 struct Shared {
     kept: Kept,
     missing: BTreeMap<&'static str, u64>,
-    /// Requests that are missing since the last note of it in the file.
+    /// Requests missing since the last gap was noted in the file.
     gap: u64,
     gap_bytes: u64,
 }
 
 impl Queue {
-    /// Memory for a body that is about to arrive; `None` if there is not even room for a small one.
+    /// Reserves memory for a body that is about to arrive; `None` if not even a small body fits.
     pub(super) fn memory(&self) -> Option<Reservation> {
         self.account.reserve(0).ok().filter(|_| !self.account.is_full())
     }
@@ -122,7 +122,7 @@ fn lock(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
     shared.lock().expect("BUG: the recording panicked while counting")
 }
 
-/// The thread that writes.
+/// Handle of the writing thread.
 #[derive(Debug)]
 pub(super) struct Keeper {
     queue: Queue,
@@ -163,7 +163,7 @@ impl Keeper {
         lock(&self.queue.shared).kept.clone()
     }
 
-    /// Waits until all letters are written; all other queues must be gone.
+    /// Waits until all letters are written. All [`Queue`]s must have been dropped.
     pub(super) fn end(self) -> (Kept, BTreeMap<&'static str, u64>) {
         let Queue { letters, shared, .. } = self.queue;
         drop(letters);
@@ -180,13 +180,13 @@ struct Desk<F> {
     file_bytes_max: u64,
     full: bool,
     broken_since: Option<Instant>,
-    /// Contents of the open block, not yet in the file.
+    /// Contents of the open block, which is not yet in the file.
     pending: Kept,
 }
 
 impl<F: RecordingFile> Desk<F> {
     fn run(mut self, letters: &Receiver<Letter>) {
-        // the traffic goes first; where that is not allowed it is only a pity
+        // the traffic has priority; without permission to lower our own priority, recording goes on all the same
         #[cfg(target_os = "linux")]
         rustix::process::setpriority_process(None, 10).ok();
         let mut parsed = Parsed::default();
@@ -206,7 +206,7 @@ impl<F: RecordingFile> Desk<F> {
         self.end();
     }
 
-    /// Whatever can still be done for the file.
+    /// Writes what is pending and syncs the file, after a last attempt at repair.
     fn end(&mut self) {
         if self.broken_since.is_some() && self.writer.mend(F::cut).is_ok() {
             self.broken_since = None;
@@ -224,7 +224,7 @@ impl<F: RecordingFile> Desk<F> {
         }
         let body = letter.pieces.concat();
         if parsed.read(letter.message, &body).is_err() {
-            return lock(&self.shared).lose("not to be read as remote write", bytes);
+            return lock(&self.shared).lose("cannot be parsed as remote write", bytes);
         }
         self.note_gap();
         let before = self.writer.bytes();
@@ -255,14 +255,14 @@ impl<F: RecordingFile> Desk<F> {
         kept.bytes = self.writer.bytes();
     }
 
-    /// True if there is a file to write to; attempts a repair when one is due.
+    /// Checks that the file can be written, and attempts a repair when one is due. Returns the reason if it cannot.
     fn ready(&mut self) -> Result<(), &'static str> {
         if self.writer.bytes() >= self.file_bytes_max && !self.full {
             self.full = true;
             self.flush();
         }
         if self.full {
-            return Err("the recording has its full size");
+            return Err("the recording has reached its size limit");
         }
         let Some(since) = self.broken_since else { return Ok(()) };
         let mended = since.elapsed() >= MEND_INTERVAL && self.writer.mend(F::cut).is_ok();
@@ -302,7 +302,7 @@ impl<F: RecordingFile> Desk<F> {
         self.pending.histograms_refused += done.histograms_refused;
     }
 
-    /// The file could not be written: what was in the open block is missing.
+    /// Handles a write error: counts the contents of the open block as missing.
     fn trouble(&mut self, why: &anyhow::Error) {
         self.broken_since = Some(Instant::now());
         let pending = std::mem::take(&mut self.pending);

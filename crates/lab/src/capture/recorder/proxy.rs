@@ -1,4 +1,4 @@
-//! Passes requests on as they are.
+//! Passes requests on unchanged.
 
 use super::keeper::{Letter, Queue};
 use super::tee::{Copy, Tee};
@@ -28,23 +28,23 @@ use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
-/// Stands for the status where the backend gave no answer.
+/// Counted in place of a status if the backend gave no answer.
 pub(super) const NO_ANSWER: &str = "no answer";
 
-/// Open connections of senders; the next ones wait in the kernel's queue.
+/// Maximum number of open connections from senders. Further connections wait in the kernel's queue.
 const CONNECTIONS_MAX: usize = 4_096;
 
 /// Time after which an unreachable backend is reported to the sender.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A connection to the backend that was idle for longer may be closed at its other end any moment.
+/// Maximum idle time of a connection to the backend before it is dropped: the backend may close it at any moment.
 const IDLE_MAX: Duration = Duration::from_secs(20);
 
-/// Headers that speak of one connection and not of the request.
+/// Headers about the connection rather than the request.
 const HOP_BY_HOP: [HeaderName; 4] =
     [CONNECTION, TRANSFER_ENCODING, UPGRADE, HeaderName::from_static("keep-alive")];
 
-/// The way to one backend. Clones are the same.
+/// Client side of the proxy, for one backend. Clones share its state.
 #[derive(Debug, Clone)]
 pub(super) struct Proxy(Arc<Inner>);
 
@@ -93,12 +93,12 @@ impl Proxy {
         })))
     }
 
-    /// Requests, and answers by status.
+    /// Number of requests, and number of answers by status.
     pub(super) fn counts(&self) -> (u64, BTreeMap<String, u64>) {
         self.0.counts.lock().expect("BUG: counting panicked").clone()
     }
 
-    /// Accepts connections until `stop`, and then lets requests end for `grace`.
+    /// Accepts connections until `stop`, and then allows `grace` for requests under way.
     pub(super) async fn serve(self, listener: TcpListener, stop: Stop, grace: Duration) {
         let graceful = GracefulShutdown::new();
         let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
@@ -111,7 +111,7 @@ impl Proxy {
                 accepted = listener.accept() => match accepted {
                     Ok((stream, _)) => stream,
                     Err(_) => {
-                        // out of file descriptors, or the sender has gone: neither is helped by haste
+                        // out of file descriptors, or the sender has gone: an immediate retry would help in neither case
                         tokio::time::sleep(Duration::from_millis(10)).await;
                         continue;
                     }
@@ -146,7 +146,7 @@ impl Proxy {
         let memory = letter.as_ref().and_then(|_| self.0.queue.memory());
         let (tee, copy) = Tee::new(body, memory);
         strip(&mut head.headers);
-        head.headers.remove(HOST); // that of the backend is set
+        head.headers.remove(HOST); // the client sets the backend's
         head.uri = self.uri(&head.uri);
         let answer = self.0.client.request(Request::from_parts(head, tee)).await;
         let (status, answer) = match answer {
@@ -169,7 +169,8 @@ impl Proxy {
 
     fn keep(&self, arrival_us: i64, message: Version, tenant: String, copy: &mut Copy) {
         let (Some(memory), true) = (copy.memory.take(), copy.whole) else {
-            let why = if copy.whole { "the queue was full" } else { "answered before all of it had come" };
+            let why =
+                if copy.whole { "the queue was full" } else { "answered before the whole body had arrived" };
             return self.0.queue.lost(why);
         };
         let pieces = std::mem::take(&mut copy.pieces);
@@ -191,7 +192,7 @@ impl Proxy {
     }
 }
 
-/// True for what looks like remote write: other requests only pass.
+/// True if the request looks like remote write. All others are passed on without being recorded.
 fn is_write(method: &Method, headers: &HeaderMap) -> bool {
     let snappy = content(headers, &CONTENT_ENCODING).is_some_and(|e| e.eq_ignore_ascii_case("snappy"));
     let protobuf = content(headers, &CONTENT_TYPE).is_none_or(|t| t.contains("protobuf"));

@@ -1,4 +1,4 @@
-//! A body that is passed on while it comes, and looked at by the way.
+//! A body that is copied while it is passed on.
 
 use bytes::Bytes;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
@@ -7,13 +7,13 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, ready};
 use stdx::budget::Reservation;
 
-/// Copy of a body in passing: its chunks share memory with those passed on.
+/// Copy of a body. Its chunks share memory with the chunks passed on.
 #[derive(Debug)]
 pub(super) struct Copy {
     pub(super) pieces: Vec<Bytes>,
-    /// Holds as many bytes as `pieces`; none once they did not fit, and then there are no pieces either.
+    /// Reservation as large as `pieces`; `None` once the body did not fit, and then `pieces` is empty too.
     pub(super) memory: Option<Reservation>,
-    /// True where the body came by to its end.
+    /// True once the body has passed to its end.
     pub(super) whole: bool,
 }
 
@@ -24,7 +24,7 @@ pub(super) struct Tee {
 }
 
 impl Tee {
-    /// Copies into memory that `memory` can be resized to; copies nothing without it.
+    /// Copies the body as long as `memory` can be grown to hold it; without a reservation, copies nothing.
     pub(super) fn new(body: Incoming, memory: Option<Reservation>) -> (Self, Arc<Mutex<Copy>>) {
         let whole = body.is_end_stream();
         let copy = Arc::new(Mutex::new(Copy { pieces: Vec::new(), memory, whole }));
@@ -59,7 +59,7 @@ impl Body for Tee {
         {
             copy.take(piece);
         }
-        // with a known length the end is not asked for again
+        // with a known length, nobody polls again after the last frame
         copy.whole |= frame.is_none() || self.body.is_end_stream();
         drop(copy);
         Poll::Ready(frame)

@@ -71,7 +71,7 @@ impl Backend {
     }
 }
 
-/// A recorder under way.
+/// A running recorder.
 struct Running {
     address: SocketAddr,
     stop: Stop,
@@ -111,7 +111,7 @@ fn body(value: f64) -> Bytes {
     Bytes::copy_from_slice(encoder.finish())
 }
 
-/// Values in a recording, and requests that it says are missing.
+/// Values in a recording, and the number of requests that it reports missing.
 fn values(file: impl std::io::Read) -> (Vec<f64>, u64) {
     let mut reader = Reader::open(file).unwrap();
     let (mut values, mut missing) = (Vec::new(), 0);
@@ -215,7 +215,7 @@ async fn an_absent_backend_is_a_502() {
     assert_eq!(running.end().await.kept.requests, 0);
 }
 
-/// A file that is as slow or as full as a test says.
+/// A file that a test can make slow or full.
 #[derive(Clone, Default)]
 struct Disk(Arc<Mutex<DiskState>>);
 
@@ -223,7 +223,7 @@ struct Disk(Arc<Mutex<DiskState>>);
 struct DiskState {
     file: Cursor<Vec<u8>>,
     room: Option<usize>,
-    /// Holds the writer up as long as it is true.
+    /// Blocks the writer while true.
     held: Arc<(Mutex<bool>, Condvar)>,
 }
 
@@ -278,7 +278,7 @@ async fn a_recording_that_cannot_keep_up_costs_the_recording_and_not_the_traffic
     let held = Arc::clone(&disk.0.lock().unwrap().held);
     *held.0.lock().unwrap() = true;
     let mut client = running.client(&V1).await;
-    // far more than the queue and a block hold: the writer gets stuck when it first writes
+    // far more than the queue and a block hold: the writer blocks at its first write
     for value in 0..500 {
         let status = send(&mut client, "/", body(f64::from(value))).await.status;
         assert_eq!(status, 204, "the sender never knows");
@@ -306,7 +306,7 @@ async fn a_body_beyond_the_queue_passes_unrecorded() {
     let report = running.end().await;
     assert_eq!(backend.got()[1].3, nonsense);
     assert_eq!(report.missing["the queue was full"], 1);
-    assert_eq!(report.missing["not to be read as remote write"], 1);
+    assert_eq!(report.missing["cannot be parsed as remote write"], 1);
     assert_eq!(values(disk.bytes().as_slice()), (vec![], 2));
 }
 
@@ -324,7 +324,7 @@ async fn a_full_disk_ends_the_recording_and_not_the_traffic() {
     }
     let report = running.end().await;
     assert_eq!((report.requests, report.kept.requests), (3, 0));
-    assert_eq!(report.missing["trouble with the file"], 3);
+    assert_eq!(report.missing["the file could not be written"], 3);
     assert!(
         report.kept.trouble.as_ref().is_some_and(|why| why.contains("write the recording")),
         "{report:?}"
@@ -341,7 +341,7 @@ async fn a_recording_of_its_full_size_stops_growing() {
     let mut client = running.client(&V1).await;
     assert_eq!(send(&mut client, "/", body(1.0)).await.status, 204);
     let report = running.end().await;
-    assert_eq!(report.missing["the recording has its full size"], 1);
+    assert_eq!(report.missing["the recording has reached its size limit"], 1);
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! Reads a recording and deals its samples out to the writers.
+//! Reads a recording and distributes its samples to the writers.
 
 use super::Replay;
 use crate::capture::file::{Ending, Event, Item, Reader, RequestEvent};
@@ -15,10 +15,11 @@ use std::time::{Duration, Instant};
 use stdx::rng::mix;
 use tokio::sync::mpsc::Sender as Queue;
 
-/// Maximum age of a batch: then it is sent even if it is not full.
+/// Maximum age of a batch that is not full, after which it is sent.
 const LINGER: Duration = Duration::from_secs(1);
 
-/// Samples in all batches that are not full: with thousands of tenants they are sent before.
+/// Maximum number of samples in all unfilled batches together. With thousands of tenants this limit is reached before batches are
+/// full.
 const OPEN_SAMPLES_MAX: usize = 1_000_000;
 
 /// Samples of one series, with the times they will have.
@@ -48,9 +49,9 @@ pub(crate) struct Dealt {
     /// Samples given to writers, copies included.
     pub(super) samples: u64,
     pub(super) series: u64,
-    /// Samples that moved on by milliseconds, not to fall on another.
+    /// Samples that were moved by milliseconds, so that no two samples of a series have the same time.
     pub(super) moved: u64,
-    /// Number of batches whose writer had ended.
+    /// Number of batches that were dropped because their writer had ended.
     pub(super) unsent: u64,
     /// True if the whole recording was dealt.
     pub(super) whole: bool,
@@ -61,7 +62,7 @@ pub(crate) struct Dealt {
 struct Known {
     labels: Arc<[u8]>,
     hash: u64,
-    /// Recorded and new time of the latest sample.
+    /// Recorded time and new time of the latest sample.
     last: Option<(i64, i64)>,
 }
 
@@ -85,7 +86,7 @@ pub(super) struct Dealer {
     dealt: Dealt,
 }
 
-/// Gives samples their new times.
+/// Computes the new times of samples.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SampleClock {
     times: SampleTimes,
@@ -107,7 +108,7 @@ impl SampleClock {
         Self { times, speed, recorded_ms, begun_ms, shift_ms: ends_ms - (recorded_ms + length_ms) }
     }
 
-    /// The new time of a sample at `t`, rounded down.
+    /// New time of a sample recorded at `t`, rounded down to a millisecond.
     pub(super) fn at(&self, t: i64) -> i64 {
         match self.times {
             SampleTimes::Shifted => t.saturating_add(self.shift_ms),
@@ -148,7 +149,7 @@ impl Dealer {
         })
     }
 
-    /// Deals everything out; blocks where writers do not keep up.
+    /// Distributes the whole recording. Blocks while writers do not keep up.
     pub(super) fn run(mut self) -> Result<Dealt> {
         loop {
             if self.stop.is_set() {
@@ -201,7 +202,7 @@ impl Dealer {
     }
 
     fn part(&mut self, item: Item) -> Option<(u64, Arc<Part>)> {
-        // the reader knows as many series as it told us of
+        // the reader refers only to series that it has already returned
         let known = self.series.get_mut(item.series as usize)?;
         let (clock, moved) = (self.clock, &mut self.dealt.moved);
         let mut at = |t: i64| {
@@ -254,14 +255,14 @@ impl Dealer {
         self.send(address.0, batch);
     }
 
-    /// Sends batches that reached their maximum age, in the replay's own time.
+    /// Sends batches that reached their maximum age, measured on the schedule of the replay.
     fn send_lingering(&mut self, now: Instant) {
         let old = |(since, _): &(Instant, Batch)| now.saturating_duration_since(*since) >= LINGER;
         let addresses: Vec<Address> =
             self.open.iter().filter(|(_, open)| old(open)).map(|(address, _)| address.clone()).collect();
         for address in addresses {
             if let Some((since, batch)) = self.open.get_mut(&address) {
-                // its waiting was on the schedule, and is none of the target's
+                // the batch lingered by design, which must not count as latency of the target
                 batch.due = batch.due.max(*since + LINGER);
             }
             self.close(&address);
@@ -270,7 +271,7 @@ impl Dealer {
 
     fn send(&mut self, writer: usize, batch: Batch) {
         self.dealt.samples += batch.samples as u64;
-        // a writer that has ended was told to, or its target is gone
+        // a writer ends only when it was told to or when its target is gone
         if self.queues[writer].blocking_send(batch).is_err() {
             self.dealt.unsent += 1;
         }

@@ -1,7 +1,5 @@
-//! Encodes batches as remote-write bodies. The encoders of `protocol` cannot be used: native histograms are passed
-//! through as encoded bytes.
-//!
-//! Written out here because the encoders of `protocol` have no place for histograms as bytes.
+//! Encodes batches as remote-write bodies. Native histograms are passed through as encoded bytes, for which the encoders of
+//! `protocol` have no place.
 
 use super::COPY_LABEL;
 use super::dealer::Batch;
@@ -10,7 +8,7 @@ use model::{Labels, LabelsBuilder, LabelsRef};
 use std::collections::HashMap;
 use stdx::varint;
 
-/// Makes bodies; keeps its memory.
+/// Encodes bodies. Its buffers are reused from one body to the next.
 #[derive(Debug, Default)]
 pub(super) struct Encoder {
     message: Vec<u8>,
@@ -21,7 +19,7 @@ pub(super) struct Encoder {
 }
 
 impl Encoder {
-    /// The snappy-compressed body of a batch in the version that it asks for.
+    /// Encodes a batch as a snappy-compressed body, in the protocol version of the batch.
     pub(super) fn body(&mut self, batch: &Batch) -> Vec<u8> {
         self.message.clear();
         match batch.version {
@@ -86,8 +84,8 @@ impl Encoder {
         }
     }
 
-    /// Labels with that of the copy; `None` where they stay as they are. With a label too many they stay too:
-    /// such a series is then sent as often as there are copies.
+    /// Labels with the label of the copy added; `None` if they stay unchanged. They also stay unchanged if the series already has
+    /// the maximum number of labels: then all its copies are the same series.
     fn with_copy(&mut self, labels: &[u8], copy: Option<u32>) -> Option<Labels> {
         let copy = copy?;
         self.builder.clear();

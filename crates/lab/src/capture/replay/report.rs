@@ -15,7 +15,7 @@ use std::io::BufReader;
 use std::path::Path;
 use stdx::units::short;
 
-/// Tenants that are counted one by one.
+/// Maximum number of tenants that are counted individually.
 const TENANTS_MAX: usize = 10_000;
 
 /// Contents of a recording.
@@ -31,10 +31,10 @@ pub(super) struct RecordingSummary {
     pub(super) requests: u64,
     /// Samples and native histograms.
     pub(super) samples: u64,
-    /// Series; those of several dictionaries count for each.
+    /// Series. A series counts once for each dictionary that it is in.
     pub(super) series: u64,
     pub(super) tenants: usize,
-    /// Requests that are missing, as far as the recording knows.
+    /// Requests that the recording reports as missing.
     pub(super) missing: u64,
     /// Memory that the largest dictionary takes.
     pub(super) dictionary_bytes_max: u64,
@@ -42,7 +42,7 @@ pub(super) struct RecordingSummary {
 }
 
 impl RecordingSummary {
-    /// Reads a whole recording. Errors are for what is none, or has nothing in it.
+    /// Reads a whole recording. Fails if the file is not a recording or has no samples.
     pub(super) fn of(path: &Path, stop: &Stop) -> Result<Self> {
         let file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
         let mut reader = Reader::open(BufReader::new(file)).with_context(|| path.display().to_string())?;
@@ -56,7 +56,7 @@ impl RecordingSummary {
                 Event::Forget => dictionary_bytes = 0,
                 Event::Series(labels) => {
                     summary.series += 1;
-                    // the labels, their two counts, a series of the dealer's and one of the reader's
+                    // the labels, their two reference counts, and one entry each in the dealer and in the reader
                     dictionary_bytes += labels.len() as u64 + 16 + 56 + 8;
                     summary.dictionary_bytes_max = summary.dictionary_bytes_max.max(dictionary_bytes);
                 }
@@ -97,11 +97,11 @@ impl Replay {
         )
     }
 
-    /// Adds what only the dealer knows, and what a replay does not show.
+    /// Adds the dealer's counts, and notes about the limits of a replay.
     pub(crate) fn finish(&self, dealt: Dealt, result: &mut RunResult) {
         let totals = &mut result.totals;
         totals.unsent += dealt.unsent;
-        // which series the target knows already, a recording does not say
+        // the recording does not say which series the target already knows
         totals.latency_known = Quantiles::default();
         totals.series_distinct = dealt.series * u64::from(self.spec.copies);
         totals.series_active = totals.series_distinct;
@@ -113,29 +113,29 @@ impl Replay {
         let Self { spec, summary, .. } = self;
         let mut notes = vec![
             self.announcement(),
-            "Nothing is read back: that a sample was acknowledged does not show that it is there.".to_owned(),
-            "A recording has no exemplars, metadata or start times; they are not sent.".to_owned(),
+            "Nothing is read back: a sample that was acknowledged may still be missing.".to_owned(),
+            "A recording has no exemplars, metadata or start times, so none are sent.".to_owned(),
             format!(
-                "Requests are cut anew: about {} samples each, over {} connections, where the recorded senders had \
-             their own.",
+                "Requests are divided differently from those recorded: about {} samples each, over {} \
+             connections.",
                 self.batch, self.writers
             ),
         ];
         if spec.times == SampleTimes::Scaled && spec.speed != 1.0 {
             notes.push(format!(
-                "Times of samples are scaled: intervals are {} times as short as recorded, and so are all \
-             rates that a query computes from them.",
+                "Times of samples are scaled: intervals are {} times shorter than recorded, and \
+             rates that queries compute are as many times higher.",
                 spec.speed
             ));
         }
         if spec.copies > 1 {
             notes.push(format!(
             "Copies of a series have equal values and differ in the label {COPY_LABEL} only: they compress better \
-             than as many real ones."
+             than the same number of real series."
         ));
         }
         if summary.concealed != Conceal::default() {
-            notes.push("Hidden texts are all of one length, which real ones are not.".to_owned());
+            notes.push("Concealed texts all have the same length, unlike real ones.".to_owned());
         }
         notes
     }
@@ -146,7 +146,7 @@ impl Replay {
         match dealt.ending.as_ref().unwrap_or(&summary.ending) {
             Ending::Whole => {}
             Ending::Torn { at } => {
-                all.push(format!("the recording breaks off at byte {at}: its writer did not end it"));
+                all.push(format!("the recording is cut off at byte {at}: its writer did not finish it"));
             }
             Ending::Damaged { at, why } => {
                 all.push(format!("the recording is damaged at byte {at} ({why}): the rest was not sent"));
@@ -157,7 +157,7 @@ impl Replay {
         }
         if dealt.moved > 0 {
             all.push(format!(
-            "{} of {} samples moved on by milliseconds, because at this speed they would fall on the one before",
+            "{} of {} samples were moved by milliseconds: at this speed, they would have the time of the one before",
             dealt.moved,
             summary.samples
         ));
@@ -165,7 +165,7 @@ impl Replay {
         let wanted_s = self.length().as_secs_f64();
         if !result.partial && dealt.whole && result.wall_s > wanted_s * 1.1 + 1.0 {
             all.push(format!(
-            "it took {:.1} s instead of {wanted_s:.1} s: the target (or this machine) does not hold this speed",
+            "it took {:.1} s instead of {wanted_s:.1} s: the target (or this machine) cannot sustain this speed",
             result.wall_s
         ));
         }

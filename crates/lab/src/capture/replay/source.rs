@@ -1,4 +1,4 @@
-//! Batches of a recording as requests of a connection.
+//! Turns batches of a recording into requests of a connection.
 
 use super::dealer::Batch;
 use super::encode::Encoder;
@@ -20,7 +20,7 @@ pub(crate) struct Recorded {
     batches: mpsc::Receiver<Batch>,
     lane: Arc<Lane>,
     encoder: Encoder,
-    /// The headers name a tenant, which goes before the recorded ones.
+    /// True if the scenario's headers name a tenant, which overrides the recorded one.
     tenant_given: bool,
     /// Version of the last request.
     version: Version,
@@ -46,7 +46,7 @@ impl Recorded {
     }
 }
 
-/// A recording does not say which of its series are new, and nothing is read back.
+/// Counts nothing: a recording does not say which series are new, and nothing is read back.
 impl Account for Recorded {
     fn sent(&mut self) -> u64 {
         0

@@ -22,7 +22,7 @@ use tokio::net::TcpListener;
 
 const BEGUN_MS: i64 = 1_795_284_000_000;
 
-/// Samples by series as a target saw them, and how many requests of which version and tenant.
+/// Samples that a target received, by series, and number of requests by version and tenant.
 #[derive(Default)]
 struct Seen {
     samples: BTreeMap<String, Vec<(i64, u64)>>,
@@ -176,7 +176,7 @@ async fn the_samples_of_a_tenants_series_stay_in_order() {
     let seen = target.seen.lock().unwrap();
     assert_eq!(seen.by_tenant.keys().collect::<Vec<_>>(), [&(2, "one".to_owned())]);
     assert_eq!((seen.samples.len(), result.totals.samples_acknowledged), (10, 3_000));
-    // each tenant's samples are in order; the two were two different series of the same labels
+    // each tenant's samples are in order; equal labels of two tenants are two series
     for samples in seen.samples.values() {
         for parity in [0, 1] {
             let of_one: Vec<_> = samples
@@ -197,7 +197,7 @@ fn sample_times_are_scaled_or_shifted() {
         [900_000, 901_500, 899_900, 900_000, 900_001]
     );
     let shifted = SampleClock::new(SampleTimes::Shifted, 10.0, 1_000, 60_000, 900_000);
-    // the recording's end falls on the replay's
+    // the recording and the replay end at the same time
     assert_eq!([61_000, 1_000].map(|t| shifted.at(t)), [906_000, 846_000]);
     for t in [i64::MIN, i64::MAX] {
         scaled.at(t);
@@ -214,7 +214,7 @@ async fn samples_that_would_meet_move_on_and_it_is_said() {
     let mut scenario = scenario(&path, &target.url, at_speed(100.0));
     scenario.target.headers.0.insert("x-scope-orgid".to_owned(), "one".to_owned());
     let result = play(&scenario).await;
-    assert!(result.warnings.iter().any(|w| w.contains("moved on")), "{:?}", result.warnings);
+    assert!(result.warnings.iter().any(|w| w.contains("were moved")), "{:?}", result.warnings);
     assert_eq!(target.seen.lock().unwrap().samples.values().map(Vec::len).sum::<usize>(), 1_000);
 }
 
@@ -256,7 +256,7 @@ async fn a_target_that_wants_nothing_ends_the_replay() {
     assert!(result.totals.unsent > 0);
 }
 
-/// Stops a replay when it is announced.
+/// Stops a replay as soon as it is announced.
 struct StopsAtOnce(Stop);
 
 impl Observer for StopsAtOnce {
@@ -317,6 +317,6 @@ async fn bad_recordings_and_targets_are_said_at_once() {
     refused(of("torn", &target.url), "the recording has no samples").await;
     std::fs::write(&torn, [bytes.as_slice(), &[1, 2, 3]].concat()).unwrap();
     let result = play(&of("torn", &target.url)).await;
-    assert!(result.warnings.iter().any(|w| w.contains("breaks off")), "{:?}", result.warnings);
+    assert!(result.warnings.iter().any(|w| w.contains("is cut off")), "{:?}", result.warnings);
     assert_eq!(result.totals.samples_acknowledged, 30);
 }

@@ -1,4 +1,4 @@
-//! Estimate of a run's needs on this machine, printed before it begins.
+//! Estimate of the memory and CPU that a run needs on this machine, printed before the run begins.
 
 use crate::drive::tenants::Tenant;
 use crate::generate::plan::Plan;
@@ -8,9 +8,9 @@ use anyhow::{Result, ensure};
 use std::fmt;
 use stdx::units::short;
 
-/// Samples that one core makes and sends in a second: half of what `cortex-110k` in full took, in requests of 2,000
-/// series that all are new every minute (32 M samples in 3.4 CPU seconds, 9.4 M/s), for smaller requests cost more.
-/// Costs of the parts, as measured by `cargo bench -p lab`: 17 to 50 ns a sample, and 350 to 550 ns a new series.
+/// Samples that one core generates and sends in a second. This is half of the rate measured with `cortex-110k` in full (9.4 M/s:
+/// 32 M samples in 3.4 CPU seconds, in requests of 2,000 series that are all new every minute), because smaller requests cost
+/// more. Costs of the parts, as measured by `cargo bench -p lab`: 17 to 50 ns a sample, and 350 to 550 ns a new series.
 const SAMPLES_PER_CORE_S: f64 = 4e6;
 
 /// Memory of a connection: its buffers, and the body in flight.
@@ -46,7 +46,7 @@ impl Estimate {
         let connections: u64 =
             tenants.iter().map(|t| u64::from(t.plan.writers) * u64::from(scenario.load.connections)).sum();
         let requests: u64 = tenants.iter().map(|tenant| memory_estimate_bytes(&tenant.plan)).sum();
-        // series churn in their own time, which a schedule of its own rate speeds up
+        // series churn by tick, and a schedule with its own rate makes ticks pass faster
         let per_interval = samples_per_s.unwrap_or(0.0) * scenario.interval_ms() as f64 / 1000.0;
         let churn = |every: Option<Span>| every.map_or(0.0, |every| per_interval / every.s());
         Self {
@@ -60,12 +60,12 @@ impl Estimate {
         }
     }
 
-    /// Errors where this machine cannot do it: it would measure itself.
+    /// Fails if this machine cannot generate the load: the run would measure the generator.
     pub(crate) fn check(&self, limit: Option<u64>) -> Result<()> {
         let cores = std::thread::available_parallelism().map_or(1.0, |n| n.get() as f64);
         ensure!(
             self.cores <= cores,
-            "{} samples a second need some {:.1} cores to send, and this machine has {cores}: take a smaller \
+            "{} samples a second need some {:.1} cores to send, and this machine has {cores}: use a smaller \
              scale, or several machines with --part",
             short(self.samples_per_s.unwrap_or(0.0)),
             self.cores
@@ -76,7 +76,7 @@ impl Estimate {
         ensure!(
             self.memory_bytes <= limit,
             "the generator would take about {} MiB for {} series, and {} MiB are allowed (limits.memory, or \
-             half of what is free): take a smaller scale, or several machines with --part",
+             half of what is free): use a smaller scale, or several machines with --part",
             self.memory_bytes >> 20,
             short(self.series as f64),
             limit >> 20
@@ -104,8 +104,8 @@ impl fmt::Display for Estimate {
     }
 }
 
-/// Memory that the requests of a plan take, in bytes: measured, some 35 bytes for each series and once the labels for
-/// each target in each request, rounded up.
+/// Memory that the requests of a plan take, in bytes. Measured and rounded up: 35 bytes for each series, and the labels of each
+/// target once in each request.
 fn memory_estimate_bytes(plan: &Plan) -> u64 {
     let series_bytes = 48;
     let targets = plan.targets * u64::from(plan.writers) + plan.slots_count() as u64;

@@ -1,4 +1,4 @@
-//! Preparation before any clock starts: builds requests, opens connections, writes the history.
+//! Preparation before the run's clock starts: builds requests, opens connections, writes the history.
 
 use crate::drive::addresses::Addresses;
 use crate::drive::options::RunOptions;
@@ -17,7 +17,7 @@ use tokio::task::JoinSet;
 /// Interval between reports of progress.
 const TICK: Duration = Duration::from_millis(250);
 
-/// Makes all requests of a tenant and opens its connections, before any clock starts.
+/// Builds all requests of a tenant and opens its connections, before the run's clock starts.
 pub(crate) async fn prepare(
     run: &Arc<Run>,
     tenant: &Tenant,
@@ -42,7 +42,7 @@ pub(crate) async fn prepare(
     senders.with_context(|| format!("cannot reach {}", scenario.target.write.all().join(", ")))
 }
 
-/// Writes what lies before the run, as fast as it is taken.
+/// Writes the history before the run, as fast as the target accepts it.
 pub(crate) async fn write_past(
     scenario: &Scenario,
     tenants: &[Tenant],
@@ -71,7 +71,7 @@ pub(crate) async fn write_past(
     Ok(past)
 }
 
-/// Puts the slots' accounts together, by tenant.
+/// Collects the ledgers of all slots, by tenant.
 pub(crate) fn ledgers(
     runs: &[Arc<Run>],
     done: impl Iterator<Item = (usize, Vec<OwnSlot>)>,
@@ -90,7 +90,7 @@ pub(crate) fn ledgers(
 async fn join<T: 'static>(tasks: &mut JoinSet<T>, mut report: impl FnMut()) -> Result<Vec<T>> {
     let mut results = Vec::with_capacity(tasks.len());
     let mut tick = tokio::time::interval(TICK);
-    // even the shortest phase is seen
+    // reports even the shortest phase once
     report();
     loop {
         tokio::select! {

@@ -9,7 +9,7 @@ use crate::show::progress::Observer;
 use crate::verify::ledger::Ledger;
 use crate::verify::{VerifyOptions, VerifyReport, verify};
 
-/// Reads back what every tenant was promised.
+/// Reads back all acknowledged samples of every tenant.
 pub(crate) async fn read_back(
     scenario: &Scenario,
     ledgers: &[(usize, Ledger)],
@@ -51,8 +51,8 @@ pub(crate) async fn read_back(
     }
     if all.rounded > 0 {
         result.warnings.push(format!(
-            "{} samples came back rounded: with values that differ by up to {} of themselves, which \
-             verify.tolerance lets pass",
+            "{} samples came back rounded: their values differ by a relative error of up to {}, which \
+             verify.tolerance permits",
             all.rounded, scenario.verify.tolerance
         ));
     }

@@ -1,4 +1,4 @@
-//! Figures second by second, put together from all tallies.
+//! Figures of each second, collected from all tallies.
 
 use super::traffic::Traffic;
 use crate::drive::meter::{Meter, Second, Sums, take_recent};
@@ -16,7 +16,7 @@ use hdrhistogram::Histogram;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Looks at all tallies once a second.
+/// Reads all tallies once a second.
 pub(crate) struct Seconds {
     lanes: Vec<Arc<Lane>>,
     /// Plans of generated traffic; the schedule of recorded traffic is not known beforehand.
@@ -25,22 +25,22 @@ pub(crate) struct Seconds {
     probing: Arc<Probing>,
     begin: Instant,
     duration: Duration,
-    /// The load ends after its rounds.
+    /// True if the load ends after a number of rounds.
     counts_rounds: bool,
     phase: Phase,
     factors: Box<dyn Fn(f64) -> f64 + Send>,
     pub(crate) meter: Meter,
-    /// Queries, and those of them that succeeded, at the last look.
+    /// Number of queries, and of successful queries, at the last tick.
     reads: (u64, u64),
     stretches: Vec<Stretch>,
-    /// Latencies of each phase, and the sums when it began.
+    /// Latencies of each phase, and the sums at its start.
     steps: Vec<(Histogram<u64>, Sums)>,
     pub(crate) series_active_max: f64,
-    /// Time for which the generator itself did not run.
+    /// Total time during which the generator itself did not run.
     pub(crate) still: Duration,
 }
 
-/// Ticks that are further apart than this were held up by nothing that a target can do.
+/// Gap between two ticks above which the generator itself did not run. No target can delay a tick that long.
 const STILL_MIN: Duration = Duration::from_secs(4);
 
 fn tallies(lanes: &[Arc<Lane>]) -> impl Iterator<Item = &Tally> + Clone {
@@ -85,7 +85,7 @@ impl Seconds {
         })
     }
 
-    /// Adds a point.
+    /// Adds a point to the timeline and reports progress.
     pub(crate) fn tick(&mut self, timeline: &mut Timeline, observer: &dyn Observer) {
         let second = self.meter.second(tallies(&self.lanes), timeline);
         let at_s = second.at_s;
@@ -149,7 +149,7 @@ impl Seconds {
     }
 
     fn tick_steps(&mut self, second: &Second) {
-        // what was counted in the last second belongs to the stretch in which most of it lay
+        // the counts of a second belong to the stretch that most of the second lies in
         let middle = second.at_s - 0.5;
         let at = self.stretches.iter().rposition(|s| s.from_s <= middle).unwrap_or(0);
         if let Some((latency, _)) = self.steps.get_mut(at) {
@@ -162,7 +162,7 @@ impl Seconds {
         }
     }
 
-    /// Series and samples a second that the schedule has at `at_s`.
+    /// Scheduled number of series, and of samples per second, at `at_s`.
     fn active(&self, at_s: f64) -> (f64, f64) {
         let mut all = (0.0, 0.0);
         for run in &self.runs {
@@ -187,7 +187,7 @@ impl Seconds {
         sent / all
     }
 
-    /// Why the run must end, if it is beyond its bounds.
+    /// Reason why the run must end, if it has exceeded its limits.
     pub(crate) fn beyond(&self, limits: &RunLimits) -> Option<String> {
         let sums = self.meter.sums();
         if sums.sent as f64 > limits.samples.0 {
@@ -201,7 +201,7 @@ impl Seconds {
             .then(|| format!("{} bytes were sent, and limits.bytes allows {bytes}", sums.bytes))
     }
 
-    /// Adds the steps; called once, at the end.
+    /// Adds the steps to the result. Called once, at the end.
     pub(crate) fn finish(&mut self, result: &mut RunResult) {
         let (rest, _) = take_recent(tallies(&self.lanes));
         if let Some((latency, _)) = self.steps.last_mut() {

@@ -1,4 +1,4 @@
-//! Counts over the whole run, reasons to mistrust them, and what they do not show.
+//! Counts over the whole run, reasons to mistrust them, and notes on what they do not show.
 
 use super::Target;
 use super::seconds::Seconds;
@@ -13,10 +13,10 @@ use crate::scenario::{Model, Scenario};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// The last third of an endurance run is slower than the first by more than this factor: a trend.
+/// Factor of p99 latency between the first and the last third of an endurance run above which a trend is reported.
 const TREND_FACTOR: f64 = 1.5;
 
-/// Fills in what is known when the load has ended.
+/// Adds the figures that are known when the load has ended.
 pub(crate) fn fill(
     result: &mut RunResult,
     scenario: &Scenario,
@@ -45,13 +45,15 @@ pub(crate) fn fill(
     result.observed.insert("machine_cores".into(), result.machine.cores as f64);
     if !seconds.still.is_zero() {
         result.warnings.push(format!(
-            "the generator itself stood still for {:.0} s, as on a machine that is suspended: what was late or never \
-             sent for that is not the target's doing",
+            "the generator itself did not run for {:.0} s, for example because its machine was suspended: requests \
+             that were late or never sent for that reason do not count against the target",
             seconds.still.as_secs_f64()
         ));
     }
     if wrong > 0 {
-        result.warnings.push(format!("{wrong} samples were seen with another value while the load went on"));
+        result
+            .warnings
+            .push(format!("{wrong} samples were returned with a wrong value while the load went on"));
     }
 }
 
@@ -64,7 +66,7 @@ fn reads(reading: &Reading, wall_s: f64) -> ReadTotals {
     }
 }
 
-/// Looks for reasons to mistrust the figures, above all for a generator that was itself the bottleneck.
+/// Finds reasons to mistrust the figures, above all a generator that was itself the bottleneck.
 pub(crate) fn doubts(result: &RunResult, scenario: &Scenario, traffic: &Traffic) -> Vec<String> {
     let mut all = Vec::new();
     let totals = &result.totals;
@@ -78,15 +80,15 @@ pub(crate) fn doubts(result: &RunResult, scenario: &Scenario, traffic: &Traffic)
     all.extend(warnings::unrecovered(result));
     if traffic.runs.iter().any(|run| run.caught_up.load(Ordering::Relaxed)) {
         all.push(
-            "the series' own time caught up with the clock and the run ended early: take a shorter interval or more \
-             series"
+            "the timestamps of the series caught up with the clock and the run ended early: use a shorter interval or \
+             more series"
                 .to_owned(),
         );
     }
     if totals.unsent > 0 {
         all.push(format!(
-            "{} requests of the schedule were never begun, because their connections were busy: the target is \
-             over its limit, or there are too few connections",
+            "{} scheduled requests were never begun because their connections were busy: the target is \
+             overloaded, or there are too few connections",
             totals.unsent
         ));
     }
@@ -111,7 +113,7 @@ pub(crate) fn doubts(result: &RunResult, scenario: &Scenario, traffic: &Traffic)
         && last.latency.p99_s > first.latency.p99_s * TREND_FACTOR
     {
         all.push(format!(
-            "a trend: p99 was {:.1} ms in the first third and {:.1} ms in the last",
+            "latency grew during the run: p99 was {:.1} ms in the first third and {:.1} ms in the last",
             first.latency.p99_s * 1e3,
             last.latency.p99_s * 1e3
         ));
@@ -119,7 +121,7 @@ pub(crate) fn doubts(result: &RunResult, scenario: &Scenario, traffic: &Traffic)
     all
 }
 
-/// Limits of what a run shows, with their subject.
+/// Notes on what a run does not show, each with its subject.
 pub(crate) fn notes(scenario: &Scenario) -> Vec<String> {
     let mut notes = scenario.notes.clone();
     let mut note = |yes: bool, text: &str| {
@@ -135,28 +137,25 @@ pub(crate) fn notes(scenario: &Scenario) -> Vec<String> {
         loopback,
         "Generator and target share a machine: its cores, its memory and its caches. There is no network.",
     );
-    note(
-        scenario.reads.is_empty(),
-        "Nothing was asked while the load was written, except to see fresh samples.",
-    );
+    note(scenario.reads.is_empty(), "No queries ran during the load, except for probes of fresh samples.");
     note(
         scenario.scale != 1.0,
         &format!(
-            "The scenario was scaled by {}: what grows faster than the load does not show.",
+            "The scenario was scaled by {}: effects that grow faster than the load are not visible.",
             scenario.scale
         ),
     );
     note(
         scenario.compress != 1.0,
         &format!(
-            "The times of the shape were divided by {}: what takes long to go wrong does not show.",
+            "The times of the shape were divided by {}: problems that take long to appear are not visible.",
             scenario.compress
         ),
     );
     if scenario.replay.is_some() {
         return notes;
     }
-    note(!scenario.verify.after, "What was acknowledged was not read back.");
+    note(!scenario.verify.after, "Acknowledged samples were not read back.");
     note(
         true,
         "Senders are the lab's own: their requests have one sample for each series, and their labels are made up.",

@@ -15,7 +15,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A connection that is open, and begins to send once it knows when.
+/// An open connection, which begins to send once it is given the times of the run.
 pub(crate) type Ready = Box<dyn FnOnce(Times) -> Pin<Box<dyn Future<Output = Ended> + Send>> + Send>;
 
 /// Final state of a connection.
@@ -25,13 +25,13 @@ pub(crate) struct Ended {
     pub(crate) tenant: usize,
     /// Slots of generated traffic, to be read back.
     pub(crate) slots: Vec<OwnSlot>,
-    /// True if the connection was closed because the target takes nothing.
+    /// True if the connection was closed because the target accepts nothing.
     pub(crate) gave_up: bool,
 }
 
 /// Source of a connection's requests.
 pub(crate) struct Traffic {
-    /// One lane for each tenant that is told apart.
+    /// One lane for each tenant that is counted separately.
     pub(crate) lanes: Vec<Arc<Lane>>,
     /// Plans of generated traffic, by tenant.
     pub(crate) runs: Vec<Arc<Run>>,
@@ -40,7 +40,7 @@ pub(crate) struct Traffic {
 }
 
 impl Traffic {
-    /// Makes all first requests, or reads the recording, and opens all connections.
+    /// Builds the first request of each slot, or reads the recording, and opens all connections.
     pub(crate) async fn prepare(
         scenario: &Scenario,
         tenants: &[Tenant],
@@ -75,7 +75,7 @@ impl Traffic {
         Ok((traffic, ready))
     }
 
-    /// Maximum duration.
+    /// Maximum duration of the load.
     pub(crate) fn length(&self, scenario: &Scenario) -> Duration {
         let length = Duration::from_secs_f64(scenario.length_s());
         self.replay.as_ref().map_or(length, |replay| replay.length().min(length))

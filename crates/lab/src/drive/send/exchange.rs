@@ -1,4 +1,4 @@
-//! Sends one request, with retries, until it is accepted, refused for good, or given up. All senders use it.
+//! Sends one request, with retries, until it is accepted, refused for good, or given up. Shared by all senders.
 
 use crate::drive::stop::Stop;
 use crate::drive::tally::Tally;
@@ -7,15 +7,15 @@ use bytes::Bytes;
 use hyper::{Method, StatusCode};
 use std::time::{Duration, Instant};
 
-/// Retries of refused requests, as Prometheus' sender does them: 5xx, 429 and broken connections are retried; all other
+/// Retries of failed requests, with the rules of Prometheus' sender: 5xx, 429 and broken connections are retried; all other
 /// refusals are final. A request is repeated until it is accepted, to keep the order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RetryPolicy {
-    /// The first pause; each further one is twice as long.
+    /// First pause between attempts. Each further pause is twice as long.
     pub(crate) backoff_min: Duration,
     /// Longest pause between attempts.
     pub(crate) backoff_max: Duration,
-    /// `Retry-After` is obeyed up to here.
+    /// Longest `Retry-After` that is obeyed.
     pub(crate) retry_after_max: Duration,
     /// Time after which a request is given up.
     pub(crate) give_up_after: Duration,
@@ -28,9 +28,9 @@ pub(crate) struct Terms<'a> {
     pub(crate) retry: &'a RetryPolicy,
     pub(crate) stop: &'a Stop,
     pub(crate) tally: &'a Tally,
-    /// Time after which no retry begins, whatever `retry` says.
+    /// Time after which no retry begins, even if `retry` would permit one.
     pub(crate) until: Option<Instant>,
-    /// Number of final refusals without one success that ends the connection: it would measure nothing.
+    /// Number of final refusals without a single success after which the connection ends: it would measure nothing.
     pub(crate) rejected_max: u64,
 }
 
@@ -42,13 +42,13 @@ pub(crate) struct Payload {
     pub(crate) samples: u64,
     /// Number of floats among the samples. A target counts them apart from native histograms.
     pub(crate) floats: u64,
-    /// Intended start, by the schedule; latency counts from here.
+    /// Scheduled start. Latency counts from this time.
     pub(crate) intended: Instant,
 }
 
 /// Accounting of each sample's outcome.
 pub(crate) trait Account {
-    /// The request was sent, with unknown outcome. Returns the number of its series that were never sent before.
+    /// Notes that the request was sent, with unknown outcome. Returns the number of its series that were never sent before.
     fn sent(&mut self) -> u64;
 
     fn acknowledged(&mut self);
@@ -72,7 +72,7 @@ enum Verdict {
     Again(Option<Duration>),
 }
 
-/// Sends `payload` over `client`, and counts what becomes of it.
+/// Sends `payload` over `client`, and counts the outcome.
 pub(crate) async fn exchange(
     client: &mut Client,
     payload: Payload,
@@ -102,7 +102,7 @@ pub(crate) async fn exchange(
     }
 }
 
-/// Enters an attempt in the account and the tally.
+/// Records an attempt in the account and the tally.
 fn settle(
     answer: Result<Answer, Failure>,
     took: Duration,
@@ -155,7 +155,7 @@ fn samples_written(answer: &Answer) -> Option<u64> {
     header.to_str().ok()?.parse().ok()
 }
 
-/// Gives a request up; where no other got through for as long either, the target is gone and the connection ends.
+/// Gives a request up. If no other request succeeded for that long either, the target is gone and the connection ends.
 fn give_up_after(tally: &Tally, after: Duration) -> Flow {
     let mut counts = tally.lock();
     counts.totals.given_up += 1;

@@ -1,4 +1,4 @@
-//! Requests made from a plan: a connection's slots, round after round, in order.
+//! Requests generated from a plan: a connection's slots in order, round after round.
 
 use super::exchange::Account;
 use super::lead::Lead;
@@ -17,20 +17,20 @@ use stdx::clock::Clock;
 use stdx::rng::mix;
 use tokio::sync::mpsc;
 
-/// When requests are sent.
+/// Timing of requests.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Pace {
-    /// Each connection sends as soon as it has its answer.
+    /// Each connection sends its next request as soon as the previous one is answered.
     Closed,
-    /// By a schedule, whatever the answers do.
+    /// Requests are sent by a schedule, regardless of how fast they are answered.
     Open {
-        /// Samples a second of all writers together.
+        /// Samples per second, of all writers together.
         samples_per_s: f64,
     },
 }
 
 impl Run {
-    /// Samples a second of the schedule for each of its series; none in a closed loop.
+    /// Scheduled samples per second of each series; 0 in a closed loop.
     pub(crate) fn rounds_per_s(&self) -> f64 {
         match self.pace {
             Pace::Open { samples_per_s } => samples_per_s / self.plan.series() as f64,
@@ -51,16 +51,16 @@ pub(crate) struct Run {
     pub(crate) lead: Option<Lead>,
     /// Writers' schedules begin at random times up to this long after the run's begin.
     pub(crate) start_jitter_s: f64,
-    /// Schedule of the slots; without one, all of them send at all times.
+    /// Schedule of the slots; without it, all slots always send.
     pub(crate) time_share: Option<TimeShare>,
     /// Receives acknowledged requests, to query their samples at once.
     pub(crate) probes: Option<mpsc::Sender<Acknowledged>>,
     pub(crate) clock: stdx::clock::SystemClock,
-    /// A closed loop has caught up with the clock.
+    /// True once a closed loop has caught up with the clock.
     pub(crate) caught_up: AtomicBool,
 }
 
-/// The slots of a connection, and where among them it is.
+/// The slots of a connection, and its position among them.
 #[derive(Debug)]
 pub(crate) struct Generated {
     run: Arc<Run>,
@@ -79,13 +79,13 @@ pub(crate) struct OwnSlot {
     pub(crate) number: usize,
     range: SlotRange,
     template: Option<Template>,
-    /// Series of the template that were never sent.
+    /// Number of the template's series that were never sent.
     new: u64,
     pub(crate) ledger: SlotLedger,
 }
 
 impl Sender<Generated> {
-    /// Opens the connection and makes all requests, so that the run itself need not.
+    /// Opens the connection and builds all requests, so that the run itself does not spend time on either.
     pub(crate) async fn prepare(mut self) -> Result<Self, Failure> {
         self.client.connect().await?;
         for at in 0..self.source.slots.len() {
@@ -102,7 +102,7 @@ impl Sender<Generated> {
 impl Source for Generated {
     async fn next(&mut self, times: Times) -> Option<Request> {
         let run = Arc::clone(&self.run);
-        // with more connections than slots some have nothing to do
+        // with more connections than slots, some connections have nothing to do
         if self.slots.is_empty() {
             return None;
         }
@@ -153,7 +153,7 @@ impl Generated {
         Self { run: Arc::clone(run), number, slots: slots.collect(), renderer, round: 0, at: 0 }
     }
 
-    /// Waits for the other connections if this one is too far ahead; false if there is no further round.
+    /// Waits for the other connections if this one is too far ahead; Returns false if there are no more rounds.
     async fn begin_round(&self) -> bool {
         let Run { lane, plan, lead, clock, .. } = &*self.run;
         if let Some(lead) = lead {
@@ -179,12 +179,12 @@ impl Generated {
         let template = self.renderer.render(&run.plan, slot.range, self.round);
         let new = template.new_series(slot.template.as_ref());
         run.lane.tally.lock().series_made += new;
-        // what was made and never sent is still to come
+        // new series of an earlier template that was never sent are still to be sent
         slot.new = (slot.new + new).min(u64::from(slot.range.len));
         slot.template = Some(template);
     }
 
-    /// Counts what the schedule had for the time of the run from slot `at` of this round on: none of it was begun.
+    /// Counts as unsent all requests that were due before the end of the run, from slot `at` of this round on.
     fn count_unsent(&self, times: Times, mut at: usize) {
         let run = &self.run;
         let (Pace::Open { .. }, Some(end), false) = (run.pace, times.end, run.lane.stop.is_set()) else {
@@ -226,7 +226,7 @@ impl Account for Generated {
                 round: self.round,
                 at: Instant::now(),
             };
-            // a full channel has enough to look for
+            // a full channel means that the probes are busy
             probes.try_send(acknowledged).ok();
         }
     }
@@ -253,7 +253,7 @@ fn start_delay_s(run: &Run, writer: u32) -> f64 {
     run.start_jitter_s * (number >> 11) as f64 / (1u64 << 53) as f64
 }
 
-/// True where the shape of the load has this slot send at `due`.
+/// True if the load's shape has this slot send at `due`.
 fn sends_at(run: &Run, times: Times, slot: SlotRange, due: Option<Instant>) -> bool {
     let (Some(time_share), Some(due)) = (&run.time_share, due) else { return true };
     time_share.has(&run.plan, slot, (due - times.begin).as_secs_f64())

@@ -1,13 +1,13 @@
 //! Keeps the connections of a closed loop together.
 //!
-//! Each runs through the series' time as fast as its answers come. A target that sees one half of a fleet
-//! an hour before the other may refuse the late half, and no real fleet is like that.
+//! In a closed loop, each connection advances the timestamps of its series as fast as it gets answers. Without coordination, a
+//! target could see half of a fleet an hour ahead of the other half, and refuse the late half. No real fleet behaves like that.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 use tokio::sync::Notify;
 
-/// Progress of each connection.
+/// Round that each connection has reached.
 #[derive(Debug)]
 pub(crate) struct Lead {
     rounds: Vec<AtomicU32>,
@@ -15,28 +15,27 @@ pub(crate) struct Lead {
     moved: Notify,
 }
 
-/// Round of a connection that has ended, so that the others do not wait for it.
+/// Stands for the round of a connection that has ended, so that the others do not wait for it.
 const GONE: u32 = u32::MAX;
 
 impl Lead {
-    /// Coordinates `connections` connections, of which none shall be more than `rounds_max` rounds ahead of
-    /// another.
+    /// Coordinates `connections` connections, so that none gets more than `rounds_max` rounds ahead of another.
     pub(crate) fn new(connections: usize, rounds_max: u32) -> Self {
         let rounds = (0..connections).map(|_| AtomicU32::new(0)).collect();
         Self { rounds, rounds_max, moved: Notify::new() }
     }
 
-    /// Connection number `connection` is about to begin `round`, and waits for the others if it must.
+    /// Called before connection number `connection` begins `round`. Waits for the other connections if it is too far ahead.
     pub(crate) async fn enter(&self, connection: usize, round: u32) {
         self.rounds[connection].store(round, Ordering::Release);
         self.moved.notify_waiters();
         while round > self.slowest().saturating_add(self.rounds_max) {
-            // the timeout is for the moment between looking and waiting, in which the slowest may move
+            // the timeout covers the case that the slowest connection moves between the check and the wait
             tokio::time::timeout(Duration::from_millis(5), self.moved.notified()).await.ok();
         }
     }
 
-    /// Connection number `connection` has ended.
+    /// Called when connection number `connection` has ended.
     pub(crate) fn leave(&self, connection: usize) {
         self.rounds[connection].store(GONE, Ordering::Release);
         self.moved.notify_waiters();

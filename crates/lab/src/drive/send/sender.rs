@@ -1,4 +1,4 @@
-//! A connection: sends what its source has, in order, each request when it is due, and until it is settled.
+//! A connection: sends the requests of its source in order, each when it is due, and retries it until it is settled.
 
 use super::exchange::{Account, Flow, Payload, RetryPolicy, Terms, exchange};
 use super::timer::Timer;
@@ -9,7 +9,7 @@ use bytes::Bytes;
 use hyper::HeaderMap;
 use std::time::{Duration, Instant};
 
-/// A request that is being repeated when the run ends gets this much longer.
+/// Extra time for a request that is being retried when the run ends.
 const GRACE: Duration = Duration::from_secs(5);
 
 /// State shared by all connections to one address.
@@ -19,7 +19,7 @@ pub(crate) struct Lane {
     pub(crate) retry: RetryPolicy,
     pub(crate) stop: Stop,
     pub(crate) tally: Tally,
-    /// Number of final refusals without one success that ends the connection: it would measure nothing.
+    /// Number of final refusals without a single success after which the connection ends: it would measure nothing.
     pub(crate) rejected_max: u64,
 }
 
@@ -31,13 +31,13 @@ pub(crate) struct Times {
 }
 
 impl Times {
-    /// True where `moment` is after the run.
+    /// True if `moment` is after the end of the run.
     pub(crate) fn is_over(self, moment: Instant) -> bool {
         self.end.is_some_and(|end| moment >= end)
     }
 }
 
-/// A request, made and not yet sent.
+/// A request that has not been sent yet.
 #[derive(Debug)]
 pub(crate) struct Request {
     pub(crate) body: Bytes,
@@ -59,7 +59,7 @@ pub(crate) trait Source: Account + Send {
     /// Sets the headers that differ between requests.
     fn set_headers(&self, _: &mut HeaderMap) {}
 
-    /// The connection has ended; where nothing was `begun` of it, the last request was not sent.
+    /// Called when the connection has ended. If `begun` is false, the last request was never sent.
     fn end(&mut self, times: Times, begun: bool);
 }
 
@@ -68,7 +68,7 @@ pub(crate) trait Source: Account + Send {
 pub(crate) struct Sender<S> {
     pub(crate) client: Client,
     pub(crate) source: S,
-    /// True if it ended because the target takes nothing.
+    /// True if the connection ended because the target accepts nothing.
     pub(crate) gave_up: bool,
 }
 
@@ -77,7 +77,7 @@ impl<S: Source> Sender<S> {
         Self { client, source, gave_up: false }
     }
 
-    /// Sends until the source, the time or the run ends.
+    /// Sends until the source is exhausted, the time is over or the run is stopped.
     pub(crate) async fn run(mut self, lane: &Lane, times: Times) -> Self {
         let timer = Timer::new();
         let mut begun = true;

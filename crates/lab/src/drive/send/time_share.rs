@@ -1,11 +1,11 @@
-//! Schedule of a tenant's slots: active slots at a time, and pauses of all of them.
+//! Schedule of a tenant's slots: how many are active at each time, and when all of them pause.
 
 use crate::generate::plan::{Plan, SlotRange};
 use crate::scenario::Grow;
 use crate::scenario::shape::Course;
 use std::sync::Arc;
 
-/// One tenant's part in a shape.
+/// The part of one tenant in the load's shape.
 #[derive(Debug, Clone)]
 pub(crate) struct TimeShare {
     course: Arc<Course>,
@@ -16,7 +16,7 @@ pub(crate) struct TimeShare {
     tenants: u32,
     /// Number of the tenant's first writer.
     pub(crate) first_writer: u32,
-    /// Slots of this tenant on all machines at a factor of 1, and at the highest.
+    /// Slots of this tenant on all machines at a factor of 1.
     slots_plain: u64,
     slots_all: u64,
 }
@@ -54,17 +54,17 @@ impl TimeShare {
                 there.clamp(0.0, 1.0) * self.slots_all as f64
             }
         };
-        // a thousandth of a slot is a matter of rounding
+        // tolerates rounding errors of up to a thousandth of a slot
         ((slots - 1e-3).ceil().max(0.0) as u64).min(self.slots_all)
     }
 
-    /// Series of `plan`, this machine's part of the tenant, that the schedule has at `at_s`.
+    /// Number of series that are active at `at_s` in `plan`, which is this machine's part of the tenant.
     pub(crate) fn series_at(&self, plan: &Plan, at_s: f64) -> f64 {
         let here = self.slots_at(at_s).saturating_sub(self.slots_before(plan)).min(plan.slots_count() as u64);
         here as f64 * plan.series() as f64 / plan.slots_count() as f64
     }
 
-    /// Time at which a request due at `due_s` is sent: silent senders send it when they are back.
+    /// Time at which a request due at `due_s` is sent: a request due during an outage is sent when the outage ends.
     pub(crate) fn delayed(&self, due_s: f64) -> f64 {
         self.outages.iter().find(|(from, to)| (*from..*to).contains(&due_s)).map_or(due_s, |(_, to)| *to)
     }

@@ -1,7 +1,7 @@
 //! Sleeps to a fraction of a millisecond.
 //!
-//! Tokio's timers have a resolution of one millisecond and round up, which would be half of a fast
-//! target's latency; the kernel's have some 50 µs.
+//! Tokio's timers have a resolution of one millisecond and round up, which would be half of a fast target's latency. The kernel's
+//! timers are accurate to about 50 µs.
 
 use std::time::Instant;
 
@@ -15,21 +15,21 @@ mod precise {
     use std::time::Duration;
     use tokio::io::unix::AsyncFd;
 
-    /// A timer of the kernel's that the runtime waits for like for a socket.
+    /// A kernel timer (timerfd), which the runtime polls like a socket.
     #[derive(Debug)]
     pub(super) struct KernelTimer(AsyncFd<OwnedFd>);
 
     impl KernelTimer {
         #[expect(
             deprecated,
-            reason = "its successor is unsafe and asks that the descriptor stays what it is: an OwnedFd does"
+            reason = "the replacement is unsafe because the descriptor must stay open, which an OwnedFd guarantees"
         )]
         pub(super) fn new() -> std::io::Result<Self> {
             let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
             Ok(Self(AsyncFd::new(timerfd_create(TimerfdClockId::Monotonic, flags)?)?))
         }
 
-        /// Sleeps for `time`, which is not zero (that would disarm the timer).
+        /// Sleeps for `time`, which must not be zero, because zero disarms the timer.
         pub(super) async fn sleep(&self, time: Duration) -> std::io::Result<()> {
             let none = Timespec { tv_sec: 0, tv_nsec: 0 };
             let it_value = Timespec { tv_sec: time.as_secs() as i64, tv_nsec: time.subsec_nanos().into() };
@@ -56,7 +56,7 @@ pub(crate) struct Timer {
 }
 
 impl Timer {
-    /// A timer of the kernel's, or Tokio's if none is available. Called within a runtime.
+    /// Uses a kernel timer, or Tokio's if none is available. Must be called within a runtime.
     pub(crate) fn new() -> Self {
         Self {
             #[cfg(target_os = "linux")]
@@ -64,7 +64,7 @@ impl Timer {
         }
     }
 
-    /// Sleeps until `due`; at once where that is past.
+    /// Sleeps until `due`. Returns at once if it has passed.
     pub(crate) async fn sleep_until(&self, due: Instant) {
         let time = due.saturating_duration_since(Instant::now());
         if time.is_zero() {

@@ -1,4 +1,4 @@
-//! The last lines that a started program printed: they say why it ended.
+//! The last lines that a started program printed, which say why it ended.
 
 use std::collections::VecDeque;
 use std::io::{self, BufRead, BufReader, PipeReader, Read};
@@ -6,13 +6,14 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Lines that are kept.
+/// Maximum number of lines that are kept.
 const LINES_MAX: usize = 8;
 
 /// A longer line is kept in parts of this size.
 const LINE_BYTES_MAX: u64 = 400;
 
-/// The output of a program that has ended is read within this time, unless a child that outlives it holds the pipe open.
+/// Time allowed to read the rest of the output after the program has ended. A child process that outlives it may hold the pipe
+/// open longer.
 const DRAIN_WITHIN: Duration = Duration::from_millis(500);
 
 /// The end of a program's output.
@@ -23,7 +24,7 @@ pub(crate) struct Output {
 }
 
 impl Output {
-    /// Reads `pipe` to its end on a thread, so that the program never waits because the pipe is full.
+    /// Reads `pipe` to its end on a thread, so that the program never blocks on a full pipe.
     pub(crate) fn read(pipe: PipeReader) -> io::Result<Self> {
         let lines = Arc::new(Mutex::new(VecDeque::with_capacity(LINES_MAX)));
         let kept = Arc::clone(&lines);
@@ -38,7 +39,7 @@ impl Output {
         Ok(Self { lines, reader })
     }
 
-    /// The last lines, once the program has ended; nothing where it printed nothing.
+    /// The last lines, once the program has ended. Empty if it printed nothing.
     pub(crate) async fn last_lines(&self) -> Vec<String> {
         let begin = Instant::now();
         while !self.reader.is_finished() && begin.elapsed() < DRAIN_WITHIN {
@@ -48,7 +49,7 @@ impl Output {
     }
 }
 
-/// Keeps a line without control characters, for it goes to terminals and into reports.
+/// Keeps a line, without control characters because it is shown on terminals and in reports.
 fn keep(lines: &Mutex<VecDeque<String>>, line: &[u8]) {
     let text: String = String::from_utf8_lossy(line).chars().filter(|c| !c.is_control()).collect();
     if text.trim().is_empty() {

@@ -18,7 +18,7 @@ pub(crate) struct Sandbox {
 }
 
 impl Sandbox {
-    /// Fills `{data}` and `{port}` into `target`, where its `start` has them.
+    /// Replaces `{data}` and `{port}` in `target`, if its `start` uses them.
     pub(crate) fn fill(target: &mut TargetSpec) -> Result<Self> {
         let start = target.start.clone().unwrap_or_default();
         if start.contains(PORT) {
@@ -44,12 +44,12 @@ impl Sandbox {
     }
 }
 
-/// A port that the kernel has just given out and taken back. It gives the same one out again only after all others.
+/// A port that the kernel has just assigned and got back. The kernel assigns it again only after all other ports.
 fn free_port() -> std::io::Result<u16> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
 }
 
-/// The command and all addresses.
+/// Applies `change` to the command and all addresses.
 fn each_text(target: &mut TargetSpec, change: impl Fn(&mut String)) {
     match &mut target.write {
         Texts::One(url) => change(url),

@@ -9,33 +9,33 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Buckets of a histogram are not more: the last bound is 2.5 × 10^13.
+/// Maximum number of buckets of a histogram: the last bound is 2.5 × 10^13.
 pub const BUCKETS_MAX: u32 = 48;
 
-/// Buckets of a histogram, if nothing else is said: up to 10, and `+Inf`.
+/// Default number of buckets of a histogram: bounds up to 10, and `+Inf`.
 pub const BUCKETS_DEFAULT: u32 = 12;
 
-/// Bounds of buckets within a power of ten, in thousandths, as client libraries have them by default.
+/// Bounds of buckets within a power of ten, in thousandths, as in the defaults of client libraries.
 const BOUNDS: [u64; 3] = [5, 10, 25];
 
-/// The histograms of a target: its first metrics.
+/// The histograms of a target, which are its first metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Histograms {
     pub count: u32,
-    /// Buckets of each, `+Inf` included; at most [`BUCKETS_MAX`].
+    /// Number of buckets of each histogram, `+Inf` included; at most [`BUCKETS_MAX`].
     pub buckets: u32,
 }
 
 /// Role of a metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
-    /// A metric of its own, part of no histogram.
+    /// A metric that is not part of a histogram.
     Plain,
-    /// The bucket with this number of a histogram.
+    /// A bucket of a histogram, by its number.
     Bucket(u32),
-    /// Number of observations of a histogram.
+    /// The `_count` of a histogram.
     Count,
-    /// The sum of what was observed.
+    /// The `_sum` of a histogram.
     Sum,
 }
 
@@ -52,14 +52,14 @@ impl Part {
 }
 
 impl Histograms {
-    /// As many histograms with `buckets` buckets as make up about `share` of `metrics` series.
+    /// The number of histograms, with `buckets` buckets each, whose series are about `share` of `metrics`.
     pub fn of_share(share: f64, buckets: u32, metrics: u32) -> Self {
         let one = Self { count: 1, buckets };
         let count = (share.clamp(0.0, 1.0) * f64::from(metrics) / f64::from(one.series())).round() as u32;
         Self { count: count.min(metrics / one.series()), buckets }
     }
 
-    /// Series of one histogram.
+    /// Number of series of one histogram.
     pub fn series(self) -> u32 {
         self.buckets + 2
     }
@@ -104,7 +104,7 @@ impl Histograms {
     /// Cumulative share of observations up to `bucket`, from 0 to 1. `key` selects the distribution's shape.
     pub fn share_below(self, key: u64, bucket: u32) -> f64 {
         let x = f64::from(bucket + 1) / f64::from(self.buckets);
-        // only products, which are the same on all machines
+        // only multiplications, whose results are the same on all machines
         match key % 3 {
             0 => x,
             1 => x * x * (3.0 - 2.0 * x),

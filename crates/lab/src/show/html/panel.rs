@@ -4,15 +4,15 @@ use crate::result::Timeline;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Lines of one chart; more cannot be told apart.
+/// Maximum number of lines in one chart. More could not be distinguished.
 const LINES_MAX: usize = 8;
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Panel {
     pub(crate) title: String,
-    /// Unit of all its lines.
+    /// Unit of all lines.
     pub(crate) unit: String,
-    /// Drawn with a logarithmic scale where the values ask for it.
+    /// True to use a logarithmic scale if the values span a wide range.
     pub(crate) log: bool,
     pub(crate) lines: Vec<Line>,
 }
@@ -42,7 +42,7 @@ const RECIPES: [Recipe; 20] = [
         names: &["rate/offered", "rate/acknowledged", "rate/sent"],
     },
     Recipe {
-        title: "Latency from the intended start",
+        title: "Latency from the scheduled start",
         log: true,
         names: &["latency/p50", "latency/p90", "latency/p99"],
     },
@@ -86,10 +86,10 @@ const RECIPES: [Recipe; 20] = [
     Recipe { title: "CPU that was not to be had", log: false, names: &["machine/iowait", "machine/stolen"] },
 ];
 
-/// Series that are not worth a chart of their own: limits far away, and what a figure says as well.
+/// Series without a chart: limits that are far away, and values that a figure shows too.
 const PASSED_OVER: [&str; 3] = ["target/files_limit", "machine/memory_available", "disk/queue"];
 
-/// The charts of some timelines; with several, the lines of all but the first are dashed.
+/// Charts of one or several timelines. The lines of all but the first timeline are dashed.
 pub(crate) fn panels(timelines: &[(&str, &Timeline)]) -> Vec<Panel> {
     let all: BTreeSet<&str> =
         timelines.iter().flat_map(|(_, timeline)| timeline.series.keys().map(String::as_str)).collect();
@@ -167,7 +167,7 @@ fn label(title: &str, name: &str) -> String {
     }
 }
 
-/// Four digits are more than a line shows.
+/// Serialises values with four digits, which is more than a chart shows.
 fn short_numbers<S: serde::Serializer>(values: &[Option<f64>], to: S) -> Result<S::Ok, S::Error> {
     let short = |value: f64| {
         if value == 0.0 || !value.is_finite() {

@@ -7,7 +7,7 @@ use crate::result::figures::{FIGURES, show};
 use crate::result::{EventKind, RunResult};
 use stdx::calendar::Date;
 
-/// Events that are listed; charts mark them all.
+/// Maximum number of events that are listed. Charts mark all events.
 const EVENTS_MAX: usize = 60;
 
 pub(super) fn report(result: &RunResult) -> String {
@@ -173,7 +173,7 @@ fn account(result: &RunResult) -> String {
     table("account", &["", "#the account", "#here", "#here / account", "conditions"], rows)
 }
 
-/// Figures are in bytes and seconds; accounts speak of GiB and ms.
+/// Converts a figure in bytes or seconds to the unit of a published figure, such as GiB or ms.
 fn in_unit(value: f64, unit: &str) -> f64 {
     match unit {
         "KiB" => value / 1024.0,
@@ -214,7 +214,7 @@ fn reasons(result: &RunResult) -> String {
         vec![Cell::text(reason), Cell::count(*n), Cell::text(said)]
     });
     let outcomes = [
-        ("refusals that did not say when to come back", t.without_retry_after),
+        ("refusals without Retry-After", t.without_retry_after),
         ("requests refused for good", t.rejected),
         ("requests given up", t.given_up),
         ("requests never begun", t.unsent),
@@ -222,7 +222,7 @@ fn reasons(result: &RunResult) -> String {
     ];
     let outcomes = outcomes.into_iter().filter(|(_, n)| *n > 0);
     let outcomes = outcomes.map(|(what, n)| vec![Cell::text(what), Cell::count(n), Cell::text("")]);
-    table("reasons", &["answer", "#attempts", "what was said first"], answers.chain(outcomes))
+    table("reasons", &["answer", "#attempts", "first message"], answers.chain(outcomes))
 }
 
 fn latencies(result: &RunResult) -> String {
@@ -239,11 +239,11 @@ fn latencies(result: &RunResult) -> String {
         ]
     };
     let kinds = [
-        ("from the intended start to success", &t.latency),
+        ("from the scheduled start to success", &t.latency),
         ("… of requests with known series only", &t.latency_known),
         ("… of requests with new series", &t.latency_new),
-        ("one attempt that was taken", &t.service),
-        ("one attempt that was refused", &t.refusal),
+        ("one successful attempt", &t.service),
+        ("one refused attempt", &t.refusal),
         ("from acknowledged to visible", &t.freshness),
         ("generator lag", &t.lag),
     ];
@@ -277,14 +277,14 @@ fn verified(result: &RunResult) -> String {
     let row = |what: &str, n: u64, means: &str| vec![Cell::text(what), Cell::count(n), Cell::text(means)];
     let rows = [
         row("acknowledged", v.acknowledged, "samples whose request was answered with success"),
-        row("read back", v.read_back, "found, with whatever value"),
-        row("lost", v.lost, "acknowledged, and not there"),
-        row("doubled", v.doubled, "there more than once"),
-        row("wrong", v.wrong, "there with another value"),
-        row("rounded", v.rounded, "there with a value that differs within the scenario's tolerance"),
-        row("unexpected", v.unexpected, "there, and never sent"),
-        row("late", v.late, "found only when asked again"),
-        row("unacknowledged", v.unacknowledged, "found though their request was not answered with success"),
+        row("read back", v.read_back, "found, with any value"),
+        row("lost", v.lost, "acknowledged, and not found"),
+        row("doubled", v.doubled, "found more than once"),
+        row("wrong", v.wrong, "found with a wrong value"),
+        row("rounded", v.rounded, "found with a value that differs within the scenario's tolerance"),
+        row("unexpected", v.unexpected, "found, and never sent"),
+        row("late", v.late, "found only by a repeated query"),
+        row("unacknowledged", v.unacknowledged, "found, though their request was not acknowledged"),
     ];
     let examples: Vec<String> = v.examples.iter().map(ToString::to_string).collect();
     table("verified", &["samples", "#", ""], rows) + &list("examples", &examples)

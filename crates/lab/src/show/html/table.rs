@@ -1,4 +1,4 @@
-//! Tables of HTML.
+//! HTML tables and lists.
 
 use super::escape::text;
 use crate::result::figures::{ratio, show};
@@ -8,7 +8,7 @@ pub(crate) enum Cell {
     Text(String),
     /// A number with its unit.
     Number(String),
-    /// Text in a class of its own.
+    /// Text with a CSS class.
     Classed(&'static str, String),
 }
 
@@ -42,7 +42,7 @@ impl Cell {
     }
 }
 
-/// A table under its headings; those that begin with `#` are above numbers. Nothing without rows.
+/// Formats a table. Headings that begin with `#` are for columns of numbers. Empty without rows.
 pub(crate) fn table(id: &str, headings: &[&str], rows: impl IntoIterator<Item = Vec<Cell>>) -> String {
     let row = |cells: Vec<Cell>| format!("<tr>{}</tr>\n", cells.iter().map(Cell::html).collect::<String>());
     let rows: String = rows.into_iter().map(row).collect();
@@ -59,7 +59,7 @@ pub(crate) fn table(id: &str, headings: &[&str], rows: impl IntoIterator<Item = 
     )
 }
 
-/// A part of the page; nothing without content.
+/// Formats a section of the page; empty without content.
 pub(crate) fn section(title: &str, content: &str) -> String {
     if content.is_empty() {
         return String::new();

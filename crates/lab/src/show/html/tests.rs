@@ -16,7 +16,7 @@ fn quantiles(base: f64) -> Quantiles {
     Quantiles { count: 5_000, p50_s, p90_s, p99_s, max_s, mean_s: base }
 }
 
-/// A result with something in every part of it. `load` scales it.
+/// A result with every field filled in, scaled by `load`.
 pub(crate) fn sample(load: f64) -> RunResult {
     let mut timeline = Timeline::default();
     let mut rng = stdx::rng::Rng::new(load as u64);
@@ -189,7 +189,7 @@ fn a_page_stands_alone_and_hostile_text_stays_text() {
     let titles: Vec<&str> =
         data["panels"].as_array().unwrap().iter().map(|p| p["title"].as_str().unwrap()).collect();
     for title in
-        ["Samples a second", "Latency from the intended start", "CPU", "Memory", "Disk busy", "something"]
+        ["Samples a second", "Latency from the scheduled start", "CPU", "Memory", "Disk busy", "something"]
     {
         assert!(titles.contains(&title), "{title}: {titles:?}");
     }
