@@ -1,13 +1,12 @@
-//! Bytes a sample at rest, the log included, and how fast they are written, merged and read:
-//! `cargo bench -p tables [-- mix|counter|gauge]`.
+//! Bytes per sample on disk, the log included, and speed of writing, merging and reading: `cargo bench -p tables [--
+//! mix|counter|gauge]`.
 //!
-//! The work has the shape of a scraped fleet: targets with 10 labels that expose the same metrics, scraped
-//! every 15 s, a target's samples with one timestamp; `mix` is half counters, a quarter gauges of two or
-//! three decimals, a quarter constants. `jitter` is `mix` with timestamps that are off by up to 8 ms. It is
-//! sealed in ten blocks of two files, compacted, and read back. Speeds are samples a second of CPU time of
-//! this process.
+//! The data is that of a scraped fleet: targets with 10 labels expose the same metrics and are scraped every 15 s, with one
+//! timestamp for all samples of a scrape. `mix` is half counters, a quarter gauges of two or three decimals, and a quarter
+//! constants. `jitter` is `mix` with timestamps that are off by up to 8 ms. The data is sealed in ten blocks of two files,
+//! compacted, and read back. Speeds are samples per second of CPU time of this process.
 //!
-//! Seen on two shared cores (dependencies at opt-level 2 with checks, this crate at 3:
+//! Measured on two shared cores (dependencies at opt-level 2 with checks, this crate at 3:
 //! `CARGO_PROFILE_DEV_OPT_LEVEL=3 cargo bench --profile dev -p tables -- mix jitter`), 20,000 series of 500 samples:
 //!
 //! ```text
@@ -27,7 +26,7 @@ use tables::{
     WriteLimits,
 };
 
-/// How much work.
+/// Size of the data.
 struct Size {
     targets: usize,
     metrics: usize,
@@ -37,11 +36,11 @@ struct Size {
 const FULL: Size = Size { targets: 100, metrics: 200, samples: 500 };
 const SMALL: Size = Size { targets: 2, metrics: 12, samples: 50 };
 
-/// Blocks that the work is sealed in, one after the other, and partitions of each.
+/// Number of blocks that the data is sealed in, and partitions of each.
 const BLOCKS: usize = 10;
 const PARTITIONS: usize = 2;
 
-/// A day for rollups, nearly.
+/// Data of nearly a day, for rollups.
 const DAY_FULL: Size = Size { targets: 10, metrics: 50, samples: 5700 };
 const DAY_SMALL: Size = Size { targets: 1, metrics: 4, samples: 300 };
 
@@ -50,7 +49,7 @@ const START_MS: i64 = 1_795_219_200_000;
 const INTERVAL_MS: i64 = 15_000;
 
 fn main() {
-    // cargo says --bench under `cargo bench` only
+    // cargo passes --bench under `cargo bench` only
     let full = std::env::args().any(|a| a == "--bench");
     let size = if full { FULL } else { SMALL };
     let wanted: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with('-')).collect();
@@ -154,7 +153,7 @@ fn run(values: &str, size: &Size) {
     );
 }
 
-/// Seals slices of all series, one block after the other; the most that a block held.
+/// Seals slices of all series, one block after the other. Returns the maximum memory that a block held.
 fn seal(table: &Arc<Table>, series: &[Series], samples: usize) -> usize {
     let len = samples / BLOCKS;
     let mut held = 0;

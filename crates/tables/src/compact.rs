@@ -1,28 +1,28 @@
-//! Compaction: merges small files into large ones. The choice needs no I/O, the merge itself bounded memory.
+//! Compaction: merges small files into large ones. Choosing them needs no I/O, and merging needs bounded memory.
 //!
-//! Sealing makes small files, so that fresh data is safe soon. Compaction merges the files of one day into larger
-//! ones: fewer to open, labels stored once instead of once per seal, longer rows that compress better. It changes
-//! no data and no floodmark, so it may die at any point and begin again; its leftovers are swept.
+//! Sealing makes small files, so that fresh data is safe soon. Compaction merges the files of a day into larger ones: there are
+//! fewer files to open, labels are stored once instead of once per seal, and longer rows compress better. Compaction changes
+//! neither samples nor floodmarks, so it may be interrupted at any point and begin again. Files that it leaves behind are swept.
 //!
-//! If a series has two samples of one time, the one written later counts. So only neighbours in the order of writes are
-//! merged, and the result takes the place of the last of them:
+//! If a series has two samples with the same timestamp, the one written later wins. So only files that are neighbours in the
+//! order of writes are merged, and the result takes the position of the last one:
 //!
 //! ```text
 //!   sequence   11  12  13  14  15  16  17         11  14        17
 //!   size       L   s   s   s   L   s   s    ─▶    L   m    L    s s    (14 = 12 ∪ 13 ∪ 14)
 //! ```
 //!
-//! A file of another engine comes before all others in that order ([`crate::delta::LiveFile::rank`]), so it is merged with
-//! the first of them, never past it: else what it has would win over what was written after it.
+//! A file of another engine comes before all others in that order ([`crate::delta::LiveFile::rank`]). It is merged with the first
+//! of Floodmark's own files at most: in a later position, its samples would override samples that were written after them.
 //!
-//! Tombstones are applied to each file that was written before them. The result says in its name that it has taken them in, so each file is
-//! rewritten once for all that there are at that time.
+//! Tombstones are applied to each file that was written before them. The name of the result records that they were applied, so
+//! each file is rewritten once for all tombstones that exist at that time.
 //!
-//! No job is larger than [`CompactLimits::job_bytes`], however much a tenant sends in a day. Larger days are merged by
-//! ranges of metric names: files are cut where others were cut before, and only files with names in common count as
-//! neighbours. Each job is a commit of its own, so finished work is never lost.
+//! No job is larger than [`CompactLimits::job_bytes`], however much a tenant sends in a day. Larger days are merged by ranges of
+//! metric names: files are cut at the same names as earlier files, and only files with overlapping names count as neighbours.
+//! Each job is one commit, so finished jobs are never lost.
 //!
-//! - [`plan`]: which files; [`ranges`]: the ranges of a day; [`purge`]: files with deleted rows
+//! - [`plan`]: chooses files; [`ranges`]: name ranges of a day; [`purge`]: rewrites files with deleted rows
 
 mod plan;
 mod purge;
@@ -45,8 +45,8 @@ use std::sync::Arc;
 pub use plan::{Job, plan};
 pub(crate) use purge::{has_deleted_rows, purges};
 
-/// Samples in a merged row. Longer rows save labels, of which 4,096 samples leave some 0.02 bytes each;
-/// shorter ones save decoding what a query's range leaves out.
+/// Maximum number of samples in a merged row. Longer rows save labels, but at 4,096 samples those take only about 0.02 bytes per
+/// sample. Shorter rows save decoding samples outside of a query's range.
 pub const ROW_SAMPLES_MAX: usize = 4096;
 
 /// Samples between two calls of `go_on`.
@@ -54,19 +54,19 @@ const STEP_SAMPLES: u64 = 4_000;
 
 #[derive(Debug, Clone, Copy)]
 pub struct CompactLimits {
-    /// Files of one job. Each holds a decoder (1.4 MiB), a window of [`CompactLimits::window_bytes`] and a batch of it
-    /// decoded, so this bounds memory.
+    /// Maximum number of files of one job. It bounds memory: each file holds a decoder (1.4 MiB), a window of
+    /// [`CompactLimits::window_bytes`] and a decoded batch.
     pub fan_in: usize,
-    /// Bytes of one job's files together: the work that is lost if it dies. Files as large as this are not merged again.
+    /// Maximum total size of one job's files, and so of the work that is lost if it is interrupted. Files as large as this are
+    /// not merged again.
     pub job_bytes: u64,
-    /// Files of similar size that today must have before they are merged.
+    /// Number of files of similar size that the current day must have before they are merged.
     pub files_min: usize,
     /// Bytes of each file that are fetched at a time.
     pub window_bytes: usize,
-    /// Encoded bytes of a row group of the result.
+    /// Encoded size of a row group of the result.
     pub row_group_bytes: usize,
-    /// Bytes after which a file of the result ends with its metric, and the next is begun; at twice as many it ends
-    /// anyway.
+    /// Size after which a file of the result ends at the next change of metric; at twice the size it ends in any case.
     pub file_bytes: u64,
 }
 
@@ -84,7 +84,7 @@ impl Default for CompactLimits {
 }
 
 impl CompactLimits {
-    /// Memory of a running job at most, footers and the labels of decoded rows aside. Reserve it before the job begins.
+    /// Maximum memory of a running job, except for footers and the labels of decoded rows. Reserve it before the job begins.
     pub const fn memory_bytes(&self) -> usize {
         self.fan_in * (self.window_bytes + self.window_bytes / 2 + DECODER_BYTES)
             + 3 * self.row_group_bytes
@@ -92,20 +92,20 @@ impl CompactLimits {
     }
 }
 
-/// A job that runs in steps. The table does not change before [`Table::replace`] of its files with the result.
+/// A compaction job that runs in steps. The table changes only when [`Table::replace`] replaces the job's files with the result.
 #[derive(Debug)]
 pub struct Compaction {
     table: Arc<Table>,
     date: Date,
     stem: Stem,
     limits: CompactLimits,
-    /// Bytes after which a file ends with its metric.
+    /// Size after which a file ends at the next change of metric.
     file_bytes: u64,
     merge: Merge<StoredFile>,
-    /// Tombstones are applied on the way.
+    /// True if tombstones are applied.
     deletes: bool,
     writer: Option<FileWriter<Upload>>,
-    /// Names at which a new file begins, the last first.
+    /// Names at which a new file begins, in descending order.
     cuts: Vec<String>,
     /// The last series' name.
     metric: String,
@@ -128,7 +128,8 @@ pub struct Progress {
 }
 
 impl Compaction {
-    /// Opens a job's files. `stem` must be new for each attempt. A damaged file fails it: [`TableError::Damaged`] names it.
+    /// Opens a job's files. `stem` must be new for each attempt. Fails on a damaged file with [`TableError::Damaged`], which
+    /// names the file.
     pub fn open(
         table: &Arc<Table>,
         job: &Job,
@@ -165,7 +166,7 @@ impl Compaction {
         })
     }
 
-    /// Merges on, until about `samples` more are written or nothing is left.
+    /// Continues the merge until about `samples` further samples are written or nothing is left.
     pub fn step(&mut self, samples: u64) -> Result<Progress, TableError> {
         let until = self.progress.samples.saturating_add(samples);
         while !self.progress.done && self.progress.samples < until {
@@ -190,7 +191,7 @@ impl Compaction {
         self.write_rows(1)
     }
 
-    /// Ends the file, if it is large enough, at a change of metric.
+    /// Ends the current file at a change of metric, if it is large enough.
     fn next_metric(&mut self) -> Result<(), TableError> {
         let metric = self.merge.labels().get(METRIC_NAME).unwrap_or("");
         if metric == self.metric {
@@ -205,7 +206,7 @@ impl Compaction {
         if ends { self.end_file() } else { Ok(()) }
     }
 
-    /// Writes rows while there are `least` samples for one.
+    /// Writes rows as long as there are at least `least` samples for one.
     fn write_rows(&mut self, least: usize) -> Result<(), TableError> {
         let mut at = 0;
         while self.samples.timestamps.len() - at >= least {
@@ -250,20 +251,20 @@ impl Compaction {
         Ok(())
     }
 
-    /// Bytes of memory that it holds now, footers aside.
+    /// Memory that the job holds now, without footers.
     pub fn held_bytes(&self) -> usize {
         let samples = 8 * (self.samples.timestamps.capacity() + self.samples.values.capacity());
         self.merge.held_bytes() + samples + self.writer.as_ref().map_or(0, FileWriter::held_bytes)
     }
 
-    /// The files it made, once it is done.
+    /// Files that the job has written, once it is done.
     pub fn into_staged(self) -> Vec<StagedFile> {
         assert!(self.progress.done, "BUG: the result is taken when the job is done");
         self.staged
     }
 }
 
-/// Bytes of a file of a job's result, so that none is much smaller than the others.
+/// Target size for the files of a job's result, so that none is much smaller than the others.
 fn even_bytes(job: &Job, limits: &CompactLimits) -> u64 {
     match job.bytes() / limits.file_bytes {
         0 => limits.file_bytes,
@@ -271,7 +272,7 @@ fn even_bytes(job: &Job, limits: &CompactLimits) -> u64 {
     }
 }
 
-/// Runs a whole job on this thread and replaces its files by the result. `go_on` is called every [`STEP_SAMPLES`].
+/// Runs a whole job on this thread and replaces its files with the result. `go_on` is called every [`STEP_SAMPLES`].
 ///
 /// Returns `None` without a change if `go_on` returns `false`, or if another program removed one of the files meanwhile. The
 /// new files are then left to a sweep.

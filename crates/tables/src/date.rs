@@ -10,7 +10,7 @@ pub const DAY_MS: i64 = 86_400_000;
 pub struct Date(pub i32);
 
 impl Date {
-    /// The day of a timestamp. Timestamps lie between the years 1970 and 9999 ([`model::caps`]).
+    /// The day of a timestamp. Timestamps must lie between the years 1970 and 9999 ([`model::caps`]).
     pub const fn of(timestamp_ms: i64) -> Self {
         Self(timestamp_ms.div_euclid(DAY_MS) as i32)
     }
@@ -25,7 +25,7 @@ impl Date {
         self.start_ms() + DAY_MS - 1
     }
 
-    /// Reads `YYYY-MM-DD`.
+    /// Parses `YYYY-MM-DD`.
     pub fn parse(text: &str) -> Option<Self> {
         let mut parts = text.splitn(3, '-').map(|part| part.parse::<u16>().ok());
         let (year, month, day) = (parts.next()??, parts.next()??, parts.next()??);

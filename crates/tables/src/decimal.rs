@@ -1,14 +1,13 @@
 //! Values as integers over a power of ten: `value = mantissa / 10^exponent`, exact to the bit.
 //!
-//! Measured values are mostly rounded decimal numbers. As integers their differences are small, and
-//! a Parquet file packs them in a third of the bytes of doubles. A reader in any engine gets the very double
-//! back by one division, since both operands are exact (`|mantissa| < 2^53`, `10^exponent` with
-//! `exponent <= 22`) and IEEE 754 rounds a quotient correctly.
+//! Measured values are mostly rounded decimal numbers. As integers, their differences are small, and a Parquet file stores them
+//! in a third of the bytes of doubles. Any engine gets the identical double back with one division, since both operands are exact
+//! (`|mantissa| < 2^53`, `10^exponent` with `exponent <= 22`) and IEEE 754 rounds a quotient correctly.
 
-/// The largest exponent in use. Beyond it a mantissa that fits says no more than the double itself.
+/// The largest exponent in use. With a larger exponent, mantissas would not be shorter than the doubles themselves.
 pub const EXPONENT_MAX: u8 = 15;
 
-/// Mantissas of fractions stay below this: it is where adding and subtracting [`ROUNDER`] still rounds.
+/// Bound on the mantissas of fractions, below which adding and subtracting [`ROUNDER`] rounds to an integer.
 const FRACTION_MANTISSA_MAX: f64 = (1u64 << 51) as f64;
 
 /// 1.5 * 2^52. A double of this size has no bits for a fraction, so adding it rounds to an integer.
@@ -17,29 +16,28 @@ const ROUNDER: f64 = 6_755_399_441_055_744.0;
 const POWERS: [f64; EXPONENT_MAX as usize + 1] =
     [1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15];
 
-/// Values that are tried together: enough for the compiler to vectorise, few enough that a change of exponent is
-/// cheap.
+/// Number of values that are tried together: enough for vectorisation, few enough that a change of exponent is cheap.
 const CHUNK: usize = 64;
 
-/// The value of a mantissa. `None` for an exponent that no writer of ours uses.
+/// The value of a mantissa. `None` for an exponent that Floodmark never writes.
 #[inline]
 pub fn value(mantissa: i64, exponent: u8) -> Option<f64> {
     POWERS.get(exponent as usize).map(|power| mantissa as f64 / power)
 }
 
-/// The values of `mantissas`, each less `base`, appended to `values`. `false` for an exponent that no writer of ours
-/// uses.
+/// Appends the values of `mantissas`, which are stored less `base`, to `values`. Returns `false` for an exponent that Floodmark
+/// never writes.
 #[must_use]
 pub fn values(mantissas: &[i64], base: i64, exponent: u8, values: &mut Vec<f64>) -> bool {
     let Some(power) = POWERS.get(exponent as usize) else { return false };
-    // it wraps for what no writer of ours made
+    // wraps on overflow, which occurs only in files that Floodmark did not write
     values.extend(mantissas.iter().map(|&m| m.wrapping_add(base) as f64 / power));
     true
 }
 
 /// Finds the smallest exponent that holds all of `values` exactly, and appends their mantissas.
 ///
-/// `None`, with `mantissas` as it was, where there is none: infinities, NaNs, negative zero, binary
+/// Returns `None` and leaves `mantissas` unchanged if there is no such exponent: for infinities, NaNs, negative zero, binary
 /// fractions, or magnitudes too far apart.
 pub fn mantissas(values: &[f64], mantissas: &mut Vec<i64>) -> Option<u8> {
     let start = mantissas.len();
@@ -73,7 +71,7 @@ fn append(values: &[f64], mantissas: &mut Vec<i64>) -> Option<u8> {
         exponent = (exponent + 1..=EXPONENT_MAX).find(|e| mantissa(misfit, *e).is_some())?;
         since = at;
     }
-    // A larger exponent only appends zeros to the mantissas before, unless these grow too long.
+    // With a larger exponent, the mantissas before only get trailing zeros, unless they become too large.
     (since == 0 || fill(&values[..since], exponent, &mut out[..since])).then_some(exponent)
 }
 

@@ -1,25 +1,24 @@
-//! The Delta log: which files are live, and up to which offsets they hold what was accepted. The one module
-//! that names the Delta library.
+//! The Delta log: which files are live, and up to which journal offsets they hold the accepted samples. The only module that uses
+//! the Delta library.
 //!
 //! ```text
 //!   stage: Parquet files, put under new names, invisible to readers
 //!   commit: ONE log entry adds the files of many blocks and moves their floodmarks (Delta's `txn` actions)
 //! ```
 //!
-//! A log entry is put only if its version is not there yet. Floodmarks are read at version n and written
-//! with version n + 1, so a commit is a compare-and-swap: the second of two writers sees the
-//! first one's floodmarks and finds nothing left to do. An answer that was lost is settled in the same way, by reading
-//! the floodmarks again.
+//! A log entry is put only if its version does not exist yet. Floodmarks are read at version n and written with version n + 1, so
+//! a commit is a compare-and-swap: the second of two writers sees the floodmarks of the first and finds nothing left to do. A
+//! lost answer is resolved in the same way, by reading the floodmarks again.
 //!
-//! Each file has a *sequence*: where two files have a sample of one series and time, that of the greater
-//! sequence counts. It is given in the same compare-and-swap, greater than that of every live file, and kept
-//! as the file's `modificationTime`: it is the clock's time where the clock goes forwards, and one more than
-//! the greatest where it does not. So clocks decide nothing, and the log needs no field that others drop. A
-//! merge of files has the greatest of theirs.
+//! Each file has a *sequence*: if two files have samples of the same series and time, the sample of the file with the greater
+//! sequence wins. The sequence is assigned in the same compare-and-swap, greater than that of every live file, and stored as the
+//! file's `modificationTime`. It is the current time if that is greater than all, and otherwise one more than the greatest. So
+//! correctness does not depend on clocks, and the log needs no field that other engines drop. A merged file has the greatest
+//! sequence of its inputs.
 //!
-//! Another engine's files have that engine's time there. They are *early*: whatever their sequence says, they count as
-//! written before all files of Floodmark's own ([`LiveFile::rank`]). A merge of early files alone is early too, which its
-//! name says; with any other among them it is not.
+//! Files of another engine have that engine's time there. They are *early*: whatever their sequence, they count as written before
+//! all files of Floodmark's own ([`LiveFile::rank`]). A merge of only early files is early too, and its name says so; a merge
+//! with any other file is not early.
 
 mod actions;
 mod clean;
@@ -63,50 +62,49 @@ pub use lease::{LEASE_MS, Lease};
 pub use summary::FileSummary;
 pub use sweep::{Sweeper, Swept};
 
-/// Writer's name in the log.
+/// Name of this writer in the log.
 const ENGINE_INFO: &str = concat!("floodmark/", env!("CARGO_PKG_VERSION"));
 
-/// Log files that are read side by side, and so held in memory.
+/// Number of log files that are read concurrently, and so held in memory.
 const READ_AHEAD: NonZero<usize> = NonZero::new(8).unwrap();
 
-/// A file that is in the store, but not in the log.
+/// A file that is in the store but not yet in the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StagedFile {
-    /// Its path in the table.
+    /// Path of the file in the table.
     pub path: String,
-    /// Its contents.
+    /// Facts about the file for the log.
     pub summary: FileSummary,
-    /// Condition for committing it.
+    /// Condition for committing the file.
     pub staging: Staging,
 }
 
 /// All files of one source's accepted data between two offsets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StagedBlock {
-    /// The journal and partition that the data comes from. A new journal is a new source: its offsets begin
-    /// anew.
+    /// The journal and partition that the data comes from. A new journal is a new source, since its offsets begin at 0.
     pub source: String,
-    /// The source's floodmark before this block; `None` for its first.
+    /// The source's floodmark before this block; `None` for the first block.
     pub after: Option<u64>,
-    /// Its floodmark with this block.
+    /// The source's floodmark after this block.
     pub upto: u64,
     /// Last day of this pass, if the block is committed in passes. `None` for the last pass, or the only one.
     pub through: Option<Date>,
-    /// The files; none where all samples were duplicates.
+    /// The files; empty if all samples were duplicates.
     pub files: Vec<StagedFile>,
 }
 
-/// The live files of one version of a table. None of them is swept before the list is dropped.
+/// The live files of one version of a table. No listed file is swept before the list is dropped.
 #[derive(Debug, Default)]
 pub struct Files {
     version: u64,
-    /// By day, then in the order of writes.
+    /// Files by day, then in the order of writes.
     list: Vec<LiveFile>,
-    /// Deletes that some of them have not taken in.
+    /// Deletes that were not applied to all files yet.
     pending: Pending,
     /// Memory of the list.
     bytes: usize,
-    /// `None` for the files of no table.
+    /// Registration as a reader; `None` for files that belong to no table.
     _reading: Option<Reading>,
 }
 
@@ -124,7 +122,7 @@ impl Files {
         self.version
     }
 
-    /// All of them, by day, then in the order of writes.
+    /// All files, by day, then in the order of writes.
     pub fn all(&self) -> &[LiveFile] {
         &self.list
     }
@@ -134,17 +132,17 @@ impl Files {
         self.list.iter().map(|f| f.sequence).max().unwrap_or(0).max(self.pending.all.last)
     }
 
-    /// Deletes that some files may not have taken in, and the sequence of the last one.
+    /// Deletes that may not be applied to all files yet, and the sequence of the last one.
     pub fn tombstones(&self) -> &Tombstones {
         &self.pending.all
     }
 
-    /// What deletes hide of one of the files.
+    /// Mask of the samples of `file` that deletes hide.
     pub(crate) fn mask(&self, file: &LiveFile) -> Option<Arc<Mask>> {
         self.pending.all.mask(file, self.pending.is_rollup)
     }
 
-    /// Bytes of memory that it takes.
+    /// Memory that the list takes.
     pub const fn memory_bytes(&self) -> usize {
         self.bytes
     }
@@ -160,11 +158,11 @@ pub struct Table {
     engine: DefaultEngine<TokioMultiThreadExecutor>,
     snapshot: Mutex<SnapshotRef>,
     files: Mutex<Option<Arc<Files>>>,
-    /// Floodmarks that were looked for in a version: the log may have to be read for each.
+    /// Cached floodmarks of one version, since each lookup may have to read the log.
     floodmarks: Mutex<Known>,
-    /// The version of the last checkpoint; 0 if there is none.
+    /// Version of the last checkpoint; 0 if there is none.
     checkpointed: AtomicU64,
-    /// When the log was last written before it was opened, by the store's clock.
+    /// Time of the last write to the log before it was opened, by the store's clock.
     written_ms: Option<i64>,
     /// True if the log could not be read: the next [`Self::refresh`] opens it anew.
     suspect: Mutex<bool>,
@@ -177,13 +175,13 @@ struct Known {
     floodmarks: HashMap<String, Option<u64>>,
 }
 
-/// Sources whose floodmarks are kept. Those of a rollup are one for each day.
+/// Maximum number of sources whose floodmarks are cached. A rollup has one source for each day.
 const KNOWN_MAX: usize = 10_000;
 
-/// Bytes of a source's name and floodmark, with their place in a map.
+/// Memory of a cached floodmark: name of the source, value, and map entry.
 const KNOWN_BYTES: usize = 100;
 
-/// Bytes of a table beside its list of files: the schema, and the names of the log's files since its last checkpoint.
+/// Memory of a table without its list of files: the schema, and the names of the log's files since its last checkpoint.
 const TABLE_BYTES: usize = 32 << 10;
 
 impl Table {
@@ -239,22 +237,22 @@ impl Table {
         &self.location
     }
 
-    /// The version that this process has seen last.
+    /// Latest version that this process has seen.
     pub fn version(&self) -> u64 {
         self.snapshot().version()
     }
 
-    /// When the log was last written before this process opened it, by the store's clock.
+    /// Time of the last write to the log before this process opened it, by the store's clock.
     pub const fn written_ms(&self) -> Option<i64> {
         self.written_ms
     }
 
-    /// The version of the last checkpoint, as far as this process has seen; 0 if there is none.
+    /// Version of the last checkpoint that this process has seen; 0 if there is none.
     pub fn checkpointed(&self) -> u64 {
         self.checkpointed.load(Ordering::Relaxed)
     }
 
-    /// Looks for newer versions. Where the log could not be read before, it is opened anew.
+    /// Looks for newer versions. If the log could not be read before, opens it anew.
     pub fn refresh(&self) -> Result<u64, TableError> {
         let mut suspect = lock(&self.suspect);
         if *suspect {
@@ -283,12 +281,12 @@ impl Table {
         Ok(self.see(newer))
     }
 
-    /// Lets the library read the log, and notes where it cannot.
+    /// Lets the library read the log, and notes a failure.
     fn reading<T>(&self, read: impl FnOnce() -> KernelResult<T>) -> Result<T, TableError> {
         self.noting(failure::guarded(&self.location, || read().map_err(|e| failure::of(&self.location, e))))
     }
 
-    /// Notes where the log cannot be read.
+    /// Marks the table as suspect if the log could not be read.
     fn noting<T>(&self, done: Result<T, TableError>) -> Result<T, TableError> {
         if matches!(done, Err(TableError::Log { .. })) {
             *lock(&self.suspect) = true;
@@ -306,7 +304,7 @@ impl Table {
         Arc::clone(&lock(&self.snapshot))
     }
 
-    /// Keeps the newer of what is known and `snapshot`.
+    /// Keeps `snapshot` if it is newer than the known one. Returns the latest version.
     fn see(&self, snapshot: SnapshotRef) -> u64 {
         let mut known = lock(&self.snapshot);
         if snapshot.version() >= known.version() {
@@ -315,7 +313,7 @@ impl Table {
         known.version()
     }
 
-    /// Floodmarks of the sources, as of the version seen last; those without one are left out.
+    /// Floodmarks of the sources, as of the latest version seen. Sources without a floodmark are left out.
     pub fn floodmarks<'a>(
         &self,
         sources: impl IntoIterator<Item = &'a str>,
@@ -347,7 +345,7 @@ impl Table {
         Ok(offset)
     }
 
-    /// Takes over what is known into the version that this process has just committed, which moved `moved` alone.
+    /// Carries the cached floodmarks over to the version that this process has just committed, which changed only those in `moved`.
     fn carry_floodmarks(&self, version: u64, moved: &BTreeMap<String, u64>) {
         let mut known = lock(&self.floodmarks);
         if known.version + 1 == version && known.floodmarks.len() + moved.len() <= KNOWN_MAX {
@@ -370,7 +368,7 @@ impl Table {
         }
     }
 
-    /// The live files, as of the version seen last. They are kept until the version changes.
+    /// The live files, as of the latest version seen. The list is cached until the version changes.
     pub fn files(&self) -> Result<Arc<Files>, TableError> {
         self.files_at(&self.snapshot())
     }
@@ -397,19 +395,20 @@ impl Table {
         files
     }
 
-    /// Bytes of memory that it holds, roughly.
+    /// Approximate memory that the table holds.
     pub fn memory_bytes(&self) -> usize {
         let files = lock(&self.files).as_ref().map_or(0, |files| files.memory_bytes());
         TABLE_BYTES + files + KNOWN_BYTES * lock(&self.floodmarks).floodmarks.len()
     }
 
-    /// A live file's bytes.
+    /// Opens a live file for reading.
     pub fn file(&self, file: &LiveFile) -> Result<StoredFile, TableError> {
         self.location.object(&file.path, file.bytes)
     }
 
-    /// A new file of a day, whose number must be new to the stem. It is invisible until it is committed. After a grace a
-    /// [`Sweeper`] deletes it, and a commit fails with [`TableError::Lapsed`]; writers that take longer need a [`Lease`].
+    /// Begins a new file of a day, whose number must be new for the stem. The file is invisible until it is committed. After a
+    /// grace period a [`Sweeper`] deletes it, and committing it then fails with [`TableError::Lapsed`]. Writers that take longer
+    /// need a [`Lease`].
     pub fn upload(&self, date: Date, stem: &Stem, number: u32) -> Result<Upload, TableError> {
         self.upload_as(date, stem, number, self.staging())
     }
@@ -428,7 +427,7 @@ impl Table {
         Staging { since: self.version(), lease: None }
     }
 
-    /// Ends a file that was written through [`Table::upload`].
+    /// Finishes a file that was written through [`Table::upload`].
     pub fn staged(&self, summary: FileSummary, upload: Upload) -> Result<StagedFile, TableError> {
         let (path, staging) = (upload.path().to_string(), upload.staging().clone());
         let len = upload.finish()?;

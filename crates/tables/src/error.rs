@@ -2,18 +2,18 @@
 
 use model::ErrorKind;
 
-/// Why a table could not be written or read.
+/// Reason why a table could not be written or read.
 #[derive(Debug, thiserror::Error)]
 pub enum TableError {
-    /// A Parquet file that cannot be what its reader was promised.
+    /// A Parquet file is damaged.
     #[error("file {file}: {reason}")]
     Damaged {
-        /// Path in the table, or a name in its place.
+        /// Path in the table, or another name for the file.
         file: String,
         /// Description of the damage.
         reason: String,
     },
-    /// A file of the table that the store does not have.
+    /// A file that the log names is missing from the store.
     #[error("file {file}: the log names it, but the store does not have it")]
     Missing {
         /// Path in the table.
@@ -25,7 +25,7 @@ pub enum TableError {
     /// The writer's sink or the Parquet library failed.
     #[error("a file of the table cannot be written: {0}")]
     Write(#[source] parquet::errors::ParquetError),
-    /// A Delta log that cannot be read or extended.
+    /// The Delta log cannot be read or extended.
     #[error("log of table {table}: {reason}")]
     Log {
         /// The table's URL.
@@ -33,16 +33,16 @@ pub enum TableError {
         /// The cause.
         reason: String,
     },
-    /// A table that another program made, or changed in a way that this one does not follow.
+    /// Another program created the table, or changed it in a way that Floodmark does not support.
     #[error("table {table} cannot be used: {reason}")]
     Foreign {
         /// The table's URL.
         table: String,
-        /// Why the table cannot be used.
+        /// Reason why the table cannot be used.
         reason: String,
     },
-    /// Other writers were always first.
-    #[error("table is contended: other writers were first {attempts} times")]
+    /// Other writers were first in every attempt.
+    #[error("cannot commit to the table: other writers were first in all {attempts} attempts")]
     Contended {
         /// Number of attempts.
         attempts: usize,
@@ -67,45 +67,45 @@ pub enum TableError {
         version: u64,
     },
     /// The operation needs more files than one commit or one scan may have.
-    #[error("{files} files at once, the limit is {max}")]
+    #[error("the operation needs {files} files at once, the limit is {max}")]
     TooManyFiles {
         /// Number of files.
         files: usize,
         /// The limit.
         max: usize,
     },
-    /// The operation needs more than the caller has room for.
+    /// The operation needs more memory than the caller permits.
     #[error("{what} take more than {limit_bytes} bytes")]
     TooLarge {
-        /// The part that needs so much.
+        /// Description of what needs the memory.
         what: &'static str,
-        /// The room there was.
+        /// Limit on its memory.
         limit_bytes: usize,
     },
-    /// As many deletes as a table may have at a time are not complete.
+    /// The table has the maximum number of incomplete deletes.
     #[error(
-        "{pending} deletes of this table are not complete yet, which are as many as it may have: wait until upkeep has \
+        "{pending} deletes of this table are incomplete, which is the limit: wait until upkeep has \
          rewritten the files"
     )]
     TooManyDeletes {
-        /// Their number.
+        /// Number of incomplete deletes.
         pending: usize,
     },
-    /// A read whose [`crate::Stop`] was set.
+    /// The [`crate::Stop`] of the read was set.
     #[error("the read was cancelled: its result is no longer needed")]
     Interrupted,
-    /// A location that is none.
+    /// The location of a table is not valid.
     #[error("table location {url:?}: {reason}")]
     Location {
         /// URL as given.
         url: String,
-        /// Why it is invalid.
+        /// Reason why the location is not valid.
         reason: String,
     },
 }
 
 impl TableError {
-    /// Reaction expected of the caller.
+    /// Kind of the error, by what the caller should do.
     pub const fn kind(&self) -> ErrorKind {
         match self {
             Self::Damaged { .. } | Self::Missing { .. } | Self::Log { .. } => ErrorKind::Data,
@@ -121,7 +121,7 @@ impl TableError {
         }
     }
 
-    /// True for an error about one file: others can be read.
+    /// True if the error concerns one file, so that others can still be read.
     pub(crate) const fn is_of_one_file(&self) -> bool {
         matches!(self, Self::Damaged { .. } | Self::Missing { .. })
     }

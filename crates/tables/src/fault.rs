@@ -1,6 +1,6 @@
-//! Named places where a test lets upkeep end, as if the process had died there.
+//! Named places at which a test can end upkeep, as if the process had died there.
 //!
-//! Outside of this crate's tests a place is nothing at all.
+//! Outside of this crate's tests, fault points have no effect and no cost.
 
 use crate::error::TableError;
 
@@ -34,7 +34,7 @@ thread_local! {
     static DIES_AT: std::cell::Cell<Option<&'static str>> = const { std::cell::Cell::new(None) };
 }
 
-/// Lets what this thread does end there, once.
+/// Makes the current thread's operation fail at `place`, once.
 #[cfg(test)]
 pub(crate) fn die_at(place: &'static str) {
     DIES_AT.set(Some(place));

@@ -1,14 +1,13 @@
 //! Kinds of tables: what differs from table to table, as data.
 //!
-//! Commits, floodmarks, the order of writes, sweeping, repair and upkeep are written once for every kind. All that they know of
-//! a row is its day, its time and the first column of its sort key, and a [`Kind`] names those columns. What a row *means* is
-//! the matter of its reader and writer: [`metrics`] and rollups share theirs.
+//! Commits, floodmarks, the order of writes, sweeping, repair and upkeep are written once for every kind. All that this code
+//! needs of a row is its day, its times and the first column of its sort key, and a [`Kind`] names those columns. The *meaning*
+//! of a row is known only to the kind's reader and writer, which [`metrics`] and rollups share.
 //!
 //! # Format versions
 //!
-//! A file says which version of its kind's format it has, and holds the columns of that version. A column that a later version
-//! adds is nullable: it is null in every row of an older file. The Delta table gets the column in the same log entry as the
-//! first files that hold it.
+//! A file states its format version and holds the columns of that version. A column that a later version adds is nullable, and
+//! null in every row of an older file. The Delta table gets the column in the same log entry as the first files that hold it.
 
 pub mod metrics;
 
@@ -19,22 +18,22 @@ use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterVersi
 use parquet::schema::types::ColumnPath;
 use std::sync::Arc;
 
-/// Partition column of every kind: the day of a row in UTC. It is in a file's path and in the log, not in the file.
+/// Partition column of every kind: the day of a row in UTC. It is part of a file's path and of the log, not of the file.
 pub const DATE: &str = "date";
 
-/// Writer's name in a file's metadata.
+/// Name of this writer in a file's metadata.
 pub const CREATED_BY: &str = "floodmark";
 
 /// Key of the format version in a file's metadata.
 pub const FORMAT_KEY: &str = "floodmark.format";
 
-/// First format version that was released. Its columns are in every file.
+/// First format version that was released. All files have its columns.
 pub const FIRST_VERSION: u32 = 2;
 
-/// zstd's own default. Measured on the mix of the size benchmark, level 9 saves 2 % and takes four times as long.
+/// Compression level, zstd's default. On the `mix` of the size benchmark, level 9 saves 2 % and takes four times as long.
 const ZSTD_LEVEL: i32 = 3;
 
-/// Size of a data page: the least that a selective read fetches and decodes. Some 30,000 samples.
+/// Size of a data page, which is the least that a selective read fetches and decodes: about 30,000 samples.
 pub(crate) const PAGE_BYTES: usize = 32 << 10;
 
 /// Size of a column chunk's dictionary beyond which the rest of the chunk is plain.
@@ -49,19 +48,20 @@ pub struct Kind {
     pub version: u32,
     /// Columns in the order of the file.
     pub columns: &'static [Column],
-    /// Columns by which the rows of a file ascend. The first is a text; the log keeps its bounds for each file, and compaction
-    /// splits large days by it.
+    /// Columns by which the rows of a file are sorted. The first is a text: the log keeps its bounds for each file, and
+    /// compaction divides large days by it.
     pub sort_key: &'static [&'static str],
-    /// Columns of a row's first and last moment, whose bounds the log keeps too. One column twice where a row has one time.
+    /// Columns with the first and the last time of a row, whose bounds the log keeps too. Both are the same column if a row has
+    /// one time.
     pub time: [&'static str; 2],
     /// Rule for merging files.
     pub merge: MergePolicy,
 }
 
-/// Rule for which files compaction may bring together.
+/// Rule for which files compaction may merge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MergePolicy {
-    /// Two files may hold the same sample, and the one written later counts. Only neighbours in the order of writes are
+    /// Two files may hold the same sample, and the one written later wins. Only neighbours in the order of writes are
     /// merged.
     LaterWins,
     /// No two files of a day hold the same sample, so any of them may be merged.
@@ -76,7 +76,7 @@ pub struct Column {
     pub data_type: Type,
     /// True if a row may lack it. Columns added after [`FIRST_VERSION`] are nullable.
     pub is_nullable: bool,
-    /// First format version that has it.
+    /// First format version with this column.
     pub since: u32,
     /// Encoding of its values.
     pub encoding: Coding,
@@ -84,7 +84,7 @@ pub struct Column {
     pub has_bounds: bool,
 }
 
-/// Type of a column, as Arrow, Parquet and Delta have it.
+/// Type of a column, which maps to types of Arrow, Parquet and Delta.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Type {
     /// UTF-8.
@@ -100,16 +100,16 @@ pub enum Type {
     Double,
     /// Milliseconds since the Unix epoch, in UTC.
     Timestamp,
-    /// Texts by text, none null.
+    /// Map from text to text, without nulls.
     TextMap,
-    /// Elements of a type, none null.
+    /// List of elements of a type, without nulls.
     List(&'static Self),
 }
 
 /// Encoding of a column's values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Coding {
-    /// Dictionary; plain once that is full.
+    /// Dictionary, or plain once the dictionary is full.
     Dictionary,
     Plain,
     /// `DELTA_BINARY_PACKED`.
@@ -131,7 +131,7 @@ impl Type {
         }
     }
 
-    /// Paths of its Parquet columns, below its name.
+    /// Paths of the type's Parquet columns, relative to the column's name.
     const fn leaves(self) -> &'static [&'static [&'static str]] {
         match self {
             Self::TextMap => &[&["key_value", "key"], &["key_value", "value"]],
@@ -158,7 +158,7 @@ impl Column {
         self.since > FIRST_VERSION
     }
 
-    /// Paths of its Parquet columns.
+    /// Paths of the column's Parquet columns.
     fn paths(&self) -> impl Iterator<Item = ColumnPath> {
         let path = |leaf: &&[&str]| [&[self.name], *leaf].concat().into_iter().map(String::from).collect();
         self.data_type.leaves().iter().map(move |leaf| ColumnPath::new(path(leaf)))
@@ -171,7 +171,7 @@ impl Kind {
         self.schema_of(self.version)
     }
 
-    /// Columns of a file of one format version, the partition column aside.
+    /// Columns of a file of a format version, without the partition column.
     pub(crate) fn schema_of(&self, version: u32) -> SchemaRef {
         let columns = self.columns.iter().filter(|column| column.since <= version);
         let field = |c: &Column| Field::new(c.name, c.data_type.arrow(), c.is_nullable);
@@ -193,8 +193,8 @@ impl Kind {
 
     /// Properties of a file's encoder.
     ///
-    /// Data pages are of version 1 although the encodings are of version 2: version 2 leaves the levels of lists
-    /// uncompressed, and they are nothing but runs.
+    /// Data pages are of version 1 although the encodings are of version 2: version 2 pages leave the levels of lists
+    /// uncompressed, although they are long runs that compress well.
     pub fn writer_properties(&self) -> WriterProperties {
         let zstd = ZstdLevel::try_new(ZSTD_LEVEL).expect("BUG: the level of zstd is valid");
         let mut properties = WriterProperties::builder()

@@ -1,4 +1,4 @@
-//! Sealed data: Parquet files in Delta tables. The only crate that knows either.
+//! Sealed data: Parquet files in Delta tables. No other crate uses these formats.
 //!
 //! ```text
 //!   stretches ──▶ write ──▶ Parquet files ──▶ delta: one commit of many files
@@ -19,8 +19,8 @@
 //! - [`rollup`]: the same series in less detail, as tables of their own
 //! - [`tombstone`]: deletes, and what they hide until files are rewritten
 //!
-//! Nothing here starts a thread or reads a clock. What waits for an object store blocks its caller and
-//! runs its requests on a runtime that it is handed: call from a thread that may block, never from a task.
+//! Nothing here starts a thread or reads a clock. Functions that access an object store block their caller, and run the requests
+//! on a runtime passed in by the shell. Call them from a thread that may block, never from an async task.
 //!
 //! # How to use it
 //!
@@ -28,16 +28,16 @@
 //!
 //! Writing: for each partition a [`BlockStager`] gets the frozen series in table order
 //! ([`model::LabelsRef::cmp_in_tables`]); its files go into a [`StagedBlock`] with the source's name and the
-//! offsets it reaches from and to; [`Table::commit`] takes the blocks of all partitions in one log entry. After a
-//! crash, [`Table::floodmarks`] says up to where each source is in the table.
+//! offsets it reaches from and to; [`Table::commit`] commits the blocks of all partitions in one log entry. After a crash,
+//! [`Table::floodmarks`] returns how far each source's data is in the table.
 //!
-//! Reading: [`Scan::open`] with a [`Select`], then [`Scan::next_series`] and [`Scan::read`] for each. With
-//! [`Select::samples`] off it gives series alone, from the small columns. [`labels`] gives labels
-//! of any number of files, one after the other.
+//! Reading: [`Scan::open`] with a [`Select`], then [`Scan::next_series`] and [`Scan::read`] for each. Without
+//! [`Select::samples`], a scan returns only series, from the small columns. [`labels`] returns labels of any number of files, one
+//! after the other.
 //!
-//! Upkeep: [`upkeep::Upkeep`] plans steps; the shell runs each. Everything may die at any point.
+//! Upkeep: [`upkeep::Upkeep`] plans steps, and the shell runs each. Every step may be interrupted at any point.
 //!
-//! Memory: each of these says what it holds by `held_bytes()`, and its limits say how much that can become.
+//! Memory: `held_bytes()` of each type returns what it holds, and the type's limits bound it.
 
 pub mod compact;
 mod date;

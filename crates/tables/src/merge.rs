@@ -1,4 +1,5 @@
-//! Many files as one: rows of all of them in table order, series by series, the later write winning.
+//! Merges files: returns the rows of all files in table order, series by series. If two files have the same sample, the one
+//! written later wins.
 //!
 //! ```text
 //!   cursor 0 (earliest) ─┐
@@ -6,8 +7,8 @@
 //!   cursor 2 (latest)   ─┘
 //! ```
 //!
-//! It streams: of a series it holds one row of each file that has it, never all its samples. See [`crate::merge::run`] for what a file
-//! holds.
+//! A merge streams: it holds one row of each file that has the current series, never all samples of a series.
+//! [`crate::merge::run`] describes the memory of a file.
 
 pub(crate) mod run;
 
@@ -18,11 +19,11 @@ use model::{LabelsRef, Samples, SeriesKey};
 use run::Run;
 use std::cmp::Ordering;
 
-/// Cursors as one. [`Merge::next_series`] first, then [`Merge::next_chunk`] until it has no more.
+/// A merge of cursors. Call [`Merge::next_series`] first, then [`Merge::next_chunk`] until it returns `false`.
 #[derive(Debug)]
 pub struct Merge<R: Ranges> {
     sources: Vec<Source<R>>,
-    /// Sources that stand on a row, as a binary heap: the least labels first, then the earliest source.
+    /// Sources that are positioned on a row, as a binary heap by least labels, then by earliest source.
     heap: Vec<usize>,
     /// Sources that have the current series, the earliest first.
     current: Vec<usize>,
@@ -39,12 +40,12 @@ pub struct Merge<R: Ranges> {
 
 #[derive(Debug)]
 struct Source<R: Ranges> {
-    /// `None` at its end.
+    /// The file's rows; `None` at their end.
     run: Option<Run<R>>,
-    /// A row of the current series, and how much of it was given out.
+    /// A row of the current series, of which `at` samples were already returned.
     row: Samples,
     at: usize,
-    /// True if the cursor stands on a row of the current series that was not read yet.
+    /// True if the cursor is positioned on an unread row of the current series.
     more: bool,
 }
 
@@ -59,13 +60,13 @@ impl<R: Ranges> Source<R> {
 }
 
 impl<R: Ranges> Merge<R> {
-    /// A merge of `cursors`, each before its first row, in order of writing, the earliest first. A `tolerant` one
-    /// leaves out files from where they are damaged; see [`Merge::damaged`].
+    /// Creates a merge of `cursors`, each before its first row, in order of writing, the earliest first. A `tolerant` merge skips
+    /// a damaged file from the first damaged row on; see [`Merge::damaged`].
     pub fn new(cursors: Vec<Cursor<R>>, tolerant: bool) -> Result<Self, TableError> {
         Self::of(cursors.into_iter().map(Run::whole).collect(), tolerant, usize::MAX)
     }
 
-    /// As [`Merge::new`], of runs, where rows of one series that overlap hold no more than `rows_bytes_max` together.
+    /// Like [`Merge::new`], for runs, with a limit of `rows_bytes_max` on the memory for overlapping rows of one series.
     pub(crate) fn of(runs: Vec<Run<R>>, tolerant: bool, rows_bytes_max: usize) -> Result<Self, TableError> {
         let source = |run| Source { run: Some(run), row: Samples::default(), at: 0, more: false };
         let sources: Vec<_> = runs.into_iter().map(source).collect();
@@ -89,7 +90,7 @@ impl<R: Ranges> Merge<R> {
         Ok(merge)
     }
 
-    /// Moves to the next series; what was not read of the last one is skipped.
+    /// Moves to the next series, and skips unread samples of the current one.
     pub fn next_series(&mut self) -> Result<bool, TableError> {
         for i in std::mem::take(&mut self.current) {
             self.release_row(i);
@@ -130,9 +131,9 @@ impl<R: Ranges> Merge<R> {
         self.key
     }
 
-    /// Appends more samples of the current series, later than all before; `false` if there are none.
+    /// Appends the next samples of the current series, in order of time; `false` if there are none.
     ///
-    /// At most one row of each file that has the series is appended.
+    /// Appends at most one row of each file that has the series.
     pub fn next_chunk(&mut self, out: &mut Samples) -> Result<bool, TableError> {
         loop {
             let before = out.timestamps.len();
@@ -165,7 +166,8 @@ impl<R: Ranges> Merge<R> {
         Ok(())
     }
 
-    /// The source whose next row comes wholly before all that others have: files of different days, mostly.
+    /// The source whose next row ends before all rows of other sources begin, if there is one. Mostly the case for files of
+    /// different days.
     fn apart(&self) -> Option<usize> {
         let starts = self.current.iter().filter_map(|&i| {
             let source = &self.sources[i];
@@ -192,7 +194,7 @@ impl<R: Ranges> Merge<R> {
         (end? < second).then_some(source)
     }
 
-    /// Appends a source's next row, and goes to the one after it.
+    /// Appends a source's next row, and moves to the row after it.
     fn read_row(&mut self, i: usize, out: &mut Samples) -> Result<(), TableError> {
         let before = out.timestamps.len();
         let run = self.sources[i].run.as_mut().expect("BUG: there are more rows");
@@ -204,7 +206,7 @@ impl<R: Ranges> Merge<R> {
         self.step(i)
     }
 
-    /// Reads a row into a source that has none.
+    /// Reads the next row of a source that has no samples left.
     fn fill(&mut self, i: usize) -> Result<(), TableError> {
         while self.sources[i].rest().is_empty() && self.sources[i].more {
             let source = &mut self.sources[i];
@@ -221,7 +223,7 @@ impl<R: Ranges> Merge<R> {
         Ok(())
     }
 
-    /// Lets go of a row, and of its memory where that of all sources would come to too much.
+    /// Releases a row, and its memory if that exceeds the source's share.
     fn release_row(&mut self, i: usize) {
         let bytes_max = self.rows_bytes_max / self.sources.len();
         let source = &mut self.sources[i];
@@ -232,7 +234,7 @@ impl<R: Ranges> Merge<R> {
         }
     }
 
-    /// Fails if the rows of the series that overlap hold too much.
+    /// Fails if the overlapping rows of the series exceed the memory limit.
     fn bound_rows(&self) -> Result<(), TableError> {
         let bytes: usize = self.current.iter().map(|i| samples_bytes(&self.sources[*i].row)).sum();
         match bytes <= self.rows_bytes_max {
@@ -244,7 +246,7 @@ impl<R: Ranges> Merge<R> {
         }
     }
 
-    /// Goes to the source's next row, and sees whether it is still of the current series.
+    /// Moves a source to its next row, and checks whether that belongs to the current series.
     fn step(&mut self, i: usize) -> Result<(), TableError> {
         let more = self.advance(i)? && self.sources[i].labels().as_bytes() == self.labels;
         self.sources[i].more = more;
@@ -267,7 +269,7 @@ impl<R: Ranges> Merge<R> {
         }
     }
 
-    /// Leaves a damaged file out, or fails.
+    /// Skips the rest of a damaged file if the merge is tolerant, and fails otherwise.
     fn fail(&mut self, i: usize, error: TableError) -> Result<(), TableError> {
         if !(self.tolerant && error.is_of_one_file()) {
             return Err(error);
@@ -278,7 +280,7 @@ impl<R: Ranges> Merge<R> {
         Ok(())
     }
 
-    /// Gives out what the current rows have up to `upto`.
+    /// Appends the samples of the current rows up to `upto`.
     fn give(&mut self, upto: i64, out: &mut Samples) {
         let sources = &mut self.sources;
         let mut parts: Vec<(usize, usize)> = Vec::with_capacity(self.current.len());
@@ -297,7 +299,7 @@ impl<R: Ranges> Merge<R> {
                 append(&sources[*i], *len, out);
             }
         } else {
-            // Two at a time, each over what was written before it.
+            // Merges two at a time: the later write overrides the earlier one.
             let mut merged = Samples::default();
             for (i, len) in &parts {
                 self.scratch.clear();
@@ -313,7 +315,7 @@ impl<R: Ranges> Merge<R> {
         }
     }
 
-    /// Files that were left out, in a tolerant merge: all of them, or from some row on.
+    /// Errors of damaged files that a tolerant merge skipped, in whole or in part.
     pub fn damaged(&self) -> &[TableError] {
         &self.damaged
     }
@@ -325,7 +327,7 @@ impl<R: Ranges> Merge<R> {
         stats
     }
 
-    /// Bytes of memory that it holds.
+    /// Memory that the merge holds.
     pub fn held_bytes(&self) -> usize {
         let source = |s: &Source<R>| {
             s.run.as_ref().map_or(0, Run::held_bytes) + samples_bytes(&s.row) + size_of::<Source<R>>()

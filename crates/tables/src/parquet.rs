@@ -1,13 +1,13 @@
-//! Parquet by hand: the encodings that our own files use, from bytes to values, without I/O.
+//! Hand-written Parquet decoder for the encodings that Floodmark's own files use. It does no I/O.
 //!
 //! ```text
 //!   column chunk ─▶ pages (header, zstd) ─▶ levels: rle          values: delta_packed, rle (dictionary), plain
 //! ```
 //!
-//! The Parquet library decodes a page from its first value and knows nothing between two reads. Here a page is opened
-//! once and read from the middle, many times.
+//! The Parquet library decodes a page from its first value and keeps no state between reads. Here a page is opened once, and then
+//! read many times from any position.
 //!
-//! - [`page`]: a page's header and its bytes, unpacked
+//! - [`page`]: a page's header, and its decompressed bytes
 //! - [`bits`], [`rle`], [`delta_packed`]: encodings
 //! - [`column`]: a small column, decoded whole; [`sample_page`]: one page of a column of samples
 

@@ -1,4 +1,4 @@
-//! One Parquet file to rows, fetching and decoding no more than needed.
+//! Reads the rows of one Parquet file, and fetches and decodes no more than needed.
 //!
 //! ```text
 //!   footer ─▶ row groups whose name, start, end may match ─▶ pages likewise ─▶ windows of some rows
@@ -6,7 +6,7 @@
 //!          ─▶ samples of these rows ─▶ cut to the range ─▶ caller
 //! ```
 //!
-//! Files of our own that are read repeatedly go another way: an index of each row group and open pages of samples are
+//! Floodmark's own files, when read repeatedly, are read differently: an index of each row group and open pages of samples are
 //! kept in the cache ([`Ranges::keep`]).
 //!
 //! ```text
@@ -15,8 +15,8 @@
 //!
 //! Files of other programs have their rows in any order and are sorted while they are read ([`foreign`]).
 //!
-//! Bytes come through [`Ranges`], so nothing here knows where a file lies. A file is untrusted input: it gives rows or
-//! [`TableError::Damaged`].
+//! Bytes come through [`Ranges`], so this module does not depend on where a file is stored. A file is untrusted input: reading it
+//! returns rows or [`TableError::Damaged`].
 
 mod cache;
 mod chunks;
@@ -53,13 +53,13 @@ pub(crate) use stream::DECODER_BYTES;
 /// Counts of a read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ReadStats {
-    /// Bytes fetched, footers aside.
+    /// Bytes fetched, without footers.
     pub bytes: u64,
-    /// Row groups that could not be excluded.
+    /// Number of row groups that could not be excluded.
     pub row_groups: u64,
-    /// Rows that were decoded whole.
+    /// Number of rows that were fully decoded.
     pub rows: u64,
-    /// Samples of which a file of another program has two that differ.
+    /// Number of samples for which a file of another program has two different values.
     pub conflicts: u64,
 }
 

@@ -1,34 +1,35 @@
 //! Rollups: statistics of the samples of each series in buckets of 5 minutes or an hour.
 //!
-//! A rollup is a metrics table of its own, made from days that are over. Each series is there once for each
-//! [`Statistic`], told apart by the label [`LABEL`]. So the same files, merges, scans and SQL serve both.
+//! A rollup is a separate metrics table, made from days that are over. It has each series once for each [`Statistic`],
+//! distinguished by the label [`LABEL`]. So rollups use the same files, merges, scans and SQL as samples.
 //!
 //! ```text
 //!   bucket   (00:00, 00:05]    (00:05, 00:10]   …   (23:55, 24:00)    and 24:00 itself with the next day
 //!   time      00:05             00:10                23:59:59.999         00:00
 //! ```
 //!
-//! A bucket is open on the left, as PromQL's windows are: the value at 00:05 is what `sum_over_time(x[5m])` and its like
-//! give there. First and last have the times of their samples instead, for rates depend on them.
+//! A bucket is open on the left, like PromQL's windows: the value at 00:05 is the result of `sum_over_time(x[5m])` and similar
+//! functions at that time. The statistics `first` and `last` have the times of their samples instead, because rates depend on
+//! them.
 //!
-//! A day is made exactly once: the commit that puts it there moves the floodmark of the source
-//! `rollup/<date>` to the greatest sequence that the day's files had. Late samples raise that sequence; the day is
-//! then made anew, and takes the place of the old one in one commit.
+//! A day is rolled up exactly once: the commit that adds it moves the floodmark of the source `rollup/<date>` to the greatest
+//! sequence of the day's files. Late samples raise that sequence. Then the day is rolled up again, and one commit replaces the
+//! old files.
 //!
 //! ```text
 //!   floodmark   | 0 | format, 15 bits | sequence, 48 bits |
 //! ```
 //!
-//! The floodmark says too in which format the day was made. One of another format, older or newer, is not read: it is made
-//! anew where there are samples of it. Format 2 differs from 3 only in what it does not say of series that were left out; it is
-//! read where no samples are left to make the day anew.
+//! The floodmark also holds the format of the day. A day in another format, older or newer, is not read, but rolled up again if
+//! its samples still exist. Format 2 differs from 3 only in that it does not record omitted series, so it is read if the samples
+//! are gone.
 //!
-//! Deletes of samples hide the buckets that they touch at once, and have the days made anew from what is left ([`take_in`]). A day of which no
-//! samples are left stays without these buckets.
+//! Deletes of samples at once hide the buckets that they touch, and cause the days to be rolled up again from the remaining
+//! samples ([`take_in`]). A day without remaining samples is kept without these buckets.
 //!
-//! A series is left out that cannot have one more label: it has as many as it may, or one called [`LABEL`]. Then a series of
-//! the metric's name alone with the value [`LEFT_OUT`] says how many there are, and queries of that metric have to
-//! read samples.
+//! A series is omitted if [`LABEL`] cannot be added to it, because it has the maximum number of labels or already has one of that
+//! name. Then a series with only the metric name and the value [`LEFT_OUT`] records how many were omitted, and queries of that
+//! metric read samples instead.
 
 mod bucket;
 mod deletes;
@@ -47,27 +48,27 @@ use std::collections::BTreeMap;
 pub use deletes::{take_in, taken};
 pub use run::{Rolled, RollupLimits, run};
 
-/// The label that says which statistic a series of a rollup table is. It sorts before all names that Prometheus
-/// allowed before it allowed any text, so series keep their order with it.
+/// Label with the statistic of a series in a rollup table. It sorts before all label names that Prometheus allowed before it
+/// permitted arbitrary UTF-8, so adding it keeps the order of series.
 pub const LABEL: &str = "$rollup";
 
-/// The value of [`LABEL`] of the series that says that others of its name were left out, and how many.
+/// Value of [`LABEL`] in the series that records how many series of a metric were omitted.
 pub const LEFT_OUT: &str = "left_out";
 
-/// Version of what a rollup says: its buckets, its statistics, their times, and what it leaves out. Rollups of before there
-/// were versions count as 0.
+/// Version of a rollup's format: its buckets, statistics, their times, and what it omits. Rollups from before there were versions
+/// count as 0.
 const FORMAT: u64 = 3;
 
-/// The version before: it does not say what it leaves out.
+/// The previous version, which does not record omitted series.
 const FORMAT_SILENT: u64 = 2;
 
-/// In place of a version: samples of the day were deleted since it was made. The sequence is that of the delete.
+/// Used in place of a version: samples of the day were deleted after it was rolled up. The sequence is that of the delete.
 const FORMAT_STALE: u64 = FORMAT_UNMADE - 1;
 
-/// As [`FORMAT_STALE`], of a day that had not been made.
+/// Like [`FORMAT_STALE`], for a day that had not been rolled up.
 const FORMAT_UNMADE: u64 = (1 << 15) - 1;
 
-/// Bits of a floodmark that hold a sequence: milliseconds until the year 10889.
+/// Number of bits of a floodmark that hold a sequence: enough for milliseconds until the year 10889.
 const SEQUENCE_BITS: u32 = 48;
 
 /// The greatest sequence.
@@ -85,8 +86,8 @@ impl Resolution {
     /// All resolutions, the finest first.
     pub const ALL: [Self; 2] = [Self::FiveMinutes, Self::Hour];
 
-    /// The end of the bucket that a time lies in: buckets have their end and not their start, like the windows of PromQL,
-    /// and both are multiples of the width.
+    /// End of the bucket that contains a time. Like PromQL's windows, a bucket includes its end but not its start. Both are
+    /// multiples of the width.
     pub const fn bucket_end(self, time_ms: i64) -> i64 {
         let over = time_ms.rem_euclid(self.ms());
         if over == 0 { time_ms } else { time_ms - over + self.ms() }
@@ -100,7 +101,7 @@ impl Resolution {
         }
     }
 
-    /// The table's folder, beside `metrics`.
+    /// Folder of the rollup's table, next to `metrics`.
     pub const fn folder(self) -> &'static str {
         match self {
             Self::FiveMinutes => "rollup_5m",
@@ -114,13 +115,13 @@ pub fn matcher(statistic: Statistic) -> Matcher {
     Matcher::new(LABEL, move |value| value == statistic.name())
 }
 
-/// Matcher of the series that count left-out ones.
+/// Matcher of the series that count omitted series.
 pub fn left_out_matcher() -> Matcher {
     Matcher::new(LABEL, |value| value == LEFT_OUT)
 }
 
-/// A series' labels with that of a statistic; `None` if it has as many labels as it may have, or that one already: then
-/// it is in no rollup.
+/// A series' labels with that of a statistic; `None` if the series already has the maximum number of labels, or a label of that
+/// name. Such a series is in no rollup.
 pub fn labels_with(
     labels: LabelsRef<'_>,
     statistic: Statistic,
@@ -132,7 +133,7 @@ pub fn labels_with(
     builder.build().ok()
 }
 
-/// The labels of the series that says how many of a name were left out.
+/// Labels of the series that counts the omitted series of a metric.
 fn labels_left_out(name: &str, builder: &mut LabelsBuilder) -> Labels {
     builder.clear();
     builder.push(METRIC_NAME, name);
@@ -140,17 +141,17 @@ fn labels_left_out(name: &str, builder: &mut LabelsBuilder) -> Labels {
     builder.build().expect("BUG: two labels are not too many")
 }
 
-/// The series that a series of a rollup table is a statistic of.
+/// Labels of the original series, from those of a series in a rollup table.
 pub fn labels_without(labels: LabelsRef<'_>) -> Labels {
     let mut builder = LabelsBuilder::new();
     labels.iter().filter(|(name, _)| *name != LABEL).for_each(|(name, value)| builder.push(name, value));
     builder.build().expect("BUG: fewer labels than valid ones are valid")
 }
 
-/// Days before `today` whose rollup is missing, or older than their samples.
+/// Days before `today` whose rollup is missing or older than their samples.
 ///
-/// Days that begin before `whole_from_ms` may have lost samples to retention: what was made of one stays as it is, for
-/// anew it would say less.
+/// Days that begin before `whole_from_ms` may have lost samples to retention. The rollup of such a day is kept as it is, since a
+/// new one would be less complete.
 pub fn due(
     metrics: &Table,
     rollup: &Table,
@@ -175,18 +176,17 @@ pub fn due(
     Ok(due)
 }
 
-/// Days of a rollup, by whether they may be used.
+/// Days of a rollup, by whether they can be used for queries.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Days {
-    /// Days whose rollup accounts for all that `files` of the metrics table hold, except for series that it says
-    /// were left out.
+    /// Days whose rollup covers all samples of the metrics table, except for series that it records as omitted.
     pub complete: Vec<Date>,
-    /// Theirs says less, or something else.
+    /// Days whose rollup is incomplete, outdated or in another format.
     pub others: Vec<Date>,
 }
 
-/// Sorts the days of a rollup. A day without samples in the metrics table is complete: its rollup may be kept for
-/// longer. Late samples of such a day that are in no file yet are not in it.
+/// Classifies the days of a rollup. A day without samples in the metrics table is complete, because its rollup may be kept for
+/// longer. It does not include late samples of that day that are in no file yet.
 pub fn days(files: &Files, rollup: &Table) -> Result<Days, TableError> {
     let by_date = files.all().chunk_by(|a, b| a.date == b.date);
     let sequences: BTreeMap<Date, u64> = by_date.map(|day| (day[0].date, sequence(day))).collect();
@@ -218,7 +218,7 @@ impl Floodmark {
         FORMAT << SEQUENCE_BITS | sequence
     }
 
-    /// That of a day of which samples were deleted at `sequence`.
+    /// Floodmark of a day whose samples were deleted at `sequence`.
     fn deleted(self, sequence: u64) -> u64 {
         let was_made =
             [FORMAT, FORMAT_SILENT, FORMAT_STALE].iter().any(|format| self.sequence_in(*format).is_some());

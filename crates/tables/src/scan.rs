@@ -1,16 +1,16 @@
-//! Reading a table: its live files, pruned, as one.
+//! Scans a table: prunes its live files and merges the rest.
 //!
 //! ```text
 //!   snapshot ─▶ live files by day, time, names ─▶ footers (cache) ─▶ a run for each ─▶ merge ─▶ series
 //! ```
 //!
-//! All files together hold what the caller allows, whatever their number: each has its share ([`crate::merge::run`]).
+//! The memory of a scan stays within the caller's limit, whatever the number of files: each file gets a share
+//! ([`crate::merge::run`]).
 //!
-//! While a scan runs, its files are not swept in this process. One that another process deletes meanwhile is found to be
-//! missing ([`Scan::has_lost_files`]).
+//! While a scan runs, its files are not swept in this process. If another process deletes one of them, the scan detects that
+//! ([`Scan::has_lost_files`]).
 //!
-//! A damaged file is left out and named in [`Scan::warnings`]: what is left of the data is worth more than
-//! none.
+//! A damaged file is omitted and named in [`Scan::warnings`], since partial data is better than none.
 
 pub mod labels;
 
@@ -22,18 +22,17 @@ use crate::read::{Cache, CachedFile, ReadStats, Select, WINDOW_BYTES};
 use model::{LabelsRef, Samples, SeriesKey};
 use std::sync::Arc;
 
-/// The least that is fetched of a file at a time.
+/// Minimum size of a fetch from a file.
 const WINDOW_BYTES_MIN: usize = 16 << 10;
 
-/// Memory of a file beyond its share: its name, and the labels of a row.
+/// Memory of a file in addition to its share: its name, and the labels of a row.
 const FILE_BYTES: usize = 1 << 10;
 
 #[derive(Debug, Clone, Copy)]
 pub struct ScanLimits {
-    /// Files that are merged. More are refused: narrow the range or the names, or compact.
+    /// Maximum number of files that are merged. With more files the scan is refused: narrow the range or the names, or compact.
     pub files: usize,
-    /// Bytes that the scan may hold. It takes some in any case: of each file a row's labels, and a MiB or two while it reads
-    /// one.
+    /// Maximum memory of the scan. In any case it needs the labels of one row per file, and one or two MiB while it reads a file.
     pub bytes: usize,
 }
 
@@ -50,17 +49,17 @@ impl Default for ScanLimits {
     }
 }
 
-/// Series of a table that match, in table order, at one version of the table.
+/// The matching series of a table at one version, in table order.
 #[derive(Debug)]
 pub struct Scan {
     merge: Merge<CachedFile>,
     unreadable: Vec<TableError>,
-    /// Keeps its files from being swept.
+    /// Keeps the files from being swept.
     _files: Arc<Files>,
 }
 
 impl Scan {
-    /// Begins a scan of the table as it was seen last.
+    /// Begins a scan of the table's latest version seen.
     pub fn open(
         table: &Table,
         cache: &Arc<Cache>,
@@ -71,7 +70,7 @@ impl Scan {
         Self::open_files(table, &files, cache, select, limits)
     }
 
-    /// As [`Scan::open`], for these files.
+    /// Like [`Scan::open`], for given files.
     pub fn open_files(
         table: &Table,
         files: &Arc<Files>,
@@ -84,7 +83,7 @@ impl Scan {
         if count > limits.files {
             return Err(TableError::TooManyFiles { files: count, max: limits.files });
         }
-        // a third is for rows of one series that overlap
+        // a third is for overlapping rows of one series
         let rows_bytes = limits.bytes / 3;
         let share = (limits.bytes - rows_bytes) / count.max(1);
         let window = share.clamp(WINDOW_BYTES_MIN, WINDOW_BYTES);
@@ -117,33 +116,33 @@ impl Scan {
         self.merge.labels()
     }
 
-    /// The series' key, as of the node that wrote it.
+    /// The series' key, as computed by the node that wrote it.
     pub const fn key(&self) -> SeriesKey {
         self.merge.key()
     }
 
-    /// Appends all wanted samples of the series, in order of time. It may turn out to have none: a row that
-    /// overlaps the range can have a gap there.
+    /// Appends all wanted samples of the series, in order of time. There may be none: a row that overlaps the range can have a
+    /// gap there.
     pub fn read(&mut self, samples: &mut Samples) -> Result<(), TableError> {
         self.merge.read_all(samples)
     }
 
-    /// As [`Scan::read`], some samples at a time; `false` if there are no more.
+    /// Like [`Scan::read`], for a part of the samples at a time; `false` if there are no more.
     pub fn read_some(&mut self, samples: &mut Samples) -> Result<bool, TableError> {
         self.merge.next_chunk(samples)
     }
 
-    /// Bytes of memory that it holds; what the cache holds too is counted again.
+    /// Memory that the scan holds. Data that the cache also holds is counted as well.
     pub fn held_bytes(&self) -> usize {
         self.merge.held_bytes()
     }
 
-    /// Gaps of the answer: one text for each damaged file.
+    /// Warnings about gaps in the result, one for each damaged file.
     pub fn warnings(&self) -> impl Iterator<Item = String> {
         self.unreadable.iter().chain(self.merge.damaged()).map(left_out)
     }
 
-    /// Doubt about the answer: another program rewrote files and did not keep the order of writes.
+    /// Warning about ambiguous samples: another program rewrote files without keeping the order of writes.
     pub fn doubt(&self) -> Option<String> {
         let conflicts = self.stats().conflicts;
         (conflicts > 0).then(|| {
@@ -154,8 +153,7 @@ impl Scan {
         })
     }
 
-    /// True if a file that was there when the scan began has been deleted since: what it gives is not the table as
-    /// it was at any time.
+    /// True if a file was deleted after the scan began. The result is then not that of any version of the table.
     pub fn has_lost_files(&self) -> bool {
         self.merge.damaged().iter().any(|error| matches!(error, TableError::Missing { .. }))
     }
@@ -166,12 +164,12 @@ impl Scan {
     }
 }
 
-/// The text for a file that is left out.
+/// Warning for an omitted file.
 pub(crate) fn left_out(error: &TableError) -> String {
     format!("{error}; its samples are left out")
 }
 
-/// Files that may hold what is wanted, tombstones aside.
+/// Files that may hold wanted samples, regardless of tombstones.
 pub fn matching<'a>(files: &'a Files, select: &'a Select) -> impl Iterator<Item = &'a LiveFile> {
     files.all().iter().filter(|file| may_match(file, select))
 }
@@ -181,8 +179,8 @@ fn may_match(file: &LiveFile, select: &Select) -> bool {
         return false;
     }
     let Some((min, max)) = &file.names else { return select.names_may_match(None, None) };
-    // The log may have cut the upper bound short. No text goes on with this byte, so that nothing which
-    // begins like the bound lies beyond it.
+    // The log may have truncated the upper bound. The byte 0xff occurs in no text, so every name that begins with the truncated
+    // bound is within the extended one.
     let max = [max.as_bytes(), &[0xff]].concat();
     select.names_may_match(Some(min.as_bytes()), Some(&max))
 }

@@ -27,17 +27,18 @@ pub use names::Stem;
 pub(crate) use readers::{Readers, Reading};
 pub use upload::{PART_BYTES, Staging, Upload};
 
-/// Local files as tables are kept in them, whose folders are made durable by `sync`: for tests that lose what is not.
+/// The store for tables on local files, with `sync` as the function that makes folders durable. For tests that simulate a power
+/// loss.
 pub fn local_files(
     sync: impl Fn(&std::path::Path) -> std::io::Result<()> + Send + Sync + 'static,
 ) -> Arc<DynObjectStore> {
     Arc::new(DurableFiles::with_sync(sync))
 }
 
-/// A folder in an object store, and the runtime on which its requests run.
+/// A folder in an object store, and the runtime for its requests.
 ///
-/// Its methods, and those of what is made of it, block: call them from a thread that may (one of tokio's
-/// blocking threads, or one of one's own), never from a task.
+/// Its methods, and those of objects created from it, block. Call them from a thread that may block (a dedicated one, or one of
+/// tokio's blocking threads), never from an async task.
 #[derive(Clone)]
 pub struct Location {
     url: Url,
@@ -45,26 +46,26 @@ pub struct Location {
     prefix: Path,
     handle: Handle,
     repairs: Option<Counter>,
-    /// Store of local files.
+    /// Store of local files, if the location is local.
     files: Option<DurableFiles>,
-    /// True if the store is not these files: see [`Self::with_store`].
+    /// True if another store wraps the local files: see [`Self::with_store`].
     is_wrapped: bool,
-    /// Reads of the tables in it; shared by all its folders.
+    /// Running reads of the tables in the folder, shared with all folders in it.
     readers: Arc<Readers>,
-    /// The folder that was opened, of which this one may be a part.
+    /// The folder that was opened, which may be an ancestor of this one.
     root: Path,
     /// True once the store is known to support put-if-absent.
     is_exclusive: Arc<AtomicBool>,
 }
 
 impl std::fmt::Debug for Location {
-    /// Shows nothing of the store, whose clients know secrets.
+    /// Omits the store, whose clients hold secrets.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Location").field("url", &shown(&self.url)).finish_non_exhaustive()
     }
 }
 
-/// A URL without what may be a secret: user, password and query.
+/// A URL without parts that may be secret: user, password and query.
 fn shown(url: &Url) -> String {
     let mut url = url.clone();
     // a URL without a host has no user
@@ -96,8 +97,8 @@ fn parse(url: &str) -> Result<Url, TableError> {
 }
 
 impl Location {
-    /// The folder at `url`: `file:///...`, `s3://bucket/...`, `gs://...`, `az://...`, with `options` as the
-    /// crate `object_store` names them (`aws_endpoint`, ...).
+    /// The folder at `url`: `file:///...`, `s3://bucket/...`, `gs://...`, `az://...`, with `options` named as in the crate
+    /// `object_store` (`aws_endpoint`, ...).
     pub fn open(
         url: &str,
         options: impl IntoIterator<Item = (String, String)>,
@@ -109,7 +110,7 @@ impl Location {
         }
         let shown = shown(&parsed);
         let given = parsed.to_string();
-        // libraries repeat what they were given
+        // errors of libraries may repeat the URL and its secrets
         let bad = |reason: String| TableError::Location {
             url: shown.clone(),
             reason: reason.replace(&given, &shown),
@@ -144,16 +145,16 @@ impl Location {
             path.pop_if_empty().extend(names).push("");
         }
         let bad = |reason: String| TableError::Location { url: shown(&url), reason };
-        // as they are: what the library encodes of a name here, it does not encode in a URL
+        // names are used as they are: the library would encode characters here that it does not encode in a URL
         let inner = names.iter().map(|name| PathPart::parse(name)).collect::<Result<Vec<_>, _>>();
         let inner = inner.map_err(|e| bad(e.to_string()))?;
         let prefix = self.prefix.parts().chain(inner).collect();
         Ok(Self { url, prefix, ..self.clone() })
     }
 
-    /// Names of the folders in this one, in order: those behind `after`, at most `max`. None where it is not there.
+    /// Names of the folders in this one that sort after `after`, in order and at most `max`. Empty if this folder does not exist.
     ///
-    /// Of local folders no more than that is held; object stores list all of them at once.
+    /// For local folders, no more than that is held in memory; object stores list all of them at once.
     pub fn folders(&self, after: Option<&str>, max: usize) -> Result<Vec<String>, TableError> {
         if let Some(files) = self.files.as_ref().filter(|_| !self.is_wrapped) {
             return Ok(self.wait(files.folders(&self.prefix, after, max))?);
@@ -167,20 +168,20 @@ impl Location {
         Ok(page.names())
     }
 
-    /// The folder through another store, for fault injection in tests.
+    /// The same folder through a wrapped store, for fault injection in tests.
     #[must_use]
     pub fn with_store(&self, wrap: impl FnOnce(Arc<DynObjectStore>) -> Arc<DynObjectStore>) -> Self {
         let store = wrap(Arc::clone(&self.store));
         Self { store, is_wrapped: true, is_exclusive: Arc::default(), ..self.clone() }
     }
 
-    /// The folder on other local files.
+    /// The same folder on another store of local files.
     #[cfg(test)]
     pub(crate) fn on(&self, files: DurableFiles) -> Self {
         Self { store: Arc::new(files.clone()), files: Some(files), ..self.clone() }
     }
 
-    /// The folder, with permission to repair damaged logs; `repairs` counts them. Without it, opening a table
+    /// The same folder, with permission to repair damaged logs. `repairs` counts the repairs. Without permission, opening a table
     /// changes nothing.
     #[must_use]
     pub fn with_repairs(self, repairs: Counter) -> Self {
@@ -214,31 +215,31 @@ impl Location {
         self.handle.block_on(request)
     }
 
-    /// The object at a path relative to the folder, percent-encoded as the Delta log has it.
+    /// Path of an object, from a path relative to the folder that is percent-encoded as in the Delta log.
     pub(crate) fn path(&self, relative: &str) -> Result<Path, TableError> {
         let bad = |e: object_store::path::Error| TableError::damaged(relative, e);
         let inner = Path::from_url_path(relative).map_err(bad)?;
         Ok(self.prefix.parts().chain(inner.parts()).collect())
     }
 
-    /// Reads of the tables in it.
+    /// Running reads of the tables in the folder.
     pub(crate) const fn readers(&self) -> &Arc<Readers> {
         &self.readers
     }
 
-    /// The folder itself.
+    /// Path of the folder itself.
     pub(crate) const fn prefix(&self) -> &Path {
         &self.prefix
     }
 
-    /// Makes the folder where it lies on local files.
+    /// Creates the folder, if the location is local.
     pub(crate) fn create_folder(&self) -> Result<(), TableError> {
         let (Some(files), Ok(folder)) = (&self.files, self.url.to_file_path()) else { return Ok(()) };
         let bad = |e: std::io::Error| TableError::Location { url: shown(&self.url), reason: e.to_string() };
         files.create_folder(&folder).map_err(bad)
     }
 
-    /// Writes a new object; one that is there already stays, and is an error.
+    /// Writes a new object. Fails if the object already exists.
     pub(crate) fn create(&self, relative: &str, data: Bytes) -> Result<(), TableError> {
         let path = self.path(relative)?;
         let options = PutOptions { mode: PutMode::Create, ..PutOptions::default() };
@@ -246,13 +247,13 @@ impl Location {
         Ok(())
     }
 
-    /// Writes an object, over one that is there.
+    /// Writes an object, and replaces an existing one.
     pub(crate) fn put(&self, relative: &str, data: Bytes) -> Result<(), TableError> {
         self.wait(self.store.put(&self.path(relative)?, data.into()))?;
         Ok(())
     }
 
-    /// An object whose length is known.
+    /// Opens an object whose length is known.
     pub(crate) fn object(&self, relative: &str, len: u64) -> Result<StoredFile, TableError> {
         Ok(StoredFile { location: self.clone(), name: relative.into(), path: self.path(relative)?, len })
     }
@@ -266,7 +267,7 @@ impl Location {
         }
     }
 
-    /// Deletes an object. One that is not there is no error.
+    /// Deletes an object. A missing one is no error.
     pub(crate) fn delete(&self, path: &Path) -> Result<(), TableError> {
         match self.wait(self.store.delete(path)) {
             Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
@@ -275,7 +276,7 @@ impl Location {
     }
 }
 
-/// The first names behind another, out of any number that come in any order.
+/// Collects the first `max` names after a given one, from any number of names in any order.
 #[derive(Debug)]
 struct Page<'a> {
     after: Option<&'a str>,
@@ -304,7 +305,8 @@ impl<'a> Page<'a> {
     }
 }
 
-/// Whole files that are read at a time: as many as there are threads for local files, and enough to hide a store's latency.
+/// Number of whole files that are read concurrently: as many as there are threads for local files, and enough to hide a store's
+/// latency.
 const READS_AT_ONCE: usize = 16;
 
 /// A data file in the store.
@@ -332,7 +334,7 @@ impl StoredFile {
         data.map_err(|error| self.unread(error))
     }
 
-    /// Reads whole files, [`READS_AT_ONCE`] at a time. All of them are held, so they should be small and few.
+    /// Reads whole files, [`READS_AT_ONCE`] at a time. All of them are held in memory, so they should be small and few.
     pub(crate) fn read_whole(files: &[&Self]) -> Vec<Result<Bytes, TableError>> {
         let Some(first) = files.first() else { return Vec::new() };
         let requests: Vec<_> = files.iter().map(|file| (*file).request()).collect();
@@ -404,7 +406,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let url = format!("file://{}", dir.path().display());
         let local = Location::open(&url, [], runtime.handle().clone()).unwrap();
-        // as an object store lists them
+        // listed in the way of an object store
         let remote = local.with_store(|store| store);
         let mut expected = BTreeSet::new();
         for n in 0..23 {

@@ -1,13 +1,14 @@
-//! Tombstones: deletes that some files have not taken in yet, and what they hide of a file's rows.
+//! Tombstones: deletes that have not been applied to all files yet, and the samples that they hide in the meantime.
 //!
 //! ```text
 //!   sequence   11   12   13   T 14   15   16            T masks 11, 12 and 13, and nothing written after it
 //!                                                       rewritten files say in their names that they have taken T in
 //! ```
 //!
-//! A tombstone has a place in the order of writes. It masks the files before it, until they are rewritten without what it deletes;
-//! [`crate::delta`] keeps the list of them, [`crate::upkeep`] rewrites. Of `query` this module uses label matchers alone, and no other
-//! module of this crate uses anything of it: what a delete selects is what a query with the same selector reads.
+//! A tombstone has a position in the order of writes. It masks the files before it until they are rewritten without the deleted
+//! samples. [`crate::delta`] keeps the list of tombstones, and [`crate::upkeep`] rewrites the files. This module uses the label
+//! matchers of `query`, so that a delete selects the same series as a query with the same selector. No other module of this crate
+//! uses `query`.
 
 use crate::delta::{Files, LiveFile};
 use crate::error::TableError;
@@ -18,18 +19,19 @@ use query::{MatchOp, Matcher};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// Tombstones of a table at a time. A row is compared with each, and queries are slower until they are gone.
+/// Maximum number of tombstones of a table. Each row is compared with each of them, so queries are slower until they are gone.
 pub const TOMBSTONES_MAX: usize = 64;
 
-/// Bytes of the selectors of one delete: names and values of its matchers. All tombstones of a table take 64 times as much, 1 MiB.
+/// Maximum size of the selectors of one delete: names and values of its matchers. All tombstones of a table take up to 64 times
+/// as much, 1 MiB.
 pub const SELECTOR_BYTES_MAX: usize = 16 << 10;
 
-/// Bytes of the compiled patterns of one delete, and of all tombstones of a table: some hundred KiB for each regular expression that needs an
-/// automaton.
+/// Maximum size of the compiled patterns of one delete, and of all tombstones of a table. A regular expression that needs an
+/// automaton takes some hundred KiB.
 pub const PATTERN_BYTES_MAX: usize = 2 << 20;
 pub const PATTERN_BYTES_OF_TABLE_MAX: usize = 16 << 20;
 
-/// Samples to delete: those of series that match any of the selectors, in a range of time.
+/// Samples to delete: the samples in a time range of all series that match any of the selectors.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Delete {
     /// A series matches a selector if it passes all of its matchers.
@@ -38,7 +40,7 @@ pub struct Delete {
 }
 
 impl Delete {
-    /// Fails if it is larger than a table takes.
+    /// Fails if the delete exceeds the limits.
     pub fn check(&self) -> Result<(), TableError> {
         let too_large = |what, limit_bytes| Err(TableError::TooLarge { what, limit_bytes });
         if self.selector_bytes() > SELECTOR_BYTES_MAX {
@@ -50,36 +52,36 @@ impl Delete {
         Ok(())
     }
 
-    /// Bytes that its selectors take, as [`SELECTOR_BYTES_MAX`] bounds them.
+    /// Size of the selectors, which [`SELECTOR_BYTES_MAX`] limits.
     fn selector_bytes(&self) -> usize {
         let of = |m: &Matcher| m.name.len() + m.value.len() + 4;
         self.selectors.iter().flatten().map(of).sum()
     }
 
-    /// Bytes that its compiled patterns take, as [`PATTERN_BYTES_MAX`] bounds them.
+    /// Size of the compiled patterns, which [`PATTERN_BYTES_MAX`] limits.
     pub(crate) fn pattern_bytes(&self) -> usize {
         self.selectors.iter().flatten().map(|m| size_of::<Matcher>() + m.pattern_bytes()).sum()
     }
 
-    /// Number of files that may have some of what it deletes, by what the log says of them.
+    /// Number of files that may have samples to delete, according to the log.
     pub fn files_concerned(&self, files: &Files) -> usize {
         files.all().iter().filter(|file| self.may_concern(file)).count()
     }
 
-    /// True if it selects the series.
+    /// True if the delete selects the series.
     pub fn selects(&self, labels: LabelsRef<'_>) -> bool {
         self.selectors
             .iter()
             .any(|selector| selector.iter().all(|m| m.matches(labels.get(&m.name).unwrap_or(""))))
     }
 
-    /// True if it selects the series that a series of a rollup is a statistic of.
+    /// True if the delete selects the original series of a series in a rollup.
     fn selects_statistic_of(&self, labels: LabelsRef<'_>) -> bool {
         let value = |name: &str| if name == LABEL { "" } else { labels.get(name).unwrap_or("") };
         self.selectors.iter().any(|selector| selector.iter().all(|m| m.matches(value(&m.name))))
     }
 
-    /// True if a file may have some of what it deletes, by what the log says of it.
+    /// True if a file may have samples to delete, according to the log.
     fn may_concern(&self, file: &LiveFile) -> bool {
         self.range.overlaps(&file.range)
             && self.selectors.iter().any(|selector| selector.iter().all(|m| may_pass(m, file)))
@@ -109,25 +111,25 @@ fn may_pass(matcher: &Matcher, file: &LiveFile) -> bool {
         },
         MatchOp::NotEqual | MatchOp::NotRegex => return true,
     };
-    // The log may have cut the upper bound short, to a text that names in the file begin with.
+    // The log may have truncated the upper bound, so names in the file may begin with it.
     names.iter().any(|name| first <= name && (name <= last || name.starts_with(last.as_str())))
 }
 
-/// A delete with its place in the order of writes.
+/// A delete with its position in the order of writes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tombstone {
-    /// Greater than that of every file and tombstone that was there before.
+    /// Sequence, which is greater than that of every earlier file and tombstone.
     pub sequence: i64,
     pub delete: Delete,
 }
 
 impl Tombstone {
-    /// True if the file was written before it, and has not taken it in since.
+    /// True if the file was written before the tombstone, which has not been applied to it.
     const fn is_after(&self, file: &LiveFile) -> bool {
         (file.is_early || file.sequence < self.sequence) && file.applied < self.sequence
     }
 
-    /// True if it may mask rows of the file.
+    /// True if the tombstone may mask rows of the file.
     pub fn concerns(&self, file: &LiveFile) -> bool {
         self.is_after(file) && self.delete.may_concern(file)
     }
@@ -138,25 +140,26 @@ impl Tombstone {
 pub struct Tombstones {
     /// Sequence of the last delete, whether or not it is complete; 0 if there was none.
     pub last: i64,
-    /// In the order of their sequences.
+    /// Tombstones in order of their sequences.
     pub list: Vec<Tombstone>,
 }
 
 impl Tombstones {
-    /// What they hide of a file, which may be one of a rollup; `None` if nothing.
+    /// Mask of the samples that the tombstones hide in a file, which may belong to a rollup; `None` if they hide nothing.
     pub(crate) fn mask(&self, file: &LiveFile, is_rollup: bool) -> Option<Arc<Mask>> {
         let tombstones: Vec<_> = self.list.iter().filter(|t| t.concerns(file)).cloned().collect();
         (!tombstones.is_empty()).then(|| Arc::new(Mask { tombstones, is_rollup }))
     }
 
-    /// Bytes of memory, roughly.
+    /// Approximate memory of the list.
     pub(crate) fn memory_bytes(&self) -> usize {
         let of =
             |t: &Tombstone| size_of::<Tombstone>() + t.delete.selector_bytes() + t.delete.pattern_bytes();
         self.list.iter().map(of).sum()
     }
 
-    /// The list as text. `version` is that of the log entry that will name it, so that no two entries name the same text.
+    /// Formats the list as text. `version` is that of the log entry that will refer to the list, so that no two entries refer to
+    /// the same text.
     pub(crate) fn to_text(&self, version: u64) -> String {
         let matcher = |m: &Matcher| json!({ "name": m.name, "op": m.op.as_str(), "value": m.value });
         let tombstone = |t: &Tombstone| {
@@ -172,21 +175,25 @@ impl Tombstones {
         json!({ "format": FORMAT, "version": version, "tombstones": tombstones }).to_string()
     }
 
-    /// Reads [`Self::to_text`]. The error says what is wrong with it.
+    /// Parses the output of [`Self::to_text`]. The error describes what is wrong.
     pub(crate) fn parse(text: &[u8], last: i64) -> Result<Self, String> {
         let value: Value = serde_json::from_slice(text).map_err(|e| e.to_string())?;
         match value["format"].as_u64() {
             Some(FORMAT) => {}
-            Some(later) => return Err(format!("its format is {later}, this build reads {FORMAT}")),
+            Some(later) => {
+                return Err(format!(
+                    "its format is {later}, and this version of Floodmark reads format {FORMAT}"
+                ));
+            }
             None => return Err("it has no format".into()),
         }
-        let list = value["tombstones"].as_array().ok_or("it has no tombstones")?;
+        let list = value["tombstones"].as_array().ok_or("it has no list of tombstones")?;
         let list = list.iter().map(tombstone).collect::<Result<Vec<_>, _>>()?;
         Ok(Self { last, list })
     }
 }
 
-/// Version of the text.
+/// Version of the text format.
 const FORMAT: u64 = 1;
 
 fn tombstone(value: &Value) -> Result<Tombstone, String> {
@@ -216,17 +223,18 @@ fn matcher(value: &Value) -> Result<Matcher, String> {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Mask {
     tombstones: Vec<Tombstone>,
-    /// The series are statistics of others, which the label [`LABEL`] says. In a table of samples that label means nothing.
+    /// True if the series are statistics of others, marked with the label [`LABEL`]. In a table of samples that label has no
+    /// special meaning.
     is_rollup: bool,
 }
 
-/// A mask while a file's rows go by: what it hides of the current series.
+/// State of a mask while a file is read: the ranges that it hides of the current series.
 #[derive(Debug)]
 pub(crate) struct Masking {
     mask: Arc<Mask>,
     /// The series of the last row.
     labels: Vec<u8>,
-    /// Its hidden ranges, ascending, with gaps between them.
+    /// Hidden ranges of the series, ascending, with gaps between them.
     hidden: Vec<TimeRange>,
 }
 
@@ -235,7 +243,7 @@ impl Masking {
         Self { mask, labels: Vec::new(), hidden: Vec::new() }
     }
 
-    /// Goes to a row. `check` is asked before a value of so many bytes is compared, and may end the read.
+    /// Moves to a row. `check` is called with the length of each value before it is compared, and may cancel the read.
     pub(crate) fn enter(
         &mut self,
         labels: LabelsRef<'_>,
@@ -260,13 +268,13 @@ impl Masking {
         Ok(())
     }
 
-    /// True if it hides all that a row with samples from `span.start_ms` to `span.end_ms` has in `range`.
+    /// True if the mask hides all samples in `range` of a row with samples from `span.start_ms` to `span.end_ms`.
     pub(crate) fn hides(&self, span: TimeRange, range: TimeRange) -> bool {
         let (start_ms, end_ms) = (span.start_ms.max(range.start_ms), span.end_ms.min(range.end_ms));
         self.hidden.iter().any(|hidden| hidden.start_ms <= start_ms && end_ms <= hidden.end_ms)
     }
 
-    /// True if it hides anything that lies between these times.
+    /// True if the mask hides any time within `span`.
     pub(crate) fn touches(&self, span: TimeRange) -> bool {
         self.hidden.iter().any(|hidden| hidden.overlaps(&span))
     }

@@ -1,8 +1,8 @@
 //! Periodic maintenance of a table: old days expire, files are merged, the log is shortened, dead files are swept.
 //!
-//! [`Upkeep::plan`] says what is due; it reads the log and nothing else. [`Upkeep::run`] does one step, and the
-//! shell decides when, on which thread, and with which memory. Each step may die at any point and is then simply
-//! due again: what it had made is swept.
+//! [`Upkeep::plan`] returns the steps that are due, and only reads the log. [`Upkeep::run`] runs one step. The shell decides
+//! when, on which thread and with how much memory. A step may be interrupted at any point and is then due again; files that it
+//! had written are swept.
 
 use crate::compact::{self, CompactLimits, Job, Progress};
 use crate::date::Date;
@@ -13,39 +13,39 @@ use crate::store::Stem;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
-/// Damaged files that are remembered; beyond it the first are tried again.
+/// Maximum number of damaged files that are remembered. Beyond it, the first of them are tried again.
 const DAMAGED_MAX: usize = 1000;
 
 /// Current time by two clocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Now {
-    /// Milliseconds since the Unix epoch. It says which days are over, and may jump.
+    /// Milliseconds since the Unix epoch. It determines which days are over, and may jump.
     pub wall_ms: i64,
-    /// Milliseconds of a monotonic clock. It measures how long something has been so: a file must not be deleted because the
-    /// wall clock was set.
+    /// Milliseconds of a monotonic clock. It measures periods: a file must not be deleted because the wall clock was set.
     pub steady_ms: i64,
 }
 
-/// Versions that are remembered for the sake of the log's grace: with more than these within one, it is cleaned later.
+/// Maximum number of versions that are remembered for the log's grace period. With more versions in one period, the log is
+/// cleaned later.
 const SEEN_MAX: usize = 1000;
 
 /// Intervals and ages at which each step is due.
 #[derive(Debug, Clone, Copy)]
 pub struct Policy {
-    /// Samples from before this go, in whole files: a file stays until all of it is older. `None` keeps all.
+    /// Samples older than this expire, by whole files: a file is kept until all its samples are older. `None` keeps everything.
     pub expire_before_ms: Option<i64>,
-    /// Limits of compaction; `None` if this process does not compact, nor rewrites what was deleted.
+    /// Limits of compaction; `None` if this process neither compacts nor rewrites files with deleted samples.
     pub compact: Option<CompactLimits>,
-    /// Deletes up to this sequence may end; later ones have work left elsewhere.
+    /// Sequence up to which tombstones may be removed; later ones are still needed elsewhere, for example by rollups.
     pub deletes_upto: i64,
-    /// Grace of files that no version needs any more, and of versions that no checkpoint needs. It must be longer than any
-    /// query, and than the time between staging and committing.
+    /// Grace period for files and log entries that are no longer needed. It must be longer than any query, and longer than the
+    /// time between staging and committing.
     pub grace_ms: i64,
     /// Time between two sweeps.
     pub sweep_every_ms: i64,
     /// Versions between two checkpoints.
     pub checkpoint_every: u64,
-    /// Retention of log entries before a checkpoint, by the store's times; never shorter than the grace.
+    /// Retention of log entries before a checkpoint, by the store's clock; never shorter than the grace period.
     pub log_keep_ms: i64,
 }
 
@@ -67,22 +67,22 @@ impl Default for Policy {
 /// A step of maintenance.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
-    /// Files whose samples all lie before this go.
+    /// Removes files whose samples are all too old.
     Expire {
         /// The first millisecond that is kept.
         before_ms: i64,
     },
-    /// Files become fewer.
+    /// Merges files.
     Compact(Job),
-    /// A file is rewritten without rows that were deleted, if it has any.
+    /// Rewrites a file without deleted rows, if it has any.
     Purge(Job),
-    /// Deletes end that every file has taken in.
+    /// Removes tombstones that have been applied to every file.
     EndDeletes,
-    /// The log gets a checkpoint.
+    /// Writes a checkpoint of the log.
     Checkpoint,
-    /// Log entries before a checkpoint go.
+    /// Deletes log entries before a checkpoint.
     CleanLog,
-    /// Dead files go.
+    /// Deletes dead files.
     Sweep,
 }
 
@@ -95,11 +95,11 @@ pub enum Done {
     Compacted(Progress),
     /// The file has no deleted rows.
     Clean,
-    /// Number of deletes that are complete.
+    /// Number of deletes that are now complete.
     Deleted(usize),
     /// Another program was faster, or the caller stopped the job.
     GivenUp,
-    /// This file of the job is damaged. It is left alone from now on; see [`Upkeep::damaged`].
+    /// This file of the job is damaged, and is skipped from now on; see [`Upkeep::damaged`].
     Damaged(String),
     Checkpointed,
     /// Old log files were deleted.
@@ -108,22 +108,21 @@ pub enum Done {
     Swept(Swept),
 }
 
-/// The upkeep of one table. Its memory is only for speed: after a restart it begins again.
+/// The upkeep of one table. Its state only saves work, and is rebuilt after a restart.
 #[derive(Debug, Default)]
 pub struct Upkeep {
     sweeper: Sweeper,
     swept_ms: Option<i64>,
-    /// Versions that were seen, with the times by the monotonic clock: the last that is older than the grace, and
-    /// those since.
+    /// Versions that were seen, with their monotonic times: the last one older than the grace period, and all since.
     seen: VecDeque<(u64, i64)>,
-    /// Damaged files, and what is wrong with each.
+    /// Damaged files, and the damage of each.
     damaged: BTreeMap<String, String>,
-    /// Live files without deleted rows, by their paths: the sequence of the last tombstone that they were compared with.
+    /// Live files without deleted rows: path, and sequence of the last tombstone that the file was compared with.
     clean: HashMap<String, i64>,
 }
 
 impl Upkeep {
-    /// An upkeep that has done nothing yet.
+    /// Creates an upkeep without any state.
     pub fn new() -> Self {
         Self::default()
     }
@@ -160,8 +159,8 @@ impl Upkeep {
         Ok(steps)
     }
 
-    /// Runs a step. `stem` must be new each time. A compaction calls `go_on` now and
-    /// then with its progress, and is given up where that says `false`.
+    /// Runs a step. `stem` must be new each time. A compaction calls `go_on` with its progress at intervals, and is given up if
+    /// that returns `false`.
     pub fn run(
         &mut self,
         table: &Arc<Table>,
@@ -220,7 +219,7 @@ impl Upkeep {
         }
     }
 
-    /// The greatest version that existed a grace ago: reads that began before it have ended.
+    /// Latest version that is at least one grace period old. Reads of earlier versions have ended.
     fn settled(&mut self, version: u64, steady_ms: i64, grace_ms: i64) -> Option<u64> {
         if self.seen.back().is_none_or(|(last, _)| *last < version) {
             self.seen.push_back((version, steady_ms));
@@ -262,7 +261,7 @@ impl Upkeep {
         self.clean.get(&file.path).is_some_and(|upto| *upto >= sequence)
     }
 
-    /// True if a delete up to `upto` has no file left to be taken in by.
+    /// True if a delete up to `upto` has been applied to all files.
     fn ends_any(&self, files: &Files, upto: i64) -> bool {
         files
             .tombstones()
@@ -272,7 +271,7 @@ impl Upkeep {
             .any(|t| !files.all().iter().any(|file| t.concerns(file) && !self.is_clean(file, t.sequence)))
     }
 
-    /// Forgets clean files that are not live, so that there are never more of them than of those.
+    /// Forgets clean files that are no longer live, which bounds their number by that of the live files.
     fn forget_gone(&mut self, files: &Files) {
         if files.tombstones().list.is_empty() {
             self.clean = HashMap::new();
@@ -282,7 +281,7 @@ impl Upkeep {
         }
     }
 
-    /// Notes a file that a step found damaged.
+    /// Records a file that a step found damaged.
     fn or_damaged(&mut self, done: Result<Done, TableError>) -> Result<Done, TableError> {
         let (file, reason) = match done {
             Err(TableError::Missing { file }) => {
@@ -302,13 +301,13 @@ impl Upkeep {
         self.damaged.insert(file, reason);
     }
 
-    /// Flaw of a damaged file.
+    /// Damage of a file.
     pub fn reason(&self, file: &str) -> &str {
         self.damaged.get(file).map_or("", String::as_str)
     }
 
-    /// Damaged files that a compaction met, and the flaw of each. Queries leave them out with a warning; they stay in place for an
-    /// operator until they expire.
+    /// Damaged files that a compaction found, and the damage of each. Queries omit them with a warning. They stay in place for
+    /// the operator until they expire.
     pub fn damaged(&self) -> impl Iterator<Item = (&str, &str)> {
         self.damaged.iter().map(|(file, reason)| (file.as_str(), reason.as_str()))
     }

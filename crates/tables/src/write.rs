@@ -1,12 +1,12 @@
-//! Stretches to Parquet files, in bounded memory.
+//! Writes stretches to Parquet files, in bounded memory.
 //!
 //! ```text
 //!   push(stretch) ──days, rows──▶ Columns ──some 1,000 rows──▶ Parquet encoder ──row group──▶ sink
 //!                                  < 1 MiB                       <= row_group_bytes
 //! ```
 //!
-//! A [`FileWriter`] makes one file of one day. A [`BlockWriter`] keeps one open for each day that it meets,
-//! since samples may be late, and bounds their memory together. With a streaming [`Sink`] no whole file is ever in memory.
+//! A [`FileWriter`] writes one file of one day. A [`BlockWriter`] keeps a file open for each day that occurs, since samples may
+//! be late, and bounds their total memory. With a streaming [`Sink`], no file is ever in memory as a whole.
 
 mod columns;
 pub mod stage;
@@ -26,32 +26,32 @@ use std::io::Write;
 pub use stage::BlockStager;
 pub use stretch::Stretch;
 
-/// Rows that are handed to the encoder together: enough to share its overhead.
+/// Number of rows that are passed to the encoder together: enough to amortise its overhead.
 const BATCH_ROWS: usize = 1024;
 
-/// Samples that are handed to the encoder together: 16 bytes each, so half a MiB.
+/// Number of samples that are passed to the encoder together: 16 bytes each, so half a MiB.
 const BATCH_SAMPLES: usize = 32 << 10;
 
 /// Maximum number of files open at a time.
 pub const OPEN_DATES_MAX: usize = 400;
 
-/// Memory of an open file beyond its own count.
+/// Memory of an open file that its own accounting does not include.
 const OPEN_FILE_BYTES: usize = 16 << 10;
 
-/// Sizes of what is written.
+/// Limits on the sizes of files, row groups and memory.
 #[derive(Debug, Clone, Copy)]
 pub struct WriteLimits {
-    /// Encoded bytes after which a row group is closed. Until then the encoder holds them, and up to twice as
-    /// much for dictionaries and the columns being encoded.
+    /// Encoded bytes after which a row group is closed. Until then, the encoder holds them in memory, and up to twice as much for
+    /// dictionaries and the columns being encoded.
     pub row_group_bytes: usize,
-    /// Bytes after which a file is finished and the next begun.
+    /// Size after which a file is finished and the next one begun.
     pub file_bytes: usize,
-    /// Bytes that the open files of one block may hold together: beyond it the fullest is finished early.
+    /// Maximum total memory of the open files of one block. Beyond it, the largest is finished early.
     pub open_bytes: usize,
 }
 
 impl WriteLimits {
-    /// Files that may be open at a time.
+    /// Maximum number of files that may be open at a time.
     pub(crate) fn open_max(&self) -> usize {
         (self.open_bytes / OPEN_FILE_BYTES).clamp(2, OPEN_DATES_MAX)
     }
@@ -65,7 +65,7 @@ impl Default for WriteLimits {
 
 /// Destination of a file's bytes.
 pub trait Sink: Write + Send {
-    /// Bytes that it holds in memory.
+    /// Memory that the sink holds.
     fn held_bytes(&self) -> usize;
 }
 
@@ -190,23 +190,23 @@ impl<W: Sink> FileWriter<W> {
         Ok(())
     }
 
-    /// Closes the row group: what was encoded goes to the sink, and its memory is free.
+    /// Closes the row group: writes it to the sink and frees its memory.
     fn end_row_group(&mut self) -> Result<(), TableError> {
         self.encode()?;
         self.encoder.flush().map_err(TableError::Write)
     }
 
-    /// Bytes of memory that it holds, those of the sink included.
+    /// Memory that the writer holds, the sink's included.
     pub fn held_bytes(&self) -> usize {
         self.encoder.memory_size() + self.columns.memory_bytes() + self.encoder.inner().sink.held_bytes()
     }
 
-    /// Bytes of the file so far, roughly.
+    /// Approximate size of the file so far.
     pub fn written_bytes(&self) -> usize {
         self.encoder.bytes_written() + self.encoder.in_progress_size()
     }
 
-    /// Ends the file: its summary, and the sink.
+    /// Finishes the file. Returns its summary and the sink.
     pub fn finish(mut self) -> Result<(FileSummary, W), TableError> {
         self.encode()?;
         let Counted { sink, bytes } = self.encoder.into_inner().map_err(TableError::Write)?;
@@ -225,7 +225,7 @@ pub struct BlockWriter<W: Sink, S: FnMut(Date) -> std::io::Result<W>> {
 }
 
 impl<W: Sink, S: FnMut(Date) -> std::io::Result<W>> BlockWriter<W, S> {
-    /// A writer that takes a sink from `new_sink` for each file.
+    /// Creates a writer that calls `new_sink` for each file.
     pub const fn new(kind: &'static Kind, limits: WriteLimits, new_sink: S) -> Self {
         Self { kind, limits, new_sink, open: BTreeMap::new(), finished: Vec::new() }
     }
@@ -255,7 +255,7 @@ impl<W: Sink, S: FnMut(Date) -> std::io::Result<W>> BlockWriter<W, S> {
         Ok(self.open.get_mut(&date).expect("BUG: the file is open"))
     }
 
-    /// Finishes the fullest file early if many days are open.
+    /// Finishes the largest file early if many days are open.
     fn bound_open(&mut self) -> Result<(), TableError> {
         while self.open.len() > 1 && self.held_bytes() > self.limits.open_bytes {
             self.finish_fullest()?;
@@ -270,13 +270,13 @@ impl<W: Sink, S: FnMut(Date) -> std::io::Result<W>> BlockWriter<W, S> {
         Ok(())
     }
 
-    /// Drops the files of a day that were not taken yet.
+    /// Drops a day's files that were not taken yet.
     pub(crate) fn abandon(&mut self, date: Date) {
         self.open.remove(&date);
         self.finished.retain(|(summary, _)| summary.date != date);
     }
 
-    /// Files that were begun and not taken yet.
+    /// Number of files that were begun and not taken yet.
     pub(crate) fn files(&self) -> usize {
         self.open.len() + self.finished.len()
     }
@@ -291,7 +291,7 @@ impl<W: Sink, S: FnMut(Date) -> std::io::Result<W>> BlockWriter<W, S> {
         std::mem::take(&mut self.finished)
     }
 
-    /// Ends the open files. Returns these and the finished files that were not taken yet.
+    /// Finishes the open files. Returns all files that were not taken yet.
     pub fn finish(mut self) -> Result<Vec<(FileSummary, W)>, TableError> {
         self.end()
     }

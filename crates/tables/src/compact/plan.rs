@@ -6,32 +6,31 @@ use crate::date::Date;
 use crate::delta::{LiveFile, Rank};
 use crate::kind::{Kind, MergePolicy};
 
-/// A part of a job's result that is smaller than this share of a file is not worth a file of its own.
+/// Smallest part of a job's result that gets a file of its own, as a divisor of the size of a full file.
 const PART_SHARE: u64 = 32;
 
-/// Files of one day that become fewer: the unit of work, of progress, and of the work that is lost if a compaction dies.
+/// Files of one day to be merged: the unit of work, of progress, and of what is lost if a compaction is interrupted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Job {
-    /// The day.
+    /// Day of the files.
     pub date: Date,
     /// Files of the job, in the order of writes.
     pub files: Vec<LiveFile>,
-    /// Metric names, ascending, before which a file of the result ends: so that later jobs need not take all names
-    /// at once.
+    /// Metric names, ascending, before which a file of the result ends, so that later jobs can merge ranges of names.
     pub cuts: Vec<String>,
 }
 
 impl Job {
-    /// Bytes of all its files.
+    /// Total size of the files.
     pub fn bytes(&self) -> u64 {
         self.files.iter().map(|f| f.bytes).sum()
     }
 }
 
-/// Chooses what to merge, of the live files by day and rank (as [`crate::delta::Files::all`] has them). Days
-/// before `today` get no more files, but for late samples, so they are merged down to few; `today` only as files
-/// pile up. No file is in two jobs, and jobs can run in any order and side by side. Files that `leave` names are left
-/// alone, and what lies on both sides of them is not brought together.
+/// Chooses what to merge from the live files by day and rank (the order of [`crate::delta::Files::all`]). Days before `today` get
+/// no more files, except for late samples, so they are merged into few files; `today` is merged only as files accumulate. No file
+/// is in two jobs, and jobs can run concurrently and in any order. Files in `leave` are not merged, and files before such a file
+/// are not merged with files after it.
 pub fn plan(
     kind: &Kind,
     files: &[LiveFile],
@@ -63,7 +62,7 @@ pub fn plan(
     jobs
 }
 
-/// Files that share a rank: they are merged together or not at all, but for those of different series.
+/// Files that share a rank. They are merged together or not at all, unless they hold different series.
 #[derive(Debug)]
 struct Unit<'a> {
     files: Vec<&'a LiveFile>,
@@ -76,8 +75,9 @@ impl Unit<'_> {
     }
 }
 
-/// Units that may be merged with their neighbours. Where one of the `others` may have the same series and was written in
-/// between, or with the later one, a run ends: the result takes the place of the latest, and would pass it by.
+/// Splits files into runs of units that may be merged with their neighbours. A run ends where one of the `others` may have the
+/// same series and was written between two units, or together with the later one: the result takes the position of its last file,
+/// and would then override that other file.
 fn runs<'a>(own: &[&'a LiveFile], others: &[&LiveFile]) -> Vec<Vec<Unit<'a>>> {
     let hull = Hull::of(own);
     let barring: Vec<Rank> = others.iter().filter(|o| hull.overlaps(o)).map(|o| o.rank()).collect();
@@ -96,7 +96,7 @@ fn runs<'a>(own: &[&'a LiveFile], others: &[&LiveFile]) -> Vec<Vec<Unit<'a>>> {
     runs
 }
 
-/// Plans within one run of files that lie in one range, or in more than one.
+/// Plans jobs within a run of files.
 struct Planner<'a> {
     limits: &'a CompactLimits,
     /// Names at which wide files are cut.
@@ -112,7 +112,7 @@ impl Planner<'_> {
             && only.files.len() > 1
             && !self.is_large(only)
         {
-            // files of one commit hold different series, so any of them may be merged
+            // files with disjoint series may be merged in any combination
             return jobs.push(self.job(units));
         }
         while !units.is_empty() {
@@ -126,7 +126,7 @@ impl Planner<'_> {
             let splits = job.bytes() / parts >= 2 * self.limits.file_bytes;
             jobs.push(job);
             if splits {
-                // its result says where the next ones are cut
+                // the files of its result decide where later ones are cut
                 return;
             }
             units = &units[len..];
@@ -148,8 +148,8 @@ impl Planner<'_> {
         units.iter().take_while(fits).count()
     }
 
-    /// True if a result of `bytes` is cut. If its parts would be small, wide files are first merged with each other, as
-    /// long as that is possible.
+    /// True if a result of `bytes` is cut at the names in `cuts`. While its parts would be small, wide files are merged with each
+    /// other first.
     fn is_cut(&self, bytes: u64) -> bool {
         let parts = self.cuts.len() as u64 + 1;
         parts > 1
@@ -173,7 +173,8 @@ impl Planner<'_> {
         job
     }
 
-    /// Number of leading units to merge on a past day: everything that fits, if that is worth rewriting the largest.
+    /// Number of leading units to merge on a past day: all that fit, if they are large enough to be worth rewriting the largest
+    /// of them.
     fn choose_over(&self, units: &[Unit<'_>]) -> usize {
         let len = self.reach(units).max(1);
         let run = &units[..len];
@@ -193,7 +194,7 @@ impl Planner<'_> {
         let alike = units.iter().take_while(|u| level(u) <= top).count();
         let len = alike.min(self.reach(units));
         let of_top = units[..len].iter().filter(|u| level(u) == top).count();
-        // small ones between larger ones go with them, but do not make a run of their own here
+        // small units between larger ones are merged with them, but do not start a merge of their own here
         let is_due = len >= self.limits.files_min.max(2) && of_top * 2 >= self.limits.files_min;
         if is_due { len } else { 0 }
     }

@@ -1,4 +1,4 @@
-//! Files with rows that tombstones delete: each is rewritten by a job of its own, unless it is merged anyway.
+//! Rewrites files with rows that tombstones delete. Each is rewritten by a job of its own, unless it is merged anyway.
 
 use super::{CompactLimits, Job};
 use crate::delta::{Files, LiveFile, Table};
@@ -11,8 +11,8 @@ use std::sync::Arc;
 /// Rows between two calls of `go_on`.
 const STEP_ROWS: u64 = 4096;
 
-/// One job for each file that may have deleted rows and is in none of the `jobs`. `is_clean` says of a file and a sequence that tombstones up
-/// to there need no job.
+/// Jobs for files that may have deleted rows and are in none of the `jobs`. `is_clean` returns true if a file has no rows that
+/// tombstones up to a sequence delete.
 pub(crate) fn purges(files: &Files, jobs: &[Job], is_clean: impl Fn(&LiveFile, i64) -> bool) -> Vec<Job> {
     let tombstones = &files.tombstones().list;
     if tombstones.is_empty() {
@@ -27,8 +27,8 @@ pub(crate) fn purges(files: &Files, jobs: &[Job], is_clean: impl Fn(&LiveFile, i
     files.all().iter().filter(is_due).map(job).collect()
 }
 
-/// True if tombstones delete any row of a file, or a part of one, by its labels and the times of its first and last sample. `None` if
-/// `go_on` wants no more of it.
+/// True if tombstones delete any row of a file, or part of a row, judging by labels and the times of first and last samples.
+/// `None` if `go_on` cancelled the check.
 pub(crate) fn has_deleted_rows(
     table: &Table,
     files: &Files,

@@ -1,4 +1,4 @@
-//! Ranges of metric names that a day of much data falls into, so that each can be merged by itself.
+//! Ranges of metric names that a large day is divided into, so that each can be merged separately.
 //!
 //! ```text
 //!   names         a        f        m        s        z
@@ -8,8 +8,8 @@
 //!   wide files    [----------------------------------]    as sealed, or merged before there were cuts
 //! ```
 //!
-//! Cuts are not stored: they follow from the live files. A day of little data has none and is one range. They only
-//! decide how work is divided; whether files may be merged depends on names and order alone.
+//! Cuts are not stored: they follow from the live files. A small day has no cuts and is one range. Cuts only decide how work is
+//! divided; whether files may be merged depends only on names and order.
 
 use crate::delta::LiveFile;
 
@@ -25,12 +25,12 @@ pub(super) enum Place {
 /// The ranges of a day.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Ranges {
-    /// The names at which all but the first begin.
+    /// Names at which the ranges begin, except for the first.
     pub(super) cuts: Vec<String>,
 }
 
 impl Ranges {
-    /// Cuts a day into as many ranges as it has files of `large_bytes` side by side.
+    /// Cuts a day into as many ranges as it has files of at least `large_bytes` that do not overlap.
     pub(super) fn of(day: &[LiveFile], large_bytes: u64) -> Self {
         let large = day.iter().filter(|f| f.bytes >= large_bytes);
         let mut large: Vec<(&str, &str)> = large.filter_map(names).collect();
@@ -50,12 +50,12 @@ impl Ranges {
         Self { cuts }
     }
 
-    /// All places; that of wide files first, since others wait for them.
+    /// All places. That of wide files comes first, since the others wait for it.
     pub(super) fn places(&self) -> impl Iterator<Item = Place> + use<> {
         std::iter::once(Place::Wide).chain((0..=self.cuts.len()).map(Place::In))
     }
 
-    /// Position of a file. One of unknown names may hold any.
+    /// Position of a file. A file without known names may hold any name.
     pub(super) fn place(&self, file: &LiveFile) -> Place {
         let range = |name: &str| self.cuts.partition_point(|cut| cut.as_str() <= name);
         match names(file) {
@@ -66,7 +66,7 @@ impl Ranges {
     }
 }
 
-/// First and last name of some files; `None` if they may have any.
+/// First and last name of a set of files; `None` if they may have any name.
 pub(super) struct Hull<'a>(Option<(&'a str, &'a str)>);
 
 impl<'a> Hull<'a> {

@@ -1,4 +1,4 @@
-//! Files as the Delta log has them: `add` actions written and read.
+//! Files in the Delta log: writes and reads `add` actions.
 
 use super::{FileSummary, StagedFile};
 use crate::date::Date;
@@ -24,24 +24,24 @@ use std::sync::Arc;
 /// A file that readers of the table see.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LiveFile {
-    /// Its path in the table, percent-encoded.
+    /// Path of the file in the table, percent-encoded.
     pub path: String,
-    /// Its day.
+    /// Day of the file's samples.
     pub date: Date,
-    /// Its length.
+    /// Length of the file.
     pub bytes: u64,
-    /// Its rows; 0 if the log does not say.
+    /// Number of rows; 0 if the log does not say.
     pub rows: u64,
-    /// Bounds of the column that leads the sort key (the metric's name), where the log says.
+    /// Bounds of the column that leads the sort key (the metric's name), if the log has them.
     pub names: Option<(String, String)>,
-    /// Order among the day's early files, or among its other files (see [`super`]). Files with equal sequence hold different
+    /// Order among the day's early files, or among its other files (see [`super`]). Files with the same sequence hold different
     /// series.
     pub sequence: i64,
-    /// Tombstones up to this sequence have been applied to it; 0 if none.
+    /// Sequence up to which tombstones have been applied to the file; 0 if none.
     pub applied: i64,
-    /// True if it counts as written before all files of its day that are not early, as files of other engines do.
+    /// True if the file counts as written before all files of its day that are not early. Files of other engines do.
     pub is_early: bool,
-    /// When the samples were taken, where the log says; else the whole day.
+    /// Time range of the samples if the log has it, or else the whole day.
     pub range: TimeRange,
 }
 
@@ -59,18 +59,18 @@ impl Rank {
 }
 
 impl LiveFile {
-    /// Its place in the order of writes of its day: where two files have a sample of one series and time, that of the
-    /// file with the greater rank counts.
+    /// Position of the file in its day's order of writes: if two files have samples of the same series and time, the sample of
+    /// the file with the greater rank wins.
     pub const fn rank(&self) -> Rank {
         Rank { is_late: !self.is_early, sequence: self.sequence }
     }
 
-    /// True if all of its samples were taken before that time. The log's end may be a millisecond late.
+    /// True if all samples of the file were taken before `before_ms`. The end of `range` may be a millisecond late.
     pub const fn is_before(&self, before_ms: i64) -> bool {
         self.range.end_ms < before_ms || self.date.end_ms() < before_ms
     }
 
-    /// A staged file as the log will have it.
+    /// A staged file as the log will list it.
     pub(super) fn staged(file: &StagedFile, sequence: i64) -> Self {
         let FileSummary { date, bytes, rows, name_min, name_max, range, .. } = &file.summary;
         Self {
@@ -121,7 +121,7 @@ fn partition_values(files: &[&StagedFile]) -> ArrayRef {
     Arc::new(builder.finish())
 }
 
-/// Counts and bounds, of the columns that can exclude a file.
+/// Number of rows, and bounds of the columns by which files can be excluded.
 fn statistics(kind: &Kind, files: &[&StagedFile]) -> StructArray {
     let rows: Int64Array = files.iter().map(|f| f.summary.rows as i64).collect::<Vec<_>>().into();
     let zeros = || -> ArrayRef { Arc::new(Int64Array::from(vec![0; files.len()])) };
@@ -201,7 +201,7 @@ pub(super) fn live_files(
     Ok(())
 }
 
-/// Leaves only the files in `wanted`, and says how many there are.
+/// Keeps only the files in `wanted`, and returns their number.
 pub(super) fn only(
     batch: FilteredEngineData,
     wanted: &HashSet<&str>,
@@ -264,13 +264,13 @@ fn names(kind: &Kind, statistics: &Value) -> Option<(String, String)> {
 fn range(kind: &Kind, statistics: &Value, date: Date) -> TimeRange {
     let time = |of: &str, column: &str| statistics[of][column].as_str().and_then(|t| time_ms(t, date));
     let start_ms = time("minValues", kind.time[0]).unwrap_or(date.start_ms());
-    // the log may have cut microseconds off; a millisecond more is never wrong
+    // the log may have cut off microseconds, so a millisecond is added
     let end_ms = time("maxValues", kind.time[1]).map_or(date.end_ms(), |end| end.saturating_add(1));
     TimeRange::new(start_ms, end_ms.min(date.end_ms()))
 }
 
-/// A time of `date` as the log writes it: `2026-11-21T16:00:00.123Z`, with any digits of fraction. Other forms
-/// are given up, which costs a look into the file.
+/// A time of `date` as the log writes it: `2026-11-21T16:00:00.123Z`, with any digits of fraction. Returns `None` for other
+/// forms; then the file itself has to be read.
 fn time_ms(text: &str, date: Date) -> Option<i64> {
     let time = text.strip_prefix(&date.to_string())?.strip_prefix('T')?;
     let time = time.strip_suffix('Z').or_else(|| time.strip_suffix("+00:00"))?;

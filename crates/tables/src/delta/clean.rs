@@ -1,7 +1,7 @@
 //! Deletes log entries that are no longer needed.
 //!
-//! A table opens from its last checkpoint and the entries after it. Earlier entries serve only reads of older versions, and
-//! repair if that checkpoint turns out to be damaged.
+//! A table opens from its last checkpoint and the entries after it. Earlier entries only serve reads of older versions, and
+//! repair if the last checkpoint turns out to be damaged.
 
 use super::Table;
 use super::listing::{Checkpoint, FOLDER, Listing, LogFile};
@@ -10,27 +10,26 @@ use crate::error::TableError;
 use crate::fault;
 use crate::read::Depth;
 
-/// Entries that go in one call; the rest goes in the next.
+/// Maximum number of entries deleted in one call. The next call deletes the rest.
 const CLEANED_MAX: usize = 10_000;
 
-/// Checkpoints that a log keeps, with all that came after the first of them: should one be damaged, the one before it and
-/// the entries since stand in for it.
+/// Number of checkpoints that a log keeps, with all entries after the first of them. If the last one is damaged, the one before
+/// it and the entries since then replace it.
 const KEPT: usize = 2;
 
 /// Result of cleaning.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Cleaned {
-    /// Log files deleted.
+    /// Number of log files deleted.
     pub files: u64,
-    /// Their bytes.
+    /// Total size of the deleted files.
     pub bytes: u64,
 }
 
 impl Table {
-    /// Deletes log files that lie before the last but one of the checkpoints of version `upto` or earlier ones, and were
-    /// last written before `before_ms` by the store's clock. Older versions cannot be read any more then; so `upto` must
-    /// have been there before any reader began. The first go first, so that what is left after a crash is a log without
-    /// its beginning, and nothing else.
+    /// Deletes log files that were last written before `before_ms`, by the store's clock, and are older than the second to last
+    /// of the checkpoints up to version `upto`. Older versions then become unreadable, so `upto` must have been current before
+    /// any running read began. The oldest files are deleted first, so that after a crash the log only lacks its beginning.
     pub fn clean_log(&self, before_ms: i64, upto: u64) -> Result<Cleaned, TableError> {
         let listing = Listing::read(&self.location)?;
         let mut cleaned = Cleaned::default();
@@ -71,7 +70,7 @@ impl Table {
         Ok(None)
     }
 
-    /// True if one of these has all its footers.
+    /// True if the footers of all files of one of the checkpoints can be read.
     fn is_any_sound(&self, checkpoints: &[Checkpoint<'_>]) -> Result<bool, TableError> {
         for checkpoint in checkpoints {
             let mut is_sound = true;

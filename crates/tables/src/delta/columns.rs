@@ -1,4 +1,4 @@
-//! A kind's columns as the Delta log has them.
+//! A kind's columns as the Delta log describes them.
 
 use crate::kind::{Column, DATE, Kind, Type};
 use delta_kernel::KernelResult;
@@ -6,7 +6,7 @@ use delta_kernel::schema::{ArrayType, DataType, MapType, SchemaRef, StructField,
 use delta_kernel::snapshot::Snapshot;
 use std::sync::Arc;
 
-/// Columns of a new table: the partition column, and those of the files.
+/// Columns of a new table: the partition column, and the columns of the files.
 pub(super) fn columns(kind: &Kind) -> KernelResult<SchemaRef> {
     let date = StructField::not_null(DATE, DataType::DATE);
     Ok(Arc::new(StructType::try_new(std::iter::once(date).chain(kind.columns.iter().map(field)))?))
@@ -30,7 +30,7 @@ fn data_type(of: Type) -> DataType {
     }
 }
 
-/// Fails unless a table has a kind's columns: another program may have changed them. Columns of later versions may be
+/// Checks that a table has the columns of its kind, since another program may have changed them. Columns of later versions may be
 /// missing ([`missing`]).
 pub(super) fn check(kind: &Kind, snapshot: &Snapshot) -> Result<(), String> {
     let found = snapshot.schema();
@@ -41,10 +41,10 @@ pub(super) fn check(kind: &Kind, snapshot: &Snapshot) -> Result<(), String> {
             Some(found) if found.data_type() == field.data_type() => {}
             Some(found) => {
                 let (name, is, wanted) = (field.name(), found.data_type(), field.data_type());
-                return Err(format!("column {name:?} is {is}, not {wanted}"));
+                return Err(format!("column {name:?} has type {is} instead of {wanted}"));
             }
             None if is_added => {}
-            None => return Err(format!("it has no column {:?}", field.name())),
+            None => return Err(format!("it lacks the column {:?}", field.name())),
         }
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! Changes of a table: each is one log entry, put if no other writer was first.
+//! Changes of a table. Each is one log entry, which is put only if no other writer was first.
 
 use super::floodmark::Read;
 use super::sweep::SWEPT;
@@ -15,52 +15,54 @@ use delta_kernel::{Engine, FilteredEngineData};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
-/// Files in one log entry. More make an entry slow to write and to replay; what is more goes into the next.
+/// Maximum number of files in one log entry, since large entries are slow to write and to replay. Further files go into the next
+/// entry.
 pub const COMMIT_FILES_MAX: usize = 1000;
 
-/// Attempts of a commit after conflicts and unclear answers. Each conflict is progress of another writer.
+/// Maximum number of attempts of a commit after conflicts and unclear answers. Each conflict means that another writer made
+/// progress.
 const ATTEMPTS_MAX: usize = 100;
 
-/// Unclear answers before the commit fails.
+/// Maximum number of unclear answers before a commit fails.
 const UNCLEAR_MAX: usize = 3;
 
 /// Outcome of committing a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// It is in the table, by this call.
+    /// This call committed the block.
     Committed {
-        /// The table's version with it.
+        /// Version of the table with the block.
         version: u64,
     },
-    /// The table has its data already, by another writer, or by an earlier attempt whose answer was lost.
-    /// Its files may or may not be live: the list of live files decides.
+    /// The table already has the block's data, from another writer or from an earlier attempt whose answer was lost. Only the
+    /// list of live files shows whether the block's files are live.
     Already {
-        /// The table's floodmark: at or after the block's.
+        /// Floodmark of the table, which is at or after the block's.
         floodmark: u64,
     },
-    /// The table's floodmark is neither where the block begins nor past its end. Nothing was committed: it
-    /// would have left a gap, or doubled what overlaps. Seal again from the table's floodmark.
+    /// The table's floodmark is neither at the block's begin nor past its end. Nothing was committed, since that would have left
+    /// a gap or duplicated data. Seal again from the table's floodmark.
     Apart {
-        /// The table's floodmark.
+        /// Floodmark of the table.
         floodmark: Option<u64>,
     },
 }
 
-/// One log entry to be.
+/// Content of a log entry to be written.
 pub(super) struct Change<'a> {
     operation: UpdateTableOperation,
     data_change: bool,
     removed: &'a [LiveFile],
     added: Vec<(&'a StagedFile, i64)>,
-    /// The added files take the next place in the order of writes, at this time at the earliest.
+    /// Minimum sequence of the added files, which come last in the order of writes.
     next_from_ms: Option<i64>,
     floodmarks: BTreeMap<String, u64>,
-    /// The deletes from then on; `None` if they stay as they are.
+    /// New list of pending deletes; `None` if it stays unchanged.
     pending: Option<Pending>,
 }
 
 impl Change<'_> {
-    /// A change of nothing.
+    /// An empty change.
     const fn none() -> Self {
         Self {
             operation: UpdateTableOperation::Write,
@@ -73,7 +75,7 @@ impl Change<'_> {
         }
     }
 
-    /// A change of the list of deletes, which `floodmarks` name.
+    /// A change of the list of pending deletes, to which `floodmarks` refer.
     pub(super) const fn of_tombstones(floodmarks: BTreeMap<String, u64>, pending: Pending) -> Self {
         Self {
             operation: UpdateTableOperation::Write,
@@ -88,11 +90,11 @@ impl Change<'_> {
 }
 
 impl Table {
-    /// Commits blocks, each exactly once, as many together as the limit on files allows. Blocks of one
-    /// source come in order, and a later one counts where both have a sample. An error says nothing about the
-    /// blocks: call again, it is safe.
+    /// Commits blocks, each exactly once, and as many in one log entry as the limit on files allows. Blocks of one source must
+    /// come in order; if two blocks have the same sample, the later one wins. After an error, the blocks may or may not be
+    /// committed, and it is safe to call again.
     ///
-    /// `now_ms` is only for readers of the log: nothing depends on it.
+    /// `now_ms` is informative: correctness does not depend on it.
     pub fn commit(&self, blocks: &[StagedBlock], now_ms: i64) -> Result<Vec<Outcome>, TableError> {
         if let Some(block) = blocks.iter().find(|b| b.files.len() > COMMIT_FILES_MAX) {
             return Err(TableError::TooManyFiles { files: block.files.len(), max: COMMIT_FILES_MAX });
@@ -127,8 +129,8 @@ impl Table {
         Err(TableError::Contended { attempts: ATTEMPTS_MAX })
     }
 
-    /// Settles the blocks that need no commit, and chooses from the others those of the next one, with the floodmarks
-    /// that it moves.
+    /// Sets the outcomes of blocks that need no commit, and chooses the blocks of the next commit and the floodmarks that it
+    /// moves.
     fn choose(
         &self,
         snapshot: &SnapshotRef,
@@ -196,7 +198,7 @@ impl Table {
         self.try_change(snapshot, &files, &change)
     }
 
-    /// One log entry. `None` if another writer was first.
+    /// Tries to put one log entry. `None` if another writer was first.
     pub(super) fn try_change(
         &self,
         snapshot: &SnapshotRef,
@@ -209,7 +211,7 @@ impl Table {
         let mut builder =
             Arc::clone(snapshot).update_table(change.operation.clone(), ENGINE_INFO, change.data_change);
         if !change.added.is_empty() {
-            // the first files of a later format bring its columns
+            // the first files of a newer format add its columns to the table
             builder = columns::missing(self.kind, snapshot).into_iter().fold(builder, |b, f| b.add_column(f));
         }
         let mut transaction: Transaction =
@@ -249,14 +251,15 @@ impl Table {
         Ok(Some(version))
     }
 
-    /// Replaces live files by others that hold the same samples: a commit that changes no data and moves no
-    /// floodmark. The new files take the place of the last of the old in the order of writes. `false`, and nothing done, where any of
-    /// `removed` is live no more: another program was faster, or this is a repetition after an unclear answer.
+    /// Replaces live files with others that hold the same samples: a commit that changes no data and moves no floodmark. The new
+    /// files take the position of the last removed file in the order of writes. Returns `false` without a change if any of
+    /// `removed` is no longer live: another program was faster, or an earlier attempt with an unclear answer succeeded.
     pub fn replace(&self, removed: &[LiveFile], added: &[StagedFile]) -> Result<bool, TableError> {
         self.rewrite(removed, added, false)
     }
 
-    /// As [`Self::replace`]; if `deletes`, the new files may lack samples that tombstones delete, and the commit changes data.
+    /// Like [`Self::replace`]. If `deletes`, the new files may lack samples that tombstones delete, and the commit counts as a
+    /// change of data.
     pub(crate) fn rewrite(
         &self,
         removed: &[LiveFile],
@@ -266,10 +269,7 @@ impl Table {
         let last = removed.iter().map(LiveFile::rank).max();
         let sequence = last.map_or(0, Rank::sequence);
         let is_in_place = |file: &StagedFile| Some(LiveFile::staged(file, sequence).rank()) == last;
-        assert!(
-            last.is_none() || added.iter().all(is_in_place),
-            "BUG: what is merged of early files is early"
-        );
+        assert!(last.is_none() || added.iter().all(is_in_place), "BUG: a merge of early files is early");
         let change = Change {
             operation: if deletes { UpdateTableOperation::Delete } else { UpdateTableOperation::Optimize },
             data_change: deletes,
@@ -280,8 +280,8 @@ impl Table {
         self.change(change, None)
     }
 
-    /// Replaces live files by others that are made anew from `source`, whose floodmark goes from `after` to
-    /// `upto` in the same commit. `false`, and nothing done, where it is at `upto` or beyond, or not at `after`.
+    /// Replaces live files with newly computed ones of a block's source, whose floodmark moves from `after` to `upto` in the same
+    /// commit. Returns `false` without a change if the floodmark is at `upto` or beyond, or not at `after`.
     pub fn renew(&self, removed: &[LiveFile], block: &StagedBlock, now_ms: i64) -> Result<bool, TableError> {
         let change = Change {
             data_change: true,
@@ -294,8 +294,8 @@ impl Table {
         self.change(change, Some(block.after))
     }
 
-    /// Removes the files whose samples all lie before `before_ms`, at most [`COMMIT_FILES_MAX`]: how many. Call
-    /// again until it is 0. Whole files go; one that reaches further stays until all of it is too old.
+    /// Removes at most [`COMMIT_FILES_MAX`] files whose samples are all older than `before_ms`, and returns their number. Call
+    /// again until it returns 0. Only whole files are removed: a file with newer samples stays until all its samples are too old.
     pub fn expire(&self, before_ms: i64) -> Result<usize, TableError> {
         let files = self.files()?;
         let old = files.all().iter().filter(|f| f.is_before(before_ms));
@@ -309,13 +309,13 @@ impl Table {
             removed: &old,
             ..Change::none()
         };
-        // if one is gone, another process removes them too; the next call finds the rest
+        // if a file is gone, another process is removing files too, and the next call finds the rest
         Ok(if self.change(change, None)? { old.len() } else { 0 })
     }
 
-    /// Fences off commits of dead processes: puts a log entry that changes nothing. A commit that is still on its way to
-    /// the store then finds its place in the log taken, so floodmarks read afterwards are final. Local files need none: a
-    /// dead process' writes are complete or never will be, and those that can be seen are durable.
+    /// Fences off commits of dead processes by putting a log entry that changes nothing. A commit that is still on its way to the
+    /// store then finds its version taken, so floodmarks read afterwards are final. Local file systems need no fence: each write
+    /// of a dead process is either complete or will never be, and visible writes are durable.
     pub fn fence(&self) -> Result<(), TableError> {
         self.refresh()?;
         if self.location.is_local() {
@@ -324,7 +324,7 @@ impl Table {
         self.change(Change::none(), None).map(|_| ())
     }
 
-    /// Puts the entry of a sweep, before it deletes anything; see [`super::sweep`].
+    /// Puts the log entry of a sweep, which must come before any deletion; see [`super::sweep`].
     pub(super) fn note_sweep(&self) -> Result<(), TableError> {
         for _ in 0..ATTEMPTS_MAX {
             let snapshot = self.snapshot();
@@ -368,7 +368,7 @@ impl Table {
         Err(TableError::Contended { attempts: ATTEMPTS_MAX })
     }
 
-    /// Days that have live files.
+    /// Days with live files.
     pub fn dates(&self) -> Result<Vec<Date>, TableError> {
         let mut dates: Vec<_> = self.files()?.all().iter().map(|f| f.date).collect();
         dates.dedup();
@@ -398,7 +398,7 @@ pub(super) fn live_files(
     Ok(Files::new(location, snapshot.version(), list, pending))
 }
 
-/// Gives the live files, as the log has them, in batches.
+/// Passes the live files, as the log lists them, to `each` in batches.
 fn each_live(
     location: &Location,
     engine: &dyn Engine,

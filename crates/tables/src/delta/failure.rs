@@ -1,4 +1,4 @@
-//! Errors of the log.
+//! Converts errors of the Delta library.
 
 use super::listing::FOLDER;
 use crate::error::TableError;
@@ -6,7 +6,7 @@ use crate::read;
 use crate::store::Location;
 use delta_kernel::KernelError;
 
-/// Runs what decodes the log's files; see [`read::guarded`].
+/// Runs a closure that decodes files of the log; see [`read::guarded`].
 pub(super) fn guarded<T>(
     location: &Location,
     decode: impl FnOnce() -> Result<T, TableError>,
@@ -25,7 +25,7 @@ pub(super) fn damaged(location: &Location, reason: String) -> TableError {
     TableError::Log { table: location.url().to_string(), reason }
 }
 
-/// Error of the library, as one of the table.
+/// Converts an error of the library to one of the table.
 pub(super) fn of(location: &Location, error: KernelError) -> TableError {
     match error {
         KernelError::Backtraced { source, .. } => of(location, *source),

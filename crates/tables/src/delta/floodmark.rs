@@ -1,8 +1,8 @@
-//! Up to where a source's data is in a table.
+//! Floodmark: the progress of a source's data into a table.
 //!
-//! Mostly that is one offset: the table has every sample of the records below it. A block whose files do not fit into one
-//! commit goes in passes, from its first day to its last, and each commit but the last moves a *step*: the table has the
-//! samples of records below the step's offset as far as they lie on days up to the step's day.
+//! Usually a floodmark is one offset: the table has every sample of the records below it. A block whose files do not fit into one
+//! commit is committed in passes, from its first day to its last. Each commit but the last moves a *step*: the table has those
+//! samples of records below the step's offset that lie on days up to the step's day.
 //!
 //! ```text
 //!    day ▲
@@ -13,12 +13,12 @@
 //!                 10         30   40
 //! ```
 //!
-//! There is more than one step only where a block was interrupted by a restart. The next block is a larger one, of
-//! all that is not in the table, and begins again with its first day.
+//! There is more than one step only if a restart interrupted a block. The next block is a larger one with everything that is not
+//! in the table, and begins again with its first day.
 //!
-//! Each is a `txn` action of its own, since a foreign program that rewrites the log keeps those. Of step `n`, counted from 0, the
-//! offset stands under `<source>/pass/<n>/upto` and the day, since 1970-01-01, under `<source>/pass/<n>/through`. A step whose
-//! offset is not beyond the floodmark says nothing.
+//! Steps are stored as `txn` actions, since other programs that rewrite the log preserve those. For step `n`, counted from 0, the
+//! offset is stored as `<source>/pass/<n>/upto` and the day, counted from 1970-01-01, as `<source>/pass/<n>/through`. A step
+//! whose offset is not beyond the floodmark is void.
 
 use super::Table;
 use crate::date::Date;
@@ -26,16 +26,16 @@ use crate::error::TableError;
 use delta_kernel::snapshot::SnapshotRef;
 use std::collections::BTreeMap;
 
-/// Up to where a source's data is in a table.
+/// Progress of a source's data into a table.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Floodmark {
     /// All samples of records below this offset are in the table.
     pub upto: u64,
-    /// Offsets fall and days rise from step to step. All offsets are beyond `upto`.
+    /// Steps with descending offsets, all beyond `upto`, and ascending days.
     steps: Vec<Step>,
 }
 
-/// Samples of records below an offset, on days up to one.
+/// Samples of records below `upto`, on days up to `through`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Step {
     upto: u64,
@@ -43,7 +43,7 @@ struct Step {
 }
 
 impl Floodmark {
-    /// One without passes.
+    /// A floodmark without steps.
     pub const fn at(upto: u64) -> Self {
         Self { upto, steps: Vec::new() }
     }
@@ -53,7 +53,7 @@ impl Floodmark {
         offset < self.upto || self.steps.iter().any(|step| offset < step.upto && day <= step.through)
     }
 
-    /// The table has nothing of records at or beyond this offset. Below it and beyond `upto`, the day decides.
+    /// Offset at and beyond which the table has no records. Between `upto` and this offset, the day decides.
     pub fn end(&self) -> u64 {
         self.steps.first().map_or(self.upto, |step| step.upto)
     }
@@ -63,7 +63,7 @@ impl Floodmark {
         upto <= self.upto || self.steps.iter().any(|step| upto <= step.upto && through <= step.through)
     }
 
-    /// Moves it by a pass that is not the last.
+    /// Moves the floodmark by a pass that is not the last.
     fn step(&mut self, upto: u64, through: Date) {
         self.steps.retain(|step| step.upto > upto || step.through > through);
         let at = self.steps.partition_point(|step| step.upto > upto);
@@ -79,7 +79,7 @@ impl Floodmark {
             let Some(step_upto) = table.floodmark(snapshot, &upto_id)? else {
                 return Ok(Read { upto, floodmark, noted });
             };
-            // the two are written together
+            // offset and day of a step are written together
             let through = table.floodmark(snapshot, &through_id)?.unwrap_or(0);
             if step_upto > floodmark.upto {
                 floodmark.step(step_upto, Date(i32::try_from(through).unwrap_or(i32::MAX)));
@@ -92,10 +92,10 @@ impl Floodmark {
 /// Floodmark of a source as the log has it.
 #[derive(Debug, Clone)]
 pub(super) struct Read {
-    /// The floodmark itself, where there is one.
+    /// The floodmark itself, if there is one.
     upto: Option<u64>,
     floodmark: Floodmark,
-    /// Steps that the log has, those among them that say nothing any more.
+    /// Number of steps in the log, void ones included.
     noted: usize,
 }
 
@@ -105,7 +105,7 @@ impl Read {
         self.floodmark.has(upto, through)
     }
 
-    /// Moves it by a pass that is not the last; what is to be written for that is added to `entries`.
+    /// Moves the floodmark by a pass that is not the last, and adds the actions to be written to `entries`.
     pub(super) fn step(
         &mut self,
         source: &str,
@@ -124,13 +124,13 @@ impl Read {
     }
 }
 
-/// Under which names the log has a step.
+/// Names of a step's `txn` actions in the log.
 fn ids(source: &str, n: usize) -> [String; 2] {
     ["upto", "through"].map(|what| format!("{source}/pass/{n}/{what}"))
 }
 
 impl Table {
-    /// Up to where a source is in the table, with passes, as of the version seen last; `None` if nothing of it is.
+    /// Progress of a source, with its steps, as of the latest version seen; `None` if the table has nothing of it.
     pub fn progress(&self, source: &str) -> Result<Option<Floodmark>, TableError> {
         let Read { upto, floodmark, .. } = Floodmark::read(self, &self.snapshot(), source)?;
         Ok((upto.is_some() || !floodmark.steps.is_empty()).then_some(floodmark))

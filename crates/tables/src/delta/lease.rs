@@ -1,13 +1,13 @@
-//! Leases: they keep staged files from being swept for longer than the grace, however long a writer takes.
+//! Leases, which keep staged files from being swept after the grace period, however long a writer takes.
 //!
 //! ```text
 //!   _floodmark/lease-NAME   created before the first file, deleted after the commit, never written again
 //!   _floodmark/pulse-NAME   rewritten every minute: the writer is alive
 //! ```
 //!
-//! A lease covers the files whose names begin with `NAME-`. A [`Sweeper`](super::Sweeper) leaves those alone until it has
-//! seen the pulse unchanged for [`LEASE_MS`] by its own steady clock; then it breaks the lease by deleting it. Clocks of
-//! two machines are never compared. Why no commit can name a deleted file: [`super::sweep`].
+//! A lease covers the files whose names begin with `NAME-`. A [`Sweeper`](super::Sweeper) keeps these files until it has seen the
+//! pulse unchanged for [`LEASE_MS`] by its own monotonic clock. Then it breaks the lease by deleting it. Clocks of two machines
+//! are never compared. [`super::sweep`] explains why no commit can name a deleted file.
 
 use super::Table;
 use crate::date::Date;
@@ -21,17 +21,17 @@ use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-/// The folder of what is kept beside a table's files. Readers of Delta tables, their `VACUUM` included, pass over names
-/// that begin with an underscore.
+/// Folder for Floodmark's own objects in a table. Readers of Delta tables, their `VACUUM` included, ignore names that begin with
+/// an underscore.
 pub(crate) const BESIDE: &str = "_floodmark";
 
 const LEASE: &str = "lease-";
 const PULSE: &str = "pulse-";
 
-/// Time between two beats of a pulse.
+/// Interval at which a pulse is rewritten.
 const PULSE_MS: i64 = 60_000;
 
-/// Time after which an unchanged pulse counts as dead: ten beats.
+/// Time after which an unchanged pulse counts as dead: ten intervals.
 pub const LEASE_MS: i64 = 10 * PULSE_MS;
 
 /// A writer's lease on the files that it stages.
@@ -44,7 +44,7 @@ pub struct Lease {
 }
 
 impl Table {
-    /// Takes a lease on the files of a new stem. `steady_ms` is of a clock that never jumps.
+    /// Takes a lease on the files of a new stem. `steady_ms` is the time of a monotonic clock.
     pub fn lease(&self, stem: Stem, steady_ms: i64) -> Result<Lease, TableError> {
         let name = stem.to_string().into();
         let mut lease = Lease { location: self.location.clone(), stem, name, beat_ms: steady_ms };
@@ -53,13 +53,13 @@ impl Table {
         Ok(lease)
     }
 
-    /// As [`Table::upload`], of a file that the lease covers.
+    /// Like [`Table::upload`], for a file that the lease covers.
     pub fn upload_leased(&self, lease: &Lease, date: Date, number: u32) -> Result<Upload, TableError> {
         let staging = Staging { lease: Some(Arc::clone(&lease.name)), ..self.staging() };
         self.upload_as(date, &lease.stem, number, staging)
     }
 
-    /// True if a lease has not been broken.
+    /// True if the lease still exists.
     pub(super) fn has_lease(&self, name: &str) -> Result<bool, TableError> {
         let path = self.location.path(&format!("{BESIDE}/{LEASE}{name}"))?;
         match self.location.wait(self.location.store().head(&path)) {
@@ -71,7 +71,7 @@ impl Table {
 }
 
 impl Lease {
-    /// Beats the pulse where it is time: call it more often than once a minute. A beat that fails can be repeated.
+    /// Rewrites the pulse if it is due. Call it more often than once a minute, and again after an error.
     pub fn keep(&mut self, steady_ms: i64) -> Result<(), TableError> {
         if steady_ms.saturating_sub(self.beat_ms) < PULSE_MS { Ok(()) } else { self.beat(steady_ms) }
     }
@@ -82,7 +82,7 @@ impl Lease {
         Ok(())
     }
 
-    /// Ends the lease after the commit. A lease that is only dropped is broken by a sweeper later.
+    /// Ends the lease after the commit. A sweeper later breaks a lease that is dropped without this.
     pub fn release(self) -> Result<(), TableError> {
         remove(&self.location, &self.name)
     }
@@ -100,28 +100,28 @@ fn remove(location: &Location, name: &str) -> Result<(), TableError> {
     Ok(())
 }
 
-/// The leases of a table, as one sweeper has seen them.
+/// The leases of a table, as seen by one sweeper.
 #[derive(Debug, Default)]
 pub(super) struct Leases {
     seen: HashMap<String, Seen>,
 }
 
-/// A pulse, and since when it has stood still.
+/// State of a pulse, and since when it has been unchanged.
 #[derive(Debug)]
 struct Seen {
     pulse: Option<Stamp>,
     since_ms: i64,
 }
 
-/// Tells two versions of an object apart.
+/// Identifies a version of an object: time of modification and ETag.
 type Stamp = (i64, Option<String>);
 
-/// Leases that hold.
+/// Names of leases that are in force.
 #[derive(Debug)]
 pub(super) struct Held(Vec<String>);
 
 impl Held {
-    /// True if one of them covers a file.
+    /// True if one of the leases covers `file`.
     pub(super) fn covers(&self, file: &Path) -> bool {
         let name = file.filename().unwrap_or_default();
         self.0.iter().any(|lease| Stem::covers(lease, name))
@@ -129,7 +129,7 @@ impl Held {
 }
 
 impl Leases {
-    /// Lists the leases, and breaks those whose pulse has stood still for `after_ms`. Returns those that hold.
+    /// Lists the leases, and breaks those whose pulse has been unchanged for `after_ms`. Returns the leases in force.
     pub(super) fn look(
         &mut self,
         location: &Location,
@@ -155,7 +155,7 @@ impl Leases {
     }
 }
 
-/// Lease and pulse of one name.
+/// Lease and pulse with the same name, as listed.
 #[derive(Debug, Default)]
 struct Found {
     is_lease: bool,

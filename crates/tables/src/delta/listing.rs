@@ -1,8 +1,8 @@
-//! Files in the log's folder, and the version from which on they are complete.
+//! Lists the files in the log's folder, and checks that no entry is missing.
 //!
-//! A table is its last checkpoint and every entry after that, or every entry there is. The library does not ask whether
-//! the entries begin where they must: where checkpoint and first entries are gone, a checksum file still gives it columns
-//! and floodmarks, and the table looks whole but for its files. So it is asked here.
+//! A table consists of its last checkpoint and all entries after it, or of all entries from the first. The library does not check
+//! that the first entry is the right one: if checkpoint and first entries are missing, it still gets columns and floodmarks from
+//! a checksum file, and the table looks complete but has lost its files. So the check is made here.
 
 use crate::error::TableError;
 use crate::store::Location;
@@ -14,23 +14,23 @@ use serde_json::Value;
 /// The log's folder in a table.
 pub(super) const FOLDER: &str = "_delta_log";
 
-/// Hint at the last checkpoint, which only saves a longer listing.
+/// File that names the last checkpoint. It is only a hint that saves a longer listing.
 pub(super) const HINT: &str = "_last_checkpoint";
 
 /// Digits of a version in a file's name.
 const VERSION_DIGITS: usize = 20;
 
-/// Letters of the name that some engines give a checkpoint.
+/// Length of the UUID in the names that some engines give checkpoints.
 const UUID_LEN: usize = 36;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct LogFile {
-    /// The version that it belongs to.
+    /// Version that the file belongs to.
     pub(super) version: u64,
-    /// Its name in the folder.
+    /// Name of the file in the folder.
     pub(super) name: String,
     pub(super) bytes: u64,
-    /// When it was written last, by the store's clock.
+    /// Time of the last modification, by the store's clock.
     pub(super) modified_ms: i64,
     part: Part,
 }
@@ -40,11 +40,11 @@ pub(super) struct LogFile {
 enum Part {
     Entry,
     Checksum,
-    /// One of so many that are the checkpoint together.
+    /// One of this many files of a checkpoint.
     Checkpoint(u64),
 }
 
-/// A checkpoint of which all files are there.
+/// A checkpoint whose files are all present.
 #[derive(Debug)]
 pub(super) struct Checkpoint<'a> {
     pub(super) version: u64,
@@ -60,13 +60,13 @@ enum Hint {
     Unreadable,
 }
 
-/// An entry that is needed, and cannot be used.
+/// Entries that are needed but cannot be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Gap {
-    /// The first and the last of those that are not there.
+    /// The first and the last missing entry.
     Missing(u64, u64),
-    /// One without a byte, as a power loss leaves it where files are not synced. The library takes it for a commit of
-    /// nothing, and what was in it would be gone without a word.
+    /// An empty entry, as a power loss leaves it if files are not synced. The library would take it for an empty commit, and its
+    /// content would be lost silently.
     Empty(u64),
 }
 
@@ -82,17 +82,17 @@ impl std::fmt::Display for Gap {
     }
 }
 
-/// The files of the log.
+/// Files of the log.
 #[derive(Debug)]
 pub(super) struct Listing {
-    /// By version, then by name.
+    /// Files by version, then by name.
     files: Vec<LogFile>,
     hint: Hint,
     is_empty: bool,
 }
 
 impl Listing {
-    /// All of the log.
+    /// Lists the whole log.
     pub(super) fn read(location: &Location) -> Result<Self, TableError> {
         let store = location.store();
         let (folder, hint) = (location.path(FOLDER)?, location.path(&format!("{FOLDER}/{HINT}"))?);
@@ -110,7 +110,7 @@ impl Listing {
         })
     }
 
-    /// Files after a version, without the hint.
+    /// Lists the files after a version, without the hint.
     pub(super) fn after(location: &Location, version: u64) -> Result<Self, TableError> {
         let (folder, store) = (location.path(FOLDER)?, location.store());
         let entry = location.path(&format!("{FOLDER}/{version:020}.json"))?;
@@ -136,23 +136,23 @@ impl Listing {
         self.is_empty
     }
 
-    /// When the newest of them was written, by the store's clock.
+    /// Time at which the newest file was written, by the store's clock.
     pub(super) fn written_ms(&self) -> Option<i64> {
         self.files.iter().map(|file| file.modified_ms).max()
     }
 
-    /// Files of versions before one, the first first.
+    /// Files of versions before `version`, in ascending order.
     pub(super) fn before(&self, version: u64) -> &[LogFile] {
         &self.files[..self.files.partition_point(|f| f.version < version)]
     }
 
-    /// Entries after a version, or all.
+    /// Entries after a version, or all entries.
     pub(super) fn entries_after(&self, version: Option<u64>) -> impl Iterator<Item = &LogFile> {
         let is_after = move |file: &&LogFile| version.is_none_or(|version| file.version > version);
         self.files.iter().filter(|file| file.part == Part::Entry).filter(is_after)
     }
 
-    /// The checkpoints, the last first. One of many files counts where all are there.
+    /// Checkpoints, the latest first. A checkpoint of several files counts only if all are present.
     pub(super) fn checkpoints(&self) -> impl Iterator<Item = Checkpoint<'_>> {
         self.files.chunk_by(|a, b| a.version == b.version).rev().flat_map(|files| {
             let checkpoints = files.iter().filter(|f| matches!(f.part, Part::Checkpoint(_)));
@@ -166,7 +166,7 @@ impl Listing {
         })
     }
 
-    /// The first entry after a checkpoint, or of all, that cannot be used; `None` if the log is whole from there on.
+    /// The first entry after `checkpoint`, or of all entries, that cannot be used; `None` if the log is complete from there on.
     pub(super) fn gap(&self, checkpoint: Option<u64>) -> Option<Gap> {
         let first = checkpoint.map_or(0, |version| version + 1);
         let mut next = first;
@@ -189,13 +189,15 @@ impl Listing {
             Hint::None => None,
             Hint::Unreadable => Some("it cannot be read".into()),
             Hint::At(version) if self.checkpoints().any(|c| c.version >= version) => None,
-            Hint::At(version) => Some(format!("it names version {version}, of which there is no checkpoint")),
+            Hint::At(version) => {
+                Some(format!("it names a checkpoint of version {version}, which does not exist"))
+            }
         }
     }
 }
 
 impl Part {
-    /// Files that it is made of.
+    /// Number of files of the checkpoint that this file belongs to.
     const fn files(self) -> u64 {
         match self {
             Self::Checkpoint(files) => files,

@@ -1,4 +1,4 @@
-//! The log as a whole: made, read, shortened.
+//! Creates, reads and checkpoints the log.
 
 use super::failure::{self, damaged, foreign, guarded};
 use super::listing::Listing;
@@ -18,26 +18,26 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 impl Table {
-    /// Writes a checkpoint of the version seen last, so that readers need not replay the log before it. One
-    /// that is there already is no error; one that failed is simply written again.
+    /// Writes a checkpoint of the latest version seen, so that readers need not replay the log before it. It is no error if it
+    /// already exists, and a failed attempt can be repeated.
     pub fn checkpoint(&self) -> Result<(), TableError> {
         let (_, snapshot) = self.reading(|| self.snapshot().checkpoint(&self.engine, None))?;
         self.checkpointed.fetch_max(snapshot.version(), Ordering::Relaxed);
-        // Floodmarks and counts of files beside it: what opens the table then need not replay for them.
+        // The checksum file holds floodmarks and counts of files, so that opening the table need not replay the log for them.
         let (_, snapshot) = self.reading(|| snapshot.write_checksum(&self.engine))?;
         self.see(snapshot);
         Ok(())
     }
 }
 
-/// Makes a table: its first version; `None` if another process was first.
+/// Creates the first version of a table; `None` if another process was first.
 pub(super) fn create(
     kind: &Kind,
     location: &Location,
     engine: &dyn Engine,
 ) -> Result<Option<Loaded>, TableError> {
     location.check_exclusive()?;
-    // the library wants it to be there
+    // the library requires the folder to exist
     location.create_folder()?;
     let error = |e| failure::of(location, e);
     let columns = columns::columns(kind).map_err(error)?;
@@ -62,15 +62,15 @@ pub(super) fn create(
     }
 }
 
-/// A table as its log has it.
+/// A table as read from its log.
 pub(super) struct Loaded {
     pub(super) snapshot: SnapshotRef,
     pub(super) files: Files,
-    /// The version of its last checkpoint.
+    /// Version of the last checkpoint.
     pub(super) checkpoint: Option<u64>,
 }
 
-/// Reads the log that was listed. Where its last checkpoint cannot be used, it is read without, if it can be.
+/// Reads the listed log. If its last checkpoint is unusable, reads the log without it, if that is possible.
 pub(super) fn load(
     kind: &Kind,
     location: &Location,

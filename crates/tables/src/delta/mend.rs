@@ -1,14 +1,14 @@
-//! Puts a log right whose entries are all there: damaged checkpoints, and the hint that names the last one, only save
-//! work.
+//! Repairs a log whose entries are all present. Checkpoints, and the hint that names the last one, only save work, so damaged
+//! ones can be put aside.
 //!
 //! ```text
 //!   entries      0  1  2 … 20  21 …  40  41  42          needed: those after the last sound checkpoint
 //!   checkpoints            20 ✓      40 ✗   ─▶ _damaged-…40-checkpoint-parquet-…
 //! ```
 //!
-//! If the entries reach back to a sound checkpoint or to the first version, damaged files are renamed so that no reader of
-//! Delta tables looks at them, and the hint is dropped. Otherwise nothing is touched, and the error says what is wrong and
-//! what would help. Only the hint is ever deleted.
+//! If the entries reach back to a sound checkpoint or to the first version, damaged checkpoints are renamed so that readers of
+//! Delta tables ignore them, and the hint is deleted. Otherwise nothing is changed, and the error says what is damaged and how to
+//! repair it. Only the hint is ever deleted.
 
 use super::failure;
 use super::listing::{Checkpoint, FOLDER, Gap, HINT, Listing, LogFile};
@@ -16,25 +16,25 @@ use crate::error::TableError;
 use crate::read::{self, Depth};
 use crate::store::Location;
 
-/// Prefix of the names of files that were put aside.
+/// Prefix of names of files that were put aside.
 const ASIDE: &str = "_damaged-";
 
-/// A checkpoint's file that cannot be read.
+/// A file of a checkpoint that cannot be used, and the reason.
 struct Damaged<'a> {
     file: &'a LogFile,
     reason: String,
 }
 
-/// The log as it is now.
+/// State of the log after the repair.
 pub(super) struct Mended {
-    /// The version of the last checkpoint that can be used.
+    /// Version of the last usable checkpoint.
     pub(super) checkpoint: Option<u64>,
     /// True if something was put aside or dropped.
     pub(super) any: bool,
 }
 
-/// Looks for checkpoints that cannot be used, and puts them aside. Without a depth it sees only what is empty, which costs
-/// nothing: the library tells of what else is wrong.
+/// Finds unusable checkpoints and puts them aside. Without a depth it only finds empty files, which costs nothing; the library
+/// reports other damage.
 pub(super) fn mend(
     location: &Location,
     listing: &Listing,
@@ -46,7 +46,7 @@ pub(super) fn mend(
     }
     let found = match damaged.first() {
         Some(Damaged { file, reason }) => Some((file.name.as_str(), reason.clone())),
-        // when the files were listed, what the hint names may not have been there yet
+        // the checkpoint that the hint names may have been written after the files were listed
         None if listing.wrong_hint().is_some() => {
             Listing::read(location)?.wrong_hint().map(|reason| (HINT, reason))
         }
@@ -56,13 +56,14 @@ pub(super) fn mend(
     let Some(repairs) = location.repairs() else {
         // A read-only location is not changed. An empty checkpoint does no harm unless the hint names it.
         return match depth {
-            Some(_) => {
-                Err(failure::damaged(location, format!("{file} cannot be used: {reason}; a server mends it")))
-            }
+            Some(_) => Err(failure::damaged(
+                location,
+                format!("{file} cannot be used: {reason}; a server repairs it when it opens the table"),
+            )),
             None => Ok(Mended { checkpoint, any: false }),
         };
     };
-    // first what leads others to it
+    // the hint first, since it leads readers to the checkpoint
     location.delete(&location.path(&format!("{FOLDER}/{HINT}"))?)?;
     let aside = damaged.iter().map(|damaged| put_aside(location, damaged.file));
     let aside = aside.collect::<Result<Vec<_>, _>>()?;
@@ -74,14 +75,14 @@ pub(super) fn mend(
     Ok(Mended { checkpoint, any: true })
 }
 
-/// The last checkpoint that can be used, and the files of later ones that cannot.
+/// The last usable checkpoint, and the damaged files of later checkpoints.
 fn examine<'a>(
     location: &Location,
     listing: &'a Listing,
     depth: Option<Depth>,
 ) -> Result<(Option<u64>, Vec<Damaged<'a>>), TableError> {
     let (mut sound, mut damaged) = (None, Vec::new());
-    // one version may have several
+    // a version may have several checkpoints
     for Checkpoint { version, files } in listing.checkpoints() {
         if sound.is_some_and(|sound| sound != version) {
             break;
@@ -113,20 +114,20 @@ pub(super) fn flaw(
     match read::check(&stored, depth) {
         Ok(()) => Ok(None),
         Err(TableError::Damaged { reason, .. }) => Ok(Some(reason)),
-        Err(TableError::Missing { .. }) => Ok(Some("it is not there".into())),
+        Err(TableError::Missing { .. }) => Ok(Some("it is missing".into())),
         Err(error) => Err(error),
     }
 }
 
-/// Gives a file a name that no reader of Delta tables takes for one of the log's: what it is now.
+/// Renames a file so that no reader of Delta tables takes it for a file of the log. Returns the new name.
 fn put_aside(location: &Location, file: &LogFile) -> Result<String, TableError> {
-    // the time keeps a file apart that was rewritten under the same name and is damaged again
+    // the time makes the name unique if a file is rewritten under the same name and damaged again
     let aside = format!("{ASIDE}{}-{}", file.name.replace('.', "-"), file.modified_ms);
     location.rename(&format!("{FOLDER}/{}", file.name), &format!("{FOLDER}/{aside}"))?;
     Ok(aside)
 }
 
-/// Message for the operator if the entries do not reach back.
+/// Message for the operator if the log cannot be repaired.
 fn beyond_repair(listing: &Listing, damaged: &[Damaged<'_>], gap: Gap) -> String {
     let Some(Damaged { file, reason }) = damaged.first() else {
         let hint = listing.wrong_hint().map(|reason| format!("; {HINT} cannot be used: {reason}"));
@@ -134,7 +135,7 @@ fn beyond_repair(listing: &Listing, damaged: &[Damaged<'_>], gap: Gap) -> String
     };
     let LogFile { name, version, .. } = file;
     format!(
-        "its checkpoint {name} of version {version} cannot be used ({reason}), and nothing stands in for it, for {gap}: \
-         put back a copy of that checkpoint or of these entries"
+        "its checkpoint {name} of version {version} cannot be used ({reason}), and cannot be replaced because {gap}: \
+         restore that checkpoint or these entries from a copy"
     )
 }

@@ -1,7 +1,7 @@
-//! Files that the log says were removed.
+//! Lists the files that were removed according to the log.
 //!
-//! The library reads a log only for what is live. A checkpoint remembers for a week what was removed
-//! (`delta.deletedFileRetentionDuration`), and entries for as long as they are kept.
+//! The library only returns live files. Checkpoints record removed files for a week (`delta.deletedFileRetentionDuration`), and
+//! entries do for as long as they are kept.
 
 use super::listing::{Checkpoint, FOLDER, LogFile};
 use super::{Listing, Table};
@@ -16,7 +16,7 @@ const REMOVE: &str = "remove";
 const PATH: &str = "path";
 
 impl Table {
-    /// Gives the path of each file that was removed, as the log has it.
+    /// Passes the path of each removed file, as written in the log, to `each`.
     pub(super) fn each_removed(&self, mut each: impl FnMut(&str)) -> Result<(), TableError> {
         let listing = Listing::read(&self.location)?;
         let is_there = |c: &Checkpoint<'_>| c.files.iter().all(|file| file.bytes > 0);
@@ -53,7 +53,7 @@ impl Table {
     }
 }
 
-/// Columns read of each action.
+/// Columns that are read from each action.
 fn schema() -> KernelResult<SchemaRef> {
     let remove = StructType::try_new([StructField::nullable(PATH, DataType::STRING)])?;
     Ok(Arc::new(StructType::try_new([StructField::nullable(REMOVE, remove)])?))

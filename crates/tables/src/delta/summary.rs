@@ -6,22 +6,22 @@ use model::TimeRange;
 /// Facts about a finished file, known without opening it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileSummary {
-    /// Its day.
+    /// Day of the file's samples.
     pub date: Date,
-    /// Its length in bytes.
+    /// Length of the file in bytes.
     pub bytes: u64,
     pub rows: u64,
     /// Samples in all rows.
     pub samples: u64,
-    /// The least value of the column that leads the sort key.
+    /// Least value of the leading column of the sort key.
     pub name_min: String,
-    /// The greatest, likewise.
+    /// Greatest value of the leading column of the sort key.
     pub name_max: String,
-    /// From the first to the last sample.
+    /// Time range from the first to the last sample.
     pub range: TimeRange,
-    /// The largest time at which a row begins, for the statistics of that column.
+    /// Greatest start time of a row, for the column's statistics.
     pub start_max_ms: i64,
-    /// The smallest time at which a row ends, likewise.
+    /// Least end time of a row, for the column's statistics.
     pub end_min_ms: i64,
 }
 

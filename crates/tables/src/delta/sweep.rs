@@ -1,31 +1,30 @@
 //! Deletes files that no version of the table needs any more.
 //!
-//! A reader may still be at a version from which a file has gone since, and a file that was staged a moment
-//! ago is not in the log yet. Neither can be seen in the store, so a file is deleted only when it has been
-//! seen dead for the whole of a grace period. The memory of it is in the process: after a restart the grace
-//! begins anew, which costs disk for a while and never a file that is needed. Who reads in the same process keeps
-//! its files for longer ([`crate::store::Location::readers`]).
+//! A reader may still use an older version whose files have been removed since, and a newly staged file is not in the log yet.
+//! The store shows neither, so a file is deleted only after it was seen dead throughout a grace period. This state is kept in the
+//! process. After a restart the grace period begins anew, which costs disk space for a while but never a needed file. Readers in
+//! the same process protect their files for longer ([`crate::store::Location::readers`]).
 //!
-//! Another engine keeps no lease on what it stages, and may take any time to commit it. So a file that is not named as
-//! Floodmark names its own ([`crate::store::names`]) is swept only if the log says that it was removed; what such an engine stages
-//! and never commits is left to that engine's `VACUUM`.
+//! Other engines have no leases on files that they stage, and may take any time to commit them. So a file that is not named like
+//! Floodmark's own ([`crate::store::names`]) is swept only if the log records that it was removed. Files that another engine
+//! staged and never committed are left to that engine's `VACUUM`.
 //!
 //! # Why no commit names a deleted file
 //!
-//! A writer may be slow: it stages, sleeps for hours, and then commits. So a sweep says in the log that it happens, in
-//! an entry that moves the floodmark [`SWEPT`] to the entry's own version, before it deletes anything:
+//! A slow writer may stage files, sleep for hours, and then commit. So before a sweep deletes anything, it announces itself in
+//! the log: it puts an entry that moves the floodmark [`SWEPT`] to the entry's own version:
 //!
 //! ```text
 //!   sweep    list files ─▶ list leases, break stale ones ─▶ entry: SWEPT = its version ─▶ read live files ─▶ delete
 //!   writer   stage from version s on ─▶ read version n: SWEPT <= s, or the lease is there ─▶ put entry n + 1
 //! ```
 //!
-//! An entry is put only where none is.
+//! An entry is put only if its version does not exist yet.
 //!
-//! - Where SWEPT is at most s, every sweep that listed the file puts its entry after n, and so after n + 1, if the writer
-//!   got that place. Then the sweep finds the file live.
-//! - If the lease is still there, it had not been broken when version n was read. A sweep whose entry is at n or
-//!   before found the lease and left its files alone; one whose entry comes later finds them live.
+//! - If SWEPT is at most s, every sweep that listed the file puts its entry after n. If the writer's entry is n + 1, the sweep's
+//!   entry comes after it, and the sweep finds the file live.
+//! - If the lease is still there, it had not been broken when version n was read. A sweep whose entry is at n or before found the
+//!   lease and kept its files; a sweep whose entry comes later finds them live.
 
 use super::lease::{BESIDE, LEASE_MS, Leases};
 use super::tombstones::is_list;
@@ -41,18 +40,18 @@ use object_store::path::Path;
 use object_store::{ObjectMeta, ObjectStore};
 use std::collections::{BTreeSet, HashMap, HashSet};
 
-/// The source whose floodmark is the version of the last sweep's entry.
+/// Source whose floodmark is the version of the last sweep's entry.
 pub(super) const SWEPT: &str = "floodmark/swept";
 
-/// Dead files that are remembered at a time; more are found when these are gone.
+/// Maximum number of dead files that are tracked at a time. More are found once these are deleted.
 const DEAD_MAX: usize = 10_000;
 
-/// Sweeps one table, again and again.
+/// Sweeps one table repeatedly.
 #[derive(Debug, Default)]
 pub struct Sweeper {
     dead: HashMap<Path, Dead>,
     leases: Leases,
-    /// Dead files of other engines that the log, up to `looked`, says were removed.
+    /// Dead files of other engines that were removed according to the log up to version `looked`.
     removed: HashSet<Path>,
     looked: Option<u64>,
 }
@@ -60,34 +59,34 @@ pub struct Sweeper {
 /// A file that was seen dead.
 #[derive(Debug, Clone, Copy)]
 struct Dead {
-    /// When first, by the steady clock.
+    /// Time at which the file was first seen dead, by the monotonic clock.
     since_ms: i64,
-    /// When it was written last, by the store's. One that is still being written is not dead.
+    /// Time of the last modification, by the store's clock. A file that is still being written is not dead.
     modified_ms: i64,
-    /// The first version in which it was not live. Who reads an earlier one may need it.
+    /// First version in which the file was not live. Readers of earlier versions may need it.
     version: u64,
 }
 
 /// Result of a sweep.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Swept {
-    /// Files deleted.
+    /// Number of files deleted.
     pub files: u64,
-    /// Their bytes.
+    /// Total size of the deleted files.
     pub bytes: u64,
-    /// Dead files kept for now: in their grace period, under a lease, or still being read.
+    /// Number of dead files kept for now: in their grace period, under a lease, or still being read.
     pub waiting: u64,
 }
 
 impl Sweeper {
-    /// Deletes what has been dead for `grace_ms`, which must be longer than any query. `steady_ms` is of a clock that
-    /// never jumps, from any beginning.
+    /// Deletes files that have been dead for `grace_ms`, which must be longer than any query. `steady_ms` is the time of a
+    /// monotonic clock with any origin.
     pub fn sweep(&mut self, table: &Table, steady_ms: i64, grace_ms: i64) -> Result<Swept, TableError> {
         let found = self.find(table, steady_ms)?;
         fault::point("sweep_listed")?;
         let still: HashSet<&Path> = found.iter().map(|object| &object.location).collect();
         self.dead.retain(|path, _| still.contains(path));
-        // after the files: a lease is older than the files that it covers
+        // leases are listed after the files, since a lease is older than the files that it covers
         let held = self.leases.look(&table.location, steady_ms, grace_ms.max(LEASE_MS))?;
         let mut swept = Swept::default();
         let mut due = Vec::new();
@@ -154,8 +153,8 @@ impl Sweeper {
         Ok(dead)
     }
 
-    /// Looks for dead files of other engines in what the log says was removed. It is read only where one of them is not
-    /// known yet, and not twice at one version.
+    /// Finds out from the log which dead files of other engines were removed. Reads the log only if one of them is not known yet,
+    /// and only once for each version.
     fn look_for_removed(&mut self, table: &Table, dead: &[ObjectMeta]) -> Result<(), TableError> {
         let dead: HashSet<&Path> = dead.iter().map(|object| &object.location).collect();
         self.removed.retain(|path| dead.contains(path));
@@ -174,14 +173,14 @@ impl Sweeper {
     }
 }
 
-/// Writer of a file that a sweep may delete.
+/// Program that wrote a file which a sweep may delete.
 enum Writer {
     Floodmark,
     Other,
 }
 
 impl Writer {
-    /// `None` for what is no data file, nor one that was being written: no sweep touches it.
+    /// `None` if the object is neither a data file nor an unfinished one: no sweep deletes it.
     fn of(object: &ObjectMeta, prefix: &Path) -> Option<Self> {
         if is_aside(object) {
             return Some(Self::Floodmark);
@@ -197,12 +196,12 @@ impl Writer {
     }
 }
 
-/// A file that was being written; see [`crate::store`]. It has no name that a commit could add.
+/// True for an unfinished file; see [`crate::store`]. No commit could add a file with such a name.
 fn is_aside(object: &ObjectMeta) -> bool {
     object.location.filename().is_some_and(|name| name.starts_with(ASIDE))
 }
 
-/// Paths of the live files, as of the version seen last.
+/// Paths of the live files, as of the latest version seen.
 fn live(table: &Table) -> Result<HashSet<Path>, TableError> {
     let files = table.files()?;
     let paths = files.all().iter().map(|file| file.path.clone()).chain(files.pending.path());

@@ -1,4 +1,4 @@
-//! Tombstones in the log: commits of deletes, and the list of those that are not complete.
+//! Tombstones in the log: commits of deletes, and the list of incomplete deletes.
 //!
 //! ```text
 //!   _floodmark/tombstones-NUMBER.json    a list; put before the entry that names it, never changed
@@ -6,9 +6,10 @@
 //!   txn floodmark/deleted     SEQUENCE   place of the last delete in the order of writes
 //! ```
 //!
-//! The log has no place for a text that every engine keeps, but each keeps `txn` actions. So an entry names a list by its number, which is
-//! the hash of its text. The text holds the version of the entry: no list is ever named twice. So a list that a sweep found unused and deletes
-//! behind its own entry ([`super::sweep`]) cannot be named by an entry that comes later.
+//! The log has no field for arbitrary text that every engine preserves, but all preserve `txn` actions. So an entry refers to a
+//! list by number, which is the hash of the list's text. The text contains the version of the entry, so no two entries refer to
+//! the same list. Therefore, when a sweep has found a list unused and deletes it after its own entry ([`super::sweep`]), no later
+//! entry can refer to that list.
 
 use super::commit::Change;
 use super::lease::BESIDE;
@@ -30,7 +31,7 @@ const LAST: &str = "floodmark/deleted";
 /// Prefix of the names of lists.
 const PREFIX: &str = "tombstones-";
 
-/// Attempts after conflicts and unclear answers.
+/// Maximum number of attempts after conflicts and unclear answers.
 const ATTEMPTS_MAX: usize = 100;
 const UNCLEAR_MAX: usize = 3;
 
@@ -38,7 +39,7 @@ const UNCLEAR_MAX: usize = 3;
 #[derive(Debug, Clone, Default)]
 pub(super) struct Pending {
     number: u64,
-    /// The table is a rollup: its series are statistics of those that deletes select.
+    /// True if the table is a rollup, whose series are statistics of the series that deletes select.
     pub(super) is_rollup: bool,
     pub(super) all: Arc<Tombstones>,
 }
@@ -59,12 +60,13 @@ fn path(number: u64) -> String {
     format!("{BESIDE}/{PREFIX}{number:016x}.json")
 }
 
-/// Number of a list: 63 bits of its text's hash, as a `txn` takes them, and never 0.
+/// Number of a list: 63 bits of the hash of its text, which fit into a `txn` action, and never 0.
 fn number_of(text: &[u8]) -> u64 {
     (SeriesKey::of(text, 0).0 as u64 >> 1).max(1)
 }
 
-/// Reads the tombstones of a version whose floodmarks `floodmark` gives. `known` are those of another version.
+/// Reads the tombstones of a version. `floodmark` returns that version's floodmarks; `known` are the tombstones of another
+/// version, which may be reused.
 pub(super) fn load(
     location: &Location,
     floodmark: impl Fn(&str) -> Result<Option<u64>, TableError>,
@@ -84,13 +86,13 @@ pub(super) fn load(
     let damaged = |reason: String| {
         failure::damaged(
             location,
-            format!("its list of deletes {name} cannot be used: {reason}; put back a copy of it"),
+            format!("its list of deletes {name} cannot be used: {reason}; restore it from a copy"),
         )
     };
     let (store, object) = (location.store(), location.path(&name)?);
     let text = match location.wait(async { store.get(&object).await?.bytes().await }) {
         Ok(text) => text,
-        Err(object_store::Error::NotFound { .. }) => return Err(damaged("it is not there".into())),
+        Err(object_store::Error::NotFound { .. }) => return Err(damaged("it is missing".into())),
         Err(error) => return Err(error.into()),
     };
     if number_of(&text) != number {
@@ -101,11 +103,11 @@ pub(super) fn load(
 }
 
 impl Table {
-    /// Deletes samples from all files that the table has now, and moves `floodmarks` with it. What is committed later is not
-    /// affected, whatever its samples' times. Returns the sequence of the delete; `None`, and nothing done, if no file has any
-    /// of it and `always` is false.
+    /// Deletes samples from all files that the table has now, and moves `floodmarks` in the same commit. Files committed later
+    /// are not affected, whatever the times of their samples. Returns the sequence of the delete. Returns `None` without a change
+    /// if no file has any of the samples and `always` is false.
     ///
-    /// Reads leave the samples out at once. [`crate::upkeep`] rewrites the files.
+    /// Reads omit the samples at once. [`crate::upkeep`] rewrites the files.
     pub fn delete(
         &self,
         delete: &Delete,
@@ -152,8 +154,8 @@ impl Table {
         Err(TableError::Contended { attempts: ATTEMPTS_MAX })
     }
 
-    /// Ends deletes up to a sequence that no live file has to take in any more: how many. `is_clean` says of a file and
-    /// a sequence that it has no row which tombstones up to there delete.
+    /// Removes the tombstones that have been applied to all live files, and returns their number. `is_clean` returns true if a
+    /// file has no rows that tombstones up to a sequence delete.
     pub fn end_deletes(
         &self,
         upto: i64,
@@ -181,7 +183,7 @@ impl Table {
         Err(TableError::Contended { attempts: ATTEMPTS_MAX })
     }
 
-    /// Puts a list, and an entry that names it. False if another writer was first.
+    /// Puts a list, and an entry that refers to it. Returns false if another writer was first.
     fn try_tombstones(
         &self,
         files: &Files,

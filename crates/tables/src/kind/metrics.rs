@@ -1,7 +1,7 @@
 //! The metrics table: its columns, and why they are stored as they are.
 //!
-//! A row is one series over one stretch of one day. Labels are stored once for all its samples, and the
-//! samples are lists, so that any engine gets plain rows by one `UNNEST`.
+//! A row is one series over a part of one day. Labels are stored once for all its samples, and samples are stored as lists, so
+//! that any engine gets one row per sample with a single `UNNEST`.
 //!
 //! | column | encoding | why |
 //! | --- | --- | --- |
@@ -13,14 +13,14 @@
 //! | `base` | delta, no dictionary | no two rows share one |
 //! | `floats` | dictionary, else plain | staleness markers repeat; engines differ on byte-stream-split |
 //!
-//! Bounds are kept for the columns that can exclude rows (`name`, `series`, `start`, `end`); those of list elements would
-//! say what `start` and `end` say.
+//! Bounds are kept for the columns that can exclude rows (`name`, `series`, `start`, `end`). Bounds of timestamps would only
+//! repeat those of `start` and `end`.
 
 use super::{Coding, Column, FIRST_VERSION, Kind, MergePolicy, Type};
 
 /// Name of the metric.
 pub const NAME: &str = "name";
-/// The other labels.
+/// All other labels.
 pub const LABELS: &str = "labels";
 /// 128-bit key of the series, big-endian.
 pub const SERIES: &str = "series";
@@ -32,19 +32,19 @@ pub const END: &str = "end";
 pub const COUNT: &str = "count";
 /// Times of the samples, ascending.
 pub const TIMESTAMPS: &str = "timestamps";
-/// Power of ten under the mantissas; null where `floats` is used.
+/// Exponent of the power of ten by which mantissas are divided; null if `floats` is used.
 pub const EXPONENT: &str = "exponent";
-/// Addend of the mantissas of a row; null where `floats` is used.
+/// Number that is added to the stored mantissas of a row; null if `floats` is used.
 pub const BASE: &str = "base";
-/// Values times `10^exponent`, less `base`.
+/// Mantissas: values times `10^exponent`, less `base`.
 pub const MANTISSAS: &str = "mantissas";
 /// Values that have no exact decimal form.
 pub const FLOATS: &str = "floats";
 
-/// Columns that say which series a row is of, and when.
+/// Columns with the series and the times of a row.
 pub(crate) const KEY_COLUMNS: [&str; 5] = [NAME, LABELS, SERIES, START, END];
 
-/// Columns that reading a row with its samples takes.
+/// Columns needed to read a row with its samples.
 pub(crate) const ROW_COLUMNS: [&str; 10] =
     [NAME, LABELS, SERIES, START, END, TIMESTAMPS, EXPONENT, BASE, MANTISSAS, FLOATS];
 
@@ -58,7 +58,7 @@ pub static METRICS: Kind = Kind {
     merge: MergePolicy::LaterWins,
 };
 
-/// Statistics of samples; see [`crate::rollup`]. A day is made by one commit, each series once.
+/// Statistics of samples; see [`crate::rollup`]. One commit writes a whole day, with each series once.
 pub static ROLLUP: Kind = Kind { name: "rollup", merge: MergePolicy::Disjoint, ..METRICS };
 
 /// Columns of both kinds.

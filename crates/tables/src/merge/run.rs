@@ -1,4 +1,4 @@
-//! One file of a merge, within its share of the memory.
+//! One file of a merge, which stays within its share of the memory.
 //!
 //! ```text
 //!   cursor ───────────────▶ merge       where it holds no more than its share
@@ -6,7 +6,7 @@
 //! ```
 //!
 //! A cursor that decodes through the Parquet library holds more than a MiB, however small its file is. So a scan of a year of
-//! daily files has few of them open at a time, and is slower the less memory it has.
+//! daily files keeps only few of them open at a time, and is slower with less memory.
 
 use crate::error::TableError;
 use crate::kind::Kind;
@@ -22,7 +22,7 @@ pub(crate) struct Run<R: Ranges> {
     state: State<R>,
     kind: &'static Kind,
     select: Arc<Select>,
-    /// What tombstones hide of a file that is opened here.
+    /// Mask of samples that tombstones hide, for reopening the file.
     mask: Option<Arc<Mask>>,
     window_bytes: usize,
     share_bytes: usize,
@@ -39,7 +39,7 @@ pub(crate) struct Run<R: Ranges> {
 
 #[derive(Debug)]
 enum State<R: Ranges> {
-    /// The cursor stands on the current row, or before the first. With the number of its loads when it was weighed.
+    /// The cursor is on the current row, or before the first. The number is that of its loads when its memory was last measured.
     Open(Box<Cursor<R>>, u64),
     Closed(R),
     /// No rows are left, except for those that were read ahead.
@@ -51,18 +51,19 @@ struct Row {
     labels: Box<[u8]>,
     key: SeriesKey,
     span: TimeRange,
-    /// `None` if they do not fit: such a row is the only one that was read ahead, and the bookmark is before it.
+    /// Samples of the row; `None` if they do not fit. Such a row is the only one that was read ahead, and the bookmark is before
+    /// it.
     samples: Option<Samples>,
 }
 
 impl<R: Ranges> Run<R> {
-    /// A run before its first row, whose file stays open, whatever it holds.
+    /// A run before its first row, whose file stays open whatever its memory.
     pub(crate) fn whole(cursor: Cursor<R>) -> Self {
         let kind = cursor.kind();
         Self::new(State::Open(Box::new(cursor), 0), kind, Arc::new(Select::ALL), 0, usize::MAX)
     }
 
-    /// A run before its first row, whose file holds at most `share_bytes`, one row's labels and what reading takes.
+    /// A run before its first row, whose file holds at most `share_bytes`, besides one row's labels and the memory for reading.
     /// About `window_bytes` are fetched at a time.
     pub(crate) fn sharing(
         file: R,
@@ -96,7 +97,7 @@ impl<R: Ranges> Run<R> {
         }
     }
 
-    /// Leaves out what a mask hides.
+    /// Omits samples that a mask hides.
     #[must_use]
     pub(crate) fn masked(self, mask: Option<Arc<Mask>>) -> Self {
         Self { mask, ..self }
@@ -133,7 +134,7 @@ impl<R: Ranges> Run<R> {
         }
     }
 
-    /// Opens the file again, and reads on.
+    /// Reopens the file and continues to read.
     fn reopen(&mut self) -> Result<bool, TableError> {
         let State::Closed(file) = std::mem::replace(&mut self.state, State::Over) else { return Ok(false) };
         let mut cursor = self.open(file)?;
@@ -154,12 +155,12 @@ impl<R: Ranges> Run<R> {
         Ok(Cursor::resume(file, footer, select, self.window_bytes, bookmark).masked(self.mask.clone()))
     }
 
-    /// Reads rows ahead, as many as fit, from the one on which the cursor stands, and closes the file.
+    /// Reads ahead as many rows as fit, beginning with the cursor's current row, and closes the file.
     fn read_ahead(&mut self) -> Result<bool, TableError> {
         let State::Open(mut cursor, _) = std::mem::replace(&mut self.state, State::Over) else {
             panic!("BUG: rows are read ahead from an open file");
         };
-        // a row that was read and not kept comes again
+        // a row that was read but does not fit is read again later
         let mut conflicts = cursor.stats().conflicts;
         let mut more = true;
         while more {
@@ -259,7 +260,7 @@ impl<R: Ranges> Run<R> {
         read
     }
 
-    /// Bytes of memory that it holds beside itself, the footer of an open file included.
+    /// Memory that the run holds beyond its own size, the footer of an open file included.
     pub(crate) fn held_bytes(&self) -> usize {
         let cursor = match &self.state {
             State::Open(cursor, _) => cursor.held_bytes(),
@@ -296,7 +297,7 @@ impl Row {
     }
 }
 
-/// Moves to the first row that was not read yet; `false` at the end.
+/// Moves the cursor to the first row after the bookmark; `false` at the end.
 fn to_next<R: Ranges>(cursor: &mut Cursor<R>, bookmark: &Bookmark) -> Result<bool, TableError> {
     while cursor.advance()? {
         if !bookmark.is_past(cursor.labels(), cursor.span()) {

@@ -1,22 +1,22 @@
-//! Packed bits to numbers, 32 at a time: what encodings of Parquet have in common.
+//! Unpacks bit-packed numbers, 32 at a time, as several encodings of Parquet need.
 //!
-//! Numbers of `width` bits follow one another, the lowest bit first. 32 of them take whole bytes (four for each bit of
-//! the width), so with the width known to the compiler each place and each shift is a constant.
+//! Numbers of `width` bits follow one another, the lowest bit first. 32 of them take a whole number of bytes (four for each bit
+//! of the width). So if the compiler knows the width, all offsets and shifts are constants.
 
-/// Numbers that are cut out together.
+/// Number of values that are unpacked together.
 pub(crate) const GROUP: usize = 32;
 
-/// Bytes that a number is cut out of, from the one on that it begins in.
+/// Number of bytes, beginning with the first byte of a number, that the number is extracted from.
 const WORD: usize = 16;
 
-/// The widest numbers.
+/// Maximum width of a number, in bits.
 const WIDTH_MAX: u8 = 64;
 
 pub(crate) const fn group_bytes(width: u8) -> usize {
     GROUP / 8 * width as usize
 }
 
-/// Cuts out the group of `width` bits at the beginning of `bytes`; what they lack is zeros.
+/// Unpacks the group of `width`-bit numbers at the beginning of `bytes`. Missing bytes count as zeros.
 pub(crate) fn unpack(bytes: &[u8], width: u8, out: &mut [u64; GROUP]) {
     macro_rules! by_width {
         ($($width:literal)*) => {
@@ -40,7 +40,7 @@ fn cut<const WIDTH: usize>(bytes: &[u8], out: &mut [u64; GROUP]) {
     let mask = u64::MAX >> (64 - WIDTH);
     *out = std::array::from_fn(|i| {
         let (at, shift) = (i * WIDTH / 8, i * WIDTH % 8);
-        // with up to 7 bits before it, it lies in 8 bytes
+        // with up to 7 bits before it, a number of this width lies within 8 bytes
         let number = if WIDTH <= 57 {
             let word = bytes[at..].first_chunk().expect("BUG: a word follows");
             u64::from_le_bytes(*word) >> shift
@@ -52,7 +52,7 @@ fn cut<const WIDTH: usize>(bytes: &[u8], out: &mut [u64; GROUP]) {
     });
 }
 
-/// As [`cut`], for bytes that end with the group or within it.
+/// Like [`cut`], for bytes that end with the group or within it.
 #[cold]
 fn cut_end<const WIDTH: usize>(bytes: &[u8], out: &mut [u64; GROUP]) {
     let mut end = [0; group_bytes(WIDTH_MAX) + WORD];

@@ -1,10 +1,10 @@
-//! A small column of a row group, decoded whole: what row-group indexes are made of.
+//! A small column of a row group, decoded as a whole to build row-group indexes.
 //!
 //! ```text
 //!   chunk: dictionary page │ data page │ data page │ …        texts stay numbers of the dictionary, each decoded once
 //! ```
 //!
-//! It knows the encodings of our own writer ([`crate::kind::metrics`]) and those that it falls back to.
+//! It supports the encodings of our own writer ([`crate::kind::metrics`]), including its fallbacks.
 
 use super::delta_packed::Packed;
 use super::page::{self, DATA_PAGE, DICTIONARY_PAGE, Damage, Encoded, OTHER_ENCODING, Unpacked};
@@ -28,7 +28,7 @@ pub(crate) struct Chunk {
     pub(crate) levels: usize,
 }
 
-/// Values for which there is room from the beginning; how many there are is foreign.
+/// Maximum initial capacity in values. The number of values comes from the file and is untrusted.
 const CAPACITY_MAX: usize = 1 << 17;
 
 impl Chunk {
@@ -36,7 +36,7 @@ impl Chunk {
         self.rows.min(CAPACITY_MAX)
     }
 
-    /// Gives each page to `each`, the dictionary first, and how many values and nulls it has.
+    /// Passes each page to `each`, the dictionary first, with its number of values and nulls.
     fn pages(&self, mut each: impl FnMut(Unpacked, usize) -> Result<(), Damage>) -> Result<(), Damage> {
         let (mut rest, mut left) = (&*self.bytes, self.levels);
         while !rest.is_empty() {
@@ -99,7 +99,7 @@ impl Chunk {
         })
     }
 
-    /// Values of which some are null; `decode` returns those of a page that are not, and receives its dictionary.
+    /// Nullable values. `decode` returns the non-null values of a page, given the column's dictionary.
     fn optional(
         &self,
         mut decode: impl FnMut(Unpacked, usize, &mut Vec<i64>) -> Result<(), Damage>,
@@ -148,7 +148,7 @@ impl Chunk {
         Ok(texts)
     }
 
-    /// Texts in lists, and where the list of each row ends.
+    /// Texts in lists, and the end of each row's list.
     pub(crate) fn lists(&self) -> Result<(Texts, Vec<u32>), Damage> {
         let (mut texts, mut ends) = (Texts::default(), Vec::with_capacity(self.capacity()));
         let (mut repeated, mut defined) = (Vec::new(), Vec::new());
@@ -161,7 +161,7 @@ impl Chunk {
             flags(page.levels()?, levels, &mut defined)?;
             for (repeated, defined) in repeated.iter().zip(&defined) {
                 match (*repeated, begun) {
-                    // the start of a list ends the one before it
+                    // the start of a list ends the previous list
                     (0, true) => ends.push(entries),
                     (0, false) => begun = true,
                     (_, true) => {}
@@ -185,7 +185,7 @@ impl Chunk {
         Ok(texts)
     }
 
-    /// Gives the numbers of the texts in lists to `each`, some at a time, with the texts so far; returns the texts.
+    /// Passes the codes of the texts in lists to `each`, in batches and with the texts so far. Returns all texts.
     pub(crate) fn each_listed(&self, mut each: impl FnMut(&Texts, &[u32])) -> Result<Texts, Damage> {
         let mut texts = Texts::default();
         self.pages(|mut page, levels| {
@@ -203,14 +203,14 @@ impl Chunk {
     }
 }
 
-/// Texts that repeat: each once, and which one each value is.
+/// Column of texts as a dictionary: each distinct text once, and a code for each value.
 #[derive(Debug, Default)]
 pub(crate) struct Texts {
     bytes: Vec<u8>,
     ends: Vec<u32>,
-    /// The number of each value's text.
+    /// Code of each value's text.
     pub(crate) codes: Vec<u32>,
-    /// Numbers of the texts, made where a page comes that is not by the dictionary.
+    /// Codes by text, built when the first page without dictionary encoding is read.
     known: HashMap<Box<[u8]>, u32>,
 }
 
@@ -220,20 +220,20 @@ impl Texts {
         self.ends.len()
     }
 
-    /// The text of a number, which is UTF-8.
+    /// Text of a code, which is valid UTF-8.
     pub(crate) fn text(&self, code: u32) -> &[u8] {
         let code = code as usize;
         let start = code.checked_sub(1).map_or(0, |before| self.ends[before] as usize);
         &self.bytes[start..self.ends[code] as usize]
     }
 
-    /// All texts, by number.
+    /// All texts, by code.
     pub(crate) fn all(&self) -> impl Iterator<Item = &str> {
         let text = |code| std::str::from_utf8(self.text(code)).expect("BUG: texts are UTF-8");
         (0..self.len() as u32).map(text)
     }
 
-    /// Adds a text, and returns its number.
+    /// Adds a text, and returns its code.
     pub(crate) fn push(&mut self, text: &[u8]) -> Result<u32, Damage> {
         std::str::from_utf8(text).map_err(|_| "a label is not UTF-8")?;
         self.bytes.extend_from_slice(text);
@@ -278,7 +278,7 @@ impl Texts {
     }
 }
 
-/// Gives `len` texts, each with its length before it, to `each`.
+/// Passes `len` texts, each stored after its length, to `each`.
 fn each_text(
     mut bytes: &[u8],
     len: usize,
@@ -290,7 +290,7 @@ fn each_text(
     Ok(())
 }
 
-/// Levels of zero and one.
+/// Reads levels that are zero or one.
 fn flags(bytes: &[u8], len: usize, out: &mut Vec<u32>) -> Result<(), Damage> {
     out.clear();
     rle::decode(bytes, 1, len, out).ok_or(LEVELS)

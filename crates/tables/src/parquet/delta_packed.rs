@@ -5,27 +5,27 @@
 //!   block:  least delta, bits of each miniblock │ miniblock │ miniblock │ …    (deltas less the least one)
 //! ```
 //!
-//! Source: "Delta Encoding" in the Parquet format's `Encodings.md`. Values depend on all before them, so opening
-//! walks through all of them once, checks the bytes, and keeps where each block begins and the value before it.
+//! Source: "Delta Encoding" in the Parquet format's `Encodings.md`. Each value depends on all previous values, so opening decodes
+//! all of them once, checks the bytes, and keeps the offset of each block and the value before it.
 
 use super::bits::{self, GROUP};
 use std::ops::Range;
 use stdx::varint::{self, unzigzag};
 
-/// Values of a miniblock; Parquet's writers make them of 32 or 64.
+/// Permitted numbers of values in a miniblock: Parquet's writers use 32 or 64.
 const MINIBLOCKS_OF: [usize; 2] = [GROUP, 2 * GROUP];
 
-/// Miniblocks in a block.
+/// Maximum number of miniblocks in a block.
 const MINIBLOCKS_MAX: usize = 16;
 
-/// Part of the values as they are opened: the first one, or differences to the value before.
+/// A part of the values, passed on while they are opened: the first value, or differences to the previous value.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Steps<'a> {
     /// The first value.
     First(i64),
-    /// A number of equal steps.
+    /// A number of equal differences.
     Alike(usize, i64),
-    /// Steps as the least one and the excess of each.
+    /// Differences, as the least one and the excess of each over it.
     Each(i64, &'a [u64]),
 }
 
@@ -39,7 +39,7 @@ pub(crate) struct Packed {
     /// Values in a miniblock, and miniblocks in a block.
     miniblock: usize,
     miniblocks: usize,
-    /// True if all blocks are there.
+    /// True if no block was dropped.
     whole: bool,
 }
 
@@ -54,8 +54,8 @@ struct Block {
 const LEFT_OUT: u32 = u32::MAX;
 
 impl Packed {
-    /// Opens the `len` values that `bytes` hold from `at` on, and passes them to `see`, in order. Returns `None` if the bytes are
-    /// not valid in this encoding.
+    /// Opens the `len` values in `bytes` from `at` on, and passes them to `see` in order. Returns `None` if the bytes are not
+    /// valid in this encoding.
     pub(crate) fn open(
         bytes: Vec<u8>,
         at: usize,
@@ -97,17 +97,17 @@ impl Packed {
         self.len
     }
 
-    /// The blocks that have values of `range`.
+    /// Blocks with values of `range`.
     fn blocks_of(&self, range: &Range<usize>) -> Range<usize> {
         if range.is_empty() {
             return 0..0;
         }
         let size = self.miniblock * self.miniblocks;
-        // the value at 0 is in the header
+        // the first value is in the header
         range.start.max(1).div_ceil(size) - 1..range.end.saturating_sub(1).div_ceil(size)
     }
 
-    /// Leaves out the blocks without values in `ranges`, where it takes less than half as many bytes then.
+    /// Drops the blocks without values in `ranges`, if that at least halves the memory.
     pub(crate) fn only(self, ranges: impl Iterator<Item = Range<usize>>) -> Self {
         let mut wanted = vec![false; self.blocks.len()];
         ranges.for_each(|range| wanted[self.blocks_of(&range)].fill(true));
@@ -127,12 +127,12 @@ impl Packed {
         Self { bytes: bytes.into(), blocks, whole: false, ..self }
     }
 
-    /// True if no block with values of `range` was left out.
+    /// True if no block with values of `range` was dropped.
     pub(crate) fn holds(&self, range: &Range<usize>) -> bool {
         self.whole || self.blocks[self.blocks_of(range)].iter().all(|block| block.at != LEFT_OUT)
     }
 
-    /// Adds up the steps of the block that begins at `at`; where it ends.
+    /// Adds up the differences of the block that begins at `at`. Returns the end of the block.
     fn walk(
         &self,
         at: u32,
@@ -144,7 +144,7 @@ impl Packed {
         let mut group = [0; GROUP];
         for width in widths {
             if *left == 0 {
-                break; // its width means nothing
+                break; // the width of an unused miniblock is undefined
             }
             let bytes = self.miniblock / GROUP * bits::group_bytes(*width);
             if *width > 64 || at + bytes > self.bytes.len() {
@@ -170,7 +170,7 @@ impl Packed {
         Some(at)
     }
 
-    /// The least delta and the miniblocks' widths of the block at `at`, and where its miniblocks begin.
+    /// Least delta and miniblock widths of the block at `at`, and the offset of its first miniblock.
     fn header(&self, at: u32) -> Option<(i64, &[u8], usize)> {
         let mut rest = self.bytes.get(at as usize..)?;
         let least = unzigzag(varint::take(&mut rest)?);
@@ -178,7 +178,7 @@ impl Packed {
         Some((least, widths, self.bytes.len() - rest.len()))
     }
 
-    /// Appends the values of `range`, by their place in the page, which it [holds](Self::holds).
+    /// Appends the values of `range`, as indexes within the page. The range must be [held](Self::holds).
     pub(crate) fn read(&self, range: Range<usize>, out: &mut Vec<i64>) {
         assert!(range.end <= self.len, "BUG: values beyond the page's end");
         if range.is_empty() {
@@ -217,11 +217,11 @@ impl Packed {
         }
     }
 
-    /// The part of `range`, in which values ascend, that holds all that lie from `from` to `to`; the ends of blocks
-    /// decide, so some of it may lie outside.
+    /// Narrows `range`, in which values must ascend, to the values between `from` and `to`. The result is rounded to ends of
+    /// blocks, so it may include some values outside.
     pub(crate) fn narrow(&self, range: Range<usize>, from: i64, to: i64) -> Range<usize> {
         let size = self.miniblock * self.miniblocks;
-        // the value before block b is the one at b * size
+        // block b begins after value b * size
         let known = range.start.div_ceil(size)..range.end.div_ceil(size).min(self.blocks.len());
         let Some(blocks) = self.blocks.get(known.clone()) else { return range };
         let below = blocks.partition_point(|b| b.before < from);
@@ -241,7 +241,7 @@ impl Packed {
 
 fn sum(steps: &[u64]) -> i64 {
     let sum = |steps: &[u64]| steps.iter().fold(0u64, |sum, step| sum.wrapping_add(*step)) as i64;
-    // most are of one length, which the compiler then knows
+    // most groups have this length, which the compiler can then optimise for
     match <&[u64; GROUP]>::try_from(steps) {
         Ok(group) => sum(group),
         Err(_) => sum(steps),

@@ -13,7 +13,8 @@ use std::cell::RefCell;
 use stdx::varint::{self, unzigzag};
 use zstd::bulk::Decompressor;
 
-/// Size beyond which a page is damaged: a writer exceeds its limit by at most one row, which has at most a day of samples.
+/// Decompressed size above which a page counts as damaged: a writer exceeds its limit by at most one row, which has at most a day
+/// of samples.
 const UNPACKED_BYTES_MAX: usize = PAGE_BYTES + (32 << 20);
 
 /// Maximum nesting of structs in a header.
@@ -36,16 +37,16 @@ pub(crate) fn sized<'a>(bytes: &mut &'a [u8]) -> Option<&'a [u8]> {
 }
 
 thread_local! {
-    /// Making one costs as much as unpacking some pages.
+    /// Reused decompressor: creating one costs as much as decompressing several pages.
     static UNPACKER: RefCell<Option<Decompressor<'static>>> = const { RefCell::new(None) };
 }
 
-/// A page that is unpacked.
+/// A decompressed page.
 #[derive(Debug)]
 pub(crate) struct Unpacked {
     pub(crate) header: Header,
     pub(crate) bytes: Vec<u8>,
-    /// Offset in `bytes` of what has not been taken yet: levels, then values.
+    /// Offset in `bytes` of the part not taken yet: levels, then values.
     pub(crate) at: usize,
 }
 
@@ -85,7 +86,7 @@ impl Unpacked {
     }
 }
 
-/// Fields of a page's header that are needed. Source: `PageHeader` in the Parquet format's `parquet.thrift`.
+/// The needed fields of a page's header. Source: `PageHeader` in the Parquet format's `parquet.thrift`.
 #[derive(Debug, Default)]
 pub(crate) struct Header {
     pub(crate) kind: i64,
@@ -100,7 +101,7 @@ pub(crate) struct Header {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Encoded {
     Plain,
-    /// Values are places in the column's dictionary.
+    /// Values are indexes into the column's dictionary.
     Dictionary,
     Delta,
 }
@@ -144,14 +145,13 @@ impl Header {
     }
 }
 
-/// Thrift's compact protocol, as far as headers of pages need it.
+/// Reader for the part of Thrift's compact protocol that page headers use.
 struct Thrift<'a> {
     rest: &'a [u8],
 }
 
 impl Thrift<'_> {
-    /// Gives the integers of a struct, and of the structs in it, to `each`, with the numbers of the fields that lead
-    /// there.
+    /// Passes the integers of a struct and its nested structs to `each`, with the path of field numbers.
     fn fields(&mut self, each: &mut dyn FnMut(&[i16], i64)) -> Option<()> {
         self.within(&mut Vec::with_capacity(THRIFT_DEPTH_MAX), each)
     }

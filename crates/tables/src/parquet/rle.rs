@@ -1,4 +1,4 @@
-//! Small numbers in Parquet's hybrid of runs and packed bits: levels, and places in a dictionary.
+//! Small numbers in Parquet's hybrid of run lengths and bit packing: levels and dictionary indexes.
 //!
 //! ```text
 //!   run:  2 × count      │ number          so many of it
@@ -11,12 +11,12 @@ use super::bits::{self, GROUP};
 use std::ops::Range;
 use stdx::varint;
 
-/// Limit on the bits of a number.
+/// Maximum width of a number, in bits.
 const WIDTH_MAX: u8 = 32;
 
-/// Appends the `len` places in a dictionary that a page's values are. `None` if the bytes hold fewer.
+/// Appends the `len` dictionary indexes of a page's values. `None` if the bytes hold fewer.
 pub(crate) fn places(values: &[u8], len: usize, out: &mut Vec<u32>) -> Option<()> {
-    // a page without values has not even their width
+    // a page without values does not even state the width
     if len == 0 {
         return Some(());
     }
@@ -34,7 +34,7 @@ pub(crate) fn decode(bytes: &[u8], width: u8, len: usize, out: &mut Vec<u32>) ->
     })
 }
 
-/// The sum of `len` numbers of one bit. `None` if the bytes hold fewer.
+/// Sum of `len` one-bit numbers. `None` if the bytes hold fewer.
 pub(crate) fn ones(bytes: &[u8], len: usize) -> Option<usize> {
     let mut sum = 0;
     each_run(bytes, 1, len, |run, count| match run {
@@ -46,7 +46,7 @@ pub(crate) fn ones(bytes: &[u8], len: usize) -> Option<usize> {
     Some(sum)
 }
 
-/// Gives the runs of `len` numbers of `width` bits to `each`, and how many of the numbers each has.
+/// Passes the runs of `len` numbers of `width` bits to `each`, with the number of values in each run.
 fn each_run<'a>(
     mut bytes: &'a [u8],
     width: u8,
@@ -63,7 +63,7 @@ fn each_run<'a>(
     Some(())
 }
 
-/// Places in a dictionary as they are encoded, to be read from anywhere in the middle.
+/// Dictionary indexes of a page in encoded form, which can be read from any position.
 #[derive(Debug)]
 pub(crate) struct Places {
     bytes: Box<[u8]>,
@@ -80,7 +80,7 @@ struct Start {
 }
 
 impl Places {
-    /// Opens the `len` places that `bytes` hold from `at` on. `None` if they hold fewer, or one that is not below `bound`.
+    /// Opens the `len` indexes in `bytes` from `at` on. `None` if there are fewer, or if one is not below `bound`.
     pub(crate) fn open(bytes: Vec<u8>, at: usize, len: usize, bound: usize) -> Option<Self> {
         u32::try_from(len.max(bytes.len())).ok()?;
         let mut rest = bytes.get(at..)?;
@@ -107,12 +107,12 @@ impl Places {
         Some(Self { bytes: bytes.into(), width, len, runs: runs.into() })
     }
 
-    /// Number of places.
+    /// Number of indexes.
     pub(crate) const fn len(&self) -> usize {
         self.len
     }
 
-    /// Gives the places of `range` to `each`, in order: each with how many times it comes there.
+    /// Passes the indexes of `range` to `each` in order, with the number of repetitions of each.
     pub(crate) fn read(&self, range: Range<usize>, mut each: impl FnMut(usize, usize)) {
         assert!(range.end <= self.len, "BUG: places beyond the page's end");
         let run = self.runs.partition_point(|run| run.first as usize <= range.start).saturating_sub(1);
@@ -138,16 +138,16 @@ impl Places {
     }
 }
 
-/// Numbers that stand together.
+/// A run of numbers.
 enum Run<'a> {
-    /// Many of one.
+    /// Repetitions of one number.
     Alike(u32),
-    /// Packed, at the beginning of these bytes.
+    /// Bit-packed numbers, at the beginning of these bytes.
     Packed(&'a [u8]),
 }
 
 impl<'a> Run<'a> {
-    /// Takes a run of numbers of `width` bits off the front; how many they are.
+    /// Takes a run of numbers of `width` bits off the front. Returns it with its number of values.
     fn take(bytes: &mut &'a [u8], width: u8) -> Option<(Self, usize)> {
         if width > WIDTH_MAX {
             return None;
@@ -168,7 +168,7 @@ impl<'a> Run<'a> {
     }
 }
 
-/// Gives numbers that are packed at the beginning of `bytes` to `each`, some at a time.
+/// Passes the numbers that are packed at the beginning of `bytes` to `each`, in groups.
 fn each_group(bytes: &[u8], width: u8, range: Range<usize>, mut each: impl FnMut(&[u64])) {
     let mut numbers = [0; GROUP];
     for group in range.start / GROUP..range.end.div_ceil(GROUP) {
@@ -203,7 +203,7 @@ mod tests {
         assert_eq!(all(&[], 1, 0), Some(vec![]));
     }
 
-    /// Groups with something behind them, and at the end; a run of one between them.
+    /// Bit-packed groups of every width, in the middle and at the end of the bytes, with a run between them.
     #[test]
     fn bits_of_each_width_in_each_place() {
         let mut rng = Rng::announced();
@@ -235,7 +235,7 @@ mod tests {
         assert_eq!((places(&[], 0, &mut out), places(&[], 1, &mut out)), (Some(()), None));
     }
 
-    /// Parts of them, and bounds that they pass or do not.
+    /// Checks reads of random parts, and bounds that are kept or exceeded.
     fn from_the_middle(rng: &mut Rng, values: &[u8], numbers: &[u32]) {
         let (len, bound) = (numbers.len(), *numbers.iter().max().unwrap() as usize + 1);
         let open = |len, bound| Places::open([&[9, 9], values].concat(), 2, len, bound);

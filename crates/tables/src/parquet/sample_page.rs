@@ -1,7 +1,7 @@
-//! One page of samples: fetched, unpacked and checked once, then read from many times.
+//! One page of samples, which is fetched, decompressed and checked once, and then read many times.
 //!
-//! The row-group index says how many samples each row has, so levels are skipped. Values are kept as they are encoded: a
-//! page takes the memory of its bytes and some for random access, whatever number of values it claims to have.
+//! The row-group index says how many samples each row has, so levels are skipped. Values are kept in encoded form, so a page
+//! takes the memory of its bytes plus some for random access, however many values it claims to have.
 
 use super::delta_packed::{Packed, Steps};
 use super::page::{DATA_PAGE, DICTIONARY_PAGE, Damage, Encoded, OTHER_ENCODING, Unpacked};
@@ -19,7 +19,7 @@ pub struct SamplePage {
 enum Values {
     Integers(Packed),
     Floats(Box<[f64]>),
-    /// Floats by their places in a dictionary, which counts as a page of its own.
+    /// Floats as indexes into a dictionary, which is an open page of its own.
     Coded(Places, Arc<SamplePage>),
 }
 
@@ -90,7 +90,7 @@ impl SamplePage {
         }
     }
 
-    /// Appends those of `range`, of a page of floats.
+    /// Appends the values of `range` from a page of floats.
     pub(crate) fn put_floats(&self, range: Range<usize>, out: &mut Vec<f64>) {
         match &self.values {
             Values::Floats(floats) => out.extend_from_slice(&floats[range]),
@@ -109,7 +109,7 @@ impl SamplePage {
         }
     }
 
-    /// Drops blocks that are in none of the ranges of values, if that is most of the page.
+    /// Drops blocks outside of all ranges of values, if they are most of the page.
     pub(crate) fn only(self, ranges: impl Iterator<Item = Range<usize>>) -> Self {
         match self.values {
             Values::Integers(packed) => Self { values: Values::Integers(packed.only(ranges)) },
@@ -117,7 +117,7 @@ impl SamplePage {
         }
     }
 
-    /// True if the page has `len` values of that kind.
+    /// True if the page has `len` values, which are floats if `floats` and else integers.
     pub(crate) fn has(&self, floats: bool, len: usize) -> bool {
         match &self.values {
             Values::Integers(packed) => !floats && packed.len() == len,
@@ -126,7 +126,7 @@ impl SamplePage {
         }
     }
 
-    /// True if nothing of the range was left out.
+    /// True if no value of the range was dropped.
     pub(crate) fn holds(&self, range: &Range<usize>) -> bool {
         match &self.values {
             Values::Integers(packed) => packed.holds(range),
@@ -144,11 +144,11 @@ impl SamplePage {
     }
 }
 
-/// Sees all times of a page, in order, and whether each row's are from its start to its end.
+/// Checks that the times of each row of a page ascend from the row's start to its end.
 struct Ascending<'a> {
-    /// The rows that are not at their end.
+    /// Rows whose end has not been reached.
     rows: &'a [(usize, i64, i64)],
-    /// Times so far, and the last of them.
+    /// Number of times so far, and the last time.
     at: usize,
     last: i64,
     /// True if the next time is the first of a row.
@@ -156,8 +156,8 @@ struct Ascending<'a> {
     broken: bool,
 }
 
-/// A step between two times of a row has fewer bits than this (a day has 27), so that some of them can be added up and looked
-/// at together.
+/// Maximum number of bits of a step between two times of a row (a day has 27), so that several steps can be summed and checked
+/// together.
 const STEP_BITS: u32 = 48;
 
 impl Ascending<'_> {
@@ -195,12 +195,12 @@ impl Ascending<'_> {
         }
     }
 
-    /// Times of the row that are left.
+    /// Number of times left in the current row.
     fn left(&self) -> usize {
         self.rows[0].0 - self.at
     }
 
-    /// Sees the first time of a row.
+    /// Checks the first time of a row.
     fn begin(&mut self, time: i64) {
         self.broken |= self.rows.first().is_none_or(|(_, first, _)| *first != time);
         self.last = time;
@@ -208,7 +208,8 @@ impl Ascending<'_> {
         self.pass(1);
     }
 
-    /// Checks that `len` times of the row follow, after steps of this sum, and with these bits in any of [`less_one`].
+    /// Checks the next `len` times of the row: `sum` is the sum of their steps, and `bits` the union of the bits of [`less_one`]
+    /// of each.
     fn go_on(&mut self, len: usize, sum: i64, bits: u64) {
         let last = self.last.checked_add(sum).filter(|_| bits >> STEP_BITS == 0);
         self.broken |= last.is_none();
@@ -228,7 +229,7 @@ impl Ascending<'_> {
     }
 }
 
-/// A step less one: in [`STEP_BITS`] where times ascend.
+/// A step minus one, which fits in [`STEP_BITS`] if times ascend.
 const fn less_one(step: i64) -> u64 {
     step.wrapping_sub(1) as u64
 }
@@ -238,7 +239,7 @@ fn plain(bytes: &[u8]) -> Box<[f64]> {
     floats.iter().map(|bytes| f64::from_le_bytes(*bytes)).collect()
 }
 
-/// A page of values in lists: how long these are is known, so levels are passed over.
+/// Opens a page of values in lists. The lengths of the lists are known, so levels are skipped.
 fn open(mut bytes: &[u8], expected: &Expected) -> Result<Unpacked, Damage> {
     let mut page = Unpacked::take(&mut bytes)?;
     page.header.check(DATA_PAGE, expected.levels)?;

@@ -11,10 +11,10 @@ use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Bytes that an entry takes beside its content: its key, and its place in two maps.
+/// Memory of an entry without its content: its key, and its entries in two maps.
 const ENTRY_BYTES: usize = 200;
 
-/// Bytes of a small file's footer in memory, page indexes included.
+/// Memory of a small file's footer, page indexes included.
 const FOOTER_BYTES: usize = 16 << 10;
 
 /// Cache of footers, byte ranges, indexes and pages, shared by all tables.
@@ -38,15 +38,15 @@ struct Inner {
 pub struct CacheStats {
     /// Bytes held now.
     pub held_bytes: u64,
-    /// Footers and ranges that were there.
+    /// Number of footers and ranges found in the cache.
     pub hits: u64,
-    /// Footers and ranges that were not there.
+    /// Number of footers and ranges not found in the cache.
     pub misses: u64,
-    /// Bytes fetched, since they were not there.
+    /// Bytes fetched because they were not in the cache.
     pub fetched_bytes: u64,
 }
 
-/// A file, and what of it.
+/// A file, and a part of it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Key(Arc<str>, What);
 
@@ -86,7 +86,7 @@ impl Cache {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A file whose ranges come through the cache. It is one of `files` that are read together.
+    /// Opens a file whose ranges come through the cache. It is one of `files` files that are read together.
     pub(crate) fn file(self: &Arc<Self>, file: StoredFile, files: usize) -> CachedFile {
         CachedFile {
             name: file.full_path().into(),
@@ -106,7 +106,7 @@ impl Cache {
 
     fn put(&self, key: Key, content: Content, bytes: usize) {
         let bytes = bytes + ENTRY_BYTES;
-        // One entry must not push out all others.
+        // A single entry must not evict all others.
         if bytes > self.limit_bytes / 4 {
             return;
         }
@@ -157,7 +157,7 @@ pub(crate) struct CachedFile {
     files: usize,
     /// Bytes of the whole file, if they were fetched ahead.
     whole: Option<Bytes>,
-    /// True if what is read of it is put into the cache.
+    /// True if ranges read from the file are put into the cache.
     keeps: bool,
 }
 
@@ -192,7 +192,7 @@ impl Ranges for CachedFile {
             let fetched = self.file.fetch(&missing)?;
             self.cache.lock().stats.fetched_bytes += fetched.iter().map(|b| b.len() as u64).sum::<u64>();
             for (range, bytes) in missing.iter().zip(&fetched) {
-                // A copy of its own: what the store gave may be a part of something larger.
+                // A copy, because the bytes from the store may be a slice of a larger buffer.
                 let own = Bytes::copy_from_slice(bytes);
                 self.cache.put(key(range), Content::Range(own.clone()), own.len());
             }
@@ -228,7 +228,7 @@ impl Ranges for CachedFile {
         self.cache.put(self.key(What::Made(place)), Content::Made(made), bytes);
     }
 
-    /// Maximum bytes of an index. The indexes of all files that are read together must fit beside some pages, or
+    /// Maximum size of an index. The indexes of all files that are read together must fit beside some pages, or
     /// each would evict the next.
     fn index_bytes_max(&self) -> u64 {
         let limit = self.cache.limit_bytes as u64;
@@ -250,12 +250,12 @@ impl Ranges for CachedFile {
 }
 
 impl CachedFile {
-    /// Puts nothing of the file into the cache; cached parts are used.
+    /// The same file without adding to the cache. Parts that are already cached are still used.
     pub(crate) fn passing(self) -> Self {
         Self { keeps: false, ..self }
     }
 
-    /// True if its footer is in the cache.
+    /// True if the file's footer is in the cache.
     pub(crate) fn is_known(&self) -> bool {
         self.cache.lock().entries.contains_key(&self.key(What::Footer))
     }
@@ -265,7 +265,7 @@ impl CachedFile {
         &self.file
     }
 
-    /// Gives it all of its bytes, as they were fetched.
+    /// Provides all bytes of the file, after they were fetched at once.
     pub(crate) fn fill(&mut self, whole: Bytes) {
         self.cache.lock().stats.fetched_bytes += whole.len() as u64;
         self.whole = Some(whole);

@@ -6,7 +6,7 @@ use crate::kind::metrics;
 use crate::parquet::Chunk;
 use std::ops::Range;
 
-/// A column, and the levels of repetition and of definition that it has.
+/// A column, and its maximum repetition and definition levels.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Column {
     path: &'static [&'static str],
@@ -29,7 +29,7 @@ const COUNT: Column = Column::new(&[metrics::COUNT], (0, 0));
 const EXPONENT: Column = Column::new(&[metrics::EXPONENT], (0, 1));
 const BASE: Column = Column::new(&[metrics::BASE], (0, 1));
 
-/// All of them.
+/// All small columns.
 pub(super) const ALL: [Column; 9] =
     [NAME, LABEL_NAMES, LABEL_VALUES, SERIES, START, END, COUNT, EXPONENT, BASE];
 
@@ -55,8 +55,8 @@ pub(super) fn fetch_chunks<const N: usize>(
     }))
 }
 
-/// Byte range of a column of a row group, and its number of values and nulls. `None` if the file has no such column, or if it
-/// is nested otherwise or not as long as the row group.
+/// Byte range of a column of a row group, and its number of values and nulls. `None` if the file has no such column, or if it is
+/// nested differently or has another number of rows than the row group.
 fn place(footer: &Footer, group: usize, column: Column) -> Option<(Range<u64>, usize)> {
     let schema = footer.parquet().file_metadata().schema_descr();
     let leaf = schema.columns().iter().position(|leaf| leaf.path().parts() == column.path)?;

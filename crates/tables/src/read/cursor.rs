@@ -20,13 +20,13 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Bytes of a file that are fetched and held together, roughly: enough that what neighbouring windows both
-/// need (dictionaries, the page that is cut) does not count.
+/// Approximate size of a window of a file that is fetched at once. It is large enough that bytes needed by two neighbouring
+/// windows (dictionaries, pages at the edge) are negligible.
 pub const WINDOW_BYTES: usize = 1 << 20;
 
 /// The wanted rows of one file, one after the other.
 ///
-/// It holds some pages, of one window, and what is decoded of them.
+/// It holds the pages of one window, and the data decoded from them.
 #[derive(Debug)]
 pub struct Cursor<R: Ranges> {
     file: R,
@@ -39,18 +39,18 @@ pub struct Cursor<R: Ranges> {
     order: Order,
     pace: Pace,
     stats: ReadStats,
-    /// Start of the range.
+    /// Position from which the cursor reads.
     from: Bookmark,
-    /// What tombstones hide of it.
+    /// Samples that tombstones hide.
     masking: Option<Box<Masking>>,
-    /// Number of fetches and decodings: its memory does not grow in between.
+    /// Number of fetches and decodings, between which the memory of the cursor does not grow.
     loads: u64,
 }
 
 /// Position from which another cursor continues a file.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Bookmark {
-    /// The next row is this one, or comes after it: its row group, and its number there.
+    /// Row group and row number, at or after which the next row is.
     group: usize,
     row: usize,
     /// Labels and end of the last row that was read.
@@ -58,7 +58,7 @@ pub(crate) struct Bookmark {
 }
 
 impl Bookmark {
-    /// True for a row that was read.
+    /// True if the row was already read.
     pub(crate) fn is_past(&self, labels: LabelsRef<'_>, span: TimeRange) -> bool {
         self.last.as_ref().is_some_and(|(last, end_ms)| {
             match labels.cmp_in_tables(LabelsRef::from_canonical(last)) {
@@ -69,7 +69,7 @@ impl Bookmark {
         })
     }
 
-    /// The row was read.
+    /// Notes that the row was read.
     pub(crate) fn pass(&mut self, labels: LabelsRef<'_>, span: TimeRange) {
         match &mut self.last {
             Some((last, end_ms)) if **last == *labels.as_bytes() => *end_ms = span.end_ms,
@@ -81,7 +81,7 @@ impl Bookmark {
         self.last.as_ref().map_or(0, |(labels, _)| labels.len())
     }
 
-    /// Leaves out row groups and rows before it.
+    /// Removes row groups and rows before the bookmark.
     fn cut(&self, mut groups: VecDeque<(usize, Vec<Range<usize>>)>) -> VecDeque<(usize, Vec<Range<usize>>)> {
         groups.retain(|(group, _)| *group >= self.group);
         if let Some((group, rows)) = groups.front_mut()
@@ -104,7 +104,7 @@ enum Part {
     None,
     Stream(Box<Stream>),
     Indexed(Box<Indexed>),
-    /// The whole of a file that another program wrote.
+    /// The cursor is in a file that another program wrote, which is read as a whole.
     Foreign(Box<Foreign>),
 }
 
@@ -114,7 +114,7 @@ impl<R: Ranges> Cursor<R> {
         Self::resume(file, footer, select, window_bytes, Bookmark::default())
     }
 
-    /// A cursor that reads on from `from`; rows that were read before may come again at first.
+    /// A cursor that continues from `from`. Its first rows may be rows that were already read.
     pub(crate) fn resume(
         file: R,
         footer: Arc<Footer>,
@@ -141,14 +141,14 @@ impl<R: Ranges> Cursor<R> {
         }
     }
 
-    /// Leaves out what a mask hides.
+    /// Omits samples that a mask hides.
     #[must_use]
     pub(crate) fn masked(mut self, mask: Option<Arc<Mask>>) -> Self {
         self.masking = mask.map(|mask| Box::new(Masking::new(mask)));
         self
     }
 
-    /// Moves a bookmark to the row that it stands on, which counts as one to come.
+    /// Moves a bookmark to the current row, which counts as not read yet.
     pub(crate) fn mark(&self, bookmark: &mut Bookmark) {
         (bookmark.group, bookmark.row) = match &self.part {
             Part::None | Part::Foreign(_) => (0, 0),
@@ -187,7 +187,7 @@ impl<R: Ranges> Cursor<R> {
         Ok(false)
     }
 
-    /// True if the mask hides all that is wanted of the row.
+    /// True if the mask hides all wanted samples of the row.
     fn is_hidden(&mut self) -> Result<bool, TableError> {
         let Some(mut masking) = self.masking.take() else { return Ok(false) };
         let mut pace = std::mem::take(&mut self.pace);
@@ -205,7 +205,7 @@ impl<R: Ranges> Cursor<R> {
         self.part = Part::None;
     }
 
-    /// As [`Self::advance`], hidden or not.
+    /// Like [`Self::advance`], but hidden rows are included.
     fn next_row(&mut self) -> Result<bool, TableError> {
         let end = match self.pace.check(&self.select.stop, 0) {
             Ok(()) if self.step() => return Ok(true),
@@ -221,7 +221,7 @@ impl<R: Ranges> Cursor<R> {
         end
     }
 
-    /// Moves to the next row where it is there already.
+    /// Moves to the next row, if it is already decoded.
     fn step(&mut self) -> bool {
         match &mut self.part {
             Part::None | Part::Foreign(_) => false,
@@ -230,7 +230,7 @@ impl<R: Ranges> Cursor<R> {
         }
     }
 
-    /// Moves to the next row that is not there yet.
+    /// Decodes further rows, and moves to the next one.
     fn fill(&mut self) -> Result<bool, TableError> {
         self.loads += 1;
         loop {
@@ -273,14 +273,14 @@ impl<R: Ranges> Cursor<R> {
         }
     }
 
-    /// Begins with a file that another program wrote.
+    /// Begins to read a file that another program wrote.
     fn begin_foreign(&mut self) {
         self.groups = Some(VecDeque::new());
         let from = self.from.last.as_ref().map(|(labels, _)| &**labels);
         self.part = Part::Foreign(Box::new(Foreign::new(self.window_bytes, from)));
     }
 
-    /// Begins with a row group; true if it stands on its first row.
+    /// Begins to read a row group. Returns true if the cursor is then on its first row.
     fn begin(&mut self, group: usize, rows: Vec<Range<usize>>) -> Result<bool, TableError> {
         if let Some(index) = row_group_index(&self.file, &self.footer, group, &rows)? {
             let mut wanted = index.select(&self.select)?;
@@ -308,8 +308,8 @@ impl<R: Ranges> Cursor<R> {
         Ok(false)
     }
 
-    /// Gives label names or values of all wanted rows to `each`, possibly more than once, until it returns `false`; then so
-    /// does this. The cursor is at its end afterwards.
+    /// Passes label names or values of all wanted rows to `each`, possibly more than once, until `each` returns `false`; then
+    /// this returns `false` too. Afterwards the cursor is at its end.
     pub fn scan_labels(
         &mut self,
         what: LabelScan<'_>,
@@ -320,7 +320,7 @@ impl<R: Ranges> Cursor<R> {
             return self.scan_rest(what, each);
         }
         if self.masking.is_some() {
-            // row by row: labels alone do not tell what is hidden
+            // row by row, since labels alone do not show which rows are hidden
             return self.scan_rest(what, each);
         }
         let name = self.file.name().to_string();
@@ -350,8 +350,8 @@ impl<R: Ranges> Cursor<R> {
         Ok(more)
     }
 
-    /// True for a row group that is wanted whole and read for the first time: reading its label columns is faster than
-    /// building an index.
+    /// True if all rows of the row group are wanted and it is read for the first time: then reading its label columns is faster
+    /// than building an index.
     fn scans_labels_whole(&self, group: usize) -> bool {
         let Self { file, footer, select, .. } = self;
         footer.is_ours()
@@ -361,7 +361,7 @@ impl<R: Ranges> Cursor<R> {
             && file.kept(Place::Index(group)).is_none()
     }
 
-    /// As [`Self::scan_labels`], for a row group without an index.
+    /// Like [`Self::scan_labels`], for a row group without an index.
     fn scan_rows(
         &mut self,
         group: usize,
@@ -375,7 +375,7 @@ impl<R: Ranges> Cursor<R> {
         self.scan_rest(what, each)
     }
 
-    /// As [`Self::scan_labels`], for the rows still to come.
+    /// Like [`Self::scan_labels`], for the remaining rows.
     fn scan_rest(
         &mut self,
         what: LabelScan<'_>,
@@ -438,7 +438,7 @@ impl<R: Ranges> Cursor<R> {
         Ok(())
     }
 
-    /// Bytes of memory that it holds, the footer included; what the cache holds too is counted again.
+    /// Memory that the cursor holds, the footer included. Data that the cache also holds is counted as well.
     pub fn held_bytes(&self) -> usize {
         let masking = self.masking.as_ref().map_or(0, |masking| masking.memory_bytes());
         self.footer.memory_bytes() + self.decoded_bytes() + masking
@@ -459,8 +459,8 @@ impl<R: Ranges> Cursor<R> {
     }
 }
 
-/// The index of a row group: a known one, or a new one where it pays and has room. `rows` are those that will be
-/// read.
+/// Index of a row group: the cached one, or a new one if building it pays off and it fits in memory. `rows` are the rows that
+/// will be read.
 pub(super) fn row_group_index(
     file: &dyn Ranges,
     footer: &Footer,
@@ -478,7 +478,7 @@ pub(super) fn row_group_index(
     if RowGroupIndex::estimate(footer, group) > file.index_bytes_max() {
         return Ok(None);
     }
-    // a small part of it is read sooner without
+    // a small part of a row group is read faster without an index
     let few = 2 * rows.iter().map(Range::len).sum::<usize>() < footer.rows_of(group);
     if few && known.is_none() {
         file.keep(place, Kept::Asked);

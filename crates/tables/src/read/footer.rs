@@ -13,22 +13,22 @@ use parquet::file::metadata::{PageIndexPolicy, ParquetMetaData, ParquetMetaDataP
 use parquet::file::page_index::offset_index::PageLocation;
 use std::sync::Arc;
 
-/// A footer beyond this is refused: ours take some 10 KiB a row group.
+/// Maximum size of a footer. Floodmark's own take about 10 KiB per row group.
 const FOOTER_BYTES_MAX: u64 = 64 << 20;
 
-/// Magic bytes at both ends, and the footer's length.
+/// Minimum size of a file: magic bytes at both ends, and the footer's length.
 const FILE_BYTES_MIN: u64 = 12;
 
-/// Requests that a footer may take: its length, itself, and the page indexes.
+/// Maximum number of requests for a footer: its length, the footer itself, and the page indexes.
 const REQUESTS_MAX: usize = 8;
 
-/// A file whose footer has been read. Keep it: every read of the file begins here.
+/// Footer of a file, with which every read of the file begins. It is worth caching.
 #[derive(Debug, Clone)]
 pub struct Footer {
     pub(super) metadata: ArrowReaderMetadata,
     kind: &'static Kind,
     is_foreign: bool,
-    /// True if its format version is one of the kind's.
+    /// True if the kind supports the file's format version.
     is_known: bool,
 }
 
@@ -73,12 +73,12 @@ impl Footer {
         Ok(Self { metadata, kind, is_foreign, is_known })
     }
 
-    /// Kind of its table.
+    /// Kind of the file's table.
     pub(super) const fn kind(&self) -> &'static Kind {
         self.kind
     }
 
-    /// True if another program made the file: its rows come in any order.
+    /// True if another program wrote the file, so that its rows may be in any order.
     pub(crate) const fn is_foreign(&self) -> bool {
         self.is_foreign
     }
@@ -121,7 +121,7 @@ impl Footer {
         self.parquet().num_row_groups()
     }
 
-    /// Bytes of memory that keeping it takes.
+    /// Memory that the footer takes.
     pub fn memory_bytes(&self) -> usize {
         self.parquet().memory_size()
     }
@@ -136,9 +136,9 @@ fn format_version(metadata: &ParquetMetaData) -> Option<u32> {
 /// Depth of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Depth {
-    /// The footer: a file that was cut short has none.
+    /// Only the footer, which a truncated file lacks.
     Footer,
-    /// Everything is checked, in memory.
+    /// All rows, which are held in memory.
     Rows,
 }
 
@@ -160,7 +160,7 @@ pub(crate) fn check(file: &dyn Ranges, depth: Depth) -> Result<(), TableError> {
     })
 }
 
-/// Reads a file's footer. Call it [`guarded`].
+/// Reads a file's footer. Must be called within [`guarded`].
 fn read(file: &dyn Ranges, page_index: PageIndexPolicy) -> Result<ParquetMetaData, TableError> {
     if file.len() < FILE_BYTES_MIN {
         return Err(TableError::damaged(file.name(), format!("it has {} bytes", file.len())));

@@ -1,7 +1,7 @@
 //! Rows of a file that another program wrote, in table order.
 //!
-//! Such a file has the columns, perhaps of kindred types (times in microseconds), but its rows may come in any order and
-//! those of a series may overlap. They are sorted here in bounded memory, whatever the file's size:
+//! Such a file has the same columns, perhaps with related types (times in microseconds). But its rows may be in any order, and
+//! rows of a series may overlap. They are sorted here in bounded memory, whatever the size of the file:
 //!
 //! ```text
 //!   pass over the key columns ─▶ the least series beyond the last, as many as fit ─▶ chains of rows that overlap
@@ -9,8 +9,8 @@
 //!        └──────────────────────── until nothing is left ◀────────────────────────────────┘
 //! ```
 //!
-//! Of two samples at one time in a chain, the one in the row that comes first in the file wins: compaction by `deltalake`
-//! puts the newest data first. If their values differ, this is a guess and is counted as a conflict.
+//! If two samples in a chain have the same time, the one in the row that comes first in the file wins, since compaction by
+//! `deltalake` puts the newest data first. If their values differ, this is a guess and is counted as a conflict.
 
 use super::row::{Decoded, Order};
 use super::stream::{decode, metrics_columns, selection};
@@ -28,7 +28,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Samples that are decoded together, roughly: 16 bytes each.
+/// Approximate number of samples that are decoded together, at 16 bytes each.
 const WINDOW_SAMPLES: u64 = 32 << 10;
 
 /// Rows that are decoded together.
@@ -37,20 +37,20 @@ const WINDOW_ROWS: u64 = 4096;
 /// Rows whose labels are decoded together.
 const BATCH_ROWS: usize = 512;
 
-/// The least bytes of rows that one pass keeps.
+/// Minimum memory for the rows that one pass keeps.
 const PASS_BYTES_MIN: usize = 1 << 20;
 
-/// Bytes of a series in a pass beside its labels, and of a row of it.
+/// Memory of a series in a pass without its labels, and of one of its rows.
 const SERIES_BYTES: usize = 128;
 const ROW_BYTES: usize = size_of::<Place>();
 
-/// Rows of one series that may overlap: their samples are held together.
+/// Maximum number of overlapping rows of one series, whose samples are held together.
 const CHAIN_ROWS_MAX: usize = 10_000;
 
-/// Bytes of a row group that may be fetched together where the file does not say where its pages are.
+/// Maximum number of bytes of a row group that are fetched at once if the file has no index of its pages.
 const UNPAGED_BYTES_MAX: u64 = 256 << 20;
 
-/// Labels, in table order.
+/// Labels, compared in table order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct InTables(Arc<[u8]>);
 
@@ -81,7 +81,7 @@ struct Series {
     rows: Vec<Place>,
 }
 
-/// Rows of one series that overlap: what the caller sees as one row.
+/// Overlapping rows of one series, which the caller sees as one row.
 #[derive(Debug)]
 struct Chain {
     labels: InTables,
@@ -89,7 +89,7 @@ struct Chain {
     span: TimeRange,
     places: Vec<Place>,
     samples: Samples,
-    /// Times of which two rows have different values.
+    /// Number of times at which two rows have different values.
     conflicts: u64,
 }
 
@@ -97,23 +97,22 @@ struct Chain {
 #[derive(Debug)]
 pub(super) struct Foreign {
     window_bytes: usize,
-    /// Series before this one are passed over.
+    /// First series; series before it are skipped.
     from: Option<InTables>,
-    /// Series that the last pass kept and that are still to come.
+    /// Series that the last pass kept and that were not returned yet.
     series: BTreeMap<InTables, Series>,
-    /// The last series that was taken from there.
+    /// The last series that was taken from `series`.
     after: Option<InTables>,
-    /// True if there are series beyond those that were kept.
+    /// True if there are more series after those kept in the last pass.
     is_more: bool,
-    /// Chains whose samples are to be read, and those that are ready.
+    /// Chains whose samples are still to be read, and chains that are ready.
     chains: VecDeque<Chain>,
     ready: VecDeque<Chain>,
     current: Option<Chain>,
 }
 
 impl Foreign {
-    /// A reader before the first row of the series with the labels `from`, or of all. About `window_bytes` are
-    /// fetched at a time.
+    /// A reader that begins at the series with the labels `from`, or at the first series. Fetches about `window_bytes` at a time.
     pub(super) fn new(window_bytes: usize, from: Option<&[u8]>) -> Self {
         Self {
             window_bytes,
@@ -168,7 +167,7 @@ impl Foreign {
         self.row().span
     }
 
-    /// Appends the row's wanted samples; returns of how many there were two that differ.
+    /// Appends the row's wanted samples. Returns the number of conflicting ones.
     pub(super) fn read(&self, samples: &mut Samples) -> u64 {
         let row = self.row();
         samples.timestamps.extend_from_slice(&row.samples.timestamps);
@@ -187,7 +186,7 @@ impl Foreign {
         self.series.iter().map(series).sum::<usize>() + chains.map(chain).sum::<usize>()
     }
 
-    /// Reads the keys of all rows, and keeps the least series beyond those that came.
+    /// Reads the keys of all rows, and keeps the next series in order, as many as fit.
     fn pass(
         &mut self,
         file: &dyn Ranges,
@@ -236,7 +235,7 @@ impl Foreign {
         Ok(())
     }
 
-    /// Makes chains of a series' rows.
+    /// Links a series' rows into chains.
     fn link(&mut self, file: &str, labels: InTables, mut series: Series) -> Result<(), TableError> {
         series.rows.sort_unstable_by_key(|place| (place.span.start_ms, place.group, place.row));
         let mut last: Option<Chain> = None;
@@ -269,7 +268,7 @@ impl Foreign {
         Ok(())
     }
 
-    /// Reads the samples of some chains, and makes them ready. More series are linked as long as there is room.
+    /// Reads the samples of the next chains. Links further series as long as there is room.
     fn read_window(
         &mut self,
         file: &dyn Ranges,
@@ -312,7 +311,7 @@ impl Foreign {
 }
 
 impl Chain {
-    /// Lays the samples of its rows over each other, the first of the file on top.
+    /// Merges the samples of the chain's rows. Rows that come earlier in the file win.
     fn merge(&mut self, found: &mut HashMap<(usize, usize), Samples>) {
         let mut conflicts = Vec::new();
         self.places.sort_unstable_by_key(|place| std::cmp::Reverse((place.group, place.row)));
@@ -332,7 +331,7 @@ impl Chain {
     }
 }
 
-/// Notes the times of which two rows have different values.
+/// Collects the times at which two rows have different values.
 fn note_conflicts(a: &Samples, b: &Samples, times: &mut Vec<i64>) {
     let mut at = 0;
     for (time, value) in a.iter_from(0) {
@@ -343,7 +342,7 @@ fn note_conflicts(a: &Samples, b: &Samples, times: &mut Vec<i64>) {
     }
 }
 
-/// Cuts rows of a row group so that the pages of each part take about `window_bytes`.
+/// Divides rows of a row group into windows whose pages take about `window_bytes`.
 fn windows<'a>(
     file: &dyn Ranges,
     footer: &Footer,
@@ -390,7 +389,7 @@ fn read_rows(
     })
 }
 
-/// Decodes rows of a row group, all of them where `rows` does not say which, in the types of the kind's schema.
+/// Decodes the given rows of a row group, or all rows without `rows`, and converts them to the types of the kind's schema.
 #[expect(clippy::too_many_arguments, reason = "what, how much of it, and where it goes")]
 fn each_batch(
     file: &dyn Ranges,
@@ -418,7 +417,7 @@ fn each_batch(
     Ok(())
 }
 
-/// A batch in our types.
+/// Converts a batch to the types of the kind's schema.
 fn convert(kind: &Kind, file: &str, batch: &RecordBatch) -> Result<RecordBatch, TableError> {
     let damaged = |e| TableError::damaged(file, e);
     let options = CastOptions { safe: false, ..CastOptions::default() };

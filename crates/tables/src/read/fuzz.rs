@@ -1,7 +1,7 @@
-//! Bodies of the fuzz targets: each takes any bytes and must neither panic nor break a promise.
+//! Bodies of the fuzz targets. Each takes arbitrary bytes, and must neither panic nor violate an invariant.
 //!
-//! `fuzz/` at the root of the workspace calls them under cargo-fuzz; the tests here call them on damaged files. What is
-//! kept of files is checked with [`Keeping`], by other tests as well.
+//! `fuzz/` at the root of the workspace calls them under cargo-fuzz; the tests here call them on damaged files. [`Keeping`]
+//! checks the cached data of files, in other tests as well.
 
 use super::chunks;
 use super::index::RowGroupIndex;
@@ -19,8 +19,8 @@ use std::ops::Range;
 use std::sync::Arc;
 use stdx::varint;
 
-/// A file. The rows that can be read of it are the same with and without what is kept; damaged values may be taken for
-/// others, for indexes know better than levels how many values a row has.
+/// Reads a file. The same rows must be readable with and without cached data. Their values may differ if the file is damaged,
+/// because an index determines the number of a row's values in another way than levels do.
 pub fn file(bytes: &[u8]) {
     let bytes = Bytes::copy_from_slice(bytes);
     let keeping = Keeping::of(bytes.clone());
@@ -38,8 +38,8 @@ pub fn file(bytes: &[u8]) {
     }
 }
 
-/// The pages of a row group's small columns, as [`put_page`] puts them behind the number of rows (two bytes): what checksums
-/// and compression keep damage from.
+/// Reads the pages of a row group's small columns, in the form of [`put_page`] after the number of rows (two bytes). Thus damage
+/// reaches the decoder, which checksums and compression would otherwise prevent.
 pub fn row_group(bytes: &[u8]) {
     let Some((rows, mut rest)) = bytes.split_first_chunk::<2>() else { return };
     let rows = usize::from(u16::from_le_bytes(*rows));
@@ -72,7 +72,7 @@ pub fn row_group(bytes: &[u8]) {
     }
 }
 
-/// A page's values: how many (two bytes), and then as they are encoded.
+/// Reads a page's values: their number (two bytes), then the encoded values.
 pub fn values(bytes: &[u8]) {
     let _ = Unpacked::take(&mut &*bytes);
     let Some((len, encoded)) = bytes.split_first_chunk::<2>() else { return };
@@ -108,7 +108,7 @@ pub fn values(bytes: &[u8]) {
     }
 }
 
-/// Appends a page for [`row_group`], unpacked: the number of its column, its kind, encoding, values and nulls, bytes.
+/// Appends an uncompressed page for [`row_group`]: number of its column, kind, encoding, number of values and nulls, bytes.
 #[cfg(test)]
 fn put_page(out: &mut Vec<u8>, column: u8, page: &Unpacked) {
     let header = [column, page.header.kind as u8, page.header.encoding as u8];
@@ -118,7 +118,7 @@ fn put_page(out: &mut Vec<u8>, column: u8, page: &Unpacked) {
     out.extend(&page.bytes);
 }
 
-/// A page as [`put_page`] puts it.
+/// A page in the form of [`put_page`].
 pub(crate) struct Contents<'a> {
     pub(crate) column: u8,
     pub(crate) kind: u8,
@@ -137,7 +137,7 @@ impl<'a> Contents<'a> {
         Some(Self { column: *column, kind: *kind, encoding: *encoding, levels, bytes })
     }
 
-    /// Appends the page as it is in a file.
+    /// Appends the page in the form that it has in a file.
     pub(crate) fn put_framed(&self, out: &mut Vec<u8>) {
         let packed = zstd::bulk::compress(self.bytes, 1).expect("BUG: a page can be packed");
         // a header byte is the step from the last field's number, and the type: 5 is an integer, 12 a struct

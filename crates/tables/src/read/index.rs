@@ -1,5 +1,5 @@
-//! Row-group index: everything about the rows of a row group but their samples. Built once from the small columns, and kept
-//! in the cache.
+//! Row-group index: everything about the rows of a row group except their samples. It is built once from the small columns, and
+//! kept in the cache.
 //!
 //! ```text
 //!   pairs    job="api"  job="db"  pod="a"  …     each once, by name and then by value
@@ -7,8 +7,8 @@
 //!   rows     labels (numbers of pairs), key, from when to when, where its samples are among those of the group
 //! ```
 //!
-//! So a selection by any label looks at the label's values and not at rows, labels and their values are listed without
-//! rows, and no column of labels is decoded twice.
+//! So a selection by any label tests the label's distinct values instead of rows, label names and values are listed without
+//! reading rows, and no label column is decoded twice.
 
 mod build;
 mod pairs;
@@ -23,21 +23,21 @@ use std::ops::Range;
 #[derive(Debug)]
 pub struct RowGroupIndex {
     names: Vec<Name>,
-    /// The pairs in canonical form, one after the other, and where each ends.
+    /// Pairs in canonical form, one after the other, and the end of each.
     texts: Box<[u8]>,
     text_ends: Box<[u32]>,
-    /// The rows of each pair, ascending, and where they end.
+    /// Rows of each pair, ascending, and the end of each list.
     postings: Box<[u32]>,
     posting_ends: Box<[u32]>,
-    /// The pairs of each row, ascending, and where they end.
+    /// Pairs of each row, ascending, and the end of each list.
     pairs: Box<[u32]>,
     pair_ends: Box<[u32]>,
     keys: Box<[SeriesKey]>,
     spans: Box<[TimeRange]>,
-    /// Samples up to each row's end, and those of them in decimal form.
+    /// Cumulative number of samples up to each row's end, and of samples in decimal form.
     samples_ends: Box<[u32]>,
     decimals_ends: Box<[u32]>,
-    /// The exponent of each row's values; [`FLOATS`] where they have none.
+    /// Exponent of each row's values; [`FLOATS`] if they are floats.
     exponents: Box<[u8]>,
     /// Addend of the mantissas of each row.
     bases: Box<[i64]>,
@@ -45,10 +45,10 @@ pub struct RowGroupIndex {
     common: TimeRange,
 }
 
-/// Stands where a row's values are floats.
+/// Exponent that marks a row whose values are floats.
 const FLOATS: u8 = u8::MAX;
 
-/// A label's name, and the numbers of its pairs.
+/// A label name, and the numbers of its pairs.
 #[derive(Debug)]
 struct Name {
     text: Box<str>,
@@ -86,7 +86,7 @@ impl RowGroupIndex {
         Some((self.bases[row], self.exponents[row])).filter(|(_, exponent)| *exponent != FLOATS)
     }
 
-    /// Samples in the rows before `row`, and those of them in decimal form.
+    /// Number of samples in the rows before `row`, and number of those in decimal form.
     pub(super) fn samples_before(&self, row: usize) -> (usize, usize) {
         let last = row.checked_sub(1);
         last.map_or((0, 0), |last| (self.samples_ends[last] as usize, self.decimals_ends[last] as usize))
@@ -114,7 +114,7 @@ impl RowGroupIndex {
         found.ok().map(|i| &self.names[i])
     }
 
-    /// The rows that may have wanted samples, ascending.
+    /// Rows that may have wanted samples, ascending.
     pub(super) fn select(&self, select: &Select) -> Result<Vec<u32>, TableError> {
         let mut kept: Option<Vec<u32>> = None;
         let mut keep = |rows: Vec<u32>| {
@@ -148,7 +148,7 @@ impl RowGroupIndex {
         if !test("") {
             return self.with(&matcher.label, stop, test).map(Some);
         }
-        // rows without the label pass: leave out those whose value does not
+        // rows without the label pass the test, so the rows whose value fails it are excluded
         let others = self.with(&matcher.label, stop, |value| !test(value))?;
         Ok((!others.is_empty()).then(|| without(self.rows() as u32, &others)))
     }
@@ -176,12 +176,12 @@ impl RowGroupIndex {
         range.start_ms <= self.common.end_ms && range.end_ms >= self.common.start_ms
     }
 
-    /// True if every row is wanted.
+    /// True if the selection wants every row.
     fn takes_all(&self, select: &Select) -> bool {
         select.takes_all_series() && self.all_overlap(select.range)
     }
 
-    /// Gives the name of each label of the selected rows to `each`, once.
+    /// Passes the name of each label of the selected rows to `each`, once.
     pub(super) fn label_names(&self, select: &Select, mut each: impl FnMut(&str)) -> Result<(), TableError> {
         if self.takes_all(select) {
             self.names.iter().for_each(|name| each(&name.text));
@@ -196,7 +196,7 @@ impl RowGroupIndex {
         Ok(())
     }
 
-    /// Gives each value of one label of the selected rows to `each`.
+    /// Passes each value of one label of the selected rows to `each`.
     pub(super) fn label_values(
         &self,
         label: &str,
@@ -222,7 +222,7 @@ impl RowGroupIndex {
         marked
     }
 
-    /// Bytes of memory that it takes.
+    /// Memory that the index takes.
     pub(crate) fn memory_bytes(&self) -> usize {
         let names = self.names.iter().map(|name| size_of::<Name>() + name.text.len()).sum::<usize>();
         let columns = [
@@ -243,7 +243,7 @@ impl RowGroupIndex {
     }
 }
 
-/// Part `i` of something whose parts end at `ends`.
+/// Range of part `i` in a concatenation whose parts end at `ends`.
 fn part(ends: &[u32], i: usize) -> Range<usize> {
     i.checked_sub(1).map_or(0, |before| ends[before] as usize)..ends[i] as usize
 }

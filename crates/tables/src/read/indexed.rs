@@ -1,4 +1,4 @@
-//! Rows of a row group that its index selects. Of their pages only the blocks that overlap the range are decoded.
+//! Rows of a row group that its index selects. Only the blocks of their pages that overlap the range are decoded.
 
 use super::index::RowGroupIndex;
 use super::{Footer, Kept, Once, Place, Ranges, ReadStats, fetch, prune};
@@ -16,11 +16,11 @@ use std::sync::Arc;
 pub(super) struct Indexed {
     group: usize,
     index: Arc<RowGroupIndex>,
-    /// The wanted rows, ascending; the number of rows passed, and the number of rows whose pages are open.
+    /// Wanted rows, ascending. `rows` is followed by the number of rows returned, and the number of rows whose pages are open.
     rows: Vec<u32>,
     next: usize,
     ready: usize,
-    /// Columns of times, mantissas and floats; `None` if samples are not read.
+    /// Columns of times, mantissas and floats; `None` if samples are not selected.
     columns: Option<[Column; 3]>,
     window_bytes: usize,
     pub(super) labels: Vec<u8>,
@@ -34,17 +34,17 @@ const FLOATS: usize = 2;
 /// A column of samples.
 #[derive(Debug)]
 struct Column {
-    /// The column among all leaves.
+    /// Index of the column among all leaves.
     leaf: usize,
     pages: Vec<PagePlace>,
-    /// Bytes that a page takes when it is open, for each byte in the file.
+    /// Memory that an open page takes, for each byte in the file.
     growth: f64,
-    /// Pages that are open, by their number, ascending.
+    /// Open pages with their numbers, ascending.
     open: Vec<(usize, Arc<SamplePage>)>,
     dictionary: Option<Arc<SamplePage>>,
 }
 
-/// The first row of a page, and where it is in the file.
+/// First row of a page, and its position in the file.
 #[derive(Debug)]
 struct PagePlace {
     first: usize,
@@ -56,13 +56,12 @@ struct PagePlace {
 struct Missing {
     column: usize,
     page: usize,
-    /// True if it was kept for other rows.
+    /// True if the page was cached, but without blocks that are needed now.
     partly: bool,
 }
 
 impl Indexed {
-    /// A reader before the first of the rows of `index` that `rows` names. About `window_bytes` of pages are held
-    /// at a time.
+    /// A reader before the first of the given `rows` of `index`. It holds about `window_bytes` of pages at a time.
     pub(super) fn new(
         footer: &Footer,
         group: usize,
@@ -92,7 +91,7 @@ impl Indexed {
         })
     }
 
-    /// Moves to the next row; `false` at the end. [`Self::load`] comes first where it [`Self::is_dry`].
+    /// Moves to the next row; `false` at the end. Call [`Self::load`] first if it [`Self::is_dry`].
     pub(super) fn step(&mut self) -> bool {
         let Some(row) = self.rows.get(self.next).map(|row| *row as usize) else { return false };
         let known = self.next.checked_sub(1).map(|last| self.rows[last] as usize);
@@ -109,12 +108,12 @@ impl Indexed {
         self.next == self.ready && self.next < self.rows.len()
     }
 
-    /// The row that it stands on.
+    /// Current row.
     pub(super) fn row(&self) -> usize {
         self.rows[self.next - 1] as usize
     }
 
-    /// Row group, and row in it.
+    /// Row group, and current row in it.
     pub(super) fn place(&self) -> (usize, usize) {
         (self.group, self.row())
     }
@@ -149,8 +148,7 @@ impl Indexed {
         Ok(())
     }
 
-    /// The pages of some of the rows that come next, of each column: as many as there is room for, and those of one row at
-    /// least.
+    /// Pages of the next rows, for each column: as many as fit, but at least those of one row.
     fn next_pages(&mut self) -> [Vec<usize>; 3] {
         let mut wanted: [Vec<usize>; 3] = Default::default();
         let Some(columns) = &self.columns else { return wanted };
@@ -171,7 +169,7 @@ impl Indexed {
         wanted
     }
 
-    /// Opens those of the wanted pages that are kept, and closes what is not wanted; returns what is not there.
+    /// Takes the wanted pages that are cached, and closes pages that are not wanted. Returns the missing pages.
     fn take_kept(&mut self, file: &dyn Ranges, wanted: &[Vec<usize>; 3]) -> Vec<Missing> {
         let mut missing = Vec::new();
         let Some(columns) = &mut self.columns else { return missing };
@@ -206,7 +204,7 @@ impl Indexed {
             FLOATS => SamplePage::floats(bytes, &expected, column.dictionary.as_ref())?,
             _ => SamplePage::integers(bytes, &expected)?,
         };
-        // a page that was read for other rows before is kept whole
+        // a page that was read for other rows before is cached with all its blocks
         Ok(match missing.partly {
             true => page,
             false => page.only(wanted_values(&self.index, &self.rows, missing.column, &rows)),
@@ -223,7 +221,7 @@ impl Indexed {
         &self.columns.as_ref().expect("BUG: samples are read where they were selected")[column]
     }
 
-    /// Loads the dictionary of the floats, if they have one.
+    /// Loads the dictionary of the column of floats, if it has one.
     fn load_dictionary(
         &mut self,
         file: &dyn Ranges,
@@ -270,7 +268,7 @@ impl Indexed {
         self.mantissas = mantissas;
     }
 
-    /// The open page with the row, of one column, and which of its values are the row's.
+    /// Open page of a column with the row, and the range of the row's values in it.
     fn open_page(&self, column: usize, row: usize) -> (&SamplePage, Range<usize>) {
         let of = self.column(column);
         let number = of.page_of(row);
@@ -278,7 +276,7 @@ impl Indexed {
         (page, values(&self.index, column, of.pages[number].first, row..row + 1))
     }
 
-    /// Bytes that it holds, also where the cache holds them too.
+    /// Memory that the reader holds. Pages that the cache also holds are counted as well.
     pub(super) fn held_bytes(&self) -> usize {
         let pages = |column: &Column| {
             let open = column.open.iter().map(|(_, page)| page).chain(&column.dictionary);
@@ -291,7 +289,7 @@ impl Indexed {
 }
 
 impl Column {
-    /// `None` if the file does not say where its pages are, or says what cannot be.
+    /// `None` if the file has no index of its pages, or an impossible one.
     fn new(footer: &Footer, group: usize, name: &str) -> Option<Self> {
         let leaf = prune::leaf(footer.parquet(), name)?;
         let pages = footer.pages(group, leaf)?.iter().map(|page| {
@@ -316,24 +314,24 @@ impl Column {
         self.pages[page].first.min(end)..end
     }
 
-    /// Bytes that a page will take when it is open, roughly.
+    /// Approximate memory that a page takes when it is open.
     fn open_bytes(&self, page: usize) -> f64 {
         let range = &self.pages[page].range;
         (range.end - range.start) as f64 * self.growth
     }
 
-    /// Position of a page among the open ones, or of its insertion.
+    /// Position of a page among the open pages, or where to insert it.
     fn find(&self, page: usize) -> Result<usize, usize> {
         self.open.binary_search_by_key(&page, |(page, _)| *page)
     }
 }
 
-/// The column that has a row's values.
+/// The column that holds a row's values.
 fn values_of(index: &RowGroupIndex, row: usize) -> usize {
     if index.decimal(row).is_some() { MANTISSAS } else { FLOATS }
 }
 
-/// The values of a column in some rows, by their place in a page that begins with the row `first`.
+/// Values of a column in a range of rows, as indexes into a page that begins with the row `first`.
 fn values(index: &RowGroupIndex, column: usize, first: usize, rows: Range<usize>) -> Range<usize> {
     let before = |row| {
         let (samples, decimals) = index.samples_before(row);
@@ -342,7 +340,7 @@ fn values(index: &RowGroupIndex, column: usize, first: usize, rows: Range<usize>
     before(rows.start) - before(first)..before(rows.end) - before(first)
 }
 
-/// Values of each wanted row that are in a page.
+/// Ranges of values in a page, for each wanted row.
 fn wanted_values(
     index: &RowGroupIndex,
     wanted: &[u32],
@@ -365,7 +363,7 @@ fn expected(index: &RowGroupIndex, column: usize, rows: Range<usize>) -> Expecte
         });
         return Expected { levels: values, values, rows: ends.collect() };
     }
-    // a row of the other form is a null
+    // rows of the other form are null in this column
     let nulls = rows.filter(|row| index.decimal(*row).is_some() != (column == MANTISSAS)).count();
     Expected { levels: values + nulls, values, rows: Vec::new() }
 }

@@ -5,7 +5,7 @@
 //!   values    api    p-1   api   p-2    db    …
 //! ```
 //!
-//! Both columns have the same lists, so a value stands where its name does, wherever rows begin and end.
+//! Both columns have the same lists, so a value has the same position as its name, wherever rows begin and end.
 
 use super::chunks::{self, fetch_chunks};
 use super::{Footer, Ranges, guarded, prune, row};
@@ -13,8 +13,8 @@ use crate::error::TableError;
 use crate::parquet::{Chunk, Damage, Texts};
 use model::labels::METRIC_NAME;
 
-/// Size of the label columns (entries and text bytes) beyond which a row group is not scanned here. Ours have at most a
-/// tenth of it.
+/// Size of the label columns (entries and text bytes) beyond which a row group is not scanned here. Those of Floodmark's own
+/// files have at most a tenth of that.
 const LABELS_MAX: u64 = 16 << 20;
 
 /// Kind of a scan.
@@ -26,14 +26,14 @@ pub enum LabelScan<'a> {
 }
 
 impl LabelScan<'_> {
-    /// True for a row group whose columns of labels may be held.
+    /// True if the label columns of a row group are small enough to be held in memory.
     pub(super) fn has_room(footer: &Footer, group: usize) -> bool {
         let held = prune::label_count(footer.parquet(), group)
             .saturating_add(prune::label_bytes(footer.parquet(), group));
         held <= LABELS_MAX
     }
 
-    /// Gives the texts of a row group of our own to `each`.
+    /// Passes the texts of a row group of one of Floodmark's own files to `each`.
     pub(super) fn each_of(
         self,
         file: &dyn Ranges,
@@ -64,7 +64,7 @@ impl LabelScan<'_> {
     }
 }
 
-/// Names of labels, from their column.
+/// Label names, from their column.
 pub(super) fn names_of(names: &Chunk) -> Result<Vec<String>, Damage> {
     let mut used = Vec::new();
     let texts = names.each_listed(|texts, codes| mark(&mut used, texts, codes))?;
@@ -72,7 +72,7 @@ pub(super) fn names_of(names: &Chunk) -> Result<Vec<String>, Damage> {
     std::iter::once(Ok(METRIC_NAME.into())).chain(names).collect()
 }
 
-/// Names of metrics, likewise.
+/// Metric names, from their column.
 pub(super) fn metrics_of(names: &Chunk) -> Result<Vec<String>, Damage> {
     let (texts, mut used) = (names.texts()?, Vec::new());
     mark(&mut used, &texts, &texts.codes);
@@ -84,7 +84,7 @@ fn mark(used: &mut Vec<bool>, texts: &Texts, codes: &[u32]) {
     codes.iter().for_each(|code| used[*code as usize] = true);
 }
 
-/// The texts that are marked, checked.
+/// Checks the marked texts and returns them.
 fn of_label(
     texts: &Texts,
     marked: &[bool],
@@ -99,7 +99,7 @@ pub(super) fn values_of(label: &str, names: &Chunk, values: &Chunk) -> Result<Ve
     if names.levels != values.levels {
         return Err(row::UNPAIRED);
     }
-    // per text: is it the label; per entry: has it that name
+    // for each text, whether it is the label; for each entry, whether it has that name
     let (mut is_label, mut named) = (Vec::new(), Vec::new());
     names.each_listed(|texts, codes| {
         let more = is_label.len() as u32..texts.len() as u32;

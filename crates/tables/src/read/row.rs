@@ -1,4 +1,4 @@
-//! Decoded batches as rows, everything in them checked.
+//! Converts decoded batches to rows, and checks everything in them.
 
 use crate::decimal;
 use crate::error::TableError;
@@ -27,8 +27,8 @@ impl<'a> LabelColumns<'a> {
         Self { names, values, offsets: labels.value_offsets() }
     }
 
-    /// Puts the metric's name and the other labels of a row together again, in canonical order, and gives each to
-    /// `put`. They are stored in the order of their names.
+    /// Joins the metric name and the other labels of a row in canonical order, and passes each to `put`. Labels are stored in
+    /// order of their names.
     pub(super) fn each(
         &self,
         metric: &str,
@@ -60,7 +60,7 @@ impl<'a> LabelColumns<'a> {
     }
 }
 
-/// Checks that a name and a value are those of a label.
+/// Checks that a name and a value form a valid label.
 pub(super) const fn check_label(name: &[u8], value: &[u8]) -> Result<(), &'static str> {
     if name.is_empty() || value.is_empty() {
         return Err("a label has no name or no value");
@@ -75,7 +75,7 @@ pub(super) const UNORDERED: &str = "labels are not in order";
 pub(super) const UNPAIRED: &str = "the numbers of label names and values differ";
 pub(super) const TOO_LONG: &str = "a series' labels are too long";
 
-/// Checks that the labels of a series take no more than they may.
+/// Checks that the labels of a series do not exceed the maximum length.
 pub(super) const fn check_length(labels: &[u8]) -> Result<(), &'static str> {
     match labels.len() <= SERIES_LABEL_BYTES_MAX {
         true => Ok(()),
@@ -83,7 +83,7 @@ pub(super) const fn check_length(labels: &[u8]) -> Result<(), &'static str> {
     }
 }
 
-/// Checks that rows ascend by labels, and those of one series in time: merging relies on it.
+/// Checks that rows ascend by labels, and rows of one series by time, which merging relies on.
 #[derive(Debug, Default)]
 pub(super) struct Order {
     /// Labels and end of the last row.
@@ -92,7 +92,7 @@ pub(super) struct Order {
 }
 
 impl Order {
-    /// Any order will do.
+    /// Accepts any order.
     pub(super) const fn unchecked() -> Self {
         Self { last: None, is_unchecked: true }
     }
@@ -131,13 +131,13 @@ impl Order {
     }
 }
 
-/// An exponent and a base go together.
+/// Error for an exponent without a base, or the reverse.
 pub(super) const HALF_A_FORM: &str = "a row has an exponent without a base, or a base without an exponent";
 
 /// Rows of one batch.
 #[derive(Debug, Default)]
 pub(super) struct Decoded {
-    /// Canonical labels of all rows, one after the other, and where each ends.
+    /// Canonical labels of all rows, one after the other, and the end of each.
     labels: Vec<u8>,
     ends: Vec<usize>,
     keys: Vec<SeriesKey>,
@@ -155,7 +155,7 @@ struct SampleColumns {
 }
 
 impl Decoded {
-    /// The rows of `batch`, which come after those that `order` has seen.
+    /// Reads the rows of `batch`, which must come after the rows that `order` has checked.
     pub(super) fn new(
         file: &str,
         batch: &RecordBatch,

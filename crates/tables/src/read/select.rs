@@ -5,7 +5,7 @@ use model::{SeriesKey, TimeRange};
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// A test on the value of a label; a series without it has the empty text.
+/// Test on the value of a label, which is empty for a series without the label.
 pub type ValueTest = Arc<dyn Fn(&str) -> bool + Send + Sync>;
 
 /// A label, and the test that its value must pass.
@@ -36,18 +36,18 @@ pub struct Select {
     pub names: Option<Vec<String>>,
     /// Keys of the wanted series; `None` for all.
     pub series: Option<Arc<HashSet<SeriesKey>>>,
-    /// Series whose labels pass all of these.
+    /// Matchers, all of which a series must pass.
     pub matchers: Vec<Matcher>,
-    /// Samples in this range.
+    /// Time range of the wanted samples.
     pub range: TimeRange,
     /// If `false`, only labels are read, of all rows that overlap the range.
     pub samples: bool,
-    /// Ends the read before its end.
+    /// Cancels the read.
     pub stop: Stop,
 }
 
 impl Select {
-    /// Everything.
+    /// Selects everything.
     pub const ALL: Self = Self {
         names: None,
         series: None,
@@ -62,7 +62,7 @@ impl Select {
         self.names.is_none() && self.series.is_none() && self.matchers.is_empty()
     }
 
-    /// True if a name between these bounds may be wanted.
+    /// True if a name between `min` and `max` may be wanted.
     pub(crate) fn names_may_match(&self, min: Option<&[u8]>, max: Option<&[u8]>) -> bool {
         self.names.as_ref().is_none_or(|names| {
             let first = names.partition_point(|n| min.is_some_and(|min| n.as_bytes() < min));

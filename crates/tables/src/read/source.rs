@@ -1,4 +1,4 @@
-//! Source of a file's bytes, and of what is kept of them between reads.
+//! Source of a file's bytes, and of data derived from them that is cached between reads.
 
 use super::{Footer, RowGroupIndex};
 use crate::error::TableError;
@@ -15,32 +15,32 @@ pub trait Ranges {
     fn name(&self) -> &str;
     /// Length in bytes.
     fn len(&self) -> u64;
-    /// True for an empty one.
+    /// True if the file is empty.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
-    /// The bytes of each range, which lie inside the file.
+    /// Fetches the bytes of each range. The ranges must lie within the file.
     fn fetch(&self, ranges: &[Range<u64>]) -> Result<Vec<Bytes>, TableError>;
 
-    /// As [`Self::fetch`], for bytes from which something is made that is kept instead.
+    /// Like [`Self::fetch`], for bytes that need not be cached because data derived from them is.
     fn fetch_once(&self, ranges: &[Range<u64>]) -> Result<Vec<Bytes>, TableError> {
         self.fetch(ranges)
     }
 
-    /// Returns what was kept for a place.
+    /// Returns the data that was cached for a place.
     fn kept(&self, _place: Place) -> Option<Kept> {
         None
     }
 
-    /// Keeps something for the next read, as long as there is room.
+    /// Caches data for further reads, as long as there is room.
     fn keep(&self, _place: Place, _made: Kept) {}
 
-    /// Maximum bytes of a row group's index that the cache has room for: 0 if nothing is kept.
+    /// Maximum size of a row group's index that the cache has room for; 0 if nothing is cached.
     fn index_bytes_max(&self) -> u64 {
         0
     }
 
-    /// The footer of a file of a kind, which may be kept.
+    /// The footer of a file of a kind, which may be cached.
     fn footer(&self, kind: &'static Kind) -> Result<Arc<Footer>, TableError>
     where
         Self: Sized,
@@ -64,19 +64,19 @@ impl Ranges for StoredFile {
     }
 }
 
-/// A place in a file of which something is kept.
+/// A place in a file for which data is cached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Place {
-    /// A row group.
+    /// The index of a row group.
     Index(usize),
     /// A page, by its first byte.
     Page(u64),
 }
 
-/// Something made from a file's bytes that can be kept between reads. Files never change.
+/// Data derived from a file's bytes that can be cached between reads, since files never change.
 #[derive(Debug, Clone)]
 pub enum Kept {
-    /// A row group was read once.
+    /// Marks a row group that was read once.
     Asked,
     Index(Arc<RowGroupIndex>),
     /// An open page.
@@ -84,7 +84,7 @@ pub enum Kept {
 }
 
 impl Kept {
-    /// Bytes of memory that it takes.
+    /// Memory that the data takes.
     pub fn memory_bytes(&self) -> usize {
         match self {
             Self::Asked => 0,
@@ -124,7 +124,7 @@ impl<R: Ranges + ?Sized> Ranges for &R {
     }
 }
 
-/// A file whose bytes are not cached, since something built from them is.
+/// A file whose bytes are not cached, because data derived from them is.
 pub(super) struct Once<'a>(pub(super) &'a dyn Ranges);
 
 impl Ranges for Once<'_> {
@@ -168,14 +168,15 @@ pub(crate) fn guarded<T>(
 /// Fetches ranges that come from untrusted bytes.
 pub(crate) fn fetch(file: &dyn Ranges, ranges: &[Range<u64>]) -> Result<Vec<Bytes>, TableError> {
     if let Some(bad) = ranges.iter().find(|r| r.start > r.end || r.end > file.len()) {
-        let reason = format!("bytes {}..{} of {} do not exist", bad.start, bad.end, file.len());
+        let reason =
+            format!("it refers to bytes {}..{}, but has only {} bytes", bad.start, bad.end, file.len());
         return Err(TableError::damaged(file.name(), reason));
     }
     let data = file.fetch(ranges)?;
     let whole =
         data.len() == ranges.len() && data.iter().zip(ranges).all(|(d, r)| d.len() as u64 == r.end - r.start);
     if !whole {
-        return Err(TableError::damaged(file.name(), "it is shorter than it was"));
+        return Err(TableError::damaged(file.name(), "it became shorter while it was read"));
     }
     Ok(data)
 }

@@ -5,15 +5,16 @@ use std::sync::Arc;
 
 /// Cancels reads: they fail with [`TableError::Interrupted`].
 ///
-/// Checked for each file, row group and batch of rows, and between those as [`Pace`] says. No lock is held.
+/// It is checked for each file, row group and batch of rows, and in between as [`Pace`] determines. No lock is held while it is
+/// checked.
 #[derive(Clone, Default)]
 pub struct Stop(Option<Arc<dyn Fn() -> bool + Send + Sync>>);
 
 impl Stop {
-    /// Every read goes on to its end.
+    /// Never cancels a read.
     pub const NEVER: Self = Self(None);
 
-    /// Ends reads once `is_set` is true. It must stay true.
+    /// Cancels reads once `is_set` returns true, which it must then continue to do.
     pub fn when(is_set: impl Fn() -> bool + Send + Sync + 'static) -> Self {
         Self(Some(Arc::new(is_set)))
     }
@@ -22,12 +23,13 @@ impl Stop {
         self.0.as_ref().is_some_and(|is_set| is_set())
     }
 
-    /// Fails if the read is to end.
+    /// Fails if the read is cancelled.
     pub(crate) fn check(&self) -> Result<(), TableError> {
         if self.is_set() { Err(TableError::Interrupted) } else { Ok(()) }
     }
 
-    /// The cause of a decoder's error: its filters check the stop too, but can only return errors of their library.
+    /// Replaces a decoder's error with [`TableError::Interrupted`] if the read was cancelled: the decoder's filters check the
+    /// stop too, but can only return errors of their library.
     pub(super) fn or(&self, error: TableError) -> TableError {
         if self.is_set() { TableError::Interrupted } else { error }
     }
@@ -39,7 +41,8 @@ impl std::fmt::Debug for Stop {
     }
 }
 
-/// Asks a [`Stop`] now and then: after some rows or short values, before each long value, which a pattern may be slow on.
+/// Checks a [`Stop`] at intervals: after a number of rows or short values, and before each long value, on which a pattern may be
+/// slow.
 #[derive(Debug, Default)]
 pub(super) struct Pace {
     done: usize,
@@ -52,7 +55,7 @@ impl Pace {
     /// Cost of a row, or of an empty value.
     const ONE: usize = 16;
 
-    /// To be called before work on a row (of no `bytes`) or on a value.
+    /// Must be called before work on a row (with `bytes` of 0) or on a value.
     pub(super) fn check(&mut self, stop: &Stop, bytes: usize) -> Result<(), TableError> {
         self.done += Self::ONE + bytes;
         if self.done < Self::BYTES {

@@ -14,17 +14,17 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Samples that are decoded together: 16 bytes each.
+/// Number of samples that are decoded together, at 16 bytes each.
 const BATCH_SAMPLES: u64 = 32 << 10;
 
-/// Rows that are decoded together: their labels are held.
+/// Maximum number of rows that are decoded together, whose labels are held.
 const BATCH_ROWS: u64 = 512;
 
 /// Memory of the library's decoder beyond the fetched bytes: a zstd context of a hundred KiB and a page for each of twelve
 /// columns. (Measured: 1.4 MiB for a file of a few KiB.)
 pub(crate) const DECODER_BYTES: usize = 1400 << 10;
 
-/// Fetches of one batch beyond which the decoder makes no progress; usually there are a few.
+/// Number of fetches for one batch after which the decoder counts as stuck. Usually there are only a few.
 const FETCHES_MAX: usize = 100_000;
 
 /// The wanted rows of one row group.
@@ -38,7 +38,7 @@ pub(super) struct Stream {
     from: usize,
     window_bytes: usize,
     pub(super) batch: Decoded,
-    /// The row of `batch` that it stands on.
+    /// Current row of `batch`.
     pub(super) row: usize,
 }
 
@@ -56,7 +56,7 @@ impl Stream {
         Self { group, windows, decoder, from, window_bytes, batch, row }
     }
 
-    /// Row group, and a row in it that is not after the current one.
+    /// Row group, and a row in it at or before the current one.
     pub(super) const fn place(&self) -> (usize, usize) {
         (self.group, self.from)
     }
@@ -127,13 +127,13 @@ impl Stream {
     }
 }
 
-/// Columns that reading rows takes, with their samples or without.
+/// Columns needed to read rows, with or without their samples.
 pub(super) fn metrics_columns(parquet: &ParquetMetaData, samples: bool) -> ProjectionMask {
     let columns: &[&str] = if samples { &metrics::ROW_COLUMNS } else { &metrics::KEY_COLUMNS };
     ProjectionMask::columns(parquet.file_metadata().schema_descr(), columns.iter().copied())
 }
 
-/// Cuts the rows of a row group into windows, where a page of timestamps ends.
+/// Divides the rows of a row group into windows that end with a page of timestamps.
 fn cut(
     footer: &Footer,
     group: usize,
@@ -186,7 +186,7 @@ pub(super) fn selection(ranges: &[Range<usize>], rows: usize) -> RowSelection {
     RowSelection::from(selectors)
 }
 
-/// The next batch, fetching what it takes.
+/// Decodes the next batch, and fetches the bytes for it.
 pub(super) fn decode(
     file: &dyn Ranges,
     decoder: &mut ParquetPushDecoder,
@@ -206,5 +206,5 @@ pub(super) fn decode(
             DecodeResult::Finished => return Ok(None),
         }
     }
-    Err(TableError::damaged(file.name(), "its decoder makes no progress"))
+    Err(TableError::damaged(file.name(), "the Parquet decoder makes no progress"))
 }

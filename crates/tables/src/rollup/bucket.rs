@@ -13,7 +13,7 @@ fn statistics(samples: impl Iterator<Item = (i64, f64)>) -> Option<([f64; 7], i6
     let (mut last_ms, mut fallen) = (first_ms, Vec::new());
     for (time_ms, value) in samples {
         count += 1.0;
-        // the counter began again at 0
+        // the counter was reset to 0
         if value < last {
             fallen.push(last);
         }
@@ -27,14 +27,14 @@ fn statistics(samples: impl Iterator<Item = (i64, f64)>) -> Option<([f64; 7], i6
         }
         sum += value;
     }
-    // in PromQL's order too: without a reset it is the very difference
+    // in PromQL's order too: without a reset, the result is exactly the difference
     let increase = fallen.iter().fold(last - first, |increase, before| increase + before);
     Some(([count, first, increase, last, max, min, sum], first_ms, last_ms))
 }
 
-/// Adds samples' buckets to the columns of statistics.
+/// Aggregates samples into buckets, and appends these to the columns of statistics.
 pub(super) fn bucket(samples: &Samples, resolution: Resolution, columns: &mut [Samples; 7]) {
-    // the next day has the rest of a bucket that ends with the day's last millisecond or after it
+    // the last bucket of a day ends on the next day, which has the rest of it
     let part = |t: i64| (Date::of(t), resolution.bucket_end(t));
     let mut at = 0;
     while let Some(first) = samples.timestamps.get(at) {

@@ -1,4 +1,4 @@
-//! Deletes of samples, as rollups take them in.
+//! Applies deletes of samples to rollups.
 //!
 //! ```text
 //!   delete in the metrics table, at sequence S
@@ -7,7 +7,8 @@
 //!                                    rollup/deleted := S
 //! ```
 //!
-//! The metrics table keeps its tombstone until every rollup has taken it in, so a process that dies in between leaves the work to the next.
+//! The metrics table keeps its tombstone until every rollup has applied it, so if the process dies in between, the next one
+//! continues.
 
 use super::{Resolution, floodmark, source};
 use crate::date::{DAY_MS, Date};
@@ -17,16 +18,16 @@ use crate::tombstone::{Delete, Tombstone};
 use model::TimeRange;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Source whose floodmark is the sequence of the last delete of samples that a rollup has taken in.
+/// Source whose floodmark is the sequence of the last delete that a rollup has applied.
 const TAKEN: &str = "rollup/deleted";
 
-/// Sequence of the last delete of samples that a rollup has taken in; 0 if there was none.
+/// Sequence of the last delete that a rollup has applied; 0 if there was none.
 pub fn taken(rollup: &Table) -> Result<i64, TableError> {
     let taken = rollup.floodmarks([TAKEN])?.remove(TAKEN);
     Ok(taken.map_or(0, |taken| i64::try_from(taken).unwrap_or(i64::MAX)))
 }
 
-/// Lets a rollup take in the deletes of a version of its metrics table, each in one commit. It may die at any point, and be
+/// Applies the deletes of a version of the metrics table to a rollup, each in one commit. It may be interrupted at any point and
 /// repeated.
 pub fn take_in(files: &Files, rollup: &Table, resolution: Resolution, now_ms: i64) -> Result<(), TableError> {
     let Some(last) = files.tombstones().list.last() else { return Ok(()) };
@@ -51,7 +52,8 @@ pub fn take_in(files: &Files, rollup: &Table, resolution: Resolution, now_ms: i6
     Ok(())
 }
 
-/// Times of all statistics of the buckets that a range touches: from behind the end of the bucket before to the last one's end.
+/// Range of the times of all statistics in the buckets that `range` touches: from just after the end of the previous bucket to
+/// the end of the last one.
 fn touched(range: TimeRange, resolution: Resolution) -> TimeRange {
     // times that far from the epoch have no samples
     let within = |ms: i64| ms.clamp(-DAY_MS, i64::MAX / 2);

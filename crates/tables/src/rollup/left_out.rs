@@ -1,4 +1,4 @@
-//! Counts the series of a day that are in no rollup, by metric name.
+//! Counts the series of a day that were omitted from a rollup, by metric name.
 
 use super::labels_left_out;
 use super::writer::Writer;
@@ -7,7 +7,7 @@ use crate::error::TableError;
 use model::labels::METRIC_NAME;
 use model::{LabelsBuilder, LabelsRef, Samples, SeriesKey};
 
-/// Series of one metric name that were left out.
+/// Number of omitted series of one metric.
 pub(super) struct LeftOut {
     date: Date,
     name: String,
@@ -20,7 +20,7 @@ impl LeftOut {
         Self { date, name: String::new(), key: SeriesKey(0), series: 0 }
     }
 
-    /// Counts a series. They come in table order, and so by name.
+    /// Counts a series. Series must come in table order, and so by name.
     pub(super) fn add(
         &mut self,
         labels: LabelsRef<'_>,
@@ -36,7 +36,7 @@ impl LeftOut {
         Ok(())
     }
 
-    /// Writes down what is counted, as a sample at the beginning of the day.
+    /// Writes the count as a sample at the beginning of the day.
     pub(super) fn end(&mut self, writer: &mut Writer<'_>) -> Result<(), TableError> {
         if self.series == 0 {
             return Ok(());

@@ -21,31 +21,30 @@ const STEP_SAMPLES: u64 = 4_000;
 /// Result of rolling up a day.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Rolled {
-    /// Series of the metrics table.
+    /// Number of series read from the metrics table.
     pub series: u64,
-    /// Samples read.
+    /// Number of samples read.
     pub samples: u64,
-    /// False where nothing was to be done, another program was faster, or the caller wanted no more of it.
+    /// False if there was nothing to do, another program was faster, or the caller cancelled.
     pub committed: bool,
-    /// Series that were left out, since they cannot have one more label; the rollup says so.
+    /// Number of series that were omitted because no label can be added to them. The rollup records this.
     pub left_out: u64,
 }
 
-/// Memory of rolling up.
+/// Limits on the memory of rolling up.
 #[derive(Debug, Clone, Copy)]
 pub struct RollupLimits {
-    /// Bytes that the windows of the day's files may take together. Each takes at least 64 KiB.
+    /// Maximum total size of the windows of the day's files. Each takes at least 64 KiB.
     pub window_bytes: usize,
     /// Limits of the new files. All open ones together hold `open_bytes`, and each at most three times its
     /// `row_group_bytes`, plus one part of an upload.
     pub write: WriteLimits,
 }
 
-/// Makes the rollup of a day. `stem` must be new each time. It holds the day's
-/// samples of one series, a scan, and an open file for each statistic. `go_on` is asked now and then, and where it says
-/// `false` nothing is committed.
+/// Makes the rollup of a day. `stem` must be new each time. Holds the day's samples of one series, a scan, and an open file for
+/// each statistic. `go_on` is called at intervals; if it returns `false`, nothing is committed.
 ///
-/// A damaged file fails it: a rollup that knows less than the day is never made.
+/// Fails on a damaged file: a rollup with less data than the day is never made.
 #[expect(clippy::too_many_arguments, reason = "each says one thing, and there is one caller")]
 pub fn run(
     metrics: &Table,
@@ -57,8 +56,8 @@ pub fn run(
     now_ms: i64,
     mut go_on: impl FnMut(&Rolled) -> bool,
 ) -> Result<Rolled, TableError> {
-    // The files are listed after the floodmark: a delete that the floodmark knows of is seen, and a later one moves it, so that the
-    // commit fails.
+    // The files are listed after the floodmark is read, so they include every delete up to the floodmark. A later delete moves
+    // the floodmark, so that the commit fails.
     let before = floodmark(rollup, date)?;
     metrics.refresh()?;
     let files = metrics.files()?;

@@ -9,17 +9,18 @@ use crate::write::Stretch;
 use crate::write::{FileWriter, WriteLimits};
 use model::{Labels, Samples, SeriesKey, Statistic};
 
-/// Files that are open: one for each statistic, and one for what says which series were left out.
+/// Number of open files: one for each statistic, and one for the counts of omitted series.
 const OPEN: usize = Statistic::ALL.len() + 1;
 
-/// An open file for each statistic, since a file's rows are in order and the statistic comes before other labels.
+/// Writer with an open file for each statistic, since the rows of a file must be sorted and the statistic sorts before other
+/// labels.
 pub(super) struct Writer<'a> {
     rollup: &'a Table,
     date: Date,
     stem: &'a Stem,
     limits: WriteLimits,
     open: [Option<FileWriter<Upload>>; OPEN],
-    /// The last labels of each, to see where their order breaks.
+    /// Last labels written to each file, to detect a break in their order.
     last: [Option<Labels>; OPEN],
     staged: Vec<StagedFile>,
     files: u32,
@@ -41,7 +42,7 @@ impl<'a> Writer<'a> {
         self.push_at(of as usize, labels, key, samples)
     }
 
-    /// A series that says how many were left out.
+    /// Adds a series that counts omitted series.
     pub(super) fn push_left_out(
         &mut self,
         labels: Labels,
@@ -58,7 +59,7 @@ impl<'a> Writer<'a> {
         key: SeriesKey,
         samples: &Samples,
     ) -> Result<(), TableError> {
-        // Some label's name sorts before ours: such a series begins a file.
+        // Some label name sorts before `$rollup`, so the series begins a new file.
         if self.last[at].as_ref().is_some_and(|last| last.as_ref().cmp_in_tables(labels.as_ref()).is_ge()) {
             self.end(at)?;
         }
@@ -88,7 +89,7 @@ impl<'a> Writer<'a> {
         self.bound_open()
     }
 
-    /// Ends the fullest files early while all open ones together exceed their memory.
+    /// Finishes the largest files early while all open files together exceed the memory limit.
     fn bound_open(&mut self) -> Result<(), TableError> {
         let held = |open: &Option<FileWriter<Upload>>| open.as_ref().map_or(0, FileWriter::held_bytes);
         while self.open.iter().map(held).sum::<usize>() > self.limits.open_bytes {

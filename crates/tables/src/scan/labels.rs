@@ -1,4 +1,4 @@
-//! Labels of a table: its live files one after the other, in memory that does not grow with their number.
+//! Lists the labels of a table. Reads its live files one after the other, in memory that does not grow with their number.
 //!
 //! ```text
 //!   snapshot ─▶ live files by day, time, names ─▶ some of them ─▶ small ones: whole, side by side ─┐
@@ -6,8 +6,8 @@
 //!                                                     └──────────────────────────────────────────────────┘
 //! ```
 //!
-//! Nothing is merged, so a label or a series comes once for each file that has it. A [`scan`](crate::scan) gives each series
-//! once, for which it stands in all files at the same time.
+//! Nothing is merged, so a label or a series is returned once for each file that has it. A [`scan`](crate::scan) returns each
+//! series once, for which it has to read all files at the same time.
 
 use crate::delta::{LiveFile, Table};
 use crate::error::TableError;
@@ -17,19 +17,20 @@ use crate::store::StoredFile;
 use model::LabelsRef;
 use std::sync::Arc;
 
-/// Files that are fetched together.
+/// Number of files that are fetched together.
 const BATCH_FILES: usize = 32;
 
-/// A file up to this size is fetched whole. It saves three requests, and a batch holds no more than a window does.
+/// Maximum size of a file that is fetched as a whole. That saves three requests, and a batch of such files takes no more memory
+/// than a window.
 const WHOLE_BYTES_MAX: u64 = 32 << 10;
 
 const _: () =
     assert!(BATCH_FILES as u64 * WHOLE_BYTES_MAX <= WINDOW_BYTES as u64, "a batch fits into a window");
 
-/// Gives names of labels, or values of one, of all series that match to `each`, which says whether it wants more. No
-/// column of samples is touched. One text may come many times.
+/// Passes label names, or the values of one label, of all matching series to `each`, until `each` returns `false`. No columns of
+/// samples are read. The same text may be passed many times.
 ///
-/// Returns what is missing: one text for each damaged file.
+/// Returns warnings about gaps, one for each damaged file.
 pub fn texts(
     table: &Table,
     cache: &Arc<Cache>,
@@ -40,7 +41,7 @@ pub fn texts(
     each_file(table, cache, select, &mut |cursor| cursor.scan_labels(what, each))
 }
 
-/// As [`texts`], for all labels of each series.
+/// Like [`texts`], for all labels of each series.
 pub fn series(
     table: &Table,
     cache: &Arc<Cache>,
@@ -57,7 +58,7 @@ pub fn series(
     })
 }
 
-/// Reads each file that may match, until `read` says that it wants no more.
+/// Reads each file that may match, until `read` returns `false`.
 fn each_file(
     table: &Table,
     cache: &Arc<Cache>,
@@ -89,8 +90,8 @@ fn each_file(
     Ok(damaged)
 }
 
-/// Opens some files; those that are small and not in the cache are fetched whole. One that cannot be fetched says why when
-/// it is read.
+/// Opens a batch of files. Small files that are not in the cache are fetched as a whole. If a file cannot be fetched, the error
+/// is returned when it is read.
 fn open(
     table: &Table,
     cache: &Arc<Cache>,

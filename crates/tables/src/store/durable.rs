@@ -1,9 +1,9 @@
-//! Local files that are on the disk when they are said to be.
+//! Local files that are durable once a write has returned.
 //!
-//! The journal is cut once the table has the data, so a table file must survive a power loss as a journal
-//! record does. `object_store`'s own local files appear whole or not at all, but are not synced: after a
-//! power loss a commit can be there with no bytes in it. Here a file is written aside, synced, linked to its
-//! name, and its folder is synced; see [`folders`] for what becomes of a name whose folder could not be synced.
+//! The journal is truncated once the table has the data, so a table file must survive a power loss like a journal record. Files
+//! written by `object_store` itself appear atomically, but are not synced: after a power loss, a commit can be an empty file.
+//! Here a file is written under a temporary name, synced, linked to its final name, and its folder is synced. [`folders`]
+//! describes what happens if a folder cannot be synced.
 
 mod folders;
 
@@ -27,10 +27,10 @@ const STORE: &str = "DurableFiles";
 /// Prefix of the names of unfinished files. Those that a crash leaves behind are swept.
 pub(crate) const ASIDE: &str = ".aside-";
 
-/// Files that one process writes into one folder at a time.
+/// Maximum number of unfinished files that one process has in one folder.
 const ASIDE_MAX: usize = 10_000;
 
-/// The local file system, whose puts are synced.
+/// Local file system whose puts are synced.
 #[derive(Debug, Clone)]
 pub(crate) struct DurableFiles {
     files: Arc<LocalFileSystem>,
@@ -46,12 +46,12 @@ impl DurableFiles {
         Self { files: Arc::new(LocalFileSystem::new()), folders: Arc::new(folders) }
     }
 
-    /// Makes a folder and those above it where they are missing, all of them durable.
+    /// Creates a folder and its missing parents durably.
     pub(super) fn create_folder(&self, folder: &FilePath) -> io::Result<()> {
         self.folders.create(folder)
     }
 
-    /// Names of the folders in one, in order: those behind `after`, at most `max`. None where it is not there.
+    /// Names of the subfolders of a folder that sort after `after`, in order and at most `max`. Empty if the folder does not exist.
     pub(super) async fn folders(
         &self,
         prefix: &Path,
@@ -83,7 +83,7 @@ impl DurableFiles {
         })
     }
 
-    /// Local files whose folders are synced by `sync`.
+    /// Creates the store with `sync` as the function that syncs folders.
     pub(crate) fn with_sync(sync: impl Fn(&FilePath) -> io::Result<()> + Send + Sync + 'static) -> Self {
         Self::over(Folders::synced_by(sync))
     }
@@ -99,7 +99,7 @@ fn folder_of(path: &FilePath) -> &FilePath {
     path.parent().unwrap_or(FilePath::new("/"))
 }
 
-/// Writes `payload` at `path`: all of it or nothing, and on the disk when this returns.
+/// Writes `payload` to `path` atomically and durably.
 fn put(folders: &Folders, path: &FilePath, payload: &PutPayload, create: bool) -> io::Result<()> {
     let folder = folder_of(path);
     folders.create(folder)?;
@@ -123,7 +123,7 @@ fn failed(name: &str, error: io::Error) -> Error {
     }
 }
 
-/// A file that is written aside, in parts.
+/// A file that is written in parts under a temporary name.
 #[derive(Debug)]
 struct Parts {
     path: PathBuf,
@@ -153,7 +153,7 @@ impl Drop for Parts {
     }
 }
 
-/// A file whose parts come one after the other.
+/// State of a file whose parts are appended one after the other.
 #[derive(Debug)]
 struct Growing {
     parts: Arc<Parts>,
@@ -187,12 +187,12 @@ impl MultipartUpload for Growing {
     }
 
     async fn abort(&mut self) -> Result<()> {
-        // dropping it takes the file away
+        // dropping it removes the temporary file
         Ok(())
     }
 }
 
-/// A new file in `folder` under a name that is unique across processes.
+/// Creates a temporary file in `folder`, with a name that is unique across processes.
 fn aside(folder: &FilePath) -> io::Result<(File, PathBuf)> {
     for n in 0..ASIDE_MAX {
         let path = folder.join(format!("{ASIDE}{}-{n}", std::process::id()));
@@ -205,7 +205,7 @@ fn aside(folder: &FilePath) -> io::Result<(File, PathBuf)> {
     Err(io::Error::other("too many files are being written"))
 }
 
-/// Makes the names in a folder durable before anybody is shown them.
+/// Makes the names in a folder durable before they are listed to anybody.
 async fn settle(files: &LocalFileSystem, folders: Arc<Folders>, folder: Option<&Path>) -> Result<()> {
     let Some(folder) = folder else { return Ok(()) };
     let path = files.path_to_filesystem(folder)?;

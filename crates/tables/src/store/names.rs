@@ -1,5 +1,5 @@
-//! Names of data files. They say who wrote a file, and so what may become of it and where it stands in the order of writes
-//! ([`is_own`], [`is_early`]).
+//! Names of data files. They show which program wrote a file, and so whether it may be swept and its position in the order of
+//! writes ([`is_own`], [`is_early`]).
 //!
 //! ```text
 //!   sealed                 32 hexadecimal digits  -N.parquet
@@ -16,16 +16,16 @@ use std::fmt;
 /// Prefix of an import's files.
 const IMPORT: &str = "import-";
 
-/// Prefix of files that were merged from early ones alone.
+/// Prefix of files that were merged from early files only.
 const EARLY: &str = "early-";
 
-/// Prefix of files that have taken tombstones in, before the sequence of the last of them in hexadecimal digits.
+/// Prefix of files to which tombstones were applied, followed by the sequence of the last one in hexadecimal digits.
 const APPLIED: &str = "applied-";
 
 /// Suffix of data files.
 const SUFFIX: &str = ".parquet";
 
-/// Digits that a sealed file's name begins with, and those of a merged one.
+/// Number of leading digits in the name of a sealed file, and of a merged one.
 const SEALED_DIGITS: usize = 32;
 const REWRITTEN_DIGITS: usize = 16;
 
@@ -39,7 +39,7 @@ impl Stem {
         Self(format!("{attempt:0SEALED_DIGITS$x}"))
     }
 
-    /// Stem of files that are made from others: a merge's or a rollup's. `attempt` must be new.
+    /// Stem of files made by a merge or a rollup. `attempt` must be new.
     pub fn rewritten(attempt: u64) -> Self {
         Self(format!("{attempt:0REWRITTEN_DIGITS$x}"))
     }
@@ -51,24 +51,24 @@ impl Stem {
         Self(format!("{IMPORT}{source}-{attempt:016x}"))
     }
 
-    /// Stem of files that are merged from early ones alone, and so stay early.
+    /// Stem of files that are merged from early files only, and so are early too.
     #[must_use]
     pub(crate) fn early(&self) -> Self {
         Self(format!("{EARLY}{self}"))
     }
 
-    /// Stem of files without what tombstones up to `sequence` delete.
+    /// Stem of files to which tombstones up to `sequence` were applied.
     #[must_use]
     pub(crate) fn applied(&self, sequence: i64) -> Self {
         Self(format!("{APPLIED}{sequence:0REWRITTEN_DIGITS$x}-{self}"))
     }
 
-    /// The name of one of the files, without its folder.
+    /// Name of the stem's file with this number, without its folder.
     pub(crate) fn file(&self, number: u32) -> String {
         format!("{self}-{number}{SUFFIX}")
     }
 
-    /// True if a file's name begins with it.
+    /// True if a file's name begins with `stem`.
     pub(crate) fn covers(stem: &str, name: &str) -> bool {
         name.strip_prefix(stem).is_some_and(|rest| rest.starts_with('-'))
     }
@@ -85,7 +85,7 @@ pub(crate) fn is_data(name: &str) -> bool {
     name.ends_with(SUFFIX)
 }
 
-/// True for names that a [`Stem`] gives, and for those that earlier versions gave.
+/// True for names that a [`Stem`] generates, and for those of earlier versions.
 pub(crate) fn is_own(name: &str) -> bool {
     let Some((stem, number)) = name.strip_suffix(SUFFIX).and_then(|name| name.rsplit_once('-')) else {
         return false;
@@ -97,14 +97,14 @@ pub(crate) fn is_own(name: &str) -> bool {
     is_stem && !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit())
 }
 
-/// True if a file counts as written before all that are not early, whatever its sequence says: another engine wrote it
-/// by a clock of its own, or it was merged of such files alone.
+/// True if a file counts as written before all files that are not early, whatever its sequence: another engine wrote it by its
+/// own clock, or it was merged from such files only.
 pub(crate) fn is_early(path: &str) -> bool {
     let name = file_name(path);
     name.starts_with(EARLY) || !is_own(name)
 }
 
-/// Sequence up to which a file has taken tombstones in; 0 if it says nothing of it.
+/// Sequence up to which tombstones were applied to a file; 0 if its name has none.
 pub(crate) fn applied(path: &str) -> i64 {
     let name = file_name(path);
     if !is_own(name) {
@@ -117,7 +117,7 @@ fn file_name(path: &str) -> &str {
     path.rsplit_once('/').map_or(path, |(_, name)| name)
 }
 
-/// The sequence at the beginning of a name, and the rest.
+/// Splits a name into the sequence at its beginning and the rest.
 fn split_applied(name: &str) -> Option<(i64, &str)> {
     let (digits, rest) = name.strip_prefix(APPLIED)?.split_at_checked(REWRITTEN_DIGITS)?;
     let rest = rest.strip_prefix('-')?;
@@ -159,7 +159,7 @@ mod tests {
                 }
             }
         }
-        // two numbers, as imports had them
+        // names with two numbers, from earlier imports
         assert!(is_own("import-01JDBXQ5E8-00000000000000ff-0-12.parquet"));
     }
 
@@ -172,7 +172,7 @@ mod tests {
             "5f6ab1c8-0b1e-4d8e-9f0c-2f3a4b5c6d7e.parquet",
             "duckdb-5f6ab1c8-0b1e-4d8e-9f0c-2f3a4b5c6d7e.parquet",
             "20261121_101112_00004_abcde_5f6ab1c8-0b1e-4d8e-9f0c-2f3a4b5c6d7e.parquet",
-            // and what is nearly ours
+            // and names that are nearly ours
             "0123456789abcdef.parquet",
             "0123456789abcdef-.parquet",
             "0123456789abcdef-x.parquet",

@@ -1,7 +1,7 @@
 //! Table versions that are being read in this process: their files are not swept.
 //!
-//! A list of live files registers its version until it is dropped. Until then files that were live in that version stay: an
-//! export may run for hours.
+//! A list of live files registers its version until it is dropped. Until then, files that were live in that version are kept,
+//! since an export may run for hours.
 
 use object_store::path::Path;
 use std::collections::{BTreeMap, HashMap};

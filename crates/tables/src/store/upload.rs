@@ -1,4 +1,4 @@
-//! A new object that is written part by part, so that no file is held whole.
+//! A new object that is written part by part, so that no file is held in memory as a whole.
 
 use super::Location;
 use crate::error::TableError;
@@ -7,7 +7,7 @@ use object_store::{MultipartUpload, ObjectStoreExt};
 use std::io::{self, Write};
 use std::sync::Arc;
 
-/// Bytes of a part: the least that S3 takes for one that is not the last.
+/// Size of a part: the minimum that S3 accepts for all but the last part.
 pub const PART_BYTES: usize = 5 << 20;
 
 /// Size of a part of a local file, where any size is possible: several files are open at a time, and each holds a part.
@@ -18,11 +18,11 @@ const LOCAL_PART_BYTES: usize = 256 << 10;
 pub struct Staging {
     /// Table version when the file was staged. If a sweep has run since, only a lease lets the file be committed.
     pub(crate) since: u64,
-    /// The lease that covers it.
+    /// Lease that covers the file.
     pub(crate) lease: Option<Arc<str>>,
 }
 
-/// A new object. It is there once [`Upload::finish`] has returned; dropped before, it never was.
+/// A new object. It becomes visible when [`Upload::finish`] returns. If it is dropped before, the object never appears.
 #[derive(Debug)]
 pub struct Upload {
     location: Location,
@@ -48,18 +48,17 @@ impl Upload {
         &self.relative
     }
 
-    /// Condition for committing it.
+    /// Condition for committing the file.
     pub(crate) const fn staging(&self) -> &Staging {
         &self.staging
     }
 
-    /// Bytes that wait for their part to be full; at most [`PART_BYTES`] and one write.
+    /// Bytes buffered until a part is full; at most [`PART_BYTES`] and one write.
     pub fn held_bytes(&self) -> usize {
         self.buffer.capacity()
     }
 
-    /// Makes the object appear. One of the same name that is there already stays, and is an error wherever the
-    /// store can tell.
+    /// Makes the object visible. If an object of the same name exists, it is kept, and this fails if the store can detect it.
     pub fn finish(mut self) -> Result<u64, TableError> {
         let rest = std::mem::take(&mut self.buffer);
         let Some(mut parts) = self.parts.take() else {
@@ -111,7 +110,7 @@ impl Write for Upload {
 impl Drop for Upload {
     fn drop(&mut self) {
         if let Some(mut parts) = self.parts.take() {
-            // if this fails, a sweep or the store's own rule for unfinished uploads removes it
+            // if this fails, a sweep or the store's lifecycle rule for unfinished uploads removes the parts
             self.location.handle().spawn(async move { parts.abort().await });
         }
     }

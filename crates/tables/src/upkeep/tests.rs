@@ -1,4 +1,4 @@
-//! A process that dies at each named place of upkeep: the next one finds every sample once, and finishes the work.
+//! Ends a process at each named place of upkeep: the next process must find every sample once, and finish the work.
 
 use super::*;
 use crate::date::DAY_MS;
@@ -15,11 +15,11 @@ use crate::write::Stretch;
 use model::{Labels, Samples, SeriesKey, TimeRange};
 use std::path::Path;
 
-/// The day of the samples, and one before that expires.
+/// Start of the day of the samples; the day before expires.
 const DAY: i64 = 20_000 * DAY_MS;
 const OLD: i64 = DAY - 5 * DAY_MS;
 
-/// A grace, and by how much time goes on between two rounds.
+/// Grace period, by which time also advances between two rounds.
 const GRACE_MS: i64 = 100;
 
 fn location(folder: &Path, runtime: &tokio::runtime::Runtime) -> Location {
@@ -27,7 +27,7 @@ fn location(folder: &Path, runtime: &tokio::runtime::Runtime) -> Location {
     Location::open(&url, [], runtime.handle().clone()).unwrap()
 }
 
-/// A file of one sample of each of some series.
+/// Stages a file with one sample of several series.
 fn stage(table: &Table, name: &str, at_ms: i64) -> StagedFile {
     let upload = table.upload(Date::of(at_ms), &Stem::imported(name, 0), 1).unwrap();
     let mut writer = FileWriter::new(&METRICS, Date::of(at_ms), upload, 1 << 20).unwrap();
@@ -66,7 +66,7 @@ fn fill(table: &Table) {
     }
 }
 
-/// Samples that a scan finds since the day that stays, and rows that all its files hold of them.
+/// Number of samples that a scan finds from the remaining day on.
 fn samples(table: &Table) -> usize {
     let cache = Arc::new(Cache::new(0));
     let mut scan = Scan::open(table, &cache, &Select::ALL, &ScanLimits::default()).unwrap();
@@ -88,12 +88,12 @@ fn policy() -> Policy {
         grace_ms: GRACE_MS,
         sweep_every_ms: 0,
         checkpoint_every: 2,
-        // the store's clock is the machine's: all entries are old
+        // entries have the time of the machine's clock, so all of them are old
         log_keep_ms: i64::MIN / 2,
     }
 }
 
-/// One life: rounds of all that is due, until nothing changes any more.
+/// Runs one life of a process: rounds of all due steps, until nothing changes any more.
 fn live(table: &Arc<Table>, life: u32) -> Result<(), TableError> {
     let mut upkeep = Upkeep::new();
     for round in 0..8 {

@@ -12,21 +12,21 @@ use arrow_schema::{DataType, SchemaRef};
 use model::labels::METRIC_NAME;
 use std::sync::Arc;
 
-/// Rows with larger mantissas stay as they are, and a chain that has come further begins again at zero: so neither the
-/// base nor a sum overflows, here or in another engine.
+/// Bound on mantissas and bases of chained rows, so that no sum overflows, here or in another engine. Rows with larger mantissas
+/// are stored unchanged, and a chain beyond the bound restarts at zero.
 const CHAIN_MAX: u64 = 1 << 60;
 
-/// Lets each row's mantissas go on where those of the row before ended.
+/// Shifts each row's mantissas so that they continue where those of the previous row ended.
 ///
-/// The encoder sees the mantissas of all rows as one column of differences. A jump from one series' level to the next
-/// one's would widen 128 of them, in rows of some hundreds.
+/// The encoder stores the mantissas of all rows as one column of differences. A jump between the levels of two series would widen
+/// the 128 differences of its block, and rows have only some hundreds.
 #[derive(Debug, Default)]
 struct Chain {
     last: i64,
 }
 
 impl Chain {
-    /// Moves the mantissas of the next row; returns what to add to have them back.
+    /// Shifts the mantissas of the next row. Returns the base, which restores them when it is added.
     fn link(&mut self, mantissas: &mut [i64]) -> i64 {
         let Some(first) = mantissas.first().copied() else { return 0 };
         if mantissas.iter().any(|m| m.unsigned_abs() > CHAIN_MAX) {
@@ -36,7 +36,7 @@ impl Chain {
         if self.last.unsigned_abs() > CHAIN_MAX {
             self.last = 0;
         }
-        // the step into the row is like its first one: a straight line costs no bit
+        // the step into the row equals the row's first step, so a straight line takes no bits
         let step = mantissas.get(1).map_or(0, |second| second - first);
         let base = first - self.last - step;
         mantissas.iter_mut().for_each(|m| *m -= base);
@@ -98,7 +98,7 @@ impl Columns {
         self.timestamps.len()
     }
 
-    /// Adds a row. `mantissas` are those of all rows; what of them no row has yet is this one's.
+    /// Adds a row. `mantissas` are those of all rows; the ones after the previous row belong to this row.
     pub(super) fn finish_row(&mut self, name: &str, row: &Stretch<'_>, form: Form, mantissas: &mut [i64]) {
         let samples = row.timestamps.len();
         self.name.append_value(name);
@@ -137,7 +137,7 @@ impl Columns {
             + 64 * self.count.len()
     }
 
-    /// All rows as a batch; none are left.
+    /// Takes all rows as a batch.
     pub(super) fn take_batch(&mut self) -> RecordBatch {
         use std::mem::take;
         let decimal: NullBuffer = self.exponent.iter().map(Option::is_some).collect();
@@ -174,13 +174,13 @@ impl Columns {
                 Some(floats),
             ),
         ];
-        // columns that a later format adds, and these rows do not have
+        // columns of later formats, which these rows do not have
         let added = self.schema.fields().iter().skip(columns.len());
         columns.extend(added.map(|field| new_null_array(field.data_type(), rows)).collect::<Vec<_>>());
         RecordBatch::try_new(Arc::clone(&self.schema), columns).expect("BUG: columns fit the schema")
     }
 
-    /// The builder calls its values nullable; the schema does not.
+    /// Rebuilds the map of labels: the builder declares its values as nullable, unlike the schema.
     fn take_labels(&mut self) -> MapArray {
         let (_, offsets, entries, nulls, ordered) = self.labels.finish().into_parts();
         let (_, columns, _) = entries.into_parts();
@@ -197,7 +197,7 @@ fn list(element: DataType, ends: &mut Vec<i32>, values: ArrayRef, valid: Option<
     Arc::new(ListArray::new(kind::element(element), offsets, values, valid))
 }
 
-/// A length as the file has it. A batch is cut long before it could overflow, and a stretch comes from a
+/// Length in the file's type. A batch is cut long before it could overflow, and a stretch comes from a
 /// head that holds hours, not years.
 fn length(n: usize) -> i32 {
     i32::try_from(n).expect("BUG: a batch holds fewer than 2^31 samples")

@@ -1,8 +1,8 @@
-//! Stages a block of a partition's data as files; a seal calls it.
+//! Stages a block of a partition's data as files, for a seal.
 //!
-//! A block may lie on any number of days, and each day needs a file of its own. So a block that lies on many is staged
-//! and committed in *passes*, from its first day to its last: a pass takes as many days as may be open at a time, and no
-//! more files than fit into one commit.
+//! A block may span any number of days, and each day needs a file of its own. So a block of many days is staged and committed in
+//! *passes*, from its first day to its last. A pass has as many days as may be open at a time, and no more files than fit into
+//! one commit.
 
 use crate::date::Date;
 use crate::delta::{COMMIT_FILES_MAX, StagedFile, Table};
@@ -16,22 +16,22 @@ use std::sync::Arc;
 
 type NewFile = Box<dyn FnMut(Date) -> std::io::Result<Upload> + Send>;
 
-/// Writes a block's stretches into new files of a table. Nothing is in the table before
-/// [`Table::commit`]; dropped or failed, it leaves at most files that a sweep takes away.
+/// Writes a block's stretches into new files of a table. The files are not part of the table before [`Table::commit`]. If the
+/// stager is dropped or fails, it leaves at most files that a sweep deletes.
 #[derive(Debug)]
 pub struct BlockStager {
     table: Arc<Table>,
     writer: BlockWriter<Upload, NewFile>,
     staged: Vec<StagedFile>,
-    /// Days up to this one are in the table already.
+    /// Last day that is already in the table.
     after: Option<Date>,
-    /// The days of this pass.
+    /// Days of this pass.
     days: BTreeSet<Date>,
     days_max: usize,
     files_max: usize,
-    /// The last day that this pass may take. It moves back where there turn out to be too many before it.
+    /// Last day of this pass. It moves back if there are too many days before it.
     through: Date,
-    /// True if samples after it were left out.
+    /// True if samples after `through` were left out.
     is_cut: bool,
 }
 
@@ -40,12 +40,12 @@ pub struct BlockStager {
 pub struct Staged {
     /// Staged files, for [`crate::delta::StagedBlock::files`].
     pub files: Vec<StagedFile>,
-    /// The last day that it took, for [`crate::delta::StagedBlock::through`]; `None` if it took all that were left.
+    /// Last day of the pass, for [`crate::delta::StagedBlock::through`]; `None` if the pass had all remaining days.
     pub through: Option<Date>,
 }
 
-/// A pass whose last files are encoded, and not in the store yet: what is left is waiting for the store, which may be done
-/// by another thread.
+/// A pass whose files are encoded, but not all in the store yet. What remains is waiting for the store, which another thread may
+/// do.
 #[derive(Debug)]
 pub struct Encoded {
     table: Arc<Table>,
@@ -53,11 +53,11 @@ pub struct Encoded {
     rest: Vec<(FileSummary, Upload)>,
 }
 
-/// Bytes of a file beside what its upload has buffered.
+/// Memory of a file in addition to the buffer of its upload.
 const FILE_BYTES: usize = 1 << 10;
 
 impl Encoded {
-    /// Bytes of memory that it holds.
+    /// Memory that the files hold.
     pub fn held_bytes(&self) -> usize {
         self.rest.iter().map(|(_, upload)| FILE_BYTES + upload.held_bytes()).sum()
     }
@@ -72,7 +72,7 @@ impl Encoded {
 }
 
 impl BlockStager {
-    /// Begins a pass over a block, from the day behind `after` on. `stem` must be new for each attempt.
+    /// Begins a pass over a block, from the day after `after` on. `stem` must be new for each attempt.
     pub fn new(table: &Arc<Table>, stem: Stem, limits: WriteLimits, after: Option<Date>) -> Self {
         let (at, mut count) = (Arc::clone(table), 0);
         let new_file: NewFile = Box::new(move |date| {
@@ -92,7 +92,7 @@ impl BlockStager {
         }
     }
 
-    /// Adds a series' samples; those that are not of this pass are left out. Series come in table order
+    /// Adds a series' samples, and ignores those of other passes. Series must come in table order
     /// ([`model::LabelsRef::cmp_in_tables`]), each once.
     pub fn push(&mut self, stretch: &Stretch<'_>) -> Result<(), TableError> {
         let from = self.after.map_or(0, |day| stretch.timestamps.partition_point(|t| *t <= day.end_ms()));
@@ -113,14 +113,14 @@ impl BlockStager {
         Ok(())
     }
 
-    /// Checks that a day can be taken, or moves the end of the pass back.
+    /// Makes sure that a day can be added, and moves the end of the pass back if necessary.
     fn make_room(&mut self, date: Date) {
         if date <= self.through && self.days.insert(date) && self.days.len() > self.days_max {
             self.leave_last_day();
         }
     }
 
-    /// Leaves the last day, and what is behind it, to the next pass.
+    /// Leaves the last day, and all after it, to the next pass.
     fn leave_last_day(&mut self) {
         let Some(last) = self.days.pop_last() else { return };
         self.writer.abandon(last);
@@ -129,25 +129,24 @@ impl BlockStager {
         self.is_cut = true;
     }
 
-    /// True if a series whose first sample is at this time has nothing in this pass: then it need not be read or pushed.
+    /// True if a series whose first sample is at `first_ms` has nothing in this pass, so that it need not be read or pushed.
     pub fn is_behind(&mut self, first_ms: i64) -> bool {
         let is_behind = Date::of(first_ms) > self.through;
         self.is_cut |= is_behind;
         is_behind
     }
 
-    /// Bytes of memory that it holds now. It grows with the first samples of each day to what
-    /// [`WriteLimits`] allow.
+    /// Bytes of memory that it holds now. The memory grows with the first samples of each day, up to the [`WriteLimits`].
     pub fn held_bytes(&self) -> usize {
         self.writer.held_bytes()
     }
 
-    /// Ends the files and puts them into the store.
+    /// Finishes the files and puts them into the store.
     pub fn finish(self) -> Result<Staged, TableError> {
         self.encode()?.put()
     }
 
-    /// Ends the files. Those that were not put on the way are left to [`Encoded::put`].
+    /// Finishes encoding the files. [`Encoded::put`] puts those into the store that are not there yet.
     pub fn encode(mut self) -> Result<Encoded, TableError> {
         let rest = self.writer.end()?;
         let staged = Staged { files: self.staged, through: self.is_cut.then_some(self.through) };

@@ -1,7 +1,7 @@
-//! Stretches of series, the input of a table, and how they become rows.
+//! Stretches of series, which are the input of a table, and their division into rows.
 //!
-//! A stretch is one series' samples over some time, as the head holds it. A row is what of it lies on one
-//! day and has one form of values: decimal, or floats. Most stretches are one row.
+//! A stretch is one series' samples over a period, as held by the head. A row is the part of a stretch that lies on one day and
+//! has one form of values: decimal, or floats. Most stretches are one row.
 
 use crate::date::Date;
 use crate::decimal;
@@ -9,14 +9,14 @@ use model::labels::METRIC_NAME;
 use model::{LabelsRef, SeriesKey};
 use std::ops::Range;
 
-/// Rows that a stretch may be cut into so that most of its values stay decimal. A row costs some 40 bytes,
-/// and a float four more than a mantissa: a stale marker at the end must not turn 500 counts into floats.
+/// Maximum number of rows that a day's values are cut into to keep most of them decimal. A row takes about 40 bytes, and a float
+/// four more than a mantissa, so a stale marker at the end must not turn 500 counts into floats.
 const RUNS_MAX: usize = 3;
 
-/// One series' samples over some time.
+/// One series' samples over a period.
 #[derive(Debug, Clone, Copy)]
 pub struct Stretch<'a> {
-    /// All labels, the name among them.
+    /// All labels, the metric name included.
     pub labels: LabelsRef<'a>,
     /// Series key, as in the head and the journal.
     pub key: SeriesKey,
@@ -80,7 +80,7 @@ pub(crate) fn rows(
     }
 }
 
-/// Runs of values that have, or have not, a decimal form; `None` if they are too many.
+/// Runs of values with or without a decimal form; `None` if there are too many runs.
 fn runs(values: &[f64]) -> Option<impl Iterator<Item = Range<usize>>> {
     let mut cuts = [values.len(); RUNS_MAX + 1];
     cuts[0] = 0;

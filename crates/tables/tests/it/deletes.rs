@@ -1,4 +1,4 @@
-//! Deletes: what tombstones hide, and what is left in the files afterwards, against a plain map.
+//! Deletes: compares the samples that tombstones leave visible, and those left in files afterwards, with a plain map.
 
 use crate::fleet::{DAY, Series, stem};
 use crate::table::{location, open, stage};
@@ -36,7 +36,7 @@ fn contents(table: &Table, cache: &Arc<Cache>, bytes: usize) -> Contents {
     all
 }
 
-/// Series and times that are in the live files, whatever is deleted: what another engine reads.
+/// Series and times in the live files, regardless of tombstones: what another engine reads.
 fn in_files(table: &Table) -> BTreeSet<(String, i64)> {
     let mut all = BTreeSet::new();
     for live in table.files().unwrap().all() {
@@ -88,7 +88,7 @@ fn fleet() -> Vec<Labels> {
     all
 }
 
-/// Commits samples of some series, and notes them in the model.
+/// Commits samples of some series, and adds them to the model.
 fn write(table: &Table, n: u64, rng: &mut Rng, model: &mut Contents) {
     let mut series = Vec::new();
     for labels in fleet() {
@@ -104,7 +104,7 @@ fn write(table: &Table, n: u64, rng: &mut Rng, model: &mut Contents) {
     if !series.is_empty() {
         let files = vec![stage(table, &format!("f{n}"), &series)];
         let block = StagedBlock { source: format!("j{n}"), after: None, upto: 1, through: None, files };
-        // a clock that jumps about decides nothing
+        // results do not depend on a clock that jumps
         table.commit(&[block], DAY + rng.below(100) as i64).unwrap();
     }
 }
@@ -127,7 +127,7 @@ fn policy(today_is_over: bool) -> (Now, Policy) {
     (Now { wall_ms, steady_ms: 0 }, Policy { compact: Some(limits), grace_ms: 0, ..Policy::default() })
 }
 
-/// Takes some of the steps that are due.
+/// Runs some of the steps that are due.
 fn keep(table: &Arc<Table>, upkeep: &mut Upkeep, rng: &mut Rng, most: usize, n: &mut u32) -> usize {
     let (now, policy) = policy(rng.chance(0.3));
     let steps = upkeep.plan(table, now, &policy).unwrap();
@@ -206,7 +206,7 @@ fn labels_of_deleted_series_are_listed_no_more() {
     let table = open(&folder);
     fill(&table);
     let cache = Arc::new(Cache::new(1 << 20));
-    // with and without kept indexes
+    // with and without cached indexes
     for _ in 0..3 {
         assert_eq!(listed(&table, &cache).0.len(), 12);
     }
@@ -235,7 +235,7 @@ fn each_file_is_rewritten_once_for_all_deletes_and_untouched_ones_stay() {
     let table = open(&folder);
     fill(&table);
     let before: Vec<_> = table.files().unwrap().all().iter().map(|f| f.path.clone()).collect();
-    // in the first two files; and what is in none, which only their rows tell
+    // samples in the first two files; then samples in no file, which only their rows show
     apply(&table, &delete(&[&[("pod", MatchOp::Equal, "p1")]], TimeRange::new(DAY, DAY + 12)), DAY).unwrap();
     apply(&table, &delete(&[&[("pod", MatchOp::Equal, "p2")]], TimeRange::new(DAY, DAY + 12)), DAY).unwrap();
     apply(&table, &delete(&[&[("pod", MatchOp::Equal, "none")]], TimeRange::ALL), DAY).unwrap();

@@ -1,4 +1,4 @@
-//! A store that fails, before or after it did what it was asked: nothing is lost, nothing is there twice.
+//! A store that fails before or after it has carried out a request: no sample may be lost or duplicated.
 
 use crate::fleet::{DAY, Series, stem};
 use crate::table::{location, open, runtime, stage, try_stage};
@@ -26,7 +26,7 @@ pub(crate) enum Put {
     AnswerLost,
 }
 
-/// How a store fails.
+/// Faults of a store.
 pub(crate) trait Faults: std::fmt::Debug + Send + Sync + 'static {
     fn put(&self, path: &Path, payload: &PutPayload, options: &PutOptions) -> Put;
 
@@ -36,7 +36,7 @@ pub(crate) trait Faults: std::fmt::Debug + Send + Sync + 'static {
     }
 }
 
-/// A store that fails so.
+/// A store with injected faults.
 #[derive(Debug)]
 pub(crate) struct Failing<F> {
     pub(crate) store: Arc<DynObjectStore>,
@@ -106,7 +106,7 @@ impl<F: Faults> ObjectStore for Failing<F> {
     }
 }
 
-/// Fails the put whose turn it is; earlier and later ones work.
+/// Fails one put; earlier and later ones work.
 #[derive(Debug)]
 struct Once {
     fate: Put,
@@ -136,7 +136,7 @@ fn seal_all(table: &Table) {
         loop {
             attempt += 1;
             assert!(attempt < 50, "it never ends");
-            // what a seal does after a failure: it looks where the table is, and stages anew
+            // like a seal after a failure: reads the table's floodmark, and stages again
             let Ok(floodmarks) = table.refresh().and_then(|_| table.floodmarks(["j"])) else { continue };
             if floodmarks.get("j").is_some_and(|at| *at >= n) {
                 break;
@@ -241,7 +241,7 @@ fn foreign_deletes_are_followed_and_foreign_changes_reported() {
     assert_eq!(error.kind(), model::ErrorKind::Unsupported);
 }
 
-/// A store of a process that dies while its first commit is on its way: that is kept, and nothing works any more.
+/// A store of a process that dies while its first commit is in flight: the commit is held back, and all further requests fail.
 #[derive(Debug, Clone, Default)]
 struct Dying {
     late: Arc<Mutex<Option<(Path, PutPayload, PutOptions)>>>,
@@ -261,7 +261,7 @@ impl Faults for Dying {
     }
 }
 
-/// Seals one block; what it is.
+/// Seals one block, and returns the outcome.
 fn seal(table: &Table, name: &str) -> std::result::Result<Outcome, TableError> {
     let file = stage(table, name, &series(7));
     let block = StagedBlock { source: "j".into(), after: None, upto: 1, through: None, files: vec![file] };
@@ -289,7 +289,7 @@ fn a_dead_process_commit_that_is_late_is_never_added_to_what_the_next_one_found(
         assert_eq!(table.floodmarks(["j"]).unwrap().get("j"), None, "it takes the samples in again");
         let (path, payload, options) = dying.late.lock().unwrap().take().expect("a commit was on its way");
         let arrived = runtime().block_on(shared.put_opts(&path, payload, options));
-        // without the fence it is there, beside samples that are in a head again
+        // without the fence the commit arrives, although its samples are in a head again
         assert_eq!(arrived.is_ok(), !is_fenced, "{arrived:?}");
         table.refresh().unwrap();
         assert_eq!(table.floodmarks(["j"]).unwrap().contains_key("j"), !is_fenced);
@@ -300,7 +300,7 @@ fn a_dead_process_commit_that_is_late_is_never_added_to_what_the_next_one_found(
     }
 }
 
-/// A store that takes the condition of a put and ignores it.
+/// A store that accepts the condition of a put and ignores it.
 #[derive(Debug)]
 struct Overwriting(Arc<DynObjectStore>);
 
@@ -356,7 +356,7 @@ fn a_store_that_overwrites_commits_gets_none() {
     };
     is_refused(Table::open_or_create(&METRICS, overwriting.clone()).err());
     is_refused(overwriting.check_exclusive_within(std::time::Duration::from_secs(60)).err());
-    // a table that was made when the store was another one
+    // a table that was created when the store still worked
     drop(open(&folder));
     let table = Table::open(&METRICS, overwriting).unwrap().unwrap();
     let files = vec![stage(&table, "f", &series(1))];
@@ -367,7 +367,7 @@ fn a_store_that_overwrites_commits_gets_none() {
     location(&folder).check_exclusive_within(std::time::Duration::from_secs(60)).unwrap();
 }
 
-/// The object that a store is tried with lies beside the tenants' folders, and in none's place.
+/// The probe object lies next to the tenants' folders, and must not take the place of any.
 #[test]
 fn a_tenant_may_have_the_name_that_the_probe_had() {
     const NAME: &str = "_floodmark.probe";
@@ -384,7 +384,7 @@ fn a_tenant_may_have_the_name_that_the_probe_had() {
         let block = StagedBlock { source: format!("j{life}"), after: None, upto: 1, through: None, files };
         assert!(matches!(table.commit(&[block], DAY).unwrap()[..], [Outcome::Committed { .. }]));
         assert_eq!(root.folders(None, 10).unwrap(), [NAME], "the probe is no tenant");
-        // the next one's probe is new again
+        // the next process puts a new probe object
         std::fs::remove_file(folder.path().join("_floodmark=probe")).unwrap();
     }
 }

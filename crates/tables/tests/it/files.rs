@@ -1,4 +1,4 @@
-//! One file: what is written comes back to the bit, pruned, and damage is told.
+//! One file: values are read back bit by bit, reads are pruned, and damage is reported.
 
 use crate::fleet::{DAY, Series, date, fleet};
 use bytes::Bytes;
@@ -31,15 +31,15 @@ struct Row {
     samples: Samples,
 }
 
-/// Decodes the rows as they come.
+/// Decodes the rows in order, without a cache.
 fn read(file: &Bytes, select: &Select) -> Result<(Vec<Row>, ReadStats), TableError> {
     read_from(file.clone(), select)
 }
 
-/// Reads twice by what is kept, first with nothing kept. Nothing is fetched for the second time.
+/// Reads twice with a cache, which is empty at first. The second read must fetch nothing.
 fn read_kept(file: &Bytes, select: &Select) -> Result<Vec<Row>, TableError> {
     let keeping = Keeping::of(file.clone());
-    // a part of a row group is read sooner without an index, for the first time
+    // the first read of a part of a row group builds no index, so the file is read once before
     read_from(&keeping, select)?;
     let (first, _) = read_from(&keeping, select)?;
     let (second, stats) = read_from(&keeping, select)?;
@@ -178,7 +178,7 @@ fn flipped_bytes_never_panic() {
     let (_, file) = write(&fleet(2, 10, 20), 1 << 20);
     for _ in 0..300 {
         let mut bytes = file.to_vec();
-        // half of them in the footer
+        // half of the damage is in the footer
         let from = if rng.chance(0.5) { bytes.len() * 3 / 4 } else { 0 };
         let at = from + rng.below((bytes.len() - from) as u64) as usize;
         bytes[at] ^= 1 << rng.below(8);
@@ -217,7 +217,7 @@ fn a_block_is_cut_into_days_and_files() {
     assert_eq!(found, expected);
 }
 
-/// Whatever is asked for, rows come the same with and without what is kept: long rows, many pages, both forms.
+/// All selections return the same rows with and without cached data: long rows, many pages, both forms of values.
 #[test]
 fn cached_indexes_and_pages_change_no_result() {
     let mut rng = stdx::rng::Rng::announced();
@@ -234,7 +234,7 @@ fn cached_indexes_and_pages_change_no_result() {
     }
     let (_, file) = write(&series, 200_000);
     assert!(Footer::read(&METRICS, &file).unwrap().row_groups() > 1);
-    // of its pages those parts are kept that were asked for before
+    // only the parts of pages that earlier reads needed are cached
     let kept_before = Keeping::of(file.clone());
     for round in 0..24 {
         let name = format!("metric_{:04}", rng.below(7));
@@ -257,7 +257,7 @@ fn cached_indexes_and_pages_change_no_result() {
 }
 
 /// Labels before and after the metric's name, none at all, one name with many values, one value with many names; and so many
-/// texts that the dictionary is given up in the middle of the column.
+/// texts that the writer abandons the dictionary in the middle of the column.
 #[test]
 fn labels_are_the_same_with_and_without_an_index() {
     let mut rng = stdx::rng::Rng::new(7);
@@ -325,7 +325,7 @@ fn has_index(keeping: &Keeping) -> bool {
 #[test]
 fn row_groups_are_indexed_on_second_read() {
     let (_, whole) = write(&fleet(10, 50, 3), 1 << 20);
-    // so many rows that names lie on some pages
+    // so many rows that the names take several pages
     let (_, many) = write(&fleet(45, 1000, 1), 64 << 20);
     let few = Select { names: Some(vec!["metric_0002".into()]), ..Select::ALL };
     let reaching_in = Select { range: TimeRange::new(DAY + 1, DAY + 14_999), ..Select::ALL };
@@ -345,7 +345,7 @@ fn row_groups_are_indexed_on_second_read() {
     assert!(has_index(&keeping), "which rows overlap is known by their spans only");
 }
 
-/// A page of one value again and again has many rows: it is kept as the few bytes that it has.
+/// A page that repeats one value has many rows, but is cached as the few bytes that encode it.
 #[test]
 fn floats_are_kept_as_they_are_encoded() {
     let mut series = fleet(10, 200, 300);
@@ -358,7 +358,7 @@ fn floats_are_kept_as_they_are_encoded() {
     let kept = keeping.kept.borrow();
     let pages: Vec<_> = kept.values().filter(|kept| matches!(kept, Kept::Page(_))).collect();
     let bytes: usize = pages.iter().map(|kept| kept.memory_bytes()).sum();
-    // those of times are among them
+    // this includes the pages of timestamps
     assert!(bytes < 4 * summary.samples as usize, "{bytes} bytes of {} samples", summary.samples);
 }
 

@@ -26,7 +26,7 @@ impl Series {
         Stretch { labels: self.labels.as_ref(), key, timestamps: &self.timestamps, values: &self.values }
     }
 
-    /// Labels, times and the bits of values: what must come back.
+    /// Labels, times and the bits of values, as they must be read back.
     pub(crate) fn bits(&self) -> Vec<(String, i64, u64)> {
         let label = self.labels.to_string();
         self.timestamps.iter().zip(&self.values).map(|(t, v)| (label.clone(), *t, v.to_bits())).collect()

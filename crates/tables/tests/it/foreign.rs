@@ -1,4 +1,4 @@
-//! Readers that are not ours see the same rows and values.
+//! Other engines read the same rows and values.
 
 use crate::fleet::{DAY, Series, fleet, stem};
 use crate::table::{location, open, stage};
@@ -52,7 +52,7 @@ sys.stdout.flush()
 os._exit(0)  # threads of these libraries have been seen to abort in the usual ending
 "#;
 
-/// DuckDB's view, as users are told to make it.
+/// DuckDB's view as documented for users.
 fn view() -> String {
     let text = include_str!("../../../../docs/sql.md");
     let (_, section) = text.split_once("## DuckDB").expect("the section");
@@ -60,7 +60,7 @@ fn view() -> String {
     code.split_once("```").expect("its end").0.into()
 }
 
-/// The Python that has the readers, if there is one.
+/// Path of a Python with the needed modules, if there is one.
 fn python() -> Option<PathBuf> {
     let home = || Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache/floodmark"));
     let cache = std::env::var_os("FLOODMARK_CACHE").map(PathBuf::from).or_else(home)?;
@@ -126,7 +126,7 @@ fn deltalake_and_duckdb_read_the_same_samples() {
     check(&python, &folder, &series);
 }
 
-/// A checkpoint that is damaged stops them too, until it was put aside.
+/// A damaged checkpoint also makes other engines fail, until it is put aside.
 #[test]
 fn they_read_a_table_that_was_mended() {
     let Some(python) = python() else { return };
@@ -216,7 +216,7 @@ fn a_table_that_another_engine_rewrote_has_every_sample() {
     }
 }
 
-/// Samples that were written twice, by a sender that changed its mind; then another engine merges the files.
+/// Samples that were written twice with different values, in files that another engine then merges.
 #[test]
 fn later_sample_counts_after_a_foreign_merge_and_the_doubt_is_reported() {
     let Some(python) = python() else { return };
@@ -232,7 +232,7 @@ fn later_sample_counts_after_a_foreign_merge_and_the_doubt_is_reported() {
     (0..3).for_each(|n| one(n, n as f64));
     rewrite(&python, &folder, "compact");
     table.refresh().unwrap();
-    // written after the merge, by a clock that is behind the other engine's
+    // written after the merge, by a clock behind that of the other engine
     let read = || {
         let cache = Arc::new(Cache::new(1 << 20));
         let mut scan = Scan::open(&table, &cache, &Select::ALL, &ScanLimits::default()).unwrap();
@@ -245,7 +245,7 @@ fn later_sample_counts_after_a_foreign_merge_and_the_doubt_is_reported() {
     assert_eq!(read(), (2.0, 4, true));
     one(3, 3.0);
     assert_eq!(read(), (3.0, 5, true));
-    // our own merge settles it
+    // a merge by Floodmark resolves the conflict
     let limits = CompactLimits::default();
     let jobs =
         compact::plan(&METRICS, table.files().unwrap().all(), Date(Date::of(DAY).0 + 1), &limits, |_| false);

@@ -29,7 +29,7 @@ const NOTE: Column = Column {
     has_bounds: false,
 };
 
-/// Metrics of the next format version, whose files have one more column.
+/// A metrics table of the next format version, whose files have one more column.
 static LATER: Kind = Kind { version: NOTE.since, columns: &LATER_COLUMNS, ..METRICS };
 
 const LATER_COLUMNS: [Column; COLUMNS.len() + 1] = {
@@ -89,7 +89,7 @@ fn columns(folder: &TempDir, file: &LiveFile) -> Vec<String> {
     file.schema().fields().iter().map(|field| field.name().clone()).collect()
 }
 
-/// How many entries of the log say what columns the table has.
+/// For each log entry with a schema, whether that has the new column.
 fn schemas(folder: &TempDir) -> Vec<bool> {
     let mut entries: Vec<_> = fs::read_dir(folder.path().join("tenant/_delta_log")).unwrap().collect();
     entries.sort_by_key(|entry| entry.as_ref().unwrap().path());
@@ -136,7 +136,7 @@ fn files_of_two_format_versions_read_merge_and_roll_up_as_one() {
 
     let rows = contents(&expected).unwrap();
     assert!(contents(&table).unwrap() == rows);
-    // kept indexes and pages give the same as decoding
+    // cached indexes and pages give the same results as decoding
     let cache = Arc::new(Cache::new(16 << 20));
     for _ in 0..3 {
         let mut scan = Scan::open(&table, &cache, &Select::ALL, &ScanLimits::default()).unwrap();
@@ -246,7 +246,7 @@ fn rows_without_series_are_committed_once_reopened_expired_and_swept() {
     table.checkpoint().unwrap();
     check(&reopen());
     let error = Table::open(&METRICS, location(&folder)).unwrap_err().to_string();
-    assert!(error.contains("it has no column \"name\""), "{error}");
+    assert!(error.contains("it lacks the column \"name\""), "{error}");
     assert_eq!(table.expire(DAY + tables::DAY_MS).unwrap(), 1);
     let swept = Sweeper::default().sweep(&table, 0, 0).unwrap();
     assert_eq!((swept.files, swept.waiting), (1, 0));

@@ -1,4 +1,4 @@
-//! Writers and sweepers side by side: no commit names a file that was deleted, however long it took to come.
+//! Concurrent writers and sweepers: no commit names a deleted file, however long the commit took.
 
 use crate::faults::{Failing, Faults, Put};
 use crate::fleet::{DAY, Series, date, fleet, stem};
@@ -35,12 +35,12 @@ fn exists(folder: &TempDir, file: &StagedFile) -> bool {
     folder.path().join("tenant").join(&file.path).exists()
 }
 
-/// Number of files beside the table.
+/// Number of objects in the `_floodmark` folder.
 fn beside(folder: &TempDir) -> usize {
     std::fs::read_dir(folder.path().join("tenant/_floodmark")).map_or(0, Iterator::count)
 }
 
-/// Deletes every file that may go by now, as another process would.
+/// Deletes every file that may be swept now, like another process.
 fn sweep_all(folder: &TempDir) -> u64 {
     let (table, mut sweeper) = (open(folder), Sweeper::default());
     let times = [0, GRACE_MS, LEASE_MS, LEASE_MS + GRACE_MS];
@@ -114,7 +114,7 @@ fn a_lease_without_a_pulse_is_broken_for_good() {
     }
     assert_eq!(sweeper.sweep(&server, LEASE_MS, GRACE_MS).unwrap().files, 1);
     assert_eq!(beside(&folder), 0);
-    // a beat that comes too late brings nothing back
+    // a pulse that is rewritten too late does not restore the lease
     lease.keep(i64::MAX).unwrap();
     let refused = table.commit(&[block(vec![file])], DAY);
     assert!(matches!(refused, Err(TableError::Lapsed { .. })), "{refused:?}");
@@ -124,7 +124,7 @@ fn a_lease_without_a_pulse_is_broken_for_good() {
     assert_eq!(beside(&folder), 0, "the late pulse goes too");
 }
 
-/// Does something when the first log entry is about to be put.
+/// Runs a closure just before the first log entry is put.
 struct BeforeCommit {
     done: AtomicBool,
     what: Mutex<Box<dyn FnMut() + Send>>,
@@ -140,14 +140,14 @@ impl Faults for BeforeCommit {
     fn put(&self, path: &Path, _: &PutPayload, _: &PutOptions) -> Put {
         let is_entry = path.as_ref().contains("_delta_log") && path.as_ref().ends_with(".json");
         if is_entry && !self.done.swap(true, Ordering::SeqCst) {
-            // requests of its own wait on another thread than the runtime's
+            // the closure's own requests must wait on a thread outside of the runtime
             std::thread::scope(|threads| threads.spawn(|| (self.what.lock().unwrap())()).join().unwrap());
         }
         Put::Done
     }
 }
 
-/// The table, where all that may go is swept after the writer has looked whether it may commit, and before it does.
+/// A table that is swept after the writer has checked that it may commit, and before it commits.
 fn swept_before_the_put(folder: &Arc<TempDir>) -> Table {
     drop(open(folder));
     let there = Arc::clone(folder);
@@ -173,7 +173,7 @@ fn a_sweep_between_check_and_commit_stops_the_commit() {
     }
 }
 
-/// Sweeps a table at a time of the monotonic clock, as a server does that has just started or one that goes on.
+/// Sweeps a table at a time of the monotonic clock, with a new sweeper or a continuing one.
 fn sweep_at(sweeper: &mut Sweeper, folder: &TempDir, now_ms: i64) -> u64 {
     sweeper.sweep(&open(folder), now_ms, GRACE_MS).unwrap().files
 }
@@ -212,7 +212,7 @@ fn sweep_deletes_removed_files_of_other_engines() {
         assert_eq!(table.expire(i64::MAX).unwrap(), 1);
         if is_checkpointed {
             table.checkpoint().unwrap();
-            // what says so is the checkpoint alone
+            // only the checkpoint records the removal
             std::fs::remove_file(
                 folder.path().join(format!("tenant/_delta_log/{:020}.json", table.version())),
             )
@@ -227,7 +227,7 @@ fn sweep_deletes_removed_files_of_other_engines() {
     }
 }
 
-/// A table of one file that is larger than what a scan reads at a time, and a scan that has begun.
+/// A table with one file that is larger than a scan's window, and a scan that has begun.
 fn scan_begun(folder: &TempDir) -> (Arc<Table>, Scan, usize) {
     let table = open(folder);
     let mut rng = Rng::new(3);
@@ -240,7 +240,7 @@ fn scan_begun(folder: &TempDir) -> (Arc<Table>, Scan, usize) {
     (table, scan, series.len() * 600)
 }
 
-/// The samples of the current series and all that follow.
+/// Number of samples of the current and all further series.
 fn rest(scan: &mut Scan) -> usize {
     let mut samples = Samples::default();
     scan.read(&mut samples).unwrap();
@@ -257,7 +257,7 @@ fn a_file_that_is_read_is_not_swept_however_long_it_takes() {
     assert_eq!(table.expire(i64::MAX).unwrap(), 1);
     let mut sweeper = Sweeper::default();
     for hour in 0..100 {
-        // another table of the same folder, as after the first one was closed for want of use
+        // another instance of the same table, as after the first one was closed because it was idle
         let same = Table::open(&METRICS, table.location().clone()).unwrap().unwrap();
         let swept = sweeper.sweep(&same, hour * 3_600_000, GRACE_MS).unwrap();
         assert_eq!((swept.files, swept.waiting), (0, 1));

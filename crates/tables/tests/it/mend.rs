@@ -1,4 +1,4 @@
-//! Logs whose last checkpoint is damaged: the entries stand in for it where they can, and where not, nothing is touched.
+//! Logs with a damaged last checkpoint: it is replaced by the log's entries if they suffice, and otherwise nothing is changed.
 
 use crate::fleet::{DAY, Series, stem};
 use crate::table::{location, runtime, stage};
@@ -28,7 +28,7 @@ fn checkpoint(version: u64) -> String {
     format!("{version:020}.checkpoint.parquet")
 }
 
-/// A table, and its log's files as somebody else can change them.
+/// A table, and access to the files of its log to damage them.
 struct Log {
     /// Location of the table, opened without repairs.
     location: Location,
@@ -64,7 +64,7 @@ impl Log {
         Ok(Arc::new(Table::open(&METRICS, location)?.expect("it is there")))
     }
 
-    /// A commit of one sample for each version up to `versions`, and these checkpoints.
+    /// Commits one sample for each version up to `versions`, and writes the given checkpoints.
     fn fill(&self, versions: u64, checkpoints: &[u64]) -> BTreeMap<(String, i64), u64> {
         let table = Table::open_or_create(&METRICS, self.location.clone()).unwrap();
         for n in 0..versions {
@@ -94,7 +94,7 @@ impl Log {
         runtime().block_on(self.store.delete(&self.folder.clone().join(name))).unwrap();
     }
 
-    /// Its files, and what is in them.
+    /// Files of the log, with their contents.
     fn files(&self) -> BTreeMap<String, Bytes> {
         let listed = runtime().block_on(self.store.list(Some(&self.folder)).try_collect::<Vec<_>>());
         let name = |object: &object_store::ObjectMeta| object.location.filename().unwrap().to_string();
@@ -131,7 +131,7 @@ fn damage(log: &Log, name: &str, with: Option<&Vec<u8>>) {
 
 #[test]
 fn entries_stand_in_for_a_damaged_checkpoint() {
-    // (whether it has a hint, whether it has an earlier checkpoint)
+    // whether the log has a hint, and whether it has an earlier checkpoint
     let all = &[(true, false), (false, false), (true, true), (false, true)][..];
     for (make, cases) in [(Log::local as fn() -> Log, &all[..1]), (Log::object_store, all)] {
         for n in 0..6 {
@@ -151,7 +151,7 @@ fn entries_stand_in_for_a_damaged_checkpoint() {
                 assert_eq!(contents(&table).unwrap(), expected, "{what}");
                 assert_eq!(table.floodmarks(["j"]).unwrap()["j"], 7, "{what}");
                 assert_eq!(table.checkpointed(), if has_earlier { 3 } else { 0 }, "{what}");
-                // a checkpoint that nobody misses is no damage
+                // a missing checkpoint is damage only if the hint names it
                 let is_noticed = damaged.is_some() || has_hint;
                 assert_eq!(log.repairs.get(), u64::from(is_noticed), "{what}");
                 let aside: Vec<Bytes> = damaged.into_iter().map(Bytes::from).collect();
@@ -168,7 +168,7 @@ fn entries_stand_in_for_a_damaged_checkpoint() {
     }
 }
 
-/// The next upkeep writes another checkpoint, which is enough.
+/// Runs an upkeep, which writes another checkpoint.
 fn renew(log: &Log, table: &Arc<Table>) {
     let policy = Policy { checkpoint_every: 5, compact: None, ..Policy::default() };
     let (mut upkeep, now) = (Upkeep::new(), Now { wall_ms: DAY, steady_ms: 0 });
@@ -200,7 +200,7 @@ fn a_wrong_hint_is_dropped() {
     }
 }
 
-/// The library stumbles over some of it.
+/// The Delta library panics on some kinds of damage.
 #[test]
 fn no_damage_to_a_checkpoint_is_a_panic() {
     let log = Log::object_store();
@@ -218,7 +218,7 @@ fn no_damage_to_a_checkpoint_is_a_panic() {
     assert!(log.repairs.get() > 20, "{} were noticed", log.repairs.get());
 }
 
-/// A checksum file saves reading, too, and is worth nothing else.
+/// A checksum file only saves reading, so damage to it costs nothing else.
 #[test]
 fn a_damaged_checksum_costs_nothing() {
     for n in 0..6 {
@@ -257,7 +257,9 @@ fn unrepairable_log_is_reported_and_left_alone() {
             assert_eq!(error.kind(), model::ErrorKind::Data, "{error}");
             let text = error.to_string();
             let told = match damaged {
-                Some(_) => vec![checkpoint(6), "version 6".into(), entry(3), "put back".into()],
+                Some(_) => {
+                    vec![checkpoint(6), "version 6".into(), entry(3), "restore that checkpoint".into()]
+                }
                 None => vec![entry(0), entry(3)],
             };
             assert!(told.iter().all(|part| text.contains(part)), "{text}");
@@ -275,7 +277,7 @@ fn open_table_recovers_from_a_damaged_log() {
     let expected = log.fill(8, &[6]);
     let table = log.open().unwrap();
     log.put(&checkpoint(6), &log.get(&checkpoint(6))[..99]);
-    // the log is read for what is removed
+    // the log is read to find removed files
     let live = table.files().unwrap().all().to_vec();
     let series: Vec<_> = (0..8).map(|n| (DAY + n, n as f64)).collect();
     let merged = stage(&table, "merged", &[Series::new(&[("__name__", "m")], &series)]);

@@ -20,7 +20,7 @@ type Truth = BTreeMap<(String, i64), u64>;
 
 const NAMES: [&str; 3] = ["a", "aa", "b"];
 
-/// Some series with samples over three days, in table order, the same ones again and again.
+/// Some series with samples over three days, in table order. Blocks have the same series repeatedly.
 fn block(rng: &mut Rng) -> Vec<Series> {
     let mut series = BTreeMap::new();
     for _ in 0..1 + rng.below(12) {
@@ -61,7 +61,7 @@ fn write(table: &Arc<Table>, n: u64, series: &[Series], truth: &mut Truth) {
         .unwrap();
 }
 
-/// Merges with windows and files so small that everything is cut somewhere.
+/// Merges with windows and files so small that all data is divided somewhere.
 fn merge(table: &Arc<Table>, n: u64, rng: &mut Rng) {
     let limits = CompactLimits {
         fan_in: 2 + rng.below(6) as usize,
@@ -85,7 +85,7 @@ fn merge(table: &Arc<Table>, n: u64, rng: &mut Rng) {
 /// Rows of one series in the fourteen blocks of a day overlap in all of them at worst, 30 samples in each.
 const OVERLAPPING_ROWS_BYTES_MAX: usize = 14 * 30 * 16;
 
-/// What a scan finds that may hold `bytes`.
+/// Result of a scan with a memory limit of `bytes`.
 fn scanned(table: &Table, cache: &Arc<Cache>, select: &Select, bytes: usize) -> Result<Truth, TableError> {
     let limits = ScanLimits { bytes, ..ScanLimits::default() };
     let mut scan = Scan::open(table, cache, select, &limits)?;
@@ -105,7 +105,7 @@ fn scanned(table: &Table, cache: &Arc<Cache>, select: &Select, bytes: usize) -> 
     Ok(found)
 }
 
-/// A random question, and what the map says.
+/// Runs a random query on the table and compares the result with the map.
 fn ask(table: &Table, cache: &Arc<Cache>, truth: &Truth, rng: &mut Rng) {
     let from = DAY + rng.below(3 * 40) as i64 / 40 * DAY_MS + rng.below(40_000) as i64;
     let range = TimeRange::new(from, from + rng.below(2 * DAY_MS as u64) as i64);
@@ -118,8 +118,8 @@ fn ask(table: &Table, cache: &Arc<Cache>, truth: &Truth, rng: &mut Rng) {
         Matcher::new("Zone", move |v| !zoned || v.is_empty()),
     ];
     let select = Select { names, matchers, range, ..Select::ALL };
-    // With little room, files are closed in between; with too little for the overlapping rows of one series,
-    // the scan is refused, and answers the same question once it has more.
+    // With little memory, files are closed in between. If it is too little for the overlapping rows of one series, the scan is
+    // refused, and succeeds with more memory.
     let most = [5_000, 50_000, 5_000_000][rng.below(3) as usize];
     let found = match scanned(table, cache, &select, 3_000 + rng.below(most) as usize) {
         Err(TableError::TooLarge { limit_bytes, .. }) if limit_bytes < OVERLAPPING_ROWS_BYTES_MAX => {
@@ -171,7 +171,7 @@ fn a_table_is_a_map() {
     for _ in 0..3 {
         let folder = TempDir::new().unwrap();
         let table = open(&folder);
-        // with much room, indexes are made and kept
+        // with much memory, indexes are built and cached
         let room = [200_000, 20_000_000][rng.below(2) as usize];
         let cache = Arc::new(Cache::new(rng.below(room) as usize));
         let mut truth = Truth::new();

@@ -114,7 +114,7 @@ fn label_scan_reads_one_file_at_a_time() {
                 assert_eq!(values, days(&["pod-0", "pod-1"]));
                 assert_eq!(all, days(&labels));
             }
-            // where not all fit, nothing is put there for which something else would have to go
+            // if not all files fit, nothing is cached that would evict something else
             assert_eq!(
                 cache.stats().held_bytes > 0,
                 cache_bytes == 64 << 20,

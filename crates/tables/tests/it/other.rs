@@ -1,5 +1,4 @@
-//! Another engine, as far as a table can tell: its files have names and a maker of their own, and come by log entries that
-//! it writes itself.
+//! Simulates another engine: its files have other names and another writer in their metadata, and it writes its own log entries.
 
 use serde_json::json;
 use std::fs;
@@ -11,10 +10,10 @@ fn root(folder: &TempDir) -> PathBuf {
     folder.path().join("tenant")
 }
 
-/// A file's rows under a name of the other engine's, not committed yet.
+/// Stages a copy of a file under a name and writer of the other engine.
 pub(crate) fn stage_copy(folder: &TempDir, file: &LiveFile, name: &str) -> LiveFile {
     let mut bytes = fs::read(root(folder).join(&file.path)).unwrap();
-    // the maker's name, with its length before it, as the footer has it
+    // the writer's name in the footer, preceded by its length
     let maker = bytes.windows(10).rposition(|text| text == b"\x09floodmark").expect("who made it");
     bytes[maker + 1..maker + 10].copy_from_slice(b"deltalake");
     let path = format!("date={}/{name}.parquet", file.date);
@@ -22,7 +21,7 @@ pub(crate) fn stage_copy(folder: &TempDir, file: &LiveFile, name: &str) -> LiveF
     LiveFile { path, is_early: true, ..file.clone() }
 }
 
-/// Commits `version`: `added` in the place of `removed`, at `now_ms` by the other engine's clock.
+/// Commits `version`, which replaces `removed` with `added`, at `now_ms` by the other engine's clock.
 pub(crate) fn replace(folder: &TempDir, version: u64, removed: &LiveFile, added: &LiveFile, now_ms: i64) {
     let partition = json!({"date": added.date.to_string()});
     let (first, last) = added.names.as_ref().expect("whose names are known");

@@ -1,4 +1,4 @@
-//! Rollups: each day once, and anew when late samples came.
+//! Rollups: each day is rolled up once, and again after late samples.
 
 use crate::fleet::{DAY, Series, date, fleet, stem};
 use crate::table::{open, runtime, stage};
@@ -33,7 +33,7 @@ fn limits() -> RollupLimits {
     RollupLimits { window_bytes: 1 << 20, write: WriteLimits::default() }
 }
 
-/// Samples of one statistic, over all series.
+/// Values of one statistic, over all series.
 fn column(table: &Table, of: Statistic) -> Vec<f64> {
     let select = Select { matchers: vec![rollup::matcher(of)], ..Select::ALL };
     let cache = Arc::new(Cache::new(1 << 20));
@@ -91,7 +91,7 @@ fn a_day_is_rolled_up_once_and_anew_when_late_samples_came() {
     assert_eq!(column(&rollup, Statistic::Count).iter().sum::<f64>(), 244.0);
     assert_eq!(column(&rollup, Statistic::Max).iter().filter(|v| **v == 9.0).count(), 1);
 
-    // samples expire, their rollup is kept
+    // samples expire, but their rollup is kept
     metrics.expire(DAY + 2 * tables::DAY_MS).unwrap();
     assert_eq!((metrics.files().unwrap().all().len(), complete()), (0, vec![date()]));
     assert!(due(tomorrow).is_empty());
@@ -141,7 +141,7 @@ fn a_rollup_in_little_memory_or_cut_short() {
     let files = rollup.files().unwrap().all().len();
     assert!(files > 7, "{files} files: the fullest end early");
     assert_eq!(column(&rollup, Statistic::Count).iter().sum::<f64>(), 240_000.0);
-    // a day that is over becomes one file, though all of it is of one write
+    // a past day is merged into one file, though all its files are from one commit
     let tomorrow = Date(date().0 + 1);
     let rollup = Arc::new(rollup);
     let jobs = || {
@@ -159,7 +159,7 @@ fn a_rollup_in_little_memory_or_cut_short() {
     assert_eq!(column(&rollup, Statistic::Count).iter().sum::<f64>(), 240_000.0);
 }
 
-/// Samples that expired cannot be rolled up again: what there is of them is read only if it says what a rollup says now.
+/// Expired samples cannot be rolled up again, so an existing rollup in another format is read only if its values mean the same.
 #[test]
 fn a_day_in_another_format_without_samples_is_not_complete() {
     for (format, is_complete) in [(0u64, false), (1, false), (2, true), (3, true), (4, false)] {
@@ -205,7 +205,7 @@ fn a_rollup_says_what_it_leaves_out() {
     assert_eq!(column(&rollup, Statistic::Count).len(), 4, "those of the fleet have two buckets each");
 }
 
-/// The rollup is made through a handle of the samples that has not seen the delete.
+/// The rollup uses an instance of the metrics table that has not seen the delete.
 #[test]
 fn a_day_rolled_up_after_a_delete_has_none_of_it() {
     let folders = (TempDir::new().unwrap(), TempDir::new().unwrap());

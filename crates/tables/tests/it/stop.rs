@@ -1,4 +1,4 @@
-//! Reads that nobody waits for any more end, whatever they are at.
+//! Cancelled reads end, whatever they are doing.
 
 use crate::fleet::{DAY, Series, fleet};
 use crate::table::{open, stage};
@@ -12,7 +12,7 @@ use tempfile::TempDir;
 const FILES: u64 = 3;
 const PODS: usize = 500;
 
-/// Most rows, or short values, between two questions.
+/// Maximum number of rows, or of short values, between two checks.
 const BETWEEN_MAX: usize = 64;
 
 /// Files of `PODS` series each.
@@ -25,14 +25,14 @@ fn table(folder: &TempDir) -> Arc<Table> {
     table
 }
 
-/// How often a read asked whether to stop, and the values that it tested.
+/// Counts the checks of a read's stop, and the values that it tested.
 #[derive(Debug, Default)]
 struct Watch {
     asked: AtomicUsize,
-    /// The question from which on the answer is yes.
+    /// Number of the check from which on the read is cancelled.
     stop_at: usize,
     tested: AtomicUsize,
-    /// Tests of them after the answer was yes.
+    /// Number of values tested after the cancellation.
     after: AtomicUsize,
 }
 
@@ -47,7 +47,7 @@ impl Watch {
     }
 }
 
-/// A selection by a label's values, all or none of which pass; with their samples where they do.
+/// A selection by a label whose values all pass or all fail, with samples if they pass.
 fn watched(stop_at: usize, passes: bool) -> (Arc<Watch>, Select) {
     let watch = Arc::new(Watch { stop_at, ..Watch::default() });
     let (of_test, of_stop) = (Arc::clone(&watch), Arc::clone(&watch));
@@ -90,7 +90,7 @@ fn texts_of(
     Ok(count)
 }
 
-/// Stops a read at each of its questions in turn: it fails, and tests no more values.
+/// Cancels a read at each of its checks in turn. The read must fail, and test no more values.
 fn check(what: &str, passes: bool, read: &dyn Fn(&Select) -> Result<usize, TableError>) {
     let (whole, select) = watched(usize::MAX, passes);
     read(&select).unwrap();

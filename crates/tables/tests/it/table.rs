@@ -1,4 +1,4 @@
-//! The Delta log: each block exactly once, whoever commits it and however often.
+//! The Delta log: each block is committed exactly once, whichever process commits it and however often.
 
 use crate::fleet::{Series, date, fleet, stem};
 use model::{ErrorKind, Samples};
@@ -38,7 +38,7 @@ fn log(folder: &TempDir, version: u64) -> PathBuf {
     folder.path().join(format!("tenant/_delta_log/{version:020}.json"))
 }
 
-/// Writes `series` into a new file, which nobody sees yet.
+/// Stages `series` as a new file, which is not committed yet.
 pub(crate) fn try_stage(table: &Table, name: &str, series: &[Series]) -> Result<StagedFile, TableError> {
     let mut writer = FileWriter::new(table.kind(), date(), table.upload(date(), &stem(name), 1)?, 1 << 20)?;
     series.iter().try_for_each(|one| writer.push(&one.stretch()))?;
@@ -61,7 +61,7 @@ fn block(table: &Table, source: &str, after: Option<u64>, upto: u64) -> StagedBl
     StagedBlock { source: source.into(), after, upto, through: None, files }
 }
 
-/// How many samples a scan finds; an error where it warns.
+/// Number of samples that a scan finds; an error if the scan has warnings.
 fn samples(table: &Table) -> Result<u64, TableError> {
     let cache = Arc::new(Cache::new(1 << 20));
     let mut scan = Scan::open(table, &cache, &Select::ALL, &ScanLimits::default())?;
@@ -107,7 +107,7 @@ fn a_block_is_committed_once() {
     let (table, other) = (open(&folder), open(&folder));
     let one = block(&table, "j", None, 10);
     assert_eq!(table.commit(std::slice::from_ref(&one), NOW).unwrap(), [Outcome::Committed { version: 1 }]);
-    // again, and by a writer that does not know yet
+    // again, and by a writer that has not seen the commit
     for table in [&table, &other] {
         assert_eq!(
             table.commit(std::slice::from_ref(&one), NOW).unwrap(),
@@ -159,7 +159,7 @@ fn commits_hold_at_most_a_thousand_files() {
     let folder = TempDir::new().unwrap();
     let table = open(&folder);
     let file = stage(&table, "one", &fleet(1, 1, 1));
-    // the log does not care that these are not there
+    // the log does not check that these files exist
     let files = |from: usize, n: usize| -> Vec<StagedFile> {
         (from..from + n).map(|i| StagedFile { path: format!("{}-{i}", file.path), ..file.clone() }).collect()
     };
@@ -202,7 +202,7 @@ fn a_checkpoint_holds_files_and_floodmarks() {
     }
     table.checkpoint().unwrap();
     table.checkpoint().unwrap();
-    // the log before it is not needed any more
+    // the log before the checkpoint is no longer needed
     for version in 0..5 {
         fs::remove_file(log(&folder, version)).unwrap();
     }
@@ -296,7 +296,7 @@ fn damaged_log_is_reported() {
     check(1, &|path| fs::remove_file(path).unwrap());
 }
 
-/// Later series have earlier days, so that each moves the end of a pass back.
+/// Later series have earlier days, so that each one moves the end of the pass back.
 #[test]
 fn a_block_of_many_days_goes_in_passes() {
     let folder = TempDir::new().unwrap();
@@ -324,7 +324,7 @@ fn a_block_of_many_days_goes_in_passes() {
         );
         assert_eq!(table.commit(&[block], NOW).unwrap(), [Outcome::Already { floodmark: 7 }]);
         let Some(through) = through else { break };
-        // as a process sees it that begins now
+        // as a new process sees it
         let progress = open(&folder).progress("j").unwrap().unwrap();
         assert_eq!((progress.upto, progress.end()), (0, 7));
         assert!(progress.covers(6, through) && !progress.covers(7, through));

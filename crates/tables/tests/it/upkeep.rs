@@ -1,4 +1,4 @@
-//! Merging, expiring and sweeping: they change files, never samples.
+//! Merging, expiring and sweeping, which change files but no samples within retention.
 
 use crate::fleet::{DAY, Series, date, fleet, stem};
 use crate::other;
@@ -35,7 +35,7 @@ fn jobs(table: &Table, today: Date) -> Vec<Job> {
     compact::plan(&METRICS, table.files().unwrap().all(), today, &CompactLimits::default(), |_| false)
 }
 
-/// Merges; false where a file of the job is gone.
+/// Runs a compaction job; false if one of its files is gone.
 fn merge(table: &Arc<Table>, job: &Job, name: &str) -> bool {
     compact::run(table, job, &stem(name), CompactLimits::default(), |_| true).unwrap().is_some()
 }
@@ -76,7 +76,7 @@ fn a_merge_keeps_every_sample() {
     let large = live_bytes(&table);
     assert!(large < small / 2, "{large} of {small}");
     assert_eq!(contents(&open(&folder)).unwrap(), before);
-    // the same job again finds its files gone
+    // a repetition of the job finds its files gone
     assert!(!merge(&table, &planned[0], "again"));
     assert_eq!(contents(&table).unwrap(), before);
 }
@@ -129,7 +129,7 @@ fn old_days_expire() {
     assert_eq!(table.floodmarks(["j"]).unwrap()["j"], 1, "what expired is not taken in again");
 }
 
-/// Runs whatever is due, until nothing is.
+/// Runs all due steps, until none is due.
 fn keep_up(upkeep: &mut Upkeep, table: &Arc<Table>, now: Now, policy: &Policy) -> Vec<Done> {
     let mut all = Vec::new();
     for round in 0..10 {
@@ -156,13 +156,13 @@ fn upkeep_merges_sweeps_and_expires() {
     let before = contents(&table).unwrap();
     const HOUR: i64 = 3_600_000;
     let at = |wall_ms, steady_ms| Now { wall_ms, steady_ms };
-    // the store's clock is the machine's, which is far beyond: entries are old by it at once
+    // entries have the time of the machine's clock, which is far ahead, so they are old at once
     let policy = Policy { checkpoint_every: 3, log_keep_ms: -1_000_000_000_000, ..Policy::default() };
     let mut upkeep = Upkeep::new();
     let done = keep_up(&mut upkeep, &table, at(DAY + HOUR, 0), &policy);
     assert!(done.iter().any(|d| matches!(d, Done::Compacted(p) if p.samples == 720)), "{done:?}");
     assert!(done.contains(&Done::Checkpointed), "{done:?}");
-    // the clock was set a month ahead: that makes nothing old
+    // the wall clock was set a month ahead, which must not make anything old
     let jump = keep_up(&mut upkeep, &table, at(DAY + 720 * HOUR, HOUR / 4), &policy);
     let waits = [Done::Cleaned(Cleaned::default()), Done::Swept(Swept { files: 0, bytes: 0, waiting: 6 })];
     assert_eq!(jump, waits);
@@ -188,7 +188,7 @@ struct Merged {
     held_most: usize,
 }
 
-/// Merges until nothing is left to do; or once, and dies in the middle of the last merge.
+/// Merges until nothing is left to do. If `dies`, merges only once, and dies in the middle of the last job.
 fn merge_all(table: &Arc<Table>, today: Date, limits: &CompactLimits, dies: bool, merged: &mut Merged) {
     for _ in 0..50 {
         let jobs = compact::plan(&METRICS, table.files().unwrap().all(), today, limits, |_| false);
@@ -214,7 +214,7 @@ fn merge_all(table: &Arc<Table>, today: Date, limits: &CompactLimits, dies: bool
     panic!("there is always something to merge");
 }
 
-/// A day of a large tenant, small in all its measures: files grow to 320 KiB, and no merge takes more than four of them.
+/// A day of a large tenant, scaled down: files grow to 320 KiB, and no merge takes more than four of them.
 #[test]
 fn a_large_day_is_merged_in_pieces_and_what_is_done_stays_done() {
     let folder = TempDir::new().unwrap();
@@ -274,7 +274,7 @@ fn live_bytes(table: &Table) -> u64 {
 }
 
 /// Some small files with the same sample, then a large one that overrides it; then another engine's `DELETE` rewrites the
-/// small ones, and four more come. Merges all that, and sees that no sample has changed.
+/// small ones, and four more come. Merges all of them, and checks that no sample has changed.
 fn merge_rewritten(rewritten: u64, today: Date) -> Vec<LiveFile> {
     let folder = TempDir::new().unwrap();
     let table = open(&folder);
@@ -367,7 +367,7 @@ fn a_clock_that_jumps_back_changes_nothing() {
         let files = vec![stage(&table, &format!("f{n}"), &series)];
         let block =
             StagedBlock { source: "j".into(), after: n.checked_sub(1), upto: n, through: None, files };
-        // another process, which knows only the log
+        // another process, which only sees the log
         open(&folder).commit(&[block], now).unwrap();
         table.refresh().unwrap();
     }

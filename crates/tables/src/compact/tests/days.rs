@@ -1,11 +1,11 @@
-//! Whole days of a tenant, merged as planned, with files that are only counted: nothing is passed by, nothing is merged
-//! for ever, and no job is large, however large the day.
+//! Simulates whole days of a tenant, merged as planned, with files that have only sizes. No write overrides a later one, merging
+//! ends, and no job is large, however large the day.
 
 use super::*;
 use std::collections::{BTreeMap, BTreeSet};
 use stdx::rng::Rng;
 
-/// Parts that a metric's series fall into: so far are they told apart here.
+/// Number of parts that a metric's series are divided into; the simulation does not distinguish single series.
 const PARTS: u32 = 4;
 
 /// Rows of a file for one part of a metric.
@@ -68,7 +68,7 @@ impl Day {
         File { live, held }
     }
 
-    /// A seal of `samples` of each series of `keys`, by two partitions, each with a sequence of its own.
+    /// Seals `samples` samples of each series of `keys`, by two partitions, each with a sequence of its own.
     fn seal(&mut self, samples: u64, keys: impl Fn(u32) -> bool) {
         for partition in 0..2 {
             self.writes += 1;
@@ -90,7 +90,7 @@ impl Day {
         self.files.iter().map(|f| f.live.clone()).collect()
     }
 
-    /// Does what [`Compaction`] does.
+    /// Merges like [`Compaction`].
     fn merge(&mut self, job: &Job) {
         let taken: BTreeSet<&str> = job.files.iter().map(|f| f.path.as_str()).collect();
         let is_taken = |f: &File| taken.contains(f.live.path.as_str());
@@ -146,7 +146,7 @@ impl Day {
         assert_eq!(found, self.written);
     }
 
-    /// Merges once what is planned, some of it and in any order.
+    /// Runs some or all of the planned jobs once, in any order.
     fn keep(&mut self, today: i32, rng: &mut Rng, all: bool) -> usize {
         let live = self.live();
         let mut jobs = plan(&METRICS, &live, Date(today), &self.limits, |_| false);
@@ -176,7 +176,7 @@ impl Day {
         panic!("there is always something to merge");
     }
 
-    /// Bytes that merges wrote for each that was sealed.
+    /// Write amplification: bytes written by merges for each sealed byte.
     fn amplification(&self) -> f64 {
         self.merged_bytes as f64 / self.sealed_bytes as f64
     }
@@ -185,7 +185,7 @@ impl Day {
         self.files.iter().map(|f| f.live.bytes).sum()
     }
 
-    /// Bytes of the same samples, if all that are of one series were together.
+    /// Size of the same samples if all samples of a series were in one row.
     fn best_bytes(&self) -> u64 {
         let mut all: BTreeMap<u32, u64> = BTreeMap::new();
         for (key, held) in self.files.iter().flat_map(|f| &f.held) {
@@ -194,7 +194,7 @@ impl Day {
         all.iter().map(|(key, samples)| self.bytes(*key, Held { samples: *samples, write: 0 })).sum()
     }
 
-    /// The most files that have one metric.
+    /// Maximum number of files that have the same metric.
     fn files_of_a_metric(&self) -> usize {
         let of = |metric: u32| {
             let keys = metric * self.parts..(metric + 1) * self.parts;
@@ -289,7 +289,7 @@ fn a_day_of_little_data_becomes_one_file() {
     assert!(day.files_of_a_metric() <= 3);
 }
 
-/// One metric is not cut: its files are of one stretch of the day each. That costs little.
+/// A single metric is not cut: each of its files covers a part of the day, which costs little.
 #[test]
 fn a_metric_that_is_too_much_for_a_job_stays_some_files() {
     for (series, most) in [(100_000, 1.01), (200_000, 1.02), (500_000, 1.05), (1_000_000, 1.09)] {

@@ -1,4 +1,4 @@
-//! Files with their rows shuffled, against a map.
+//! Reads files with shuffled rows, and compares the results with a map.
 
 use super::*;
 use crate::date::Date;
@@ -18,7 +18,7 @@ use stdx::rng::Rng;
 
 const DAY: i64 = 20_000 * 86_400_000;
 
-/// A sample of each time of a series.
+/// Samples by series and time.
 type Content = BTreeMap<(String, i64), u64>;
 
 /// Rows of one series each, in the columns that our writer gives them.
@@ -92,7 +92,7 @@ fn shuffled_and_overlapping_rows_come_in_order() {
     let long = "x".repeat(1800);
     let mut rows = Vec::new();
     for n in 0..900u64 {
-        // more than one pass keeps; most series have one row, some have many that overlap
+        // more series than one pass keeps; most have one row, and some have many overlapping rows
         let series = if n < 800 { n } else { 10_000 + n % 5 };
         let labels = Labels::from_pairs(&[
             ("__name__", &format!("m{}", series % 7)),
@@ -113,7 +113,7 @@ fn shuffled_and_overlapping_rows_come_in_order() {
     let mut differing = BTreeSet::new();
     for (labels, samples) in &rows {
         for (time, value) in samples.iter_from(0) {
-            // the first one in the file stays
+            // the first sample in the file wins
             let first = *expected.entry((labels.to_string(), time)).or_insert(value.to_bits());
             if first != value.to_bits() {
                 differing.insert((labels.to_string(), time));

@@ -11,12 +11,12 @@ use model::{SeriesKey, TimeRange};
 use std::cmp::Ordering;
 use std::ops::Range;
 
-/// Bytes of a row beside its labels, and of each label (a number among the row's pairs, and one among postings).
+/// Memory of a row without its labels, and of each label (one number in the row's pairs, and one in the postings).
 const ROW_BYTES: u64 = 16 + 16 + 3 * 4 + 1 + 8;
 const ROW_LABEL_BYTES: u64 = 2 * 4;
 
 impl RowGroupIndex {
-    /// About the bytes of memory that the index of a row group will take.
+    /// Approximate memory that the index of a row group will take.
     pub(in crate::read) fn estimate(footer: &Footer, group: usize) -> u64 {
         let parquet = footer.parquet();
         let rows = u64::try_from(parquet.row_group(group).num_rows()).unwrap_or(u64::MAX);
@@ -26,7 +26,7 @@ impl RowGroupIndex {
         columns.saturating_add(texts)
     }
 
-    /// Makes the index of a row group.
+    /// Reads the columns of a row group and builds its index.
     pub(in crate::read) fn read(
         file: &dyn Ranges,
         footer: &Footer,
@@ -38,7 +38,7 @@ impl RowGroupIndex {
         })
     }
 
-    /// Makes it of [`chunks::ALL`].
+    /// Builds the index from the columns [`chunks::ALL`].
     pub(in crate::read) fn of(columns: &[Chunk; chunks::ALL.len()]) -> Result<Self, Damage> {
         let [metric, name, value, series, start, end, count, exponent, base] = columns;
         if name.levels != value.levels {
@@ -62,7 +62,7 @@ impl RowGroupIndex {
             entry = entries.end;
             labels.add(row, entries)?;
             if row > 0 && !labels.ascend(spans[row - 1], spans[row]) {
-                return Err("its rows are not in order");
+                return Err("the rows of a row group are not in order");
             }
         }
         Ok(labels.finish(keys, spans, samples))
@@ -110,12 +110,12 @@ impl SampleRows {
     }
 }
 
-/// The labels of rows, while they come; pairs are numbered as they come.
+/// Labels of the rows read so far. Pairs are numbered in order of appearance.
 struct LabelRows {
     pairs: Pairs,
     numbers: Vec<u32>,
     ends: Vec<u32>,
-    /// The pairs of the last row, in canonical order, and of the one before it.
+    /// Pairs of the last row in canonical order, and of the row before it.
     last: Vec<Pair>,
     before: Vec<Pair>,
 }
@@ -126,7 +126,7 @@ impl LabelRows {
         Self { pairs, numbers, ends: Vec::with_capacity(rows), last: Vec::new(), before: Vec::new() }
     }
 
-    /// Notes the labels of the next row. `entries` are those of them that are not the metric's name.
+    /// Adds the labels of the next row. `entries` are its labels other than the metric name.
     fn add(&mut self, row: usize, entries: Range<usize>) -> Result<(), Damage> {
         if entries.len() >= SERIES_LABELS_MAX {
             return Err("a series has too many labels");
@@ -157,11 +157,11 @@ impl LabelRows {
         self.number()
     }
 
-    /// Numbers the pairs of the last row.
+    /// Assigns numbers to the pairs of the last row.
     fn number(&mut self) -> Result<(), Damage> {
         let before = self.numbers.len() - self.before.len();
         for (i, pair) in self.last.iter().enumerate() {
-            // most labels are those of the row before, in the same place
+            // most labels are the same as in the row before, at the same position
             let number = match self.before.get(i) {
                 Some(known) if known == pair => self.numbers[before + i],
                 _ => self.pairs.number(*pair)?,
@@ -198,7 +198,7 @@ impl LabelRows {
         row.iter().copied().filter(|pair| !self.pairs.is_metric(*pair))
     }
 
-    /// Numbers the pairs in order, and turns rows' pairs into pairs' rows.
+    /// Renumbers the pairs in sorted order, and inverts the lists of pairs into postings.
     fn finish(mut self, keys: Vec<SeriesKey>, spans: Vec<TimeRange>, samples: SampleRows) -> RowGroupIndex {
         let Numbered { names, texts, text_ends, numbers } = self.pairs.finish();
         let mut posting_ends = vec![0u32; numbers.len()];
@@ -208,7 +208,7 @@ impl LabelRows {
         }
         let mut total = 0;
         for end in &mut posting_ends {
-            // first where each list begins; filling it moves that to its end
+            // at first the beginning of each list; filling the list moves it to the end
             total += std::mem::replace(end, total);
         }
         let mut postings = vec![0; self.numbers.len()];

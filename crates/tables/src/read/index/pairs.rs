@@ -1,4 +1,4 @@
-//! Numbers for the label pairs of a row group, without a look at the texts of each row.
+//! Numbers the label pairs of a row group without comparing the texts of each row.
 //!
 //! ```text
 //!   texts of a column ─▶ the rank of each among them       each distinct text is compared, no row's
@@ -25,12 +25,12 @@ const fn pair(name: u32, value: u32) -> Pair {
     (name as u64) << 32 | value as u64
 }
 
-/// The texts of a column, and the place of each among all of them, in order.
+/// Texts of a column, and the rank of each in sorted order.
 struct Ranked {
     texts: Texts,
-    /// The rank of each code; equal texts share one.
+    /// Rank of each code. Equal texts have the same rank.
     ranks: Vec<u32>,
-    /// A code of each rank.
+    /// A code for each rank.
     codes: Vec<u32>,
 }
 
@@ -61,9 +61,9 @@ pub(super) struct Pairs {
     /// The rank of `__name__`.
     metric_name: u32,
     numbers: HashMap<Pair, u32>,
-    /// The last pair with each value, and its number: few values have more than one name.
+    /// Last pair with each value, and its number. Few values occur with more than one name.
     recent: Vec<(Pair, u32)>,
-    /// The pairs that came, in canonical form, one after the other, and where each ends.
+    /// Numbered pairs in canonical form, one after the other, and the end of each.
     texts: Vec<u8>,
     ends: Vec<u32>,
     longest: usize,
@@ -74,12 +74,12 @@ pub(super) struct Numbered {
     pub(super) names: Vec<Name>,
     pub(super) texts: Vec<u8>,
     pub(super) text_ends: Vec<u32>,
-    /// The number that a pair has now, by that which it got when it came.
+    /// Final number of each pair, by its provisional number.
     pub(super) numbers: Vec<u32>,
 }
 
 impl Pairs {
-    /// Numbers the pairs, from the metrics' names, and names and values of the other labels.
+    /// Creates the pairs from the columns of metric names, and of names and values of the other labels.
     pub(super) fn new(metrics: Texts, mut names: Texts, values: Texts) -> Result<Self, Damage> {
         let code = names.push(METRIC_NAME.as_bytes())?;
         let [metrics, names, values] = [metrics, names, values].map(Ranked::new);
@@ -89,7 +89,7 @@ impl Pairs {
         Ok(Self { metrics, names, values, metric_name, numbers, recent, texts, ends, longest: 0 })
     }
 
-    /// Pairs of all rows, those of metrics' names left out.
+    /// Number of pairs of all rows, without metric names.
     pub(super) const fn len(&self) -> usize {
         self.names.texts.codes.len()
     }
@@ -112,7 +112,7 @@ impl Pairs {
         name(pair) == self.metric_name
     }
 
-    /// The number of a pair: they are numbered as they come.
+    /// Number of a pair. Pairs are numbered in order of appearance.
     pub(super) fn number(&mut self, pair: Pair) -> Result<u32, Damage> {
         let value = pair as u32 as usize;
         if let Some((known, number)) = self.recent.get(value)
@@ -152,7 +152,7 @@ impl Pairs {
         self.longest
     }
 
-    /// Numbers them by name and then by value.
+    /// Renumbers the pairs by name and then by value.
     pub(super) fn finish(self) -> Numbered {
         let mut sorted: Vec<(Pair, u32)> =
             self.numbers.iter().map(|(pair, number)| (*pair, *number)).collect();

@@ -8,7 +8,7 @@ use crate::write::Stretch;
 use bytes::Bytes;
 use model::{Labels, SeriesKey};
 
-/// A footer may say that two columns share a page. What is kept of it as one's is not the other's.
+/// A footer may claim that two columns share a page. The page that is cached for one column must not be used for the other.
 #[test]
 fn a_page_that_two_columns_claim_is_of_one() {
     const DAY: i64 = 1_795_219_200_000;

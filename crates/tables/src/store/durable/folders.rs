@@ -1,9 +1,9 @@
-//! Folders, and which of them are known to be durable with all the names in them.
+//! Tracks which folders are known to be durable, with all names in them.
 //!
-//! A file that was linked into a folder is seen at once, and is durable when the folder is synced. Where that sync fails, the
-//! file is in doubt: it is there, and a power loss may take it away. The writer gets an error, and the folder is not listed
-//! again before it has been synced. So a log entry that a reader sees, after an unclear commit or in the next process, is
-//! durable.
+//! A file that was linked into a folder is visible at once, but durable only when the folder is synced. If that sync fails, the
+//! file is in doubt: it is visible, but a power loss may remove it. The writer gets an error, and the folder is not listed again
+//! before it has been synced. So every log entry that a reader sees is durable, even after an unclear commit or in the next
+//! process.
 
 use std::collections::HashSet;
 use std::fs::{self, File};
@@ -11,12 +11,12 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Folders that are remembered. One that is forgotten is synced once more.
+/// Maximum number of folders that are remembered. A forgotten folder is synced once more.
 const REMEMBERED_MAX: usize = 10_000;
 
 type Sync = Box<dyn Fn(&Path) -> io::Result<()> + Send + std::marker::Sync>;
 
-/// Folders that were made or looked at.
+/// Folders that were created or listed.
 pub(super) struct Folders {
     sync: Sync,
     durable: Mutex<Durable>,
@@ -50,18 +50,18 @@ impl Folders {
         Self { sync: Box::new(sync), ..Self::default() }
     }
 
-    /// Makes a folder and those above it where they are missing, each durable before there is anything in it.
+    /// Creates a folder and its missing parents, each durable before anything is put into it.
     pub(super) fn create(&self, folder: &Path) -> io::Result<()> {
         if self.is_settled(folder) && folder.is_dir() {
             return Ok(());
         }
-        // a new folder has no names in it that could be in doubt: it is synced with the first one
+        // a new folder is empty, so it need not be synced before the first file is put into it
         if self.make(folder)? { Ok(()) } else { self.sync(folder) }
     }
 
-    /// Makes the names of a folder and of all its parents durable, even if they exist: a process before this one may have died
-    /// between making a folder and syncing the one above it, and so may an earlier attempt have failed. True if the folder was
-    /// not there before.
+    /// Makes the names of a folder and of all its parents durable, even if they already exist: an earlier process may have died,
+    /// or an earlier attempt failed, after creating a folder and before syncing its parent. Returns true if the folder did not
+    /// exist before.
     fn make(&self, folder: &Path) -> io::Result<bool> {
         let Some(above) = folder.parent() else { return Ok(false) };
         if self.lock().named.contains(folder) && folder.is_dir() {
@@ -80,7 +80,7 @@ impl Folders {
         Ok(is_new)
     }
 
-    /// Makes the names in a folder durable. After an error they are in doubt.
+    /// Makes the names in a folder durable. After an error the names are in doubt.
     pub(super) fn sync(&self, folder: &Path) -> io::Result<()> {
         self.lock().settled.remove(folder);
         (self.sync)(folder)?;
@@ -93,8 +93,7 @@ impl Folders {
         self.lock().settled.contains(folder)
     }
 
-    /// Syncs the folders that may not be durable, such as those made by a process that died. A missing folder has
-    /// no content.
+    /// Syncs the folders that may not be durable, such as those made by a process that died. A missing folder needs no sync.
     pub(super) fn settle(&self, folder: &Path) -> io::Result<()> {
         if self.is_settled(folder) {
             return Ok(());
