@@ -17,6 +17,7 @@ import sys
 import time
 import urllib.request
 
+from control_group import ControlGroup
 from floodmark_bench import FLOODMARK, Server
 
 args = argparse.ArgumentParser()
@@ -25,36 +26,6 @@ args.add_argument("--cgroup", type=int, default=512, help="limit of the control 
 args.add_argument("--memory", default="400MiB")
 args.add_argument("--ready", type=float, default=5.0, help="seconds from the start until ready, at most")
 args = args.parse_args()
-
-
-class Group:
-    """A memory control group, or none."""
-
-    def __init__(self, limit_mib):
-        self.dir = None
-        if limit_mib == 0:
-            return
-        v1 = "/sys/fs/cgroup/memory"
-        self.is_v1 = os.path.isdir(v1)
-        self.dir = "%s/floodmark-churn-%d" % (v1 if self.is_v1 else "/sys/fs/cgroup", os.getpid())
-        os.mkdir(self.dir)
-        atexit.register(lambda: os.rmdir(self.dir))
-        self.write("memory.limit_in_bytes" if self.is_v1 else "memory.max", limit_mib << 20)
-
-    def write(self, name, value):
-        with open(os.path.join(self.dir, name), "w") as file:
-            file.write(str(value))
-
-    def enter(self):
-        if self.dir:
-            self.write("cgroup.procs", os.getpid())
-
-    def kills(self):
-        if not self.dir:
-            return 0
-        with open(os.path.join(self.dir, "memory.oom_control" if self.is_v1 else "memory.events")) as file:
-            counts = dict(line.split() for line in file)
-        return int(counts.get("oom_kill", 0))
 
 
 def metrics(server):
@@ -88,7 +59,7 @@ def verify(server, ledger, when):
     return ended.returncode == 0
 
 
-group = Group(args.cgroup)
+group = ControlGroup(args.cgroup)
 server = Server("--memory", args.memory, prepare=group.enter)
 atexit.register(lambda: (server.process.kill(), server.process.wait()))  # whatever happens; its directory stays
 ledger = os.path.join(server.dir, "ledger.json")

@@ -1,86 +1,97 @@
 """What one tenant's flood does to the others.
 
-    FLOODMARK=path/to/floodmark python3 bench/fairness.py [--memory 512] [--duration 20] [--runs 1] [ABUSE ...]
+    FLOODMARK=path/to/floodmark python3 bench/fairness.py [--memory 512] [--duration 60] [--runs 1] [--json FILE] SYSTEM PROGRAM [ABUSE ...]
 
-Three tenants write 10 k known series each at a fixed rate (latency from the intended start), first alone, then while a fourth
-tenant, or a crowd of new ones, abuses one resource after the other: each abuse has a row with the median p99 of the worst of
-the three over the runs, the ratio to their p99 alone, what was refused and what was lost. The server runs in a control
-group of --memory MiB if one can be made, and without one otherwise: the column of its memory tells.
+SYSTEM is floodmark or cortex (`bench/systems.py`), PROGRAM its binary; FLOODMARK is the lab, whatever the server is. Three tenants write
+10 k known series each at a fixed rate (latency from the intended start), first alone, then while a fourth tenant, or a crowd of new
+ones, abuses one resource after the other. Each abuse has a server of its own, in a memory control group of --memory MiB, and a row:
+the median over the runs of the p99 of the worst of the three, its ratio to their p99 alone, acknowledged samples of theirs that are lost,
+the peak memory of the group, and whether the kernel killed the server. Cortex has limits for each tenant: twice the samples and the series that
+each of the three needs.
+
+The clients that flood share the machine with the server and have the lowest priority: what is measured is the server.
 """
 
 import argparse
-import concurrent.futures
+import json
+import multiprocessing
 import os
-import statistics
 import subprocess
+import tempfile
 import threading
 import time
 import urllib.error
 import urllib.parse
 import urllib.request
 
-from floodmark_bench import FLOODMARK, Server, lab_write
+import remote_write
+from control_group import ControlGroup
+from floodmark_bench import FLOODMARK, lab_write
+from systems import System
 
-args = argparse.ArgumentParser()
-args.add_argument("--memory", type=int, default=512, help="MiB of the control group")
-args.add_argument("--duration", type=int, default=20, help="seconds of each abuse")
-args.add_argument("--runs", type=int, default=1)
-args.add_argument("abuses", nargs="*")
-args = args.parse_args()
+parser = argparse.ArgumentParser()
+parser.add_argument("--memory", type=int, default=512, help="MiB of the control group; 0: none")
+parser.add_argument("--duration", type=int, default=60, help="seconds of each abuse")
+parser.add_argument("--runs", type=int, default=1)
+parser.add_argument("--json", help="file to which each run is appended as a line")
+parser.add_argument("system", choices=["floodmark", "cortex"])
+parser.add_argument("program")
+parser.add_argument("abuses", nargs="*")
+args = parser.parse_args()
 
 KNOWN = ["--metrics", 100, "--series", 100, "--writers", 1, "--rate", 10_000, "--labels", 10]
 TENANTS = ["a", "b", "c"]
+# Cortex: for each tenant
+os.environ.update({"AUTH": "true", "INGESTION_RATE": "25000", "INGESTION_BURST": "100000", "SERIES_PER_USER": "50000"})
+now = time.time()
 
 
-def header(tenant):
+def of_tenant(tenant):
     return ["--header", "X-Scope-OrgID: " + tenant]
 
 
-def in_cgroup(limit_mib):
-    """Moves the calling process into a control group of that size, if one can be made."""
-    group = "/sys/fs/cgroup/floodmark-fairness"
-    try:
-        os.makedirs(group, exist_ok=True)
-        for name, value in [("memory.max", limit_mib << 20), ("memory.swap.max", 0)]:
-            with open(os.path.join(group, name), "w") as f:
-                f.write(str(value))
-        with open(os.path.join(group, "cgroup.procs"), "w") as f:
-            f.write(str(os.getpid()))
-    except OSError:
-        pass
+def write(server, tenant, *flags):
+    return lab_write(server.write_url, *of_tenant(tenant), "--read-url", server.read_url, *flags)
 
 
-def write_known(url, tenant, seconds, out):
-    seed = ["--seed", TENANTS.index(tenant) + 1]
-    out[tenant] = lab_write(url + "/api/v1/write", *KNOWN, *seed, *header(tenant), "--duration", "%ds" % seconds, "--verify")
+def write_known(server, seconds):
+    """The reports of the three known tenants, who write at the same time; `None` for one whose server is gone."""
+    reports = {}
 
+    def one(tenant):
+        seed = ["--seed", TENANTS.index(tenant) + 1]
+        try:
+            reports[tenant] = write(server, tenant, *KNOWN, *seed, "--duration", "%ds" % seconds, "--give-up-after", "5s", "--verify")
+        except (subprocess.CalledProcessError, json.JSONDecodeError):
+            reports[tenant] = None
 
-def all_known(url, seconds):
-    out = {}
-    threads = [threading.Thread(target=write_known, args=(url, tenant, seconds, out)) for tenant in TENANTS]
+    threads = [threading.Thread(target=one, args=(tenant,)) for tenant in TENANTS]
     [thread.start() for thread in threads]
     [thread.join() for thread in threads]
-    return out
+    return reports
 
 
-def flood(url, *flags):
-    """A sender of tenant d with its own flags, with the least share of the processor: it is the server that is measured."""
-    command = ["nice", "-n", "19", FLOODMARK, "lab", "write", "--target", url + "/api/v1/write", "--json", "--quiet"]
-    command += ["--duration", "%ds" % (args.duration + 6), *map(str, flags)]
-    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+def flood(*flags):
+    """An abuse: a sender of tenant d with these flags, which lasts as long as it is needed."""
+
+    def start(server):
+        command = ["nice", "-n", "19", FLOODMARK, "lab", "write", "--target", server.write_url, *of_tenant("d"), "--json", "--quiet"]
+        command += ["--duration", "%ds" % (args.duration + 6), *map(str, flags)]
+        return [subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)]
+
+    return start
 
 
-def asks(url, paths, clients=16):
-    """Clients of tenant d that ask these paths by turns until the time is up, and read what they get."""
-    end = time.monotonic() + args.duration + 4
+def repeat(clients, request_of):
+    """An abuse: processes that send what `request_of(server, client, number)` gives, one after the other, and read the answers."""
 
-    def client(number):
+    def client(server, which, end):
+        os.nice(19)
+        number = 0
         while time.monotonic() < end:
-            path = paths[number % len(paths)]
             number += 1
-            request = urllib.request.Request(url + path, headers={"X-Scope-OrgID": "d"})
             try:
-                with urllib.request.urlopen(request, timeout=60) as answer:
+                with urllib.request.urlopen(request_of(server, which, number), timeout=60) as answer:
                     while answer.read(1 << 20):
                         pass
             except urllib.error.HTTPError as error:
@@ -89,100 +100,112 @@ def asks(url, paths, clients=16):
             except OSError:
                 time.sleep(0.05)
 
-    pool = concurrent.futures.ThreadPoolExecutor(clients)
-    for number in range(clients):
-        pool.submit(client, number)
-    return pool
+    def start(server):
+        end = time.monotonic() + args.duration + 6
+        processes = [multiprocessing.Process(target=client, args=(server, which, end)) for which in range(clients)]
+        [process.start() for process in processes]
+        return processes
+
+    return start
+
+
+def asks(*questions):
+    """An abuse: sixteen clients of tenant d that ask these questions in turn."""
+
+    def request_of(server, which, number):
+        path = questions[(which + number) % len(questions)]
+        return urllib.request.Request(server.read_url + path, headers={"X-Scope-OrgID": "d"})
+
+    return repeat(16, request_of)
+
+
+def samples(tenant_of, at_of):
+    """An abuse: four clients that write a thousand series in a request; the tenant and the time depend on the request's number."""
+
+    def request_of(server, which, number):
+        at_ms = int(at_of(number) * 1000)
+        body = b"".join(
+            remote_write.series({"__name__": "m_%d" % i, "client": str(which)}, at_ms) for i in range(1000)
+        )
+        headers = {**remote_write.HEADERS, "X-Scope-OrgID": tenant_of(which, number)}
+        return urllib.request.Request(server.write_url, data=remote_write.snappy(body), headers=headers)
+
+    return repeat(4, request_of)
 
 
 def quoted(expression):
     return urllib.parse.quote(expression)
 
 
-def lines(url, tenant_of, at_of):
-    """Four clients that write lines of Graphite until the time is up; `tenant_of` and `at_of` get the number of the request."""
-    end = time.monotonic() + args.duration + 4
-
-    def client(number):
-        sent = 0
-        while time.monotonic() < end:
-            sent += 1
-            at = at_of(sent)
-            body = "".join("m.%d.%d 1 %d\n" % (number, i, at) for i in range(1000)).encode()
-            headers = {"X-Scope-OrgID": tenant_of(number, sent)}
-            request = urllib.request.Request(url + "/api/v1/graphite", data=body, headers=headers)
-            try:
-                urllib.request.urlopen(request, timeout=60).read()
-            except urllib.error.HTTPError as error:
-                error.read()
-                time.sleep(0.05)
-            except OSError:
-                time.sleep(0.05)
-
-    pool = concurrent.futures.ThreadPoolExecutor(4)
-    for number in range(4):
-        pool.submit(client, number)
-    return pool
-
-
-now = time.time()
+EVERYTHING = quoted('{__name__=~".+"}')
 ABUSES = {
-    "nothing": lambda url: None,
-    "new series": lambda url: flood(url, *header("d"), "--metrics", 1000, "--series", 125, "--writers", 4,
-                                    "--interval", "1s", "--series-churn", "1s"),
-    "samples": lambda url: flood(url, *header("d"), "--metrics", 500, "--series", 50, "--writers", 16),
-    "large requests": lambda url: flood(url, *header("d"), "--metrics", 500, "--series", 400, "--writers", 4,
-                                        "--batch", 100_000),
-    "new tenants": lambda url: lines(url, lambda number, sent: "new-%d-%d" % (number, sent), lambda _: time.time()),
-    "late samples": lambda url: lines(url, lambda number, _: "d", lambda sent: time.time() - 60 - 7 * sent % 80_000),
-    "queries": lambda url: asks(url, ["/api/v1/query_range?query=%s&start=%d&end=%d&step=1" % (
-        quoted('sum by (instance) (rate({__name__=~".+"}[5m]))'), now - 3000, now + 600)]),
-    "label lists": lambda url: asks(url, ["/api/v1/series?match[]=" + quoted('{__name__=~".+"}'), "/api/v1/labels",
-                                          "/api/v1/label/instance/values"]),
-    "exports": lambda url: asks(url, ["/api/v1/export?match[]=" + quoted('{__name__=~".+"}')]),
+    "nothing": lambda server: [],
+    "new series": flood("--metrics", 1000, "--series", 125, "--writers", 4, "--interval", "1s", "--series-churn", "1s"),
+    "samples": flood("--metrics", 500, "--series", 50, "--writers", 16),
+    "large requests": flood("--metrics", 500, "--series", 400, "--writers", 4, "--batch", 100_000),
+    "new tenants": samples(lambda which, number: "new-%d-%d" % (which, number), lambda _: time.time()),
+    "late samples": samples(lambda *_: "d", lambda number: time.time() - 60 - 7 * number % 80_000),
+    "queries": asks("/api/v1/query_range?query=%s&start=%d&end=%d&step=1" % (
+        quoted('sum by (instance) (rate({__name__=~".+"}[5m]))'), now - 3000, now + 600)),
+    "label lists": asks("/api/v1/series?match[]=" + EVERYTHING, "/api/v1/labels", "/api/v1/label/instance/values"),
+    "exports": asks("/api/v1/export?match[]=" + EVERYTHING),
 }
 
 
-def end(abuse):
-    if isinstance(abuse, subprocess.Popen):
-        abuse.wait()
-    elif abuse:
-        abuse.shutdown()
+def refusals(server):
+    """What Floodmark refused, by reason."""
+    if args.system != "floodmark":
+        return {}
+    text = urllib.request.urlopen(server.base + "/metrics", timeout=30).read().decode()
+    lines = [line for line in text.splitlines() if line.startswith("floodmark_refusals_total{") and not line.endswith(" 0")]
+    return {line.split('"')[1]: int(float(line.split()[-1])) for line in lines}
 
 
 def measure(name):
-    server = Server(prepare=lambda: in_cgroup(args.memory))
-    all_known(server.url, 3)
-    # tenant d has something to read
-    lab_write(server.url + "/api/v1/write", *header("d"), "--metrics", 200, "--series", 100, "--writers", 1, "--rounds", 20)
-    abuse = ABUSES[name](server.url)
-    time.sleep(1)
-    known = all_known(server.url, args.duration)
-    end(abuse)
-    p99 = max(report["latency"]["p99_s"] for report in known.values()) * 1e3
-    text = urllib.request.urlopen(server.url + "/metrics").read().decode()
-    refused = {}
-    for line in text.splitlines():
-        if line.startswith("floodmark_refusals_total{") and not line.endswith(" 0"):
-            refused[line.split('"')[1]] = float(line.split()[-1])
-    # None: nothing is known of what was read back
-    verdicts = [report["verify"] for report in known.values()]
-    lost = sum(verdict["lost"] for verdict in verdicts) if all(verdicts) else None
-    rss = server.rss_peak_bytes() >> 20
-    alive = server.process.poll() is None
-    server.stop()
-    return p99, refused, lost, rss, alive
+    group = ControlGroup(args.memory)
+    with tempfile.TemporaryDirectory(prefix="floodmark-bench-") as data:
+        server = System(args.system, args.program, data, prepare=group.enter)
+        write_known(server, 3)
+        # tenant d has something to read
+        write(server, "d", "--metrics", 200, "--series", 100, "--writers", 1, "--rounds", 20)
+        clients = ABUSES[name](server)
+        time.sleep(1)
+        reports = list(write_known(server, args.duration).values())
+        alive = server.process.poll() is None and group.kills() == 0
+        for client in clients:
+            client.terminate()
+            client.wait() if isinstance(client, subprocess.Popen) else client.join()
+        verdicts = [report and report["verify"] for report in reports]
+        run = {
+            "system": args.system,
+            "abuse": name,
+            "p99_ms": max(report["latency"]["p99_s"] for report in reports) * 1e3 if all(reports) else None,
+            "lost": sum(verdict["lost"] for verdict in verdicts) if all(verdicts) else None,
+            "peak_mib": group.peak_mib() or server.rss_peak_bytes() >> 20,
+            "alive": alive,
+            "refused": refusals(server) if alive else {},
+        }
+        server.kill()
+    if args.json:
+        with open(args.json, "a") as file:
+            file.write(json.dumps(run) + "\n")
+    return run
 
 
-names = args.abuses or list(ABUSES)
-alone = None
-print("%-15s %10s %8s %6s %9s %9s  %s" % ("abuse", "p99 ms", "ratio", "lost", "rss MiB", "alive", "refused"))
-for name in names:
+def median(values):
+    """The median; `None`, a server that was killed, is larger than any number."""
+    values = sorted(values, key=lambda value: float("inf") if value is None else value)
+    return values[len(values) // 2]
+
+
+alone_ms = None
+print("%-15s %10s %8s %6s %9s %7s  %s" % ("abuse", "p99 ms", "ratio", "lost", "peak MiB", "killed", "refused"))
+for name in args.abuses or list(ABUSES):
     runs = [measure(name) for _ in range(args.runs)]
-    p99 = statistics.median(run[0] for run in runs)
-    alone = alone or p99
-    refused, rss = runs[-1][1], max(run[3] for run in runs)
-    lost = "?" if any(run[2] is None for run in runs) else sum(run[2] for run in runs)
-    alive = all(run[4] for run in runs)
-    shown = ", ".join("%s %d" % pair for pair in sorted(refused.items()))
-    print("%-15s %10.2f %8.2f %6s %9d %9s  %s" % (name, p99, p99 / alone, lost, rss, "yes" if alive else "NO", shown), flush=True)
+    p99_ms = median([run["p99_ms"] for run in runs])
+    alone_ms = alone_ms or p99_ms
+    lost = "?" if any(run["lost"] is None for run in runs) else sum(run["lost"] for run in runs)
+    shown = ", ".join("%s %d" % pair for pair in sorted(runs[-1]["refused"].items()))
+    print("%-15s %10s %8s %6s %9d %7s  %s" % (
+        name, "-" if p99_ms is None else "%.2f" % p99_ms, "-" if p99_ms is None else "%.2f" % (p99_ms / alone_ms), lost,
+        max(run["peak_mib"] for run in runs), sum(not run["alive"] for run in runs) or "no", shown), flush=True)

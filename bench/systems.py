@@ -30,10 +30,11 @@ def arguments(parser, *further):
 
 
 class System(Process):
-    """A server of any kind on `data`, which is made where it is not there."""
+    """A server of any kind on `data`, which is created if missing. `prepare` runs in the new process."""
 
-    def __init__(self, name, program, data, *flags):
+    def __init__(self, name, program, data, *flags, prepare=None):
         self.name, self.program, self.data, self.flags = name, os.path.abspath(program), os.path.abspath(data), flags
+        self.prepare = prepare
         # Cortex wants some folders to be there
         for folder in ["", "bucket", "rules", "alerts"] if name == "cortex" else [""]:
             os.makedirs(os.path.join(self.data, folder), exist_ok=True)
@@ -47,7 +48,7 @@ class System(Process):
         self.read_url = self.base + ("/prometheus" if self.name == "cortex" else "")
         began = time.monotonic()
         environment = {**os.environ, "DATA": self.data, "PORT": str(port), "GRPC_PORT": str(free_port())}
-        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "preexec_fn": self.prepare}
         self.process = subprocess.Popen([*self._command(port), *self.flags], cwd=self.data, env=environment, **quiet)
         ready = {"victoriametrics": "/health", "cortex": "/ready"}.get(self.name, "/-/ready")
         while True:
