@@ -1,7 +1,9 @@
-//! The audit log: a line for each request to operate the node, and at most a line a second for requests and handshakes that are
-//! refused for want of credentials or rights, from each sender and for each reason.
+//! The audit log.
 //!
-//! No line has a header in it, which may be a credential.
+//! Each request for an administrative operation is a line. Requests and handshakes refused for lack of credentials or rights
+//! get at most one line per second for each sender and reason.
+//!
+//! No line contains a header, because headers can carry credentials.
 
 use crate::refusal::Refusal;
 use axum::http::{Method, StatusCode, Uri};
@@ -12,16 +14,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use stdx::clock::Clock;
 
-/// Least time between two lines about refused requests of one sender for one reason.
+/// Minimum interval between two lines about refused requests of one sender for one reason.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// Limit on senders and reasons that are distinguished. Further ones share a line.
+/// Limit on distinct pairs of sender and reason. All further ones share one entry.
 const SENDERS_MAX: usize = 256;
 
-/// Limit on a path or a query in a line.
+/// Limit on a text that a client chose, such as a path or a query string, in a line.
 const TEXT_BYTES_MAX: usize = 1 << 10;
 
-/// Refused requests of one sender for one reason since the last line about them.
+/// Count of refused requests of one sender for one reason since the last line about them.
 #[derive(Debug)]
 struct Refused {
     logged: Instant,
@@ -31,7 +33,7 @@ struct Refused {
 #[derive(Debug)]
 pub(crate) struct Audit {
     clock: Arc<dyn Clock>,
-    /// Sender, or `None` for senders beyond the limit.
+    /// By sender and reason; `None` for all beyond the limit.
     refused: Mutex<HashMap<Option<(IpAddr, &'static str)>, Refused>>,
 }
 
@@ -40,7 +42,7 @@ impl Audit {
         Self { clock, refused: Mutex::default() }
     }
 
-    /// Logs a request to operate the node.
+    /// Logs a request for an administrative operation.
     pub(crate) fn served(
         &self,
         caller: &str,
@@ -61,14 +63,14 @@ impl Audit {
         }
     }
 
-    /// Logs a handshake that failed for want of an accepted certificate, or counts it for the next line.
+    /// Logs a handshake that failed because no certificate was accepted, or counts it for the next line.
     pub(crate) fn refused_handshake(&self, sender: IpAddr, why: &str) {
         if let Some(count) = self.counted(sender, "certificate") {
             tracing::warn!(target: "audit", %sender, reason = "certificate", count, why = beginning(why), "handshakes refused");
         }
     }
 
-    /// The number of requests that a line is due for, if one is.
+    /// Counts a request. If a line is due, returns the number of requests that it stands for.
     fn counted(&self, sender: IpAddr, reason: &'static str) -> Option<u64> {
         let now = self.clock.instant();
         let is_due = |refused: &Refused| now.saturating_duration_since(refused.logged) >= EVERY;
@@ -91,7 +93,7 @@ impl Audit {
     }
 }
 
-/// The beginning of a text that a client chose.
+/// Cuts a text that a client chose to [`TEXT_BYTES_MAX`].
 fn beginning(text: &str) -> &str {
     &text[..text.floor_char_boundary(TEXT_BYTES_MAX)]
 }

@@ -1,12 +1,12 @@
-//! A data directory: its lock, and the properties fixed when it was created.
+//! A data directory: its lock, and its identity (the properties fixed at creation).
 //!
 //! ```text
 //!   DIR/LOCK            held while a process uses the directory
 //!   DIR/identity.json   { "version": 1, "seed": "…", "partitions": 2 }
-//!   DIR/journal/N/      segments of partition N; `source`: this journal's name in tables; `reserve`: room for one more
-//!   DIR/floodmarks.json offsets up to which tables have the journals (`seal/manifest.rs`); `.spare` keeps room for it
-//!   DIR/clock.json      time at which the wall clock was last believed (`wallclock/memory.rs`)
-//!   DIR/tables/         the tables, unless they are elsewhere
+//!   DIR/journal/N/      segments of partition N; `source`: the journal's identity; `reserve`: space for one more segment
+//!   DIR/floodmarks.json offsets up to which tables contain each journal (`seal/manifest.rs`); `.spare` reserves space for it
+//!   DIR/clock.json      time at which the wall clock was last trusted (`wallclock/memory.rs`)
+//!   DIR/tables/         the tables, unless they are stored elsewhere
 //! ```
 
 use crate::machine;
@@ -26,7 +26,7 @@ pub(crate) struct DataDir {
     pub(crate) path: PathBuf,
     pub(crate) identity: Identity,
     pub(crate) disk: Arc<dyn Disk>,
-    /// Held for its lock.
+    /// The open file `LOCK`; dropping it releases the lock.
     _lock: Box<dyn DiskFile>,
 }
 
@@ -67,7 +67,7 @@ pub enum DataDirError {
 
 const VERSION: u32 = 1;
 
-/// Time to wait for the lock: a killed process can hold it for a moment after its supervisor has started the next one.
+/// Time to wait for the lock: a killed process can still hold it for a moment when its supervisor starts the next one.
 const LOCK_WAIT: Duration = Duration::from_secs(2);
 const LOCK_POLL: Duration = Duration::from_millis(20);
 
@@ -83,7 +83,7 @@ impl DataDir {
             let path = path.to_path_buf();
             move |source| DataDirError::Io { path, source }
         };
-        // other engines may read the tables in it
+        // shared access, because other engines may read the tables in it
         disk::create_dir_all(&*disk, path, Access::Shared).map_err(io(path))?;
         let lock_path = path.join("LOCK");
         let began = Instant::now();

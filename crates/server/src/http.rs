@@ -1,4 +1,4 @@
-//! Routes, and the only place where errors become statuses.
+//! The HTTP API: routes and the state of their handlers. Statuses are known only here; [`error`] maps errors to them.
 //!
 //! | path | |
 //! | --- | --- |
@@ -7,19 +7,19 @@
 //! | GET POST `/api/v1/labels`, `/api/v1/series`, `/api/v1/query_exemplars` | labels, series, exemplars |
 //! | GET `/api/v1/label/<name>/values`, `/api/v1/metadata`, `/api/v1/status/buildinfo` | label values, metadata, version |
 //! | GET `/api/v1/status/active_queries` | queries of the tenant that run or wait |
-//! | GET `/api/v1/status/tsdb`, GET POST `/api/v1/cardinality/…` | what takes the most series and label values |
+//! | GET `/api/v1/status/tsdb`, GET POST `/api/v1/cardinality/…` | metrics and labels with the most series and values |
 //! | GET POST `/api/v1/export` | all samples of selected series |
-//! | GET `/api/v1/user_limits`, `/api/v1/user_stats` | limits of the tenant, and what it uses |
-//! | GET `/api/v1/refusals` | what of the tenant was refused of late |
-//! | GET `/api/v1/ha_tracker` | the tenant's clusters of replicas |
+//! | GET `/api/v1/user_limits`, `/api/v1/user_stats` | the tenant's limits, and its use of them |
+//! | GET `/api/v1/refusals` | recently refused requests of the tenant |
+//! | GET `/api/v1/ha_tracker` | the tenant's clusters, with their elected replicas |
 //! | POST, see [`admin`] | operations |
 //! | GET `/metrics`, `/-/healthy`, `/-/ready` (also `/ready`, `/health`) | metrics and health of the node |
 //! | GET `/` | the start page, see [`pages`] |
 //!
-//! Operations may have a listener of their own, which also has metrics and health: the setting `admin_listen`.
+//! With the setting `admin_listen`, operations are served on a listener of their own, which also serves metrics and health.
 //!
-//! The reading paths exist also under `/prometheus` and `/api/prom`. Each group of routes is for one [`Access`], which
-//! [`principal::identify`] checks; health and the start page are for everyone.
+//! The reading paths also exist under `/prometheus` and `/api/prom`. Each group of routes requires one [`Access`], which
+//! [`principal::identify`] checks; health and the start page are open to everyone.
 
 mod admin;
 mod body;
@@ -188,14 +188,14 @@ impl App {
 #[derive(Debug)]
 pub struct Sockets {
     pub main: TcpListener,
-    /// For administration, if that has an address of its own.
+    /// Listener for administration, if it has an address of its own.
     pub admin: Option<TcpListener>,
 }
 
-/// Connections for administration. It has its own, so that it can be reached when the main listener has no place left.
+/// Limit on connections for administration. It is separate, so that operators get in when the main listener is full.
 const ADMIN_CONNECTIONS_MAX: usize = 16;
 
-/// Serves until `stop` resolves; then lets requests in flight finish.
+/// Serves until `stop` resolves, then lets requests in flight finish.
 pub async fn serve(node: Node, sockets: Sockets, stop: impl Future<Output = ()> + Send) {
     let (app, settings, registry) = (App::new(node.clone()), node.settings(), node.registry());
     let handshakes = Arc::new(Handshakes::new(Arc::clone(node.tls()), Arc::clone(&app.audit), registry));
@@ -210,7 +210,7 @@ pub async fn serve(node: Node, sockets: Sockets, stop: impl Future<Output = ()> 
         let address = address(&socket);
         let service = admin_router(app, BrowserGuard::new(address, &settings.allow_host));
         let listener = Listener::new(socket, service, ADMIN_CONNECTIONS_MAX, settings.transfer_rate);
-        // what stays on this machine is not encrypted: hardly any certificate is for a loopback address
+        // a loopback listener is not encrypted: hardly any certificate is valid for a loopback address
         listener.encrypted(handshakes.filter(|_| is_reachable(address)))
     });
     let stopping = watch::Sender::new(false);
@@ -243,7 +243,7 @@ pub async fn serve(node: Node, sockets: Sockets, stop: impl Future<Output = ()> 
     }
 }
 
-/// The address of a socket; if it is unknown, one that stands for "other machines can reach it".
+/// Address of a socket. If it is unknown, returns 0.0.0.0:0, which is treated as reachable by other machines.
 fn address(socket: &TcpListener) -> SocketAddr {
     socket.local_addr().unwrap_or_else(|_| SocketAddr::from(([0, 0, 0, 0], 0)))
 }
@@ -259,7 +259,7 @@ fn admin_routes(app: &App) -> Router<App> {
     for_access(app, Access::Admin, admin::routes()).merge(of_tenants)
 }
 
-/// Everything, with or without administration.
+/// Router of the main listener, with or without administration.
 fn router(app: App, guard: BrowserGuard, has_admin: bool) -> Router {
     let writes = ingest::routes(&app, |routes| for_access(&app, Access::Write, routes));
     let changes = match has_admin {
@@ -278,7 +278,7 @@ fn router(app: App, guard: BrowserGuard, has_admin: bool) -> Router {
     finished(app, guard, routes)
 }
 
-/// Administration alone.
+/// Router of the administration listener.
 fn admin_router(app: App, guard: BrowserGuard) -> Router {
     let changes = admin_routes(&app);
     let changes = changes.layer(from_fn_with_state(guard.clone(), browser_guard::origin));
@@ -350,7 +350,7 @@ async fn not_found(State(app): State<App>, uri: Uri) -> ApiError {
     ApiError::new(StatusCode::NOT_FOUND, "not_found", message)
 }
 
-/// The answer on the listener of administration to paths that are not part of it.
+/// Answers unknown paths on the administration listener.
 async fn not_administration(State(app): State<App>, uri: Uri) -> ApiError {
     let (path, http) = (uri.path(), app.node.settings().http);
     let message =

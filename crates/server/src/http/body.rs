@@ -1,4 +1,4 @@
-//! Reads bodies, and reserves their memory as they arrive.
+//! Reads request bodies, and reserves their memory as they arrive.
 
 use crate::listen::patience::Patience;
 use crate::refusal::Refusal;
@@ -16,7 +16,7 @@ pub(crate) struct BodyReader<'a> {
     pub(crate) bytes_max: usize,
     /// Minimum step by which the reservation grows.
     pub(crate) step_bytes: usize,
-    /// Timeout by bytes received.
+    /// Timeout, which received bytes extend.
     pub(crate) patience: Patience,
 }
 
@@ -56,10 +56,10 @@ impl BodyReader<'_> {
         }
     }
 
-    /// Reserves memory for `more` bytes of a body, growing it by at least a quarter.
+    /// Makes room in `bytes` for `more` bytes, and reserves the memory. The buffer grows by at least a quarter.
     ///
-    /// Beyond its first step a body leaves a third of the account free: large bodies that never end must not keep small
-    /// ones out.
+    /// Beyond its first step, a body leaves a third of the account free, so that large bodies that never end do not keep
+    /// small ones out.
     pub(crate) fn make_room(
         &self,
         bytes: &mut Vec<u8>,
@@ -96,7 +96,7 @@ impl BodyReader<'_> {
 }
 
 impl BodyError {
-    /// Refusal of a write request. For a slow body, the message names the settings that allow more.
+    /// Converts the error to the refusal of a write request. For a slow body, the message names the settings that allow more.
     pub(crate) fn refusal(self, bytes_max: usize, body_timeout_s: f64, transfer_rate: u64) -> Refusal {
         match self {
             Self::Memory(full) => full.into(),

@@ -1,4 +1,4 @@
-//! Protects against web pages of other sites that are open in a browser.
+//! Protects against web pages of other sites that are open in a browser, by checking `Host` and `Origin`.
 //!
 //! Such a page can make the browser send requests to any address that the browser reaches. Two attacks matter:
 //!
@@ -7,7 +7,7 @@
 //! - *cross-origin request*: the page cannot read the answer, but the request takes effect. `Origin` is then not the
 //!   server's own.
 //!
-//! Programs other than browsers send no `Origin`, and as `Host` the name or address that they connect to.
+//! Programs other than browsers send no `Origin`, and their `Host` is the name or address that they connect to.
 
 use super::error::ApiError;
 use axum::extract::{Request, State};
@@ -19,7 +19,7 @@ use axum::response::{IntoResponse, Response};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
-/// Wildcard for every name in the setting `allow_host`.
+/// Wildcard in the setting `allow_host` that permits every name.
 const ANY: &str = "*";
 
 /// Permitted host names and origins.
@@ -27,12 +27,13 @@ const ANY: &str = "*";
 pub(crate) struct BrowserGuard {
     /// Permitted names, in lower case, in addition to `localhost` and addresses.
     allowed: Arc<[String]>,
-    /// True if any other name is refused.
+    /// True if all other names are refused.
     is_strict: bool,
 }
 
 impl BrowserGuard {
-    /// Strict on a loopback address or with `allow_host`, unless that has `*`: otherwise the server's names are unknown.
+    /// Creates a guard. It is strict on a loopback address or if `allow_host` is not empty, except with `*`. Otherwise the
+    /// server cannot know its own names.
     pub(crate) fn new(listener: SocketAddr, allow_host: &[String]) -> Self {
         let allowed: Arc<[String]> = allow_host.iter().map(|name| name.to_ascii_lowercase()).collect();
         let is_local = listener.ip().to_canonical().is_loopback();
@@ -40,7 +41,7 @@ impl BrowserGuard {
         Self { allowed, is_strict }
     }
 
-    /// True if a request may have this `Host`, or this authority in its request line.
+    /// True if a request may have this host in its `Host` header or its request line.
     fn admits(&self, host: &str) -> bool {
         if !self.is_strict {
             return true;
@@ -61,8 +62,8 @@ impl BrowserGuard {
         })
     }
 
-    /// Checks that a page of this origin may change data here: one of the server's own or of a permitted name (a proxy in
-    /// front may change the host).
+    /// Checks that a page of this origin may change data here: the origin is the server's own, or its name is permitted
+    /// (behind a proxy, `Host` and the page's origin can differ).
     fn check_origin(&self, headers: &HeaderMap) -> Result<(), ApiError> {
         let own: Vec<_> = headers.get_all(HOST).iter().map(|host| text(host).to_ascii_lowercase()).collect();
         let refused = headers.get_all(ORIGIN).iter().map(text).find(|origin| {
@@ -85,7 +86,7 @@ fn is_address(name: &str) -> bool {
     bare.map_or_else(|| name.parse::<IpAddr>().is_ok(), |name| name.parse::<Ipv6Addr>().is_ok())
 }
 
-/// `?`, which is no host name, for a header that is not ASCII text.
+/// Text of a header; `?`, which is not a host name, if it is not ASCII.
 fn text(value: &HeaderValue) -> &str {
     value.to_str().unwrap_or("?")
 }

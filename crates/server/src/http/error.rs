@@ -1,6 +1,6 @@
-//! Mapping of errors to statuses, which happens only here.
+//! Maps errors to HTTP statuses. No other module does.
 //!
-//! Reading paths answer in Prometheus' JSON; writing paths in plain text, as Prometheus' receiver does.
+//! Reading paths answer with Prometheus' JSON, writing paths with plain text as Prometheus' receiver does.
 
 use super::App;
 use super::json::{AnswerSize, Json};
@@ -41,17 +41,17 @@ impl ApiError {
         Self::new(StatusCode::BAD_REQUEST, "bad_data", message)
     }
 
-    /// 503: the same request may be answered later.
+    /// 503: a retry of the same request can succeed.
     pub(crate) fn unavailable(message: impl Into<String>) -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", message)
     }
 
-    /// A request that is refused because of its origin.
+    /// Refusal by [`super::browser_guard`], because of the host or origin of the request.
     pub(crate) fn forbidden(status: StatusCode, reason: &'static str, message: String) -> Self {
         Self { status, kind: "bad_data", reason, message, retry_after: None }
     }
 
-    /// Why the request was refused: a word of [`crate::refusal::REASONS`].
+    /// Reason of the refusal, one of [`crate::refusal::REASONS`].
     pub(crate) const fn reason(&self) -> &'static str {
         self.reason
     }
@@ -129,7 +129,7 @@ impl IntoResponse for ApiError {
     }
 }
 
-/// An error in plain text, as on the writing paths.
+/// An error of a writing path, answered in plain text.
 #[derive(Debug)]
 pub(crate) struct WriteError(pub(crate) Refusal);
 
@@ -164,20 +164,20 @@ const fn status_of(kind: ErrorKind) -> StatusCode {
     }
 }
 
-/// Properties of a refusal that [`finish`] needs.
+/// Properties of a refusal that [`finish`] needs, attached to the response.
 #[derive(Debug, Clone)]
 struct Why {
-    /// A word of [`crate::refusal::REASONS`].
+    /// One of [`crate::refusal::REASONS`].
     reason: &'static str,
     retry_after: Option<Duration>,
     message: String,
     series: Option<Box<str>>,
 }
 
-/// Kinds of credentials that are accepted.
+/// Authentication schemes, named in `WWW-Authenticate` with every 401.
 const SCHEMES: [&str; 2] = [r#"Bearer realm="floodmark""#, r#"Basic realm="floodmark", charset="UTF-8""#];
 
-/// Applied last to every answer: counts and notes refusals, and adds `Retry-After` where a retry can help.
+/// Completes every error response: counts and records the refusal, and adds `Retry-After` if a retry can succeed.
 pub(crate) async fn finish(State(app): State<App>, request: Request, next: Next) -> Response {
     let user_agent = request.headers().get(header::USER_AGENT).cloned();
     let is_probe = status::READY_PATHS.contains(&request.uri().path());
@@ -218,7 +218,7 @@ pub(crate) async fn finish(State(app): State<App>, request: Request, next: Next)
     response
 }
 
-/// Reasons of errors that the router answers.
+/// Reason of an error response that came from the router, without a [`Why`].
 fn reason_of(status: StatusCode) -> &'static str {
     match status {
         StatusCode::METHOD_NOT_ALLOWED => "method",

@@ -1,12 +1,12 @@
-//! Endpoints that take samples, one module for each protocol.
+//! Endpoints that receive samples, one module for each protocol.
 //!
 //! | path | |
 //! | --- | --- |
 //! | POST `/api/v1/write`, `/api/v1/push`, `/api/prom/push` | remote write 1.0 and 2.0 |
 //! | POST `/api/v1/graphite` | Graphite's plaintext protocol |
 //!
-//! A new protocol needs a [`Decoder`] in the crate `protocol`, a module here whose handler calls [`write`] and words
-//! the answer, its warm decoders in [`WarmDecoders`], and its route in [`routes`].
+//! A new protocol needs a [`Decoder`] in the crate `protocol`, a module here whose handler calls [`write`] and formats
+//! the answer, a pool of decoders in [`WarmDecoders`], and a route in [`routes`].
 
 mod graphite;
 mod remote_write;
@@ -53,7 +53,7 @@ impl WarmDecoders {
     }
 }
 
-/// Routes of the write endpoints. `identified` lets only callers through that may write.
+/// Routes of the write endpoints. `identified` wraps routes so that only callers with the right to write pass.
 pub(super) fn routes(app: &App, identified: impl Fn(Router<App>) -> Router<App>) -> Router<App> {
     let graphite = Router::new().route("/api/v1/graphite", post(graphite::graphite));
     let remote_write = Router::new()
@@ -85,7 +85,7 @@ async fn write<D: Decoder>(
     let own = settings.of(&principal.tenant);
     let tenant = app.node.writes().tenant(&principal.tenant);
     let (bytes, memory) = read_body(app, tenant.inflight(own), declared, body).await?;
-    // the gates limit work, not waiting: a slow sender holds no place while its body arrives
+    // the gates come after the body, so a slow sender holds no place in them while it sends
     let limit_status = own.limit_status;
     let request = Encoded { principal, format, encoding, bytes, memory };
     let mut answer = write_path::write(app.node.writes(), decoders, request).await;
@@ -98,7 +98,7 @@ async fn write<D: Decoder>(
     answer
 }
 
-/// 204, or 400 where parts were left out: the sender must not send those again, and the rest is stored.
+/// Answers 204, or 400 if parts were left out for good. The rest is stored, and the sender must not send the request again.
 fn outcome_response(outcome: &Outcome) -> Response {
     if outcome.refused_series == 0 {
         return StatusCode::NO_CONTENT.into_response();
@@ -120,7 +120,7 @@ fn count(metrics: &HttpMetrics, answer: Response) -> Response {
     answer
 }
 
-/// Reads a compressed body, of `declared` bytes if the client declares its length.
+/// Reads a compressed body. `declared` is its length in bytes, if the client sent one.
 async fn read_body(
     app: &App,
     account: &Account,

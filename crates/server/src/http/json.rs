@@ -1,4 +1,4 @@
-//! Encoder of Prometheus' JSON directly into bytes: answers are long lists of numbers.
+//! Encodes Prometheus' JSON directly into bytes, because answers are long lists of numbers.
 
 use crate::refusal::{Refusal, grow};
 use axum::body::Body;
@@ -8,20 +8,20 @@ use bytes::Bytes;
 use model::{LabelsRef, Samples};
 use stdx::budget::{Account, Reservation};
 
-/// JSON being written. Its memory is reserved as it grows, and held until the last byte is sent.
+/// JSON encoder. Its memory is reserved as it grows, and held until the last byte is sent.
 #[derive(Debug)]
 pub(crate) struct Json {
     bytes: Vec<u8>,
     /// `None` for small answers of fixed size.
     memory: Option<Reservation>,
-    /// Set if the memory could not grow: then nothing more is written.
+    /// Set once memory could not be reserved. Nothing more is written then.
     refused: Option<Refusal>,
 }
 
 /// Minimum step by which an answer's memory grows.
 const GROW_BYTES_MIN: usize = 4 << 10;
 
-/// Error: there is no memory for an answer, either now or at all.
+/// The memory for an answer is not available, either for the moment or because the answer exceeds the account.
 #[derive(Debug)]
 pub(crate) struct AnswerSize(pub(crate) Refusal);
 
@@ -37,7 +37,7 @@ impl Json {
         Self { bytes: Vec::new(), memory: Some(memory), refused: None }
     }
 
-    /// Returns the answer, if all of it could be written.
+    /// Returns the answer, or an error if it was not written whole for lack of memory.
     pub(crate) fn finish(self) -> Result<Self, AnswerSize> {
         match self.refused {
             Some(refusal) => Err(AnswerSize(refusal)),
@@ -45,7 +45,7 @@ impl Json {
         }
     }
 
-    /// Writes text that is JSON already.
+    /// Writes text that is already JSON.
     pub(crate) fn raw(&mut self, text: &str) {
         self.put(text.as_bytes());
     }
@@ -107,7 +107,7 @@ impl Json {
         self.raw(itoa::Buffer::new().format(n));
     }
 
-    /// Writes milliseconds as Prometheus writes times: seconds, with three decimals unless they are whole.
+    /// Writes a time, given in milliseconds, as Prometheus does: in seconds, with three decimals unless the seconds are whole.
     pub(crate) fn time(&mut self, ms: i64) {
         if ms < 0 {
             self.put(b"-");
@@ -151,7 +151,7 @@ impl Json {
         self.put(b"\"");
     }
 
-    /// `{"name":"value",…}`
+    /// Writes `{"name":"value",…}`.
     pub(crate) fn labels(&mut self, labels: LabelsRef<'_>) {
         self.put(b"{");
         for (i, (name, value)) in labels.iter().enumerate() {
@@ -163,7 +163,7 @@ impl Json {
         self.put(b"}");
     }
 
-    /// `[time,"value"]`
+    /// Writes `[time,"value"]`.
     pub(crate) fn point(&mut self, ms: i64, v: f64) {
         self.put(b"[");
         self.time(ms);
@@ -172,7 +172,7 @@ impl Json {
         self.put(b"]");
     }
 
-    /// `[time,"value"]` of a scalar, which Prometheus writes without an exponent, whatever its magnitude.
+    /// Writes `[time,"value"]` of a scalar, which Prometheus writes without an exponent, whatever its magnitude.
     pub(crate) fn scalar(&mut self, ms: i64, v: f64) {
         if !v.is_finite() {
             return self.point(ms, v);
@@ -182,7 +182,7 @@ impl Json {
         self.raw(&format!(",\"{v}\"]"));
     }
 
-    /// `[[time,"value"],…]`
+    /// Writes `[[time,"value"],…]`.
     pub(crate) fn points(&mut self, samples: &Samples) {
         self.put(b"[");
         for (i, (t, v)) in samples.timestamps.iter().zip(&samples.values).enumerate() {
@@ -192,7 +192,7 @@ impl Json {
         self.put(b"]");
     }
 
-    /// `["a","b",…]`
+    /// Writes `["a","b",…]`.
     pub(crate) fn strings<S: AsRef<str>>(&mut self, texts: &[S]) {
         self.put(b"[");
         for (i, text) in texts.iter().enumerate() {
@@ -202,14 +202,14 @@ impl Json {
         self.put(b"]");
     }
 
-    /// Writes a comma before every element but the first.
+    /// Writes a comma before every element except the first, which has position 0.
     pub(crate) fn comma(&mut self, position: usize) {
         if position > 0 {
             self.put(b",");
         }
     }
 
-    /// The text so far.
+    /// Returns the bytes written so far, and releases their reservation.
     pub(crate) fn into_bytes(self) -> Vec<u8> {
         self.bytes
     }
@@ -220,7 +220,7 @@ impl Json {
     }
 }
 
-/// An answer being sent: its memory is freed when the connection has sent the bytes.
+/// An answer being sent. The connection drops it, and thereby the reservation, after the last byte.
 struct Answer {
     bytes: Vec<u8>,
     #[expect(dead_code, reason = "held for its drop")]

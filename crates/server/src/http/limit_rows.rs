@@ -1,4 +1,4 @@
-//! Limits as rows: what each is, where it comes from, why, and how much of it is in use.
+//! Limits as rows: value, origin, reason, and current use.
 
 use super::App;
 use super::json::Json;
@@ -12,21 +12,21 @@ pub(super) struct Row {
     name: String,
     /// The value as JSON.
     value: String,
-    /// Where the value comes from: a word, and details such as the file.
+    /// Origin of the value: a keyword, and details such as the file.
     origin: (&'static str, Option<String>),
-    /// Values that are possible, of a setting with bounds.
+    /// Permitted values of a setting that has bounds.
     bounds: Option<String>,
     reason: String,
     used: Option<u64>,
     peak: Option<u64>,
 }
 
-/// The declaration of a setting, if `key` is one.
+/// Returns the declaration of the setting `key`; `None` if there is no such setting.
 fn setting(key: &str) -> Option<&'static Setting> {
     SETTINGS.iter().find(|setting| setting.key == key).copied()
 }
 
-/// Settings of a tenant in effect.
+/// Settings in effect for a tenant.
 pub(super) fn of_tenant(app: &App, tenant: &TenantId) -> Vec<Row> {
     let settings = app.node.overrides().current();
     let rows = settings.explain(tenant).map(|EffectiveSetting { key, value, origin }| {
@@ -45,7 +45,7 @@ pub(super) fn of_tenant(app: &App, tenant: &TenantId) -> Vec<Row> {
     rows.collect()
 }
 
-/// Use of a limit of a tenant now, and the most since the tenant is in memory, as far as they are counted.
+/// Current use of a tenant's limit, and the peak since the tenant was loaded into memory, as far as these are counted.
 fn used_by(app: &App, tenant: &TenantId, key: &str) -> (Option<u64>, Option<u64>) {
     let writes = app.node.writes();
     let Some(state) = writes.tenants.get(tenant) else { return (None, None) };
@@ -67,7 +67,7 @@ fn used_by(app: &App, tenant: &TenantId, key: &str) -> (Option<u64>, Option<u64>
     }
 }
 
-/// Limits of the node: the accounts of its memory, and the counts that tenants share.
+/// Limits of the node: the accounts of its memory budget, and limits that tenants share.
 pub(super) fn of_node(app: &App) -> Vec<Row> {
     let settings = app.node.settings();
     let accounts = accounts::all(&app.node).into_iter().map(|(name, use_of)| Row {
@@ -110,7 +110,7 @@ fn sentences(about: &str, why: &str) -> String {
     if why.is_empty() { about.to_owned() } else { format!("{about}. {why}") }
 }
 
-/// Reasons of limits that are no settings.
+/// Reasons of limits that are not settings.
 fn reason_of(name: &str) -> &'static str {
     match name {
         "head" => {
@@ -134,7 +134,7 @@ fn reason_of(name: &str) -> &'static str {
     }
 }
 
-/// Writes rows as an array.
+/// Writes rows as a JSON array.
 pub(super) fn write(json: &mut Json, rows: &[Row]) {
     json.raw("[");
     for (i, row) in rows.iter().enumerate() {

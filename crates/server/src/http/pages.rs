@@ -1,6 +1,6 @@
-//! Web pages for people. They are part of the binary, need no script, and load nothing from elsewhere.
+//! Web pages. They are embedded in the binary, need no script, and load nothing from elsewhere.
 //!
-//! Each page is a module of `pages/`, with its text beside it.
+//! Each page is a module in `pages/`, with its HTML beside it.
 
 mod index;
 
@@ -9,10 +9,10 @@ use axum::response::{IntoResponse, Response};
 
 pub(super) use index::index;
 
-/// Nothing may be loaded or run: a page is its own text and style.
+/// Content security policy: nothing may be loaded or run, only inline styles apply.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'";
 
-/// A page with `{version}` replaced.
+/// Renders a page: replaces `{version}` in its template.
 fn page(template: &str) -> Response {
     let text = template.replace("{version}", env!("CARGO_PKG_VERSION"));
     let headers =

@@ -1,4 +1,4 @@
-//! Parameters of a reading request: the query string, and the form of a POST.
+//! Parameters of a reading request, from the query string and the form of a POST.
 
 use super::App;
 use super::body::{BodyError, BodyReader};
@@ -19,20 +19,20 @@ const FORM_BYTES_MAX: usize = 1 << 20;
 /// Minimum step by which a form's reservation grows.
 const FORM_STEP_BYTES: usize = 4 << 10;
 
-/// Limit on the parameters of a request: an empty one costs a byte on the wire and fifty in memory.
+/// Limit on the number of parameters of a request: an empty one costs one byte on the wire and fifty in memory.
 const PARAMS_MAX: usize = 1000;
 
-/// Memory per byte of a form or query string beyond the form itself: parameters, and the values parsed from them.
+/// Memory per byte of a form or query string, not counting the form itself: for parameters, and for values parsed from them.
 const TEXT_COST: usize = 3;
 
-/// Memory of a parameter without its texts, in a list that grows by doubling.
+/// Memory of a parameter without its name and value, in a list that grows by doubling.
 const PARAM_BYTES: usize = 2 * size_of::<(String, String)>();
 
-/// Names and values, those of the form first.
+/// Names and values of the parameters. Those of the form come first.
 #[derive(Debug, Default)]
 pub(crate) struct Params {
     all: Vec<(String, String)>,
-    /// Memory of the parameters, while they are in use.
+    /// Memory reserved for the parameters while they are in use.
     _memory: Option<Reservation>,
 }
 
@@ -119,7 +119,7 @@ impl Params {
         self.time(name)?.ok_or_else(missing)
     }
 
-    /// A duration (seconds, or as `5m`), in milliseconds.
+    /// A duration in milliseconds. It is given in seconds, or with a unit as in `5m`.
     pub(crate) fn duration(&self, name: &str) -> Result<Option<i64>, ApiError> {
         let parse = |text: &str| {
             let written = || units::duration_ms(text).filter(|ms| *ms < i64::MAX);
@@ -130,7 +130,7 @@ impl Params {
         self.get(name).map(parse).transpose()
     }
 
-    /// The range `start` to `end`, open at a missing end.
+    /// The range from `start` to `end`. A missing parameter leaves its side unbounded.
     pub(crate) fn range(&self) -> Result<TimeRange, ApiError> {
         let start_ms = self.time("start")?.unwrap_or(i64::MIN);
         let end_ms = self.time("end")?.unwrap_or(i64::MAX);
@@ -152,7 +152,7 @@ impl Params {
     }
 }
 
-/// Parses seconds since 1970 (with decimals) or RFC 3339 to milliseconds.
+/// Parses a time, given in seconds since 1970 (with decimals) or as RFC 3339, to milliseconds.
 fn parse_time(text: &str) -> Result<i64, String> {
     if let Some(ms) = seconds_to_ms(text) {
         return Ok(ms);
@@ -162,7 +162,7 @@ fn parse_time(text: &str) -> Result<i64, String> {
         .map_err(|_| format!("cannot parse {text:?} to a valid timestamp"))
 }
 
-/// Converts seconds to milliseconds within ±2^53 ms, where a double can represent each millisecond.
+/// Parses seconds to milliseconds. `None` beyond ±2^53 ms, where a double cannot represent each millisecond.
 fn seconds_to_ms(text: &str) -> Option<i64> {
     let ms = (text.parse::<f64>().ok()? * 1000.0).round();
     (ms.abs() <= (1u64 << 53) as f64).then_some(ms as i64)

@@ -1,4 +1,4 @@
-//! Identifies the sender of a request, and the tenant.
+//! Identifies the caller of a request, and its tenants.
 
 use super::App;
 use super::error::{ApiError, WriteError};
@@ -19,10 +19,10 @@ use model::{ErrorKind, Principal, TenantId, TenantSet};
 /// The header that names a tenant, as in Cortex, Mimir and Loki.
 const HEADER: &str = "x-scope-orgid";
 
-/// Misspelling of the header that is seen in the wild. If it were ignored, data of different tenants would be mixed.
+/// Misspelling of the header that occurs in practice. If it were ignored, data of different tenants would be mixed.
 const MISSPELT: &str = "x-scope-origid";
 
-/// Lets a request through to the routes of `access` if its caller may have that. Refuses it before its body is read.
+/// Lets a request through to routes that require `access` if its caller has it. Otherwise refuses it before its body is read.
 pub(super) async fn identify(
     State((app, access)): State<(App, Access)>,
     mut request: Request,
@@ -67,7 +67,8 @@ pub(super) async fn identify(
     response
 }
 
-/// A credential in the headers counts before that of the connection: a proxy may pass on a request of someone else.
+/// Identifies the caller. A credential in the headers takes precedence over the connection's client certificate, because
+/// a proxy may forward requests of others.
 async fn caller(
     app: &App,
     access: Access,
@@ -85,7 +86,7 @@ async fn caller(
     app.node.auth().identify(access, Presented { original, address: peer.0.ip(), credential, tenants }).await
 }
 
-/// The tenants that the headers name.
+/// Returns the tenants that the headers name, if any.
 fn tenants_of(headers: &HeaderMap) -> Result<Option<TenantSet>, Refusal> {
     if headers.contains_key(MISSPELT) {
         return Err(Refusal::invalid(
@@ -101,7 +102,7 @@ fn tenants_of(headers: &HeaderMap) -> Result<Option<TenantSet>, Refusal> {
     first.map(tenants_named).transpose()
 }
 
-/// The tenants that a header names.
+/// Parses the tenants from the value of the header.
 fn tenants_named(header: &HeaderValue) -> Result<TenantSet, Refusal> {
     let text = header
         .to_str()
@@ -109,7 +110,8 @@ fn tenants_named(header: &HeaderValue) -> Result<TenantSet, Refusal> {
     TenantSet::parse(text).map_err(|e| Refusal::invalid("tenant", format!("header X-Scope-OrgID: {e}")))
 }
 
-/// The credential that the headers present. `decoded` holds what was encoded. Errors do not repeat it.
+/// Returns the credential in the headers, if any. `decoded` is the buffer for a decoded password. Errors never contain
+/// the credential.
 fn credential_of<'a>(
     headers: &'a HeaderMap,
     decoded: &'a mut Vec<u8>,
@@ -142,7 +144,7 @@ fn credential_of<'a>(
     Ok(Some(Credential::Password { user, password: &decoded[colon + 1..] }))
 }
 
-/// The principal of a request to a route of a tenant. [`identify`] finds it.
+/// The principal of a request to a tenant's route, set by [`identify`].
 #[derive(Debug, Clone)]
 pub(super) struct Asking(pub(super) Principal);
 
@@ -157,7 +159,7 @@ impl<S: Sync> FromRequestParts<S> for Asking {
     }
 }
 
-/// The tenant on which a request operates.
+/// The tenant on which an administrative request operates.
 #[derive(Debug, Clone)]
 pub(super) struct AdminTenant(pub(super) TenantId);
 
@@ -169,7 +171,7 @@ impl<S: Sync> FromRequestParts<S> for AdminTenant {
     }
 }
 
-/// The tenants that a request names, or the only one that it may.
+/// The tenants that a request names, or the only one that its credential permits.
 #[derive(Debug, Clone)]
 struct Named(TenantSet);
 
@@ -191,7 +193,7 @@ impl<S: Sync> FromRequestParts<S> for ReadTenants {
     }
 }
 
-/// The tenant whose data a request reads, on a path that reads one only.
+/// The tenant whose data a request reads, on a path that supports only one.
 #[derive(Debug, Clone)]
 pub(super) struct ReadTenant(pub(super) TenantId);
 

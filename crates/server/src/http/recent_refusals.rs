@@ -1,7 +1,7 @@
-//! Refused requests of late, by tenant, reason and metric: what a tenant's operator looks at before anything else.
+//! Recently refused requests, grouped by tenant, reason and metric: the first thing for a tenant's operator to look at.
 //!
-//! Each group has a count and one request as an example, which is replaced at most once a second: a flood of refused requests
-//! costs a lookup each.
+//! Each group has a count and one request as an example. The example is replaced at most once a second, so in a flood
+//! each refused request costs only a lookup.
 
 use super::App;
 use super::error::ApiError;
@@ -16,39 +16,39 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use stdx::clock::Clock;
 
-/// Limit on tenants. With more, the one whose last refusal is the oldest is forgotten.
+/// Limit on tenants. Beyond it, the tenant whose last refusal is the oldest is forgotten.
 const TENANTS_MAX: usize = 64;
 
-/// Limit on a tenant's groups. With more, the one whose last refusal is the oldest is forgotten.
+/// Limit on a tenant's groups. Beyond it, the group whose last refusal is the oldest is forgotten.
 const GROUPS_MAX: usize = 8;
 
 /// Limit on each text of an example.
 const TEXT_BYTES_MAX: usize = 256;
 
-/// Maximum memory of all groups together. They are part of
+/// Maximum memory of all groups together. It is part of
 /// [`Budget::spare_bytes`](crate::limits::budget::Budget::spare_bytes).
 const BYTES_MAX: usize = TENANTS_MAX * GROUPS_MAX * (size_of::<Group>() + 4 * TEXT_BYTES_MAX);
 
 const _: () = assert!(BYTES_MAX < 1 << 20);
 
-/// Interval at which the example of a group is replaced.
+/// Minimum interval between replacements of a group's example.
 const EXAMPLE_EVERY: Duration = Duration::from_secs(1);
 
 /// A refused request.
 #[derive(Debug)]
 pub(super) struct Refused<'a> {
-    /// `None` if it is not known who asked, or if the route belongs to no tenant.
+    /// `None` if the caller was not identified, or if the route belongs to no tenant.
     pub(super) tenant: Option<TenantId>,
     pub(super) reason: &'static str,
     pub(super) status: u16,
     pub(super) message: &'a str,
-    /// Labels of a series that was refused, if any was decoded.
+    /// Labels of a refused series; empty if none was decoded.
     pub(super) series: &'a str,
     pub(super) address: IpAddr,
     pub(super) user_agent: &'a str,
 }
 
-/// The last request of a group, with texts cut to [`TEXT_BYTES_MAX`].
+/// A recent request of a group, with texts cut to [`TEXT_BYTES_MAX`].
 #[derive(Debug)]
 struct Example {
     status: u16,
@@ -70,7 +70,7 @@ impl Example {
     }
 }
 
-/// Requests of one tenant that were refused for the same reason because of the same metric.
+/// Requests of one tenant that were refused for the same reason, with the same metric.
 #[derive(Debug)]
 struct Group {
     reason: &'static str,
@@ -159,7 +159,7 @@ impl RecentRefusals {
         });
     }
 
-    /// Writes the groups of one tenant, or those of all with their tenants; the latest first.
+    /// Writes the groups of one tenant, or those of all tenants with the tenant's name. The most recent group comes first.
     fn write(&self, json: &mut Json, of: Option<&TenantId>) {
         let of_tenants = self.of_tenants.lock();
         let wanted = of_tenants.iter().filter(|(id, _)| of.is_none() || id.as_ref() == of);
@@ -175,7 +175,7 @@ impl RecentRefusals {
     }
 }
 
-/// The beginning of a text, of at most [`TEXT_BYTES_MAX`].
+/// Cuts a text to [`TEXT_BYTES_MAX`].
 fn cut(text: &str) -> &str {
     &text[..text.floor_char_boundary(TEXT_BYTES_MAX)]
 }
@@ -192,7 +192,7 @@ pub(super) async fn of_tenant(
     list(&app, Some(&tenant))
 }
 
-/// Lists the refused requests of all tenants, and those that named none.
+/// Lists the refused requests of all tenants, and those without a tenant.
 pub(super) async fn of_all(State(app): State<App>) -> Result<Json, ApiError> {
     list(&app, None)
 }

@@ -2,9 +2,9 @@
 //!
 //! | path | |
 //! | --- | --- |
-//! | GET `/api/v1/user_limits` | the tenant's settings with their origins, and what is in use |
+//! | GET `/api/v1/user_limits` | the tenant's settings with their origins, and their use |
 //! | GET `/api/v1/user_stats` | the tenant's series, memory and rate of samples, with Cortex' names |
-//! | GET `/api/v1/ha_tracker` | the tenant's clusters of replicas, with the elected ones |
+//! | GET `/api/v1/ha_tracker` | the tenant's clusters, with their elected replicas |
 
 use super::App;
 use super::error::ApiError;
@@ -14,8 +14,7 @@ use super::principal::ReadTenant;
 use axum::extract::State;
 use std::time::Instant;
 
-/// Settings of the tenant in effect: value, origin, bounds, reason, and for those that limit a number, what is in use now and
-/// was at most.
+/// Settings in effect for the tenant: value, origin, bounds and reason, and current and peak use where these are counted.
 pub(super) async fn limits(State(app): State<App>, ReadTenant(tenant): ReadTenant) -> Result<Json, ApiError> {
     let mut json = Json::new();
     json.raw(r#"{"status":"success","data":{"tenant":"#);

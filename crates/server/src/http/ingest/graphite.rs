@@ -10,7 +10,7 @@ use axum::http::HeaderMap;
 use axum::response::{IntoResponse, Response};
 use protocol::graphite::ENCODINGS;
 
-/// 204, or 400 where lines were left out: the text names the first of them, and the rest is stored.
+/// Answers 204, or 400 if lines were left out. The text names the first of them; the rest is stored.
 pub(super) async fn graphite(
     State(app): State<App>,
     asking: Asking,

@@ -31,7 +31,8 @@ pub(crate) async fn remote_write(
         Err(refusal) => Err(refusal.clone().into()),
     };
     let (mut response, samples, exemplars) = match answer {
-        // Prometheus takes an answer without anything written for one of a receiver that does not know version 2.0
+        // Deduplicated samples count as written: if all counts are 0, Prometheus concludes that the receiver does not
+        // support version 2.0.
         Ok(outcome) => {
             let samples = outcome.samples + outcome.deduplicated_samples;
             let exemplars = outcome.exemplars + outcome.deduplicated_exemplars;
@@ -47,7 +48,7 @@ pub(crate) async fn remote_write(
     response
 }
 
-/// Completes the answer to a request of version 2.0 that was refused before it reached the handler: nothing was written.
+/// Adds headers that report nothing written to the answer of a version 2.0 request refused before it reached the handler.
 pub(super) async fn report_nothing_written(request: Request, next: Next) -> Response {
     let is_v2 = sent_version(request.headers()).is_ok_and(|version| version == Version::V2);
     let mut response = next.run(request).await;
@@ -57,14 +58,14 @@ pub(super) async fn report_nothing_written(request: Request, next: Next) -> Resp
     response
 }
 
-/// The version that a request says it is of.
+/// Protocol version that the request declares.
 fn sent_version(headers: &HeaderMap) -> Result<Version, DecodeError> {
     version_of(headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()))
 }
 
 const SAMPLES_WRITTEN: &str = "x-prometheus-remote-write-samples-written";
 
-/// Adds the headers that remote write 2.0 requires in every answer: the durable part of the request.
+/// Adds the headers that remote write 2.0 requires in every answer: counts of what was made durable.
 fn put_written(response: &mut Response, samples: u64, exemplars: u64) {
     let written = [
         (SAMPLES_WRITTEN, samples),

@@ -1,4 +1,4 @@
-//! The start page: version, state, and where to send and to query.
+//! The start page.
 
 use axum::response::Response;
 

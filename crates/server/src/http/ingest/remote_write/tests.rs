@@ -13,7 +13,7 @@ use std::sync::Arc;
 use stdx::clock::{Clock, SystemClock};
 use tokio::task::JoinHandle;
 
-/// A node whose owners are run step by step.
+/// Creates a node whose owners the test runs step by step.
 fn node_of(dir: &std::path::Path, inflight: usize, creating: usize) -> (App, Vec<Owner>) {
     let mut settings = small_settings(dir);
     settings.inflight_requests_max = inflight;
@@ -38,7 +38,7 @@ fn send(app: &App, name: &str) -> JoinHandle<StatusCode> {
     tokio::spawn(async move { remote_write(State(app), anonymous(), HeaderMap::new(), body).await.status() })
 }
 
-/// Requests inside the gates: of known series, and creating series.
+/// Numbers of requests inside the gates: for known series, and for creating series.
 fn inside(app: &App) -> (usize, usize) {
     app.node.writes().gates.inside()
 }
@@ -78,7 +78,7 @@ async fn requests_that_create_series_take_no_place_of_known_ones() {
     assert_eq!(inside(&app), (0, 0));
 }
 
-/// A shortage of the node is temporary for everyone; a configured limit is answered as configured.
+/// A shortage of the node is answered with 503 for every tenant; a tenant's own limit with the status configured for it.
 #[tokio::test(flavor = "multi_thread")]
 async fn limits_are_answered_by_who_set_them() {
     let dir = tempfile::tempdir().unwrap();
@@ -122,7 +122,7 @@ async fn zstd_is_accepted_and_gzip_is_not() {
     encoder.series(labels.as_ref(), &[SystemClock.now_ms()], &[1.0]);
     let message = snap::raw::Decoder::new().decompress_vec(encoder.finish()).unwrap();
     let small = zstd::bulk::compress(&message, 1).unwrap();
-    // too large to be decoded in place: one long series, repeated
+    // one long series, repeated: too large to be decoded in place
     let mut long = V1Encoder::new();
     let labels = Labels::from_pairs(&[("__name__", "long"), ("text", &"x".repeat(10_000))]);
     long.series(labels.as_ref(), &[SystemClock.now_ms()], &[1.0]);
