@@ -17,7 +17,8 @@ const METADATA_MAX: usize = 20_000;
 /// Fixed size of a metric family without its texts: its entry in a tree.
 const FAMILY_BYTES: usize = size_of::<Metadata>() + 48;
 
-/// Quarters of the bound that exemplars are trimmed to, so that not every new one causes another trim.
+/// Bytes of exemplars after a trim, in quarters of the bound. The rest stays free, so that not every new
+/// exemplar causes another trim.
 const TRIMMED_QUARTERS: usize = 3;
 
 /// Reason for refusing metadata.
@@ -32,8 +33,8 @@ pub enum MetadataRefusal {
 /// Priority among users of the metadata budget.
 #[derive(Debug, Clone, Copy)]
 enum Share {
-    /// A tenant may hold as much as is free afterwards. So none can take all of it: of two that try, each gets a third.
-    /// Pending changes count as the tenant's own.
+    /// A tenant may hold at most as much as stays free afterwards, so that none can take everything: of two tenants that
+    /// try, each gets a third. Pending changes count as the tenant's own.
     AsMuchAsIsFree {
         pending_bytes: usize,
     },

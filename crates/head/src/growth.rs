@@ -1,4 +1,4 @@
-//! Which metrics and label pairs got the most new series within the last hour, in bounded memory.
+//! Finds the metrics and label pairs that got the most new series within the last hour, in bounded memory.
 //!
 //! Time is divided into buckets. Each has a sketch of the metrics and one of the other label pairs: the *Space-Saving* algorithm
 //! of Metwally, Agrawal and El Abbadi (2005), which keeps a fixed number of counters. A pair without a counter takes over the
@@ -7,9 +7,9 @@
 //! - A count is too high by at most its error, which is at most `n / k`, and never too low.
 //! - A pair without a counter was added at most `n / k` times.
 //!
-//! A pair is known by its number while the current bucket lasts and the pair is in memory, because that costs the least when a
-//! series is created. Otherwise it is known by the hash of its text: its number may be that of another pair by then. So a pair
-//! that leaves memory and comes back goes on counting.
+//! A counter identifies its pair by number while the bucket is current and the pair is in memory, because that costs the least
+//! when a series is created. Otherwise it identifies the pair by the hash of its text, because the number may be reused for
+//! another pair. So a pair that leaves memory and comes back keeps its count.
 
 use crate::pairs::{PairId, Pairs};
 use hashbrown::HashTable;
@@ -25,8 +25,8 @@ const BUCKET_S: u32 = 600;
 /// Buckets that are kept: those of an hour that are complete, and the current one.
 const BUCKETS: u32 = 7;
 
-/// Counters of a sketch: a count is wrong by at most a 32nd of the new series, or a 64th of their pairs. With all buckets, they
-/// take some 20 KiB of each tenant that creates many series in a partition.
+/// Counters of a sketch. A count is too high by at most 1/32 of the new series, or 1/64 of their pairs. All buckets together
+/// take some 20 KiB for each tenant that creates many series in a partition.
 const METRICS: usize = 32;
 const PAIRS: usize = 64;
 
@@ -60,7 +60,7 @@ pub struct Gained<'a> {
 #[derive(Debug, PartialEq, Eq)]
 pub struct Gains<'a> {
     pub gains: Vec<Gain<'a>>,
-    /// Upper bound of the new series of any pair that is not among them.
+    /// Upper bound on the new series of each pair that is not in `gains`.
     pub others_max: u64,
 }
 
@@ -75,12 +75,12 @@ pub struct Gain<'a> {
 }
 
 impl Growth {
-    /// Earliest time, in seconds of the same clock, of which series are counted at `now_s`.
+    /// Start of the time that counts cover at `now_s`, in seconds of the same clock.
     pub(crate) const fn since_s(now_s: u32) -> u32 {
         (now_s / BUCKET_S + 1).saturating_sub(BUCKETS) * BUCKET_S
     }
 
-    /// Counts a new series with these pairs, of which the one at `metric_at` is that of its metric. `hash` computes
+    /// Counts a new series with these pairs. The pair at `metric_at` is its metric name. `hash` computes
     /// [`hash_of`] of a pair.
     pub(crate) fn count(
         &mut self,
@@ -160,7 +160,7 @@ fn gains<'a, 's>(sketches: impl Iterator<Item = &'s Sketch>, pairs: &'a Pairs) -
         }
     }
     let gain = |(hash, sum): (u64, Sum)| {
-        // the pair may be gone, and its number that of another
+        // the pair may be gone, and its number reused
         let pair = pairs.pair_count(sum.pair.0 as usize)?;
         let most = sum.most + others_max - sum.floors;
         (pairs.text_hash(sum.pair) == hash).then_some(Gain {
@@ -178,7 +178,7 @@ fn gains<'a, 's>(sketches: impl Iterator<Item = &'s Sketch>, pairs: &'a Pairs) -
 struct Sum {
     most: u64,
     least: u64,
-    /// The bounds on other pairs in these buckets.
+    /// Sum of these buckets' bounds on pairs without a counter.
     floors: u64,
     pair: PairId,
 }
@@ -187,9 +187,9 @@ struct Sum {
 #[derive(Debug, Default)]
 struct Sketch {
     counters: Vec<Counter>,
-    /// Positions of the counters of pairs that are known by their number.
+    /// Positions of the counters that identify their pair by its number.
     positions: HashTable<u32>,
-    /// Counters of pairs that left memory while the bucket lasted.
+    /// Number of counters that identify their pair by its hash.
     left: usize,
     /// Lower bound of all counters: no pair without a counter was added more often. Zero until a counter is taken
     /// over.
@@ -200,7 +200,7 @@ struct Sketch {
 
 #[derive(Debug)]
 struct Counter {
-    /// Hash of the pair's text, once it is known by that.
+    /// Hash of the pair's text, once the counter identifies the pair by it.
     hash: Option<u64>,
     /// The number of the pair, or the latest one that it had.
     pair: PairId,
@@ -221,7 +221,7 @@ impl Sketch {
         }
     }
 
-    /// The position of the counter of a pair that is known by its number.
+    /// The position of a pair's counter, if it identifies the pair by its number.
     #[inline]
     fn position(&self, pair: PairId) -> Option<usize> {
         let is_its = |i: &u32| self.counters[*i as usize].pair == pair;
@@ -245,7 +245,7 @@ impl Sketch {
         self.positions.insert_unique(spread(pair), position as u32, hash_at);
     }
 
-    /// The counter of a pair that left memory and is back.
+    /// Finds the counter of a pair that left memory and came back; it identifies the pair by its number again.
     fn back(&mut self, pair: PairId, hash: &impl Fn(PairId) -> u64) -> Option<usize> {
         if self.left == 0 {
             return None;
@@ -260,7 +260,7 @@ impl Sketch {
 
     /// Takes the lowest counter away from its pair. Returns its position and its count.
     fn take_lowest(&mut self) -> (usize, u32) {
-        // a whole round is in vain only if the lowest count has risen since
+        // the search visits all counters in vain only if the lowest count has risen since
         let is_lowest = |counter: &Counter| counter.count == self.floor;
         let (before, after) = self.counters.split_at(self.next);
         let found = after.iter().position(is_lowest).map(|i| self.next + i);
@@ -282,7 +282,7 @@ impl Sketch {
         entry.expect("BUG: each counter has its position").remove();
     }
 
-    /// A pair leaves memory: its counter is known by its hash.
+    /// Notes that a pair leaves memory: its counter identifies it by its hash from now on.
     fn forget(&mut self, pair: PairId, hash: &impl Fn() -> u64) {
         let Some(position) = self.position(pair) else { return };
         self.remove_position(pair, position);
@@ -290,7 +290,7 @@ impl Sketch {
         self.left += 1;
     }
 
-    /// Ends the bucket: all counters are known by their hashes.
+    /// Ends the bucket: all counters identify their pairs by hash from now on.
     fn close(&mut self, hash: &impl Fn(PairId) -> u64) {
         for counter in &mut self.counters {
             counter.hash.get_or_insert_with(|| hash(counter.pair));

@@ -23,7 +23,7 @@ pub(crate) struct LabelSets {
     base: Vec<PairId>,
     base_number: u32,
     scratch: Vec<PairId>,
-    /// Position of the metric name among the labels of the series inserted last.
+    /// Position of the metric name among the labels of the series inserted last; `usize::MAX` without one.
     metric_at: usize,
 }
 
@@ -61,7 +61,7 @@ impl LabelSets {
         self.sets.put(series.index(), Set { base: self.base_number, own });
     }
 
-    /// The pairs of the series inserted last, and the position of the one of its metric; that is beyond the end if there is
+    /// The pairs of the series inserted last, and the position of its metric name among them, or `usize::MAX` if it has
     /// none.
     pub(crate) fn inserted(&self) -> (&[PairId], usize) {
         (&self.scratch, self.metric_at)

@@ -1,6 +1,6 @@
-//! The label pairs, values and label names of a tenant that take the most, found in turns of bounded length.
+//! Search for a tenant's largest label pairs, label values and label names, in turns of bounded length.
 //!
-//! No series is visited: pairs know how many series they have, and [`crate::ranks`] knows which pairs have many.
+//! No series is visited: each pair counts its series, and [`crate::ranks`] lists the pairs that have many.
 
 use crate::pairs::PairId;
 use crate::ranks::Ranks;
@@ -12,7 +12,8 @@ use std::collections::BinaryHeap;
 /// Pairs or names looked at in a turn: about a quarter of a millisecond.
 const TURN_STEPS: usize = 4_000;
 
-/// Pairs of few series looked at if there are too few others, and names looked at. Whoever has more has larger ones too.
+/// Maximum number of pairs with few series that are visited if there are too few larger ones, and of names that are visited.
+/// A tenant that has more of them also has larger ones.
 const LOOKED_AT_MAX: usize = 100_000;
 
 /// A search for the largest. Take a [`crate::Pin`] before the first turn.
@@ -30,7 +31,7 @@ pub struct Largest {
 
 #[derive(Debug, Clone, Copy)]
 enum Step {
-    /// Pairs of classes below this one, from the top.
+    /// Pairs of the classes below this one, the highest class first.
     Ranked {
         classes: usize,
         from: u32,
@@ -68,7 +69,7 @@ pub struct NameCount<'a> {
 }
 
 impl Largest {
-    /// Bytes of memory for each one sought.
+    /// Bytes of memory of a search, for each unit of its `count`.
     pub const BYTES: usize = 4 * 2 * size_of::<Reverse<(usize, u32)>>();
 
     /// A search for the `count` largest of each kind: pairs, metrics and label names.
@@ -109,7 +110,7 @@ impl Largest {
     }
 
     fn ranked(&mut self, head: &TenantHead, classes: usize, from: u32, steps: &mut usize) -> Step {
-        // those of the next class have fewer series
+        // pairs of the next class have fewer series
         if self.pairs.is_full() && self.values.is_full() {
             return Step::Names { from: 0 };
         }
@@ -199,7 +200,7 @@ impl Largest {
     }
 }
 
-/// The largest few of what was offered.
+/// The `count` largest of the offered entries.
 #[derive(Debug)]
 struct Top {
     heap: BinaryHeap<Reverse<(usize, u32)>>,

@@ -1,7 +1,7 @@
 //! Late samples: out of order, or at a known time with another value. They are kept apart and merged when
 //! read.
 //!
-//! A late sample was written after the sample that the series' chunks hold at the same time, so it wins.
+//! A late sample was written after any sample that the series' chunks hold at the same time, so it wins.
 //!
 //! ```text
 //!   recent   sorted, a few, uncompressed: all there is for most series
@@ -11,8 +11,8 @@
 //! ```
 //!
 //! A piece takes samples between its bound and the next piece's. Its chunk is rewritten when enough samples
-//! are pending, and split when it is full. So a sample costs a lookup and a thirty-second of a rewrite,
-//! whatever the order and number of samples, and the pieces are never merged as a whole.
+//! are pending, and split when it is full. So a sample costs a lookup and 1/32 of a rewrite, whatever the
+//! order and number of samples, and the pieces are never merged as a whole.
 
 use crate::chunk::{Chunk, ChunkValue, OpenChunk, SAMPLES_MAX};
 use model::sample::overlay;
@@ -36,7 +36,7 @@ pub(crate) fn hull(a: TimeRange, b: TimeRange) -> TimeRange {
     TimeRange::new(a.start_ms.min(b.start_ms), a.end_ms.max(b.end_ms))
 }
 
-/// Late samples of a series, of its kind of values.
+/// Late samples of a series, with values of its kind.
 #[derive(Debug)]
 pub enum Late {
     Floats(LateOf<f64>),
@@ -80,7 +80,8 @@ impl Late {
         }
     }
 
-    /// Adds the samples of `later`, which is of the same kind, and which win. Returns their number.
+    /// Adds the samples of `later`, which must be of the same kind. They replace samples at the same times.
+    /// Returns their number.
     pub(crate) fn absorb(&mut self, later: &Self) -> usize {
         match (self, later) {
             (Self::Floats(late), Self::Floats(later)) => late.absorb(later),
@@ -90,7 +91,7 @@ impl Late {
     }
 }
 
-/// A value of which late samples are kept.
+/// Value of a sample that can be late.
 pub trait LateValue: ChunkValue {
     /// An empty store of late samples.
     fn no_late() -> Late;
@@ -211,7 +212,7 @@ impl<V: ChunkValue> LateOf<V> {
         out.extend(all);
     }
 
-    /// Adds the samples of `later`, which win. Returns their number.
+    /// Adds the samples of `later`, replacing those at the same times. Returns their number.
     fn absorb(&mut self, later: &Self) -> usize {
         let mut samples = Samples::default();
         later.merge_into(TimeRange::ALL, &mut samples, 0);
@@ -221,7 +222,7 @@ impl<V: ChunkValue> LateOf<V> {
         samples.len()
     }
 
-    /// Close upper bound of the samples that [`Self::merge_into`] adds, without decoding them.
+    /// Close upper bound of the number of samples that [`Self::merge_into`] adds, found without decoding them.
     pub(crate) fn samples_at_most(&self, range: TimeRange) -> usize {
         let in_piece = |piece: &Piece<V>| usize::from(piece.chunk.count()) + piece.pending.len();
         self.recent.len() + self.pieces(range).map(in_piece).sum::<usize>()

@@ -11,8 +11,8 @@
 //! ```
 //!
 //! Appending touches the index once and the series' hot bytes once; labels are looked at only when a series
-//! is created or read. There are no locks, threads or clocks here: the shell wraps a [`Partition`] in a
-//! lock and decides who may enter.
+//! is created or read. There are no locks, threads or clocks here: the caller wraps a [`Partition`] in a
+//! lock and decides on admission.
 
 mod chunk;
 mod columns;

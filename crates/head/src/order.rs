@@ -41,7 +41,7 @@ pub struct FrozenOrder {
 enum Stage {
     #[default]
     Start,
-    /// Looking for names that have frozen series: the number of the next, and the next of its series.
+    /// Looking for names that have frozen series: the pair number of the next name, and the next of its series.
     FindNames(u32, u32),
     SortNames,
     /// Looking for frozen series of a name: its position, and the next series.
@@ -157,13 +157,13 @@ fn by_value(head: &TenantHead, a: u32, b: u32) -> Ordering {
     head.pairs().text(PairId(a)).1.cmp(head.pairs().text(PairId(b)).1)
 }
 
-/// A merge sort, bottom up, that can stop anywhere and go on later.
+/// Resumable bottom-up merge sort.
 #[derive(Debug, Default)]
 struct Sort {
     items: Vec<u32>,
     merged: Vec<u32>,
-    /// Length of the sorted runs; 0 while the first runs are made, of which the first `sorted` items are
-    /// done.
+    /// Length of the sorted runs; 0 while the initial runs are being sorted, which is done for the first
+    /// `sorted` items.
     width: usize,
     sorted: usize,
     /// Next positions in the left and right run being merged.

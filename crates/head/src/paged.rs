@@ -5,8 +5,8 @@
 
 use roaring::RoaringBitmap;
 
-/// Elements in a page. A page of any element type in use stays below 14 KiB, from where on the allocator
-/// pads.
+/// Elements in a page. A page of any element type in use stays below 14 KiB, the size above which the
+/// allocator pads.
 const PAGE: usize = 128;
 
 #[derive(Debug)]
@@ -27,7 +27,7 @@ impl<T> Default for Paged<T> {
 }
 
 impl<T: Default> Paged<T> {
-    /// Index after the last one.
+    /// One more than the largest index.
     pub(crate) const fn len(&self) -> usize {
         self.len
     }
@@ -162,8 +162,8 @@ impl Free {
         &self.set
     }
 
-    /// Upper bound of the memory in bytes, in constant time: two bytes per free number, and one bit per
-    /// number in the end.
+    /// Upper bound of the memory in bytes, in constant time: two bytes per free number, but no more than one
+    /// bit for each of `len` numbers.
     pub(crate) fn memory_bytes(&self, len: usize) -> usize {
         (2 * self.count).min(len / 8 + 16)
     }
@@ -211,7 +211,7 @@ impl<T: Default> Slab<T> {
         self.paged.find(number)
     }
 
-    /// Number after the largest one.
+    /// One more than the largest number.
     pub(crate) const fn end(&self) -> usize {
         self.paged.len
     }

@@ -131,13 +131,13 @@ impl Pairs {
         }
     }
 
-    /// Counts a new series with these pairs, of which the one at `metric_at` is that of its metric.
+    /// Counts a new series with these pairs. The pair at `metric_at` is its metric name.
     pub(crate) fn count_new(&mut self, ids: &[PairId], metric_at: usize, now_s: u32) {
         let (pairs, names, seed) = (&self.pairs, &self.names, self.seed);
         self.growth.count(ids, metric_at, now_s, |id| text_hash(names, pairs, seed, id));
     }
 
-    /// New series.
+    /// Counts of new series.
     pub(crate) const fn growth(&self) -> &Growth {
         &self.growth
     }
@@ -245,7 +245,7 @@ impl Pairs {
         Some(NameCount { name: &name.text, values: name.pairs.len(), bytes: name.value_bytes })
     }
 
-    /// Number of names, and one beyond the largest number of one.
+    /// Number of names, and one more than the largest number of a name.
     pub(crate) fn names_count(&self) -> (usize, usize) {
         (self.name_of.len(), self.names.end())
     }
@@ -255,7 +255,7 @@ impl Pairs {
         self.pair_of.len()
     }
 
-    /// Number after the largest of a name, and likewise of a pair.
+    /// One more than the largest number of a name, and one more than that of a pair.
     pub(crate) const fn ends(&self) -> (usize, usize) {
         (self.names.end(), self.pairs.end())
     }

@@ -22,7 +22,7 @@ pub struct Partition {
     eviction: Eviction,
     /// Tenants with frozen samples.
     frozen: Vec<TenantId>,
-    /// Change of memory in bytes by turns since the last [`Self::take_change`].
+    /// Change of memory by turns and removals since the last [`Self::take_change`], in bytes.
     pub(crate) change_bytes: isize,
     /// Memory of all tenants' exemplars.
     pub(crate) exemplar_bytes: usize,
@@ -56,7 +56,7 @@ enum Step {
 pub enum Evicted {
     /// There is more to do.
     More,
-    /// There is more to do once every [`Pin`] from before is dropped.
+    /// The eviction can continue once every [`Pin`] taken before this turn is dropped.
     Waits,
     /// The eviction is complete, with the number of series evicted. The next turn begins a new one.
     Done(u64),
@@ -104,7 +104,7 @@ impl Partition {
         self.tenants.len()
     }
 
-    /// Freezes the samples of wanted tenants that are not frozen already, in constant time for each (see
+    /// Freezes the samples of each wanted tenant that has no frozen samples yet, in constant time for each (see
     /// [`crate::freeze`]). Returns the number of samples.
     pub fn freeze(&mut self, wanted: impl Fn(&TenantId) -> bool) -> u64 {
         let mut samples = 0;

@@ -18,16 +18,16 @@ pub(crate) struct Ranks {
 }
 
 impl Ranks {
-    /// A pair has got one more series.
+    /// Notes that a pair has one series more, now `series`.
     #[inline]
     pub(crate) fn grown(&mut self, pair: u32, series: usize) {
-        // in this order, because most pairs are small, and few instructions: it is done for each label of a new series
+        // this runs for each label of a new series, so it is short, and begins with the test that most pairs (small ones) fail
         if series >= 1 << LEAST && series & (series - 1) == 0 {
             self.rise((series.ilog2() - LEAST) as usize, pair);
         }
     }
 
-    /// A pair has lost one series.
+    /// Notes that a pair has one series less, now `series`.
     #[inline]
     pub(crate) fn shrunk(&mut self, pair: u32, series: usize) {
         if series + 1 >= 1 << LEAST && series & (series + 1) == 0 {

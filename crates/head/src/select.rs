@@ -27,10 +27,10 @@ use search::Search;
 /// Steps of a turn: about a millisecond. Looking at a value takes one step, or more if its test is slow.
 const TURN_STEPS: usize = 8_000;
 
-/// Steps for comparing a value, or copying it for a pattern,
+/// Steps for comparing a value, or copying it for a pattern, besides those for its length ([`STEP_BYTES`]).
 const TEST_STEPS: usize = 4;
 
-/// plus one step for this many bytes.
+/// Bytes of a value that cost one step more.
 const STEP_BYTES: usize = 64;
 
 /// Steps for checking if a series has samples in a range.
@@ -106,9 +106,9 @@ pub struct Selection<'f> {
 /// Bitmap of the existing series.
 #[derive(Debug)]
 pub(crate) struct Present {
-    /// All references below this one exist,
+    /// References below this one exist, except those in `absent`.
     pub(crate) end: u32,
-    /// except these.
+    /// References below `end` without a series.
     pub(crate) absent: RoaringBitmap,
 }
 

@@ -34,7 +34,7 @@ pub(crate) const GONE: u8 = 8;
 /// The series' values are native histograms.
 pub(crate) const HISTOGRAM: u8 = 16;
 
-/// The part of the state that says the kind of values.
+/// Bits of the state that stand for a kind of values.
 pub(crate) const fn state_of(kind: ValueKind) -> u8 {
     match kind {
         ValueKind::Float => 0,
@@ -118,7 +118,7 @@ impl Series {
         changed
     }
 
-    /// Separates all samples as frozen. Returns the change of memory in bytes.
+    /// Separates the present samples, which are frozen, from later ones. Returns the change of memory in bytes.
     fn set_apart(&mut self) -> isize {
         let before = self.heap_bytes();
         let newest = self.newest();
@@ -132,7 +132,7 @@ impl Series {
         self.heap_bytes() as isize - before as isize
     }
 
-    /// Releases the frozen samples, which are all if `whole`. Returns the change of memory in bytes. The
+    /// Releases the frozen samples; all are frozen if `whole`. Returns the change of memory in bytes. The
     /// newest value is forgotten too: after the release, only the table knows if the sample still exists.
     pub(crate) fn release(&mut self, whole: bool) -> isize {
         let before = self.heap_bytes();
@@ -198,7 +198,7 @@ impl Series {
         }
     }
 
-    /// Close upper bound of the samples that [`Self::read`] appends, without decoding them.
+    /// Close upper bound of the number of samples that [`Self::read`] appends, found without decoding them.
     pub(crate) fn samples_at_most(&self, range: TimeRange) -> usize {
         let sealed = self.sealed_in(range).iter().map(|chunk| usize::from(chunk.count()));
         sealed.sum::<usize>() + usize::from(self.open.count())
@@ -260,8 +260,8 @@ impl Series {
     }
 }
 
-/// The chunks that overlap `range`. Most queries read the newest samples, and each look at a chunk may be a cache miss: the
-/// search goes back from the newest chunk, and looks at one more than it returns.
+/// The chunks that overlap `range`. Most queries read the newest samples, and each look at a chunk may be a cache miss, so the
+/// search goes back from the newest chunk and looks at only one chunk more than it returns.
 fn overlapping(chunks: &[Chunk], range: TimeRange) -> &[Chunk] {
     let upto = match chunks.last() {
         Some(last) if last.range().start_ms > range.end_ms => {

@@ -29,15 +29,15 @@ use std::ops::Bound;
 #[cfg(test)]
 mod tests;
 
-/// Samples stored in a turn if all are in order: about fifty microseconds, because readers wait for it.
+/// Samples stored in a turn if all are in order: about fifty microseconds of work, because readers wait meanwhile.
 const TURN_SAMPLES: usize = 2048;
 
-/// Cost of a late sample, in samples in order: a lookup, or the rewriting of a chunk.
+/// Cost of a late sample, as a number of in-order samples: that of a lookup, and that of rewriting a chunk.
 const LATE_STEPS: usize = 8;
 const REWRITE_STEPS: usize = 200;
 
-/// Memory of a tenant in a partition before its first series: an entry in a table that doubles when full, and as much again
-/// for its name, here and in the owner's own maps.
+/// Memory of a tenant in a partition before its first series: its entry, twice because the table doubles when full, and
+/// 512 bytes for its name, here and in the owner's own maps.
 const TENANT_BYTES: usize = 2 * size_of::<TenantHead>() + 512;
 
 /// One tenant's share of a partition's head.
@@ -174,7 +174,7 @@ impl TenantHead {
         self.pairs.growth().memory_bytes()
     }
 
-    /// Time of the first series that [`Self::gained`] counts, between an hour and seventy minutes before `now_s`.
+    /// Start of the time that [`Self::gained`] covers: between an hour and seventy minutes before `now_s`.
     pub const fn growth_since_s(now_s: u32) -> u32 {
         Growth::since_s(now_s)
     }
@@ -260,7 +260,7 @@ impl TenantHead {
         (done, stats)
     }
 
-    /// Returns the cost, in in-order samples.
+    /// Stores a late sample. Returns its cost, as a number of in-order samples.
     #[cold]
     fn append_late<V: Value>(&mut self, series: SeriesRef, timestamp_ms: i64, value: &V) -> usize {
         let (late, before) = match self.late.entry(series) {
@@ -348,8 +348,8 @@ impl TenantHead {
         }
     }
 
-    /// Close upper bound of the samples that [`Self::read`] appends, without decoding them. Callers with a
-    /// limit check it first.
+    /// Close upper bound of the number of samples that [`Self::read`] appends, found without decoding them.
+    /// Callers with a limit check it first.
     pub fn samples_at_most(&self, series_ref: SeriesRef, range: TimeRange) -> usize {
         let series = self.series.get(series_ref.index());
         let late = self.all_late_of(series, series_ref).map(|late| late.samples_at_most(range));
@@ -412,7 +412,7 @@ impl TenantHead {
         self.pairs.find(name, value).map_or(0, |id| self.pairs.postings(id).len())
     }
 
-    /// The values of a label from the number `from` on: their numbers, ascending, and how many series each has.
+    /// The values of a label from the number `from` on: the number of each value, ascending, and its number of series.
     pub fn values_from(&self, name: &str, from: u32) -> impl Iterator<Item = (u32, usize)> {
         self.pairs.of_name(name, from).map(|id| (id.0, self.pairs.postings(id).len()))
     }
@@ -432,7 +432,7 @@ impl TenantHead {
         self.pairs.name_count(self.pairs.number_of(name)? as usize)
     }
 
-    /// Number of label names, and one beyond the largest number of one.
+    /// Number of label names, and one more than the largest number of a name.
     pub fn names_count(&self) -> (usize, usize) {
         self.pairs.names_count()
     }
@@ -457,7 +457,7 @@ impl TenantHead {
         self.pairs.pair_count(number)
     }
 
-    /// Number after the largest label pair's.
+    /// One more than the largest number of a label pair.
     pub const fn pairs_end(&self) -> usize {
         self.pairs.ends().1
     }
@@ -467,7 +467,7 @@ impl TenantHead {
         self.series.len() - self.free.len()
     }
 
-    /// Reference after the largest one.
+    /// One more than the largest series reference.
     pub const fn series_end(&self) -> usize {
         self.series.len()
     }

@@ -22,7 +22,7 @@ use cases::{Case, Size, build_fleet, build_tenants, compare_formats, leave};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// The allocator of the product: memory is counted in its size classes.
+/// The allocator of the `floodmark` binary, so that memory is counted in its size classes.
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
@@ -162,7 +162,7 @@ fn leaving(series: usize) {
     }
 }
 
-/// The kernel's count; 0 where there is no procfs.
+/// Resident memory of the process by the kernel's count; 0 without procfs.
 fn resident_bytes() -> usize {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     statm.split_whitespace().nth(1).and_then(|n| n.parse::<usize>().ok()).map_or(0, |pages| pages * 4096)

@@ -1,4 +1,4 @@
-//! Chunks as columns: the decoder.
+//! Decoder of chunks into columns.
 
 use super::decimal::POW10;
 use super::{FLOAT, HEADER_BYTES, VARIANT_RAW, VARIANT_RUN, array};

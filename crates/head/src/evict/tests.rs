@@ -361,7 +361,7 @@ fn exemplars_go_with_their_series() {
     };
     partition.put_exemplars(&tenant, refs.iter().map(|series| (*series, exemplar("x"))), 1);
     partition.tenant_mut(&tenant).append(&refs[..50], &[1; 50], &[1.0; 50], 9);
-    // as new as a sample, and the series has none
+    // an exemplar marks its series as seen, as a sample does; this series has no sample
     partition.put_exemplars(&tenant, [(refs[50], exemplar("y"))].into_iter(), 9);
     evict(&mut partition, 9);
     let held = partition.tenant(&tenant).unwrap().exemplars.memory_bytes();
@@ -376,7 +376,7 @@ fn looks_in_turns_stay_right_while_series_come_and_go() {
     const COUNT: u64 = 12_000;
     let tenant = TenantId::anonymous();
     let mut partition = Partition::new(1);
-    // every third is there all the time
+    // every third series stays throughout
     let stays = |i: u64| i.is_multiple_of(3);
     let labels = |i: u64, kind: &str| {
         Labels::from_pairs(&[
@@ -393,7 +393,7 @@ fn looks_in_turns_stay_right_while_series_come_and_go() {
             head.append(&[series], &[1], &[1.0], 9);
         }
     }
-    // the first half of an eviction was over before the first look
+    // the first step of an eviction, unlinking, is complete before the first turns of the searches
     while partition.evict_turn(Idle::before(9), |_, _| {}) == Evicted::More {}
     let pin = partition.pin();
     let (mut walk, mut values, mut turns) = (Walk::new(), Vec::new(), 0);

@@ -16,7 +16,7 @@ fn add_histograms(head: &mut TenantHead, i: usize) -> SeriesRef {
     head.create_of(ValueKind::Histogram, SeriesKey::of(labels.as_bytes(), 1), labels.as_ref())
 }
 
-/// Appends a float, or a histogram whose sum it is.
+/// Appends `value` as a float, or as the sum of a histogram.
 fn put(head: &mut TenantHead, series: SeriesRef, timestamp_ms: i64, value: f64) -> AppendStats {
     match head.kind(series) {
         ValueKind::Float => head.append(&[series], &[timestamp_ms], &[value], 1),
@@ -123,7 +123,7 @@ fn one_life(rng: &mut Rng) {
             now += i64::from(rng.chance(0.3));
             let t = match rng.below(20) {
                 0 => now - rng.below(300) as i64,
-                // the newest again
+                // the newest time again
                 1..3 => model[i].newest_ms.unwrap_or(now),
                 _ => now,
             };

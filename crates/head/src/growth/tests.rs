@@ -40,7 +40,7 @@ fn check(gained: &Gained<'_>, exact: &Exact, now_s: u32) {
     }
 }
 
-/// Labels of which some are in many series and many in a few.
+/// Labels of a skewed distribution: a few values are in many series, and many values in a few.
 fn labels(rng: &mut Rng, number: u64) -> Labels {
     let mut skewed = |most: u64| most / (1 + rng.below(most));
     let (metric, pod) = (format!("m{}", skewed(2_000)), format!("p{}", skewed(500)));
@@ -81,12 +81,12 @@ fn churn_is_counted_and_what_is_gone_is_not_named() {
     let (mut partition, tenant, mut exact) = (Partition::new(1), TenantId::anonymous(), Exact::new());
     for round in 1..30 {
         for number in 0..200 {
-            // the same metrics again and again, and other pods, whose pairs get the numbers of those that are gone
+            // the metrics repeat; each round has other pods, whose pairs reuse the numbers of removed ones
             let (metric, pod) = (format!("m{}", number % 10), format!("p{round}-{}", number % 7));
             let id = number.to_string();
             let labels = Labels::from_pairs(&[("__name__", &metric), ("pod", &pod), ("id", &id)]);
             create(partition.tenant_mut(&tenant), &labels, 100);
-            create(partition.tenant_mut(&tenant), &labels, 100); // is known
+            create(partition.tenant_mut(&tenant), &labels, 100); // already known
             for (name, value) in labels.iter() {
                 *exact.entry((0, name.into(), value.into())).or_default() += 1;
             }

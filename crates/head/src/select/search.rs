@@ -1,4 +1,4 @@
-//! The series of one filter.
+//! Search for the series of one filter.
 
 use super::{Filter, FilterKind, STEP_BYTES, STEP_REFERENCES, TEST_STEPS};
 use crate::pairs::{PairId, Pairs};

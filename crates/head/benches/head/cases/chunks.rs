@@ -49,7 +49,7 @@ pub(super) fn pack(samples: &Samples) -> Vec<Chunk> {
     sealed
 }
 
-/// Appends to one series whose samples alone are in the caches.
+/// Packs one series after the other, so that the open chunk stays in the CPU's caches.
 fn append_hot(size: Size, shape: Shape) -> Prepared {
     let chunks = size.of(CHUNKS);
     let samples: Vec<_> = (0..chunks as u64).map(|i| shapes::samples(shape, i, SAMPLES, 0)).collect();
@@ -66,7 +66,7 @@ fn append_scrape(size: Size, shape: Shape) -> Prepared {
     let mut values: Vec<_> = (0..series as u64).map(|i| shapes::Values::new(shape, i)).collect();
     // enough scrapes that the chunks have grown a few times and lie scattered
     let prepared = 32;
-    // then the values of the measured scrapes, made beforehand: eight scrapes, repeated
+    // then the values of the measured scrapes, computed beforehand: eight scrapes, repeated
     let mut columns = Vec::new();
     for scrape in 0..prepared + 8 {
         let column: Vec<f64> = values.iter_mut().map(shapes::Values::next).collect();

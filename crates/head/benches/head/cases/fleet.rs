@@ -22,7 +22,7 @@ const APPS: [&str; 8] = [
     "pump-supervisor",
 ];
 
-/// A target's canonical label bytes but for the metric name, which sorts before all of them.
+/// A target's canonical label bytes without the metric name, which sorts before all of them.
 fn target_labels(target: usize) -> Vec<u8> {
     let app = APPS[target % APPS.len()];
     let (a, b) = (target / 250 % 250, target % 250 + 1);
@@ -66,7 +66,7 @@ pub(super) fn keys(series: usize) -> Vec<SeriesKey> {
     keys
 }
 
-/// A head with so many series and no samples.
+/// A head with `series` series and no samples, and their references.
 pub(super) fn head(series: usize) -> (TenantHead, Vec<SeriesRef>) {
     let mut head = TenantHead::new(SEED);
     let mut refs = Vec::with_capacity(series);

@@ -1,4 +1,4 @@
-//! Finding known series by their keys, and making new ones.
+//! Finding known series by their keys, and creating new ones.
 
 use super::{Case, Prepared, fleet};
 use head::{Index, TenantHead};
@@ -41,7 +41,7 @@ fn index(series: usize) -> Prepared {
     .with_bytes(bytes)
 }
 
-/// In the order in which scrapes come; hashing has made it random for the index, but not for the series.
+/// Looks keys up in scrape order. For the index, hashing makes that a random order; for the series it is sequential.
 fn resolve(series: usize) -> Prepared {
     let (head, _) = fleet::head(series);
     let keys = fleet::keys(series);

@@ -12,7 +12,7 @@ pub(crate) struct MemoryReport {
     pub(crate) series: usize,
     /// Parts as the head reports them, with their bytes.
     pub(crate) parts: Vec<(&'static str, usize)>,
-    /// Kept, so that the process can be measured while it lives.
+    /// The head, kept alive so that the memory of the process can be measured.
     pub(crate) head: Box<TenantHead>,
 }
 
@@ -24,7 +24,7 @@ pub(crate) fn build_fleet(series: usize, scrapes: usize) -> MemoryReport {
     });
     let refs: Vec<_> = (0..series as u32).map(SeriesRef).collect();
     for scrape in 0..scrapes {
-        // each value anew, because freed memory would count as resident for a while
+        // each value is computed anew, because the freed memory of stored ones would count as resident for a while
         let value = |s: &SeriesRef| Values::new(Shape::Mix, s.0.into()).nth(scrape);
         for refs in refs.chunks(fleet::METRICS) {
             let values: Vec<f64> = refs.iter().map(value).collect();

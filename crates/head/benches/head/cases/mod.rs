@@ -1,8 +1,8 @@
 //! Bodies of the micro-benchmarks; `tests/benches.rs` runs them small, so that they keep working.
 //!
 //! `cargo bench -p head` prints them all (see `main.rs` for its arguments). Each case is prepared
-//! outside of the measurement and may then be run any number of times; what is measured is one call of
-//! [`measured`], which is also the function that `callgrind` counts in.
+//! outside of the measurement and may then be run any number of times. A measurement is one call of
+//! [`measured`], the only function in which `callgrind` counts.
 
 mod chunks;
 mod fleet;
@@ -21,12 +21,12 @@ pub(crate) use memory::{build_fleet, build_tenants};
 /// Amount of work of a case.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Size {
-    /// Divisor of a case's full size, which stands in its name; at least 16 remain.
+    /// Divisor of a case's full size, which is the one in its name. The result is at least 16.
     pub(crate) scale_down: usize,
 }
 
 impl Size {
-    /// As the names of the cases say.
+    /// The sizes in the names of the cases.
     pub(crate) const FULL: Self = Self { scale_down: 1 };
     /// Small enough for a test in debug.
     pub(crate) const SMALL: Self = Self { scale_down: 1000 };
@@ -37,7 +37,7 @@ impl Size {
     }
 }
 
-/// Something to measure.
+/// A benchmark case.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Case {
     /// `what/of what/how many`.
@@ -51,7 +51,7 @@ pub(crate) struct Case {
 pub(crate) struct Prepared {
     /// Units in one run.
     pub(crate) units: u64,
-    /// Bytes of memory that all units take together, where that is of interest.
+    /// Bytes of memory that all units take together, for cases that report it.
     pub(crate) bytes: Option<usize>,
     run: Box<dyn FnMut() -> u64>,
 }
@@ -65,7 +65,7 @@ impl Prepared {
         Self { bytes: Some(bytes), ..self }
     }
 
-    /// Runs it once and returns a checksum of what came out.
+    /// Runs the case once and returns a checksum of its results.
     pub(crate) fn run(&mut self) -> u64 {
         measured(&mut self.run)
     }
@@ -77,7 +77,7 @@ impl Case {
         [lookup::CASES, chunks::CASES, selection::CASES].into_iter().flatten()
     }
 
-    /// Makes what the case needs.
+    /// Prepares the data that the case needs.
     pub(crate) fn prepare(&self, size: Size) -> Prepared {
         (self.prepare)(size)
     }

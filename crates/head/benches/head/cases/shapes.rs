@@ -7,14 +7,14 @@ use stdx::rng::Rng;
 pub(crate) const INTERVAL_MS: i64 = 15_000;
 const START_MS: i64 = 1_795_284_000_000;
 
-/// How a series' values move.
+/// Pattern of a series' values over time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Shape {
     /// Grows by whole numbers.
     Counter,
     /// Wanders, rounded to two decimals.
     Gauge,
-    /// Stays as it is.
+    /// Stays constant.
     Constant,
     /// Wanders with all the digits of a double.
     Walk,
