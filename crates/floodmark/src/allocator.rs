@@ -1,26 +1,26 @@
-//! jemalloc, and how soon it gives memory back.
+//! jemalloc: its configuration and its statistics.
 
 use server::{Allocator, HeapStatistics};
 use std::ffi::c_uint;
 use tikv_jemalloc_ctl::{epoch, raw, stats};
 
-/// jemalloc: gives memory back under churn, and tells what it holds.
+/// jemalloc, because it returns freed memory under churn and reports what it holds.
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
-/// Configuration that jemalloc reads at start; `MALLOC_CONF` in the environment goes before it.
+/// Configuration that jemalloc reads at the start; `MALLOC_CONF` in the environment overrides it.
 ///
-/// - `dirty_decay_ms`: freed pages stay for a second, where the default is ten. They belong to no account of the budget. Four
+/// - `dirty_decay_ms`: freed pages are kept for a second; the default is ten. They belong to no account of the budget. Four
 ///   attacks with `--memory 128MiB` (late samples, new series on 256 connections, slow bodies, exports of long lines) took
-///   132 MiB of anonymous memory with the default and 98 MiB so; 100 ms, or fewer arenas, gained nothing more.
-/// - `narenas`: eight at the most. The default is four for each core, each with pages of its own that are partly used: on a
-///   machine of 64 cores that alone is more than a small budget. Threads keep small blocks beside the arenas, so they seldom meet.
-// SAFETY: jemalloc declares `const char *malloc_conf` for exactly this: a pointer to a text that ends with a zero byte and
-// stays as long as the process.
+///   132 MiB of anonymous memory with the default, and 98 MiB with this value; 100 ms, or fewer arenas, gained nothing more.
+/// - `narenas`: at most eight. The default is four for each core. Each arena has partly used pages of its own: on a machine of
+///   64 cores these alone exceed a small budget. Threads cache small blocks outside the arenas, so there is little contention.
+// SAFETY: jemalloc declares `const char *malloc_conf` for this purpose: a pointer to a text that ends with a zero byte and
+// lives as long as the process.
 #[unsafe(export_name = "malloc_conf")]
 static CONF: &[u8; 30] = b"narenas:8,dirty_decay_ms:1000\0";
 
-/// What jemalloc tells of itself.
+/// Source of jemalloc's statistics.
 #[derive(Debug)]
 pub(crate) struct Jemalloc;
 
@@ -35,7 +35,7 @@ impl Allocator for Jemalloc {
     }
 }
 
-/// Allocations that live: those of each size class, over all arenas.
+/// Number of live allocations: the sum over all size classes and arenas.
 fn objects() -> Option<u64> {
     let classes = [
         (&b"arenas.nbins\0"[..], &b"stats.arenas.4096.bins.0.curregs\0"[..]),
@@ -56,7 +56,7 @@ fn objects() -> Option<u64> {
     Some(objects)
 }
 
-/// Place of the size class in the names of its numbers. The arena 4096 stands for all of them.
+/// Position of the size class in the names of its statistics. Arena 4096 stands for all arenas together.
 const CLASS_AT: usize = 4;
 
 #[cfg(test)]

@@ -41,7 +41,7 @@ fn show(args: &PrintArgs) -> anyhow::Result<()> {
     say(format_args!("\nThe memory is shared out: {}", settings.budget))
 }
 
-/// A value as a flag takes it.
+/// A value in the form that its flag takes.
 fn text(value: Value) -> String {
     match value {
         Value::String(text) => text,

@@ -1,5 +1,5 @@
-//! `floodmark demo`: a server and the lab on this machine. The server is killed without warning in the middle
-//! of the load, started again, and then every acknowledged sample is read back.
+//! `floodmark demo`: runs a server and the lab on this machine. The server is killed with SIGKILL in the middle
+//! of the load and started again. Then every acknowledged sample is read back.
 
 use crate::cli::DemoArgs;
 use crate::output::say;
@@ -32,7 +32,7 @@ const METRICS: f64 = 500.0;
 const TARGETS: f64 = 50.0;
 const WRITERS: u32 = 4;
 
-/// True where nothing was lost.
+/// Returns true if no acknowledged sample was lost, duplicated or wrong, and the kill came during the load.
 pub(crate) fn run(args: DemoArgs) -> anyhow::Result<bool> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let stop = Stop::default();
@@ -79,10 +79,10 @@ fn scenario(args: &DemoArgs, url: &str) -> Scenario {
     let load = &mut scenario.load;
     (load.metrics, load.series_per_metric, load.writers) = (Count(METRICS), Count(TARGETS), WRITERS);
     load.rate = Some(Count(args.rate));
-    // a kill after the load has ended would show nothing
+    // rounds for the whole duration: a kill after the end of the load would prove nothing
     let series = METRICS * TARGETS * f64::from(WRITERS);
     load.rounds = Some((args.rate * args.duration.as_secs_f64() / series).ceil() as u32);
-    // retry soon: the demo is about the time after the kill
+    // retry soon: the demo shows the time after the kill
     load.backoff_max = Span::seconds(0.5);
     scenario
 }

@@ -1,7 +1,7 @@
 //! `floodmark export`: exports a tenant's table, series by series, in bounded memory.
 //!
-//! It reads the table itself, without a server. Samples that a server still has only in memory are not included; its
-//! `GET /api/v1/export` has both.
+//! It reads the table itself, without a server. Samples that a running server holds only in memory are not included; the
+//! server's own `GET /api/v1/export` includes them.
 
 use crate::cli::transfer::{ExportArgs, ExportFormat};
 use crate::import::{Place, runtime};
@@ -19,11 +19,11 @@ use tables::METRICS;
 use tables::write::{BlockWriter, Sink};
 use tables::{Cache, Date, Scan, ScanLimits, Select, Stretch, Table, WriteLimits};
 
-/// Samples on a line of JSON, and in a row of Parquet.
+/// Limit on the samples in a line of JSON, and in a row of Parquet.
 const LINE_SAMPLES: usize = 10_000;
 const ROW_SAMPLES: usize = 4096;
 
-/// Bytes of footers that are kept.
+/// Bytes of Parquet footers kept in memory.
 const CACHE_BYTES: usize = 64 << 20;
 
 /// Parameters of an export.
@@ -39,7 +39,7 @@ struct Ask {
 #[derive(Debug, Default)]
 struct Counts {
     samples: u64,
-    /// Staleness markers left out, which text formats cannot express.
+    /// Staleness markers that were left out, because text formats cannot express them.
     left_out: u64,
     /// Warnings about data that could not be read.
     warnings: Vec<String>,
@@ -93,7 +93,8 @@ pub(crate) fn run(args: &ExportArgs) -> anyhow::Result<()> {
 }
 
 impl Ask {
-    /// Calls `each` with samples of `range`, in order, a few of a series at a time.
+    /// Calls `each` with the samples of `range`, series by series in time order. A call gets samples of one series: at most
+    /// `samples_max` and one more read.
     fn each(
         &mut self,
         range: TimeRange,
@@ -127,7 +128,7 @@ impl Ask {
     }
 }
 
-/// Selection of a table for a selector.
+/// Translates the matchers of a selector into a selection of the table.
 fn select(matchers: &[Matcher], range: TimeRange) -> Select {
     let named = |m: &&Matcher| m.name == model::labels::METRIC_NAME && m.op == MatchOp::Equal;
     let names = matchers.iter().find(named).map(|m| vec![m.value.clone()]);

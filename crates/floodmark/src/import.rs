@@ -1,4 +1,4 @@
-//! `floodmark import`: history of other programs, written straight into a tenant's table.
+//! `floodmark import`: writes history from other programs straight into a tenant's table.
 //!
 //! ```text
 //!   tsdb, text, jsonl, parquet ──series, samples──▶ intake ──files of one day──▶ target ──▶ Delta commit
@@ -39,11 +39,11 @@ pub(crate) use tsdb::Block;
 struct Report {
     path: PathBuf,
     source: String,
-    /// `None` where the table had it already.
+    /// `None` if the source had been imported before.
     committed: Option<(Tally, Committed)>,
 }
 
-/// True where everything is in the table now.
+/// Imports all sources. Returns true: any failure is an error.
 pub(crate) fn run(args: ImportArgs) -> anyhow::Result<bool> {
     let runtime = runtime()?;
     let target = Target::open(&args.place, &runtime)?;
@@ -69,7 +69,7 @@ pub(crate) fn run(args: ImportArgs) -> anyhow::Result<bool> {
     Ok(true)
 }
 
-/// Sources at the given paths; blocks in order of time.
+/// Finds the sources at the given paths; blocks are in order of time.
 fn find(args: &ImportArgs) -> anyhow::Result<Vec<PathBuf>> {
     match args.format {
         ImportFormat::Tsdb => tsdb::find(&args.paths),
@@ -176,7 +176,7 @@ fn print_total(reports: &[Report]) -> anyhow::Result<()> {
     ))
 }
 
-/// Hash that identifies a file.
+/// Hash of a file's content, which identifies it as a source.
 fn content_hash(path: &Path) -> anyhow::Result<String> {
     let mut file = File::open(path)?;
     anyhow::ensure!(file.metadata()?.is_file(), "not a file");
@@ -207,7 +207,7 @@ impl Lines {
         Ok(Self { reader, line: Vec::new(), bytes_max, number: 0, read: 0, len })
     }
 
-    /// The next line without its end.
+    /// Returns the next line without its newline, or `None` at the end of the file.
     pub(crate) fn next(&mut self) -> anyhow::Result<Option<&[u8]>> {
         self.line.clear();
         self.number += 1;

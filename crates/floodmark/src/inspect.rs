@@ -1,4 +1,4 @@
-//! `floodmark inspect`: shows what a data directory holds. It changes nothing, so a server may be running.
+//! `floodmark inspect`: shows the contents of a data directory. It changes nothing, so a server may be running.
 
 mod file;
 mod journal;

@@ -13,14 +13,14 @@ use lab::{Ledger, Observer, Scenario, Silent, Stderr};
 use std::io::IsTerminal;
 use std::time::Duration;
 
-/// Time for tasks to end after a command is done.
+/// Time that tasks get to end after a command is done.
 const END_WITHIN: Duration = Duration::from_secs(5);
 
-/// True where nothing was lost or damaged.
+/// Runs a command of the lab. Returns true if everything it checked is in order (exit status 0).
 pub(crate) fn run(command: LabCommand) -> anyhow::Result<bool> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let done = runtime.block_on(report(&command));
-    // a second signal leaves tasks behind, which undo their work when dropped; threads that read a file are not awaited
+    // after a second signal tasks are left, which undo their work when dropped; threads that read a file are not awaited
     runtime.shutdown_timeout(END_WITHIN);
     done
 }

@@ -1,4 +1,4 @@
-//! The Floodmark binary: a table of contents of what it can do.
+//! The Floodmark binary: one `match` over all its commands.
 
 mod allocator;
 mod cli;

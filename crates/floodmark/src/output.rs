@@ -8,7 +8,7 @@ use lab::show::{html, junit, markdown, summary};
 use std::fmt::Display;
 use std::io::{self, ErrorKind, IsTerminal, Write};
 
-/// Writes to stdout. A closed pipe is no error, so that the exit status is that of the command; a full disk is.
+/// Writes to stdout. A closed pipe is not an error, so the exit status remains that of the command; a full disk is an error.
 pub(crate) fn print(text: impl Display) -> Result<()> {
     let mut out = io::stdout().lock();
     match write!(out, "{text}").and_then(|()| out.flush()) {
@@ -17,13 +17,13 @@ pub(crate) fn print(text: impl Display) -> Result<()> {
     }
 }
 
-/// True if `error` is a broken pipe, as when `head` has read enough.
+/// Returns true if `error` is a broken pipe, as when `head` has read enough.
 pub(crate) fn is_closed(error: &anyhow::Error) -> bool {
     error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == ErrorKind::BrokenPipe)
 }
 
-/// True if stderr is coloured: on a terminal, unless `NO_COLOR`, `CLICOLOR`, `CLICOLOR_FORCE` or `TERM` say otherwise. The
-/// rules are those of the command line's own help.
+/// Returns true if output to stderr may be coloured: it is a terminal, and `NO_COLOR`, `CLICOLOR`, `CLICOLOR_FORCE` and `TERM`
+/// do not say otherwise. Help texts follow the same rules.
 pub(crate) fn colours_stderr() -> bool {
     AutoStream::choice(&io::stderr()) != ColorChoice::Never
 }
@@ -38,7 +38,7 @@ pub(crate) fn note(line: impl Display) {
     writeln!(io::stderr().lock(), "{line}").ok();
 }
 
-/// An error with its causes. A cause that the text ends with already is not repeated.
+/// Text of an error with its causes. A cause with which the text already ends is not repeated.
 pub(crate) fn causes(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for cause in error.chain().map(ToString::to_string) {

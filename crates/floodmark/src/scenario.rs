@@ -1,4 +1,4 @@
-//! `floodmark lab run` and the commands that repeat it: runs scenarios and prints their results.
+//! `floodmark lab run` and the commands that run a scenario several times: run scenarios and print their results.
 
 use crate::cli::load::{InitArgs, ScenariosArgs};
 use crate::cli::scenario::{
@@ -144,7 +144,7 @@ fn read(args: &ScenarioArgs) -> Result<(Scenario, RunOptions)> {
     Ok((scenario, RunOptions { text, overrides, folder, access, ..RunOptions::default() }))
 }
 
-/// The text of a scenario and its path. A bare name is also looked up in `scenarios/` and among the presets.
+/// The text of a scenario and its folder. A bare name is also looked up in `scenarios/` and among the presets.
 fn text_of(path: &Path) -> Result<(String, PathBuf)> {
     let beside = Path::new("scenarios").join(path).with_extension("toml");
     let path = if !path.exists() && beside.exists() { beside } else { path.to_owned() };

@@ -1,4 +1,4 @@
-//! `floodmark serve`: a node until SIGTERM or SIGINT.
+//! `floodmark serve`: runs a node until SIGTERM or SIGINT.
 
 use crate::allocator::Jemalloc;
 use crate::cli::ServeArgs;
@@ -43,7 +43,7 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
     let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
     let mut hangup = signal(SignalKind::hangup()).context("cannot listen for SIGHUP")?;
-    // before the node creates its directory, so that a taken address leaves none behind
+    // listen before the node creates its directory, so that an address in use leaves no directory behind
     let main = listen(settings.http)?;
     let admin = settings.admin_listen.address().map(listen).transpose();
     let admin = admin.context("cannot serve administration (setting admin_listen)")?;
@@ -81,11 +81,11 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Connections that the kernel queues until they are accepted; `net.core.somaxconn` may lower it. Beyond it the kernel drops
-/// a connection attempt, and the client repeats it after a second.
+/// Limit on the connections that the kernel queues until they are accepted; `net.core.somaxconn` may lower it. Beyond the limit
+/// the kernel drops a connection attempt, and the client repeats it after a second.
 const BACKLOG: u32 = 4096;
 
-/// Listens. Without IPv6 on this machine, "all addresses" are those of IPv4.
+/// Listens on an address. If the machine has no IPv6, "all addresses" means those of IPv4.
 fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {
     let bound = match bind(address) {
         Err(error) if address.ip() == Ipv6Addr::UNSPECIFIED && error.kind() != ErrorKind::AddrInUse => {
@@ -103,11 +103,11 @@ fn bind(address: SocketAddr) -> std::io::Result<TcpListener> {
     socket.listen(BACKLOG)
 }
 
-/// Default log filter. Without it, libraries log each step, and the Delta kernel logs kilobytes for each error that it also
-/// returns, and that is logged by the caller.
+/// Default log filter. Without it, libraries log each step, and the Delta kernel logs kilobytes for each error, although it also
+/// returns the error and the caller logs it.
 const LOGGED: &str = "info,delta_kernel=off,delta_kernel_default_engine=off,object_store=warn";
 
-/// Logs to stderr, coloured in a terminal; `RUST_LOG` chooses what.
+/// Sets up logging to stderr, coloured in a terminal. `RUST_LOG` replaces the default filter.
 fn log_to_stderr() {
     let filter = tracing_subscriber::EnvFilter::try_from_default_env()
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(LOGGED));

@@ -4,8 +4,8 @@ use anyhow::{Context, Result, bail};
 use lab::Stop;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// Runs `work`. The first signal sets `stop`, on which `work` ends early with a result. A second signal drops `work`, which
-/// undoes what it has begun, and there is no result.
+/// Runs `work`. The first signal sets `stop`, and `work` then ends early with a result. A second signal drops `work`, which
+/// undoes what it has begun; there is then no result.
 pub(crate) async fn stoppable<T>(stop: &Stop, work: impl Future<Output = Result<T>>) -> Result<T> {
     let mut signals = Signals::listen()?;
     let mut asked = false;
@@ -25,7 +25,7 @@ pub(crate) async fn stoppable<T>(stop: &Stop, work: impl Future<Output = Result<
 struct Signals {
     interrupt: Signal,
     terminate: Signal,
-    /// `None` if it is ignored, as under `nohup`.
+    /// SIGHUP; `None` if the process ignores it, as under `nohup`.
     hangup: Option<Signal>,
 }
 
@@ -54,8 +54,8 @@ impl Signals {
     }
 }
 
-/// True if the process was started with SIGHUP ignored, as by `nohup`: `SigIgn` of `/proc/self/status`, in which signal 1 is
-/// the lowest bit.
+/// Returns true if the process was started with SIGHUP ignored, as by `nohup`. Reads `SigIgn` of `/proc/self/status`, in which
+/// signal 1 is the lowest bit.
 fn ignores_hangup() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

@@ -12,7 +12,7 @@ use lab::show::html;
 use lab::{RunResult, Scenario, Stop};
 use std::io::IsTerminal;
 
-/// True if every settled write request was recorded.
+/// Records traffic. Returns true if every settled write request was recorded.
 pub(crate) async fn record(args: &LabRecord) -> anyhow::Result<bool> {
     let stop = Stop::default();
     let options = args.options(stop.clone());
@@ -26,7 +26,7 @@ pub(crate) async fn record(args: &LabRecord) -> anyhow::Result<bool> {
     Ok(report.is_complete())
 }
 
-/// True if the replay was complete and samples were acknowledged.
+/// Replays a recording. Returns true if the replay was complete and samples were acknowledged.
 pub(crate) async fn replay(args: &LabReplay) -> anyhow::Result<bool> {
     let text = args.scenario();
     let scenario = Scenario::parse(&text)?;

@@ -207,7 +207,7 @@ pub(crate) struct ScenariosArgs {
 const DURATION_DEFAULT: Duration = Duration::from_secs(20);
 
 impl LabWrite {
-    /// The scenario that the flags stand for.
+    /// Text of the scenario that is equivalent to the flags.
     pub(crate) fn scenario(&self) -> String {
         let bytes = |n: usize| Value::Integer(n as i64);
         let duration = match (self.duration, self.rounds) {
@@ -219,7 +219,7 @@ impl LabWrite {
             ("write", Some(self.target.as_str().into())),
             ("read", self.read.read_url.as_deref().map(Value::from)),
             ("headers", headers(&self.headers)),
-            // the headers alone name the tenant
+            // only --header names the tenant
             ("tenant_header", Some("".into())),
             ("protocol", Value::try_from(self.protocol).ok()),
             ("timeout", Some(seconds(self.timeout))),

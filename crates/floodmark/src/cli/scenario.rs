@@ -1,4 +1,4 @@
-//! Flags of `floodmark lab run` and of what repeats it.
+//! Flags of `floodmark lab run` and of the commands that run a scenario several times.
 
 use super::access::LabAccess;
 use super::result::{PrintArgs, ResultArgs};
@@ -128,7 +128,7 @@ pub(crate) struct MergeArgs {
     pub(crate) result: ResultArgs,
 }
 
-/// `2/5`
+/// Parses a part of the fleet, such as `2/5`.
 fn part(text: &str) -> anyhow::Result<(u32, u32)> {
     let numbers = text.split_once('/').and_then(|(i, n)| Some((i.parse().ok()?, n.parse().ok()?)));
     match numbers {
@@ -169,7 +169,7 @@ impl Changes {
     pub(crate) fn overrides(&self) -> Vec<String> {
         let mut all = Vec::new();
         all.extend(self.scale.map(|scale| format!("scale={scale:?}")));
-        // the flag is about this run, as long as it really takes
+        // the flag means wall-clock time, so it also turns off the scenario's compression of time
         all.extend(self.duration.map(|duration| format!("duration={:?}", duration.as_secs_f64())));
         all.extend(self.duration.map(|_| "compress=1.0".to_owned()));
         all.extend(self.set.iter().cloned());

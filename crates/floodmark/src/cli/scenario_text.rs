@@ -1,13 +1,13 @@
-//! Flags as the text of a scenario: a result keeps it, and `lab run` repeats it.
+//! Builds the text of a scenario from flags. A result keeps this text, and `lab run` can repeat it.
 
 use std::path::Path;
 use std::time::Duration;
 use toml::{Table, Value};
 
-/// Longer than any load: what is given rounds, or a recording, ends after them.
+/// Duration longer than any load: a load with a number of rounds, or of a recording, ends by itself.
 pub(crate) const UNTIL_SENT: Duration = Duration::from_secs(7 * 86_400);
 
-/// The keys that have a value.
+/// Table of the keys that have a value.
 pub(crate) fn table<const N: usize>(keys: [(&str, Option<Value>); N]) -> Table {
     keys.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))).collect()
 }

@@ -16,11 +16,11 @@ Flags take precedence over the environment, the environment over the file. Only 
 #[derive(Clone)]
 pub(crate) struct ServeArgs {
     config: Option<PathBuf>,
-    /// Values that were given, by key.
+    /// Values of the flags that were given, by setting key.
     settings: Vec<(&'static str, OsString)>,
 }
 
-/// Omits the values, which may be secrets.
+/// Shows only the keys: values may be secrets.
 impl fmt::Debug for ServeArgs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let keys: Vec<_> = self.settings.iter().map(|(key, _)| key).collect();
@@ -29,14 +29,14 @@ impl fmt::Debug for ServeArgs {
 }
 
 impl ServeArgs {
-    /// The file, the environment and the flags.
+    /// Settings from the file, the environment and the flags.
     pub(crate) fn given(&self) -> Result<Given, SettingsError> {
         let given = given(self.config.as_deref())?;
         Ok(self.settings.iter().fold(given, |given, (key, text)| given.flag(key, text)))
     }
 }
 
-/// The file, if there is one, and the environment.
+/// Settings from the file, if there is one, and the environment.
 pub(crate) fn given(config: Option<&Path>) -> Result<Given, SettingsError> {
     let given = config.map_or_else(|| Ok(Given::default()), |path| Given::default().file(path))?;
     given.environment(std::env::vars_os())
@@ -75,7 +75,8 @@ impl FromArgMatches for ServeArgs {
     }
 }
 
-/// The flag of a setting. Values are checked where it is known whether they are from a flag, the environment or the file.
+/// The flag of a setting. Its value is checked later, by code that knows whether the value came from a flag, the environment or
+/// the file.
 fn arg(setting: &'static Setting) -> Arg {
     let arg = Arg::new(setting.key)
         .long(setting.key.replace('_', "-"))

@@ -1,4 +1,4 @@
-//! Documents speak of commands and flags that exist.
+//! Checks that documents use only commands and flags that exist, and that help texts are complete.
 
 use super::Cli;
 use clap::error::ErrorKind;
@@ -29,13 +29,13 @@ const DOCUMENTS: [(&str, &str); 15] = [
     ("upgrading.md", include_str!("../../../../docs/upgrading.md")),
 ];
 
-/// Flags of other programs that documents name: Prometheus'.
+/// Flags of Prometheus that documents name.
 const OF_OTHERS: [&str; 1] = ["enable-feature"];
 
-/// Pages whose flags are those of the scripts in `bench/`.
+/// Pages that name flags of the scripts in `bench/`.
 const OF_SCRIPTS: [&str; 2] = ["bench/README.md", "benchmarks.md"];
 
-/// Lines of code in a document, with those that go on in the next joined.
+/// Lines of code in a document. Lines that end with a backslash are joined with the next.
 fn code(text: &str) -> Vec<String> {
     let (mut lines, mut fenced, mut begun) = (Vec::new(), false, String::new());
     for line in text.lines() {
@@ -51,7 +51,7 @@ fn code(text: &str) -> Vec<String> {
     lines
 }
 
-/// The words of a shell's line, up to a comment, a pipe or the like. What a command would print is `1`.
+/// The words of a shell command, up to a comment, a pipe or the like. A command substitution `$(…)` becomes `1`.
 fn words(line: &str) -> Vec<String> {
     let (mut words, mut quote, mut chars) = (vec![String::new()], None, line.chars().peekable());
     while let Some(c) = chars.next() {
@@ -127,13 +127,13 @@ fn scripts_scenarios_and_flags_of_scripts_exist() {
             let named = ["bench/", "scenarios/", "scripts/"].iter().any(|folder| word.starts_with(folder));
             assert!(!named || root.join(word).exists(), "{name} names {word}");
         }
-        // code in a sentence goes on in the next line
+        // inline code may continue on the next line
         let parts = text.split("\n\n").flat_map(|part| part.split(['`', '#']));
         for code in parts.filter(|code| code.contains(".py ")) {
             let mut words = code.split_whitespace();
             let Some(script) = words.find(|word| word.ends_with(".py")) else { continue };
             let source = std::fs::read_to_string(root.join(script)).expect(script);
-            // what comes after it is for a server
+            // arguments after `--` belong to a server
             for flag in words.take_while(|word| *word != "--").filter(|word| word.starts_with("--")) {
                 let flag = flag.trim_end_matches(|c: char| !c.is_ascii_alphanumeric());
                 assert!(source.contains(&format!("\"{flag}\"")), "{name}: {script} has no {flag}");
@@ -229,7 +229,7 @@ fn names_of_before_are_still_understood() {
     }
 }
 
-/// Visits all commands with their names from the first on.
+/// Visits a command and all its subcommands, each with its full name.
 fn each_command(command: &Command, path: &str, visit: &mut impl FnMut(&str, &Command)) {
     let path = format!("{path} {}", command.get_name());
     visit(path.trim_start(), command);
@@ -265,7 +265,7 @@ fn the_same_thing_has_the_same_name_everywhere() {
     assert_eq!(described["out"].len(), 1, "{described:?}");
 }
 
-/// `[1 to 250000]` at the end of a help text holds: what is beside it is refused by the command line itself.
+/// Bounds at the end of a help text, such as `[1 to 250000]`, are enforced: the command line refuses values outside them.
 #[test]
 fn bounds_in_help_are_those_that_are_checked() {
     let mut count = 0;

@@ -57,7 +57,7 @@ pub(crate) struct LabRecord {
 }
 
 impl LabRecord {
-    /// The options as the lab takes them.
+    /// The lab's options for these flags.
     pub(crate) fn options(&self, stop: Stop) -> RecordOptions {
         RecordOptions {
             access: self.access.access(),
@@ -147,7 +147,7 @@ pub(crate) struct LabObserve {
 }
 
 impl LabReplay {
-    /// The scenario that the flags stand for.
+    /// Text of the scenario that is equivalent to the flags.
     pub(crate) fn scenario(&self) -> String {
         let target = [
             ("write", Some(self.target.as_str().into())),

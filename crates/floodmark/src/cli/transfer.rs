@@ -108,7 +108,7 @@ pub(crate) struct ExportArgs {
     pub(crate) quiet: bool,
 }
 
-/// Milliseconds of a time.
+/// Parses a time as milliseconds since 1970.
 fn time_ms(text: &str) -> Result<i64, String> {
     let seconds = text.parse::<f64>().ok().map(|s| (s * 1000.0).round());
     if let Some(ms) = seconds.filter(|ms| ms.abs() <= (1u64 << 53) as f64) {

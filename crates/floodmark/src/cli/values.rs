@@ -1,4 +1,5 @@
-//! Values that options take: one of a few words, or a number within bounds. Help, completions and messages name them.
+//! Parsers of option values: one of a few words, or a number within bounds. Help, completions and errors name the words and
+//! bounds.
 
 use anyhow::ensure;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
@@ -25,7 +26,7 @@ pub(crate) fn model() -> impl TypedValueParser<Value = ValueModel> {
     ])
 }
 
-/// What a search raises.
+/// The load that a search raises.
 pub(crate) fn axis() -> impl TypedValueParser<Value = Axis> {
     one_of([
         PossibleValue::new("rate").help("samples per second, of the same series"),
@@ -34,7 +35,7 @@ pub(crate) fn axis() -> impl TypedValueParser<Value = Axis> {
     ])
 }
 
-/// What a search lowers.
+/// The resource that a search lowers.
 pub(crate) fn resource() -> impl TypedValueParser<Value = Resource> {
     one_of([
         PossibleValue::new("memory").help("bytes, put in place of {memory} in target.start"),
@@ -42,7 +43,7 @@ pub(crate) fn resource() -> impl TypedValueParser<Value = Resource> {
     ])
 }
 
-/// What becomes of recorded timestamps.
+/// How recorded timestamps are rewritten.
 pub(crate) fn timestamps() -> impl TypedValueParser<Value = SampleTimes> {
     one_of([
         PossibleValue::new("scaled").help("intervals shrink with the speed"),
@@ -51,7 +52,7 @@ pub(crate) fn timestamps() -> impl TypedValueParser<Value = SampleTimes> {
     ])
 }
 
-/// A scenario that the program knows by name.
+/// Name of a preset scenario.
 pub(crate) fn preset() -> PossibleValuesParser {
     PossibleValuesParser::new(PRESETS.iter().map(|(name, _)| PossibleValue::new(*name)))
 }
@@ -98,7 +99,7 @@ mod tests {
         parser.parse_ref(&Command::new("x"), None, text.as_ref()).is_ok()
     }
 
-    /// All words that are listed are understood, with their aliases.
+    /// Checks that the parser accepts every word it lists, and its aliases.
     fn check<T: Clone + Send + Sync + 'static>(parser: impl TypedValueParser<Value = T>) {
         let words: Vec<_> = parser.possible_values().expect("the words are known").collect();
         assert!(words.len() >= 2);

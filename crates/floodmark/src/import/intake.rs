@@ -1,4 +1,4 @@
-//! Writes series and samples, in any order, to files sorted as a table requires, in bounded memory.
+//! Takes series and samples in any order and writes files that are sorted as a table requires, in bounded memory.
 //!
 //! ```text
 //!   series, samples ──in the table's order──▶ sorted lane ─▶ one open file for each day ────────────┐
@@ -21,10 +21,11 @@ use tables::delta::FileSummary;
 use tables::write::{BlockWriter, Sink, WriteLimits};
 use tables::{Date, Stretch};
 
-/// Samples in a row of a table.
+/// Limit on the samples in a row of a table.
 pub(super) const ROW_SAMPLES_MAX: usize = 4096;
 
-/// Days that the sorted lane has open at a time, each with a file and an encoder. Samples of further days go through a batch.
+/// Limit on the days that the sorted lane has open at a time, each with a file and an encoder. Samples of further days go
+/// through a batch.
 const SORTED_DATES_MAX: usize = 64;
 
 /// Sizes of the files that are written.
@@ -34,7 +35,7 @@ const LIMITS: WriteLimits =
 /// A file that is ready for the table.
 #[derive(Debug)]
 pub(crate) struct Finished {
-    /// Files of a later layer override those of earlier ones; in one layer, no two have a sample in common.
+    /// Order of precedence: files of a later layer override those of earlier layers. Files of one layer have no sample in common.
     pub(crate) layer: usize,
     pub(crate) summary: FileSummary,
     pub(crate) part: FilePart,
@@ -44,7 +45,7 @@ pub(crate) struct Finished {
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     pub(crate) series: SeriesCount,
-    /// Samples taken in.
+    /// Number of samples accepted.
     pub(crate) samples: u64,
     /// Skipped samples by reason.
     pub(crate) skipped: BTreeMap<String, u64>,
@@ -56,7 +57,7 @@ impl Tally {
         if count == 0 {
             return;
         }
-        // Reasons may hold foreign text, such as a label's name.
+        // Reasons may contain text from the input, such as a label's name, so their number has a limit.
         const REASONS_MAX: usize = 50;
         let why =
             if self.skipped.len() < REASONS_MAX || self.skipped.contains_key(why) { why } else { "others" };
@@ -64,7 +65,7 @@ impl Tally {
     }
 }
 
-/// Counts series, exactly up to a million.
+/// Counts distinct series, up to about a million; beyond that the count is a lower bound.
 #[derive(Debug, Default)]
 pub(crate) struct SeriesCount {
     seen: HashSet<SeriesKey>,
@@ -112,14 +113,14 @@ impl Sink for OwnFile {
     }
 }
 
-/// The series of the samples that follow.
+/// The series to which the next samples belong.
 #[derive(Debug)]
 struct Current {
     labels: Labels,
     key: SeriesKey,
     /// True if samples arrive in the order of the tables.
     sorted: bool,
-    /// Samples of the sorted lane that are not in a row yet, all of one day.
+    /// Samples of the sorted lane that are not yet in a row, all of one day.
     pending: Samples,
     day_end_ms: i64,
     last_ms: i64,

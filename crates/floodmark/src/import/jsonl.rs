@@ -1,4 +1,4 @@
-//! JSON lines.
+//! Reads JSON lines, as VictoriaMetrics exports them.
 
 use super::Lines;
 use super::intake::Intake;

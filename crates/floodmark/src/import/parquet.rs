@@ -1,4 +1,4 @@
-//! Parquet files with the columns of a metrics table, as `floodmark export` writes them.
+//! Reads Parquet files with the columns of a metrics table, as `floodmark export` writes them.
 
 use super::intake::Intake;
 use super::progress::Progress;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use tables::METRICS;
 use tables::read::{Cursor, Footer, Select, WINDOW_BYTES};
 
-/// Depth of directories that are searched.
+/// Limit on the depth of directories that are searched.
 const DEPTH_MAX: usize = 8;
 
 /// Files at the paths and, for directories, below them.

@@ -1,4 +1,4 @@
-//! Progress: a bar in a terminal, elsewhere a line every ten seconds.
+//! Shows progress on stderr: a bar in a terminal, otherwise a line every ten seconds.
 
 use crate::output::note;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -32,7 +32,7 @@ impl Progress {
         Self { label, bar, quiet, last: Instant::now() }
     }
 
-    /// `done` goes from 0 to 1.
+    /// Shows progress; `done` goes from 0 to 1.
     pub(crate) fn at(&mut self, done: f64, samples: u64) {
         match &self.bar {
             Some(bar) => {

@@ -1,4 +1,4 @@
-//! Temporary files without a name, so that none is left behind, however the process ends.
+//! Temporary files. They have no name, so none is left behind, however the process ends.
 
 use bytes::Bytes;
 use protocol::tsdb::ReadAt;
@@ -12,7 +12,7 @@ use tables::TableError;
 use tables::read::Ranges;
 use tables::write::Sink;
 
-/// Bytes of a write or read.
+/// Size of a write or read.
 const BUFFER_BYTES: usize = 256 << 10;
 
 /// A file that is appended to, and whose parts can be read.
@@ -27,12 +27,12 @@ impl Scratch {
         Ok(Self { file: Arc::new(tempfile::tempfile_in(dir)?), end: 0 })
     }
 
-    /// Begins the next part. The previous one must have been taken.
+    /// Begins the next part. The previous part must have been passed to [`Scratch::take`].
     pub(crate) fn part(&self) -> PartWriter {
         PartWriter { file: Arc::clone(&self.file), start: self.end, at: self.end, buffer: Vec::new() }
     }
 
-    /// Takes a part that is complete.
+    /// Completes a part, for reading.
     pub(crate) fn take(&mut self, mut writer: PartWriter) -> io::Result<FilePart> {
         writer.flush()?;
         assert_eq!(writer.start, self.end, "BUG: two parts were written at once");
@@ -81,7 +81,7 @@ pub(crate) struct FilePart {
 }
 
 impl FilePart {
-    /// Opens a whole file, with its present length.
+    /// Opens a whole file, with its length at this time.
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
         let file = File::open(path)?;
         let bytes = 0..file.metadata()?.len();
@@ -93,7 +93,7 @@ impl FilePart {
         self.bytes.end - self.bytes.start
     }
 
-    /// Copies it to `out`, in pieces.
+    /// Copies the bytes to `out`, a buffer at a time.
     pub(crate) fn copy_to(&self, out: &mut impl Write) -> io::Result<()> {
         let mut piece = vec![0; BUFFER_BYTES];
         let mut at = self.bytes.start;

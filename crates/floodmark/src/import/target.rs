@@ -1,6 +1,6 @@
-//! The tenant's table that an import commits to.
+//! Commits the files of an import to the tenant's table.
 //!
-//! Files are staged under a lease, so that a running server does not sweep them away, however long their upload takes.
+//! Files are staged under a lease, so that a running server does not delete them, however long their upload takes.
 
 use super::intake::Finished;
 use crate::cli::serve;
@@ -20,8 +20,8 @@ use tables::delta::{COMMIT_FILES_MAX, Lease, Outcome, StagedBlock, Table};
 use tables::store::{Location, Upload};
 use tokio::runtime::Runtime;
 
-/// Floodmark of a complete source. A smaller one counts committed blocks: a source has several if it has more files than fit
-/// into one commit, or files that override earlier ones.
+/// Floodmark of a complete source. A smaller floodmark counts committed blocks: a source has several blocks if it has more files
+/// than fit into one commit, or files that override earlier ones.
 const COMPLETE: u64 = 1 << 40;
 
 /// Runtime for requests to the object store.
@@ -32,7 +32,7 @@ pub(crate) fn runtime() -> anyhow::Result<Runtime> {
 /// Location of a tenant's table.
 #[derive(Debug)]
 pub(crate) struct Place {
-    /// Data directory; it has the seed of series keys.
+    /// Data directory, which contains the seed of series keys.
     pub(crate) data_dir: PathBuf,
     /// Tenant of the table.
     pub(crate) tenant: TenantId,
@@ -68,7 +68,7 @@ impl Place {
         Ok(Table::open(&METRICS, self.location(runtime)?)?)
     }
 
-    /// Opens the metrics table. The error says why there may be none.
+    /// Opens the metrics table. If there is none, the error names the likely reasons.
     pub(crate) fn required(&self, runtime: &Runtime) -> anyhow::Result<Table> {
         let table = self.existing(runtime)?;
         table.with_context(|| {
@@ -123,14 +123,14 @@ impl Target {
         Ok(self.table.floodmarks([source])?.get(source).copied())
     }
 
-    /// True where all of a source is in the table.
+    /// Returns true if a source has been imported completely.
     pub(crate) fn has(&self, source: &str) -> anyhow::Result<bool> {
         self.table.refresh()?;
         Ok(self.floodmark(source)? == Some(COMPLETE))
     }
 
-    /// Commits a source's files: in one commit, or in several if they do not fit into one. `None` if another import of the
-    /// same source has committed them meanwhile.
+    /// Commits a source's files, in one commit or, if they do not fit, in several. Returns `None` if another import of the same
+    /// source has committed them in the meantime.
     pub(crate) fn commit(
         &self,
         source: &str,
@@ -146,7 +146,7 @@ impl Target {
             match outcome {
                 Outcome::Committed { version } => done.version = version,
                 Outcome::Already { floodmark: COMPLETE } => is_done = true,
-                // an earlier attempt committed this block: equal content makes equal blocks
+                // an earlier attempt committed this block: the same content gives the same blocks
                 Outcome::Already { .. } => {}
                 Outcome::Apart { floodmark } => {
                     bail!(
@@ -157,12 +157,12 @@ impl Target {
                 }
             }
         }
-        // the commit stands; a sweep breaks the lease once it has expired
+        // the commit has succeeded either way: a lease that is not released expires, and a sweep then removes it
         let _ = lease.lease.release();
         Ok((!is_done).then_some(done))
     }
 
-    /// Uploads a source's files. They are visible only once they are committed.
+    /// Uploads a source's files. They become visible when they are committed.
     fn stage(
         &self,
         source: &str,
@@ -211,7 +211,7 @@ struct Leased {
 }
 
 impl Leased {
-    /// Takes a lease with a new name, since files of a killed attempt may still exist.
+    /// Takes a lease with a new name, because files of a killed attempt may still exist.
     fn take(table: &Table, id: &str) -> anyhow::Result<Self> {
         let lease = table.lease(Stem::imported(id, Rng::fresh_seed()), 0)?;
         Ok(Self { lease, began: SystemClock.instant() })
@@ -223,7 +223,7 @@ impl Leased {
     }
 }
 
-/// An upload that renews its lease as it goes.
+/// An upload that renews its lease at each write.
 struct Kept<'a> {
     upload: Upload,
     lease: &'a mut Leased,
@@ -247,7 +247,7 @@ mod tests {
     use model::Labels;
     use tables::delta::{LEASE_MS, Sweeper};
 
-    /// Sweeps of a server, from the start of an import until just before its lease expires.
+    /// Runs a server's sweeps from the start of an import until just before its lease expires.
     #[test]
     fn files_staged_for_longer_than_the_grace_are_committed() {
         let (dir, runtime) = (tempfile::tempdir().unwrap(), runtime().unwrap());

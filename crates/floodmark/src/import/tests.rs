@@ -15,7 +15,7 @@ fn labels(i: u64) -> Labels {
 
 type Content = BTreeMap<Labels, BTreeMap<i64, u64>>;
 
-/// Contents of files, later writes first; checks that each file's rows are in order.
+/// Content of all files, later files overriding earlier ones. Checks that the rows of each file are in order.
 fn content(files: &[intake::Finished]) -> Content {
     let mut all = Content::new();
     for file in files {
@@ -54,8 +54,8 @@ fn any_order_gives_the_same_content() {
             for _ in 0..rng.below(50) {
                 t += rng.below(DAY_MS as u64 / 8) as i64;
                 let bits = if rng.below(9) == 0 { STALE_NAN_BITS } else { rng.next_u64() >> rng.below(64) };
-                // The two lanes are files of their own: what overrides what is decided by the later lane, so
-                // here each time of a series has one value.
+                // The two lanes write separate files, and the later lane overrides the other one, whatever the order
+                // of arrival. So here each time of a series has only one value.
                 let series = expected.entry(labels.clone()).or_default();
                 let bits = *series.entry(t).or_insert(bits);
                 intake.sample(t, f64::from_bits(bits)).unwrap();

@@ -1,4 +1,4 @@
-//! Prometheus' text format and OpenMetrics.
+//! Reads Prometheus' text format and OpenMetrics.
 
 use super::Lines;
 use super::intake::Intake;

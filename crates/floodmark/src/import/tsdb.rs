@@ -1,4 +1,4 @@
-//! Blocks of Prometheus.
+//! Reads blocks of a Prometheus.
 
 use super::intake::Intake;
 use super::progress::Progress;
@@ -12,7 +12,7 @@ use protocol::tsdb::{
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Blocks at the paths, each a block or a directory of blocks, in order of time.
+/// Finds the blocks at the paths, in order of time. A path is a block or a directory of blocks.
 pub(super) fn find(paths: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
     let mut blocks = Vec::new();
     for path in paths {
@@ -22,7 +22,7 @@ pub(super) fn find(paths: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
         }
         for entry in fs::read_dir(path).with_context(|| format!("cannot read {}", path.display()))? {
             let dir = entry?.path();
-            // directories that Prometheus is still writing have other names
+            // a block's directory is named by its ULID, 26 characters; one that Prometheus is still writing has another name
             let named = dir.file_name().and_then(|n| n.to_str()).is_some_and(|n| n.len() == 26);
             if named && dir.join("meta.json").exists() {
                 blocks.push((read_meta(&dir)?.min_time_ms, dir));
@@ -146,7 +146,7 @@ enum Content {
     Other(&'static str, u64),
 }
 
-/// Unpacks a chunk of floats.
+/// Decodes a chunk into `samples` if it contains floats; otherwise says what it contains.
 fn floats(chunks: &mut Chunks<FilePart>, reference: u64, samples: &mut Samples) -> anyhow::Result<Content> {
     match chunks.get(reference)? {
         Chunk::Floats(data) => match xor::decode(data, samples) {
@@ -158,7 +158,7 @@ fn floats(chunks: &mut Chunks<FilePart>, reference: u64, samples: &mut Samples) 
     }
 }
 
-/// Takes the samples that a query of the block would return.
+/// Passes on those samples that a query of the block would return, and counts the others.
 fn take(
     intake: &mut Intake,
     samples: &Samples,

@@ -1,4 +1,4 @@
-//! A Parquet file, or a block of Prometheus.
+//! `floodmark inspect file`: shows a Parquet file, or a block of Prometheus.
 
 use super::{columns, time};
 use crate::cli::inspect::InspectFile;
@@ -15,7 +15,7 @@ use tables::read::{Cursor, Footer, Select, WINDOW_BYTES};
 /// A row of a table file, or a series of a block.
 struct Line {
     series: String,
-    /// Samples; for a block, chunks.
+    /// Number of samples; for a block, of chunks.
     count: usize,
     first_ms: i64,
     last_ms: i64,

@@ -1,4 +1,4 @@
-//! Segments of the journal.
+//! `floodmark inspect journal`: shows the segments of the journal.
 
 use super::columns;
 use crate::cli::inspect::InspectJournal;

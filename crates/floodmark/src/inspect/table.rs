@@ -1,4 +1,4 @@
-//! Live files and floodmarks of a tenant's table.
+//! `floodmark inspect table` and `inspect floodmarks`: show the live files and the floodmarks of a tenant's table.
 
 use super::{columns, time};
 use crate::cli::inspect::InspectTable;
@@ -13,7 +13,7 @@ use tables::METRICS;
 use tables::delta::Table;
 use tables::read::Footer;
 
-/// Calls `f` with the table, if there is one, on a runtime for its requests.
+/// Calls `f` with the table, while a runtime serves its requests to the store. Fails if there is no table.
 fn with_table<T>(
     args: &InspectTable,
     f: impl FnOnce(&Place, &Table) -> anyhow::Result<T>,
@@ -78,14 +78,14 @@ pub(super) fn files(args: &InspectTable) -> anyhow::Result<()> {
     })
 }
 
-/// Log entries that are searched for names of journals.
+/// Limit on the log entries that are searched for names of sources.
 const ENTRIES_MAX: usize = 100_000;
 
 pub(super) fn floodmarks(args: &InspectTable) -> anyhow::Result<()> {
     with_table(args, |place, table| {
         let sources = sources(place)?;
         let of_table = table.floodmarks(sources.iter().map(String::as_str))?;
-        // floodmarks.json has those of all tenants, but it is only a cache
+        // floodmarks.json has the floodmarks of all tenants, but it is only a copy
         let manifest = fs::read(place.data_dir.join("floodmarks.json")).ok();
         let manifest: Option<Value> = manifest.and_then(|bytes| serde_json::from_slice(&bytes).ok());
         if args.json {
@@ -102,7 +102,7 @@ pub(super) fn floodmarks(args: &InspectTable) -> anyhow::Result<()> {
     })
 }
 
-/// Names of journals (`source`) in the log entries that still exist.
+/// Names of sources (`txn.appId`) in the log entries that still exist.
 fn sources(place: &Place) -> anyhow::Result<BTreeSet<String>> {
     let url = place.url("metrics");
     let path =

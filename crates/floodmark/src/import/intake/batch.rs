@@ -13,29 +13,29 @@ use tables::read::{Cursor, Footer, Select, WINDOW_BYTES};
 use tables::write::FileWriter;
 use tables::{Date, Stretch};
 
-/// Samples of a batch; each takes 24 bytes.
+/// Limit on the samples of a batch; each takes 24 bytes.
 const SAMPLES_MAX: usize = 4 << 20;
 
-/// Bytes of labels in a batch, map entries included.
+/// Limit on the bytes of labels in a batch, map entries included.
 const LABEL_BYTES_MAX: usize = 64 << 20;
 const LABELS_OVERHEAD: usize = 100;
 
-/// Runs that are merged at a time: each holds a row group while it is read.
+/// Limit on the runs merged at a time: each run being read holds a row group in memory.
 const MERGE_RUNS_MAX: usize = 16;
 
-/// A run's row groups are small, since many are open in a merge.
+/// Size of a run's row groups: small, because a merge holds one of each run.
 const RUN_ROW_GROUP_BYTES: usize = 1 << 20;
 
-/// Runs are merged no further than to files of this size.
+/// Size of a file up to which runs are merged.
 const LARGE_BYTES: u64 = LIMITS.file_bytes as u64;
 
-/// Rounds of merging: more than any number of runs needs.
+/// Limit on the rounds of merging, more than any number of runs needs.
 const ROUNDS_MAX: usize = 64;
 
 #[derive(Debug, Clone, Copy)]
 struct Sample {
     series: u32,
-    /// Order of arrival: of two samples with equal times, the one with the higher number stays.
+    /// Order of arrival: of two samples of a series with equal times, the one with the higher number is kept.
     arrival: u32,
     timestamp_ms: i64,
     value: f64,
@@ -80,7 +80,7 @@ impl Batch {
         self.samples.is_empty()
     }
 
-    /// Sorts by day, series in the table's order, and time; of equal samples the last stays.
+    /// Sorts by day, series in the table's order, and time. Of several samples of a series with equal times, the last is kept.
     fn sort(&mut self) {
         let mut order: Vec<u32> = (0..self.series.len() as u32).collect();
         let labels = |i: u32| self.series[i as usize].0.as_ref();
@@ -116,7 +116,7 @@ impl Runs {
         Ok(Self { scratch: Scratch::new(dir)?, by_date: BTreeMap::new() })
     }
 
-    /// Writes a batch as runs, and empties it.
+    /// Writes a batch as one run for each day, and empties it.
     pub(super) fn add(&mut self, batch: &mut Batch) -> anyhow::Result<()> {
         batch.sort();
         let (mut times, mut values) = (Vec::new(), Vec::new());
@@ -146,7 +146,7 @@ impl Runs {
         Ok(())
     }
 
-    /// Merges adjacent runs of each day, as far as sizes allow.
+    /// Merges adjacent runs of each day, up to files of [`LARGE_BYTES`].
     pub(super) fn finish(mut self) -> anyhow::Result<Vec<Finished>> {
         let mut files = Vec::new();
         for date in self.by_date.keys().copied().collect::<Vec<_>>() {
