@@ -53,17 +53,17 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
 use std::time::{Duration, Instant};
 use submission::Submission;
 
-/// Capacity of the channel of submissions: as many as the default of `inflight_requests` lets in, so that a flood of one tenant
-/// does not fill it while a group is committed.
+/// Capacity of an owner's channel of commands: the largest default of `inflight_requests`, so that a flood of one tenant does
+/// not fill it while a group is committed.
 pub(crate) const QUEUE_MAX: usize = 4096;
 
 /// Limit on the cost of a group, in in-order samples, which keeps latency low: the rest waits for the next group.
 const GROUP_COST_MAX: usize = 200_000;
 
-/// Cost of a tenant's submissions in its turn, in in-order samples: a few requests of usual size.
+/// Cost of the submissions that a tenant may add in its turn, in in-order samples: a few requests of usual size.
 const GROUP_QUANTUM: u32 = 10_000;
 
-/// Least cost of a submission: what recording, waking and answering it costs, as in-order samples.
+/// Minimum cost charged for a submission, in in-order samples: the work of recording, waking and answering.
 const SUBMISSION_COST_MIN: usize = 100;
 
 /// Series created between two groups: about a quarter of a millisecond.
@@ -84,9 +84,9 @@ pub(crate) enum Command {
     Write(Box<Submission>),
     Freeze(Freeze),
     Sealed(Sealed),
-    /// Request for a reader of the journal, from the beginning of the dictionary of that record on.
+    /// Opens a reader of the journal at the beginning of the dictionary that has the record at this offset.
     Read(Offset, SyncSender<Read>),
-    /// Samples of a closed tenant.
+    /// Adds samples of a closed tenant to the head.
     Late(LateBatch, SyncSender<()>),
     /// Takes the samples of a closed tenant out of the head.
     Discard(TenantId, SyncSender<Option<Box<TenantHead>>>),
@@ -207,7 +207,7 @@ impl Owner {
         }
         let newest_ms = self.partition.head.read().newest_ms();
         if let Some(newest_ms) = newest_ms {
-            // the sample may have been that far in the future at its arrival
+            // at its arrival, the sample may have been up to `future_ms` ahead of the clock
             let came_ms = newest_ms.saturating_sub(self.context.settings.future_ms);
             self.context.wall.found(came_ms, &*self.context.clock);
         }
@@ -235,7 +235,8 @@ impl Owner {
         self.evict_turn();
     }
 
-    /// Handles the waiting commands; with `wait`, sleeps until the first one. Returns the cost of what was stored at once.
+    /// Handles the waiting commands; with `wait`, first sleeps until one arrives or the time has passed. Returns the cost of the
+    /// samples that were added to the head immediately.
     fn gather(&mut self, wait: Option<Duration>) -> usize {
         let first = match wait {
             Some(timeout) => match self.commands.recv_timeout(timeout) {
@@ -395,7 +396,7 @@ impl Owner {
         to - from
     }
 
-    /// Notes what each tenant holds of the head.
+    /// Updates each tenant's number of series and memory in this partition's head.
     fn note_tenants(&self) {
         let now = self.context.clock.instant();
         for (tenant, head) in self.partition.head.read().tenants() {

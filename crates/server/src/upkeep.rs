@@ -1,8 +1,9 @@
 //! The thread that keeps tables in shape: retention, compaction, rollups, checkpoints, vacuum.
 //!
-//! [`tables::upkeep`] knows what is due on a table, and how each step is done. This module decides for which table and
-//! when, reserves memory for a merge from the account `flush` (sealing takes the other half), counts and logs. A step may
-//! be interrupted at any point, and is then due again. Long steps check periodically whether the node stops.
+//! [`tables::upkeep`] knows what is due on a table, and how each step is done. This module decides which table is next and
+//! when, and updates metrics and the log. It reserves memory for merges from the account `flush`, at most half of it, because
+//! sealing uses the other half. A step may be interrupted at any point, and is then due again. Long steps check periodically
+//! whether the node stops.
 //!
 //! - [`policy`]: limits and intervals from the settings; [`pace`]: periodic checks of a long step
 //! - [`rollups`]: schedule of rollups, by tenant and day
@@ -44,7 +45,7 @@ pub(super) const SWEEP_EVERY: Duration = Duration::from_secs(600);
 /// Limit on rounds of planning per check of a table: each reduces the number of files.
 const PASSES_MAX: usize = 64;
 
-/// Tables that are opened when a node starts.
+/// Limit on the number of tables opened when a node starts.
 const OPENED_AT_START_MAX: usize = 64;
 
 /// Interval at which the log reports the progress of a long step.
@@ -64,7 +65,7 @@ pub(crate) struct Compacted {
     pub(crate) merges: u64,
     pub(crate) files: u64,
     pub(crate) bytes: u64,
-    /// Days of which a rollup was made.
+    /// Number of days rolled up.
     pub(crate) rollups: u64,
     /// Tables with a job that failed, which is retried later.
     pub(crate) failures: u64,
@@ -101,7 +102,7 @@ struct Kept {
     /// Start of the current sequence of failures.
     failing: Option<Instant>,
     rolled: RolledDays,
-    /// Deletes that are not complete.
+    /// Number of deletes that are not complete.
     tombstones: usize,
 }
 
@@ -167,7 +168,7 @@ impl Upkeep {
         self.keep_all(false);
     }
 
-    /// Compacts and rolls up until nothing is left to do, whatever the settings and however recently it was done.
+    /// Compacts and rolls up until nothing is left to do, regardless of the settings and of recent attempts.
     pub(crate) fn compact_all(&mut self) -> Compacted {
         self.keep_all(true)
     }
@@ -177,7 +178,7 @@ impl Upkeep {
         if all {
             self.pace.refresh_all();
         } else {
-            self.pace.refreshed = self.pace.instant(); // one by one, below
+            self.pace.refreshed = self.pace.instant(); // tables are refreshed one by one below
         }
         let visits = all || self.visited.is_none_or(|at| self.pace.since(at) >= SWEEP_EVERY);
         if visits {

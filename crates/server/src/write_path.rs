@@ -36,8 +36,8 @@ use std::sync::mpsc::TrySendError;
 use std::time::Instant;
 use stdx::budget::Reservation;
 
-/// A request that was refused, wholly or in part. [`Refusal::kind`] says whether it may be retried. A retry neither loses nor
-/// duplicates what is stored already.
+/// Refusal of a request, wholly or in part. [`Refusal::kind`] says whether the request may be retried. A retry neither loses
+/// nor duplicates what is already stored.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{refusal}")]
 pub(crate) struct Unwritten {
@@ -68,7 +68,7 @@ pub(crate) async fn write<D: Decoder>(
     context.metrics.body_bytes.add(request.bytes.len() as u64);
     let thread = if is_large {
         request.take_memory_ahead()?;
-        // decoding a large body takes a thread, of which there is one for each core
+        // large bodies are decoded on blocking threads, one per core at most
         Some(gates.decoding_permit(&tenant).await)
     } else {
         None
@@ -78,7 +78,7 @@ pub(crate) async fn write<D: Decoder>(
     store_within(context, &tenant, known, resolved).await
 }
 
-/// Handles a batch that the node made itself, as [`write`] does a request once it is decoded. `memory` is that of the batch.
+/// Handles a batch that the node itself produced, as [`write`] handles a decoded request. `memory` is the batch's reservation.
 pub(crate) async fn write_batch(
     context: &Arc<Context>,
     principal: &Principal,
@@ -95,14 +95,14 @@ pub(crate) async fn write_batch(
     store_within(context, tenant, known, resolved).await
 }
 
-/// Stores a request that is inside of the gate of known series.
+/// Stores a resolved request, which holds `known`, a pass of the gate of known series.
 async fn store_within(
     context: &Arc<Context>,
     tenant: &TenantId,
     known: Pass,
     resolved: Resolved,
 ) -> Result<Outcome, Unwritten> {
-    // a request that creates series may wait long: it must not occupy the gate of known series meanwhile
+    // a request that creates series may wait long, and must not occupy a place in the gate of known series meanwhile
     let _pass = if resolved.prepared.creates {
         drop(known);
         let settings = context.overrides.current();
@@ -123,7 +123,7 @@ async fn admit(context: &Arc<Context>, principal: &Principal, body_bytes: usize)
     Ok(tenant.admit(settings.of(&principal.tenant), body_bytes as u64, now)?)
 }
 
-/// As [`admit`], without waiting for replay.
+/// Checks whether a principal may write now. Unlike [`admit`], does not wait for replay and does not apply rate limits.
 pub(crate) fn check(context: &Arc<Context>, principal: &Principal) -> Result<(), Refusal> {
     Ok(admission::write::check(principal, &AdmissionFacts(context))?)
 }
@@ -141,7 +141,7 @@ async fn resolve<D: Decoder>(
         let (context, decoders) = (Arc::clone(context), Arc::clone(decoders));
         let task = tokio::task::spawn_blocking(move || {
             let prepared = decoders.prepare(&context, request);
-            drop(thread); // only now, even if the client is gone
+            drop(thread); // held until decoding ends, even if the client disconnects
             prepared
         });
         task.await.map_err(|e| internal(format!("decoding failed: {e}")))?

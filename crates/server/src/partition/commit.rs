@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 impl Owner {
-    /// Commits the group. Answers all its submissions that have no slices left.
+    /// Commits the group, and answers its submissions that have no slices left.
     pub(super) fn commit(&mut self) {
         let mut group = std::mem::take(&mut self.group);
         match self.make_durable(&mut group) {
@@ -141,13 +141,13 @@ impl Owner {
         Ok(())
     }
 
-    /// Makes durable submissions visible. Releases the lock in between, so that readers get it.
+    /// Makes durable submissions visible. Releases the lock at intervals, so that readers can take it.
     fn apply(&mut self, group: &mut [Submission]) {
         let (now_s, limit_bytes) = (self.context.steady_s(), self.context.heads.metadata_limit_bytes());
         let mut stats = AppendStats::default();
         let mut grown = 0;
         let mut partition = self.partition.head.write();
-        // a submission that was refused as a whole must not leave even its tenant, which takes memory
+        // a submission that was refused as a whole must not even create its tenant, which would take memory
         let is_left =
             |s: &&mut Submission| !(s.refs.is_empty() && s.metadata.is_empty() && s.exemplars.is_empty());
         for submission in group.iter_mut().filter(is_left) {
@@ -162,7 +162,7 @@ impl Owner {
             }
             if submission.is_last_slice() {
                 for metadata in submission.metadata.drain(..) {
-                    // in a sliced submission, metadata was admitted before other groups took room
+                    // a sliced submission's metadata was admitted earlier, and other groups may have taken the room since
                     if let Err(refusal) = partition.put_metadata(&submission.tenant, metadata, limit_bytes) {
                         self.context.metrics.refused_metadata.of(refusal).inc();
                     }

@@ -18,7 +18,7 @@ use stdx::clock::Clock;
 /// Initial value of [`Context::steady_s`], so that series restored by replay count as seen earlier.
 pub(crate) const STARTED_S: u32 = 1 << 20;
 
-/// Dependencies of partition owners; all owners of a node have the same.
+/// Dependencies of partition owners, shared by all owners of a node.
 #[derive(Debug)]
 pub(crate) struct Context {
     pub(crate) settings: Arc<Settings>,
@@ -30,7 +30,7 @@ pub(crate) struct Context {
     pub(crate) pause: Arc<dyn Pause>,
     pub(crate) wall: Arc<WallClock>,
     pub(crate) metrics: Arc<WriteMetrics>,
-    /// Memory of replay beside the heads. No query runs before replay is done, so replay has all of the queries' memory.
+    /// Memory of replay in addition to the heads: all of the queries' memory, because no query runs before replay is done.
     pub(crate) replay: Account,
     pub(crate) lake: Arc<Lake>,
     pub(crate) heads: Arc<HeadMemory>,
@@ -38,7 +38,7 @@ pub(crate) struct Context {
 }
 
 impl Context {
-    /// Number of series of a tenant that may be created now, at most `wanted`. Counts those towards its limit on the rate.
+    /// Returns how many series of a tenant may be created now, at most `wanted`. Charges them to its rate limit on new series.
     pub(super) fn room_for_series(&self, tenant: &Tenant, wanted: usize) -> Result<usize, SeriesError> {
         let (now, settings) = (self.clock.instant(), self.overrides.current());
         self.heads.room_for_series(&self.tenants, tenant, &settings, now)?;
@@ -50,7 +50,7 @@ impl Context {
         self.overrides.current().of(tenant).share_weight
     }
 
-    /// Seconds of the monotonic clock, which determines idle series: the wall clock may be set.
+    /// Seconds of the monotonic clock. Idle series are determined by it, because the wall clock may be set.
     pub(crate) fn steady_s(&self) -> u32 {
         steady_s(&*self.clock, self.started)
     }

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 const EVERY: Duration = Duration::from_secs(30);
 const EVERY_UNDER_PRESSURE: Duration = Duration::from_secs(1);
 
-/// Pause between two steps of an eviction: readers that began before have to end.
+/// Pause before checking again whether readers have dropped their pins, which the next step of an eviction waits for.
 const WAIT: Duration = Duration::from_millis(20);
 
 /// Idle time allowed to series at fill levels of the head, in seconds: before new series are refused, all series without
@@ -57,7 +57,7 @@ impl Owner {
             evict_before_s: now_s.saturating_sub(idle_s),
         });
         // Metadata and exemplars of a closed tenant are not replayed again when it opens, so its series stay. When the head is
-        // full they go: series kept only for exemplars must not block the samples that the tenant waits for.
+        // full they are evicted: series kept only for exemplars must not block the samples that the tenant waits for.
         let context = Arc::clone(&self.context);
         let is_open = |tenant: &TenantId| !context.lake.closed.contains(tenant);
         let is_full = context.heads.is_filled_to(watermarks::EVICT_ALL);

@@ -1,4 +1,4 @@
-//! Submissions that wait, in turns by tenant.
+//! Queue of submissions in which tenants take turns.
 
 use crate::partition::submission::Submission;
 use model::TenantId;
@@ -12,7 +12,7 @@ use std::collections::{HashMap, VecDeque};
 #[derive(Debug)]
 pub(super) struct FairQueue {
     of_tenants: HashMap<TenantId, OfTenant>,
-    /// Tenants in the order of their turns; each is once in it.
+    /// Tenants in the order of their turns, each once.
     turns: VecDeque<TenantId>,
     quantum: u32,
     len: usize,
@@ -55,7 +55,8 @@ impl FairQueue {
         self.of_tenants.insert(tenant, OfTenant { waiting: VecDeque::from([submission]), weight, credit: 0 });
     }
 
-    /// Takes the submission whose turn it is. Its work is to be charged; if it is not complete then, it is to be added again.
+    /// Removes and returns the submission whose turn it is. The caller charges the work on it, and then adds it again if it is
+    /// not complete.
     pub(super) fn pop(&mut self) -> Option<Submission> {
         loop {
             let tenant = self.turns.front()?;
@@ -78,7 +79,7 @@ impl FairQueue {
         }
     }
 
-    /// Charges a tenant for work on the submission that was taken last.
+    /// Charges a tenant for work on the submission that was removed last.
     pub(super) fn charge(&mut self, tenant: &TenantId, cost: usize) {
         let Some(own) = self.of_tenants.get_mut(tenant) else { return };
         own.credit -= i64::try_from(cost).unwrap_or(i64::MAX);

@@ -21,7 +21,7 @@ use std::time::Instant;
 /// Samples that one turn writes and syncs: about as many as a large group.
 const TURN_SAMPLES: usize = 32 << 10;
 
-/// Series that one turn visits: most of them may have no samples.
+/// Limit on the series that one turn visits, because many may have no samples.
 const TURN_SERIES: u32 = 4096;
 
 /// A request to relocate these tenants' samples.
@@ -124,7 +124,7 @@ impl Owner {
                 let _ = relocating.asked.reply.send(relocated); // the sealer may be gone
             }
             None => {
-                // at most half of the time: no round of sealing ends before this does
+                // takes half of the owner's time at most; slower would delay sealing, as no round ends before this does
                 let now = self.context.clock.instant();
                 relocating.due = now + now.duration_since(began);
                 self.relocating = Some(relocating);
@@ -158,7 +158,7 @@ impl Owner {
             return Ok(Place::START);
         };
         let end = SeriesRef(head.series_end() as u32);
-        // a record has values of one kind, and so has a turn
+        // a record has values of one kind, so a turn writes series of one kind
         let kind = if next.series < end { head.kind(next.series) } else { ValueKind::default() };
         encoder.begin_of(tenant, kind);
         let (mut samples, mut written, mut series_left) = (SeriesSamples::new(kind), 0, TURN_SERIES);
@@ -212,7 +212,7 @@ impl Owner {
 }
 
 /// Reads a series' samples from `place` on, about as many as one turn writes. Returns the time up to which it read, or `None`
-/// if those were the last. All samples of the series must be frozen.
+/// if it read the last ones. All samples of the series must be frozen.
 fn read_some(head: &TenantHead, place: Place, out: &mut SeriesSamples) -> Option<i64> {
     out.clear_for(head.kind(place.series));
     let range = head.frozen_range(place.series)?;

@@ -54,7 +54,7 @@ impl Owner {
 
     fn replay_all(&mut self) -> Result<Replay, Halt> {
         let mut replay = Replay::of(self)?;
-        // from the very start: metadata and exemplars may lie below the floodmark, in a dictionary that has ended
+        // reads from the journal's start: metadata and exemplars may lie below the floodmark, in a dictionary that has ended
         let mut reader = self.journal.read(self.journal.start())?;
         while let Some(item) = reader.next()? {
             match item {
@@ -87,8 +87,8 @@ impl Owner {
         Ok(replay)
     }
 
-    /// Prepares for a record: surveys its dictionary if that is new, and permits freezing once the record is past everything
-    /// that tables may have.
+    /// Prepares for a record: surveys its dictionary if the dictionary is new, and permits freezing once the record is past
+    /// everything that tables may have.
     fn enter(&mut self, replay: &mut Replay, entry: &Entry<'_>) -> Result<(), Halt> {
         if !replay.can_freeze && replay.marks.is_behind_all(entry.offset) {
             self.settle(&replay.marks);
@@ -171,7 +171,7 @@ impl Owner {
         }
     }
 
-    /// An empty table of references, in replay's memory.
+    /// An empty table of references, in memory of the account `replay`.
     fn references(&self) -> Result<References, Halt> {
         Ok(References::new(self.context.replay.reserve(0)?))
     }
@@ -238,7 +238,7 @@ pub(super) enum End {
 enum Halt {
     Stopped,
     Journal(JournalError),
-    /// The account `replay` is used up at the moment.
+    /// The account `replay` is exhausted at the moment.
     NoRoom,
 }
 

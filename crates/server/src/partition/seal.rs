@@ -10,19 +10,19 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::SyncSender;
 use std::time::Instant;
 
-/// Size from which a freeze ends the journal's current dictionary, so that it can be dropped. If the journal is to be
-/// emptied, it is ended sooner.
+/// Minimum size of the journal's current dictionary for a freeze to end it, so that it can be dropped. If the journal is to be
+/// emptied, smaller dictionaries are ended too.
 const DICTIONARY_BYTES_MIN: u64 = 4 << 20;
 
 /// Limit on the cost of ending a dictionary: the labels of all series in memory are written again, amid other writes. If they
-/// take more than this, and more than half of the dictionary, it is continued.
+/// take more than this, and more than half of the dictionary, the dictionary is continued.
 const DEFINITION_BYTES_FREE: u64 = 1 << 20;
 
 /// Size of carried-over records that are made durable together.
 const CARRIED_BYTES: usize = 4 << 20;
 
-/// True if a dictionary of `bytes` is worth ending, of which `live_bytes` define series still in memory; `all` if the journal
-/// is to be emptied. Each replay reads the definitions of evicted series for nothing.
+/// True if a dictionary of `bytes` is worth ending. `live_bytes` of it define series that are still in memory; the definitions
+/// of evicted series slow down each replay. `all` is true if the journal is to be emptied.
 fn is_worth_ending(bytes: u64, live_bytes: u64, all: bool) -> bool {
     let is_cheap = live_bytes <= DEFINITION_BYTES_FREE;
     let is_long = bytes >= DICTIONARY_BYTES_MIN || all;
@@ -99,7 +99,8 @@ impl Sealing {
 }
 
 impl Owner {
-    /// Work for sealing between two groups, in slices, so that no other work waits for longer than one.
+    /// Does work for sealing between two groups: a requested freeze, then slices of a release as far as they are due. Slices
+    /// keep the wait of other work short.
     pub(super) fn seal_turn(&mut self) {
         if let Some(freeze) = self.sealing.asked.take() {
             let frozen = self.freeze(freeze.all, &freeze.except);
@@ -216,7 +217,7 @@ impl Owner {
         self.sealing.releasing = Some((sealed, TimeShare::from(self.context.clock.instant())));
     }
 
-    /// [`Self::sealed`] all at once, during replay, when no reader waits for the head.
+    /// Releases as [`Self::sealed`] does, but all at once. Used during replay, when no reader waits for the head.
     pub(super) fn release(&mut self, sealed: Sealed) {
         self.sealed(sealed);
         while self.sealing.releasing.is_some() {
@@ -265,7 +266,7 @@ mod tests {
         assert!(is_worth_ending(1, 1, true), "little is written again");
         assert!(!is_worth_ending(MIB, MIB, false), "little is freed");
         assert!(is_worth_ending(4 * MIB, MIB, false));
-        // a million series: each flush would write all definitions again for the little that has arrived since
+        // with a million series, each flush would write all definitions again for the few samples that arrived since
         assert!(!is_worth_ending(20 * MIB, 19 * MIB, true));
         assert!(!is_worth_ending(20 * MIB, 19 * MIB, false));
         assert!(is_worth_ending(38 * MIB, 19 * MIB, false));

@@ -16,13 +16,13 @@ pub(crate) struct PartitionShared {
     pub(crate) head: RwLock<Partition>,
     /// True once replay is done.
     pub(crate) ready: AtomicBool,
-    /// True once the owner handles [`Command::Freeze`].
+    /// True once the owner handles [`super::Command::Freeze`].
     pub(crate) can_freeze: AtomicBool,
     /// Reason that replay waits, or that the partition stays closed; empty otherwise.
     pub(crate) trouble: Mutex<String>,
     /// Memory of this partition's head.
     pub(crate) head_bytes: AtomicU64,
-    /// Memory of late samples in the head at the last count, which is every 100 ms while such arrive.
+    /// Memory of late samples in the head at the last count. They are counted every 100 ms while more arrive.
     pub(crate) late_bytes: AtomicU64,
     pub(crate) journal_bytes: AtomicU64,
     pub(crate) journal_segments: AtomicU64,

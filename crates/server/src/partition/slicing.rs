@@ -5,8 +5,8 @@
 //!                                  └─ large ─▶ slicing ─ a slice a turn ─▶ group
 //! ```
 //!
-//! A group is bounded to a few milliseconds of work. A submission that costs more is stored in slices, one in a group, in
-//! turn with others. Each slice is durable before it is visible, like any group; the answer comes after the last one.
+//! A group is bounded to a few milliseconds of work. A submission that costs more is stored in slices. A group takes one slice,
+//! and submissions take turns. Each slice is durable before it is visible, like any group; the answer comes after the last one.
 
 use super::fair_queue::FairQueue;
 use super::{KNOWN_LATELY, Owner};
@@ -97,7 +97,7 @@ impl Owner {
         }
         let Some(mut submission) = self.slicing.waiting.pop() else { return };
         self.slicing.waiting.charge(&submission.tenant, 1);
-        // the room at its admission may be used up by now
+        // the room that admission found may be used up by now
         if let Err(error) = self.context.heads.room_for_late_samples()
             && let Some(head) = self.partition.head.read().tenant(&submission.tenant)
         {
@@ -155,7 +155,7 @@ fn leave_out_late(submission: &mut Submission, from: usize, head: &TenantHead, e
     let mut refused = None;
     for i in from..refs.len() {
         let (series, timestamp_ms) = (refs[i], timestamps[i]);
-        // an equal timestamp is mostly a repeated request
+        // an equal timestamp usually comes from a repeated request
         if timestamp_ms >= newest.before(Some(head), series, timestamp_ms) {
             (refs[kept], timestamps[kept]) = (series, timestamp_ms);
             values.keep(i, kept);

@@ -189,8 +189,8 @@ impl Submission {
         self.postpone(error);
     }
 
-    /// Refuses those of the next `most` series of metrics that have as many series as the tenant may have of one. `count` gives
-    /// the number of series of a metric. Returns how many of the next series may be created.
+    /// Refuses those of the next `most` new series whose metric has reached `limit`, the tenant's limit on series per metric.
+    /// `count` returns the number of a metric's series. Returns how many of the next series may be created.
     pub(crate) fn refuse_crowded(&mut self, most: usize, limit: u64, count: impl Fn(&str) -> usize) -> usize {
         let error = SeriesError::SeriesPerMetric { limit };
         let mut counts: HashMap<Box<str>, u64> = HashMap::new();
@@ -212,7 +212,7 @@ impl Submission {
         next - self.created
     }
 
-    /// Refuses a series that is not created yet. The last one takes its place.
+    /// Refuses a series that is not created yet. The last new series takes its place.
     fn refuse_one(&mut self, number: usize, error: &SeriesError) {
         let new = self.new.swap_remove(number);
         let samples = u64::from(new.samples.end - new.samples.start);
@@ -231,7 +231,7 @@ impl Submission {
         });
     }
 
-    /// Frees all memory, so that it is free before the answer arrives.
+    /// Frees everything else before the answer is sent, so that the memory is available when the answer arrives.
     fn end(self) -> (oneshot::Sender<Result<Outcome, Refusal>>, Outcome) {
         let whole = self;
         let Self { reply, outcome, .. } = whole;

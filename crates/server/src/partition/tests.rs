@@ -51,7 +51,7 @@ fn only_owner_with(
     (node, Owner::new(0, context, partition, Box::new(journal), receive), send)
 }
 
-/// State of a tenant of its own.
+/// New state of the anonymous tenant, shared with no other submission.
 fn anonymous() -> Arc<Tenant> {
     Tenants::for_test(1).of(&TenantId::anonymous(), || true, Instant::now())
 }
@@ -204,7 +204,7 @@ fn late_samples_beyond_their_share_are_refused_and_no_others() {
         let late = (0..5000).map(|_| NEWEST_MS - 1 - rng.below(1 << 40) as i64).collect();
         match send(late) {
             (count, 0, _) => stored += count,
-            (count, _, postponed) if count > 0 && postponed == [Postponed::LateSamples] => stored += count, // it was sliced, and the first slices had room
+            (count, _, postponed) if count > 0 && postponed == [Postponed::LateSamples] => stored += count, // it was sliced, and only its first slices had room
             refused => break refused,
         }
     };
@@ -326,7 +326,7 @@ fn exemplars_and_metadata_keep_to_their_parts_of_the_head() {
     }
 }
 
-/// Above 85 % of the head, metadata of new families is refused like new series; what is known is updated.
+/// Above 85 % of the head, metadata of new families is refused like new series. Metadata of known families is updated.
 #[test]
 fn a_full_head_takes_no_metadata_of_new_families() {
     let dir = tempfile::tempdir().unwrap();

@@ -7,7 +7,7 @@ use model::TenantId;
 use tables::compact::CompactLimits;
 use tables::upkeep::Policy;
 
-/// Versions of a table after which its log gets a checkpoint.
+/// Number of versions of a table after which its log gets a checkpoint.
 const CHECKPOINT_VERSIONS: u64 = 20;
 
 /// Minimum time for which old versions can be read.
@@ -48,8 +48,8 @@ impl Upkeep {
     }
 }
 
-/// Limits whose memory fits into half of the account. With the smallest budget of a node, the nearest that are possible:
-/// their worst case is some MiB more than half, and far above what they need in practice.
+/// Limits of compaction whose memory fits into half of the account `flush`. With the smallest budget of a node, the smallest
+/// limits are used: their worst case exceeds the half by some MiB, but is far above the memory needed in practice.
 fn limits(lake: &Lake, file_bytes: u64) -> CompactLimits {
     let half = (lake.flush.limit_bytes() / 2) as usize;
     let mut limits = CompactLimits { file_bytes, job_bytes: 4 * file_bytes, ..CompactLimits::default() };

@@ -13,13 +13,14 @@ use tables::DAY_MS;
 use tables::rollup::{self, Resolution, Rolled, RollupLimits};
 use tables::{Date, Stem, Table, TableError, WriteLimits};
 
-/// Pause before a day is tried again: each time it is read as a whole.
+/// Pause before a day is tried again: each attempt reads the whole day.
 const PAUSE: Duration = Duration::from_secs(3600);
 
-/// Time after midnight during which samples of the day before are expected: retries, and agents that were cut off.
+/// Time after midnight during which samples of the previous day are still expected, from retries and from agents that were
+/// disconnected.
 const LATE_AS_A_RULE_MS: i64 = 3_600_000;
 
-/// Limit on how much longer than retention samples are kept that wait for their rollup.
+/// Limit on the time beyond retention for which samples are kept until their rollup is complete.
 const SPARED_MS: i64 = 2 * DAY_MS;
 
 /// Days whose rollup was tried recently, with or without success.

@@ -123,7 +123,7 @@ async fn days_that_are_over_get_the_rollups_that_their_tenant_has() {
         }
         assert_eq!(found, expected, "{name}");
     }
-    // late samples: the day is rolled up again
+    // late samples cause the day to be rolled up again
     let day = fill(&node, "one").await;
     let there = node.clone();
     let complete = move || {
@@ -153,7 +153,7 @@ async fn samples_go_by_their_retention_and_rollups_by_theirs() {
     for name in ["short", "shorter", "long"] {
         fill(&node, name).await;
     }
-    // a sender whose clock agrees: without one, a new data directory does not trust any clock
+    // provides a sample whose timestamp agrees with the clock, without which a new data directory trusts no clock
     write_of(&node, &tenant("fresh"), SystemClock.now_ms()).await;
     // the samples stay until their rollup is done, and then expire
     assert_eq!(compact(&node).await.unwrap().rollups, 3);
@@ -166,7 +166,7 @@ async fn samples_go_by_their_retention_and_rollups_by_theirs() {
     stop(node).await;
 }
 
-/// The clock is a year ahead when a node starts, and is or is not corrected.
+/// The clock is a year ahead when a node starts, and is corrected in some of the cases.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_clock_that_is_ahead_at_the_start_expires_nothing() {
     const HOUR_MS: u64 = 3_600_000;
@@ -204,7 +204,7 @@ async fn a_clock_that_is_ahead_at_the_start_expires_nothing() {
         clock.advance(HOUR_MS);
     };
     check(year_ms, put_right, 1).await.unwrap();
-    // even a plausible clock waits for the start to settle, and one that was consistent for a day is trusted
+    // even a plausible clock is not trusted right after the start; a clock that was consistent for a day is
     check(0, |_| {}, 1).await.unwrap();
     check(29 * DAY_MS, |clock| clock.advance(25 * HOUR_MS), 0).await.unwrap();
 }

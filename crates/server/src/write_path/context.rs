@@ -54,12 +54,12 @@ pub(crate) struct Context {
 }
 
 impl Context {
-    /// State of a tenant, which begins now if it has none.
+    /// Returns the state of a tenant; creates it if absent.
     pub(crate) fn tenant(&self, id: &TenantId) -> Arc<Tenant> {
         self.tenants.of(id, || self.is_known(id), self.clock.instant())
     }
 
-    /// True if a tenant is not new: it has tables, or is that of the node's own metrics.
+    /// True if a tenant is not new: it has tables, or it is the tenant of the node's own metrics.
     pub(crate) fn is_known(&self, id: &TenantId) -> bool {
         *id == self.settings.self_monitoring.tenant || self.lake.tables.is_known(id)
     }

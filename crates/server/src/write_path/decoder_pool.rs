@@ -8,12 +8,13 @@ use protocol::{Body, DecodeError, Decoder, Encoding};
 use std::sync::{Arc, Mutex};
 use stdx::budget::{Account, Reservation};
 
-/// Limit on bodies decoded in place; larger ones are decoded on a thread of their own, so that no task delays the others for
-/// longer than about half a millisecond.
+/// Limit on the decoded length of bodies decoded in place. Larger ones are decoded on a blocking thread, so that no task delays
+/// the others for longer than about half a millisecond.
 const INLINE_BYTES_MAX: usize = 1 << 20;
 
-/// Limits on bodies decoded in place with other codecs than snappy: compressed, as a few bytes can cost microseconds; and
-/// decompressed, because these codecs carry lines of text, each of which is a series and costs more than its bytes.
+/// Limits on bodies decoded in place with codecs other than snappy. The compressed length is limited because a few bytes can
+/// cost microseconds. The decompressed length is limited because these codecs carry lines of text: each line is a series, which
+/// costs more than its bytes.
 const INLINE_COMPRESSED_BYTES_MAX: usize = 64 << 10;
 const INLINE_TEXT_BYTES_MAX: usize = 64 << 10;
 
@@ -21,7 +22,7 @@ const INLINE_TEXT_BYTES_MAX: usize = 64 << 10;
 /// all series are new.
 const NEED_FACTOR: u64 = 2;
 
-/// Decoded length that is assumed of a body that does not declare it, as a multiple of the length of its bytes.
+/// Assumed decoded length of a body that does not declare one, as a multiple of its encoded length.
 const INFLATION: usize = 8;
 
 /// A request before decoding.
@@ -36,7 +37,7 @@ pub(crate) struct Encoded<D: Decoder> {
 }
 
 impl<D: Decoder> Encoded<D> {
-    /// True if the request is to be decoded on a thread of its own, also if it does not declare its size.
+    /// True if the request must be decoded on a blocking thread: its body is large, or does not declare its decoded length.
     pub(crate) fn is_large(&self) -> Result<bool, DecodeError> {
         let decoded_max = match self.encoding {
             Encoding::Snappy => INLINE_BYTES_MAX,
@@ -46,10 +47,10 @@ impl<D: Decoder> Encoded<D> {
         Ok(self.body().decoded_len()?.is_none_or(|bytes| bytes > decoded_max))
     }
 
-    /// Takes the memory that a large body will probably need, before it waits for its turn to be decoded. Of many requests that begin
-    /// at once, some then come to their end, and the others are refused at once.
+    /// Takes the memory that a large body will probably need, before it waits for its turn to be decoded. If many requests begin
+    /// at the same time, some of them then complete, and the others are refused immediately.
     ///
-    /// What could never be had is not taken: it is an estimate, and the request may fit.
+    /// An estimate above the limit of the account takes nothing and refuses nothing: the request may need less.
     pub(crate) fn take_memory_ahead(&mut self) -> Result<(), Refusal> {
         let length = self.body().decoded_len()?.unwrap_or_else(|| self.bytes.len().saturating_mul(INFLATION));
         match self.memory.advance(NEED_FACTOR * length as u64) {
@@ -65,8 +66,8 @@ impl<D: Decoder> Encoded<D> {
 
 /// Pool of idle decoders of one protocol.
 ///
-/// Their memory is reserved from an account of their own. So a request reserves only the growth that it causes, not the memory
-/// that earlier requests needed.
+/// The decoders' memory is reserved from an account of its own. So a request reserves only the growth that it causes, not the
+/// memory that earlier requests needed.
 #[derive(Debug)]
 pub(crate) struct Decoders<D> {
     seed: u64,
@@ -113,7 +114,7 @@ impl<D: Decoder> Decoders<D> {
             Err(error) => Err(error.into()),
         };
         drop(request.bytes);
-        // from here on the workspace is reserved from the decoders' account, or dropped
+        // from here on the workspace's memory is reserved from the decoders' account, or freed
         self.put(workspace);
         request.memory.settle();
         routed?.finish(request.memory)

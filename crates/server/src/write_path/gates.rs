@@ -8,8 +8,8 @@ use admission::gate::{Entrant, Full, Inside};
 use model::TenantId;
 use stdx::telemetry::Registry;
 
-/// Divisor of the write requests' memory that gives the part for requests that create series: known series never wait for
-/// them.
+/// Requests that create series may hold one part in `CREATING_PART` of the memory for write requests, so that requests of known
+/// series never wait for them.
 const CREATING_PART: u64 = 2;
 
 /// The gates of the write path.
@@ -49,7 +49,7 @@ impl Gates {
         Self { known, creating, decoding: FairPermits::new(cores) }
     }
 
-    /// Enters as a request that is assumed to be of known series.
+    /// Enters the gate of known series: until its series are looked up, each request is assumed to create none.
     pub(super) fn enter(&self, tenant: &TenantId, own: &TenantSettings) -> Result<Pass, WriteRefusal> {
         let limit = self.known.limit();
         self.known.enter(entrant(tenant, own, 0)).map_err(|full| match full {
@@ -61,7 +61,7 @@ impl Gates {
         })
     }
 
-    /// Enters as a request that creates series and holds `bytes` of memory until it is answered.
+    /// Enters the gate of requests that create series. The request holds `bytes` of memory until it is answered.
     pub(super) fn enter_creating(
         &self,
         tenant: &TenantId,
@@ -83,12 +83,12 @@ impl Gates {
         self.decoding.acquire(tenant).await
     }
 
-    /// Write requests of a tenant that are being worked on, and those that wait for new series.
+    /// A tenant's write requests in progress, and those that wait for new series.
     pub(crate) fn inside_of(&self, tenant: &TenantId) -> (Inside, Inside) {
         (self.known.inside_of(tenant), self.creating.inside_of(tenant))
     }
 
-    /// The gate of requests being worked on, and that of those that wait for new series.
+    /// The gate of requests in progress, and the gate of those that wait for new series.
     pub(crate) const fn both(&self) -> (&Gate, &Gate) {
         (&self.known, &self.creating)
     }
@@ -100,7 +100,7 @@ impl Gates {
     }
 }
 
-/// A write request of a tenant at a gate.
+/// Describes a tenant's write request to a gate.
 const fn entrant<'a>(tenant: &'a TenantId, own: &TenantSettings, bytes: u64) -> Entrant<'a> {
     Entrant { tenant, weight: own.share_weight as u64, limit: own.concurrent_writes, bytes }
 }

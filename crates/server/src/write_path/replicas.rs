@@ -1,12 +1,12 @@
 //! De-duplication of Prometheus servers that scrape the same targets.
 //!
 //! ```text
-//!   series ─▶ labels of cluster and replica ─▶ election ─┬─▶ elected: goes on, without the label of the replica
-//!                                                        └─▶ another: left out; the sender is told of success
+//!   series ─▶ labels of cluster and replica ─▶ election ─┬─▶ elected: accepted, without the replica label
+//!                                                        └─▶ not elected: left out, but acknowledged as stored
 //! ```
 //!
-//! Each series is decided by its own labels, because proxies put samples of several servers into one request. Neighbours
-//! with the same labels share a decision. A series without one of the two labels goes on as it is.
+//! Each series is decided on by its own labels, because proxies put samples of several servers into one request. Consecutive
+//! series of the same cluster and replica share a decision. A series that lacks one of the two labels is accepted unchanged.
 
 use super::Context;
 use crate::limits::tenants::Tenant;
@@ -49,17 +49,17 @@ struct Sieve<'a> {
     hasher: SeriesHasher,
     /// Arena of the series' labels.
     bytes: &'a mut Vec<u8>,
-    /// Decision for the last series with the two labels.
+    /// Run of the last series that had both labels.
     run: Option<Run>,
     outcome: &'a mut Outcome,
 }
 
-/// Series that follow one another, of one replica.
+/// Consecutive series of one replica, which share a decision.
 struct Run {
     cluster: String,
     replica: String,
     decision: Result<Vote, SeriesError>,
-    /// Time of the newest sample that is accepted.
+    /// Time of the newest accepted sample.
     newest_ms: i64,
 }
 
@@ -84,7 +84,7 @@ impl Fate {
 }
 
 impl Sieve<'_> {
-    /// Keeps what goes on, in its order.
+    /// Removes series and samples that are not accepted. The others keep their order.
     fn pass<V: Value>(&mut self, batch: &mut SeriesBatch<V>, purse: &mut Purse<'_>) -> Result<(), Exhausted> {
         let (mut kept, mut samples_kept) = (0, 0);
         let mut exemplars = Exemplars::default();
@@ -111,7 +111,7 @@ impl Sieve<'_> {
         Ok(())
     }
 
-    /// Decides on a series. If it goes on, it loses the label of the replica.
+    /// Decides on a series. Removes the replica label if the series' replica is elected.
     fn fate(&mut self, series: &mut BatchSeries, purse: &mut Purse<'_>) -> Result<Fate, Exhausted> {
         let labels = range(&series.labels);
         let own = self.own;
@@ -158,7 +158,7 @@ impl Sieve<'_> {
         self.run = Some(Run { cluster, replica, decision, newest_ms: i64::MIN });
     }
 
-    /// Notes what was accepted in the run that ends.
+    /// Ends the run, and notes its newest accepted sample in the election.
     fn end_run(&mut self) {
         if let Some(Run { cluster, newest_ms, .. }) = self.run.take()
             && newest_ms > i64::MIN
@@ -184,7 +184,7 @@ impl Sieve<'_> {
         Ok(())
     }
 
-    /// Counts what a series lost.
+    /// Counts a series' samples and exemplars that are not accepted.
     fn count(&mut self, fate: &Fate, series: &BatchSeries, samples: u64, exemplars: u64) {
         let outcome = &mut *self.outcome;
         let Fate::Refused(error) = fate else {
@@ -202,13 +202,13 @@ impl Sieve<'_> {
     }
 }
 
-/// A name of a cluster or replica, unless it is too long or no text.
+/// Returns the name of a cluster or replica; `None` if it is too long or not UTF-8.
 fn name(value: &[u8]) -> Option<String> {
     let text = str::from_utf8(value).ok()?;
     (text.len() <= REPLICA_NAME_BYTES_MAX).then(|| text.to_owned())
 }
 
-/// Moves the samples of a series that go on behind those that were kept so far. Returns where they are.
+/// Moves the accepted samples of a series behind those kept so far. Returns their new range.
 fn keep_samples<V: Value>(
     batch: &mut SeriesBatch<V>,
     series: &BatchSeries,
@@ -227,7 +227,7 @@ fn keep_samples<V: Value>(
     start as u32..*kept as u32
 }
 
-/// Numbers of exemplars read and kept, which are in the order of their series.
+/// Numbers of exemplars read and kept so far. Exemplars are in the order of their series.
 #[derive(Default)]
 struct Exemplars {
     read: usize,
@@ -235,7 +235,8 @@ struct Exemplars {
 }
 
 impl Exemplars {
-    /// Moves those of the series at `position` that go on; the series will be at `new_position`. Returns the number of the others.
+    /// Moves the accepted exemplars of the series at `position`, which will be at `new_position`. Returns the number of the
+    /// others.
     fn keep(&mut self, all: &mut [(u32, Exemplar)], position: u32, new_position: u32, fate: &Fate) -> u64 {
         let mut lost = 0;
         while let Some((of, exemplar)) = all.get_mut(self.read)

@@ -1,7 +1,7 @@
-//! Divides a decoded batch into submissions for the partitions' owners: all work that does not need an owner.
+//! Divides a decoded batch into submissions for the partitions' owners. All work that does not need an owner is done here.
 //!
-//! Memory is reserved before it is allocated, as for everything that a request needs: growth of the decoder until it returns
-//! to the pool, and the submissions until they are answered.
+//! Memory is reserved before it is allocated: growth of the decoder until it returns to the pool, and the submissions until
+//! they are answered.
 
 use super::Context;
 use super::replicas::deduplicate;
@@ -23,7 +23,7 @@ use tokio::sync::oneshot;
 
 /// A request, ready for the owners.
 pub(crate) struct Prepared {
-    /// Submissions, one for each partition that has a share.
+    /// Submissions with the numbers of their partitions: at most one for each partition and kind of values.
     pub(crate) submissions: Vec<(usize, Submission, Answer)>,
     pub(crate) outcome: Outcome,
     pub(crate) creates: bool,
@@ -45,7 +45,7 @@ pub(super) struct Routed {
 }
 
 impl Routed {
-    /// Returns the submissions, with their part of the request's memory.
+    /// Returns the submissions that are not empty. They share the memory that the request keeps until it is answered.
     pub(super) fn finish(self, mut memory: Reservation) -> Result<Prepared, Refusal> {
         let Self { parts, outcome, creates, bytes } = self;
         memory.resize(bytes.min(memory.bytes()))?;
@@ -89,7 +89,7 @@ pub(super) fn route(
     let mut purse = Purse::new(memory);
     let mut routing =
         Routing { context, tenant, state: &state, bytes: &batch.bytes, labels, outcome, creates: false };
-    // exemplars are moved, and were reserved by the decoder
+    // exemplars are moved, not copied, and the decoder has reserved their memory
     let exemplar_bytes = exemplar_bytes(&batch.floats) + exemplar_bytes(&batch.histograms);
     let mut parts = vec![routing.series(&mut batch.floats, &mut purse)?];
     if !batch.histograms.series.is_empty() {
@@ -134,7 +134,7 @@ fn parts<V: Value>(
 
 fn refused_by_decoder(batch: &Batch) -> Outcome {
     let text = |error: &SeriesError, labels: &Range<u32>| match error {
-        SeriesError::Line { .. } => String::new(), // its number says where it is
+        SeriesError::Line { .. } => String::new(), // the error names the line
         _ => describe_labels(&batch.bytes[labels.start as usize..labels.end as usize]),
     };
     Outcome {
@@ -151,8 +151,8 @@ fn refused_by_decoder(batch: &Batch) -> Outcome {
     }
 }
 
-/// Refuses samples that are too old or too far ahead of the clock. There are almost never any, which one pass over the column
-/// shows.
+/// Refuses samples that are too old or too far ahead of the clock. Such samples are rare; one pass over the timestamps shows
+/// whether there are any.
 fn leave_out_impossible_times(
     context: &Arc<Context>,
     arrived_ms: i64,
@@ -187,7 +187,7 @@ fn leave_out_impossible_times(
     leave_out_times(&batch.bytes, &mut batch.histograms, window, &mut refuse);
 }
 
-/// Removes samples outside of the window. `refuse` is given the labels with the first sample of a series.
+/// Removes samples outside of the window. Calls `refuse` for each, with the labels only for the first of each series.
 fn leave_out_times<V: Value>(
     bytes: &[u8],
     batch: &mut SeriesBatch<V>,
@@ -272,7 +272,7 @@ impl Routing<'_> {
         };
         let key = SeriesKey::of(labels.as_bytes(), context.seed);
         let number = key.partition(context.partitions.len());
-        // labels sent in another than the canonical order hash to another key, which is unknown
+        // labels that were not sent in canonical order hash to another key, so the series may be known nevertheless
         let known =
             if key == series.key { None } else { resolve(context, number, tenant, key.of_kind(V::KIND)) };
         let samples = series.samples.start as usize..series.samples.end as usize;

@@ -32,7 +32,7 @@ pub(crate) fn small_settings(dir: &std::path::Path) -> Settings {
     settings
 }
 
-/// Writes one request of the protocol remote write.
+/// Writes one remote-write request.
 pub(crate) async fn write(
     node: &Node,
     tenant: TenantId,
@@ -136,7 +136,7 @@ async fn a_clock_that_is_set_back_costs_no_samples() {
     let node = Node::start(small_settings(dir.path()), Arc::clone(&clock) as Arc<dyn Clock>).unwrap();
     let send = |node: Node| async move { send(&node, ["m".to_owned()].into_iter()).await };
     send(node.clone()).await.unwrap();
-    clock.set(-9 * HOUR_MS / 60); // nine minutes: not even noticed
+    clock.set(-9 * HOUR_MS / 60); // nine minutes are tolerated
     send(node.clone()).await.unwrap();
     clock.set(-HOUR_MS);
     for _ in 0..2 {
@@ -148,14 +148,14 @@ async fn a_clock_that_is_set_back_costs_no_samples() {
     send(node.clone()).await.unwrap();
     tokio::task::spawn_blocking(move || node.stop()).await.unwrap();
 
-    // set back while the node was down: the journal's samples show it
+    // the clock was set back while the node was down, which the journal's samples show
     let clock = Arc::new(ManualClock::at(real_ms - HOUR_MS));
     let node = Node::start(small_settings(dir.path()), Arc::clone(&clock) as Arc<dyn Clock>).unwrap();
     let Unwritten { refusal, .. } = send(node.clone()).await.unwrap_err();
     assert_eq!(refusal.reason, "clock");
     clock.set(HOUR_MS);
     send(node.clone()).await.unwrap();
-    // here the sender is ahead, not the server behind
+    // on a node without data, the sender's clock counts as ahead, not the server's as behind
     let clock = Arc::new(ManualClock::at(real_ms - HOUR_MS));
     let other = tempfile::tempdir().unwrap();
     let fresh = Node::start(small_settings(other.path()), Arc::clone(&clock) as Arc<dyn Clock>).unwrap();
@@ -271,7 +271,7 @@ async fn samples_that_are_too_old_are_left_out_for_good() {
     tokio::task::spawn_blocking(move || node.stop()).await.unwrap();
 }
 
-/// One tenant's flood is refused by its own limit, and takes nothing from the others.
+/// A tenant that exceeds its own rate limit is refused, and the other tenants are not affected.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_tenant_that_sends_too_fast_is_refused_until_it_has_paid() {
     let dir = tempfile::tempdir().unwrap();

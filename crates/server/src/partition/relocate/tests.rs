@@ -161,7 +161,7 @@ fn its_writes_are_refused_meanwhile_and_those_of_others_are_not() {
     assert_eq!(read_of(&node.node().node, &tenant("a")), content);
 }
 
-/// Other tenants' writes and sealing continue without a limit in time.
+/// Other tenants' writes and sealing continue for as long as the tenant stays blocked.
 #[test]
 fn a_tenant_that_cannot_be_sealed_does_not_keep_the_journal_of_others() {
     let (dir, clock) = (tempfile::tempdir().unwrap(), Arc::new(ManualClock::at(1_777_000_000_000)));
@@ -188,7 +188,7 @@ fn a_tenant_that_cannot_be_sealed_does_not_keep_the_journal_of_others() {
     let bound = 4 * begin + (256 << 10);
     assert!(most < bound, "{most} bytes of {begin} at first; {written} samples were sealed");
     assert_eq!(read_of(&node.node().node, &tenant("a")), content);
-    // with and without a crash
+    // the samples survive a crash, and are sealed once the table can be written
     drop((node, lake));
     let mut node = start(dir.path(), &clock);
     broken.mend();

@@ -3,7 +3,7 @@
 use journal::{Record, RecordError, Room};
 use stdx::budget::Reservation;
 
-/// Size above which a record's memory is freed at once: few records are so large, and all partitions replay in parallel.
+/// Size above which a record's memory is freed immediately. Few records are so large, and all partitions replay in parallel.
 const KEPT_BYTES: usize = 1 << 20;
 
 /// Upper bound on an entry of metadata or exemplars, which [`Record::memory_bytes`] does not count.

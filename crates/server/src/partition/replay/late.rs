@@ -1,14 +1,14 @@
 //! Replay for closed tenants: once their tables can be read, loads the samples that the tables lack into the head.
 //!
 //! ```text
-//!   sealer ── read ──▶ owner      a reader of the journal, which has all samples of the tenant: a closed one gets no new ones
+//!   sealer ── read ──▶ owner      opens a reader of the journal, which has all samples of the tenant: its writes are refused
 //!      │ decode, skip samples that the table has, resolve references to labels
-//!      ├── a few hundred samples ──▶ owner ─▶ head      again and again, between groups
+//!      ├── a few hundred samples ──▶ owner ─▶ head      repeatedly, between groups
 //!      └─ reopen                                        the tenant is open again
 //! ```
 //!
 //! The tenant is not frozen meanwhile. So after a failure everything can be repeated from the beginning: the head detects
-//! the samples that it has already.
+//! the samples that it already has.
 //!
 //! Labels can exceed the memory limit. Then a dictionary is read in *passes*, each of which takes the next definitions that
 //! fit and the samples that use them. Samples of a series that is defined twice stay in order.
@@ -72,8 +72,8 @@ pub(crate) enum LateError {
 pub(crate) enum LateTurn {
     /// There is more to read.
     More,
-    /// The heads are too full. The replay must restart, and give back what it holds in the heads and beside them, from which
-    /// other tenants make their room.
+    /// The heads are too full. This replay must be abandoned and restarted later. The caller frees the memory that it holds in
+    /// the heads and outside of them, which other tenants may need.
     NoRoom,
     Done,
 }

@@ -1,4 +1,4 @@
-//! Extent of the journal that is in tables, so that no sample is restored that was sealed.
+//! Determines which part of the journal is in tables, so that replay does not restore sealed samples.
 
 use super::Owner;
 use crate::seal::Mark;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use tables::Date;
 use tables::delta::Floodmark;
 
-/// Number of unreadable tables after which no other is tried: the store is likely down, and each attempt may be slow.
+/// Number of unreadable tables after which no other table is tried: the store is likely down, and each attempt may be slow.
 const UNREADABLE_MAX: usize = 8;
 
 impl Owner {
@@ -53,8 +53,8 @@ impl Owner {
 
     /// Notes the floodmarks of the tables that were asked, which resolves commits in doubt.
     ///
-    /// A table may claim offsets that this journal never assigned: they come from a lost journal, of which this one is an
-    /// earlier copy. Then this journal continues under another name; otherwise new records would be taken for sealed ones.
+    /// A table may claim offsets that this journal never assigned. They come from a lost journal, of which this one is an
+    /// earlier copy. This journal then continues under another name; otherwise its new records would be taken for sealed ones.
     pub(super) fn settle(&self, marks: &Marks) {
         let (mark, asked) = (&marks.noted, &marks.asked);
         let end = self.journal.durable_end().0;
@@ -100,8 +100,8 @@ impl Marks {
         self.noted.is_unknown() || self.noted.tenants.contains_key(tenant.as_str())
     }
 
-    /// True if no table has anything from `offset` on, of any tenant. Without a mark that is unknown until all tenants of the
-    /// journal have been seen.
+    /// True if no tenant's table has anything from `offset` on. Without a mark, this is unknown until all tenants of the journal
+    /// have been seen.
     pub(super) fn is_behind_all(&self, offset: Offset) -> bool {
         !self.noted.is_unknown()
             && offset.0 >= self.noted.floor()
@@ -116,7 +116,7 @@ pub(super) enum Sealed {
     /// The samples of days that were sealed in passes.
     Days(Arc<Floodmark>),
     All,
-    /// Unknown: the tenant is closed, and its samples are replayed when its table answers (see [`late`]).
+    /// Unknown: the tenant is closed, and its samples are replayed when its table answers (see [`super::late`]).
     Later,
 }
 

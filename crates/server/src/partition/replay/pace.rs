@@ -49,7 +49,8 @@ impl Owner {
         self.wait_for(replay, next, why, others_gave_back)
     }
 
-    /// Waits until `is_over`, at least one interval, and reports the reason in the log and as the partition's trouble.
+    /// Waits until `is_over` returns true, for at least one interval. Reports the reason in the log and as the partition's
+    /// trouble.
     fn wait_for(
         &mut self,
         replay: &mut Replay,
@@ -85,8 +86,8 @@ impl Owner {
         )
     }
 
-    /// Nothing is sealed before all partitions can freeze. Until then, partitions that can freeze stop filling their heads at
-    /// [`watermarks::SEAL`] and leave the rest of the memory to the others.
+    /// True if replay may fill the heads further. Nothing is sealed before all partitions can freeze. Until then, partitions that
+    /// can freeze stop at [`watermarks::SEAL`] and leave the rest of the memory to the others.
     fn has_room(&self, replay: &Replay) -> bool {
         let percent =
             if replay.can_freeze && !self.context.partitions.can_freeze() { watermarks::SEAL } else { 100 };

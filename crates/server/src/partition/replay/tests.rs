@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Writes records for a journal of one dictionary, and keeps the state that an owner would keep.
+/// Writes records to a journal of one dictionary.
 struct Writer {
     journal: Memory,
     encoder: RecordEncoder,
@@ -92,7 +92,7 @@ fn only_series_that_unsealed_samples_need_come_back() {
     for i in 0..100 {
         writer.new_series(i, &i.to_string(), 1000);
     }
-    // a reference is reused for another series, in tables and beyond
+    // references are reused for other series, in records below the floodmark and beyond it
     writer.new_series(7, "7 again", 2000);
     let upto = writer.new_series(8, "8 again", 2000);
     writer.sample(5, 3000);

@@ -1,4 +1,4 @@
-//! Native histograms from the door to the answer, for a protocol whose decoder accepts them.
+//! Native histograms from the request to the answer of a query, with a test protocol whose decoder accepts them.
 
 use super::*;
 use crate::node::Node;
@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
 use stdx::budget::Purse;
 
-/// Decodes a body of pairs `name time` into a series with a float and a series with a histogram each.
+/// Decodes a body of pairs `name time`. Each pair becomes two series, one with a float and one with a histogram.
 #[derive(Debug)]
 struct Both(SeriesHasher);
 
@@ -96,7 +96,7 @@ pub(crate) fn read_blocking(node: &Node) -> BTreeMap<String, Vec<SeriesSamples>>
     all
 }
 
-/// Content after writes of series at these times.
+/// Expected content after writes of these series at these times.
 pub(crate) fn content_of<const N: usize>(
     series: [(&str, Vec<i64>); N],
 ) -> BTreeMap<String, Vec<SeriesSamples>> {

@@ -55,7 +55,7 @@ async fn new_series_that_come_too_fast_wait_and_known_ones_do_not() {
     settings.tenants.general.rate_burst_ms = 1000;
     let node = Node::start(settings, Arc::clone(&clock) as Arc<dyn Clock>).unwrap();
     check(send(&node, "a", "m", 0..10).await, 10, None);
-    check(send(&node, "a", "m", 10..30).await, 20, None); // goes over the limit, as one slice of a request may
+    check(send(&node, "a", "m", 10..30).await, 20, None); // one slice of a request may exceed the limit
     let refused = Some((ErrorKind::Unavailable, "new_series_rate", "10 a second"));
     let answer = send(&node, "a", "m", 0..40).await;
     assert_eq!(answer.1.as_ref().and_then(|refusal| refusal.retry_after), Some(Duration::from_secs(2)));
@@ -67,7 +67,7 @@ async fn new_series_that_come_too_fast_wait_and_known_ones_do_not() {
     tokio::task::spawn_blocking(move || node.stop()).await.unwrap();
 }
 
-/// The head is real, so this fills the smallest one there is.
+/// Fills a real head, of the smallest size that the settings allow.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_flood_of_one_tenant_leaves_room_for_the_others() {
     let dir = tempfile::tempdir().unwrap();

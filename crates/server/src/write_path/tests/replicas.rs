@@ -70,7 +70,7 @@ async fn one_replica_is_stored_until_another_takes_over() {
     let mut send_at = async |at_s: u64, replica: &'static str, expected| {
         clock.advance((at_s - seconds) * 1000);
         seconds = at_s;
-        // all that it scraped since it last sent; b scrapes half a second later than a
+        // everything that the replica scraped since it last sent; b scrapes half a second later than a
         let offset_ms = if replica == "a" { 0 } else { 500 };
         let from = sent.insert(replica, at_s).unwrap();
         let times: Vec<_> = (from..at_s).map(|s| began_ms + s as i64 * 1000 + offset_ms).collect();
@@ -86,10 +86,10 @@ async fn one_replica_is_stored_until_another_takes_over() {
     send_at(10, "a", (5, 0)).await;
     send_at(39, "b", (0, 33)).await;
     send_at(40, "b", (1, 0)).await;
-    // a comes back with its backlog
+    // a reconnects and sends its backlog
     send_at(45, "a", (0, 35)).await;
     send_at(50, "b", (10, 0)).await;
-    // b goes away; a, which was cut off, has samples from before b's last: they are duplicates
+    // b stops, and a sends its backlog; samples that are older than b's last one are duplicates
     send_at(90, "a", (40, 5)).await;
     let second = |s: i64| began_ms + s * 1000;
     let expected: Vec<_> =
@@ -123,7 +123,7 @@ async fn what_is_no_replica_is_stored_as_it_is() {
     };
     assert_eq!(counts(send(&node, &tenant(), &series, &[now_ms]).await), (5, 0));
     assert_eq!(content(&node, &tenant()), stored(&series));
-    // nor is anything of tenants that do not want it
+    // nothing is de-duplicated for tenants without the setting
     let other = TenantId::anonymous();
     let both: [Pairs<'_>; 2] = [
         &[("__name__", "m"), ("__replica__", "a"), ("cluster", "c")],
@@ -147,7 +147,7 @@ async fn clusters_beyond_the_limit_are_refused_and_the_rest_is_stored() {
     for part in ["2 clusters of replicas", "ha_clusters", "m{__replica__=\"a\", cluster=\"e\"}"] {
         assert!(refusal.message.contains(part), "{refusal}");
     }
-    // an hour later they are forgotten
+    // an hour later the clusters are forgotten
     clock.advance(3_600_000);
     assert_eq!(counts(send(&node, &tenant(), &series[2..3], &[clock.now_ms()]).await), (1, 0));
     assert_eq!(node.writes().heads.replicas.used_bytes(), CLUSTER_BYTES);
@@ -301,7 +301,7 @@ fn each_series_of_a_request_is_decided_by_its_own_labels() {
     ];
     assert_eq!(kept, expected.map(|(name, times)| (name.to_owned(), times.to_vec())));
     assert_eq!(lost, 5);
-    // after a failover only what is newer
+    // after a failover only newer samples are accepted
     clock.advance(30_000);
     let times = [now_ms - 1, now_ms, now_ms + 1, now_ms + 2];
     let (kept, lost) =
@@ -312,7 +312,7 @@ fn each_series_of_a_request_is_decided_by_its_own_labels() {
     node.stop();
 }
 
-/// The first that is heard after a restart is elected, whoever was before.
+/// After a restart, the first replica heard is elected, whichever was elected before.
 #[tokio::test(flavor = "multi_thread")]
 async fn after_a_restart_the_first_that_is_heard_is_elected() {
     let dir = tempfile::tempdir().unwrap();
