@@ -25,7 +25,7 @@ const MATCHER_BYTES: usize = 512;
 /// Copies of a matcher's text: as parsed, as pattern, and for the tables.
 const MATCHER_TEXTS: usize = 4;
 
-/// Remainder of a request's limits.
+/// Counts the parts of one request against its limits.
 #[derive(Debug)]
 pub struct Allowance {
     nodes: usize,
@@ -42,7 +42,7 @@ impl Allowance {
         Self { nodes: 0, matchers: 0, patterns: 0, spent_bytes: 0, bytes_max, interrupt: None }
     }
 
-    /// Parsing ends once `interrupt` is set. It is asked before each pattern is compiled, for that is what takes long.
+    /// Ends parsing once `interrupt` is set. It is checked before each pattern is compiled, because that is the slow part.
     pub fn until(self, interrupt: Arc<dyn Interrupt>) -> Self {
         Self { interrupt: Some(interrupt), ..self }
     }

@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Checked in every loop whose length depends on the request, with no lock held.
+/// Signal to end work early. It is checked in every loop whose length depends on the request, with no lock held.
 pub trait Interrupt: Send + Sync + Debug {
     /// True once the result is not wanted any more. It stays true.
     fn is_set(&self) -> bool;

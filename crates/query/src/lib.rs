@@ -3,10 +3,10 @@
 //! No HTTP, no async, no clock, no threads: an expression, a time (or a range of times) and a
 //! [`SeriesSource`] go in, an [`Answer`] comes out. Semantics are those of Prometheus 3.
 //!
-//! - [`source`]: the trait that storage implements, and what it is asked for
+//! - [`source`]: the trait that storage implements, and the requests that it gets
 //! - [`interrupt`]: how the caller ends an evaluation
-//! - [`allowance`]: what the texts of one request may come to
-//! - [`matcher`]: label matchers, with fast paths for what most regular expressions are
+//! - [`allowance`]: limits on the expressions and selectors of one request
+//! - [`matcher`]: label matchers, with fast paths for the most common regular expressions
 //! - [`memory_source`]: a source in memory, for tests and benchmarks
 //! - [`promql`]: parse and evaluate
 //! - [`usage`]: what an evaluation holds and reads, for others to see

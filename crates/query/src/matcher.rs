@@ -15,8 +15,8 @@ pub(crate) use program::Program;
 /// Longest regular expression, in bytes.
 pub const REGEX_BYTES_MAX: usize = 64 << 10;
 
-/// Largest compiled regular expression, in bytes: what a hostile `((a{99}){99}){99}` runs into. It bounds time as well:
-/// where the lazy automaton gives up, each byte of a value visits each of some 8,000 states, so that the longest value
+/// Maximum size of a compiled regular expression, in bytes, against patterns such as `((a{99}){99}){99}`. It bounds time as
+/// well: when the lazy automaton gives up, each byte of a value visits each of some 8,000 states, so that the longest value
 /// (16 KiB) takes half a second, and nothing can be cancelled meanwhile.
 pub const REGEX_COMPILED_BYTES_MAX: usize = 256 << 10;
 
@@ -58,15 +58,15 @@ pub struct Matcher {
     pattern: Pattern,
 }
 
-/// Why a matcher cannot be built.
+/// Reason why a matcher cannot be built.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MatcherError {
-    /// The expression is not a regular expression, or compiles to too much.
+    /// The expression is not a valid regular expression, or its compiled form is too large.
     #[error("error parsing regexp: {0}")]
     Regex(String),
     #[error("regular expression has {0} bytes, the limit is {REGEX_BYTES_MAX}")]
     TooLong(usize),
-    /// Beyond what the request may come to.
+    /// The request exceeds one of its limits ([`crate::Allowance`]).
     #[error("{0}")]
     TooMuch(String),
 }
@@ -77,7 +77,7 @@ impl Matcher {
         Self::within(name, op, value, |_| Ok(()))
     }
 
-    /// Creates a matcher; `may_compile` is asked first if the regex engine is needed.
+    /// Creates a matcher. If it needs the regex engine, `may_compile` is called first with the expression.
     pub(crate) fn within(
         name: &str,
         op: MatchOp,
@@ -97,13 +97,13 @@ impl Matcher {
         Self { name: name.into(), op: MatchOp::Equal, value: value.into(), pattern }
     }
 
-    /// True where a label of this value satisfies the matcher; a missing label is the empty value.
+    /// True if a label with this value satisfies the matcher; a missing label has the empty value.
     #[inline]
     pub fn matches(&self, value: &str) -> bool {
         self.pattern.matches(value) != self.is_negative()
     }
 
-    /// True where series without the label satisfy the matcher.
+    /// True if series without the label satisfy the matcher.
     pub fn matches_empty(&self) -> bool {
         self.matches("")
     }
@@ -124,13 +124,13 @@ impl Matcher {
         matches!(self.op, MatchOp::NotEqual | MatchOp::NotRegex)
     }
 
-    /// The only values that `=` or `=~` accepts, sorted, where they can be listed; of a negative matcher,
-    /// the only values that it refuses.
+    /// All values that `=` or `=~` accepts, sorted, if they can be listed; for a negative matcher, all values
+    /// that it rejects.
     pub fn set_matches(&self) -> Option<&[String]> {
         self.pattern.set()
     }
 
-    /// Common prefix of all values accepted by `=` or `=~` (refused, for a negative matcher); empty if unknown.
+    /// Common prefix of all values that `=` or `=~` accepts (for a negative matcher: rejects); empty if unknown.
     pub fn prefix(&self) -> &str {
         self.pattern.prefix()
     }
@@ -150,7 +150,7 @@ impl std::fmt::Display for Matcher {
     }
 }
 
-/// True where labels satisfy all matchers.
+/// True if labels satisfy all matchers.
 pub fn matches_all(matchers: &[Matcher], labels: LabelsRef<'_>) -> bool {
     matchers.iter().all(|m| m.matches(labels.get(&m.name).unwrap_or("")))
 }

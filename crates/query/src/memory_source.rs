@@ -23,8 +23,8 @@ impl MemorySource {
         self.series.push((labels, samples));
     }
 
-    /// Adds one sample to a series, which is created where it does not exist; a sample of the same time
-    /// is replaced.
+    /// Adds one sample to a series; creates the series if it does not exist. A sample at the same time is
+    /// replaced.
     pub fn push(&mut self, labels: &Labels, timestamp_ms: i64, value: f64) {
         let is_wanted = |(l, samples): &(Labels, SeriesSamples)| l == labels && samples.floats().is_some();
         let at = self.series.iter().position(is_wanted).unwrap_or_else(|| {
@@ -43,7 +43,7 @@ impl MemorySource {
         }
     }
 
-    /// Forgets everything.
+    /// Removes all series.
     pub fn clear(&mut self) {
         self.series.clear();
     }

@@ -35,13 +35,13 @@ use model::{Labels, Samples};
 /// Longest expression, in bytes.
 pub const EXPR_BYTES_MAX: usize = 256 << 10;
 
-/// Maximum depth of an expression, with each operator of a chain counted as a level: evaluation recurses.
+/// Maximum depth of an expression, because evaluation recurses. Each operator of a chain counts as a level.
 pub const EXPR_DEPTH_MAX: usize = 200;
 
-/// Warnings, and likewise infos, kept of one evaluation.
+/// Maximum number of warnings, and of infos, that are kept for one evaluation.
 pub const ANNOTATIONS_MAX: usize = 100;
 
-/// Bytes of one of them; what is longer (label values can be) is cut.
+/// Maximum length of a warning or info in bytes. Longer ones are cut; they can contain label values.
 const ANNOTATION_BYTES_MAX: usize = 1 << 10;
 
 /// A parsed expression, ready to be evaluated any number of times.
@@ -104,15 +104,15 @@ impl ValueKind {
 pub struct Options<'a> {
     /// Time for which an instant selector looks back for a sample (exclusive).
     pub lookback_delta_ms: i64,
-    /// The step of subqueries that name none.
+    /// The step of subqueries that specify none.
     pub subquery_step_ms: i64,
     /// Maximum number of values held at once, each of which takes up to 16 bytes of memory. A sample, a computed
-    /// point and eight bytes of a held series' labels count one each; what is known of a held series counts some
+    /// point, and each eight bytes of a held series' labels count as one value; each held series counts as some
     /// more.
     pub samples_max: u64,
-    /// Asked in every loop that can be long; once it is set, evaluation ends with [`QueryError::Canceled`].
+    /// Checked in every loop that can be long; once it is set, evaluation ends with [`QueryError::Canceled`].
     pub cancelled: &'a dyn Interrupt,
-    /// Where to report what the evaluation holds and reads.
+    /// Counters for the values that the evaluation holds and reads.
     pub usage: Option<&'a Usage>,
     /// Metric names are dropped at the very end and not at each operation (Prometheus' feature
     /// `promql-delayed-name-removal`, off by default there).
@@ -161,8 +161,8 @@ pub enum Value {
         /// The text.
         value: String,
     },
-    /// Series with one value each: labels, milliseconds, value. The order means something for sorting
-    /// functions only.
+    /// Series with one value each: labels, milliseconds, value. The order is meaningful only for sorting
+    /// functions.
     Vector(Vec<(Labels, i64, f64)>),
     /// Series with their points, sorted by labels.
     Matrix(Vec<(Labels, Samples)>),
@@ -173,7 +173,7 @@ pub enum Value {
 pub enum QueryErrorKind {
     /// The expression or a parameter is wrong.
     BadData,
-    /// The data does not allow it, or it takes too much.
+    /// The data does not allow the operation, or the query exceeds a limit.
     Execution,
     /// The query took too long.
     Timeout,
@@ -199,7 +199,7 @@ impl QueryErrorKind {
     }
 }
 
-/// Why there is no answer.
+/// Failure of a query.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum QueryError {
     /// The expression cannot be parsed.
@@ -243,12 +243,12 @@ impl QueryError {
     }
 }
 
-/// Parses an expression that may take as much memory as its own limits allow.
+/// Parses an expression within the fixed limits of a request, without a limit on its memory.
 pub fn parse(text: &str) -> Result<Expr, QueryError> {
     parse_within(text, &mut Allowance::new(u64::MAX))
 }
 
-/// Parses one of a request's expressions.
+/// Parses one of a request's expressions within the request's limits.
 pub fn parse_within(text: &str, allowance: &mut Allowance) -> Result<Expr, QueryError> {
     Ok(Expr { root: parse::expression(text, allowance)? })
 }
@@ -258,12 +258,12 @@ pub fn parse_selector(text: &str) -> Result<Vec<Matcher>, QueryError> {
     parse_selector_within(text, &mut Allowance::new(u64::MAX))
 }
 
-/// Parses one of a request's series selectors.
+/// Parses one of a request's series selectors within the request's limits.
 pub fn parse_selector_within(text: &str, allowance: &mut Allowance) -> Result<Vec<Matcher>, QueryError> {
     parse::selector(text, allowance)
 }
 
-/// Evaluates at one time.
+/// Evaluates an expression at one time.
 pub fn instant(
     expr: &Expr,
     at_ms: i64,
@@ -273,8 +273,8 @@ pub fn instant(
     eval::instant(&expr.root, at_ms, source, options)
 }
 
-/// Evaluates at `start_ms`, and then every `step_ms` until `end_ms` (included where it is hit). The
-/// caller limits how many steps it asks for.
+/// Evaluates an expression at `start_ms`, and then every `step_ms` until `end_ms` (included if a step falls
+/// on it). The caller limits the number of steps.
 pub fn range(
     expr: &Expr,
     start_ms: i64,

@@ -1,7 +1,7 @@
 //! Evaluation over a source in memory: `cargo bench -p query --bench promql [-- <part of a name>]`.
 //!
-//! For each query the best of several runs, and beside it what the source alone takes for the same
-//! selection (matching and copying samples): the difference is the evaluator's.
+//! Prints the best of several runs for each query, and beside it the time that the source alone takes for the
+//! same selection (matching and copying samples). The difference is the evaluator's time.
 
 mod workload;
 

@@ -1,4 +1,4 @@
-//! The queries of the load tool, and what they run over.
+//! The queries of the load tool, and the data that they run over.
 
 use model::{Labels, Samples, SeriesSamples, TimeRange};
 use query::memory_source::MemorySource;
@@ -6,7 +6,7 @@ use query::{Options, Select, SeriesSource, Value};
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-/// How much.
+/// Size of the data and of range queries.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Size {
     /// Metrics are called `metric_0`, `metric_1` and so on.
@@ -129,7 +129,7 @@ impl Workload {
         if case.instant { self.end_ms() } else { self.end_ms() - (self.size.steps - 1) * MINUTES }
     }
 
-    /// Evaluates a case; how many series the answer has.
+    /// Evaluates a case; returns the number of series in the answer.
     pub(crate) fn run(&self, case: &Case) -> usize {
         let cancelled = AtomicBool::new(false);
         let options = Options::new(&cancelled);
@@ -147,7 +147,7 @@ impl Workload {
         }
     }
 
-    /// Reads what a case selects, and nothing else.
+    /// Reads the samples that a case selects, without evaluating them. Returns their number.
     fn drain(&self, case: &Case) -> usize {
         let matchers = query::parse_selector(case.selects).expect("parse a selector of the benchmark");
         let range = TimeRange::new(self.start_ms(case) - case.range_ms + 1, self.end_ms());
@@ -159,7 +159,7 @@ impl Workload {
         count
     }
 
-    /// The best of `runs`.
+    /// Measures the best time of `runs` runs.
     pub(crate) fn measure(&self, case: &Case, runs: usize) -> Measured {
         let best = |run: &dyn Fn() -> usize| {
             let times = (0..runs).map(|_| {

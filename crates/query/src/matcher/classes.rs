@@ -11,8 +11,8 @@ use regex_syntax::ast::{
 use regex_syntax::hir::translate::Translator;
 use regex_syntax::hir::{Class, HirKind};
 
-/// Steps that the classes of one pattern may take: some 75 ms. One class of nearly all characters, such as `[\W_]`, may
-/// be folded, or a dozen of all letters.
+/// Steps that the classes of one pattern may take: some 75 ms. That is enough to fold one class of nearly all characters,
+/// such as `[\W_]`, or a dozen classes of all letters.
 const CLASS_STEPS_MAX: u64 = 2 << 20;
 
 const CODE_POINTS: u64 = 0x11_0000;
@@ -20,7 +20,7 @@ const CODE_POINTS: u64 = 0x11_0000;
 /// Ranges that folding may add to a class, one for each code point that has a case.
 const FOLDED_RANGES_MAX: u64 = 3_000;
 
-/// Fails where the classes of `ast` take too many steps; says how many.
+/// Fails if the classes of `ast` take too many steps. The message says how many.
 pub(super) fn check_cost(text: &str, ast: &Ast) -> Result<(), String> {
     let steps = visit(ast, Cost::of(text)).unwrap_or(u64::MAX);
     if steps <= CLASS_STEPS_MAX {
@@ -34,11 +34,11 @@ pub(super) fn check_cost(text: &str, ast: &Ast) -> Result<(), String> {
 
 struct Cost<'t> {
     text: &'t str,
-    /// `(?i)` occurs anywhere. Where it applies is not worth knowing.
+    /// `(?i)` occurs anywhere in the pattern; its scope is not tracked.
     ignores_case: bool,
     /// Code points walked, if case is ignored.
     folds: u64,
-    /// Ranges moved when a class joins another.
+    /// Ranges moved when classes are merged.
     merges: u64,
 }
 
@@ -47,7 +47,7 @@ struct Cost<'t> {
 struct Size {
     ranges: u64,
     code_points: u64,
-    /// Known to be closed under folding, which is then not done again.
+    /// The set is known to be closed under case folding, so it is not folded again.
     folded: bool,
 }
 
@@ -81,7 +81,7 @@ impl<'t> Cost<'t> {
         self.fold(inside).negated_if(class.negated)
     }
 
-    /// The parser has bounded how deep classes nest.
+    /// Size of a set. The recursion is bounded, because the parser limits the nesting of classes.
     fn set(&mut self, set: &ClassSet) -> Size {
         match set {
             ClassSet::Item(item) => self.item(Size::EMPTY, item),
@@ -89,7 +89,7 @@ impl<'t> Cost<'t> {
         }
     }
 
-    /// `before`, with an item added.
+    /// Size of `before` with an item added.
     fn item(&mut self, before: Size, item: &ClassSetItem) -> Size {
         let class = match item {
             ClassSetItem::Empty(_) => return before,
@@ -125,15 +125,15 @@ impl<'t> Cost<'t> {
             ClassSetBinaryOpKind::Difference => left.code_points,
             ClassSetBinaryOpKind::SymmetricDifference => left.joined(right).code_points,
         };
-        // it is joined with an empty class, which need not be folded
+        // the result is joined with an empty class, which need not be folded
         Size { code_points, ..left.joined(right) }
     }
 
-    /// `\pL`: its own size, before it is negated.
+    /// Size of a class such as `\pL`, computed from its form without negation.
     fn unicode(&mut self, class: &ClassUnicode) -> Size {
         let plain = Ast::class_unicode(ClassUnicode { negated: false, ..class.clone() });
         let mut size = Size { ranges: 0, code_points: 0, folded: false };
-        // one that is unknown fails when the pattern is translated
+        // an unknown class fails later, when the pattern is translated
         if let Ok(hir) = Translator::new().translate(self.text, &plain)
             && let HirKind::Class(Class::Unicode(class)) = hir.kind()
         {
@@ -175,7 +175,7 @@ impl Visitor for Cost<'_> {
             Ast::ClassBracketed(class) => {
                 self.bracketed(class);
             }
-            // `[ab]|[cd]` becomes one class, each joined to those before it
+            // `[ab]|[cd]` becomes one class, each part merged with those before it
             Ast::Alternation(all) => {
                 let mut apart = Cost::of(self.text);
                 let classes = all.asts.iter().filter_map(|ast| match ast {

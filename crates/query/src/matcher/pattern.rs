@@ -2,10 +2,10 @@
 
 use super::{MatcherError, Program, REGEX_BYTES_MAX};
 
-/// Alternatives beyond which a set is left to the regex engine.
+/// Maximum number of alternatives in a set; longer lists are left to the regex engine.
 const SET_LEN_MAX: usize = 10_000;
 
-/// The values that are accepted.
+/// Accepted values.
 #[derive(Debug, Clone)]
 pub(super) enum Pattern {
     /// `.*`
@@ -16,7 +16,7 @@ pub(super) enum Pattern {
     Set(Vec<String>),
     /// `prefix.*`, or `prefix.+` with at least one byte more.
     Prefix { prefix: String, more: usize },
-    /// Anything else, anchored; all that it accepts begins with `prefix`.
+    /// Any other expression, anchored; all values that it accepts begin with `prefix`.
     Engine { prefix: String, program: Program },
 }
 
@@ -25,8 +25,8 @@ impl Pattern {
         Self::Set(vec![value.into()])
     }
 
-    /// A regular expression as Prometheus reads it: anchored at both ends, `.` matches a newline too.
-    /// `may_compile` is asked before the regex engine is.
+    /// Parses a regular expression as Prometheus does: anchored at both ends, `.` matches a newline too.
+    /// If the regex engine is needed, `may_compile` is called first with the expression.
     pub(super) fn parse(
         text: &str,
         may_compile: impl FnOnce(&str) -> Result<(), String>,
@@ -79,7 +79,7 @@ impl Pattern {
         }
     }
 
-    /// Bytes on the heap. A list of alternatives is copied for the tables, twice.
+    /// Bytes on the heap, including the two copies of a list of alternatives that are made for the tables.
     pub(super) fn memory_bytes(&self) -> usize {
         const COPIES: usize = 3;
         const ALLOCATION_BYTES_MIN: usize = 16;
@@ -158,7 +158,7 @@ fn literal_head(pattern: &str) -> String {
     out
 }
 
-/// True where a `|` stands outside of all groups (or where that is not sure).
+/// True if a `|` stands outside of all groups, or might.
 fn has_alternatives(pattern: &str) -> bool {
     if pattern.contains('[') {
         return pattern.contains('|');

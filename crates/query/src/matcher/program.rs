@@ -1,4 +1,5 @@
-//! Regular expressions for the engine: Go's syntax, a bound on what they take, and what that is.
+//! Regular expressions for the regex engine: translates Go's syntax, bounds the memory and time that a pattern takes, and
+//! computes its memory.
 
 use super::{MatcherError, REGEX_COMPILED_BYTES_MAX, classes};
 use regex_automata::meta::{Config, Regex};
@@ -8,7 +9,7 @@ use regex_syntax::ast::parse::Parser;
 use regex_syntax::hir::Hir;
 use regex_syntax::hir::translate::Translator;
 
-/// The states of its automaton that a pattern may keep at a time. They are made while values are matched.
+/// Memory that a pattern's lazy automaton may keep for its states. These are built while values are matched.
 const AUTOMATON_BYTES_MAX: usize = 128 << 10;
 
 /// Limit on the visited set of the backtracking engine: one bit for each state and byte of a short value.
@@ -20,14 +21,14 @@ const SYNTAX_BYTES_PER_BYTE: usize = 256;
 /// Memory of a Unicode class (`\pL`, 650 ranges) in the syntax tree.
 const CLASS_BYTES: usize = 32 << 10;
 
-/// Memory of the NFA simulation per state without its groups: in two sets and on the stack of states to visit.
+/// Memory of the NFA simulation per state, without its groups: in two sets, and on the stack of states to visit.
 const STATE_BYTES: usize = 2 * 8 + 2 * 48;
 
-/// Steps that finding the groups of one value may take, half a second: nothing can be cancelled meanwhile. For each byte
-/// of a value that is too long for backtracking, each state is visited, and its groups are copied.
+/// Maximum number of steps for finding the capture groups of one value: half a second, during which nothing can be
+/// cancelled. In a value that is too long for backtracking, each byte visits each state and copies the state's groups.
 const GROUP_STEPS_MAX: usize = 128 << 20;
 
-/// Offsets of groups that are copied in the time of a visit.
+/// Offsets of groups that are copied in the time of one visit to a state.
 const SLOTS_PER_STEP: usize = 8;
 
 /// A compiled regular expression that matches whole values.
@@ -81,7 +82,7 @@ impl Program {
         syntax_bytes + classes * CLASS_BYTES + 3 * REGEX_COMPILED_BYTES_MAX
     }
 
-    /// Memory held now, plus what matching may add.
+    /// Memory held now, plus the memory that matching may add.
     pub(crate) const fn memory_bytes(&self) -> usize {
         self.memory_bytes
     }
@@ -90,12 +91,12 @@ impl Program {
         self.regex.is_match(value)
     }
 
-    /// Room for the groups of a match.
+    /// Buffer for the capture groups of a match.
     pub(crate) fn groups(&self) -> Captures {
         self.regex.create_captures()
     }
 
-    /// Finds the groups; true where the value matches. A value for which that takes too long is refused.
+    /// Finds the capture groups; true if the value matches. Fails for a value for which that would take too long.
     pub(crate) fn find_groups(&self, value: &str, groups: &mut Captures) -> Result<bool, String> {
         let steps = value.len().saturating_mul(self.steps_per_byte);
         if steps > GROUP_STEPS_MAX {
@@ -124,12 +125,12 @@ fn parse(text: &str) -> Result<Hir, String> {
     Translator::new().translate(&text, &ast).map_err(|e| last_line(&e.to_string()))
 }
 
-/// Errors of the parser show the pattern first.
+/// Last line of a parser error; the lines before it show the pattern.
 fn last_line(error: &str) -> String {
     error.lines().last().unwrap_or("").trim_start_matches("error: ").to_owned()
 }
 
-/// Builds the automaton only to know its size, which the engine does not tell.
+/// Builds the automaton only to know its size, which the regex engine does not report.
 fn automaton(hir: &Hir, captures: WhichCaptures) -> Result<NFA, String> {
     let config = NfaConfig::new().nfa_size_limit(Some(REGEX_COMPILED_BYTES_MAX)).which_captures(captures);
     Compiler::new().configure(config).build_from_hir(hir).map_err(|e| too_large(e.size_limit(), &e))
@@ -181,7 +182,7 @@ fn with_ascii_classes(text: &str) -> String {
     out
 }
 
-/// True where a parenthesis closes that was not opened inside `text`.
+/// True if `text` closes a parenthesis that it did not open.
 fn closes_too_early(text: &str) -> bool {
     let (mut depth, mut in_class, mut bytes) = (0i64, false, text.bytes());
     while let Some(b) = bytes.next() {
@@ -202,7 +203,7 @@ fn closes_too_early(text: &str) -> bool {
     false
 }
 
-/// Go takes a `{` that begins no repetition for itself; Rust's engine refuses it. Escapes those.
+/// Escapes each `{` that begins no repetition. Go takes it literally; Rust's engine refuses it.
 fn escape_braces(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 4);
     let mut rest = text;

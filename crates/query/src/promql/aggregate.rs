@@ -109,7 +109,7 @@ impl<'a> Evaluator<'a> {
             drop_names[group] |= row.drop_name;
             let room = &mut values[group];
             if room.capacity() - room.len() < row.values.len() {
-                // a vector that grows by half holds two and a half of what it held, while it moves
+                // while a vector grows by half, its old and its new memory exist: two and a half times the old
                 charge.add(2 * (room.len() / 2 + row.values.len()))?;
                 room.reserve_exact(room.len() / 2 + row.values.len());
             }
@@ -141,7 +141,7 @@ impl<'a> Evaluator<'a> {
         if label.is_empty() {
             return Err(QueryError::Execution(format!("invalid label name {label:?}")));
         }
-        // The label of the value is part of the group, whatever the grouping says of it.
+        // The label of the value is always part of the group, even if the grouping excludes it.
         let mut groups = Groups::new(&aggregate.grouping, self.meter);
         let single = groups.is_single();
         let mut out = Merged::new(self.meter, grid.count);

@@ -11,7 +11,7 @@ pub(super) enum Node {
     Text(String),
     /// An instant selector.
     Selector(Selector),
-    /// A range selector, and how long its range is.
+    /// A range selector, and the length of its range in milliseconds.
     Range(Selector, i64),
     Subquery(Box<Subquery>),
     Negate(Box<Self>),
@@ -97,7 +97,7 @@ impl BinaryOp {
 /// Vector matching: the labels by which series of two vectors are paired.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Matching {
-    /// `on` the labels, else `ignoring` them.
+    /// True for `on` the labels, false for `ignoring` them.
     pub(super) on: bool,
     /// Sorted.
     pub(super) labels: Vec<String>,
@@ -191,9 +191,9 @@ impl Node {
         }
     }
 
-    /// True where the value is the same at every step, because all that it reads is pinned by `@`.
+    /// True if the value is the same at every step, because all data that it reads is pinned by `@`.
     ///
-    /// Like Prometheus, an aggregation's parameter is not looked at.
+    /// As in Prometheus, the parameter of an aggregation is ignored here.
     pub(super) fn is_step_invariant(&self) -> bool {
         match self {
             Self::Number(_) | Self::Text(_) => true,

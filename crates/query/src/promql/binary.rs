@@ -40,7 +40,8 @@ pub(super) fn compare(op: BinaryOp, l: f64, r: f64) -> Option<bool> {
     })
 }
 
-/// A value against a scalar: comparisons keep the vector's value `kept`, whichever side it is on.
+/// Applies an operator between a vector's value and a scalar. A comparison that holds gives the vector's value
+/// `kept`, whichever side it is on.
 #[inline]
 pub(super) fn with_scalar(op: BinaryOp, l: f64, r: f64, kept: f64, return_bool: bool) -> f64 {
     match compare(op, l, r) {
@@ -70,7 +71,7 @@ pub(super) fn extreme(a: f64, b: f64, larger: bool) -> f64 {
 }
 
 impl<'a> Evaluator<'a> {
-    /// An operation between two vectors.
+    /// Evaluates an operation between two vectors.
     pub(super) fn vectors(&mut self, b: &Binary, grid: &Grid) -> Result<Matrix<'a>, QueryError> {
         let lhs = self.matrix(&b.lhs, grid)?;
         let rhs = self.matrix(&b.rhs, grid)?;
@@ -103,7 +104,7 @@ impl<'a> Evaluator<'a> {
     }
 }
 
-/// Matching rows of two matrices.
+/// Rows of two matrices by match group.
 struct Join {
     count: usize,
     /// Rows of each match group.
@@ -222,8 +223,8 @@ const PAIR_BYTES: usize = 2 * (size_of::<((usize, usize), usize)>() + 1);
 /// Memory of a result row in lists that are half full, without its steps.
 const TAKEN_BYTES: usize = 2 * (size_of::<Taken>() + size_of::<usize>());
 
-/// The steps at which a result row got something from the current match group (also what a comparison then filtered
-/// out).
+/// Steps at which the current match group wrote to a result row, including values that a comparison then filtered
+/// out.
 #[derive(Debug, Default)]
 struct Taken {
     steps: Vec<bool>,
@@ -231,8 +232,9 @@ struct Taken {
     touched: bool,
 }
 
-/// An arithmetic or comparison operation, match group by match group. The "many" side may have several
-/// rows in a group (one at a time, without `group_left` or `group_right`), the "one" side one at a time.
+/// Evaluation of an arithmetic or comparison operation, match group by match group. At each step, only one row
+/// of a group may have a value on the "one" side. On the "many" side several may, but without `group_left` and
+/// `group_right` only one there too.
 struct Pairing<'p, 'm> {
     meter: &'p Meter<'p>,
     b: &'p Binary,
@@ -243,7 +245,7 @@ struct Pairing<'p, 'm> {
     out: Merged<'m>,
     /// Result rows of pairs of rows.
     rows: HashMap<(usize, usize), usize>,
-    /// For each result row; kept only where several rows may use it.
+    /// State of each result row; kept only with `group_left` or `group_right`, where several rows may share one.
     taken: Vec<Taken>,
     /// Rows of `taken` that the current match group uses, each once.
     touched: Vec<usize>,
@@ -367,7 +369,7 @@ impl Pairing<'_, '_> {
         Ok(())
     }
 
-    /// Rows of the "one" side without a match, against a fill value.
+    /// Pairs a row of the "one" side with a fill value at the steps where it has no match.
     fn fill_row(&mut self, row: usize, fill: f64, matched: &[bool]) -> Result<(), QueryError> {
         let mut out = None;
         for (step, matched) in matched.iter().enumerate() {
@@ -384,7 +386,7 @@ impl Pairing<'_, '_> {
         Ok(())
     }
 
-    /// Computes and keeps one value.
+    /// Computes one value and stores it.
     fn put(&mut self, out: usize, step: usize, many: f64, one: f64) -> Result<(), QueryError> {
         let swapped = self.b.matching.many == Many::Right;
         let (l, r) = if swapped { (one, many) } else { (many, one) };
@@ -392,7 +394,7 @@ impl Pairing<'_, '_> {
         if is_present(value) { self.out.set(out, step, value) } else { Ok(()) }
     }
 
-    /// The result row of a pair.
+    /// The result row of a pair of rows, which is created if it is new.
     fn row_of(&mut self, many: usize, one: usize) -> Result<usize, QueryError> {
         if let Some(row) = self.rows.get(&(many, one)) {
             return Ok(*row);
@@ -423,7 +425,7 @@ impl Pairing<'_, '_> {
         if matching.include.is_empty() {
             return Ok(kept);
         }
-        // by the labels that there are, for many more may be listed
+        // visits the labels that exist, because far more may be listed
         let changed = kept.iter().map(|(name, _)| (name, one.get(name).unwrap_or("")));
         let added = one.iter().filter(|(name, _)| kept.get(name).is_none());
         let changes = changed.chain(added).filter(|(name, _)| is_listed(&matching.include, name));
@@ -449,7 +451,7 @@ fn is_listed(names: &[String], name: &str) -> bool {
     names.binary_search_by(|listed| listed.as_str().cmp(name)).is_ok()
 }
 
-/// The labels by which a series finds its partner.
+/// The labels by which a series is matched.
 fn match_labels(labels: LabelsRef<'_>, matching: &Matching) -> Labels {
     keep(labels, |name| {
         let listed = is_listed(&matching.labels, name);

@@ -15,7 +15,7 @@ pub(super) struct Evaluator<'a> {
     pub(super) source: &'a dyn SeriesSource,
     pub(super) options: &'a Options<'a>,
     pub(super) meter: &'a Meter<'a>,
-    /// The whole query's times, for `@ start()` and the like.
+    /// Times of the whole query, for `@ start()` and the like.
     pub(super) query_start_ms: i64,
     pub(super) query_end_ms: i64,
     pub(super) query_step_ms: i64,
@@ -96,7 +96,7 @@ pub(super) fn range(
     Ok(eval.answer(Value::Matrix(series)))
 }
 
-/// The steps that have a value.
+/// The points of a row: the steps that have a value.
 fn present(row: &[f64], grid: &Grid) -> Samples {
     let count = row.iter().copied().filter(|v| is_present(*v)).count();
     let mut samples = Samples { timestamps: Vec::with_capacity(count), values: Vec::with_capacity(count) };
@@ -108,7 +108,7 @@ fn present(row: &[f64], grid: &Grid) -> Samples {
     samples
 }
 
-/// Puts series into Prometheus' order of labels.
+/// Sorts series by labels in Prometheus' order.
 fn sort_series(series: &mut Vec<(Labels, Samples)>, meter: &Meter<'_>) -> Result<(), QueryError> {
     meter.check()?;
     let mut charge = meter.charge();
@@ -130,7 +130,7 @@ fn sort_series(series: &mut Vec<(Labels, Samples)>, meter: &Meter<'_>) -> Result
     Ok(())
 }
 
-/// Memory per series for sorting, without its key: the key's position, the index, and the series once more.
+/// Memory per series for sorting, without its key: the key's position, the index, and two copies of the series.
 const SORTING_BYTES: usize =
     size_of::<Range<usize>>() + size_of::<usize>() + 2 * size_of::<(Labels, Samples)>();
 
@@ -166,7 +166,7 @@ impl<'a> Evaluator<'a> {
         self.meter.check()
     }
 
-    /// True where the query asks for one time only.
+    /// True if the query asks for one time only.
     pub(super) const fn is_instant(&self) -> bool {
         self.query_start_ms == self.query_end_ms
     }
@@ -183,7 +183,7 @@ impl<'a> Evaluator<'a> {
         }
     }
 
-    /// The time that a selector looks at, when evaluated at `time_ms`.
+    /// Resolves the time modifiers of a selector.
     pub(super) fn shift(&self, shift: &TimeShift) -> Shift {
         let fixed_ms = shift.at.map(|at| match at {
             At::Start => self.query_start_ms,
@@ -219,7 +219,7 @@ impl<'a> Evaluator<'a> {
         }
     }
 
-    /// Drops metric names, where this is deferred to the end.
+    /// Drops the metric names whose removal was deferred to the end.
     fn clean_names(&self, matrix: Matrix<'a>) -> Result<Matrix<'a>, QueryError> {
         if !matrix.names.iter().any(|name| name.drop_name) {
             return Ok(matrix);
@@ -240,7 +240,7 @@ impl<'a> Evaluator<'a> {
         Ok(merged.matrix)
     }
 
-    /// The samples of a range selector or a subquery by itself.
+    /// The samples of a range selector or a subquery that is the whole expression.
     fn samples_of(&mut self, node: &Node, at_ms: i64) -> Result<Vec<(Labels, Samples)>, QueryError> {
         let (mut series, mut charge) = (Vec::new(), self.meter.charge());
         match node {
@@ -270,7 +270,7 @@ impl<'a> Evaluator<'a> {
     }
 }
 
-/// A text of bounded length: values of labels can be part of it.
+/// Text of a warning or info. It is cut to a bounded length, because label values can be part of it.
 fn annotation(kind: &str, message: impl std::fmt::Display) -> String {
     let mut text = format!("PromQL {kind}: {message}");
     if text.len() > ANNOTATION_BYTES_MAX {
@@ -288,7 +288,7 @@ pub(super) struct Shift {
 }
 
 impl Shift {
-    /// The time looked at when evaluating at `time_ms`.
+    /// The time that a selector reads when it is evaluated at `time_ms`.
     #[inline]
     pub(super) fn apply(&self, time_ms: i64) -> i64 {
         self.fixed_ms.unwrap_or(time_ms).saturating_sub(self.offset_ms)

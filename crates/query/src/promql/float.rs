@@ -1,9 +1,10 @@
-//! Arithmetic that must give what Prometheus gives.
+//! Arithmetic that must have the same results as Prometheus'.
 
 use model::{STALE_NAN_BITS, sample::is_stale};
 
-/// Stands where a series has no value at a step. It is the staleness marker: selectors turn markers into
-/// absence, and arithmetic never makes one, for it is a signalling NaN and results are quiet.
+/// Stands for a missing value of a series at a step. Its bits are those of the staleness marker: selectors turn
+/// markers into absence, and arithmetic never produces them, because the marker is a signalling NaN and results
+/// are quiet NaNs.
 pub(super) const ABSENT: f64 = f64::from_bits(STALE_NAN_BITS);
 
 /// True if there is no value.
@@ -60,8 +61,8 @@ impl Kahan {
     }
 }
 
-/// A mean in Prometheus' manner: the compensated sum divided at the end, unless that would overflow;
-/// from there on the mean itself is carried along.
+/// Mean as Prometheus computes it: a compensated sum that is divided at the end. Once the sum would overflow,
+/// the mean itself is updated with each value instead.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Mean {
     count: f64,
@@ -117,7 +118,7 @@ pub(super) fn nan_first(a: &f64, b: &f64) -> std::cmp::Ordering {
     b.is_nan().cmp(&a.is_nan()).then(a.partial_cmp(b).unwrap_or(std::cmp::Ordering::Equal))
 }
 
-/// The `q`-quantile of `len` values that are sorted by [`nan_first`]: between two of them the weighted mean.
+/// The `q`-quantile of `len` values that are sorted by [`nan_first`]. Between two values it is their weighted mean.
 pub(super) fn quantile_sorted(q: f64, len: usize, sorted: impl Fn(usize) -> f64) -> f64 {
     if len == 0 || q.is_nan() {
         return f64::NAN;
@@ -136,7 +137,7 @@ pub(super) fn quantile_sorted(q: f64, len: usize, sorted: impl Fn(usize) -> f64)
     sorted(lower as usize) * (1.0 - weight) + sorted(upper as usize) * weight
 }
 
-/// True where two values differ by less than `epsilon` relative to their size
+/// True if two values differ by less than `epsilon` relative to their size
 /// (https://floating-point-gui.de/errors/comparison/).
 pub(super) fn almost_equal(a: f64, b: f64, epsilon: f64) -> bool {
     if is_stale(a) || is_stale(b) {

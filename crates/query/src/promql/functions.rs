@@ -1,8 +1,8 @@
-//! PromQL's functions, by what they read and give.
+//! PromQL's functions, grouped by their arguments and results.
 //!
 //! - [`table`]: the list of all functions: names, types of arguments and values
 //! - [`instant`]: functions of values at one time, such as `abs`, `label_replace` and `histogram_quantile`
-//! - [`scalar`]: functions that give a scalar, such as `time` and `scalar`
+//! - [`scalar`]: functions that return a scalar, such as `time` and `scalar`
 //! - [`range`]: functions of a window of samples, such as `rate` and `quantile_over_time`
 //!
 //! A new function is a line in the table, and a computation in one of the other three. Aggregations such as `sum` and `topk` are

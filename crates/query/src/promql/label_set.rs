@@ -1,4 +1,4 @@
-//! Label sets made from other label sets.
+//! Label sets derived from other label sets.
 
 use super::QueryError;
 use super::ast::Grouping;
@@ -8,12 +8,12 @@ use hashbrown::hash_map::EntryRef;
 use model::labels::{METRIC_NAME, put_label};
 use model::{Labels, LabelsBuilder, LabelsRef, SeriesError};
 
-/// Labels that say what a metric is. Operations that make something else of it drop them.
+/// True for labels that identify or describe a metric. Operations whose result is another quantity drop them.
 pub(super) fn is_metadata(name: &str) -> bool {
     matches!(name, METRIC_NAME | "__type__" | "__unit__")
 }
 
-/// Appends the labels that `keep` wants, in canonical form.
+/// Appends the labels for whose names `keep` is true, in canonical form.
 pub(super) fn keep_into(out: &mut Vec<u8>, labels: LabelsRef<'_>, mut keep: impl FnMut(&str) -> bool) {
     for (name, value) in labels.iter() {
         if keep(name) {
@@ -22,7 +22,7 @@ pub(super) fn keep_into(out: &mut Vec<u8>, labels: LabelsRef<'_>, mut keep: impl
     }
 }
 
-/// The labels that `keep` wants.
+/// The labels for whose names `keep` is true.
 pub(super) fn keep(labels: LabelsRef<'_>, keep: impl FnMut(&str) -> bool) -> Labels {
     let mut bytes = Vec::with_capacity(labels.as_bytes().len());
     keep_into(&mut bytes, labels, keep);
@@ -87,7 +87,7 @@ impl<'g> Groups<'g> {
         matches!(self.grouping, Grouping::By(names) if names.is_empty())
     }
 
-    /// The one group.
+    /// The only group.
     pub(super) fn single(&mut self) -> usize {
         if self.labels.is_empty() {
             self.labels.push(Labels::empty());
@@ -118,7 +118,7 @@ impl<'g> Groups<'g> {
             EntryRef::Occupied(entry) => Ok(*entry.get()),
             EntryRef::Vacant(entry) => {
                 let (id, labels) = (self.labels.len(), LabelsRef::from_canonical(&self.key));
-                self.charge.add_series(labels)?; // as the key
+                self.charge.add_series(labels)?; // for the key of the map
                 self.charge.add_series(labels)?;
                 self.labels.push(labels.to_owned());
                 entry.insert(id);

@@ -1,4 +1,4 @@
-//! Series in columns: what is held where several series are needed at once.
+//! Values of several series at all steps, for operations that need more than one series at once.
 
 use super::float::{ABSENT, is_absent, is_present};
 use super::rows::Rows;
@@ -16,7 +16,7 @@ pub(super) const SERIES_VALUES: usize = 12;
 /// Size of a value: a timestamp and a number.
 pub(crate) const VALUE_BYTES: usize = 16;
 
-/// Counts the values that an evaluation holds, limits them, and tells whether it is to go on.
+/// Counts and limits the values that an evaluation holds, and checks if it is cancelled.
 #[derive(Debug)]
 pub(super) struct Meter<'a> {
     held: Cell<u64>,
@@ -46,7 +46,7 @@ impl<'a> Meter<'a> {
         self.max.saturating_sub(self.held.get())
     }
 
-    /// A charge of nothing, to be grown.
+    /// An empty charge, to be grown.
     pub(super) const fn charge(&self) -> Charge<'_> {
         Charge { meter: self, values: 0 }
     }
@@ -65,7 +65,7 @@ impl<'a> Meter<'a> {
         }
     }
 
-    /// True where `values` more would be too many.
+    /// True if `values` more would exceed the limit.
     const fn would_exceed(&self, values: u64) -> bool {
         self.held.get().saturating_add(values) > self.max
     }
@@ -84,7 +84,7 @@ impl<'m> Charge<'m> {
         self.values
     }
 
-    /// Takes `values` more, before they are allocated.
+    /// Charges `values` more, before they are allocated.
     pub(super) fn add(&mut self, values: usize) -> Result<(), QueryError> {
         let values = values as u64;
         if self.meter.would_exceed(values) {
@@ -95,12 +95,12 @@ impl<'m> Charge<'m> {
         Ok(())
     }
 
-    /// Takes as many as `bytes` are worth.
+    /// Charges the number of values that take `bytes`.
     pub(super) fn add_bytes(&mut self, bytes: usize) -> Result<(), QueryError> {
         self.add(bytes.div_ceil(VALUE_BYTES))
     }
 
-    /// Takes what a series and its labels are worth, without its values.
+    /// Charges for a series and its labels, without its values.
     pub(super) fn add_series(&mut self, labels: LabelsRef<'_>) -> Result<(), QueryError> {
         self.add(SERIES_VALUES + labels.as_bytes().len().div_ceil(8))
     }
@@ -135,11 +135,11 @@ impl std::ops::Deref for Column<'_> {
     }
 }
 
-/// Names of a row.
+/// Labels of a row.
 #[derive(Debug, Clone)]
 pub(super) struct RowName {
     pub(super) labels: Labels,
-    /// The metric name goes at the end of the evaluation.
+    /// The metric name is dropped at the end of the evaluation.
     pub(super) drop_name: bool,
 }
 
@@ -169,7 +169,7 @@ impl<'m> Matrix<'m> {
         self.values.row_mut(i)
     }
 
-    /// Adds a row of absent values; its position.
+    /// Adds a row of absent values; returns its position.
     pub(super) fn push_empty(&mut self, name: RowName) -> Result<usize, QueryError> {
         self.charge.add_series(name.labels.as_ref())?;
         self.charge.add(self.steps)?;
@@ -185,13 +185,13 @@ impl<'m> Matrix<'m> {
         Ok(())
     }
 
-    /// Adds a row as it comes out of a stream.
+    /// Adds a row of a stream.
     pub(super) fn push_row(&mut self, row: Row<'_>) -> Result<(), QueryError> {
         let (name, values) = row.into_name();
         self.push(name, values)
     }
 
-    /// Hands out all rows, and frees them on the way.
+    /// Calls `visit` with each row, and frees rows on the way.
     pub(super) fn drain(mut self, mut visit: impl FnMut(RowName, &[f64])) {
         for (i, name) in std::mem::take(&mut self.names).into_iter().enumerate() {
             self.values.free_before(i);
@@ -199,7 +199,7 @@ impl<'m> Matrix<'m> {
         }
     }
 
-    /// Hands out all rows that have a value.
+    /// Passes each row that has a value to `sink`, and frees rows on the way.
     pub(super) fn emit(mut self, sink: &mut Sink<'_>) -> Result<(), QueryError> {
         let names = std::mem::take(&mut self.names);
         for (i, mut name) in names.into_iter().enumerate() {
@@ -223,7 +223,7 @@ pub(super) struct Merged<'m> {
     rows: HashMap<Labels, usize>,
 }
 
-/// Two series of the same labels have a value at the same time.
+/// Error: two series with the same labels have a value at the same time.
 pub(super) fn same_labelset() -> QueryError {
     QueryError::Execution("vector cannot contain metrics with the same labelset".into())
 }
@@ -233,12 +233,12 @@ impl<'m> Merged<'m> {
         Self { matrix: Matrix::new(meter, steps), rows: HashMap::new() }
     }
 
-    /// True where these labels have a row.
+    /// True if these labels have a row.
     pub(super) fn contains(&self, name: &RowName) -> bool {
         self.rows.contains_key(&name.labels)
     }
 
-    /// The row of these labels.
+    /// The row of these labels, which is created if there is none.
     pub(super) fn row_of(&mut self, name: &RowName) -> Result<usize, QueryError> {
         if let Some(row) = self.rows.get(&name.labels) {
             return Ok(*row);
@@ -249,7 +249,7 @@ impl<'m> Merged<'m> {
         Ok(row)
     }
 
-    /// Puts a value where there must be none yet.
+    /// Sets a value; fails if there already is one.
     pub(super) fn set(&mut self, row: usize, step: usize, value: f64) -> Result<(), QueryError> {
         let cell = &mut self.matrix.row_mut(row)[step];
         if is_present(*cell) {
@@ -272,7 +272,7 @@ impl<'m> Merged<'m> {
         Ok(())
     }
 
-    /// Adds a row as it comes out of a stream.
+    /// Adds a row of a stream.
     pub(super) fn add_row(&mut self, row: Row<'_>) -> Result<(), QueryError> {
         let (name, values) = row.into_name();
         self.add(&name, values)

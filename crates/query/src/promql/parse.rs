@@ -1,11 +1,11 @@
-//! Text to tree.
+//! Parser: text to expression tree.
 //!
 //! - [`lexer`], [`quoted`], [`number`]: tokens
 //! - [`grammar`]: operators by precedence, [`operand`]: what they join, [`selector`]: what stands in braces
 //! - [`types`]: which operands go with which operation
 //!
-//! Errors have Prometheus' words and the place, `1:5: parse error: …`, line and column counted from 1 in bytes. The
-//! first error ends it.
+//! Errors have Prometheus' wording and the position, `1:5: parse error: …`: line and column, counted from 1 in bytes.
+//! Parsing ends at the first error.
 
 mod grammar;
 mod lexer;
@@ -21,8 +21,8 @@ use crate::allowance::Allowance;
 use crate::matcher::Matcher;
 use lexer::{Fault, Kind, Place, Token};
 
-/// Maximum nesting of brackets, signs and powers: the parser recurses. A chain of operators does not nest here, but
-/// its tree does (see [`EXPR_DEPTH_MAX`]).
+/// Maximum nesting of brackets, signs and powers, because the parser recurses. A chain of operators does not nest here,
+/// but its tree does (see [`EXPR_DEPTH_MAX`]).
 const NESTING_MAX: usize = 100;
 
 /// Longest duration, in milliseconds: a thousand years.
@@ -103,7 +103,7 @@ impl<'t> Parser<'t, '_> {
         }
     }
 
-    /// Counts a node at `at`, before it is made.
+    /// Counts a node at `at`, before it is created.
     fn count(&mut self, at: usize, text_bytes: usize) -> Result<(), Fault> {
         self.allowance.node(text_bytes).map_err(|message| (at, message))
     }
@@ -126,7 +126,7 @@ impl<'t> Parser<'t, '_> {
         Ok(token.is(symbol))
     }
 
-    /// Takes the next token, which must be a parenthesis.
+    /// Takes the next token, which must be an opening parenthesis.
     fn open_paren(&mut self, context: &str) -> Result<(), Fault> {
         let token = self.peek()?;
         if !token.is("(") {

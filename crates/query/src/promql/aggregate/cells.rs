@@ -10,7 +10,7 @@ pub(super) trait Cell: Copy {
     /// Takes a value.
     fn push(&mut self, value: f64);
 
-    /// The result; absent where there was no value.
+    /// The result; absent if there was no value.
     fn finish(&self) -> f64;
 }
 
@@ -82,8 +82,8 @@ impl Cell for GroupCell {
     }
 }
 
-/// NaN is smaller than nothing and larger than nothing: it only stays alone. Absence is a NaN too, so the
-/// first value replaces it.
+/// A NaN is replaced by any later value, and never replaces one, so it remains only if all values are NaN.
+/// Absence is a NaN too, so the first value replaces it.
 #[derive(Clone, Copy)]
 pub(super) struct MinCell(f64);
 

@@ -10,19 +10,19 @@ use crate::promql::matrix::{Matrix, RowName};
 use crate::promql::stream::Row;
 use model::SeriesKey;
 
-/// The first integers that Prometheus takes for an overflow.
+/// Counts from which on Prometheus reports an overflow or underflow.
 const INTEGER_MAX: f64 = 9_223_372_036_854_774_784.0;
 const INTEGER_MIN: f64 = -9_223_372_036_854_775_808.0;
 
-/// A chosen value, and whose it is.
+/// A chosen value, and the index of its series' name.
 #[derive(Debug, Clone, Copy)]
 struct Entry {
     value: f64,
     name: usize,
 }
 
-/// The best entries of one group at one step: a binary heap with the worst of them on top, built exactly
-/// as Go's `container/heap` does, so that of equal values the same ones stay.
+/// The best entries of one group at one step: a binary heap with the worst of them on top. It is built exactly
+/// as Go's `container/heap` does, so that the same ones of equal values are kept.
 #[derive(Debug, Clone, Default)]
 struct Heap(Vec<Entry>);
 
@@ -60,7 +60,7 @@ impl Heap {
     }
 }
 
-/// NaN is the worst.
+/// True if `a` ranks below `b` for `topk`. NaN ranks lowest.
 fn worse_for_top(a: f64, b: f64) -> bool {
     a.is_nan() || a < b
 }
@@ -92,7 +92,7 @@ impl<'a> Evaluator<'a> {
             let group = groups.of(labels)?;
             let share = if ratio { share_of(labels.as_bytes()) } else { 0.0 };
             if heaps.len() <= group * count {
-                charge.add(count * size_of::<Heap>() / 4)?; // twice over: it grows by doubling
+                charge.add(count * size_of::<Heap>() / 4)?; // counted twice: the vector grows by doubling
                 heaps.resize((group + 1) * count, Heap::default());
             }
             let name = names.len();
@@ -115,7 +115,7 @@ impl<'a> Evaluator<'a> {
         chosen_rows(self, op, heaps, names, count)
     }
 
-    /// Checks ratios; false where nothing can be chosen.
+    /// Checks ratios; false if nothing can be chosen.
     fn check_ratios(&mut self, ratios: &[f64]) -> Result<bool, QueryError> {
         if ratios.iter().all(|r| *r == 0.0) {
             return Ok(false);
@@ -137,7 +137,7 @@ impl<'a> Evaluator<'a> {
     }
 }
 
-/// Checks counts; false where nothing can be chosen.
+/// Checks counts; false if nothing can be chosen.
 fn check_counts(counts: &[f64]) -> Result<bool, QueryError> {
     let nan = counts.iter().any(|k| k.is_nan());
     let max = counts.iter().copied().fold(f64::MIN, f64::max);
@@ -157,7 +157,7 @@ fn check_counts(counts: &[f64]) -> Result<bool, QueryError> {
     }
 }
 
-/// Puts an entry into a heap if it is good enough; true where it is.
+/// Puts an entry into a heap if it ranks high enough; true if it does.
 fn offer(op: AggregateOp, heap: &mut Heap, entry: Entry, param: f64, share: f64) -> bool {
     if op == AggregateOp::LimitRatio {
         let ratio = param.clamp(-1.0, 1.0);
@@ -194,7 +194,7 @@ fn share_of(labels: &[u8]) -> f64 {
     (SeriesKey::of(labels, 0).0 >> 64) as f64 / u64::MAX as f64
 }
 
-/// Builds rows from the rest of the heaps, best first.
+/// Builds rows from the final heaps, best first.
 fn chosen_rows<'a>(
     eval: &Evaluator<'a>,
     op: AggregateOp,

@@ -19,7 +19,7 @@ use model::labels::METRIC_NAME;
 use model::{Labels, LabelsBuilder};
 
 impl<'a> Evaluator<'a> {
-    /// Evaluates a function that gives a vector.
+    /// Evaluates a function that returns a vector.
     pub(in crate::promql) fn stream_call(
         &mut self,
         call: &Call,
@@ -48,7 +48,7 @@ impl<'a> Evaluator<'a> {
             F::HistogramQuantile => self.histogram_quantile(args, grid, sink),
             F::HistogramQuantiles => self.histogram_quantiles(args, grid, sink),
             F::HistogramFraction => self.histogram_fraction(args, grid, sink),
-            // Of native histograms, which do not exist here yet: nothing comes of floats.
+            // Functions of native histograms, which do not exist here yet. For floats the result is empty.
             F::HistogramAvg
             | F::HistogramCount
             | F::HistogramStddev
@@ -86,7 +86,7 @@ impl<'a> Evaluator<'a> {
             Some(to) => self.scalar(to, grid)?,
             None => Column::new(self.meter, grid.count, 1.0)?,
         };
-        // Multiplying by the inverse loses less, says Prometheus.
+        // Multiplies by the inverse, as Prometheus does because it loses less precision.
         let map = |step: usize, value: f64| {
             let inverse = 1.0 / to[step];
             (value * inverse + 0.5).floor() / inverse
@@ -94,7 +94,7 @@ impl<'a> Evaluator<'a> {
         self.stream_mapped(&args[0], grid, true, map, sink)
     }
 
-    /// `timestamp(v)`: of a selector the times of its samples, of anything else the times of evaluation.
+    /// `timestamp(v)`: the times of the samples of a selector; the evaluation times of any other expression.
     fn timestamp(&mut self, arg: &Node, grid: &Grid, sink: &mut Sink<'_>) -> Result<(), QueryError> {
         let Node::Selector(selector) = arg else {
             let map = |step: usize, _: f64| grid.time_ms(step) as f64 / 1000.0;
@@ -137,13 +137,13 @@ fn clear_where_present(column: &mut [f64], row: &[f64]) {
     }
 }
 
-/// Hands out one series, if it has a value.
+/// Passes one series to `sink`, if it has a value.
 fn emit_one(mut labels: Labels, values: &mut [f64], sink: &mut Sink<'_>) -> Result<(), QueryError> {
     let row = Row { labels: &mut labels, strip: false, drop_name: false, values };
     if row.is_empty() { Ok(()) } else { sink(row) }
 }
 
-/// The labels that a series must have had that is absent: those of which a selector names the value, once.
+/// Labels of the series that `absent` returns: those for which the selector has a single matcher, an equality.
 fn absent_labels(arg: &Node) -> Result<Labels, QueryError> {
     let matchers: &[Matcher] = match arg {
         Node::Selector(selector) | Node::Range(selector, _) => &selector.matchers,
@@ -159,7 +159,7 @@ fn absent_labels(arg: &Node) -> Result<Labels, QueryError> {
     builder.build().map_err(|error| QueryError::Execution(error.to_string()))
 }
 
-/// Functions of a value and nothing else.
+/// The computation of functions whose result depends on one value alone.
 fn elementwise(function: Function) -> Option<fn(f64) -> f64> {
     Some(match function {
         Function::Abs => f64::abs,

@@ -1,8 +1,8 @@
 //! Functions over the samples of one series, for all steps in one pass.
 //!
 //! The window of a step is `(end - range, end]`. Both of its ends only move forwards, so two indices run
-//! along the samples, and what a function needs of the window is carried from step to step: no sample is
-//! looked at again for each step whose window it lies in.
+//! along the samples, and the state that a function keeps of the window is carried from step to step. A sample
+//! is not visited again for each window that contains it.
 
 mod extremes;
 mod over_time;
@@ -34,7 +34,7 @@ impl Spec {
         Self { grid, ..*self }
     }
 
-    /// All times that lie in any window.
+    /// Time range that covers all windows.
     pub(in crate::promql) fn covers(&self) -> TimeRange {
         let start_ms = self.shift.apply(self.grid.start_ms).saturating_sub(self.range_ms - 1);
         TimeRange::new(start_ms, self.shift.apply(self.grid.last_ms()))
@@ -62,7 +62,7 @@ impl Spec {
         Ok(())
     }
 
-    /// As [`Self::each`], where a step can take long: `visit` returns how many samples it looked at.
+    /// As [`Self::each`], for functions whose steps can take long: `visit` returns its cost, as a number of samples.
     #[inline(always)]
     fn each_costly(
         &self,
@@ -84,7 +84,7 @@ impl Spec {
         Ok(())
     }
 
-    /// The window of a step, if it has samples; `ends` are those of the step before.
+    /// The window of a step, if it has samples. `ends` are the positions of the window before, and are updated.
     #[inline(always)]
     fn window(&self, step: usize, ends: &mut (usize, usize), timestamps: &[i64]) -> Option<Window> {
         let (mut lo, mut hi) = *ends;
@@ -102,7 +102,7 @@ impl Spec {
     }
 }
 
-/// Steps (or samples, where each is looked at for many steps) between checks of the interrupt: some 50 µs.
+/// Steps, or their cost in samples if they can take long, between checks of the interrupt: some 50 µs.
 const CHECK_STEPS: usize = 4096;
 
 /// One step's samples: those at `lo..hi`, at least one.

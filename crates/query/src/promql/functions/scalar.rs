@@ -1,4 +1,4 @@
-//! Functions that give a scalar.
+//! Functions that return a scalar.
 
 use crate::promql::QueryError;
 use crate::promql::ast::{Call, Node};
@@ -11,7 +11,7 @@ use crate::promql::matrix::Column;
 use crate::promql::stream::Row;
 
 impl<'a> Evaluator<'a> {
-    /// Evaluates a function that gives a scalar.
+    /// Evaluates a function that returns a scalar.
     pub(in crate::promql) fn scalar_call(
         &mut self,
         call: &Call,
@@ -42,7 +42,7 @@ impl<'a> Evaluator<'a> {
         Column::new(self.meter, grid.count, constant)
     }
 
-    /// `scalar(v)`: the one value there is, else NaN.
+    /// `scalar(v)`: the value at a step if there is exactly one, else NaN.
     fn scalar_of_vector(&mut self, vector: &Node, grid: &Grid) -> Result<Column<'a>, QueryError> {
         let mut column = Column::new(self.meter, grid.count, f64::NAN)?;
         let mut seen = Column::new(self.meter, grid.count, 0.0)?;

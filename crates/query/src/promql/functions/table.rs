@@ -17,7 +17,7 @@ pub(in crate::promql) struct Signature {
 /// Any number of arguments.
 const MANY: usize = usize::MAX;
 
-/// Makes the enum of functions from the table below.
+/// Generates the enum of functions from the table below.
 macro_rules! functions {
     ($($variant:ident $name:literal $kinds:tt $least:literal $most:tt $value:ident;)+) => {
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -140,7 +140,7 @@ functions! {
 }
 
 impl Function {
-    /// True if an argument is a range vector, of which each series is computed by itself; the others are scalars.
+    /// True if an argument is a range vector. Each of its series is computed by itself; the other arguments are scalars.
     pub(in crate::promql) fn is_over_range(self) -> bool {
         self.signature().kinds.contains(&M)
     }

@@ -1,4 +1,4 @@
-//! Operators: which binds tighter, and what stands between an operator and its right operand.
+//! Operators: their precedence, and the modifiers between an operator and its right operand.
 
 use super::lexer::{Fault, Kind, Token};
 use super::{NESTING_MAX, Parser, Part, too_deep, types};
@@ -11,7 +11,7 @@ const PRODUCT: u8 = 5;
 /// Precedence of `^`, which binds the tightest.
 const POWER: u8 = 6;
 
-/// The binary operator that a token is, and how tight it binds.
+/// The binary operator that a token denotes, and its precedence.
 fn operator(token: &Token<'_>) -> Option<(BinaryOp, u8)> {
     let text = token.text.to_ascii_lowercase();
     Some(match (token.kind, text.as_str()) {
@@ -35,13 +35,13 @@ fn operator(token: &Token<'_>) -> Option<(BinaryOp, u8)> {
     })
 }
 
-/// True for words that join two expressions; in lower case.
+/// True for words that are binary operators. `word` must be in lower case.
 pub(super) fn is_operator_word(word: &str) -> bool {
     matches!(word, "and" | "or" | "unless" | "atan2")
 }
 
 impl Parser<'_, '_> {
-    /// Operands joined by operators that bind at least as tight as `least`.
+    /// Operands joined by operators whose precedence is at least `least`.
     pub(super) fn expr(&mut self, least: u8) -> Result<Part, Fault> {
         self.nesting += 1;
         if self.nesting > NESTING_MAX {
@@ -56,7 +56,7 @@ impl Parser<'_, '_> {
             self.count(token.at, 0)?;
             self.take(token);
             let (return_bool, matching) = self.modifiers()?;
-            // `^` goes from right to left, all others from left to right
+            // `^` is right-associative, all others are left-associative
             let rhs = self.expr(if op == BinaryOp::Pow { tightness } else { tightness + 1 })?;
             let (at, deepest) = (lhs.at, lhs.depth.max(rhs.depth));
             let binary = Binary { op, lhs: lhs.node, rhs: rhs.node, return_bool, matching };
@@ -68,7 +68,7 @@ impl Parser<'_, '_> {
         Ok(lhs)
     }
 
-    /// An operand, with a sign or without. A sign binds as `*` does: `-2^2` is -4.
+    /// An operand with or without a sign. A sign binds as `*` does: `-2^2` is -4.
     fn signed(&mut self) -> Result<Part, Fault> {
         let sign = self.peek()?;
         if !sign.is("+") && !sign.is("-") {
@@ -122,7 +122,7 @@ impl Parser<'_, '_> {
         Ok(())
     }
 
-    /// A fill value; none where the next word is another one, or a metric of that name.
+    /// A fill value. `None` if the next word is another one, or a metric of that name.
     fn fill(&mut self, word: &str) -> Result<Option<f64>, Fault> {
         let before = self.at;
         if !self.take_word(word)? {

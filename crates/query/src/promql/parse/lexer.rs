@@ -1,4 +1,4 @@
-//! Text to tokens. What a character means depends on where it stands, so the grammar says where it is.
+//! Lexer: text to tokens. The meaning of a character depends on its context, so the parser passes a [`Place`].
 
 use super::{number, quoted};
 use stdx::units;
@@ -53,7 +53,7 @@ impl Token<'_> {
         self.kind == Kind::Symbol && self.text == symbol
     }
 
-    /// True for a keyword, in whatever case.
+    /// True for this keyword, in upper or lower case.
     pub(super) fn is_word(&self, word: &str) -> bool {
         self.kind == Kind::Word && self.text.eq_ignore_ascii_case(word)
     }
@@ -79,7 +79,7 @@ pub(super) fn token(text: &str, from: usize, place: Place) -> Result<Token<'_>, 
     Ok(Token { kind, text: &rest[..len], at })
 }
 
-/// Bytes of white space and comments.
+/// Length in bytes of the white space and comments at the beginning.
 fn blank(text: &str) -> usize {
     let (bytes, mut at) = (text.as_bytes(), 0);
     loop {

@@ -1,6 +1,6 @@
 //! Numbers as Prometheus' lexer finds them and Go reads them.
 
-/// Length of the number at the beginning of `text`, with whatever is glued to it: `5m`, `1e-3`, `08x`.
+/// Length of the number at the beginning of `text`, with the characters attached to it: `5m`, `1e-3`, `08x`.
 pub(super) fn len(text: &str) -> usize {
     let bytes = text.as_bytes();
     let hex = bytes.len() > 1 && bytes[0] == b'0' && matches!(bytes[1], b'x' | b'X');
@@ -18,10 +18,10 @@ pub(super) fn len(text: &str) -> usize {
     len
 }
 
-/// The value of a number without a sign; none where it is not one.
+/// The value of a number without a sign; `None` if `text` is not one.
 ///
-/// As Go's `ParseInt` with base 0, else its `ParseFloat`: `0x1f`, `0755` (octal), `08` (not octal, so 8), `1_000`,
-/// `1.5e3`, `.5`, `5.`, `Inf`, `NaN`.
+/// It is read as Go's `ParseInt` with base 0 does, or else its `ParseFloat`: `0x1f`, `0755` (octal), `08` (not octal, so
+/// 8), `1_000`, `1.5e3`, `.5`, `5.`, `Inf`, `NaN`.
 pub(super) fn value(text: &str) -> Option<f64> {
     if text.eq_ignore_ascii_case("inf") {
         return Some(f64::INFINITY);
@@ -34,12 +34,12 @@ pub(super) fn value(text: &str) -> Option<f64> {
         return plain_integer(&digits, 16);
     }
     let digits = without_underscores(text)?;
-    // A sign is no part of a number, but the parsers of Rust take one.
+    // A sign is not part of a number, but Rust's parsers accept one.
     if !digits.starts_with(|c: char| c.is_ascii_digit() || c == '.') {
         return None;
     }
     let octal = digits.strip_prefix('0').filter(|rest| !rest.is_empty());
-    // too large a number is no infinity, but an error, in Prometheus too
+    // a number that is too large is not infinite, but an error, as in Prometheus
     let decimal = || digits.parse().ok().filter(|value: &f64| value.is_finite());
     octal.and_then(|rest| plain_integer(rest, 8)).or_else(decimal)
 }

@@ -7,7 +7,7 @@ use crate::promql::ast::{Aggregate, AggregateOp, At, Call, Grouping, Node, Subqu
 use crate::promql::functions::Function;
 use stdx::units;
 
-/// The aggregation of a name in lower case.
+/// The aggregation with this name, which must be in lower case.
 pub(super) fn aggregate_op(name: &str) -> Option<AggregateOp> {
     Some(match name {
         "sum" => AggregateOp::Sum,
@@ -28,21 +28,21 @@ pub(super) fn aggregate_op(name: &str) -> Option<AggregateOp> {
     })
 }
 
-/// True for words that can be no metric's name without quotes; in lower case.
+/// True for words that cannot be a metric name without quotes. `word` must be in lower case.
 fn is_reserved(word: &str) -> bool {
     matches!(word, "bool" | "on" | "ignoring" | "group_left" | "group_right" | "atan2")
 }
 
-/// True for words with a meaning of their own; in lower case.
+/// True for keywords. `word` must be in lower case.
 pub(super) fn is_keyword(word: &str) -> bool {
     is_reserved(word) || matches!(word, "offset" | "by" | "without")
 }
 
-/// Milliseconds since 1970 beyond which a double does not tell one from the next.
+/// Milliseconds since 1970 beyond which a double does not distinguish each one from the next.
 const TIME_MS_MAX: f64 = (1u64 << 53) as f64;
 
 impl<'t> Parser<'t, '_> {
-    /// An operand with what follows it: ranges, `offset`, `@`.
+    /// An operand and its suffixes: ranges, `offset`, `@`.
     pub(super) fn operand(&mut self) -> Result<Part, Fault> {
         let mut part = self.primary()?;
         loop {
@@ -181,7 +181,7 @@ impl<'t> Parser<'t, '_> {
         Ok(args)
     }
 
-    /// Names of labels in parentheses; sorted.
+    /// Label names in parentheses. Returns them sorted.
     pub(super) fn label_names(&mut self) -> Result<Vec<String>, Fault> {
         const CONTEXT: &str = "grouping opts";
         self.open_paren(CONTEXT)?;
@@ -312,7 +312,7 @@ impl<'t> Parser<'t, '_> {
         Ok(())
     }
 
-    /// A number, or a duration in seconds, with a sign or without.
+    /// A number, or a duration in seconds, with or without a sign.
     pub(super) fn signed_number(&mut self, context: &str, expected: &str) -> Result<f64, Fault> {
         let mut token = self.peek()?;
         let negative = token.is("-");
@@ -330,7 +330,7 @@ impl<'t> Parser<'t, '_> {
     }
 }
 
-/// A selector becomes one of ranges.
+/// Turns an instant selector into a range selector.
 fn range_of(part: Part, range_ms: i64) -> Result<Part, String> {
     match part.node {
         Node::Selector(selector) if part.bare => {
@@ -356,7 +356,7 @@ fn time_of(part: &mut Part) -> Option<&mut TimeShift> {
     }
 }
 
-/// Milliseconds of a duration or of a number of seconds; none where the token is neither.
+/// Milliseconds of a duration or of a number of seconds; `None` if the token is neither.
 fn duration_ms(token: Token<'_>) -> Result<Option<i64>, Fault> {
     let ms = match token.kind {
         Kind::Duration => units::duration_ms(token.text).unwrap_or(i64::MAX),
@@ -372,7 +372,7 @@ fn duration_ms(token: Token<'_>) -> Result<Option<i64>, Fault> {
     Ok(Some(ms))
 }
 
-/// The text in a string.
+/// The value of a string token.
 pub(super) fn unquote(token: Token<'_>) -> Result<String, Fault> {
     quoted::read(token.text).map(|(text, _)| text).map_err(|message| (token.at, message.to_owned()))
 }

@@ -1,7 +1,7 @@
-//! Strings as Go writes them.
+//! String literals in Go's syntax.
 
-/// The string at the beginning of `text`, which begins with a quote: its value, and how many bytes of
-/// `text` it takes.
+/// Reads the string literal at the beginning of `text`, which must begin with a quote. Returns the value, and
+/// the length of the literal in bytes.
 pub(super) fn read(text: &str) -> Result<(String, usize), &'static str> {
     const UNTERMINATED: &str = "unterminated quoted string";
     let bytes = text.as_bytes();

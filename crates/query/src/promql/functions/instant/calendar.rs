@@ -10,13 +10,14 @@ use crate::promql::stream::Sink;
 use model::Labels;
 use stdx::calendar::Date;
 
-/// Seconds beyond which a date is not worked out (some 31 million years); also keeps the arithmetic small.
+/// Maximum distance from the epoch at which dates are computed (some 31 million years), in seconds. Values beyond it are
+/// clamped, which also keeps the arithmetic in range.
 const SECONDS_MAX: f64 = 1e15;
 
 /// A part of a date, from seconds since the Unix epoch.
 pub(super) type Part = fn(i64) -> f64;
 
-/// The part that a function asks for.
+/// The part that a function returns.
 pub(super) fn part(function: Function) -> Option<Part> {
     Some(match function {
         Function::Minute => |s| s.div_euclid(60).rem_euclid(60) as f64,
@@ -56,7 +57,7 @@ fn days_in_month(year: i64, month: i64) -> i64 {
 }
 
 impl Evaluator<'_> {
-    /// A calendar function of a vector, or of the evaluation time.
+    /// Evaluates a calendar function of a vector, or of the evaluation time.
     pub(super) fn calendar(
         &mut self,
         part: Part,

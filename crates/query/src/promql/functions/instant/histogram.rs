@@ -16,7 +16,7 @@ use model::labels::METRIC_NAME;
 /// The label that holds a bucket's upper bound.
 const BUCKET_LABEL: &str = "le";
 
-/// Differences between buckets below this, relatively, are rounding errors.
+/// Relative differences between buckets that are smaller than this are taken for rounding errors.
 const SMALL_DELTA: f64 = 1e-12;
 
 /// A bucket: the number of observations up to `upper`.
@@ -37,7 +37,7 @@ struct Histogram {
 struct Histograms<'m> {
     matrix: Matrix<'m>,
     all: Vec<Histogram>,
-    /// Charge for what is kept of them beside the matrix.
+    /// Charge for the labels of the histograms, which are kept beside the matrix.
     _charge: Charge<'m>,
 }
 
@@ -165,7 +165,7 @@ impl<'a> Evaluator<'a> {
             let histogram = match found.entry(signature) {
                 Entry::Occupied(known) => *known.get(),
                 Entry::Vacant(new) => {
-                    charge.add_series(new.key().as_ref())?; // as the key
+                    charge.add_series(new.key().as_ref())?; // for the key of the map
                     charge.add_series(new.key().as_ref())?;
                     let labels = match delayed {
                         true => new.key().clone(),
@@ -210,7 +210,7 @@ impl Histogram {
     }
 }
 
-/// The `q`-quantile, linear within its bucket; and whether counts had to be made monotonic
+/// The `q`-quantile, interpolated linearly within its bucket, and whether counts had to be made monotonic
 /// (`BucketQuantile` in Prometheus' `promql/quantile.go`).
 fn quantile(q: f64, buckets: &mut Vec<Bucket>) -> (f64, bool) {
     if q.is_nan() {
@@ -233,7 +233,7 @@ fn quantile(q: f64, buckets: &mut Vec<Bucket>) -> (f64, bool) {
         return (f64::NAN, forced);
     }
     let mut rank = q * observations;
-    // as Go's sort.Search, which a NaN rank sends to the end
+    // as Go's sort.Search does, which returns the end for a NaN rank
     let b = buckets[..last].partition_point(|b| b.count < rank || b.count.is_nan() || rank.is_nan());
     if b == last {
         return (buckets[last - 1].upper, forced);
@@ -250,7 +250,7 @@ fn quantile(q: f64, buckets: &mut Vec<Bucket>) -> (f64, bool) {
     (start + (end - start) * (rank / count), forced)
 }
 
-/// The share of observations between two values (`BucketFraction` there).
+/// The share of observations between two values (`BucketFraction` in the same file of Prometheus).
 fn fraction(lower: f64, upper: f64, buckets: &mut Vec<Bucket>) -> f64 {
     if buckets.last().is_none_or(|b| b.upper != f64::INFINITY) {
         return f64::NAN;
@@ -285,7 +285,7 @@ fn rank_of(value: f64, buckets: &[Bucket]) -> f64 {
     f64::INFINITY
 }
 
-/// Makes one bucket of those with the same bound.
+/// Merges buckets with the same bound.
 fn coalesce(buckets: &mut Vec<Bucket>) {
     buckets.dedup_by(|later, kept| {
         let same = later.upper == kept.upper;
@@ -296,7 +296,7 @@ fn coalesce(buckets: &mut Vec<Bucket>) {
     });
 }
 
-/// Raises counts that are smaller than those of a lower bound; true where that was more than rounding.
+/// Raises counts that are smaller than those of a lower bound; true if a difference was more than a rounding error.
 fn make_monotonic(buckets: &mut [Bucket]) -> bool {
     let (mut forced, mut previous) = (false, buckets[0].count);
     for bucket in &mut buckets[1..] {

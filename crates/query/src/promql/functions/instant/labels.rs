@@ -86,7 +86,8 @@ impl Evaluator<'_> {
         })
     }
 
-    /// Changes the labels of each series (where `change` says so); those that become equal are merged.
+    /// Changes the labels of each series for which `change` returns new ones. Series whose labels become equal are
+    /// merged.
     fn relabel(
         &mut self,
         vector: &Node,
@@ -108,8 +109,8 @@ impl Evaluator<'_> {
     }
 }
 
-/// A label's value while it is put together. It never gets longer than a value may be, however often a template or
-/// a separator is repeated.
+/// A label value under construction. It never exceeds the maximum length of a value, however often a template or a
+/// separator is repeated.
 struct LabelValue<'a> {
     text: String,
     function: &'static str,
@@ -138,8 +139,8 @@ impl<'a> LabelValue<'a> {
     }
 }
 
-/// Fills in `$1`, `${1}`, `$name` and `$$` as Go does: the longest possible name is meant, an unknown one
-/// is empty, a `$` that begins nothing stands for itself.
+/// Expands `$1`, `${1}`, `$name` and `$$` as Go does: a name is as long as possible, an unknown name expands to
+/// nothing, and a `$` that begins none of these stands for itself.
 fn expand(
     template: &str,
     haystack: &str,
@@ -199,7 +200,7 @@ mod tests {
 
     #[test]
     fn groups_are_paid_for_and_their_time_is_bounded() {
-        // groups and states; the first value that is too long for backtracking makes a table of both, twice
+        // the first value that is too long for backtracking allocates two tables of states by groups
         for (groups, repeats) in [(2_000, 1), (300, 200)] {
             let pattern = format!("{}{}.*", "()".repeat(groups), "(?:.*a)".repeat(repeats));
             let program = Program::compile_with_groups(&pattern).unwrap();
@@ -211,7 +212,7 @@ mod tests {
             assert!(refused.contains("16384 bytes"), "{refused}");
             assert!(program.find_groups(&"a".repeat(repeats), &mut program.groups()).unwrap());
         }
-        // what people write is as small as before, and finds groups in the longest values
+        // common patterns are small, and find groups in the longest values
         let program = Program::compile_with_groups("(?P<job>[^-]+)-(.*?)[_-](\\d+)(?::(\\w{1,8}))?").unwrap();
         assert!(program.memory_bytes() < 1 << 20, "{}", program.memory_bytes());
         let long = format!("a-{}_1", "b".repeat(LABEL_VALUE_BYTES_MAX - 4));

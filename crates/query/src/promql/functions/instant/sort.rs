@@ -37,7 +37,7 @@ impl Evaluator<'_> {
                 }
                 let reverse = function == Function::SortByLabelDesc;
                 let labels = |i: usize| matrix.names[i].labels.as_ref();
-                charge.add_bytes(matrix.len() * size_of::<usize>())?; // where runs are merged
+                charge.add_bytes(matrix.len() * size_of::<usize>())?; // the buffer for merging
                 order = merge_sorted(order, |a, b| {
                     self.check_cancelled()?;
                     let ordering = by_labels(labels(a), labels(b), &names);
@@ -146,7 +146,7 @@ fn natural(a: &str, b: &str) -> Ordering {
     a.len().cmp(&b.len())
 }
 
-/// The first run of digits or of anything else.
+/// Splits off the first run of digits, or of other characters.
 fn chunk(text: &str) -> (&str, &str) {
     let digits = text.starts_with(|c: char| c.is_ascii_digit());
     text.split_at(text.find(|c: char| c.is_ascii_digit() != digits).unwrap_or(text.len()))

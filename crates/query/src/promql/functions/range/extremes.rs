@@ -8,7 +8,7 @@ use model::Samples;
 /// Comparison `(newer, older)`: true if the newer value makes the older one irrelevant.
 pub(super) type Beats = fn(f64, f64) -> bool;
 
-/// The first of the largest.
+/// Maximum; of equal values, the earliest sample wins.
 pub(super) const MAX: Beats = |newer, older| newer > older;
 /// Minimum; of equal values, the earliest sample wins.
 pub(super) const MIN: Beats = |newer, older| newer < older;
@@ -17,15 +17,15 @@ pub(super) const LAST_MAX: Beats = |newer, older| newer >= older;
 /// Minimum; of equal values, the latest sample wins.
 pub(super) const LAST_MIN: Beats = |newer, older| newer <= older;
 
-/// A queue of the samples that are the best one of their window, or will be once better ones have left it.
+/// Queue of the samples that are the best of the window, or will be once better ones have left it.
 #[derive(Debug, Default)]
 pub(super) struct Extremes {
-    /// Positions of samples; what is before the front has left the window.
+    /// Positions of samples; those before the front have left the window.
     queue: Vec<usize>,
 }
 
 impl Extremes {
-    /// `result(i)` of the winning sample; where all are NaN, of the last one.
+    /// Fills `out` with `result(i)` of the winning sample of each window, or of its last sample if all are NaN.
     pub(super) fn compute(
         &mut self,
         meter: &Meter<'_>,

@@ -49,7 +49,7 @@ pub(super) fn avg(
             out[w.step] = total.sum / count + total.compensation / count;
             return 0;
         }
-        // An overflow, or a real infinity: the mean must be carried along instead.
+        // The sum overflows, or a value is infinite: update the mean with each value instead.
         let mut mean = Mean::default();
         samples.values[w.lo..w.hi].iter().for_each(|v| mean.add(*v));
         out[w.step] = mean.value();
@@ -57,8 +57,8 @@ pub(super) fn avg(
     })
 }
 
-/// Count, mean and sum of squared distances from it (Welford 1962; put together as in Chan, Golub,
-/// LeVeque 1979), the latter two compensated.
+/// Count, mean, and sum of squared distances from the mean (Welford 1962; merged as in Chan, Golub, LeVeque
+/// 1979). Mean and sum are compensated.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Moments {
     count: f64,
@@ -106,7 +106,7 @@ pub(super) fn variance(
     })
 }
 
-/// Number of neighbours in the window that satisfy `counts(earlier, later)`.
+/// Number of neighbouring samples in each window that satisfy `counts(earlier, later)`.
 pub(super) fn count_pairs(
     before: &mut Vec<u32>,
     meter: &Meter<'_>,
@@ -125,7 +125,7 @@ pub(super) fn count_pairs(
     spec.each(meter, &samples.timestamps, |w| out[w.step] = f64::from(before[w.hi - 1] - before[w.lo]))
 }
 
-/// A number whose order as an integer is that of the value, NaN first.
+/// Integer that sorts as the value does, with NaN first.
 fn order_key(value: f64) -> u64 {
     let bits = value.to_bits();
     match () {
@@ -143,7 +143,7 @@ fn value_of(key: u64) -> f64 {
     }
 }
 
-/// The values of a window in order, as keys.
+/// The values of a window, sorted, as keys.
 #[derive(Debug, Default)]
 pub(super) struct Sorted {
     keys: Vec<u64>,
@@ -194,7 +194,7 @@ impl Sorted {
         self.keys.partition_point(|k| *k < key)
     }
 
-    /// Takes out one key and puts in another; what lies between them moves by one.
+    /// Replaces one key by another; the keys between their positions move by one.
     fn replace(&mut self, out: u64, new: u64) {
         let (from, to) = (self.position(out), self.position(new));
         if from < to {
@@ -226,7 +226,7 @@ impl Sorted {
         })
     }
 
-    /// The median distance from the median.
+    /// Median absolute deviation: the median distance from the median.
     pub(super) fn mad(
         &mut self,
         meter: &Meter<'_>,
@@ -251,13 +251,13 @@ impl Sorted {
         })
     }
 
-    /// The `k`-th smallest distance from a finite median, in logarithmic time: the values on either side of it are in
-    /// order of their distance already.
+    /// The `k`-th smallest distance from a finite median, in logarithmic time, because the values on either side of the
+    /// median are already in order of their distance.
     fn distance(&self, median: f64, k: usize) -> f64 {
         let above = self.keys.partition_point(|key| value_of(*key) < median);
         let below = |i: usize| median - value_of(self.keys[above - 1 - i]);
         let beyond = |i: usize| value_of(self.keys[above + i]) - median;
-        // the smallest number of those below the median that leaves no smaller one behind
+        // binary search: how many of the `k` smallest distances are those of values below the median
         let (mut least, mut most) = (k.saturating_sub(self.keys.len() - above), k.min(above));
         while least < most {
             let middle = least + (most - least) / 2;
@@ -276,7 +276,8 @@ impl Sorted {
         }
     }
 
-    /// The same where the median is infinite or no number: distances between infinities are no numbers, which come first.
+    /// Median absolute deviation around a median that is infinite or NaN. Distances between equal infinities are NaN, which
+    /// sorts first.
     fn mad_of_infinities(&self, median: f64) -> f64 {
         let nans = self.keys.iter().filter(|key| (value_of(**key) - median).is_nan()).count();
         quantile_sorted(0.5, self.keys.len(), |i| if i < nans { f64::NAN } else { f64::INFINITY })

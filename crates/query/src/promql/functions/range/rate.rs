@@ -5,8 +5,8 @@ use crate::promql::QueryError;
 use crate::promql::matrix::Meter;
 use model::Samples;
 
-/// Resets within a window up to which their corrections are added one by one, in Prometheus' order and so
-/// with its very result. Beyond, the difference of two running totals is taken.
+/// Maximum number of resets in a window whose corrections are added one by one, in Prometheus' order and so
+/// with exactly its result. For more resets, the difference of two running totals is used.
 const RESETS_ADDED_MAX: usize = 16;
 
 /// Counter resets in a window and the corrections to add.
@@ -77,7 +77,7 @@ pub(super) fn extrapolated<const COUNTER: bool>(
     })
 }
 
-/// State of a window's samples.
+/// Summary of a window's samples.
 pub(super) struct Known {
     pub(super) first_ms: i64,
     pub(super) last_ms: i64,
@@ -89,7 +89,7 @@ pub(super) struct Known {
 }
 
 impl Known {
-    /// The change of the whole window.
+    /// The change extrapolated to the whole window, per second if wanted.
     #[inline]
     pub(super) fn stretched<const COUNTER: bool>(&self, end_ms: i64, range_ms: i64, per_second: bool) -> f64 {
         let mut factor = self.extrapolation::<COUNTER>(end_ms, range_ms);
@@ -108,8 +108,8 @@ impl Known {
         let mut to_end = seconds(end_ms - self.last_ms);
         let sampled = seconds(self.last_ms - self.first_ms);
         let spacing = sampled / (self.count - 1.0);
-        // A gap of more than this says that the series begins (or ends) inside of the window; then half of the
-        // usual distance is a good guess for where.
+        // A gap of more than this means that the series begins (or ends) inside of the window; half of the usual
+        // spacing is then a good guess for the distance.
         let threshold = spacing * 1.1;
         if to_start >= threshold {
             to_start = spacing / 2.0;

@@ -1,8 +1,8 @@
-//! Functions over buckets instead of samples, where windows are made of whole buckets.
+//! Functions over buckets instead of samples, for windows that consist of whole buckets.
 //!
-//! Equal to the bit to what samples give, but for two things. Sums (and means of them) are added up bucket by bucket, so
-//! that their last digits may differ; they are the same where values are integers. Corrections for resets of a
-//! counter are rounded once more where a bucket has a reset and values are not integers.
+//! Results are bit-identical to those over samples, with two exceptions. Sums, and means computed from them, are added up
+//! bucket by bucket, so their last digits may differ unless values are integers. Corrections for counter resets are
+//! rounded once more if a bucket has a reset and values are not integers.
 
 use super::Spec;
 use super::rate::Known;
@@ -30,7 +30,7 @@ pub(in crate::promql) const fn needs(function: Function) -> Option<&'static [Sta
     })
 }
 
-/// Fills `out` with the function's value at each step; `ends` are those of the buckets.
+/// Fills `out` with the function's value at each step; `ends` are the end times of the buckets.
 pub(in crate::promql) fn compute(
     meter: &Meter<'_>,
     function: Function,
@@ -86,13 +86,13 @@ pub(in crate::promql) fn compute(
     })
 }
 
-/// The first that no later one beats; NaN only where all are, the last one then.
+/// The first value that no later one beats. If all values are NaN, the last one.
 fn best(values: impl Iterator<Item = f64>, beats: impl Fn(f64, f64) -> bool) -> f64 {
     values.fold(f64::NAN, |old, new| if old.is_nan() || beats(new, old) { new } else { old })
 }
 
-/// By how much a counter grew over buckets in a row. In the order in which samples are gone through, so that it is the
-/// same number.
+/// Growth of a counter over consecutive buckets. It is added up in the order in which samples would be visited, so that
+/// the result is the same number.
 fn growth(buckets: &[Bucket]) -> f64 {
     let (first, last) = (&buckets[0], &buckets[buckets.len() - 1]);
     let mut change = last.last - first.first;

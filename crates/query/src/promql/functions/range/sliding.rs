@@ -20,7 +20,7 @@ pub(super) trait Part: Copy {
     fn join(self, later: Self) -> Self;
 }
 
-/// The two parts.
+/// The two parts of a window.
 #[derive(Debug)]
 pub(super) struct Sliding<P> {
     /// `older[i - base]` aggregates the samples from `i` to before `middle`.
@@ -38,7 +38,7 @@ impl<P: Part> Default for Sliding<P> {
 }
 
 impl<P: Part> Sliding<P> {
-    /// Begins with another series.
+    /// Clears the state for another series.
     pub(super) fn reset(&mut self) {
         (self.base, self.middle, self.end, self.newer) = (0, 0, 0, P::EMPTY);
     }

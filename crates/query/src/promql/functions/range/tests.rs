@@ -1,4 +1,4 @@
-//! Each function against a second implementation that takes every window by itself.
+//! Compares each function with a second implementation that computes every window by itself.
 
 use super::*;
 use crate::promql::Options;
@@ -8,7 +8,7 @@ use stdx::rng::Rng;
 
 static FOR_EVER: AtomicBool = AtomicBool::new(false);
 
-/// A meter that never stops anybody.
+/// A meter without a limit.
 fn meter() -> Meter<'static> {
     Meter::new(&Options { samples_max: u64::MAX, ..Options::new(&FOR_EVER) })
 }
@@ -148,7 +148,7 @@ fn many_resets_give_what_few_give() {
         if w.len() == 60 {
             let values = &samples.values[w.lo..w.hi];
             let plain = values.windows(2).map(|p| if p[1] < p[0] { p[1] } else { p[1] - p[0] }).sum::<f64>();
-            // 59 seconds are seen of 60; the counter was zero less than a second before, or that long ago
+            // samples span 59 of 60 seconds; the rest is extrapolated, but not beyond the time when the counter was zero
             let seconds = 59.0 + f64::min(1.0, 59.0 * values[0] / plain);
             assert!(almost_equal(plain * seconds / 59.0, out[w.step], 1e-12), "{plain} {}", out[w.step]);
             checked += 1;

@@ -67,7 +67,7 @@ impl Part for Regression {
 impl Regression {
     /// Slope, and value at `time_ms`.
     fn line(&self, time_ms: i64) -> (f64, f64) {
-        // An infinity or a NaN shows in the mean.
+        // If a value is infinite or NaN, so is the mean.
         if !self.mean_y.is_finite() {
             return (f64::NAN, f64::NAN);
         }
@@ -120,8 +120,8 @@ pub(super) fn predict(
     })
 }
 
-/// `double_exponential_smoothing`: each window is smoothed from its first sample on, so it is walked again each
-/// time.
+/// `double_exponential_smoothing`: each window is smoothed from its first sample on, so all its samples are visited at
+/// each step.
 pub(super) fn smooth(
     meter: &Meter<'_>,
     samples: &Samples,
