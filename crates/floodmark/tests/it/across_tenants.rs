@@ -5,7 +5,8 @@ use crate::harness::wire::{self, Series};
 use crate::harness::{Options, Request, Server, now_ms};
 use serde_json::{Value, json};
 
-/// Writes two series to each of the tenants `a` and `b`, and one with a label of its own named as the one that is added.
+/// Writes three series to each of the tenants `a` and `b`. One of them has its own label `__tenant_id__`, the name of the label
+/// that such queries add.
 fn fill(server: &Server, at_ms: i64) {
     for (tenant, value) in [("a", 1.0), ("b", 10.0)] {
         let series = |job: &str, value| Series::new(&[("__name__", "up"), ("job", job)]).sample(at_ms, value);

@@ -1,10 +1,10 @@
-//! A listener for administration, apart from that of senders and readers.
+//! A listener for administration, separate from that of senders and readers.
 
 use crate::authentication::sha256;
 use crate::harness::{Connection, Options, Request, Server, http, now_ms, wait_for};
 use std::net::SocketAddr;
 
-/// Where administration is served, by the log.
+/// Address of administration, read from the log.
 fn admin(server: &Server) -> SocketAddr {
     let lines = server.log_lines("administration is served apart");
     lines[0].split_once("address=").unwrap().1.trim().parse().unwrap()
@@ -75,7 +75,7 @@ fn operators_are_asked_who_they_are_there_too() {
     });
 }
 
-/// The places of one listener are not those of the other.
+/// Each listener has a limit on connections of its own.
 #[test]
 fn operators_come_in_when_senders_have_all_places() {
     let options = Options::default().arg("--admin-listen").arg("127.0.0.1:0").arg("--connections").arg("16");

@@ -11,7 +11,7 @@ const MIB: u64 = 1 << 20;
 /// Value of `--memory`.
 const BUDGET: u64 = 64 * MIB;
 
-/// See `overload`.
+/// Memory that does not count: see `overload`.
 const SLACK: u64 = 32 * MIB;
 
 fn small() -> Server {
@@ -28,7 +28,7 @@ fn is_well(mut server: Server) {
     assert_eq!(server.query("1 + 1", 0)["result"][1], "2");
 }
 
-/// Sends a request and returns the status. `Retry-After` must be on a 503 and on no other.
+/// Sends a request and returns the status. A 503 must have `Retry-After`, other statuses must not.
 #[track_caller]
 fn status(server: &Server, request: &Request) -> u16 {
     let reply = server.send(request);
@@ -55,7 +55,7 @@ fn metadata_without_end() {
     is_well(server);
 }
 
-/// Exemplars or metadata hold no more than their part of the head.
+/// Checks that exemplars or metadata hold no more than their part of the head.
 fn check_part(server: &Server, part: &str) {
     let of = |what| {
         server.metric(&format!("floodmark_budget_part_{what}_bytes{{account=\"head\",part=\"{part}\"}}"))
@@ -99,7 +99,7 @@ fn tenants_without_end() {
     is_well(server);
 }
 
-/// Series whose labels are as long as they may be.
+/// Sends series with almost the largest labels that are allowed.
 #[test]
 fn series_with_the_longest_labels() {
     let server = small();
@@ -114,7 +114,7 @@ fn series_with_the_longest_labels() {
     is_well(server);
 }
 
-/// Sends the beginning of a request on many connections and leaves them there. Refusals are fine.
+/// Sends the beginning of a request on many connections and keeps these open. Refusals are allowed.
 fn begin_many(server: &Server, count: usize, beginning: &[u8]) -> Vec<Connection> {
     let begin = |_| {
         let mut connection = Connection::open(server.address).ok()?;
@@ -135,7 +135,7 @@ fn bodies_without_end_on_many_connections() {
     is_well_but_busy(server);
 }
 
-/// Like [`is_well`], while others still hold what they have reserved.
+/// Like [`is_well`], but other requests may still hold reserved memory.
 #[track_caller]
 fn is_well_but_busy(mut server: Server) {
     assert!(server.is_running());
@@ -144,7 +144,7 @@ fn is_well_but_busy(mut server: Server) {
     assert_eq!(server.query("1 + 1", 0)["result"][1], "2");
 }
 
-/// Large answers that nobody reads must not pile up in memory: those of the catalog.
+/// Large answers that clients do not read must not pile up in memory. These are answers with all labels of many series.
 #[test]
 fn catalog_answers_that_nobody_reads() {
     let server = small();
@@ -171,7 +171,7 @@ fn never_read(server: &Server, requests: &[Request], count: usize) {
     for (connection, request) in idle.iter_mut().zip(requests.iter().cycle()) {
         connection.send_bytes(request.head().as_bytes()).unwrap();
     }
-    // once the first bytes are here, all of the answer is in the server's memory, unless it was refused
+    // when the first bytes arrive, the whole answer is in the server's memory, unless the request was refused
     let mut answers = BTreeMap::<String, usize>::new();
     for connection in &mut idle {
         connection.stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
@@ -203,7 +203,7 @@ fn exemplars_of_many_new_series() {
         });
         took.min().expect("three rounds")
     };
-    // the least of three, since other tests take the processors meanwhile; the square would be 64 times as much
+    // the minimum of three, because other tests use the processors too; quadratic work would take 64 times as long
     let (few, many) = (least(5_000), least(40_000));
     assert!(many < 40 * few, "5,000 took {few:?}, 40,000 took {many:?}");
 }
@@ -252,7 +252,7 @@ fn one_symbol_in_many_series_many_times() {
     assert!(peak < 256 * MIB + SLACK, "peak memory {} MiB of a budget of 256 MiB", peak / MIB);
 }
 
-/// Large answers that nobody reads must not pile up in memory: those of queries.
+/// Large answers that clients do not read must not pile up in memory. These are answers with many samples.
 #[test]
 fn query_answers_that_nobody_reads() {
     let server = Server::start(Options::default().arg("--memory").arg("256MiB"));

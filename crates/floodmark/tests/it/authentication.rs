@@ -1,4 +1,4 @@
-//! Authentication: who gets in, who does not, and what is logged of both.
+//! Authentication: which requests are accepted, which are refused, and what is logged.
 
 use crate::harness::process::command;
 use crate::harness::{Connection, Options, Reply, Request, Server, now_ms, wait_for};
@@ -7,14 +7,14 @@ use std::path::Path;
 use std::process::Command;
 use tempfile::TempDir;
 
-/// Digest as [authentication.md](../../../../docs/authentication.md) makes it.
+/// Digest of a secret, computed by the command in [authentication.md](../../../../docs/authentication.md).
 pub(crate) fn sha256(secret: &str) -> String {
     let script = format!("printf %s '{secret}' | sha256sum | cut -d ' ' -f 1");
     let output = Command::new("sh").args(["-c", &script]).output().expect("sha256sum of coreutils");
     String::from_utf8(output.stdout).unwrap().trim().to_owned()
 }
 
-/// A file of credentials that each change replaces as a whole.
+/// A file of credentials. A change replaces the file atomically.
 struct Credentials(TempDir);
 
 impl Credentials {
@@ -48,7 +48,8 @@ impl Credentials {
         self.0.path().join("auth.toml").into()
     }
 
-    /// Tests send from a loopback address, which is a trusted proxy by default.
+    /// Options with the file and these trusted proxies. Tests send from a loopback address, which is a trusted proxy by
+    /// default.
     fn options(&self, trusted_proxies: &str) -> Options {
         let options = Options::default().arg("--auth-file").arg(self.path().to_str().unwrap());
         options.arg("--trusted-proxies").arg(trusted_proxies).allow("requests refused")
@@ -101,10 +102,10 @@ fn roles_and_tenants_of_a_credential_decide() {
     });
 }
 
-/// Headers that are wrong.
+/// Headers without a valid credential.
 pub(crate) type Wrong = Vec<(&'static str, String)>;
 
-/// Ways to be wrong. None of them may be answered with anything but a refusal, on any path, by any method.
+/// Headers with every kind of wrong credential. All must be refused, on any path and with any method.
 fn wrong() -> Vec<Wrong> {
     let authorization = |value: &str| vec![("Authorization", value.to_owned())];
     let mut wrong = vec![vec![]];
@@ -140,7 +141,8 @@ fn send_with(server: &Server, request: Request, headers: &[(&'static str, String
     server.send(&headers.fold(request, |request, (name, value)| request.and_header(name, value)))
 }
 
-/// Sends everything that is wrong to every path that needs credentials. The number of these paths.
+/// Sends all `wrong` headers to every path that needs credentials, and checks that they are refused. Returns the number of
+/// these paths.
 pub(crate) fn expect_closed(server: &Server, wrong: &[Wrong]) -> usize {
     let open = ["/", "/-/healthy", "/health", "/-/ready", "/ready"];
     let routes: Vec<_> = routes().filter(|path| !open.contains(&path.as_str())).collect();
@@ -153,7 +155,7 @@ pub(crate) fn expect_closed(server: &Server, wrong: &[Wrong]) -> usize {
             for headers in wrong {
                 let request = Request::get(path.clone()).method(method).tenant("a");
                 let reply = send_with(server, request, headers);
-                // some exist with one of the methods, or with one of the prefixes only
+                // some paths exist with only one of the methods, or only without the prefix
                 let is_refused = reply.status == 401
                     || reply.status == 405
                     || (reply.status == 404 && path.starts_with("/prom"));
@@ -185,7 +187,7 @@ fn no_wrong_credential_opens_any_path() {
     assert!(!tsdb.text().contains("unauthenticated"), "whoever is unknown fills no tenant's list");
 }
 
-/// The sender gets an answer or a closed connection, and the server goes on.
+/// The sender gets an answer or a closed connection, and the server keeps running.
 #[test]
 fn a_credential_of_a_mebibyte_is_refused() {
     let credentials = Credentials::new();

@@ -1,11 +1,11 @@
-//! Reading requests with something wrong in them: Prometheus' error shape, the right status and type.
+//! Invalid read requests: the answer has Prometheus' error format, and the right status and type.
 
 use crate::harness::wire::{self, Series};
 use crate::harness::{Request, Server, now_ms};
 use expect_test::expect;
 use serde_json::json;
 
-/// The message of a request's refusal, which is the same for a form.
+/// Sends a request as a GET and as a form, checks that both are refused alike, and returns the message.
 #[track_caller]
 fn refusal(server: &Server, path: &str, params: &[(&str, &str)], status: u16, kind: &str) -> String {
     let [asked, form] = [Request::ask(path, params), Request::form(path, params)].map(|request| {
@@ -21,7 +21,7 @@ fn refusal(server: &Server, path: &str, params: &[(&str, &str)], status: u16, ki
     asked
 }
 
-/// The messages of several, each beside its parameters.
+/// Messages of several refused requests, each below its parameters.
 fn refusals(server: &Server, requests: &[(&str, &[(&str, &str)])]) -> String {
     let lines = requests.iter().map(|(path, params)| {
         let text: Vec<_> = params.iter().map(|(name, value)| format!("{name}={value}")).collect();
@@ -90,7 +90,7 @@ fn expressions() {
         "-\"text\"": 1:1: parse error: unary expression only allowed on expressions of type scalar or instant vector, got "string"
         "((((((((((((((((": 1:101: parse error: expression nests deeper than 100 levels
     "#]].assert_eq(&messages);
-    // it has a value at a time, but none that a range is made of
+    // valid as an instant query, but not as a range query
     expect![[r#"invalid parameter "query": invalid expression type "range vector" for range query, must be Scalar or instant Vector"#]].assert_eq(&range_of("a[5m]"));
     // neither deep nor long expressions end the process
     let reply = server.send(&Request::form("/api/v1/query", &[("query", &long)]));
@@ -121,7 +121,7 @@ fn expressions() {
         let reply = server.send(&Request::form("/api/v1/query", &[("query", &query)]));
         assert!([200, 400, 422].contains(&reply.status), "{open}: {} {}", reply.status, reply.text());
     }
-    // missing altogether
+    // the parameter is missing
     expect![[r#"
         /api/v1/query?
             invalid parameter "query": unknown position: parse error: no expression found in input
@@ -151,7 +151,7 @@ fn large_requests() {
     server
         .send(&Request::write(&wire::v1(&[Series::named("m").label("l", &long).sample(now_ms(), 1.0)])))
         .expect(204, &[]);
-    // labels that would be much longer than a label may be
+    // labels that would be much longer than the limit
     let replaced = format!("label_replace(m,\"d\",\"{}\",\"l\",\"(.*)\")", "$1".repeat(100_000));
     let joined = format!("label_join(m,\"d\",\"{}\",{})", "x".repeat(200_000), list("\"l\"", 2_000));
     for query in [replaced, joined] {
@@ -166,7 +166,7 @@ fn large_requests() {
     post("/api/v1/query", &[("query", &nested)], 400, "bad_data", &["64 regular expressions"]);
     let arguments = format!("sort_by_label(m,{})", list("\"l\"", 30_000));
     post("/api/v1/query", &[("query", &arguments)], 400, "bad_data", &["10000 arguments"]);
-    // and in as many parts as there are
+    // patterns spread over many parts of a request count together
     for path in ["/api/v1/labels", "/api/v1/series", "/api/v1/label/l/values", "/api/v1/export"] {
         let many = [("match[]", "{l=~\"\\\\w{8}\"}"); 65];
         let reply = server.send(&Request::ask(path, &many));
@@ -200,7 +200,7 @@ fn ranges() {
         ["0", "11001", "1"],
         ["0", "9000000000", "1ms"],
         ["-9007199254740", "9007199254740", "0.001"],
-        // a step below a millisecond is none
+        // a step below a millisecond counts as 0
         ["0", "60", "0.0001"],
     ];
     let mut messages = String::new();
@@ -305,7 +305,7 @@ fn other_parameters() {
         /api/v1/query_exemplars?query=a&start=2&end=1
             invalid parameter "end": end timestamp must not be before start time
     "#]].assert_eq(&refusals(&server, &requests));
-    // what is not UTF-8 is read as far as it can be, and matches nothing
+    // parameters that are not valid UTF-8
     let reply = server.send(&Request::get("/api/v1/query?query=%ff%fe"));
     reply.expect(400, &["bad_data"]);
     let reply = server.send(&Request::get("/api/v1/label/%ff/values"));

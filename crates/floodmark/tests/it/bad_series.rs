@@ -1,12 +1,12 @@
-//! Write requests with something wrong in them: the right status, a text that says what and how much, the
-//! good part stored where there is one, and no harm to what comes later.
+//! Invalid write requests: they get the right status and a text that says what is wrong and how much was refused. Their
+//! valid part is stored, and later requests are not affected.
 
 use crate::harness::wire::{self, Series};
 use crate::harness::{Connection, Request, Server, now_ms};
 use crate::write_api::written;
 use model::caps;
 
-/// Checks that a good request is stored and read back, whatever happened before.
+/// Checks that a valid request is stored and can be read back, whatever happened before.
 #[track_caller]
 fn works(server: &Server) {
     let now = now_ms();
@@ -15,7 +15,7 @@ fn works(server: &Server) {
     assert_eq!(server.value(&name, now), Some(42.0));
 }
 
-/// Number of series beside those of [`works`].
+/// Number of series, without those of [`works`].
 #[track_caller]
 fn series_count(server: &Server) -> usize {
     let params = [("match[]", "{__name__!~\"works_.*\",__name__=~\".+\"}")];
@@ -51,8 +51,7 @@ fn broken_bodies_store_nothing() {
     check(Request::write(&wire::snappy(&[0x0f])), 400, &["byte"]);
     check(Request::write(&wire::snappy(&[0x0a, 0x7f, 0x0a])), 400, &["byte"]);
     check(Request::write(&wire::snappy(&[0xff; 12])), 400, &["byte"]);
-    // the other version's message has none of the fields that are looked for: nothing is stored, and the
-    // counts say so
+    // a message of the other version has none of the expected fields: nothing is stored, and the counts say so
     let reply = server.send(&Request::write_v2(&body));
     assert!(reply.status == 400 || written(&reply) == [Some("0"); 3], "{reply:?}");
     assert_eq!(series_count(&server), 0);
@@ -68,12 +67,12 @@ fn too_large_is_said_before_it_is_read() {
     connection.send_bytes(head.as_bytes()).unwrap();
     connection.reply().unwrap().expect(413, &[&(limit + 1).to_string(), &limit.to_string()]);
     works(&server);
-    // chunked: found while it is read
+    // chunked: noticed while the body is read
     let mut connection = Connection::open(server.address).unwrap();
     let head = Request::write(&[]).header("Transfer-Encoding", "chunked").head();
     connection.send_bytes(head.as_bytes()).unwrap();
     let chunk = [b"100000\r\n".as_slice(), &vec![0; 1 << 20], b"\r\n"].concat();
-    // the server may close while this is sent: what counts is its answer
+    // the server may close the connection during this; only its answer matters
     let _ = (0..limit / (1 << 20) + 1).try_for_each(|_| connection.send_bytes(&chunk));
     connection.reply().unwrap().expect(413, &[&limit.to_string()]);
     works(&server);
@@ -88,7 +87,7 @@ fn a_snappy_bomb_is_not_unpacked() {
     bomb.extend_from_slice(&[0xfe, 1, 0].repeat(1000)); // copies of 64 bytes
     server.send(&Request::write(&bomb)).expect(413, &["4294967295", &caps::BODY_BYTES_MAX.to_string()]);
     server.send(&Request::write_v2(&bomb)).expect(413, &["4294967295"]);
-    // the declared length is within the limit, and the content does not match it
+    // the declared length is within the limit, but the content is shorter
     let mut liar = Vec::new();
     wire::varint(&mut liar, caps::BODY_BYTES_MAX as u64);
     liar.extend_from_slice(&[0x00, b'x']);
@@ -307,7 +306,7 @@ fn what_is_not_http_is_turned_away() {
     let server = Server::new();
     let check = |bytes: &[u8]| {
         let mut connection = Connection::open(server.address).unwrap();
-        let _ = connection.send_bytes(bytes); // the server may be quicker
+        let _ = connection.send_bytes(bytes); // the server may have closed the connection already
         match connection.reply() {
             Ok(reply) => assert!((400..500).contains(&reply.status), "{reply:?}"),
             Err(error) => assert!(error.kind() != std::io::ErrorKind::WouldBlock, "no end: {error}"),
@@ -323,7 +322,7 @@ fn what_is_not_http_is_turned_away() {
     check(format!("GET /api/v1/labels HTTP/1.1\r\n{headers}\r\n").as_bytes());
 }
 
-/// A refused series is counted once, whatever the number of its refused samples.
+/// A refused series is counted once, however many of its samples are refused.
 #[test]
 fn refused_series_are_counted_once() {
     let server = Server::new();
@@ -332,7 +331,7 @@ fn refused_series_are_counted_once() {
     reply.expect(400, &["3 samples of 1 series refused"]);
 }
 
-/// A series is named by its labels, however long these are.
+/// The message names a refused series by its labels, cut short if they are long.
 #[test]
 fn a_refused_series_is_named() {
     let server = Server::new();

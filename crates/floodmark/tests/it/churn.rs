@@ -1,4 +1,5 @@
-//! Ever new series, each seen once: they move through memory into tables, and a restart replays only unsealed ones.
+//! Constant churn: each series gets one sample. Series move from memory into tables, and a restart replays only those that are
+//! not sealed.
 
 use crate::harness::wire::{self, Series};
 use crate::harness::{Connection, Options, Request, Server, now_ms, wait_for};
@@ -8,7 +9,7 @@ use std::time::Duration;
 
 const MIB: u64 = 1 << 20;
 
-/// Value of `--memory`, without the pages of a debug build's executable.
+/// Value of `--memory`.
 const BUDGET: u64 = 64 * MIB;
 const SLACK: u64 = 32 * MIB;
 
@@ -18,15 +19,15 @@ const WRITERS: usize = 4;
 /// Series in a request.
 const REQUEST_SERIES: u64 = 1000;
 
-/// Number of series in all. In memory at once, they would exceed the whole budget.
+/// Total number of series. All of them together would not fit into the budget.
 fn series_in_all() -> u64 {
     if std::env::var_os("FLOODMARK_LONG").is_some() { 4_000_000 } else { 400_000 }
 }
 
-/// Writers of new series, who repeat each request until it is acknowledged.
+/// Writers of new series. They repeat each request until it is acknowledged.
 struct Flood {
     address: Mutex<std::net::SocketAddr>,
-    /// Series acknowledged, by writer.
+    /// Number of acknowledged series of each writer.
     acknowledged: [AtomicU64; WRITERS],
     stop: AtomicBool,
 }
@@ -36,7 +37,7 @@ impl Flood {
         self.acknowledged.iter().map(|count| count.load(Ordering::Relaxed)).sum()
     }
 
-    /// One writer's life.
+    /// Runs one writer until `stop` is set.
     fn write(&self, writer: usize) {
         let acknowledged = &self.acknowledged[writer];
         while !self.stop.load(Ordering::Relaxed) {
@@ -65,14 +66,14 @@ impl Flood {
     }
 }
 
-/// Checks the peak memory of a process since its start.
+/// Checks the peak memory of the process since its start.
 fn assert_within_budget(server: &Server) {
     let peak = server.memory_bytes("VmHWM");
     eprintln!("peak memory {} MiB of a budget of {} MiB", peak / MIB, BUDGET / MIB);
     assert!(peak < BUDGET + SLACK, "{} MiB", peak / MIB);
 }
 
-/// Every acknowledged sample is there once.
+/// Checks that every acknowledged sample is stored once.
 fn assert_complete(server: &Server, flood: &Flood) {
     for (writer, acknowledged) in flood.acknowledged.iter().enumerate() {
         let expected = Some(acknowledged.load(Ordering::Relaxed) as f64);

@@ -1,4 +1,4 @@
-//! Stored samples equal those sent: any value, any order, during other writes, and after a restart.
+//! Stored samples equal the samples sent: with any values, in any order, during other writes, and after a restart.
 
 use crate::harness::ledger::Writer;
 use crate::harness::wire::{self, Series};
@@ -14,7 +14,7 @@ fn seeded() -> Rng {
     Rng::new(seed)
 }
 
-/// A double of any bits, or of those that chunks are good at.
+/// A double with random bits, or of a kind that chunks compress well.
 fn any_double(rng: &mut Rng) -> f64 {
     match rng.below(6) {
         0 => f64::from_bits(rng.next_u64()),
@@ -26,7 +26,7 @@ fn any_double(rng: &mut Rng) -> f64 {
     }
 }
 
-/// Value as answers show it: all NaNs are written alike.
+/// Bits of a value as answers show it: all NaNs look the same.
 fn told(value: f64) -> u64 {
     if value.is_nan() { f64::NAN.to_bits() } else { value.to_bits() }
 }
@@ -42,7 +42,7 @@ fn any_double_at_any_distance_comes_back() {
         let mut samples = Vec::new();
         let mut time = now - 3_000_000;
         for _ in 0..400 {
-            // mostly regular, at times not, up to the same millisecond's neighbour
+            // mostly regular intervals, some random ones, some of a single millisecond
             time += match rng.below(10) {
                 0 => 1,
                 1 => rng.below(20_000) as i64 + 1,
@@ -74,8 +74,7 @@ fn any_double_at_any_distance_comes_back() {
     check(&server);
 }
 
-/// The first series begins in 1970, where that is not too long ago. What came first in one request does not make the rest too
-/// old.
+/// With a large `past_limit`, samples may begin in 1970. Within a request, a first sample that old has no effect on the others.
 #[test]
 fn time_may_begin_with_the_epoch() {
     let mut server = Server::start(Options::default().config("past_limit = \"100y\""));
@@ -83,7 +82,7 @@ fn time_may_begin_with_the_epoch() {
     let samples = [(0, 1.0), (1, 2.0), (999, 3.0), (1_000_000_000_000, 4.0), (now - 1, 5.0), (now, 6.0)];
     server.send(&Request::write(&wire::v1(&[Series::named("old").samples(samples)]))).expect(204, &[]);
     let check = |server: &Server| {
-        // a window is open at its start
+        // the window begins before 1970
         assert_eq!(server.samples_of_one("old[100y]", now), samples);
         assert_eq!(server.value("old", 1000), Some(3.0));
         assert_eq!(server.value("old", 0), Some(1.0));
@@ -95,7 +94,7 @@ fn time_may_begin_with_the_epoch() {
     check(&server);
 }
 
-/// Samples in random order, again and again, with new values: the last one stands.
+/// Samples in random order, the same times again and again with new values: the last value sent is stored.
 #[test]
 fn late_samples_in_any_order() {
     let mut rng = seeded();
@@ -143,7 +142,7 @@ fn late_samples_in_any_order() {
     }
 }
 
-/// Concurrent readers see a prefix of each series as sent: whole requests, in order, and never less than
+/// Concurrent readers see a prefix of each series: whole requests, in the order sent, and never fewer than
 /// before.
 #[test]
 fn readers_see_whole_requests_in_order() {

@@ -1,5 +1,4 @@
-//! Starting on a data directory that something happened to: the server starts, says what is lost, serves
-//! the rest, and goes on.
+//! Starts on damaged data directories: the server starts, reports what is lost, serves the rest, and accepts writes.
 
 use crate::harness::ledger::Writer;
 use crate::harness::process::command;
@@ -9,10 +8,10 @@ use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
-/// Requests in each segment.
+/// Number of requests in each segment.
 const REQUESTS: u64 = 20;
 
-/// A killed server with one partition and three segments with data: each start begins a new one.
+/// A killed server with one partition and three segments with data. Each start begins a new segment.
 fn stopped() -> (Server, Writer) {
     let options = Options::default().config("partitions = 1");
     let options = options
@@ -44,7 +43,7 @@ fn segments(server: &Server) -> Vec<PathBuf> {
     segments
 }
 
-/// Writes `len` other bytes over those at `at`.
+/// Changes `len` bytes at `at`.
 fn flip(path: &PathBuf, at: u64, len: usize) {
     let file = OpenOptions::new().read(true).write(true).open(path).unwrap();
     let mut bytes = vec![0; len];
@@ -53,14 +52,14 @@ fn flip(path: &PathBuf, at: u64, len: usize) {
     file.write_all_at(&bytes, at).unwrap();
 }
 
-/// The middle of what is written in a segment: space may be allocated behind it.
+/// Middle of the written part of a segment, which may be followed by preallocated space.
 fn middle(path: &PathBuf) -> u64 {
     let bytes = std::fs::read(path).unwrap();
     let written = bytes.iter().rposition(|b| *b != 0).unwrap() as u64;
     1024 + (written - 1024) / 2
 }
 
-/// New data is taken, and survives.
+/// Checks that new samples are accepted and survive a restart.
 fn goes_on(server: &mut Server) {
     let mut writer = Writer::new(4, 2);
     for _ in 0..5 {
@@ -96,7 +95,7 @@ fn a_hole_in_the_middle_is_told_and_the_rest_is_served() {
     assert!(server.metric("floodmark_journal_damaged_ranges_total") >= 1.0);
     assert!(missing as u64 <= writer.sample_count() / 3, "{missing} of {} are gone", writer.sample_count());
     assert!(!server.log_lines("journal is damaged").is_empty(), "it is said in the log");
-    // a sender that has the data still can send it again
+    // a sender that still has the samples can send them again
     let all = writer.acknowledged;
     writer.acknowledged = 0;
     for _ in 0..all {
@@ -151,7 +150,7 @@ fn garbage_behind_the_end_is_cut() {
     // the last record may end in a few zeros
     let end = bytes.iter().rposition(|b| *b != 0).unwrap() as u64 + 16;
     let file = OpenOptions::new().write(true).open(&newest).unwrap();
-    // half of a record that never got whole
+    // half of a record that was never completed
     file.write_all_at(&bytes[1024..1024 + 100], end).unwrap();
     server.restart();
     writer.verify(&server, 0);
@@ -176,7 +175,7 @@ fn files_of_others_are_left_alone() {
     assert_eq!(std::fs::read(dir.join("journal/0/notes.txt")).unwrap(), b"mine");
 }
 
-/// Without its identity the series' partitions are not known: nothing is guessed, nothing is overwritten.
+/// Without the identity, the partitions of series are unknown: the server does not start, and overwrites nothing.
 #[test]
 fn a_directory_without_its_identity_is_refused() {
     let (mut server, writer) = stopped();
@@ -204,7 +203,7 @@ fn a_directory_without_its_identity_is_refused() {
     writer.verify(&server, 0);
 }
 
-/// Puts a record with these bytes behind all others, as if they had been written by a process that knew what they mean.
+/// Appends a record with these bytes to the journal, as another version of the program might.
 fn append(server: &Server, payload: &[u8]) {
     use journal::{Files, Journal, Options};
     let mut journal = Files::open(&server.data_dir().join("journal"), 0, Options::default()).unwrap();
@@ -259,7 +258,7 @@ fn a_record_of_a_later_version_closes_the_partition_and_changes_nothing() {
     server.send(&Request::write(&[])).expect(503, &[&found]);
     server.kill9();
     assert_eq!(segments(&server), before);
-    // as if the later version had taken care of it
+    // as if the later version had sealed and dropped that segment
     std::fs::remove_file(before.last().unwrap()).unwrap();
     server.restart();
     writer.verify(&server, 0);

@@ -1,4 +1,4 @@
-//! A full disk: writes are refused, reads go on, and writing resumes by itself.
+//! A full disk: writes are refused, reads still work, and writing resumes by itself.
 
 use crate::harness::ledger::Writer;
 use crate::harness::{Options, Request, Server, wait_for};
@@ -8,11 +8,11 @@ use std::path::Path;
 use std::process::Command;
 use tempfile::TempDir;
 
-/// A file system of its own in memory, taken down at the end.
+/// A small file system in memory, unmounted when it is dropped.
 pub(crate) struct SmallDisk(TempDir);
 
 impl SmallDisk {
-    /// `None` where mounting is not permitted.
+    /// Mounts it; `None` if the process is not permitted to.
     pub(crate) fn mount(size: &str) -> Option<Self> {
         let dir = tempfile::tempdir().unwrap();
         let options = format!("size={size},mode=0700");
@@ -82,11 +82,11 @@ fn writes_wait_reads_go_on_and_it_resumes_by_itself() {
         disk.fill();
         let text = until_refused(&server, &mut writers);
         eprintln!("round {round}: {text}");
-        // series that nobody knows are refused alike
+        // new series are refused likewise
         let mut newcomer = Writer::new(5, 10 + round);
         newcomer.write_once(&server).expect(503, &[]);
         for writer in &mut writers {
-            // one after the other is refused, and what was stored can be read
+            // every writer is refused, and stored samples can be read
             writer.write_once(&server).expect(503, &[]);
             writer.verify(&server, 0);
         }
@@ -117,7 +117,7 @@ fn writes_wait_reads_go_on_and_it_resumes_by_itself() {
     assert!(warnings < 200, "{warnings} warnings: one for each refusal would fill the disk with the log");
 }
 
-/// Sealing makes room, but must write something first.
+/// Sealing makes room on the disk, although it has to write to it first.
 #[test]
 fn a_full_disk_under_the_journal_is_emptied_into_tables_that_lie_elsewhere() {
     let Some(disk) = SmallDisk::mount("24m") else { return };

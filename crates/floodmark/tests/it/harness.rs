@@ -1,14 +1,14 @@
-//! Starts the executable and talks to it.
+//! Test harness: starts the executable and sends requests to it.
 //!
-//! - [`http`]: a small blocking HTTP/1.1 client, which can also send what no client would
+//! - [`http`]: a small blocking HTTP/1.1 client, which can also send malformed requests
 //! - [`process`]: the server as a process; its log is checked when a test ends
-//! - [`service`]: a service that the server asks
+//! - [`service`]: a service to which the server sends requests
 //! - [`tls`]: clients that speak TLS
-//! - [`wire`]: remote-write bodies built field by field, so that they can be wrong
-//! - [`outside`]: programs of others
-//! - [`read`]: what comes back over the query interface
+//! - [`wire`]: remote-write bodies built field by field, so that they can be malformed
+//! - [`outside`]: programs other than Floodmark
+//! - [`read`]: reads samples back by queries
 //! - [`lab`]: `floodmark lab` as a process
-//! - [`ledger`]: a load whose every sample can be told from its series and time
+//! - [`ledger`]: a load whose every sample can be computed from its series and time
 
 pub(crate) mod http;
 pub(crate) mod lab;
@@ -27,7 +27,7 @@ pub(crate) use service::Service;
 use std::time::{Duration, Instant};
 use stdx::clock::{Clock, SystemClock};
 
-/// The longest that anything is waited for before a test fails. Generous: the machine may be busy.
+/// Limit on any wait; after it, the test fails. Generous, because the machine may be busy.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(180);
 
 /// Milliseconds since the Unix epoch.
@@ -35,7 +35,7 @@ pub(crate) fn now_ms() -> i64 {
     SystemClock.now_ms()
 }
 
-/// Asks until there is an answer; fails the test after [`PATIENCE`].
+/// Repeats `ask` until it returns an answer; fails the test after [`PATIENCE`].
 pub(crate) fn wait_for<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
     let began = Instant::now();
     loop {

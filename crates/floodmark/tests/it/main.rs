@@ -1,34 +1,34 @@
 //! End to end: the real executable, real sockets, a real file system.
 //!
-//! - `harness`: starts the executable, speaks HTTP to it, and fails a test whose server logged an
+//! - `harness`: starts the executable, sends HTTP requests to it, and fails a test whose server logged an
 //!   unexpected warning
-//! - `write_api`, `bad_series`, `slow`: remote write, and everything that can be wrong with it
+//! - `write_api`, `bad_series`, `slow`: remote write, and everything that can be wrong with a write
 //! - `graphite`: Graphite's plaintext protocol
-//! - `read_api`, `bad_queries`: Prometheus' reading interface, and likewise
-//! - `queries`: what operators see of queries, and can do about them
-//! - `command_line`: pipes, colours, addresses, settings, exit statuses, what is generated
+//! - `read_api`, `bad_queries`: Prometheus' query API, and everything that can be wrong with a query
+//! - `queries`: lists, logs and cancellation of queries, for operators
+//! - `command_line`: pipes, colours, addresses, settings, exit statuses, generated man pages and completions
 //! - `reference`: the documents name everything that exists, and nothing else
-//! - `deploy`: the dashboard and the alert rules are valid, and about metrics that exist
+//! - `deploy`: the dashboard and the alert rules are valid, and use metrics that exist
 //! - `golden`: data directories of earlier versions
 //! - `consistency`: stored samples equal those sent
 //! - `durability`, `damage`, `disk_full`: acknowledged samples survive
 //! - `lake`: sealed samples are in tables exactly once
 //! - `overload`, `amplify`: overload; small inputs that expand into much memory or work
-//! - `authentication`: credentials, good and bad, and what they allow
+//! - `authentication`: valid and invalid credentials, and what they allow
 //! - `self_monitoring`: the server's own metrics as series
-//! - `forward_auth`: another service decides who comes in
-//! - `tokens`: tokens of other services, and every way to forge them
+//! - `forward_auth`: another service authenticates requests
+//! - `tokens`: JSON Web Tokens of other services, and many ways to forge them
 //! - `across_tenants`: queries of several tenants at once
 //! - `tls`, `administration`: encrypted connections; a listener for operators
 //! - `tenants`: limits of tenants, changed at run time
 //! - `replicas`: pairs of Prometheus servers whose samples are stored once
 //! - `memory`: the process takes no more memory than `--memory`
-//! - `churn`: ever new series, and kill -9 in between
+//! - `churn`: constant series churn, with kill -9 in between
 //! - `transfer`: import, export and inspect
-//! - `lab`, `endings`: scenarios with faults, lies and full disks; Ctrl-C and terminals that go away
-//! - `traffic`: recorded, played again, and its report read in a browser
-//! - `scripts`: those in `bench/`
-//! - `real_prometheus`: a real Prometheus beside it, which must agree
+//! - `lab`, `endings`: scenarios with faults, wrong answers and full disks; Ctrl-C and terminals that go away
+//! - `traffic`: traffic is recorded and replayed, and its report is opened in a browser
+//! - `scripts`: the scripts in `bench/`
+//! - `real_prometheus`: comparison with a real Prometheus
 
 mod harness;
 

@@ -1,4 +1,4 @@
-//! A blocking HTTP/1.1 client of a screen or two.
+//! A small blocking HTTP/1.1 client.
 
 use super::PATIENCE;
 use std::io::{self, BufRead, BufReader, Write};
@@ -92,8 +92,8 @@ impl Request {
         self
     }
 
-    /// Everything before the body, up to and including the empty line. A `Content-Length` or
-    /// `Transfer-Encoding` that was set replaces the computed one.
+    /// Everything before the body, up to and including the empty line. If a `Content-Length` or
+    /// `Transfer-Encoding` was set, none is computed.
     pub(crate) fn head(&self) -> String {
         let mut head = format!("{} {} HTTP/1.1\r\n", self.method, self.path);
         if !self.headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("host")) {
@@ -168,7 +168,7 @@ impl Connection {
         self.reply()
     }
 
-    /// Sends bytes as they are.
+    /// Sends bytes unchanged.
     pub(crate) fn send_bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.stream.write_all(bytes)
     }

@@ -8,12 +8,12 @@ use std::process::{Child, Output, Stdio};
 /// A `floodmark lab` that runs until it is signalled.
 pub(crate) struct Running {
     child: Child,
-    /// First line on stderr.
+    /// Lines on stderr up to the one that [`Running::start`] waited for.
     pub(crate) said: String,
 }
 
 impl Running {
-    /// Starts it and waits for a line on stderr with `text`.
+    /// Starts the lab and waits for a line on stderr that contains `text`.
     pub(crate) fn start(args: &[&str], text: &str) -> Self {
         let mut child =
             command(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("start the lab");
@@ -27,7 +27,7 @@ impl Running {
         Self { child, said }
     }
 
-    /// Ends it as Ctrl-C does; its exit status and what it printed.
+    /// Ends the lab with SIGINT, as Ctrl-C does. Returns its exit status and its output.
     pub(crate) fn interrupt(mut self) -> (Option<i32>, String) {
         let pid = Pid::from_child(&self.child);
         kill_process(pid, Signal::INT).expect("interrupt the lab");
@@ -45,7 +45,7 @@ impl Drop for Running {
     }
 }
 
-/// Runs it to its end.
+/// Runs `floodmark lab` to its end.
 pub(crate) fn lab(args: &[&str]) -> Output {
     let path = std::env::var_os("PATH").unwrap_or_default();
     command(&[&["lab"], args].concat())

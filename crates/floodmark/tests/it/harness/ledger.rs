@@ -1,5 +1,5 @@
-//! A load in which each value follows from its series and time, so that the ledger of acknowledged samples
-//! is one number for each writer.
+//! A load in which each value is computed from its series and time. The ledger of acknowledged samples is
+//! therefore one number for each writer.
 
 use super::http::{Connection, Request};
 use super::now_ms;
@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use stdx::rng::mix;
 
-/// Series of one writer; all of them are in each of its requests.
+/// Number of series of a writer. Each of its requests contains all of them.
 const SERIES: u64 = 20;
 
 /// Samples of each series in one request.
@@ -27,22 +27,22 @@ pub(crate) struct Writer {
     seed: u64,
     id: u64,
     base_ms: i64,
-    /// Requests that were acknowledged. Each is sent until it is, before the next one.
+    /// Number of acknowledged requests. Each request is repeated until it is acknowledged, before the next one is sent.
     pub(crate) acknowledged: u64,
-    /// True where the next request was sent and not acknowledged: some series of it may be stored.
+    /// True if the next request was sent but not acknowledged: some of its series may be stored.
     pub(crate) in_doubt: bool,
-    /// Requests that were refused with 503.
+    /// Number of requests refused with 503.
     pub(crate) refused: u64,
 }
 
 impl Writer {
     pub(crate) fn new(seed: u64, id: u64) -> Self {
-        // far enough back that a run seldom has to wait for the clock
+        // far enough in the past that a run seldom has to wait for the clock
         let base_ms = now_ms() - 50 * 60_000;
         Self { seed, id, base_ms, acknowledged: 0, in_doubt: false, refused: 0 }
     }
 
-    /// Writes until the server is gone or `stop` is set. A refusal is retried.
+    /// Writes until the server is gone or `stop` is set. A refused request is retried.
     pub(crate) fn run(&mut self, address: SocketAddr, stop: &AtomicBool) {
         let _gone = self.try_run(address, stop);
     }
@@ -51,7 +51,7 @@ impl Writer {
         let mut connection = Connection::open(address)?;
         while !stop.load(Ordering::Relaxed) {
             if self.next_ms() > now_ms() {
-                // a server refuses samples of the future
+                // a server refuses samples from the future
                 std::thread::sleep(Duration::from_millis(5));
                 continue;
             }
@@ -68,7 +68,7 @@ impl Writer {
                         "503 without Retry-After: {}",
                         reply.text()
                     );
-                    // another partition's part may be stored
+                    // a partition that was not refused may have stored its part
                     self.refused += 1;
                 }
                 other => panic!("status {other}: {}", reply.text()),
@@ -80,7 +80,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Writes the next request once; returns the status.
+    /// Sends the next request once; returns the reply.
     pub(crate) fn write_once(&mut self, server: &Server) -> super::Reply {
         let reply = server.send(&Request::write(&self.request(self.acknowledged)));
         self.acknowledged += u64::from(reply.status == 204);
@@ -88,7 +88,7 @@ impl Writer {
         reply
     }
 
-    /// End of the next request's samples.
+    /// Time at which the samples of the next request end.
     fn next_ms(&self) -> i64 {
         self.base_ms + ((self.acknowledged + 1) * SAMPLES) as i64 * STEP_MS
     }
@@ -106,7 +106,7 @@ impl Writer {
         let (seed, id, base_ms) = (self.seed, self.id, self.base_ms);
         (request * SAMPLES..(request + 1) * SAMPLES).map(move |i| {
             let random = mix(seed ^ mix(id ^ mix(series ^ mix(i))));
-            // whole numbers and true binary fractions
+            // whole numbers and binary fractions
             let value = match random % 3 {
                 0 => (random >> 40) as f64,
                 _ => (random >> 11) as f64 / (1u64 << 53) as f64 * 1e6,
@@ -116,7 +116,7 @@ impl Writer {
     }
 
     /// Compares the stored samples of the requests from `from` on with the ledger: every acknowledged sample
-    /// is stored once, to the bit, and no other sample is, except those of a request in doubt.
+    /// is stored once, with the same bits. No other sample is stored, except those of a request in doubt.
     #[track_caller]
     pub(crate) fn verify(&self, server: &Server, from: u64) {
         let found = self.found(server, from);
@@ -138,8 +138,8 @@ impl Writer {
         }
     }
 
-    /// Reads during writes. `before` is the result of the previous call: the number of requests found of each
-    /// series. Each series must be a prefix of what this writer sends, at least as long as before.
+    /// Reads during writes, and returns the number of requests found for each series. Each series must be a prefix
+    /// of what this writer sends, and at least as long as in `before`, the result of the previous call.
     #[track_caller]
     pub(crate) fn watch(&self, server: &Server, before: &[u64]) -> Vec<u64> {
         let everything = format!("load{{writer=\"{}\"}}[2h]", self.id);
@@ -157,7 +157,8 @@ impl Writer {
         (0..SERIES).map(requests_of).collect()
     }
 
-    /// Number of acknowledged samples that are missing; everything else must be right.
+    /// Returns the number of acknowledged samples that are missing. Fails the test if a stored sample was never
+    /// acknowledged or is stored twice.
     #[track_caller]
     pub(crate) fn count_missing(&self, server: &Server) -> usize {
         let found = self.found(server, 0);
@@ -172,16 +173,16 @@ impl Writer {
         (0..SERIES).map(missing_of).sum()
     }
 
-    /// All samples that were acknowledged.
+    /// Number of acknowledged samples.
     pub(crate) const fn sample_count(&self) -> u64 {
         self.acknowledged * SERIES * SAMPLES
     }
 
     fn found(&self, server: &Server, from: u64) -> Matrix {
-        // one request more than was acknowledged, for the one in doubt
+        // one request more than were acknowledged, for the one in doubt
         let until_ms = self.base_ms + ((self.acknowledged + 1) * SAMPLES) as i64 * STEP_MS;
         let since_ms = self.base_ms + (from * SAMPLES) as i64 * STEP_MS;
-        // a window is open at its start, so that it begins a millisecond earlier
+        // a window excludes its start, so it begins a millisecond earlier
         let window_ms = until_ms - since_ms + 1;
         server.samples(&format!("load{{writer=\"{}\"}}[{window_ms}ms]", self.id), until_ms)
     }

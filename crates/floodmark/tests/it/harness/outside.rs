@@ -1,4 +1,4 @@
-//! Programs of others, as processes.
+//! Programs other than Floodmark, as processes.
 
 use super::http::{self, Request};
 use super::wait_for;
@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use stdx::rng::Rng;
 
-/// A free port below those that the system gives out, so that it stays free while a server is down.
+/// A free port below the range from which the system assigns ports, so that it stays free while a server is down.
 pub(crate) fn free_port() -> u16 {
     let mut rng = Rng::new(Rng::fresh_seed());
     wait_for("a free port", || {
@@ -26,7 +26,7 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    /// Starts it; its stderr goes to the end of `log`.
+    /// Starts the process; its stderr is appended to `log`.
     pub(crate) fn start(command: &mut Command, port: u16, log: PathBuf) -> Self {
         let out = File::options().create(true).append(true).open(&log).unwrap();
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(out).spawn().unwrap();
@@ -59,13 +59,13 @@ impl Drop for Running {
     }
 }
 
-/// Directory in which `scripts/test-servers.sh` keeps what it installs.
+/// Directory into which `scripts/test-servers.sh` installs programs.
 pub(crate) fn cache() -> PathBuf {
     let home = || PathBuf::from(std::env::var_os("HOME").unwrap_or_default()).join(".cache/floodmark");
     std::env::var_os("FLOODMARK_CACHE").map_or_else(home, PathBuf::from)
 }
 
-/// In `$FLOODMARK_CACHE/bin`, else in `$PATH`.
+/// Finds the first of these programs in `$FLOODMARK_CACHE/bin`, otherwise in `$PATH`.
 pub(crate) fn find(names: &[&str]) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders = std::iter::once(cache().join("bin")).chain(std::env::split_paths(&path));

@@ -16,15 +16,15 @@ use tempfile::TempDir;
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Options {
     args: Vec<String>,
-    /// The text of a configuration file.
+    /// Text of the configuration file.
     config: Option<String>,
     data_dir: Option<PathBuf>,
     port: u16,
-    /// Texts that excuse a warning or an error in the log.
+    /// Log lines that contain one of these texts may be warnings or errors.
     allowed: Vec<&'static str>,
     /// True if the server stores its own metrics, as it does by default.
     is_monitoring_itself: bool,
-    /// Who asks the server, where it speaks TLS.
+    /// Client for requests to the server, if the server uses TLS.
     client: Option<tls::Client>,
 }
 
@@ -39,31 +39,31 @@ impl Options {
         self
     }
 
-    /// A directory that outlives the server; without it each server has its own.
+    /// Sets a data directory that outlives the server; by default each server has its own.
     pub(crate) fn data_dir(mut self, dir: &Path) -> Self {
         self.data_dir = Some(dir.into());
         self
     }
 
-    /// A port that stays the same over restarts; without it the system chooses.
+    /// Sets a port that stays the same over restarts; by default the system chooses one.
     pub(crate) const fn port(mut self, port: u16) -> Self {
         self.port = port;
         self
     }
 
-    /// The server stores its own metrics. Other servers do not: tests count samples, tenants and files.
+    /// Lets the server store its own metrics. By default it does not, because tests count samples, tenants and files.
     pub(crate) const fn monitor_itself(mut self) -> Self {
         self.is_monitoring_itself = true;
         self
     }
 
-    /// The server speaks TLS with this client.
+    /// Sets the client for a server that uses TLS.
     pub(crate) fn client(mut self, client: tls::Client) -> Self {
         self.client = Some(client);
         self
     }
 
-    /// Lines with this text may be warnings or errors.
+    /// Allows warnings and errors that contain this text.
     pub(crate) fn allow(mut self, text: &'static str) -> Self {
         self.allowed.push(text);
         self
@@ -99,13 +99,13 @@ impl Server {
         server
     }
 
-    /// Starts the process again after it was killed or ended, on the same data.
+    /// Starts the process again, on the same data, after it was killed or has ended. Waits until it is ready.
     pub(crate) fn restart(&mut self) {
         self.restart_unready();
         self.wait_until_ready();
     }
 
-    /// Likewise, without waiting for readiness.
+    /// Like [`Server::restart`], without waiting until it is ready.
     pub(crate) fn restart_unready(&mut self) {
         let ended = self.child.try_wait().expect("ask for the child's state");
         assert!(ended.is_some(), "still running");
@@ -130,24 +130,24 @@ impl Server {
         }
     }
 
-    /// kill -9, and waits until the process is gone.
+    /// Sends SIGKILL and waits until the process is gone.
     pub(crate) fn kill9(&mut self) {
         self.child.kill().expect("kill");
         self.child.wait().expect("wait");
     }
 
-    /// SIGTERM, and waits until the process has ended by itself.
+    /// Sends SIGTERM and waits until the process has ended by itself.
     pub(crate) fn terminate(&mut self) -> ExitStatus {
         self.signal_terminate();
         wait_for("the end after SIGTERM", || self.child.try_wait().expect("wait"))
     }
 
-    /// SIGTERM, without waiting.
+    /// Sends SIGTERM without waiting.
     pub(crate) fn signal_terminate(&self) {
         self.signal(Signal::TERM);
     }
 
-    /// SIGHUP.
+    /// Sends SIGHUP.
     pub(crate) fn signal_hangup(&self) {
         self.signal(Signal::HUP);
     }
@@ -157,7 +157,7 @@ impl Server {
         kill_process(pid, signal).expect("send a signal");
     }
 
-    /// Its process.
+    /// Process id.
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -170,7 +170,8 @@ impl Server {
         data_dir(&self.options, self.own_dir.path())
     }
 
-    /// Sends one request; fails the test if there is no reply, or `Retry-After` is not exactly on a 429 or 503.
+    /// Sends one request. Fails the test if there is no reply, if a 429 or 503 has no valid `Retry-After`, or if
+    /// another status has one.
     #[track_caller]
     pub(crate) fn send(&self, request: &Request) -> Reply {
         let reply = self
@@ -187,7 +188,7 @@ impl Server {
         self.log.lines().into_iter().filter(|l| l.contains(text)).collect()
     }
 
-    /// A number of `/proc/PID/status`, such as `VmHWM`, in bytes.
+    /// Size from a field of `/proc/PID/status`, such as `VmHWM`, in bytes.
     pub(crate) fn memory_bytes(&self, field: &str) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("procfs");
         let line = status.lines().find_map(|l| l.strip_prefix(field)?.strip_prefix(':'));
@@ -195,12 +196,13 @@ impl Server {
         kib.expect("a size in kB") << 10
     }
 
-    /// Peak memory of the process without pages of files, which are mostly its executable, large in a debug build.
+    /// Peak memory of the process without pages of files. These are mostly pages of the executable, which is large in a
+    /// debug build.
     pub(crate) fn peak_bytes(&self) -> u64 {
         self.memory_bytes("VmHWM").saturating_sub(self.memory_bytes("RssFile"))
     }
 
-    /// A value of `/metrics`, by its name and labels as they stand there.
+    /// A value of `/metrics`, by name and labels exactly as written there.
     pub(crate) fn metric(&self, series: &str) -> f64 {
         let text = self.send(&Request::get("/metrics")).text();
         let line = text.lines().find_map(|l| l.strip_prefix(series)?.strip_prefix(' '));
@@ -214,7 +216,7 @@ impl Server {
         values.map(|value| value.parse::<f64>().expect("a number")).sum()
     }
 
-    /// Waits until a value of `/metrics` is 0: memory of a request is released just after its answer.
+    /// Waits until a value of `/metrics` is 0. Needed because memory of a request is released just after its answer.
     #[track_caller]
     pub(crate) fn wait_until_zero(&self, series: &str) {
         wait_for(series, || (self.metric(series) == 0.0).then_some(()));
@@ -240,10 +242,10 @@ impl Drop for Server {
     }
 }
 
-/// Log line that any server may write if it was killed during a write.
+/// Text of a log line that is allowed for every server: it may follow a kill during a write.
 const AFTER_A_KILL: &str = "cut a torn end off the journal";
 
-/// `TIME LEVEL target: …`, or a panic's own words.
+/// Returns true if a line, such as `TIME LEVEL target: …`, is a warning, an error or a panic.
 fn is_complaint(line: &str) -> bool {
     if line.contains(AFTER_A_KILL) {
         return false;
@@ -252,10 +254,10 @@ fn is_complaint(line: &str) -> bool {
     matches!(level, Some("WARN" | "ERROR")) || line.contains("panicked at") || line.contains("BUG:")
 }
 
-/// The clock that `scripts/test-at.sh` gives all processes of a test.
+/// Environment variables by which `scripts/test-at.sh` sets the clock of all processes of a test.
 const OF_THE_CLOCK: [&str; 2] = ["LD_PRELOAD", "FLOODMARK_TEST_AHEAD_S"];
 
-/// The executable, with `args` and nothing else from outside.
+/// The executable with `args`, without any environment variables except those of the clock.
 pub(crate) fn command(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_floodmark"));
     let clock = OF_THE_CLOCK.into_iter().filter_map(|name| Some((name, std::env::var_os(name)?)));
@@ -341,7 +343,7 @@ impl Log {
         self.lock().open == 0
     }
 
-    /// Only bounded: a process that was killed closes its stderr at once.
+    /// Waits until stderr is closed, at most for [`PATIENCE`]. A process that was killed closes it at once.
     fn wait_for_its_end(&self) {
         for _ in 0..PATIENCE.as_millis() / 5 {
             if self.has_ended() {

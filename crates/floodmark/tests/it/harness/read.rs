@@ -1,12 +1,12 @@
-//! Reads samples back over the query interface.
+//! Reads samples back through the query API.
 
 use super::http::{Reply, Request};
 use super::process::Server;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// Samples by series. A series is named by its labels as JSON in order of names; a sample is milliseconds
-/// and the value's bits.
+/// Samples by series. The key of a series is its labels as JSON, in order of names. A sample is a time in milliseconds
+/// and the bits of its value.
 pub(crate) type Matrix = BTreeMap<String, Vec<(i64, u64)>>;
 
 /// A time as a parameter: seconds with three decimals.
@@ -15,7 +15,7 @@ pub(crate) fn seconds(ms: i64) -> String {
 }
 
 impl Server {
-    /// An instant query of a tenant, at a time; the `data` of its answer.
+    /// Runs an instant query of a tenant at a time; returns the `data` of the answer.
     #[track_caller]
     pub(crate) fn query_as(&self, tenant: Option<&str>, query: &str, at_ms: i64) -> Value {
         let request = Request::form("/api/v1/query", &[("query", query), ("time", &seconds(at_ms))]);
@@ -26,7 +26,7 @@ impl Server {
         data(&self.send(&request))
     }
 
-    /// An instant query.
+    /// Runs an instant query of the default tenant.
     #[track_caller]
     pub(crate) fn query(&self, query: &str, at_ms: i64) -> Value {
         self.query_as(None, query, at_ms)
@@ -38,7 +38,7 @@ impl Server {
         matrix(&self.query(selector, at_ms))
     }
 
-    /// The one series' samples that a selector with a range selects; none where there is no series.
+    /// Samples of the only series that a selector with a range selects; empty if there is no series.
     #[track_caller]
     pub(crate) fn samples_of_one(&self, selector: &str, at_ms: i64) -> Vec<(i64, f64)> {
         let all = self.samples(selector, at_ms);
@@ -47,7 +47,7 @@ impl Server {
         bits.into_iter().map(|(t, v)| (t, f64::from_bits(v))).collect()
     }
 
-    /// The value of the only series of an instant query.
+    /// Value of the only series of an instant query; `None` if there is no series.
     #[track_caller]
     pub(crate) fn value(&self, query: &str, at_ms: i64) -> Option<f64> {
         let data = self.query(query, at_ms);
@@ -79,7 +79,7 @@ pub(crate) fn matrix(data: &Value) -> Matrix {
     all
 }
 
-/// `[seconds, "value"]`
+/// Parses a sample `[seconds, "value"]`.
 #[track_caller]
 pub(crate) fn sample(pair: &Value) -> (i64, f64) {
     let seconds = pair[0].as_f64().unwrap_or_else(|| panic!("no time in {pair}"));

@@ -1,4 +1,4 @@
-//! A service that the server asks: it answers every request as it was told last.
+//! A fake service for requests of the server, such as fetches of keys. A test sets its answer, and may change it at any time.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
-/// From the head of a request to a status line with headers, and a body.
+/// Function from the head of a request to the answer: a status line with headers, and a body.
 type Answer = Box<dyn Fn(&str) -> (String, String) + Send>;
 
-/// A service on a port of its own, which ends when this is dropped.
+/// A service on a port of its own, which stops when it is dropped.
 pub(crate) struct Service {
     address: SocketAddr,
     shared: Arc<Shared>,
@@ -56,7 +56,7 @@ impl Service {
         self.answer(move |_| ("200 OK".into(), body.clone()));
     }
 
-    /// Answers in this way from now on.
+    /// Replaces the answer to all later requests.
     pub(crate) fn answer(&self, answer: impl Fn(&str) -> (String, String) + Send + 'static) {
         *self.shared.answer.lock().unwrap() = Box::new(answer);
     }
@@ -65,14 +65,14 @@ impl Service {
         format!("http://{}/", self.address)
     }
 
-    /// Requests so far.
+    /// Number of requests so far.
     pub(crate) fn asked(&self) -> usize {
         self.shared.asked.load(Ordering::SeqCst)
     }
 }
 
 impl Shared {
-    /// The other side may be gone at any time.
+    /// Answers one request. Returns `None` if the other side closes the connection.
     fn serve(&self, stream: TcpStream) -> Option<()> {
         let mut reader = BufReader::new(stream);
         let mut head = String::new();

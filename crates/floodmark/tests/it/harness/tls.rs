@@ -19,7 +19,7 @@ use tokio_rustls::rustls::{
 pub(crate) struct Client(Arc<ClientConfig>);
 
 impl Client {
-    /// A client that trusts `authorities` and shows `NAME.pem` of the last one.
+    /// A client that trusts `authorities`. If `certificate` is a name, it presents `NAME.pem` of the last authority.
     pub(crate) fn new(authorities: &[&Authority], certificate: Option<&str>) -> Self {
         Self::with(authorities, certificate, DEFAULT_VERSIONS, b"http/1.1")
     }
@@ -65,7 +65,7 @@ impl Client {
         Ok(Connection(BufReader::new(StreamOwned::new(session, socket))))
     }
 
-    /// Sends one request on a connection of its own. With TLS 1.3, a refused certificate is noticed only here.
+    /// Sends one request on a connection of its own. With TLS 1.3, a client learns only now that its certificate was refused.
     pub(crate) fn send(&self, address: SocketAddr, request: &Request) -> io::Result<Reply> {
         self.open(address)?.send(request)
     }
@@ -80,7 +80,7 @@ impl Connection {
         Reply::read(&mut self.0)
     }
 
-    /// What was negotiated.
+    /// The TLS session, for what was negotiated.
     pub(crate) fn session(&self) -> &ClientConnection {
         &self.0.get_ref().conn
     }

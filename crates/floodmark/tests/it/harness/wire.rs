@@ -1,18 +1,18 @@
-//! Remote-write bodies, field by field. Nothing here is shared with the server, so a mistake on its side is
-//! not repeated on this one; and a body can be as wrong as a test wants it.
+//! Builds remote-write bodies field by field. No code is shared with the server, so the same bug cannot be on both
+//! sides, and a test can make a body as malformed as it likes.
 
 /// Names and values.
 type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// A series as it is to be sent: labels in this order, whatever they are.
+/// A series to be sent. Labels are sent in this order, valid or not.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Series {
     pub(crate) labels: Pairs,
-    /// Milliseconds and value.
+    /// Time in milliseconds, and value.
     pub(crate) samples: Vec<(i64, f64)>,
-    /// How many native histograms to add.
+    /// Number of native histograms.
     pub(crate) histograms: usize,
-    /// Label pairs, milliseconds, value.
+    /// Label pairs, time in milliseconds, value.
     pub(crate) exemplars: Vec<(Pairs, i64, f64)>,
     /// Kind, help, unit. Version 2.0 only.
     pub(crate) metadata: Option<(u64, &'static str, &'static str)>,
@@ -68,7 +68,7 @@ pub(crate) fn v1(series: &[Series]) -> Vec<u8> {
     snappy(&v1_message(series))
 }
 
-/// Likewise, not compressed.
+/// A remote-write 1.0 message, not compressed.
 pub(crate) fn v1_message(series: &[Series]) -> Vec<u8> {
     let mut out = Vec::new();
     for s in series {
@@ -92,7 +92,7 @@ pub(crate) fn v1_message(series: &[Series]) -> Vec<u8> {
     out
 }
 
-/// A 1.0 metadata entry, as a message that may stand before or behind series.
+/// A metadata entry of 1.0, as a message that may be put before or after that of series.
 pub(crate) fn v1_metadata(kind: u64, metric: &str, help: &str, unit: &str) -> Vec<u8> {
     let mut one = Vec::new();
     put_number(&mut one, 1, kind);
