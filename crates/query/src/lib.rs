@@ -9,7 +9,7 @@
 //! - [`matcher`]: label matchers, with fast paths for the most common regular expressions
 //! - [`memory_source`]: a source in memory, for tests and benchmarks
 //! - [`promql`]: parse and evaluate
-//! - [`usage`]: what an evaluation holds and reads, for others to see
+//! - [`usage`]: memory and samples of an evaluation, readable from other threads
 
 pub mod allowance;
 pub mod interrupt;

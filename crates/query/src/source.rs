@@ -17,8 +17,8 @@ pub trait SeriesSource: Sync {
     /// Starts a pass over the selected series.
     fn select(&self, select: &Select<'_>) -> Result<Box<dyn SeriesSet + '_>, SourceError>;
 
-    /// The same in less detail, where storage has that for some of the time and may give it: then windows that lie wholly
-    /// in [`Rolled::complete`] are answered from it, and the others from samples.
+    /// Starts a pass over rolled-up data of the selected series; `None` if storage has none that it can give for this request.
+    /// Windows that lie wholly in [`Rolled::complete`] are answered from it, and the others from samples.
     fn select_rolled(&self, _select: &RolledSelect<'_>) -> Result<Option<Rolled<'_>>, SourceError> {
         Ok(None)
     }
@@ -27,9 +27,9 @@ pub trait SeriesSource: Sync {
 /// The windows of a function over a range: `(end - range, end]`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RangeWindows {
-    /// The first end, and the last.
+    /// End of the first window.
     pub first_ms: i64,
-    /// The last end; the first if there is only one.
+    /// End of the last window; equal to `first_ms` if there is only one.
     pub last_ms: i64,
     /// Step from one end to the next.
     pub step_ms: i64,
@@ -38,19 +38,19 @@ pub struct RangeWindows {
 }
 
 impl RangeWindows {
-    /// True where all windows begin and end at multiples of `width_ms`: then each is a number of whole buckets.
+    /// True if all windows begin and end at multiples of `width_ms`, so that each consists of whole buckets.
     pub const fn are_multiples_of(&self, width_ms: i64) -> bool {
         let steps = self.first_ms == self.last_ms || self.step_ms % width_ms == 0;
         steps && self.range_ms % width_ms == 0 && self.first_ms % width_ms == 0
     }
 
-    /// All times that lie in any window.
+    /// Time range that covers all windows.
     pub const fn covers(&self) -> TimeRange {
         TimeRange::new(self.first_ms.saturating_sub(self.range_ms - 1), self.last_ms)
     }
 }
 
-/// Request for rolled up series.
+/// Request for rolled-up series.
 #[derive(Debug, Clone, Copy)]
 pub struct RolledSelect<'a> {
     /// Matchers, as in [`Select`].
@@ -60,7 +60,7 @@ pub struct RolledSelect<'a> {
     pub windows: RangeWindows,
 }
 
-/// Series in less detail.
+/// Rolled-up series.
 pub struct Rolled<'a> {
     /// A pass over them.
     pub set: Box<dyn BucketSet + 'a>,
@@ -83,7 +83,8 @@ impl std::fmt::Debug for Rolled<'_> {
 /// set.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Bucket {
-    /// The end: a window has the bucket where it has its end. Two buckets in a row may have the same end, each with a part.
+    /// End of the bucket. A window contains the bucket if it contains this time. Two consecutive buckets may have the same end;
+    /// each has a part of the samples then.
     pub end_ms: i64,
     /// [`Statistic::Count`].
     pub count: f64,
@@ -105,9 +106,9 @@ pub struct Bucket {
     pub sum: f64,
 }
 
-/// A streaming pass over rolled up series, as [`SeriesSet`].
+/// A streaming pass over rolled-up series, as [`SeriesSet`].
 pub trait BucketSet {
-    /// Moves to the next series and fills `buckets` with those in the complete range, in order of time; false at the end.
+    /// Moves to the next series and fills `buckets` with its buckets in the complete range, in order of time; false at the end.
     fn next(&mut self, buckets: &mut Vec<Bucket>) -> Result<bool, SourceError>;
 
     /// Labels of the current series.
@@ -117,25 +118,25 @@ pub trait BucketSet {
 /// A streaming pass over the selected series, each visited once, in no particular order. Labels that have both floats and
 /// native histograms are two series.
 pub trait SeriesSet {
-    /// Moves to the next series and fills `samples` with its samples inside the range, ascending, what was
-    /// there before being dropped; false at the end. Series without samples in the range may appear (empty).
+    /// Moves to the next series and replaces the content of `samples` by its samples inside the range,
+    /// ascending; false at the end. Series without samples in the range may appear (empty).
     fn next(&mut self, samples: &mut SeriesSamples) -> Result<bool, SourceError>;
 
-    /// Limits the samples of a series that may be unpacked from now on: [`Self::next`] fails before it takes more
-    /// memory. It is called before each `next`. Without an implementation, what a query holds is only bounded after
-    /// a series has been read.
+    /// Limits the number of samples that may be unpacked for a series from now on: [`Self::next`] fails before it takes
+    /// more memory. It is called before each `next`. Without an implementation, the memory of a query is only checked
+    /// after a series has been read.
     fn limit(&mut self, samples_max: u64) {
         let _ = samples_max;
     }
 
-    /// Labels of the current series. Called only where they are needed: `count(x)` never does.
+    /// Labels of the current series. Called only if they are needed: `count(x)` never calls it.
     fn labels(&mut self) -> LabelsRef<'_>;
 
-    /// About how many series are still to come.
+    /// Approximate number of remaining series.
     fn len_hint(&self) -> usize;
 }
 
-/// Storage could not answer.
+/// Error of storage that could not answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct SourceError {

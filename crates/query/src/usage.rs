@@ -2,8 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Memory that a query holds and samples that it has read. One evaluation at a time writes it, and any thread may read it: the
-/// numbers are for people, so no two of them have to agree.
+/// Memory that a query holds and samples that it has read. One evaluation at a time writes it, and any thread may read it. The
+/// numbers are for display, so they need not be consistent with each other.
 #[derive(Debug, Default)]
 pub struct Usage {
     held_bytes: AtomicU64,

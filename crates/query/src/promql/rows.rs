@@ -1,10 +1,10 @@
 //! Rows of equal width that never move.
 
-/// Values of a block, where a row has fewer: 2 KiB of numbers.
+/// Values in a block, unless a row has more: 2 KiB of numbers.
 const BLOCK_VALUES: usize = 256;
 
 /// Rows of `width` values each, in blocks. One large vector would take up to twice the memory of its content, and
-/// three times while it grows; a block is allocated once, and only the last one has spare room.
+/// three times while it grows. A block is allocated once, and only the last block has unused memory.
 #[derive(Debug)]
 pub(super) struct Rows<T> {
     width: usize,
@@ -40,7 +40,7 @@ impl<T: Copy> Rows<T> {
         &mut self.blocks[i / self.rows_per_block][at..at + self.width]
     }
 
-    /// Says that the rows before `i` will not be looked at again: their blocks are freed.
+    /// Frees blocks that have only rows before `i`, which must not be accessed again. Call it for each row in turn.
     pub(super) fn free_before(&mut self, i: usize) {
         if i.is_multiple_of(self.rows_per_block) && i > 0 {
             self.blocks[i / self.rows_per_block - 1] = Vec::new();

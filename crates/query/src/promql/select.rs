@@ -1,4 +1,4 @@
-//! Selectors: each series pulled once, all steps computed in one pass.
+//! Evaluation of selectors: each series is pulled once, and all steps are computed in one pass.
 
 use super::ast::{Call, Node, Selector, Subquery};
 use super::eval::Evaluator;
@@ -16,7 +16,7 @@ use model::labels::METRIC_NAME;
 use model::{LabelsRef, Samples, SeriesKey, SeriesSamples, TimeRange};
 use std::ops::Range;
 
-/// Labels of the series that a pass is at.
+/// Labels of the current series of a pass.
 struct SetLabels<'s>(&'s mut dyn SeriesSet);
 
 impl RowLabels for SetLabels<'_> {
@@ -40,9 +40,9 @@ const BUCKET_VALUES: usize = (size_of::<Bucket>() + size_of::<i64>()).div_ceil(1
 /// Cost of a key in a set, which doubles when seven eighths are full and then exists twice for a while.
 const SEEN_VALUES: usize = 4;
 
-/// Removes staleness markers: ranges do not see them.
+/// Removes staleness markers, which are not part of ranges.
 pub(super) fn drop_stale(samples: &mut Samples) {
-    // whole blocks without a branch are compared several values at a time
+    // without branches, the compiler compares several values of a block at a time
     let has_absent = |block: &[f64]| block.iter().fold(false, |found, value| found | is_absent(*value));
     if !samples.values.chunks(64).any(has_absent) {
         return;
@@ -95,8 +95,8 @@ impl<'a> Evaluator<'a> {
         Ok(())
     }
 
-    /// An instant selector: at each step the newest sample within the lookback; its value, or its time in
-    /// seconds.
+    /// Evaluates an instant selector: finds the newest sample within the lookback at each step. Rows have its value,
+    /// or, with `times`, its time in seconds.
     pub(super) fn select_instant(
         &mut self,
         selector: &Selector,
@@ -135,7 +135,7 @@ impl<'a> Evaluator<'a> {
         })
     }
 
-    /// A function over a range vector.
+    /// Evaluates a function over a range vector.
     pub(super) fn select_range(
         &mut self,
         call: &Call,
@@ -228,7 +228,8 @@ impl<'a> Evaluator<'a> {
         Ok(())
     }
 
-    /// Rows of a function over samples, at some of all steps: those of `spec`.
+    /// Computes the rows of a function over samples. `spec` has the windows of `steps` only; rows are absent at other
+    /// steps.
     fn sample_rows(
         &mut self,
         matchers: &[Matcher],
@@ -250,7 +251,7 @@ impl<'a> Evaluator<'a> {
         })
     }
 
-    /// Likewise over buckets.
+    /// As [`Self::sample_rows`], over buckets.
     fn bucket_rows(
         &mut self,
         mut rolled: Rolled<'_>,
@@ -275,7 +276,7 @@ impl<'a> Evaluator<'a> {
         Ok(())
     }
 
-    /// The selected series in less detail, and the steps at which that says the same as samples do.
+    /// The selected series as buckets, if the source has them, and the steps at which these can replace the samples.
     fn rolled(
         &mut self,
         function: Function,
@@ -346,7 +347,7 @@ impl<'a> Evaluator<'a> {
 struct RangeRows<'m> {
     delayed: bool,
     drops_name: bool,
-    /// Label sets seen, where two series can differ by name only.
+    /// Label sets seen so far; `None` if no two series can differ by name only.
     seen: Option<HashSet<SeriesKey>>,
     charge: Charge<'m>,
     buffer: Vec<u8>,

@@ -1,7 +1,7 @@
 //! Rows on their way from the source to a consumer that aggregates or keeps them.
 //!
-//! A vector is evaluated by handing out its series one by one, each with the values of all steps. What is
-//! done to each series by itself is done to the row as it passes; nothing is held.
+//! A vector is evaluated by passing on its series one by one, each with the values of all steps. Operations on
+//! single series change the row as it passes; nothing is held.
 
 use super::ast::{BinaryOp, Node};
 use super::eval::Evaluator;
@@ -27,18 +27,18 @@ impl RowLabels for Labels {
 /// One series: its labels, and a value (or absence) for each step.
 pub(super) struct Row<'r> {
     pub(super) labels: &'r mut dyn RowLabels,
-    /// The labels are still those from before an operation that dropped the metric name.
+    /// The metric name is dropped, but `labels` still has it.
     pub(super) strip: bool,
-    /// The metric name goes at the end of the evaluation.
+    /// The metric name is dropped at the end of the evaluation.
     pub(super) drop_name: bool,
     pub(super) values: &'r mut [f64],
 }
 
-/// Takes rows.
+/// Consumer of rows.
 pub(super) type Sink<'s> = dyn FnMut(Row<'_>) -> Result<(), QueryError> + 's;
 
 impl<'r> Row<'r> {
-    /// The labels as they are after all operations so far; `buffer` may be used to build them.
+    /// The labels after all operations so far; `buffer` may be used to build them.
     pub(super) fn labels<'b>(&'b mut self, buffer: &'b mut Vec<u8>) -> LabelsRef<'b> {
         let labels = self.labels.get();
         if !self.strip {
@@ -49,7 +49,7 @@ impl<'r> Row<'r> {
         LabelsRef::from_canonical(buffer)
     }
 
-    /// The labels to keep, and the values.
+    /// Owned labels, and the values.
     pub(super) fn into_name(mut self) -> (RowName, &'r [f64]) {
         let mut buffer = Vec::new();
         let labels = self.labels(&mut buffer).to_owned();
@@ -64,12 +64,12 @@ impl<'r> Row<'r> {
         Row { labels: self.labels, strip: self.strip, drop_name: self.drop_name, values }
     }
 
-    /// True where no step has a value.
+    /// True if no step has a value.
     pub(super) fn is_empty(&self) -> bool {
         !self.values.iter().copied().any(is_present)
     }
 
-    /// The metric name goes: now, or at the end of the evaluation.
+    /// Drops the metric name, now or at the end of the evaluation.
     pub(super) fn without_name(&mut self, delayed: bool) {
         if delayed {
             self.drop_name = true;
@@ -80,7 +80,7 @@ impl<'r> Row<'r> {
 }
 
 impl<'a> Evaluator<'a> {
-    /// Evaluates a vector, row by row. Only rows with a value come out.
+    /// Evaluates a vector, row by row. Rows without any value are left out.
     pub(super) fn stream(&mut self, node: &Node, grid: &Grid, sink: &mut Sink<'_>) -> Result<(), QueryError> {
         self.check_cancelled()?;
         if grid.count == 0 {
@@ -147,7 +147,7 @@ impl<'a> Evaluator<'a> {
         })
     }
 
-    /// A binary operation with a scalar on one side.
+    /// Evaluates a binary operation with a scalar on one side.
     fn stream_with_scalar(
         &mut self,
         b: &super::ast::Binary,

@@ -115,7 +115,7 @@ fn a_query_holds_no_more_than_it_may() {
     check("count_over_time(vector(1)[1000y:1ms])", false);
 }
 
-/// Counts how often it is asked, and is set after some times.
+/// Interrupt that counts how often it is checked, and is set after `set_after` checks.
 #[derive(Debug)]
 struct After {
     asked: AtomicU64,
@@ -140,7 +140,7 @@ fn whatever_takes_long_asks_often_whether_to_go_on_and_ends_when_told() {
         let samples = Samples { timestamps: vec![0, 1000], values: vec![i as f64, f64::INFINITY] };
         source.add(labels, samples);
     }
-    // an expression, its steps, and how often it has to ask: once for some ten thousand units of work
+    // expression, number of steps, and least number of checks: one for some ten thousand units of work
     let check = |text: &str, steps: u64, least: u64| {
         let evaluate = |set_after: u64| {
             let interrupt = After { asked: AtomicU64::new(0), set_after };
@@ -162,7 +162,7 @@ fn whatever_takes_long_asks_often_whether_to_go_on_and_ends_when_told() {
     for function in ["mad_over_time", "quantile_over_time", "double_exponential_smoothing"] {
         let param = if function == "quantile_over_time" { "0.5, " } else { "" };
         let params = if function.starts_with("double") { ", 0.5, 0.5" } else { "" };
-        // a sorted window is moved on in a hundredth of the time that it takes to look at all of it
+        // a sorted window moves on in a hundredth of the time that a visit to all its samples takes
         let least = if function.starts_with("double") { 1100 * 1000 / 10_000 } else { 1100 / 100 };
         check(&format!("{function}({param}vector(time())[5s:1ms]{params})"), 1100, least);
     }
@@ -172,7 +172,7 @@ fn whatever_takes_long_asks_often_whether_to_go_on_and_ends_when_told() {
     check("sort(m_bucket)", 1, SERIES);
     check("sort_by_label(m_bucket, \"le\", \"job\")", 1, 8 * SERIES);
     check("m_bucket + on(job, le) m_bucket", 100, 4 * SERIES);
-    // the steps at which anything is, partners, pairs, and a clean-up after each group
+    // checks while finding active steps, partners and pairs, and while cleaning up after each group
     check("m_bucket * on(job, le) group_left m_bucket", 100, 9 * SERIES);
     check("m_bucket or m_bucket", 100, 8 * SERIES);
     check("count by (job) (m_bucket)", 100, 2 * SERIES);
@@ -206,7 +206,7 @@ fn limits_are_those_of_a_request() {
     );
     check(&vec!["up{a=~\"a[bc]\"}"; PATTERNS_MAX], None);
     check(&vec!["up{a=~\"a[bc]\"}"; PATTERNS_MAX + 1], Some(&patterns));
-    // label_replace in label_replace: as deep as an expression may nest, and as often as there are operands
+    // each label_replace needs a pattern, too
     let replaced = "label_replace(up, \"a\", \"b\", \"c\", \"d[ef]\")";
     check(&[&vec![replaced; PATTERNS_MAX].join(" or ")], None);
     check(&[&vec![replaced; PATTERNS_MAX].join(" or "), "up{a!~\"a[bc]\"}"], Some(&patterns));
@@ -229,7 +229,7 @@ fn parsing_ends_between_patterns_when_told() {
     let (ended, asked) = parse_until(&text, 10);
     assert_eq!(ended, Err(QueryError::Canceled));
     assert!(asked <= 12, "{asked}");
-    // what needs no pattern is not worth asking
+    // without patterns to compile, the interrupt is not checked
     assert_eq!(parse_until("up{a=\"b\", c=~\"d.*\"}", 0), (Ok(()), 0));
 }
 
@@ -239,7 +239,7 @@ fn trees_and_patterns_are_paid_for() {
         let mut allowance = Allowance::new(64 << 20);
         parse_within(text, &mut allowance).unwrap();
         let spent = allowance.spent_bytes();
-        // with less than that it is refused, and the message says what to turn
+        // with less memory it is refused, and the message names the setting
         let refused = parse_within(text, &mut Allowance::new(spent - 1)).unwrap_err().to_string();
         assert!(refused.contains("--memory"), "{refused}");
         spent
@@ -280,14 +280,14 @@ fn what_is_kept_beside_values_is_paid_for() {
         let result = instant(&parse(text).unwrap(), 0, &source, &options);
         assert_eq!(result.err(), if ok { None } else { Some(QueryError::TooLarge) }, "{text}");
     };
-    // a key for each series whose name goes
+    // a key for each series whose name is dropped
     check("count(last_over_time({i=~\".+\"}[5m]))", 300, true);
     check("count(max_over_time({i=~\".+\"}[5m]))", 300, false);
     check("count(max_over_time({i=~\".+\"}[5m]))", 6_000, true);
     // a compiled pattern
     check("label_replace(vector(1), \"a\", \"b\", \"c\", \"(d|e)*f\")", 2_000, false);
     check("label_replace(vector(1), \"a\", \"b\", \"c\", \"(d|e)*f\")", 100_000, true);
-    // what a regression keeps of each sample
+    // the state that a regression keeps for each sample
     check("max_over_time(vector(1)[1s:1ms])", 6_000, true);
     check("deriv(vector(1)[1s:1ms])", 6_000, false);
 }
@@ -301,7 +301,7 @@ fn the_steps_that_grouped_pairs_have_taken_are_paid_for() {
         source.push(&Labels::from_pairs(&[("__name__", "m"), ("i", &i.to_string())]), 0, 1.0);
     }
     let cancelled = AtomicBool::new(false);
-    // the least with which it can be evaluated
+    // the smallest limit with which an expression can be evaluated
     let least = |text: &str| {
         let expr = parse(text).unwrap();
         let (mut refused, mut enough) = (0, 1 << 20);

@@ -16,7 +16,7 @@ use report::Report;
 use runner::Names;
 use std::path::{Path, PathBuf};
 
-/// Prometheus' scripts about syntax behind its feature flags, which does not exist here: expressions of
+/// Prometheus' scripts about features behind its feature flags, which do not exist here: expressions of
 /// durations, `smoothed` and `anchored`, `info()`, start timestamps.
 const EXPERIMENTAL: [&str; 4] =
     ["duration_expression.test", "extended_vectors.test", "info.test", "start_timestamps.test"];
@@ -80,12 +80,12 @@ fn scripts_of_prometheus_pass() {
     assert!(stable.passed > 500, "{} evaluations are too few to be all", stable.passed);
 }
 
-/// Evaluations of scripts.
+/// Number of evaluations of scripts by outcome.
 #[derive(Debug)]
 struct Score {
     passed: usize,
     failed: usize,
-    /// About what does not exist here.
+    /// Evaluations of features that do not exist here.
     excluded: usize,
 }
 
@@ -105,7 +105,7 @@ impl std::fmt::Display for Score {
     }
 }
 
-/// The benchmark, small, so that it never rots.
+/// The benchmark runs small here, so that it keeps working.
 #[test]
 fn benchmark_runs() {
     let size = workload::Size { metrics: 12, series: 10, samples: 60, steps: 5 };

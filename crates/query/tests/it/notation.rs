@@ -1,4 +1,4 @@
-//! Series and durations as scripts write them: `up{job="a"} 1 2 _ 3+1x4 stale`.
+//! Parses series and durations in the notation of scripts: `up{job="a"} 1 2 _ 3+1x4 stale`.
 
 use model::{Labels, LabelsBuilder, STALE_NAN_BITS};
 
@@ -47,7 +47,7 @@ pub(crate) fn duration_ms(text: &str) -> Result<i64, String> {
     Ok(sign * total)
 }
 
-/// A number as Go reads it.
+/// A number in Go's syntax.
 pub(crate) fn number(text: &str) -> Result<f64, String> {
     let (sign, rest) = match text.strip_prefix('-') {
         Some(rest) => (-1.0, rest),
@@ -100,7 +100,7 @@ fn labels(line: &str) -> Result<(Labels, &str), String> {
     Ok((labels, rest.trim()))
 }
 
-/// A quoted text at the beginning, and what follows it.
+/// The quoted text at the beginning, and the rest after it.
 pub(crate) fn quoted(text: &str) -> Result<(String, &str), String> {
     let quote = text.chars().next().filter(|c| "\"'`".contains(*c));
     let quote = quote.ok_or_else(|| format!("expected a quoted text: {text:?}"))?;

@@ -7,9 +7,9 @@ use std::fmt;
 pub(crate) struct Report {
     pub(crate) name: String,
     pub(crate) passed: usize,
-    /// Cases about what does not exist here: native histograms.
+    /// Cases about native histograms, which do not exist here.
     pub(crate) excluded: usize,
-    /// Line, expression, and what was wrong.
+    /// Line, expression, and description of the failure.
     pub(crate) failed: Vec<(usize, String, String)>,
 }
 

@@ -13,7 +13,7 @@ use std::sync::atomic::AtomicBool;
 /// Relative error that Prometheus' own runner allows.
 const EPSILON: f64 = 1e-6;
 
-/// When metric names are dropped: Prometheus' default is early, its scripts are written for late.
+/// Time at which metric names are dropped. Prometheus' default is early, but its scripts are written for late.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Names {
     Early,
@@ -76,7 +76,7 @@ impl State {
         }
     }
 
-    /// True where native histograms are read or expected.
+    /// True if native histograms are read or expected.
     fn is_about_histograms(&self, eval: &Eval) -> bool {
         let words = |name: &str| {
             eval.expr
@@ -101,7 +101,7 @@ fn insert(samples: &mut Samples, timestamp_ms: i64, value: f64) {
     }
 }
 
-/// Evaluates over what was loaded.
+/// Evaluates expressions over the loaded series.
 struct Engine<'s> {
     source: &'s MemorySource,
     names: Names,
@@ -142,7 +142,7 @@ impl Engine<'_> {
         Ok(())
     }
 
-    /// An instant's answer must also be the middle one of a range.
+    /// Checks that the answer of an instant query is also the middle one of a range query.
     fn check_in_range(&self, eval: &Eval, value: &Value) -> Result<(), String> {
         let depends = ["start()", "end()", "step()", "range()"].iter().any(|f| eval.expr.contains(f));
         if depends || !matches!(value, Value::Vector(_) | Value::Scalar { .. }) {

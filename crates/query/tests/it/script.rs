@@ -1,4 +1,4 @@
-//! Scripts, parsed.
+//! Parser of scripts.
 
 use crate::notation::{self, Point};
 use model::Labels;
@@ -9,12 +9,12 @@ pub(crate) enum Command {
     Clear,
     /// A gap in milliseconds, and series.
     Load(i64, Vec<(Labels, Vec<Point>)>),
-    /// The same; classic histograms become native ones besides.
+    /// As [`Self::Load`]; in Prometheus, classic histograms are also loaded as native ones.
     LoadWithHistograms(i64, Vec<(Labels, Vec<Point>)>),
     Eval(Box<Eval>),
 }
 
-/// An evaluation, and what is expected of it.
+/// An evaluation, and its expected result.
 #[derive(Debug, Default)]
 pub(crate) struct Eval {
     pub(crate) line: usize,
@@ -140,7 +140,7 @@ fn eval(line: usize, head: &str, body: &[&str]) -> Result<Eval, String> {
 }
 
 fn expectation(eval: &mut Eval, line: &str) -> Result<(), String> {
-    // Positions in the expression, as ` (1:5)` or as a pattern of it: the parser crate knows none.
+    // Removes positions in the expression, ` (1:5)` or a pattern of that: messages of an evaluation have none here.
     let position = regex::Regex::new(r"( \.\*)? \\?\((\[0-9\]\+|\d+):(\[0-9\]\+|\d+)\\?\)$")
         .map_err(|e| e.to_string())?;
     let without_position = |text: &str| position.replace(text.trim(), "").into_owned();

@@ -1,4 +1,4 @@
-//! Selectors: a metric's name, and matchers in braces.
+//! Selectors: a metric name, and matchers in braces.
 
 use super::lexer::{self, Fault, Kind, Place, Token};
 use super::operand::unquote;
@@ -25,7 +25,7 @@ impl<'t> Parser<'t, '_> {
             self.braces(at, &mut metric, &mut matchers)?;
         }
         if let Some(name) = &metric {
-            // inside of the braces, `{"a", __name__="b"}`, both are allowed, as in Prometheus
+            // as in Prometheus, both are allowed if the name is inside of the braces: `{"a", __name__="b"}`
             let second = matchers.iter().find(|m| m.name == METRIC_NAME && outside);
             if let Some(second) = second {
                 return Err((at, set_twice(name, &second.value)));
@@ -40,7 +40,7 @@ impl<'t> Parser<'t, '_> {
         Ok(Part { node, at, depth: 1, bare: true })
     }
 
-    /// Matchers up to the closing brace; a string by itself is the metric's name.
+    /// Matchers up to the closing brace. A string by itself is the metric name.
     fn braces(
         &mut self,
         at: usize,

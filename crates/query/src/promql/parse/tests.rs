@@ -322,7 +322,7 @@ fn garbage_is_refused_in_order() {
     assert!(parsed > 0);
 }
 
-/// Errors name the place and the reason, in Prometheus' words.
+/// Errors name the position and the reason, in Prometheus' words.
 #[test]
 fn errors_say_where() {
     let check = |text: &str, expected: &str| assert_eq!(message(text), expected, "{text}");
@@ -383,7 +383,7 @@ fn errors_say_where() {
     check("a @ inf", "1:5: parse error: timestamp out of bounds for @ modifier: inf");
 }
 
-/// Expressions made by the rules of the grammar, for [`the_parser_crate_agrees`].
+/// Generates expressions by the rules of the grammar, for [`the_parser_crate_agrees`].
 struct Maker(Rng);
 
 impl Maker {
@@ -471,7 +471,7 @@ impl Maker {
     }
 }
 
-/// Two parsers that were written independently of each other make the same tree of an expression, or both refuse it.
+/// Two parsers that were written independently of each other produce the same tree of an expression, or both refuse it.
 #[test]
 fn the_parser_crate_agrees() {
     let seed = Rng::fresh_seed();

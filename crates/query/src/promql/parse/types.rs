@@ -20,7 +20,7 @@ pub(super) fn check_operator(binary: &Binary) -> Result<(), String> {
     }
 }
 
-/// Operands of a binary operator.
+/// Checks the operands of a binary operator.
 pub(super) fn check_binary(binary: &Binary) -> Result<(), String> {
     let (lhs, rhs) = (binary.lhs.kind(), binary.rhs.kind());
     for kind in [lhs, rhs] {
@@ -60,7 +60,7 @@ pub(super) const fn parameter_of(op: AggregateOp) -> Option<ValueKind> {
     }
 }
 
-/// Operands of an aggregation, of which there is the right number. With the message: whether the parameter is wrong.
+/// Checks the operand types of an aggregation that has the right number of operands. An error says if the parameter is wrong.
 pub(super) fn check_aggregate(aggregate: &Aggregate) -> Result<(), (bool, String)> {
     let context = "aggregation expression";
     expect(ValueKind::Vector, &aggregate.expr, context).map_err(|message| (false, message))?;
@@ -72,7 +72,7 @@ pub(super) fn check_aggregate(aggregate: &Aggregate) -> Result<(), (bool, String
     }
 }
 
-/// Arguments of a function: how many, and their types. With the message: which argument is wrong, if it is one.
+/// Checks the number and types of a function's arguments. An error has the position of the argument, if one is wrong.
 pub(super) fn check_call(call: &Call) -> Result<(), (Option<usize>, String)> {
     let Signature { kinds, least, most } = call.function.signature();
     let (name, count) = (call.function.name(), call.args.len());

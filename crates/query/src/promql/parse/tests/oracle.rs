@@ -1,6 +1,6 @@
-//! The same by the `promql-parser` crate, to compare with: an independent reading of Prometheus' grammar.
+//! Parser for comparison, based on the `promql-parser` crate: an independent implementation of Prometheus' grammar.
 //!
-//! [`guard`] refuses beforehand what would make the crate panic or overflow the stack.
+//! [`guard`] first refuses input that would make the crate panic or overflow the stack.
 
 mod guard;
 
@@ -29,7 +29,7 @@ fn parse_error(message: impl std::fmt::Display) -> QueryError {
     QueryError::Parse(format!("parse error: {message}"))
 }
 
-/// The most regular expressions in one expression that need the regex engine: each may take
+/// Maximum number of regular expressions in one expression that need the regex engine: each may take
 /// [`crate::matcher::REGEX_COMPILED_BYTES_MAX`].
 const PATTERNS_MAX: usize = 64;
 
@@ -176,7 +176,7 @@ impl Converter {
         (*op, text)
     }
 
-    /// Names, sorted.
+    /// Names of labels, sorted.
     fn names(&self, names: Vec<String>) -> Vec<String> {
         let mut names: Vec<_> = names.iter().map(|name| self.name(name)).collect();
         names.sort_unstable();

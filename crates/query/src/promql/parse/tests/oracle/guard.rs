@@ -12,10 +12,10 @@ use crate::promql::parse::{DURATION_MS_MAX, number, quoted};
 use crate::promql::{EXPR_BYTES_MAX, EXPR_DEPTH_MAX, QueryError};
 use stdx::units;
 
-/// Words that join two expressions.
+/// Words that are binary operators.
 const OPERATOR_WORDS: [&str; 4] = ["and", "or", "unless", "atan2"];
 
-/// A parse error, in Prometheus' form, of which only the message is known.
+/// A parse error in Prometheus' form, without a position.
 pub(super) fn error(text: &str, message: &str) -> QueryError {
     if text.trim().is_empty() || message.contains("no expression found") {
         return QueryError::Parse("unknown position: parse error: no expression found in input".into());
@@ -55,18 +55,18 @@ struct Scan<'t> {
     out: Checked,
     copied: usize,
     levels: Vec<Level>,
-    /// The last word was `offset`, and at most a sign came since.
+    /// The last word was `offset`, followed by at most a sign.
     after_offset: bool,
     /// The operator of the matcher that is being read.
     op: MatchOp,
 }
 
-/// An expression that the grammar may see.
+/// An expression that the parser crate can be given.
 #[derive(Debug, Default)]
 pub(super) struct Checked {
     /// Each string is replaced by its position in `strings`, in quotes, and each operator of a matcher by `=`.
     pub(super) text: String,
-    /// Strings; those that a matcher compares with have its operator, others [`MatchOp::Equal`].
+    /// Strings. The value of a matcher has the matcher's operator, other strings have [`MatchOp::Equal`].
     pub(super) strings: Vec<(MatchOp, String)>,
 }
 
@@ -154,7 +154,7 @@ impl Scan<'_> {
         }
     }
 
-    /// Takes a string out.
+    /// Replaces a string by its number.
     fn string(&mut self) -> Result<(), QueryError> {
         let start = self.at - 1;
         let (value, len) = match quoted::read(&self.text[start..]) {
@@ -219,7 +219,7 @@ impl Scan<'_> {
 
     fn operator(&mut self) -> Result<(), QueryError> {
         let level = self.levels.last_mut().expect("BUG: the outermost level stays");
-        // Matchers in braces are no levels of the tree.
+        // Matchers in braces are not levels of the tree.
         level.operators += usize::from(level.close != b'}');
         if level.operators > EXPR_DEPTH_MAX { Err(self.too_deep()) } else { Ok(()) }
     }
@@ -266,7 +266,7 @@ fn is_word(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'_' || byte == b':'
 }
 
-/// Milliseconds of `1h30m`, `5`, `0.5` or `0x1f`; none where it is not a duration that is longer than 0.
+/// Milliseconds of `1h30m`, `5`, `0.5` or `0x1f`; `None` if it is not a duration that is longer than 0.
 fn duration_ms(text: &str) -> Option<i64> {
     if let Some(seconds) = number::value(text).filter(|s| s.is_finite()) {
         let ms = seconds * 1000.0;
