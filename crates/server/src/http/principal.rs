@@ -171,7 +171,7 @@ impl<S: Sync> FromRequestParts<S> for AdminTenant {
     }
 }
 
-/// The tenants that a request names, or the only one that its credential permits.
+/// The tenants of a request: those that it names, or else the one that its caller has by default.
 #[derive(Debug, Clone)]
 struct Named(TenantSet);
 

@@ -1,4 +1,5 @@
-//! Queries and exports that run or wait: listed for their tenant and for operators, who can cancel each of them.
+//! Endpoints that list the queries and exports that run or wait, for their tenant and for operators. Operators can also
+//! cancel one.
 
 use super::description::Description;
 use super::running_queries::{QueryId, RunningQueries};
@@ -10,7 +11,8 @@ use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use stdx::budget::Account;
 
-/// Lists the queries of one tenant. Those of several are not for all who may read one of them.
+/// Lists the queries of one tenant. Queries over several tenants are left out, because a reader of one of these may not
+/// have access to the others.
 pub(crate) async fn of_tenant(
     State(app): State<App>,
     ReadTenant(tenant): ReadTenant,
@@ -35,7 +37,7 @@ fn list(
     Ok(json.finish()?)
 }
 
-/// Cancels a query. Its client gets a 503; an export is cut short.
+/// Cancels a query or an export. A query is answered with 503; an export is aborted.
 pub(crate) async fn cancel(State(app): State<App>, Path(id): Path<String>) -> Result<Json, ApiError> {
     let Some(query) = QueryId::parse(&id).and_then(|id| app.running.cancel(id)) else {
         let message = format!("no query {id:?} runs or waits");

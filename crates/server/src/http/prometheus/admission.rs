@@ -1,4 +1,4 @@
-//! Bounds on the work for a reading request: concurrency, time and memory.
+//! Limits the work for a reading request: concurrency, time and memory.
 
 use super::description::Description;
 use super::query_log::Ending;
@@ -18,10 +18,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::oneshot;
 
-/// Limit on attempts at a read that restarts because its pin expired: its samples were sealed meanwhile.
+/// Limit on attempts at a read. It restarts if its pin expires, because its samples were sealed meanwhile.
 pub(crate) const TRIES_MAX: usize = 4;
 
-/// Waits for the replay to end, up to a bound: an answer from half of the series would look complete.
+/// Waits for replay to end, for a limited time, because an answer from half of the series would look complete. Fails with
+/// 503 if replay is still running then.
 pub(crate) async fn wait_for_all_series(app: &App) -> Result<(), ApiError> {
     app.node.readiness().wait_for_replay().await;
     match app.node.is_ready() || app.node.readiness().is_stopping() {
@@ -30,33 +31,33 @@ pub(crate) async fn wait_for_all_series(app: &App) -> Result<(), ApiError> {
     }
 }
 
-/// [`wait_for_all_series`]; also fails if the tenant is closed, as some of its samples are only in the journal.
+/// As [`wait_for_all_series`]; also fails if the tenant is closed, because some of its samples are only in the journal.
 pub(crate) async fn wait_for_series_of(app: &App, tenant: &TenantId) -> Result<(), ApiError> {
     wait_for_all_series(app).await?;
     Ok(app.node.reads().lake.closed.check(tenant)?)
 }
 
-/// [`wait_for_series_of`] for each of several tenants.
+/// As [`wait_for_series_of`], for several tenants.
 pub(crate) async fn wait_for_series_of_all(app: &App, tenants: &TenantSet) -> Result<(), ApiError> {
     wait_for_all_series(app).await?;
     let closed = &app.node.reads().lake.closed;
     Ok(tenants.iter().try_for_each(|tenant| closed.check(tenant))?)
 }
 
-/// Memory that one query may hold, from parsing to its answer: the query account divided by the number of query threads,
-/// the one for small queries included, or less if the tenant's settings say so.
+/// Limit on the memory of one query, from parsing to its answer. It is the query account divided by the number of query
+/// threads (including the one for small queries), or less if the tenant's settings say so.
 fn share_bytes(app: &App, own: &TenantSettings) -> u64 {
     let settings = app.node.settings();
     let share_bytes = settings.budget.query_share_bytes(settings.query_concurrency);
     own.query_memory_bytes.map_or(share_bytes, |bytes| bytes.min(share_bytes))
 }
 
-/// Limits on a request's expressions and selectors: the memory of its query and the time for parsing.
+/// Limits on parsing a request's expressions and selectors: the memory of its query, and interruption by `turn`.
 pub(crate) fn allowance(turn: &Arc<Turn>) -> Allowance {
     Allowance::new(turn.limits.memory_bytes).until(Arc::clone(turn) as _)
 }
 
-/// Memory left for the query after parsing.
+/// Memory that remains for the query after parsing.
 pub(crate) fn left_bytes(turn: &Turn, parsed: &Allowance) -> u64 {
     turn.limits.memory_bytes.saturating_sub(parsed.spent_bytes())
 }
@@ -76,8 +77,8 @@ pub(crate) fn options<'a>(
     }
 }
 
-/// Runs `work` on a thread for queries, within the bounds on concurrency and time. All long work belongs there: parsing,
-/// which compiles patterns, and writing the answer. `work` may be started twice.
+/// Runs `work` on a query thread, within the limits on concurrency and time. All long work belongs there, including
+/// parsing, which compiles patterns, and encoding the answer. `work` may be started twice.
 pub(crate) async fn on_query_thread(
     app: &App,
     description: Description,
@@ -86,8 +87,8 @@ pub(crate) async fn on_query_thread(
     within(app, description, None, None, work).await
 }
 
-/// [`on_query_thread`], ended after `timeout` if that is less than the server's own bound. Work of equal `fingerprint` is
-/// expected to take about the same time.
+/// As [`on_query_thread`], but ends after `timeout` if that is less than the server's own limit. Queries with the same
+/// `fingerprint` are expected to take about the same time.
 pub(crate) async fn within(
     app: &App,
     description: Description,
@@ -118,8 +119,8 @@ async fn bounded(
     let timeout = allowed.unwrap_or(most).min(most);
     let settings = app.node.overrides().current();
     let tenants = &query.description.tenants;
-    // A query of several tenants takes its turn and its place as one of that which has the most queries, within the narrowest
-    // limits: tenants that do not exist buy no turns.
+    // A query over several tenants counts as one of the tenant that has the most queries, with the narrowest limits of all.
+    // So naming tenants that do not exist gains nothing.
     let load = |tenant: &&TenantId| app.waiting.inside_of(tenant).requests;
     let tenant = tenants.iter().max_by_key(load).unwrap_or(tenants.first());
     let own = settings.of(tenant);
@@ -148,7 +149,7 @@ async fn bounded(
     let run = Box::new(move |lane| {
         begin.fetch_or(lane == Lane::Whole, Ordering::Relaxed);
         let shortage = of_query.node.reads().headroom.check().err();
-        // while memory is short, only small queries are answered; a query proves to be small by finishing in time
+        // while memory is short, only small queries are answered; a query is small if it finishes within the time limit
         let lane = if shortage.is_some() { Lane::Small } else { lane };
         let turn = Arc::new(Turn::new(of_query.node.reads(), Arc::clone(&asked), limits.clone(), lane));
         if turn.is_cancelled() {
@@ -191,12 +192,12 @@ async fn bounded(
     }
 }
 
-/// A reading request of a tenant at a gate.
+/// Describes a tenant's reading request to a gate.
 pub(crate) const fn entrant<'a>(tenant: &'a TenantId, own: &TenantSettings) -> Entrant<'a> {
     Entrant { tenant, weight: own.share_weight as u64, limit: None, bytes: 0 }
 }
 
-/// Refusal of a request for which there is no place among the other queries or exports (`what`).
+/// Refusal of a request because too many other queries or exports (`what`) run or wait.
 pub(crate) fn crowded(what: &str, gate: &Gate, full: Full) -> ApiError {
     ApiError::unavailable(match full {
         Full::Share(Inside { requests, .. }) => {
@@ -226,7 +227,7 @@ mod tests {
     use query::Interrupt;
     use stdx::clock::SystemClock;
 
-    /// Occupies all threads until the returned values are dropped.
+    /// Occupies all query threads until the returned values are dropped.
     async fn occupy(
         app: &App,
     ) -> Vec<(std::sync::mpsc::Sender<()>, crate::http::prometheus::query_threads::Place)> {

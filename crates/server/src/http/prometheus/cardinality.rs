@@ -20,13 +20,13 @@ use model::labels::METRIC_NAME;
 use model::{LabelsRef, TenantId, TimeRange};
 use stdx::units::duration_ms;
 
-/// Entries of each list, unless the request says otherwise; and the most. These are Prometheus' numbers,
+/// Default and maximum number of entries in each list of the TSDB status, as in Prometheus.
 const TSDB_LIMIT: (usize, usize) = (10, 10_000);
 
-/// and Mimir's.
+/// Default and maximum number of entries in each list of the cardinality API, as in Mimir.
 const CARDINALITY_LIMIT: (usize, usize) = (20, 500);
 
-/// Labels whose values one request may ask for.
+/// Limit on the labels whose values one request may list.
 const LABEL_NAMES_MAX: usize = 20;
 
 /// Prometheus' TSDB status.
@@ -45,7 +45,7 @@ pub(crate) async fn tsdb(
     .await
 }
 
-/// Mimir's count of values by label name.
+/// Mimir's number of values by label name.
 pub(crate) async fn label_names(
     State(app): State<App>,
     peer: Peer,
@@ -68,7 +68,7 @@ pub(crate) async fn label_names(
     .await
 }
 
-/// Mimir's count of series by label value.
+/// Mimir's number of series by label value.
 pub(crate) async fn label_values(
     State(app): State<App>,
     peer: Peer,
@@ -102,7 +102,7 @@ pub(crate) async fn label_values(
     .await
 }
 
-/// The metrics and label pairs that got the most new series within about the last hour.
+/// The metrics and label pairs with the most new series in about the last hour.
 pub(crate) async fn growth(
     State(app): State<App>,
     peer: Peer,
@@ -126,7 +126,7 @@ pub(crate) async fn growth(
     .await
 }
 
-/// `"KEY":[{"name":…,"createdAtLeast":…,"createdAtMost":…,"series":…},…],"KEYOthersAtMost":…`
+/// Writes `"KEY":[{"name":…,"createdAtLeast":…,"createdAtMost":…,"series":…},…],"KEYOthersAtMost":…`.
 fn write_top(json: &mut Json, key: &str, Top { top, others_max }: &Top) {
     json.string(key);
     json.raw(":[");
@@ -142,7 +142,7 @@ fn write_top(json: &mut Json, key: &str, Top { top, others_max }: &Top) {
     json.raw(&format!(r#"],"{key}OthersAtMost":{others_max}"#));
 }
 
-/// Metrics with series in memory that no query selected within a time.
+/// Metrics with series in memory that no query selected within the time `within`.
 pub(crate) async fn unqueried(
     State(app): State<App>,
     peer: Peer,
@@ -177,7 +177,7 @@ fn within_of(params: &Params) -> Result<Option<u32>, ApiError> {
     }
 }
 
-/// Mimir's list of series that got a sample lately.
+/// Mimir's list of active series.
 pub(crate) async fn active_series(
     State(app): State<App>,
     peer: Peer,
@@ -251,7 +251,7 @@ fn limit_of(params: &Params, (default, most): (usize, usize)) -> Result<usize, A
     }
 }
 
-/// Refuses what would be ignored: counts are of all series in memory.
+/// Refuses parameters that would have no effect, because all series in memory are counted.
 fn counts_all(params: &Params) -> Result<(), ApiError> {
     if params.get("selector").is_some() {
         return Err(ApiError::bad_param("selector", "not supported: the counts are those of all series"));
@@ -280,7 +280,7 @@ fn write_tsdb(json: &mut Json, found: &Cardinality) {
     json.raw("}}");
 }
 
-/// `[{"name":…,"value":…},…]`, where `keys` are the two keys.
+/// Writes `[{"name":…,"value":…},…]`, with `keys` in place of `name` and `value`.
 fn write(json: &mut Json, counts: &Counts, keys: [&str; 2]) {
     json.raw("[");
     for (i, (name, count)) in counts.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Describes a reading request for lists and logs.
+//! Description of a reading request, for lists and logs.
 
 use crate::http::json::Json;
 use crate::listen::Peer;
@@ -6,17 +6,17 @@ use model::TenantSet;
 use std::borrow::Cow;
 use std::sync::Arc;
 
-/// Limit on a query's text in lists and logs. Expressions of dashboards have some hundred bytes.
+/// Limit on a query's text in lists and logs, in bytes. Expressions of dashboards have a few hundred.
 const TEXT_BYTES_MAX: usize = 4 << 10;
 
 /// Path of the export.
 pub(crate) const EXPORT_PATH: &str = "/api/v1/export";
 
-/// What a request asks for, and who sent it.
+/// Subject and sender of a reading request.
 #[derive(Debug)]
 pub(crate) struct Description {
     pub(crate) tenants: TenantSet,
-    /// Path without prefix.
+    /// Path without the prefix `/prometheus` or `/api/prom`.
     pub(crate) path: &'static str,
     /// The expression, or the selectors. Shared with the request, which reserved its memory.
     pub(crate) text: Arc<str>,
@@ -37,7 +37,7 @@ impl Times {
         Self { start_ms: Some(at_ms), end_ms: Some(at_ms), step_ms: None }
     }
 
-    /// Open ends are left out.
+    /// Start and end of a range, each `None` if unbounded.
     pub(crate) fn of(range: model::TimeRange) -> Self {
         let given = |ms, open| Some(ms).filter(|ms| *ms != open);
         Self {
@@ -49,7 +49,7 @@ impl Times {
 }
 
 impl Description {
-    /// True for an export, which takes as long as its client takes to read it.
+    /// True for an export, whose duration depends on how fast its client reads.
     pub(crate) fn is_export(&self) -> bool {
         self.path == EXPORT_PATH
     }
@@ -73,7 +73,7 @@ impl Description {
         }
     }
 
-    /// Writes the members of a JSON object.
+    /// Writes the description as members of a JSON object that is already open.
     pub(crate) fn write(&self, json: &mut Json) {
         json.raw(r#""tenant":"#);
         json.string(&self.tenants.to_string());

@@ -1,17 +1,18 @@
-//! Export of all samples of selected series, as a stream. Memory is that of one series and a few pieces of text,
-//! whatever the number of samples.
+//! Export of all samples of selected series, as a stream. It holds one series and a few pieces of text in memory, no matter
+//! how many samples there are.
 //!
 //! ```text
 //!   source ─one series─▶ text ─pieces of 64 KiB─▶ channel ─▶ connection
-//!   (a thread for blocking work, which waits for the client)
+//!   (a blocking thread, which waits for the client)
 //! ```
 //!
-//! The answer begins with the first piece, so a failure before it has an HTTP status. A later failure aborts the
-//! connection: the chunked answer lacks its end, and OpenMetrics its `# EOF`.
+//! The answer begins with the first piece, so a failure before that has an HTTP status. A later failure aborts the
+//! connection: the chunked answer then has no end, and OpenMetrics no `# EOF`.
 //!
-//! Files that an export reads are not swept, however long it takes. If another process deletes one, the export fails.
+//! Files that an export reads are not swept, no matter how long it takes. If another process deletes one, the export fails.
 //!
-//! Data missing because of damaged files is named in headers [`WARNING`], or in trailers if found after the answer began.
+//! Data that is missing because of damaged files is reported in [`WARNING`] headers, or in trailers if the damage is found
+//! after the answer began.
 
 mod format;
 mod pieces;
@@ -41,7 +42,7 @@ use seen::SeenSeries;
 use std::sync::Arc;
 use tokio::sync::mpsc;
 
-/// Capacity of the channel of pieces to the connection.
+/// Capacity of the channel to the connection, in pieces.
 const PIECES_WAITING: usize = 4;
 
 pub(crate) async fn export(
@@ -71,7 +72,7 @@ pub(crate) async fn export(
         let share_bytes = settings.budget.export_share_bytes(settings.query_concurrency);
         let mut parsed = Allowance::new(share_bytes).until(Arc::clone(&query) as _);
         let done = selectors.parse(&mut parsed).map_err(Stop::Failed).and_then(|selectors| {
-            // sixteen bytes hold a sample
+            // a sample takes 16 bytes
             let samples_max = share_bytes.saturating_sub(parsed.spent_bytes()) / 16;
             let ask = Ask { app: &app, tenant, selectors: &selectors, range, samples_max, query };
             let mut out = Pieces::new(format, &pieces, answers);
@@ -104,7 +105,7 @@ pub(crate) async fn export(
     Ok(response)
 }
 
-/// Request of an export.
+/// A request for an export.
 struct Ask<'a> {
     app: &'a App,
     tenant: TenantId,
@@ -115,7 +116,7 @@ struct Ask<'a> {
 }
 
 impl Ask<'_> {
-    /// Writes all series. Restarts if its pin expires because samples were sealed meanwhile, and skips series already sent.
+    /// Writes all series. If its pin expires because samples were sealed meanwhile, it restarts and skips series already sent.
     fn all_or_again(&self, out: &mut Pieces<'_>) -> Result<(), Stop> {
         let mut seen = SeenSeries::new(self.app.node.reads());
         let mut tries = 0;
@@ -140,7 +141,7 @@ impl Ask<'_> {
         }
     }
 
-    /// Writes the series of all selectors, each once.
+    /// Writes the series of all selectors. A series that several selectors match is written once.
     fn all(&self, source: &Source<'_>, out: &mut Pieces<'_>, seen: &mut SeenSeries) -> Result<(), Stop> {
         let failed = |e| Stop::Failed(ApiError::from(QueryError::from(e)));
         let mut samples = SeriesSamples::default();
@@ -193,7 +194,7 @@ mod tests {
     use stdx::budget::Account;
     use stdx::clock::{Clock, SystemClock};
 
-    /// However long a line is, at most a piece of it is in memory, and pieces are reserved for.
+    /// However long a line is, at most one piece of it is in memory, and the piece's memory is reserved.
     #[test]
     fn long_lines_go_out_in_small_pieces() {
         let account = Account::new("answers", 10_000);
@@ -258,7 +259,7 @@ mod tests {
         while let Some(Ok(piece)) = written.recv().await {
             let Piece::Text(piece) = piece else { panic!("nothing is left out") };
             text.extend_from_slice(&piece);
-            // as a release does that has waited long enough
+            // as the release of sealed samples does after it has waited for long enough
             let pins = &node.reads().lake.pins;
             pins.expire(pins.end_generation());
         }
@@ -272,7 +273,7 @@ mod tests {
         tokio::task::spawn_blocking(move || node.stop()).await.unwrap();
     }
 
-    /// Series that are too large for one window of a file together.
+    /// Writes series that together do not fit into one window of a file.
     async fn write_much(node: &crate::Node) {
         let (mut rng, base_ms) = (stdx::rng::Rng::new(5), SystemClock.now_ms() - 3_600_000);
         for i in 0..40 {
@@ -288,7 +289,7 @@ mod tests {
         }
     }
 
-    /// Deletes files as another process does whose grace period is too short.
+    /// Deletes all data files, as another process with too short a grace period does.
     fn delete_files(dir: &std::path::Path) {
         for entry in std::fs::read_dir(dir).unwrap().map(Result::unwrap) {
             match entry.file_type().unwrap().is_dir() {

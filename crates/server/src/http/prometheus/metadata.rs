@@ -1,4 +1,4 @@
-//! Labels, series, metadata and exemplars; and the server's build information.
+//! Endpoints for labels, series, metadata and exemplars, and for the server's build information.
 
 use super::admission::{allowance, left_bytes, on_query_thread, wait_for_series_of, wait_for_series_of_all};
 use super::description::{Description, Times};
@@ -17,7 +17,7 @@ use query::{Allowance, Matcher, QueryErrorKind};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The Prometheus release whose HTTP interface this is; clients choose their features by it.
+/// Prometheus release whose HTTP API is implemented here. Clients choose their features by it.
 const API_VERSION: &str = "3.5.0";
 
 pub(crate) async fn label_names(
@@ -62,7 +62,7 @@ pub(crate) async fn label_values(
     answer.await
 }
 
-/// Label queries of a tenant, with an answer limited to the memory left.
+/// Label queries of a tenant, limited to the memory that remains after parsing.
 pub(super) fn label_queries_of<'a>(
     app: &'a App,
     tenant: &'a TenantId,
@@ -79,7 +79,7 @@ pub(super) fn label_queries_of<'a>(
     }
 }
 
-/// The same for several tenants.
+/// As [`label_queries_of`], for several tenants.
 fn labels_across<'a>(
     app: &'a App,
     tenants: &'a TenantSet,
@@ -250,7 +250,7 @@ pub(crate) async fn buildinfo() -> Json {
 pub(in crate::http) struct Selectors(Vec<String>);
 
 impl Selectors {
-    /// Reads the parameters without parsing them: patterns take long to compile.
+    /// Takes the parameters without parsing them, because compiling patterns takes long and belongs on a query thread.
     pub(in crate::http) fn of(params: &Params, needed: bool) -> Result<Self, ApiError> {
         let all: Vec<_> = params.all("match[]").map(str::to_owned).collect();
         match needed && all.is_empty() {
@@ -259,7 +259,7 @@ impl Selectors {
         }
     }
 
-    /// Description of a request for what these selectors select.
+    /// Describes a request that has these selectors.
     pub(in crate::http) fn description(
         &self,
         path: &'static str,

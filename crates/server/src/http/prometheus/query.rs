@@ -1,4 +1,4 @@
-//! PromQL over HTTP: instant and range queries.
+//! Endpoints for instant and range queries in PromQL.
 
 use super::admission::{TRIES_MAX, allowance, options, wait_for_series_of_all, within};
 use super::description::{Description, Times};
@@ -18,7 +18,7 @@ use query::{Answer, Expr, Interrupt, Options, QueryError, SeriesSource, Value};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The warning of an answer that a limit cut short.
+/// Warning in an answer that the parameter `limit` cut short.
 pub(super) const CUT: &str = "results truncated due to limit";
 
 pub(crate) async fn instant(
@@ -52,7 +52,7 @@ pub(crate) async fn range(
     asked.answer(&app, description, Some((end_ms - start_ms, step_ms)), query).await
 }
 
-/// `start`, `end` and `step`, checked as Prometheus does.
+/// Returns `start`, `end` and `step` in milliseconds, checked as Prometheus does.
 fn steps_of(params: &Params) -> Result<(i64, i64, i64), ApiError> {
     let (start_ms, end_ms) = (params.needed_time("start")?, params.needed_time("end")?);
     if end_ms < start_ms {
@@ -82,9 +82,9 @@ struct Asked {
     tenants: TenantSet,
     text: Arc<str>,
     lookback_ms: Option<i64>,
-    /// Limit on the series of the answer.
+    /// Limit on the number of series in the answer.
     limit: usize,
-    /// Client's timeout, if below the server's.
+    /// Timeout requested by the client. The server's own applies if it is shorter.
     timeout: Option<Duration>,
     detail: Detail,
 }
@@ -106,8 +106,8 @@ impl Asked {
         Description { tenants: self.tenants.clone(), path, text: Arc::clone(&self.text), times, peer }
     }
 
-    /// Evaluates the query and writes the answer. `steps` is the length of the range and of a step: with the expression it
-    /// determines the cost.
+    /// Evaluates the query and encodes the answer. `steps` is the length of the range and of a step, in milliseconds, which
+    /// together with the expression determine the cost.
     async fn answer(
         self,
         app: &App,
@@ -116,7 +116,7 @@ impl Asked {
         query: impl Fn(&Expr, &dyn SeriesSource, &Options<'_>) -> Result<Answer, QueryError> + Send + 'static,
     ) -> Result<Json, ApiError> {
         wait_for_series_of_all(app, &self.tenants).await?;
-        // the same for each refresh of a dashboard
+        // equal for each refresh of a dashboard
         let fingerprint = app.queries.fingerprint(&(&self.tenants, &self.text, self.lookback_ms, steps));
         let answer = within(app, description, self.timeout, Some(fingerprint), move |app, turn| {
             let mut parsed = allowance(turn);
@@ -128,7 +128,7 @@ impl Asked {
         answer.await
     }
 
-    /// Evaluates the query. Restarts if its pin expires because samples were sealed meanwhile.
+    /// Evaluates the query. If its pin expires because samples were sealed meanwhile, it restarts.
     fn evaluate(
         &self,
         app: &App,
@@ -181,7 +181,8 @@ fn explained(error: QueryError, options: &Options<'_>) -> QueryError {
     }
 }
 
-/// The parameter `resolution`: samples or rollups as the source of the answer. With several tenants it is not used.
+/// The parameter `resolution`, which selects samples or rollups as the source of the answer. It has no effect on queries
+/// over several tenants.
 fn detail_of(app: &App, params: &Params, tenants: &TenantSet) -> Result<Detail, ApiError> {
     match params.get("resolution") {
         None => Ok(app.node.overrides().current().of(tenants.first()).query_resolution),
@@ -248,7 +249,7 @@ fn answer_json(turn: &Turn, answer: Answer, limit: usize) -> Result<Json, ApiErr
     Ok(json.finish()?)
 }
 
-/// Fails if the query is cancelled. Called while an answer is written, which can take long.
+/// Fails if the query was cancelled. Called while an answer is encoded, which can take long.
 pub(super) fn go_on(turn: &Turn) -> Result<(), ApiError> {
     if turn.is_set() { Err(QueryError::Canceled.into()) } else { Ok(()) }
 }

@@ -1,11 +1,11 @@
-//! Log of queries that have ended: slow ones in the server's log, all of them in a file if there is one.
+//! Logs queries when they end: slow ones in the server's log, all of them in a file if one is configured.
 //!
 //! ```text
 //!   query ends ─▶ Ending ─ slow? ─▶ server's log
 //!                    └─ line ─▶ buffer ─▶ thread ─▶ file
 //! ```
 //!
-//! A query never waits for the file: while its disk is slow, lines that do not fit into the buffer are left out and counted.
+//! A query never waits for the file. While the disk is slow, lines that do not fit into the buffer are dropped and counted.
 
 mod file;
 
@@ -23,7 +23,7 @@ use stdx::telemetry::{Counter, Registry};
 #[derive(Debug)]
 pub(crate) struct QueryLog {
     clock: Arc<dyn Clock>,
-    /// Time from which a query is slow.
+    /// Duration from which a query counts as slow.
     slow: Option<Duration>,
     slow_queries: Counter,
     file: Option<LogFile>,
@@ -60,7 +60,7 @@ fn log_slow(query: &RunningQuery, took: Duration, outcome: &Outcome) {
         tenant = %description.tenants,
         client = %description.peer.0,
         path = description.path,
-        query = ?description.short_text(), // with escapes: a line of a query must not look like one of the log
+        query = ?description.short_text(), // escaped, so that a line of the query cannot pass for a line of the log
         seconds = took.as_secs_f64(),
         waited_seconds = query.waited().as_secs_f64(),
         samples = query.usage.samples(),
@@ -70,7 +70,7 @@ fn log_slow(query: &RunningQuery, took: Duration, outcome: &Outcome) {
     );
 }
 
-/// The line of a query in the log's file, which docs/reference/http.md describes.
+/// Formats a query as a line of the log file; docs/reference/http.md describes it.
 fn line(query: &RunningQuery, now_ms: i64, took: Duration, outcome: &Outcome) -> Vec<u8> {
     let mut json = Json::new();
     let time =
@@ -98,12 +98,12 @@ fn line(query: &RunningQuery, now_ms: i64, took: Duration, outcome: &Outcome) ->
 /// Outcome of a query.
 #[derive(Debug)]
 struct Outcome {
-    /// `success`, or the reason of its refusal.
+    /// `success`, `canceled`, or the reason of the error.
     word: &'static str,
     error: Option<String>,
 }
 
-/// Logs a query when it is dropped. Unless told otherwise, the query was canceled: its client is gone.
+/// Logs a query on drop. Without a call of [`Self::with`], it is logged as canceled, because its client is gone.
 #[derive(Debug)]
 pub(crate) struct Ending {
     log: Arc<QueryLog>,
@@ -117,7 +117,7 @@ impl Ending {
         Self { log: Arc::clone(log), query: Arc::clone(query), outcome }
     }
 
-    /// The query has ended, with `error` if there is no answer.
+    /// Logs that the query has ended, with `error` if it failed.
     pub(crate) fn with(mut self, error: Option<&ApiError>) {
         self.outcome = match error {
             None => Outcome { word: "success", error: None },

@@ -3,14 +3,15 @@
 //! ```text
 //!   submit ─▶ queue ──▶ query-0 … query-N    each to its end
 //!               ▲ │
-//!               │ └───▶ query-small          while all others are busy: each for 20 ms
-//!               └─ not done by then ─┘
+//!               │ └───▶ query-small          while all others are busy, each for 20 ms
+//!               └─ not finished ─────┘
 //! ```
 //!
-//! Long queries do not delay small ones: while all other threads are busy, an extra one tries each waiting query for
-//! 20 ms and, if it has not finished, puts it back in its place in the queue. So no cost has to be estimated. A query
-//! that was put back starts from scratch, so each long query wastes at most one such attempt; the same query asked again
-//! (a dashboard that refreshes) wastes none, see [`known_large`]. [`queue`] says whose query is next.
+//! Long queries do not delay small ones. While all other threads are busy, an extra thread tries each waiting query for
+//! 20 ms. If the query has not finished by then, it returns to its place in the queue. So no cost has to be estimated.
+//!
+//! A query that was put back starts from scratch, so each long query wastes at most one such attempt. When it is repeated, as
+//! by a dashboard that refreshes, it wastes none (see [`known_large`]). [`queue`] decides which query is next.
 //!
 //! The gate `App::waiting` bounds the queue.
 
@@ -30,7 +31,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use stdx::clock::Clock;
 
-/// Time limit of one attempt on the small-query thread: instant queries over some hundred series take a few milliseconds.
+/// Time limit of an attempt on the small-query thread. Instant queries over a few hundred series take a few milliseconds.
 const SMALL_TIME: Duration = Duration::from_millis(20);
 
 /// Kind of thread that runs a query.
@@ -42,12 +43,12 @@ pub(crate) enum Lane {
     Small,
 }
 
-/// Outcome of a query.
+/// Outcome of one attempt at a query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// Answered, or its client is gone.
+    /// The query was answered, or its client is gone.
     Done,
-    /// Not small: to be run again on another thread.
+    /// The query is not small, and must run again on another thread.
     Again,
 }
 
@@ -65,17 +66,17 @@ pub(crate) struct Queries {
 struct Inner {
     clock: Arc<dyn Clock>,
     state: Mutex<State>,
-    /// Signals that a query waits, or that the pool ends.
+    /// Wakes a thread for whole queries: a query waits, or the pool ends.
     work: Condvar,
-    /// There is a query for the small-query thread to try: no other thread is free for it.
+    /// Wakes the small-query thread: a query waits and no other thread is free for it, or the pool ends.
     busy: Condvar,
 }
 
 struct State {
     queue: Queue,
-    /// Threads waiting for work, without the small-query thread.
+    /// Number of threads waiting for work, without the small-query thread.
     idle: usize,
-    /// A query runs on the small-query thread.
+    /// True while a query runs on the small-query thread.
     is_trying: bool,
     set_back: u64,
     stopping: bool,
@@ -105,7 +106,7 @@ pub(crate) struct Place {
 impl Drop for Place {
     fn drop(&mut self) {
         let left = self.inner.state.lock().queue.remove(&self.tenant, self.number);
-        drop(left); // what it holds is given back with the queue unlocked
+        drop(left); // its resources are released with the queue unlocked
     }
 }
 
@@ -127,12 +128,12 @@ impl Queries {
         Self { inner, hasher: RandomState::new() }
     }
 
-    /// Hash of the parameters that determine a query's cost. It is seeded, so clients cannot construct collisions.
+    /// Hash of the parameters that determine a query's cost. It is seeded, so that clients cannot construct collisions.
     pub(crate) fn fingerprint(&self, query: &impl Hash) -> u64 {
         self.hasher.hash_one(query)
     }
 
-    /// Enqueues a query. Queries of equal `fingerprint` are expected to take about the same time.
+    /// Enqueues a query. Queries with the same `fingerprint` are expected to take about the same time.
     pub(crate) fn submit(&self, asker: Asker, fingerprint: Option<u64>, query: Query) -> Place {
         let (tenant, now) = (asker.tenant.clone(), self.inner.clock.instant());
         let mut state = self.inner.state.lock();
@@ -141,13 +142,13 @@ impl Queries {
         Place { inner: Arc::clone(&self.inner), tenant, number }
     }
 
-    /// Numbers of waiting and of running queries.
+    /// Numbers of waiting and running queries.
     pub(crate) fn waiting_and_running(&self) -> (usize, usize) {
         let state = self.inner.state.lock();
         (state.queue.waiting(), state.running())
     }
 
-    /// Number of queries of a tenant that run, without one on the small-query thread.
+    /// Number of a tenant's running queries, not counting one on the small-query thread.
     pub(crate) fn running_of(&self, tenant: &TenantId) -> usize {
         self.inner.state.lock().queue.running_of(tenant)
     }
@@ -167,7 +168,7 @@ impl Drop for Queries {
 }
 
 impl Inner {
-    /// Wakes the thread that has to look at the queue.
+    /// Wakes the thread that can take the next query: one for whole queries if it is idle, otherwise the small-query thread.
     fn wake(&self, state: &State) {
         match state.idle > 0 && state.queue.has_whole(self.clock.instant()) {
             true => self.work.notify_one(),
@@ -186,7 +187,7 @@ impl Inner {
                 let began = Instant::now();
                 run(&mut waiting.query, Lane::Whole);
                 let fingerprint = waiting.fingerprint;
-                drop(waiting); // what it holds is given back with the queue unlocked
+                drop(waiting); // its resources are released with the queue unlocked
                 state = self.state.lock();
                 state.queue.done(&tenant);
                 if let Some(fingerprint) = fingerprint.filter(|_| began.elapsed() < SMALL_TIME) {
@@ -197,7 +198,7 @@ impl Inner {
             } else {
                 state.idle += 1;
                 if state.queue.waiting() > 0 {
-                    self.busy.notify_one(); // no thread is free for what waits
+                    self.busy.notify_one(); // the waiting query cannot run on this thread
                 }
                 self.work.wait(&mut state);
                 state.idle -= 1;
@@ -213,12 +214,12 @@ impl Inner {
             if let Some(mut taken) = untried {
                 state.is_trying = true;
                 drop(state);
-                // while it runs here a dropped `Place` cannot dequeue it; if put back, it ends when run again
+                // dropping its `Place` does not dequeue a query that runs here; if put back, it ends when it runs again
                 let (outcome, tenant) = (run(&mut taken.waiting.query, Lane::Small), taken.tenant.clone());
                 let again = match outcome {
                     Outcome::Again => Some(taken),
                     Outcome::Done => {
-                        drop(taken); // what it holds is given back with the queue unlocked
+                        drop(taken); // its resources are released with the queue unlocked
                         None
                     }
                 };
@@ -241,7 +242,7 @@ impl Inner {
     }
 }
 
-/// Runs a query. One that panics is done: its client finds the answer's channel closed.
+/// Runs a query. One that panics is done; its client finds the answer's channel closed.
 fn run(query: &mut Query, lane: Lane) -> Outcome {
     catch_unwind(AssertUnwindSafe(|| query(lane))).unwrap_or(Outcome::Done)
 }

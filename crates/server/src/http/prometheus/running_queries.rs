@@ -1,12 +1,12 @@
-//! Queries and exports that run or wait: what operators see of them, and how one is canceled.
+//! Registry of the queries and exports that run or wait, for listing and canceling them.
 //!
 //! ```text
 //!   request ─ enter ─▶ RunningQueries ◀─ list, cancel ─ operator
 //!                          │ RunningQuery: request, state, usage
-//!               evaluation ┘ (reports usage, asks whether it is canceled)
+//!               evaluation ┘ (reports usage, checks for cancellation)
 //! ```
 //!
-//! The gates `App::waiting` and `App::exporting` bound the number of entries: whoever enters has passed one of them.
+//! The gates `App::waiting` and `App::exporting` bound the number of entries, because each entry has passed one of them.
 
 use crate::http::json::Json;
 use crate::http::prometheus::description::Description;
@@ -22,11 +22,11 @@ use tokio::sync::Notify;
 #[cfg(test)]
 mod tests;
 
-/// Low bits of an ID that count queries. The high bits are the start of the process in milliseconds, so an ID from before a
-/// restart never cancels another query.
+/// Number of low bits of an ID that count queries. The high bits are the start of the process in milliseconds, so an ID from
+/// before a restart never names another query.
 const COUNT_BITS: u32 = 20;
 
-/// Identifies a query. Its text form is hexadecimal.
+/// ID of a query. Its text form is hexadecimal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct QueryId(u64);
 
@@ -42,7 +42,7 @@ impl std::fmt::Display for QueryId {
     }
 }
 
-/// A query from its admission to its last byte, or to the end of its evaluation if its client does not wait that long.
+/// A query or an export, from its arrival to its end.
 #[derive(Debug)]
 pub(crate) struct RunningQuery {
     pub(crate) id: QueryId,
@@ -50,29 +50,29 @@ pub(crate) struct RunningQuery {
     /// Time of arrival.
     pub(crate) began: Instant,
     pub(crate) usage: Usage,
-    /// A thread evaluates the query.
+    /// True while a thread evaluates the query.
     is_running: AtomicBool,
-    /// Time until a thread took the query for the last time, in microseconds.
+    /// Time from arrival until a thread last took the query, in microseconds.
     waited_us: AtomicU64,
-    /// The result is not wanted any more: canceled by an operator, out of time, or the client is gone.
+    /// True once the result is no longer wanted: the query was answered, timed out or was canceled, or its client is gone.
     is_canceled: AtomicBool,
     /// Wakes the request if an operator cancels the query.
     canceled: Notify,
 }
 
 impl RunningQuery {
-    /// A thread takes the query, which has waited for `waited`.
+    /// Notes that a thread takes the query, `waited` after its arrival.
     pub(crate) fn run(&self, waited: Duration) {
         self.waited_us.store(u64::try_from(waited.as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);
         self.is_running.store(true, Ordering::Relaxed);
     }
 
-    /// The query waits again: it is not small.
+    /// Notes that the query waits again, because it is not small.
     pub(crate) fn wait(&self) {
         self.is_running.store(false, Ordering::Relaxed);
     }
 
-    /// Time until a thread took the query for the last time.
+    /// Time from arrival until a thread last took the query.
     pub(crate) fn waited(&self) -> Duration {
         Duration::from_micros(self.waited_us.load(Ordering::Relaxed))
     }
@@ -90,7 +90,7 @@ impl RunningQuery {
         }
     }
 
-    /// Writes what operators see of the query.
+    /// Writes the query as a JSON object.
     pub(crate) fn write(&self, json: &mut Json, age: Duration) {
         json.raw(r#"{"id":"#);
         json.string(&self.id.to_string());
@@ -116,7 +116,7 @@ impl Interrupt for RunningQuery {
     }
 }
 
-/// Cancels a query when the request that asked for it ends: it was answered, its client is gone, or its time is up.
+/// Cancels a query when its request ends: it was answered, its client is gone, or it timed out.
 #[derive(Debug)]
 pub(crate) struct CancelOnDrop(pub(crate) Arc<RunningQuery>);
 
@@ -134,7 +134,7 @@ pub(crate) struct RunningQueries {
     clock: Arc<dyn Clock>,
 }
 
-/// An entry in the list, removed on drop.
+/// Guard of an entry in the list, which it removes on drop.
 #[derive(Debug)]
 pub(crate) struct Entry {
     list: Arc<RunningQueries>,
@@ -154,7 +154,7 @@ impl RunningQueries {
         Self { all: Mutex::default(), next: AtomicU64::new(first), clock }
     }
 
-    /// A query that arrives now. It is not in the list yet.
+    /// Creates a query that arrives now. It is not in the list until [`Self::enter`].
     pub(crate) fn begin(&self, description: Description) -> Arc<RunningQuery> {
         Arc::new(RunningQuery {
             id: QueryId(self.next.fetch_add(1, Ordering::Relaxed)),
@@ -179,9 +179,9 @@ impl RunningQueries {
         self.clock.instant().saturating_duration_since(query.began)
     }
 
-    /// Writes the wanted queries, the oldest first.
+    /// Writes the wanted queries as a JSON array, oldest first.
     pub(crate) fn write(&self, json: &mut Json, wanted: impl Fn(&Description) -> bool) {
-        // written with the list unlocked: every query that begins or ends takes the lock
+        // encoded with the list unlocked, because every query that begins or ends takes the lock
         let all: Vec<_> = self.all.lock().values().cloned().collect();
         json.raw("[");
         for (i, query) in all.iter().filter(|query| wanted(&query.description)).enumerate() {
@@ -191,7 +191,7 @@ impl RunningQueries {
         json.raw("]");
     }
 
-    /// Cancels a query; `None` if there is none of this ID.
+    /// Cancels a query and returns it; `None` if there is none with this ID.
     pub(crate) fn cancel(&self, id: QueryId) -> Option<Arc<RunningQuery>> {
         let query = self.all.lock().get(&id).cloned()?;
         query.is_canceled.store(true, Ordering::Relaxed);

@@ -4,7 +4,7 @@ use crate::http::error::ApiError;
 use crate::http::params::Params;
 use protocol::exposition::{self, Dialect};
 
-/// Default number of samples on a line of JSON, and the maximum that a request may ask for.
+/// Default number of samples per line of JSON. A request may ask for up to [`LINE_SAMPLES_MAX`].
 pub(super) const LINE_SAMPLES: usize = 10_000;
 const LINE_SAMPLES_MAX: usize = 1_000_000;
 

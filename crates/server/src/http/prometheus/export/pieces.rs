@@ -1,4 +1,4 @@
-//! Export text in pieces: one thread encodes them, another sends them to the client.
+//! Splits the text of an export into pieces: one thread encodes them, another sends them to the client.
 
 use super::PIECES_WAITING;
 use super::format::Format;
@@ -18,25 +18,25 @@ use std::task::{Context, Poll, ready};
 use stdx::budget::{Account, Reservation};
 use tokio::sync::mpsc::{Receiver, Sender};
 
-/// Text size from which a piece is sent.
+/// Size of its text at which a piece is sent.
 pub(super) const PIECE_BYTES: usize = 64 << 10;
 
-/// Numbers written between two checks whether a piece is full.
+/// Count of numbers written between two checks of whether a piece is full.
 const NUMBERS: usize = 512;
 
-/// Upper bound on a sample's numbers as text.
+/// Upper bound on the text of a sample's numbers, in bytes.
 const NUMBERS_BYTES: usize = 64;
 
-/// Capacity of a piece unless labels are long: [`PIECE_BYTES`] and the numbers written up to the next check.
+/// Capacity of a piece, unless labels are long: [`PIECE_BYTES`], plus the numbers written up to the next check.
 const PIECE_CAPACITY: usize = PIECE_BYTES + NUMBERS * NUMBERS_BYTES;
 
-/// Pieces of one export: those in the channel, and those being filled, handed over and sent.
+/// Maximum number of pieces of one export: those in the channel, and those being filled, handed over and sent.
 const PIECES_HELD: usize = PIECES_WAITING + 4;
 
 /// Memory that an export reserves before it begins.
 pub(super) const PIECES_BYTES: u64 = (PIECES_HELD * PIECE_CAPACITY) as u64;
 
-/// Header that names what is missing from the export, and why.
+/// Header that says what is missing from the export, and why.
 pub(super) const WARNING: HeaderName = HeaderName::from_static("x-floodmark-warning");
 
 /// Reason to end an export early: the client is gone, or storage failed.
@@ -45,7 +45,7 @@ pub(super) enum Stop {
     Failed(ApiError),
 }
 
-/// Part of the stream to the client.
+/// Item of the stream to the client.
 pub(super) enum Piece {
     Text(Bytes),
     Warning(HeaderValue),
@@ -58,13 +58,13 @@ pub(super) struct Pieces<'a> {
     piece: Vec<u8>,
     /// Warnings already sent.
     warned: HashSet<String>,
-    /// A piece was sent, so the export cannot restart from scratch.
+    /// True once a piece was sent: the export can no longer restart from scratch.
     has_sent: bool,
     /// Account for pieces larger than [`PIECE_CAPACITY`].
     account: Account,
 }
 
-/// Text of a piece, and the reservation for its bytes beyond [`PIECE_CAPACITY`].
+/// Text of a piece with a reservation for its bytes beyond [`PIECE_CAPACITY`].
 struct Oversized {
     text: Vec<u8>,
     _memory: Reservation,
@@ -112,7 +112,7 @@ impl<'a> Pieces<'a> {
         }
     }
 
-    /// Writes a line of JSON. However long it is, at most a piece of it is in memory.
+    /// Writes a line of JSON. However long it is, at most one piece of it is in memory.
     fn line(&mut self, labels: LabelsRef<'_>, times: &[i64], values: &[f64]) -> Result<(), Stop> {
         jsonl::begin_line(&mut self.piece, labels);
         for (i, values) in values.chunks(NUMBERS).enumerate() {
@@ -132,7 +132,7 @@ impl<'a> Pieces<'a> {
         if self.piece.len() >= PIECE_BYTES { self.send() } else { Ok(()) }
     }
 
-    /// Discards the text written so far; `false` if some of it was sent already.
+    /// Discards the text written so far. Returns false if some of it was already sent.
     pub(super) fn take_back(&mut self) -> bool {
         if !self.has_sent {
             self.piece.clear();
@@ -172,7 +172,7 @@ pub(super) struct Stream {
 }
 
 impl Stream {
-    /// Stream that begins with `first`. Dropping it cancels the export.
+    /// Creates a stream that begins with `first`. Dropping the stream cancels the export.
     pub(super) fn new(
         first: Option<Bytes>,
         written: Receiver<Result<Piece, ApiError>>,

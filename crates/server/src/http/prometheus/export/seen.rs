@@ -5,21 +5,22 @@ use model::{LabelsRef, SeriesKey};
 use std::collections::HashSet;
 use stdx::budget::{Account, Reservation};
 
-/// Series already sent: one that moves from memory into tables during an export must not be sent again.
+/// Series already sent. An export that restarts must not send them again.
 pub(super) struct SeenSeries {
     keys: HashSet<SeriesKey>,
     seed: u64,
     account: Account,
-    /// Memory for the keys, one reservation per [`SERIES_STEP`] series.
+    /// Reservations for the keys, one per [`SERIES_STEP`] series.
     bought: Vec<Reservation>,
-    /// False if memory did not suffice for all keys: then an export that restarts cannot skip the series already sent.
+    /// False once memory did not suffice for all keys. The export then cannot skip series already sent.
     is_whole: bool,
 }
 
-/// Series per reservation, and the maximum memory of one: a full hash set doubles, and the old and the new one exist at the
-/// same time (17 bytes each, 8/7 of what is used, three times over).
+/// Number of series per reservation.
 const SERIES_STEP: usize = 1 << 14;
 
+/// Upper bound on the memory of a series, in bytes. A full hash set doubles, and the old and the new one exist at the same time:
+/// 17 bytes, times 8/7 for the load factor, times 3.
 const SERIES_BYTES: u64 = 60;
 
 impl SeenSeries {

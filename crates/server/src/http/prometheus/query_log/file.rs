@@ -1,4 +1,4 @@
-//! A log file of limited size, written by a thread of its own.
+//! A log file of limited size, written by a separate thread.
 
 use parking_lot::{Condvar, Mutex};
 use std::fs::{File, OpenOptions};
@@ -9,10 +9,11 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use stdx::telemetry::Counter;
 
-/// Limit on lines that wait for the disk, and on those being written. That is seconds of small queries at full speed.
+/// Limit on the lines that wait for the disk, and again on those being written, in bytes. It holds several seconds of small
+/// queries at full speed.
 const BUFFER_BYTES_MAX: usize = 1 << 20;
 
-/// A log file. When dropped, it writes what still waits.
+/// A log file. On drop, it writes the lines that still wait.
 #[derive(Debug)]
 pub(super) struct LogFile {
     shared: Arc<Shared>,
@@ -22,7 +23,7 @@ pub(super) struct LogFile {
 #[derive(Debug)]
 struct Shared {
     buffer: Mutex<Buffer>,
-    /// Signals that there is a line, or that the log ends.
+    /// Signals a new line, or the end of the log.
     filled: Condvar,
     lost: Counter,
 }
@@ -34,7 +35,7 @@ struct Buffer {
 }
 
 impl LogFile {
-    /// Starts the thread that appends to the file at `path`, which takes at most `bytes_max` together with its rotated part.
+    /// Starts the thread that appends to the file at `path`. The file and its rotated part take at most `bytes_max` together.
     pub(super) fn start(path: PathBuf, bytes_max: u64, lost: Counter) -> Self {
         let shared = Arc::new(Shared { buffer: Mutex::default(), filled: Condvar::new(), lost });
         let (file, writer) = (RotatedFile { path, bytes_max }, Arc::clone(&shared));
@@ -43,7 +44,7 @@ impl LogFile {
         Self { shared, thread: thread.ok() }
     }
 
-    /// Appends a line, which ends with a newline. Never waits for the disk: if the buffer is full, the line is lost.
+    /// Appends a line, which must end with a newline. Never waits for the disk: if the buffer is full, the line is lost.
     pub(super) fn append(&self, line: &[u8]) {
         let mut buffer = self.shared.buffer.lock();
         if buffer.lines.len() + line.len() > BUFFER_BYTES_MAX {
@@ -95,7 +96,7 @@ impl Shared {
     }
 }
 
-/// A file that is renamed to `NAME.1` when it reaches half of its limit.
+/// A file that is renamed to `NAME.1` before it would exceed half of `bytes_max`.
 #[derive(Debug)]
 struct RotatedFile {
     path: PathBuf,
@@ -103,7 +104,7 @@ struct RotatedFile {
 }
 
 impl RotatedFile {
-    /// Appends whole lines, or nothing. Opens the file each time, so that it may be moved or deleted meanwhile.
+    /// Appends whole lines, or nothing. The file is opened each time, so that others may move or delete it in between.
     fn append(&self, lines: &[u8]) -> io::Result<()> {
         let mut file = open(&self.path)?;
         let mut len = file.metadata()?.len();
@@ -112,7 +113,7 @@ impl RotatedFile {
             file = open(&self.path)?;
             len = file.metadata()?.len();
         }
-        // half a line would spoil the next one
+        // a partial line would corrupt the next one
         file.write_all(lines).inspect_err(|_| _ = file.set_len(len))
     }
 
@@ -123,7 +124,7 @@ impl RotatedFile {
     }
 }
 
-/// Only the owner may read it: queries name what others keep secret.
+/// Opens a log file for appending. Only its owner may read it, because queries can contain confidential names.
 fn open(path: &Path) -> io::Result<File> {
     OpenOptions::new().append(true).create(true).mode(0o600).open(path)
 }
@@ -185,7 +186,7 @@ mod tests {
         assert_eq!((std::fs::read_to_string(&path).unwrap().as_str(), lost.get()), ("b\n", 1));
     }
 
-    /// A pipe that nobody reads blocks its writer, as a disk that hangs does.
+    /// A pipe without a reader blocks its writer, like a disk that hangs.
     #[test]
     fn a_disk_that_hangs_delays_nobody_and_the_buffer_is_bounded() {
         let dir = tempfile::tempdir().unwrap();
@@ -200,7 +201,7 @@ mod tests {
         assert!(lost.get() >= 2 * (BUFFER_BYTES_MAX / line.len()) as u64, "{} lines", lost.get());
         assert!(log.shared.buffer.lock().lines.capacity() <= 2 * BUFFER_BYTES_MAX);
         let kept = 4 * BUFFER_BYTES_MAX - lost.get() as usize * line.len();
-        // a reader that is a writer too does not see the end of each batch as the end of the pipe
+        // opened for writing too, so that the end of a batch does not look like the end of the pipe
         let reader =
             move || OpenOptions::new().read(true).write(true).open(path)?.read_exact(&mut vec![0; kept]);
         let reader = std::thread::spawn(reader);

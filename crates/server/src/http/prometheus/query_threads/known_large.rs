@@ -1,8 +1,8 @@
-//! Fingerprints of queries that turned out not to be small, so that repeated ones skip the small-query thread.
+//! Fingerprints of queries that turned out not to be small. When repeated, they skip the small-query thread.
 
 use std::collections::VecDeque;
 
-/// Fingerprints kept: those of the last queries that were put back. A linear search over them takes less than 100 ns.
+/// Maximum number of fingerprints: those of the last queries that were put back. A linear search takes less than 100 ns.
 const KEPT_MAX: usize = 256;
 
 /// The fingerprints, oldest first.
@@ -14,7 +14,7 @@ impl KnownLarge {
         self.0.contains(&fingerprint)
     }
 
-    /// Forgets the oldest if there are too many.
+    /// Inserts a fingerprint as the newest. Drops the oldest if there are too many.
     pub(super) fn insert(&mut self, fingerprint: u64) {
         self.remove(fingerprint);
         if self.0.len() == KEPT_MAX {
@@ -23,7 +23,7 @@ impl KnownLarge {
         self.0.push_back(fingerprint);
     }
 
-    /// Removes a query that has become small, so that it is tried again.
+    /// Removes the fingerprint of a query that has become small, so that it is tried as such again.
     pub(super) fn remove(&mut self, fingerprint: u64) {
         self.0.retain(|known| *known != fingerprint);
     }

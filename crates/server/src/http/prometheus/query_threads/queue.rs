@@ -1,8 +1,8 @@
-//! Order in which queries run.
+//! Queue of queries: decides which one runs next.
 //!
-//! Tenants take turns: the next query is of the tenant with the fewest running ones for its weight, and among equals of the one
-//! whose last turn was longest ago. Once several tenants have sent queries, the last free thread is only for a tenant that runs
-//! nothing, so queries of one tenant that never end leave a thread to others.
+//! Tenants take turns. The next query is one of the tenant with the fewest running queries in proportion to its weight; among
+//! equals, of the tenant whose last turn was longest ago. Once several tenants have sent queries, the last free thread is
+//! reserved for a tenant without a running query. So one tenant's queries that never end leave a thread to others.
 
 use super::Query;
 use super::known_large::KnownLarge;
@@ -10,42 +10,42 @@ use model::TenantId;
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 
-/// Time since a query of another tenant for which a thread is kept free.
+/// Time for which the last free thread stays reserved after a query whose tenant differed from that of the query before it.
 const SHARED_FOR: Duration = Duration::from_secs(600);
 
-/// Who asks a query.
+/// The tenant that a query counts for, and its share of the threads.
 #[derive(Debug, Clone)]
 pub(crate) struct Asker {
     pub(crate) tenant: TenantId,
-    /// Weight of the tenant's turns, at least 1.
+    /// Weight of the tenant, at least 1.
     pub(crate) weight: usize,
-    /// Limit on the tenant's queries that run at once, if one is configured.
+    /// Limit on the tenant's concurrent queries, if one is configured.
     pub(crate) limit: Option<usize>,
 }
 
-/// Queries that wait, and counts of those that run. The gate `App::waiting` bounds their number.
+/// Waiting queries, and counts of running ones. The gate `App::waiting` bounds their number.
 pub(super) struct Queue {
     tenants: HashMap<TenantId, OfTenant>,
-    /// Threads that run queries to their end.
+    /// Number of threads that run queries to their end.
     threads: usize,
-    /// Queries that run on these threads.
+    /// Number of queries that run on these threads.
     running: usize,
     /// Number of the next query.
     next: u64,
     /// Number of the next turn.
     turn: u64,
-    /// Tenant of the last query.
+    /// Tenant of the query that arrived last.
     last: Option<TenantId>,
-    /// Time of the last query whose tenant was not that of the query before it.
+    /// Arrival of the last query whose tenant differed from that of the query before it.
     shared_at: Option<Instant>,
     pub(super) known_large: KnownLarge,
 }
 
 struct OfTenant {
-    /// Queries in order of arrival.
+    /// Waiting queries by number, which is the order of arrival.
     waiting: BTreeMap<u64, Waiting>,
     running: usize,
-    /// Turn in which a query was taken for the last time; 0: none was.
+    /// Turn in which a query was last taken; 0 if none was.
     served: u64,
     weight: usize,
     limit: Option<usize>,
@@ -54,7 +54,7 @@ struct OfTenant {
 pub(super) struct Waiting {
     pub(super) query: Query,
     pub(super) fingerprint: Option<u64>,
-    /// Tried, and found not to be small.
+    /// True if the query, or an earlier one with its fingerprint, was tried and found not to be small.
     is_large: bool,
 }
 
@@ -99,14 +99,14 @@ impl Queue {
         number
     }
 
-    /// Takes a query out that waits.
+    /// Removes a waiting query.
     pub(super) fn remove(&mut self, tenant: &TenantId, number: u64) -> Option<Waiting> {
         let removed = self.tenants.get_mut(tenant)?.waiting.remove(&number);
         self.forget_if_idle(tenant);
         removed
     }
 
-    /// Takes the next query for a thread that runs it to its end; it is [`Self::done`] later.
+    /// Takes the next query for a thread that runs it to its end and then calls [`Self::done`].
     pub(super) fn take_whole(&mut self, now: Instant) -> Option<Taken> {
         let tenant = self.next_whole(now)?.clone();
         let own = self.tenants.get_mut(&tenant)?;
@@ -139,7 +139,7 @@ impl Queue {
         first.map(|(tenant, _)| tenant)
     }
 
-    /// A query that [`Self::take_whole`] gave has ended.
+    /// Notes that a query from [`Self::take_whole`] has ended.
     pub(super) fn done(&mut self, tenant: &TenantId) {
         self.running -= 1;
         let own = self.tenants.get_mut(tenant).expect("BUG: a tenant with a running query is known");
@@ -147,7 +147,7 @@ impl Queue {
         self.forget_if_idle(tenant);
     }
 
-    /// Takes the next query that may be small.
+    /// Takes the next query that may be small, for the small-query thread.
     pub(super) fn take_untried(&mut self) -> Option<Taken> {
         let untried =
             |own: &OfTenant| own.waiting.iter().find(|(_, w)| !w.is_large).map(|(number, _)| *number);
@@ -159,11 +159,11 @@ impl Queue {
         own.served = self.turn;
         self.turn += 1;
         let waiting = own.waiting.remove(&number)?;
-        // the tenant stays known while its query is tried, even if nothing else of it waits
+        // the tenant's entry is kept while its query is tried, even if no other query of it waits
         Some(Taken { tenant, number, waiting })
     }
 
-    /// Puts a query back to its place that was tried and is not small.
+    /// Returns a query that was tried and is not small to its place in the queue.
     pub(super) fn put_back(&mut self, taken: Taken) {
         let Taken { tenant, number, waiting } = taken;
         if let Some(fingerprint) = waiting.fingerprint {
@@ -173,22 +173,22 @@ impl Queue {
         own.waiting.insert(number, Waiting { is_large: true, ..waiting });
     }
 
-    /// A query that [`Self::take_untried`] gave was answered.
+    /// Notes that a query from [`Self::take_untried`] was answered.
     pub(super) fn was_small(&mut self, tenant: &TenantId) {
         self.forget_if_idle(tenant);
     }
 
-    /// Number of queries that wait.
+    /// Number of waiting queries.
     pub(super) fn waiting(&self) -> usize {
         self.tenants.values().map(|own| own.waiting.len()).sum()
     }
 
-    /// Number of queries that run on the threads for whole queries.
+    /// Number of queries running on the threads for whole queries.
     pub(super) const fn running(&self) -> usize {
         self.running
     }
 
-    /// Number of a tenant's queries that run on the threads for whole queries.
+    /// Number of a tenant's queries running on the threads for whole queries.
     pub(super) fn running_of(&self, tenant: &TenantId) -> usize {
         self.tenants.get(tenant).map_or(0, |own| own.running)
     }
@@ -228,7 +228,7 @@ mod tests {
             queue.done(&TenantId::parse(&tenant).unwrap());
             order.push(tenant);
         }
-        // which of two that were never served is first does not matter
+        // the order of two tenants that were never served does not matter
         assert!(order[0] != order[1] && order[2] != order[3] && order[4] == "many", "{order:?}");
         assert!(queue.tenants.is_empty());
     }

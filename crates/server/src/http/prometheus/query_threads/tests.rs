@@ -2,7 +2,7 @@ use super::*;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use stdx::clock::SystemClock;
 
-/// A query that reports the lane on which it starts, and waits for permission to continue.
+/// Creates a query that reports the lane on which it starts, and then waits for permission to continue.
 fn told(began: &Sender<(u32, Lane)>, number: u32, outcome: fn(Lane) -> Outcome) -> (Query, Sender<()>) {
     let (go, goes) = channel();
     let began = began.clone();
@@ -33,14 +33,14 @@ const fn large(lane: Lane) -> Outcome {
     }
 }
 
-/// A pool whose two threads are busy: query 0 runs on the thread for whole queries.
+/// Creates a pool with one thread for whole queries, which is busy with query 0.
 fn busy(began: &Sender<(u32, Lane)>, begin: &Receiver<(u32, Lane)>) -> (Queries, Place, Sender<()>) {
     let queries = start(1);
     let (query, go) = told(began, 0, done);
     let place = queries.submit(asker(), None, query);
     let (number, lane) = begin.recv().unwrap();
     if lane == Lane::Small {
-        // the other thread had not reached the queue yet; now it waits there, or will
+        // the thread for whole queries had not reached the queue yet: try again
         go.send(()).unwrap();
         drop((queries, place));
         return busy(began, begin);
@@ -53,7 +53,7 @@ fn busy(began: &Sender<(u32, Lane)>, begin: &Receiver<(u32, Lane)>) -> (Queries,
 fn a_small_query_runs_beside_long_ones_and_a_long_one_is_set_back() {
     let (began, begin) = channel();
     let (queries, _first, end_first) = busy(&began, &begin);
-    // long, then small: the long one is tried and set back, the small one answered, with the long one still waiting
+    // the long query is tried and put back, then the small one is tried while the long one still waits
     let (query, go) = told(&began, 1, large);
     let _second = queries.submit(asker(), None, query);
     assert_eq!(begin.recv().unwrap(), (1, Lane::Small));
@@ -63,7 +63,7 @@ fn a_small_query_runs_beside_long_ones_and_a_long_one_is_set_back() {
     assert_eq!(begin.recv().unwrap(), (2, Lane::Small));
     assert_eq!((queries.waiting_and_running(), queries.set_back()), ((1, 2), 1));
     go_small.send(()).unwrap();
-    // the long one is next, although it was tried before
+    // the long query is next, although it was tried before
     end_first.send(()).unwrap();
     assert_eq!(begin.recv().unwrap(), (1, Lane::Whole));
     go.send(()).unwrap();
@@ -94,7 +94,7 @@ fn who_leaves_is_not_begun() {
     let (query, go) = told(&began, 1, done);
     let _second = queries.submit(asker(), None, query);
     assert_eq!(begin.recv().unwrap(), (1, Lane::Small));
-    // both threads are at work
+    // both threads are busy
     let (query, _) = told(&began, 2, done);
     let leaving = queries.submit(asker(), None, query);
     let (query, go_last) = told(&began, 3, done);
@@ -141,7 +141,7 @@ fn a_query_that_was_put_back_is_not_tried_again_when_it_is_repeated() {
     let _second = queries.submit(asker(), Some(7), query);
     assert_eq!(begin.recv().unwrap(), (1, Lane::Small));
     go.send(()).unwrap();
-    // the repeated query came before the small one, which is tried all the same
+    // the repeated query arrives first, but only the small one is tried
     let (query, go_repeated) = told(&began, 2, done);
     while queries.set_back() == 0 {
         std::thread::yield_now();

@@ -1,4 +1,4 @@
-//! One attempt at a query: cancellation, and the time limit of small queries.
+//! One attempt at a query: cancellation, the time limit of small queries, and yielding to writers.
 
 use super::{Lane, SMALL_TIME};
 use crate::http::prometheus::running_queries::RunningQuery;
@@ -11,25 +11,25 @@ use std::time::{Duration, Instant};
 use stdx::budget::Account;
 use stdx::clock::Clock;
 
-/// Calls of [`Interrupt::is_set`] per reading of the clock.
+/// Number of calls of [`Interrupt::is_set`] per reading of the clock.
 const QUESTIONS: u32 = 4;
 
-/// Time that a query runs before it yields the processor to owners and other threads that handle writes.
+/// Time for which a query runs before it yields the processor to owners and other threads that handle writes.
 const YIELD_TIME: Duration = Duration::from_micros(500);
 
-/// What a query of a tenant may use.
+/// Limits on one query.
 #[derive(Debug, Clone)]
 pub(crate) struct QueryLimits {
-    /// Memory from parsing to the answer.
+    /// Limit on memory, from parsing to the answer.
     pub(crate) memory_bytes: u64,
-    /// Samples held at once.
+    /// Limit on samples held at once.
     pub(crate) samples: u64,
-    /// Account of the answer until it is sent.
+    /// Account that holds the answer's memory until it is sent.
     pub(crate) answers: Account,
 }
 
-/// Interrupts a query that is cancelled, or that turns out not to be small. It also yields to writers: no lock is held
-/// when [`Interrupt::is_set`] is called.
+/// Interrupts a query that is cancelled or turns out not to be small. It also yields to writers in [`Interrupt::is_set`],
+/// which is never called with a lock held.
 #[derive(Debug)]
 pub(crate) struct Turn {
     clock: Arc<dyn Clock>,
@@ -37,11 +37,11 @@ pub(crate) struct Turn {
     query: Arc<RunningQuery>,
     pub(crate) limits: QueryLimits,
     lane: Lane,
-    /// The time limit of small queries has passed.
+    /// True once the attempt must end because the query is not small.
     is_over: AtomicBool,
     questions: AtomicU32,
     began: Instant,
-    /// Time of the last yield, in microseconds since the start.
+    /// Time of the last yield, in microseconds since `began`.
     yielded_us: AtomicU32,
 }
 
@@ -58,12 +58,12 @@ impl Turn {
         self.is_over.load(Ordering::Relaxed)
     }
 
-    /// True if no client waits for the answer any more.
+    /// True if the answer is no longer wanted.
     pub(crate) fn is_cancelled(&self) -> bool {
         self.query.is_set()
     }
 
-    /// What the query holds and has read, over all attempts.
+    /// Memory held and samples read by the query, over all attempts.
     pub(crate) fn usage(&self) -> &Usage {
         &self.query.usage
     }
@@ -91,13 +91,13 @@ impl Interrupt for Turn {
         if self.is_cancelled() || self.is_over() {
             return true;
         }
-        // only one thread calls this, so load and store need not be one atomic operation
+        // only one thread calls this, so a separate load and store suffice
         let questions = self.questions.load(Ordering::Relaxed).wrapping_add(1);
         self.questions.store(questions, Ordering::Relaxed);
         questions.is_multiple_of(QUESTIONS) && self.look_at_the_clock()
     }
 
-    /// True if the query may read files, which can take any time. Ends an attempt on the small-query thread.
+    /// True if the query may read files, which can take any amount of time. Ends an attempt on the small-query thread.
     fn may_wait(&self) -> bool {
         if self.lane == Lane::Small {
             self.is_over.store(true, Ordering::Relaxed);
