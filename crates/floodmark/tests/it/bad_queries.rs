@@ -92,7 +92,7 @@ fn expressions() {
     "#]].assert_eq(&messages);
     // valid as an instant query, but not as a range query
     expect![[r#"invalid parameter "query": invalid expression type "range vector" for range query, must be Scalar or instant Vector"#]].assert_eq(&range_of("a[5m]"));
-    // neither deep nor long expressions end the process
+    // neither deep nor long expressions crash the process
     let reply = server.send(&Request::form("/api/v1/query", &[("query", &long)]));
     assert!([200, 400, 422].contains(&reply.status), "{}", reply.text());
     let minus = "-".repeat(50_000) + "1";
@@ -333,7 +333,7 @@ fn what_fails_while_it_runs() {
         let message = refusal(&server, "/api/v1/query", &params, 422, "execution");
         assert!(message.contains(mention), "{mention:?} is not in: {message}");
     }
-    // Prometheus says so while it runs, which is as good
+    // Prometheus reports this when it evaluates the query; an error while parsing is as good
     let odd = Request::form(
         "/api/v1/query",
         &[("query", "label_replace(a, \"~\\xff\", \"\", \"\", \"\")"), ("time", &at)],

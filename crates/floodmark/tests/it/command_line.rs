@@ -1,5 +1,5 @@
-//! First contact with the command line: closed pipes, colours, addresses, settings and their origin, exit statuses, scenarios
-//! by name, completions and man pages.
+//! The command line: closed pipes, colours, addresses, settings and their origin, exit statuses, scenarios by name, completions
+//! and man pages.
 
 use crate::harness::process::command;
 use crate::harness::{Options, Request, Server, http, wait_for};
@@ -12,7 +12,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
-/// Lines of text of some 200 KiB: more than a pipe holds.
+/// Writes lines of text to a file, some 200 KiB in all: more than a pipe holds.
 fn many_lines(path: &Path) {
     let lines: String = (0..4_000)
         .map(|i| format!("{{\"metric\":{{\"__name__\":\"m\",\"i\":\"{i}\"}},\"values\":[{i}],\"timestamps\":[1795176000000]}}\n"))
@@ -20,7 +20,7 @@ fn many_lines(path: &Path) {
     fs::write(path, lines).expect("write a file");
 }
 
-/// Runs it, reads some bytes of what it prints and then no more.
+/// Runs the executable, reads the first bytes of its output and then closes the pipe, like `head`.
 fn into_head(args: &[&str]) -> (Option<i32>, String) {
     let mut child = command(args).stdout(Stdio::piped()).spawn().expect("start the executable");
     let mut stdout = child.stdout.take().expect("stdout is piped");
@@ -55,7 +55,7 @@ fn a_full_disk_is_no_reader_that_has_gone() {
     assert!(String::from_utf8_lossy(&output.stderr).contains("write to stdout"));
 }
 
-/// A server that a test started itself; killed at the end.
+/// A server that a test started itself. It is killed when this is dropped.
 struct Started {
     child: Child,
     stderr: BufReader<std::process::ChildStderr>,
@@ -72,7 +72,7 @@ impl Started {
         Self { child, stderr, _dir: dir }
     }
 
-    /// The log up to the line with `text`.
+    /// Reads the log up to the line with `text`.
     fn log_until(&mut self, text: &str) -> String {
         let mut log = String::new();
         while !log.contains(text) {
@@ -129,7 +129,7 @@ fn addresses_may_be_names_or_a_port_alone() {
     assert!(String::from_utf8_lossy(&refused.stderr).contains(":9009 for all addresses"));
 }
 
-/// `floodmark config` in a directory with this `floodmark.toml`.
+/// Runs `floodmark config` in a directory with this `floodmark.toml`.
 fn config(toml: &str, args: &[&str], variables: &[(&str, &str)]) -> Output {
     let dir = tempfile::tempdir().expect("make a directory");
     fs::write(dir.path().join("floodmark.toml"), toml).expect("write a file");
@@ -152,7 +152,7 @@ aws_secret_access_key = "hunter2"
 retention = "never"
 "#;
     let print = |more: &[&str]| {
-        // whatever follows from the machine is given
+        // settings whose defaults depend on the machine are set
         let machine = ["--partitions", "2", "--query-concurrency", "4", "--connections", "100"];
         let args = ["print", "--config", "floodmark.toml", "--retention", "30d"];
         let variables = [("FLOODMARK_MEMORY", "1GiB"), ("AWS_REGION", "eu")];
@@ -325,7 +325,7 @@ fn an_address_that_is_taken_leaves_no_data_directory() {
     assert!(!data.exists());
 }
 
-/// One request has all samples of so low a rate: the load is over before the kill.
+/// At so low a rate one request contains all samples, so the load is over before the kill.
 #[test]
 fn a_demo_without_a_kill_in_the_middle_fails_and_says_so() {
     let ended = run(&["demo", "--duration", "8s", "--rate", "100"]);
@@ -415,7 +415,7 @@ fn exit_statuses_are_those_that_help_names() {
     assert!(
         String::from_utf8_lossy(&export.stderr).contains("nothing of tenant anonymous has been sealed yet")
     );
-    // reached, and nothing acknowledged
+    // the server is reached, but acknowledges nothing
     let server = Server::new();
     let target = format!("http://{}/nowhere", server.address);
     let args =

@@ -1,4 +1,4 @@
-//! The dashboard and the alert rules in `deploy/`. That every metric in them exists is checked in `reference`.
+//! The dashboard and the alert rules in `deploy/`. `reference` checks that every metric in them exists.
 
 use crate::harness::outside;
 use crate::harness::wire::{self, Series};
@@ -38,8 +38,7 @@ fn expressions_of_the_dashboard_are_queries() {
     assert!(count > 40, "{count} expressions");
 }
 
-/// The panels of the row "Overview", which show at a glance how a server bears its load, have something to show from what the server
-/// stores of itself, without a Prometheus.
+/// The panels of the row "Overview" show data from the metrics that the server stores itself, without a Prometheus.
 #[test]
 fn the_overview_is_drawn_from_what_a_server_stores_of_itself() {
     let dashboard: Value = serde_json::from_str(DASHBOARD).expect("JSON");
@@ -75,7 +74,7 @@ fn the_overview_is_drawn_from_what_a_server_stores_of_itself() {
                 (round, ()) = (round + 1, load(round));
                 let data = server.query_as(Some("floodmark-system"), &query, now_ms());
                 let series = data["result"].as_array().expect("a vector").iter();
-                // a quantile of nothing is not a number
+                // a quantile over no observations is NaN
                 series.map(|series| &series["value"][1]).any(|value| *value != "NaN").then_some(())
             });
         }
@@ -136,7 +135,7 @@ fn promtool_accepts_the_metrics() {
     process.stdin.take().expect("a pipe").write_all(text.as_bytes()).expect("promtool reads");
     let output = process.wait_with_output().expect("promtool ends");
     let lints = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
-    // these count days, and are no durations
+    // these metrics count days; they are not durations
     let is_meant = |lint: &str| lint.starts_with("floodmark_rollup_days_") && lint.contains("base unit");
     assert_eq!(lints.lines().filter(|lint| !is_meant(lint)).collect::<Vec<_>>(), [""; 0]);
     assert!(output.status.code().is_some_and(|code| [0, 3].contains(&code)), "{}", output.status);

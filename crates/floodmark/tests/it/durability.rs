@@ -1,4 +1,4 @@
-//! Acknowledged samples survive kill -9, SIGTERM, and starts in every state.
+//! Acknowledged samples survive kill -9, SIGTERM, and starts from every state.
 
 use crate::harness::ledger::Writer;
 use crate::harness::process::command;
@@ -23,14 +23,14 @@ fn seed() -> u64 {
 fn kill_9_at_random_moments_loses_and_doubles_nothing() {
     let seed = seed();
     let mut rng = Rng::new(seed);
-    // small segments, so that kills also hit the moment where a new one begins
+    // small segments, so that kills also hit the moment when a new segment begins
     let mut server = Server::start(Options::default().config("segment_size = \"1MiB\""));
     let mut writers: Vec<_> = (0..3).map(|id| Writer::new(seed, id)).collect();
     for kill in 0..kills() {
         let before: Vec<_> = writers.iter().map(|w| w.acknowledged).collect();
         let load_ms = 20 + rng.below(400);
         under_load(&mut server, &mut writers, Duration::from_millis(load_ms), Server::kill9);
-        // most of the time writers come back when it is ready; sometimes they meet the replay
+        // half of the time the writers wait until the server is ready; otherwise they write during the replay
         match rng.chance(0.5) {
             true => server.restart(),
             false => server.restart_unready(),
@@ -54,7 +54,7 @@ fn kill_9_at_random_moments_loses_and_doubles_nothing() {
     assert_eq!(server.metric("floodmark_head_series").to_string(), series);
 }
 
-/// Lets the writers write for `how_long`, then does `end` to the server and waits for them.
+/// Lets the writers write for `how_long`, then calls `end` with the server, and waits for the writers to stop.
 fn under_load(
     server: &mut Server,
     writers: &mut [Writer],
@@ -65,7 +65,7 @@ fn under_load(
     let address = server.address;
     std::thread::scope(|threads| {
         let running: Vec<_> = writers.iter_mut().map(|w| threads.spawn(|| w.run(address, &stop))).collect();
-        // the moment is what is random here: nothing is waited for
+        // this sleep waits for nothing: it only makes the time of the end random
         std::thread::sleep(how_long);
         end(server);
         stop.store(true, Ordering::Relaxed);
@@ -94,7 +94,7 @@ fn sigterm_under_load_finishes_what_was_taken_in() {
     assert_eq!(server.log_lines("stopped").len(), 3, "each stop was orderly to its end");
 }
 
-/// Data handed to the operating system survives the death of the process, synced or not.
+/// Data handed to the operating system survives a kill of the process, synced or not.
 #[test]
 fn kill_9_loses_nothing_without_fsync_either() {
     let seed = seed();
@@ -141,7 +141,7 @@ fn sigterm_during_replay_ends_in_order() {
     }
 }
 
-/// The number of partitions is decided when a directory is made.
+/// The number of partitions is fixed when a data directory is created.
 #[test]
 fn another_number_of_partitions_does_not_move_series() {
     let dir = tempfile::tempdir().unwrap();
@@ -164,7 +164,7 @@ fn an_idle_server_stops_at_once_even_with_open_connections() {
     idle.send(&Request::get("/-/ready")).unwrap().expect(200, &[]);
     let began = std::time::Instant::now();
     assert_eq!(server.terminate().code(), Some(0));
-    // an idle connection is no request in flight: the drain's limit of 20 s is not waited for
+    // an idle connection is not a request in flight, so the server does not wait the 20 s that such requests get
     assert!(began.elapsed() < Duration::from_secs(15), "took {:?}", began.elapsed());
 }
 
@@ -183,7 +183,7 @@ fn an_empty_directory_starts_and_starts_again() {
     writer.verify(&server, 0);
 }
 
-/// Killed at any moment of its first start: the next one succeeds.
+/// If a server is killed at any moment of its first start, the next start succeeds.
 #[test]
 fn a_start_can_be_killed_at_any_moment() {
     let mut rng = Rng::new(seed());
@@ -192,7 +192,7 @@ fn a_start_can_be_killed_at_any_moment() {
         for _ in 0..3 {
             let mut child =
                 command(&["serve", "--http", "127.0.0.1:0", "--data-dir"]).arg(dir.path()).spawn().unwrap();
-            // the moment is what is random here
+            // this sleep waits for nothing: it only makes the time of the kill random
             std::thread::sleep(Duration::from_micros(rng.below(40_000)));
             child.kill().unwrap();
             child.wait().unwrap();
@@ -252,7 +252,7 @@ fn what_cannot_be_started_says_why() {
     check(&["--data-dir", data, "--config", "/nonexistent"], &["/nonexistent"]);
 }
 
-/// A long replay: the server answers from its first moment, and says that it is not ready.
+/// During a long replay the server answers from its first moment, and says that it is not ready.
 #[test]
 fn nothing_is_acknowledged_or_ready_before_replay_is_done() {
     let seed = seed();
@@ -260,7 +260,7 @@ fn nothing_is_acknowledged_or_ready_before_replay_is_done() {
     let mut writers: Vec<_> = (0..3).map(|id| Writer::new(seed, id)).collect();
     under_load(&mut server, &mut writers, Duration::from_millis(1500), Server::kill9);
     server.restart_unready();
-    // answers before readiness must not be incomplete
+    // answers before readiness are refusals, never incomplete results
     wait_for("readiness", || {
         let reply = server.send(&Request::get("/-/ready"));
         assert!([200, 503].contains(&reply.status), "{reply:?}");

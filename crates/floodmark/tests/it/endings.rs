@@ -1,4 +1,4 @@
-//! How runs of the lab end that do not end by themselves, and what is left of their targets.
+//! Runs of the lab that are ended from outside: how they end, and what happens to their targets.
 
 use crate::harness::process::command;
 use crate::harness::{Options, Request, Server, wait_for};
@@ -10,7 +10,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, Stdio};
 
-/// A lab whose stderr is read by the test.
+/// A lab process whose stderr the test reads.
 struct Watched {
     child: Child,
     stderr: BufReader<ChildStderr>,
@@ -46,7 +46,7 @@ impl Drop for Watched {
     }
 }
 
-/// A process that wrote its id into a file; killed at the end.
+/// A process that wrote its id to a file. It is killed when this is dropped.
 struct Stray(PathBuf);
 
 impl Stray {
@@ -71,7 +71,7 @@ fn a_terminal_that_goes_away_ends_the_run_and_its_result_is_kept() {
     let server = Server::new();
     let path = scenario(folder.path(), "1h", &target(server.address));
     let save = folder.path().join("result.json");
-    // the tests themselves may run under nohup
+    // the tests themselves may run under nohup, which ignores SIGHUP
     let lab = [env!("CARGO_BIN_EXE_floodmark"), "lab", "run", &path, "--out", plain(&save)];
     let mut watched = Watched::of(Command::new("env").arg("--default-signal=HUP").args(lab));
     watched.wait_for("tenants, ");
@@ -79,7 +79,7 @@ fn a_terminal_that_goes_away_ends_the_run_and_its_result_is_kept() {
         let tenant = Request::get("/api/v1/query?query=count(metric_1)").header("X-Scope-OrgID", "tenant-1");
         server.send(&tenant).text().contains("\"value\"").then_some(())
     });
-    // nobody can be told any more
+    // stdout and stderr are closed, as when a terminal goes away
     drop((watched.child.stdout.take(), std::mem::replace(&mut watched.stderr, BufReader::new(closed()))));
     watched.signal(Signal::HUP);
     assert_eq!(watched.child.wait().expect("wait for the lab").code(), Some(1));
@@ -87,7 +87,7 @@ fn a_terminal_that_goes_away_ends_the_run_and_its_result_is_kept() {
     assert_eq!((&result["partial"], &result["verify"]["lost"]), (&true.into(), &0.into()));
 }
 
-/// The stderr of a process that has ended.
+/// Stderr of a process that has ended.
 fn closed() -> ChildStderr {
     let mut child = Command::new("true").stderr(Stdio::piped()).spawn().expect("run true");
     child.wait().expect("wait");
@@ -104,7 +104,7 @@ fn under_nohup_a_terminal_that_goes_away_ends_nothing() {
     watched.wait_for("writing");
     watched.signal(Signal::HUP);
     watched.signal(Signal::INT);
-    // of two signals that are heard the second would end it without a result
+    // if SIGHUP were not ignored, SIGINT would be the second signal, which ends the lab without a result
     assert_eq!(watched.child.wait().expect("wait for the lab").code(), Some(1));
 }
 
@@ -113,7 +113,7 @@ fn a_second_signal_does_not_wait_for_a_result_and_leaves_no_target() {
     let folder = tempfile::tempdir().expect("make a directory");
     let (start, pid) = (folder.path().join("start.sh"), folder.path().join("pid"));
     std::fs::write(&start, format!("echo $$ > {}; exec sleep 600", pid.display())).expect("write");
-    // it takes connections and answers nobody
+    // it accepts connections and never answers
     let mute = TcpListener::bind("127.0.0.1:0").expect("listen");
     let target = format!(
         "[target]\ntimeout = '10m'\nwrite = 'http://{0}/api/v1/write'\nready = 'http://{0}/ready'\n\
@@ -137,7 +137,7 @@ fn a_second_signal_does_not_wait_for_a_result_and_leaves_no_target() {
     );
 }
 
-/// The target was there before the run; a fault kills it, and `restart` has it started again.
+/// The target was running before the lab; a fault kills it, and the command from `restart` starts it again.
 fn killed_and_restarted_by(restart: impl Fn(&str, &Path) -> String) {
     let folder = tempfile::tempdir().expect("make a directory");
     let data = folder.path().join("data");

@@ -1,11 +1,12 @@
-//! Another service decides who asks.
+//! Forward authentication: another service authenticates requests.
 
 use crate::authentication::{Wrong, expect_closed, line, sha256};
 use crate::harness::{Options, Reply, Request, Server, Service, wait_for};
 use std::sync::{Arc, Mutex};
 use tempfile::TempDir;
 
-/// Lets `alice` in, forbids `eve`, fails for `mallory`, and knows nobody else.
+/// Decision of the service. It accepts `alice`, `carol`, `dave` and `frank`, each with other headers, forbids `eve`, fails for
+/// `mallory`, redirects `trent`, and answers 401 to everybody else.
 fn decide(head: &str) -> (String, String) {
     let status = match head.to_ascii_lowercase() {
         head if head.contains("bearer alice") => {
@@ -82,7 +83,7 @@ fn the_service_decides_within_what_the_file_allows() {
     assert_eq!(server.log_lines("alice"), Vec::<String>::new());
 }
 
-/// The service sees what the client asks for, and nothing that the client says in its place.
+/// The service sees the method, path and tenant that the client requests. A client cannot forge the headers that say so.
 #[test]
 fn the_service_is_shown_the_request() {
     let seen = Arc::new(Mutex::new(String::new()));
@@ -128,7 +129,7 @@ fn without_an_answer_nobody_gets_in() {
     write(&server, "alice", "a").expect(204, &[]);
 }
 
-/// Many requests with one credential at once are one question.
+/// Concurrent requests with the same credential cause one request to the service.
 #[test]
 fn equal_questions_are_asked_once() {
     let service = Service::new(decide);

@@ -1,5 +1,5 @@
-//! Data directories of earlier versions are opened, read back and continued. The folders in `tests/golden` were made by
-//! `scripts/make-golden.py` with the program of their day; `docs/formats/README.md` lists which version reads which.
+//! Data directories of earlier versions can be opened, read back and written to. The folders in `tests/golden` were made by
+//! `scripts/make-golden.py` with the program of their date; `docs/formats/README.md` lists which version reads which format.
 
 use crate::harness::lab::{good, lab};
 use crate::harness::{Options, Request, Server};
@@ -11,7 +11,7 @@ use std::process::Command;
 
 const FORMATS: &str = include_str!("../../../../docs/formats/README.md");
 
-/// The ledgers of a golden folder, and whose samples they are about.
+/// The ledgers of a golden folder, each with the tenant of its samples.
 const LEDGERS: [(&str, &str); 4] =
     [("yesterday", "anonymous"), ("compacted", "anonymous"), ("sealed", "team-a"), ("journal", "anonymous")];
 
@@ -24,7 +24,7 @@ fn folders() -> Vec<PathBuf> {
     folders
 }
 
-/// A copy of a golden data directory.
+/// Unpacks a golden data directory.
 fn unpack(folder: &Path, to: &Path) -> PathBuf {
     let archive = folder.join("data.tar.gz");
     let done = Command::new("tar").args(["-xzf", text(&archive), "-C", text(to)]).status().expect("run tar");
@@ -32,13 +32,14 @@ fn unpack(folder: &Path, to: &Path) -> PathBuf {
     to.join("data")
 }
 
-/// The data get older by the day, and a node whose clock has gone on by more than a day since it ran last says so.
+/// Starts a server on the data. A node whose clock is more than a day ahead of its last run logs a warning, which is expected
+/// here: the data are old.
 fn open(data: &Path) -> Server {
     let config = "partitions = 2\nsegment_size = \"1MiB\"\nrollups = [\"5m\", \"1h\"]\nmemory = \"256MiB\"";
     Server::start(Options::default().data_dir(data).config(config).allow("the clock is far ahead"))
 }
 
-/// Every sample that was acknowledged then is there, once, to the bit.
+/// Checks that every sample acknowledged at that time is stored once, with the same bits.
 fn verify(server: &Server, folder: &Path) {
     for (name, tenant) in LEDGERS {
         let (ledger, url) =
@@ -59,7 +60,7 @@ fn data_of_earlier_versions_are_read_and_gone_on_with() {
         let data = unpack(&folder, dir.path());
         let mut server = open(&data);
         verify(&server, &folder);
-        // yesterday's hour at noon, from the rollup; one of an earlier format is made anew
+        // an hour of yesterday, from the rollup; a rollup of an earlier format is computed again
         server.send(&Request::post("/api/v1/admin/compact", Vec::new())).expect(200, &["\"failures\":0"]);
         let params = [
             ("query", "sum(count_over_time(metric_1[1h]))"),
@@ -68,7 +69,7 @@ fn data_of_earlier_versions_are_read_and_gone_on_with() {
         ];
         let answer = server.send(&Request::form("/api/v1/query", &params)).text();
         assert!(answer.contains("are answered from the rollup"), "{answer}");
-        // new samples beside the old ones, in the journal and in the tables
+        // new samples are added to the old ones, in the journal and in the tables
         let target = format!("http://{}/api/v1/write", server.address);
         good(&lab(&[
             "write",

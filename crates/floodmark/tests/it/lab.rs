@@ -1,5 +1,4 @@
-//! `floodmark lab run` from the outside: what is done to the target, what the target does, and what becomes of the
-//! result.
+//! `floodmark lab run` as a process: faults that it injects into the target, misbehaviour of the target, and its results.
 
 use crate::disk_full::SmallDisk;
 use crate::harness::lab::{Running, good, lab};
@@ -21,25 +20,25 @@ interval = '100ms'
 backoff_min = '5ms'
 ";
 
-/// Writes a scenario of `duration` into `folder`; `rest` has the tables that differ.
+/// Writes a scenario of `duration` into `folder`; `rest` contains the tables that differ between tests.
 pub(crate) fn scenario(folder: &Path, duration: &str, rest: &str) -> String {
     let path = folder.join("scenario.toml");
     std::fs::write(&path, format!("name = 'test'\nduration = '{duration}'\n{LOAD}{rest}")).expect("write it");
     path.to_str().expect("a plain path").to_owned()
 }
 
-/// A target at `address`; further keys can follow.
+/// The table of a target at `address`; further keys can follow.
 pub(crate) fn target(address: SocketAddr) -> String {
     format!("[target]\ntimeout = '1s'\nwrite = 'http://{address}/api/v1/write'\n")
 }
 
-/// Texts of all events, one a line.
+/// Texts of all events, one on each line.
 pub(crate) fn events(result: &Value) -> String {
     let events = result["events"].as_array().expect("a list of events");
     events.iter().filter_map(|event| event["text"].as_str()).collect::<Vec<_>>().join("\n")
 }
 
-/// Carries a scenario out that must pass, and whose every sample must be there.
+/// Runs a scenario that must pass and whose acknowledged samples must all be stored. Returns its result.
 pub(crate) fn run(folder: &Path, duration: &str, rest: &str, more: &[&str]) -> Value {
     let path = scenario(folder, duration, rest);
     let printed = good(&lab(&[&["run", &path, "--json", "--quiet"], more].concat()));
@@ -73,7 +72,7 @@ fn a_target_that_is_killed_comes_back_and_has_lost_nothing() {
 fn a_search_gives_each_trial_a_fresh_directory_and_a_free_port() {
     let folder = tempfile::tempdir().expect("make a directory");
     let started = folder.path().join("started");
-    // a second start in the same directory would find the first one's file
+    // `mkdir` fails if a second start gets the same directory
     let start = format!(
         "sh -c 'mkdir {{data}}/once && echo {{data}} {{port}} {{memory}} >> {}; exec {} serve --http 127.0.0.1:{{port}} \
          --data-dir {{data}}/floodmark --memory {{memory}}'",
@@ -105,17 +104,17 @@ fn a_fault_that_would_outlast_the_load_is_taken_back_with_it() {
         let events = events(&run(folder.path(), "1500ms", &rest, &[]));
         assert!(events.contains("paused") && events.contains("resumed"), "{events}");
     }
-    // no control group is given
+    // without a control group
     let rest = format!("{}{}", target(server.address), fault("slow-disk"));
     let events = events(&run(folder.path(), "1s", &rest, &[]));
     assert!(events.contains("slow disk: left out: needs target.cgroup"), "{events}");
 }
 
-/// A network namespace with one link to this one; taken down at the end.
+/// A network namespace with a link to the current one. It is deleted when this is dropped.
 struct Namespace(String);
 
 impl Namespace {
-    /// `None` where this is not permitted.
+    /// Creates a namespace; `None` if the process is not permitted to.
     fn new(ours: &str, theirs: &str) -> Option<Self> {
         let this = Self(format!("floodmark-{}", std::process::id()));
         let (near, far) = (format!("fma{}", std::process::id()), format!("fmb{}", std::process::id()));
@@ -144,7 +143,7 @@ impl Namespace {
 
 impl Drop for Namespace {
     fn drop(&mut self) {
-        // its end of the link goes with it, and so does ours
+        // deleting the namespace deletes both ends of the link
         let _ = Command::new("ip").args(["netns", "delete", &self.0]).output();
     }
 }
@@ -221,7 +220,7 @@ fn presets_are_known_by_name_wherever_one_is() {
     );
 }
 
-/// Takes everything, keeps nothing, and answers each question with an empty result.
+/// Starts a target that acknowledges every write, stores nothing, and answers each query with an empty result.
 pub(crate) fn start_liar() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("listen");
     let address = listener.local_addr().expect("an address");
@@ -233,7 +232,7 @@ pub(crate) fn start_liar() -> SocketAddr {
     address
 }
 
-/// Reads one request and answers it; nothing when the connection ends.
+/// Reads one request and answers it; `None` if the connection has ended.
 fn answer(mut stream: &TcpStream) -> Option<()> {
     const NOTHING: &str = r#"{"status":"success","data":{"resultType":"matrix","result":[]}}"#;
     let mut reader = BufReader::new(stream);

@@ -1,4 +1,4 @@
-//! Samples that are no longer fresh move from the journal into tables, exactly once; queries see both as one.
+//! Older samples move from the journal into tables, exactly once. Queries read both together.
 
 use crate::harness::ledger::Writer;
 use crate::harness::{Options, Request, Server, now_ms, wait_for, wire};
@@ -21,7 +21,7 @@ fn seed() -> u64 {
     seed
 }
 
-/// Seals everything; returns the counts of the answer.
+/// Seals everything; returns the counts from the answer.
 #[track_caller]
 fn flush(server: &Server) -> Value {
     let reply = server.send(&Request::post("/api/v1/admin/flush", Vec::new()));
@@ -29,7 +29,7 @@ fn flush(server: &Server) -> Value {
     reply.json()["data"].take()
 }
 
-/// Writes and seals, again and again.
+/// Writes and seals in turn, `rounds` times.
 fn fill(server: &Server, writer: &mut Writer, rounds: usize) {
     for _ in 0..rounds {
         writer.write_once(server).expect(204, &[]);
@@ -37,7 +37,7 @@ fn fill(server: &Server, writer: &mut Writer, rounds: usize) {
     }
 }
 
-/// Merges until nothing is left to do; returns the counts of the answer.
+/// Merges until nothing is left to do; returns the counts from the answer.
 #[track_caller]
 fn compact(server: &Server) -> Value {
     let reply = server.send(&Request::post("/api/v1/admin/compact", Vec::new()));
@@ -109,7 +109,7 @@ fn kill_9_while_sealing_loses_and_doubles_nothing() {
             for writer in &mut writers {
                 threads.spawn(|| writer.run(address, &stop));
             }
-            // the moment is what is random here: nothing is waited for
+            // this sleep waits for nothing: it only makes the time of the kill random
             std::thread::sleep(Duration::from_millis(load_ms));
             server.kill9();
             stop.store(true, Ordering::Relaxed);
@@ -135,7 +135,7 @@ fn kill_9_while_sealing_loses_and_doubles_nothing() {
     foreign::check_count(&server.data_dir().join("tables/anonymous/metrics"), acknowledged);
 }
 
-/// Rows of samples under queries: what a query sees never goes back while it moves from the head into tables.
+/// While samples move from the head into tables, no query sees fewer of them than an earlier one.
 #[test]
 fn queries_see_everything_while_it_moves() {
     let seed = seed();
@@ -186,7 +186,7 @@ fn labels_and_series_are_known_from_tables_alone() {
     assert!(!server.data_dir().join("tables/nobody").exists(), "asking makes no table");
 }
 
-/// Exemplars and metadata are in no table, so truncation of the journal must keep them.
+/// Exemplars and metadata are in no table, so they must survive truncation of the journal.
 #[test]
 fn metadata_and_exemplars_outlive_the_journal_they_came_in() {
     let mut server = Server::new();
@@ -221,7 +221,7 @@ fn tenants_and_late_samples_stay_apart_and_in_order() {
     for round in 0..4 {
         for (tenant, value) in [("a", 1.0), ("b(*)'!", 2.0)] {
             write(&server, tenant, now + round, value);
-            // late, and then overwritten in the next round
+            // a late sample, which the next round overwrites
             write(&server, tenant, now - 1000, value + round as f64);
         }
         flush(&server);

@@ -1,5 +1,5 @@
-//! `--memory` is what the process takes, whatever is asked of it: all of its memory but pages of files, which the kernel drops
-//! when it needs the room.
+//! The process takes no more memory than `--memory`, whatever clients send. Pages of files do not count, because the kernel
+//! drops them when it needs the memory.
 
 use crate::harness::wire::{self, Series};
 use crate::harness::{Connection, Options, Request, Server, now_ms, wait_for};
@@ -10,7 +10,7 @@ const DAY_MS: i64 = 86_400_000;
 /// Concurrent clients.
 const CLIENTS: usize = 8;
 
-/// Runs `attack` on a server with a little memory, and with twice that.
+/// Runs `attack` on a server with little memory, and on one with twice as much.
 #[track_caller]
 fn check(attack: impl Fn(&Server)) {
     for memory in [128, 256] {
@@ -28,7 +28,7 @@ fn check(attack: impl Fn(&Server)) {
     }
 }
 
-/// Runs `send` on several threads, each with its number.
+/// Runs `send` on several threads, each with the thread's number.
 fn at_once(send: impl Fn(usize) + Sync) {
     std::thread::scope(|threads| {
         let send = &send;
@@ -40,7 +40,7 @@ fn seal(server: &Server) {
     server.send(&Request::post("/api/v1/admin/flush", Vec::new())).expect(200, &["success"]);
 }
 
-/// Each file that a query reads holds memory: more than a MiB while it is decoded.
+/// Each file that a query reads takes more than a MiB of memory while it is decoded.
 #[test]
 fn queries_over_a_year_of_daily_files() {
     const SERIES: i64 = 6;
@@ -63,14 +63,14 @@ fn queries_over_a_year_of_daily_files() {
     });
 }
 
-/// Samples that are not compressed as well as others, in any order, of few series.
+/// Late samples of a few series, in random order, which compress worse than others.
 #[test]
 fn late_samples_of_a_few_series() {
     check(|server| {
         let now = now_ms();
         at_once(|client| {
             for round in 0..10 {
-                // times go up and down by turns
+                // times go up and down in turn
                 let time = |i: i64| now - 3_000_000 + (i * 7_919 + round * 13) % 3_000_000;
                 let samples = (0..5_000).map(|i| (time(i), i as f64 / 7.0));
                 let series = Series::named("late").label("i", client.to_string()).samples(samples);
@@ -81,7 +81,7 @@ fn late_samples_of_a_few_series() {
     });
 }
 
-/// Ever new series until there is no room, sealed meanwhile.
+/// New series until the head is full, while earlier ones are sealed.
 #[test]
 fn new_series_while_others_are_sealed() {
     check(|server| {
@@ -117,7 +117,7 @@ fn work_that_can_wait_is_refused_while_connections_hold_the_memory() {
         server.send(&Request::write(&body))
     };
     write("known").expect(204, &[]);
-    // each holds a head that does not end, for ten seconds
+    // each connection holds the memory of an unfinished head for ten seconds
     let head = format!("GET /-/healthy HTTP/1.1\r\nHost: localhost\r\nX: {}", "x".repeat(60_000));
     let mut halves = Vec::new();
     let refused = wait_for("a refusal", || {

@@ -10,8 +10,8 @@ const MIB: u64 = 1 << 20;
 /// Value of `--memory`.
 const BUDGET: u64 = 64 * MIB;
 
-/// Allowance beyond the budget: the executable's own pages, and memory that the allocator has not returned yet. Measured in a
-/// debug build: nothing so far (at most 59 MiB of 64).
+/// Allowance beyond the budget, for the executable's own pages and memory that the allocator has not yet returned. In a debug
+/// build none of it has been needed so far (at most 59 MiB of 64).
 const SLACK: u64 = 32 * MIB;
 
 /// Concurrent clients.
@@ -37,7 +37,7 @@ fn wide(name: &str, count: usize, tag: &str, timestamp_ms: i64) -> Vec<Series> {
 #[derive(Default)]
 struct Answers {
     statuses: BTreeMap<u16, usize>,
-    /// The first refusal for want of room in the head.
+    /// The first refusal because the head is full.
     full: Option<Reply>,
 }
 
@@ -54,7 +54,7 @@ impl Answers {
     }
 }
 
-/// Lets clients send `requests` each. Every refusal must be one that a sender can act upon.
+/// Lets each client send `requests` requests. Every refusal must tell the sender what to do.
 fn flood(
     server: &Server,
     requests: usize,
@@ -67,7 +67,7 @@ fn flood(
             let (shared, body) = (&shared, &body);
             threads.spawn(move || {
                 for number in 0..requests {
-                    // a server may close after a refusal: each request has a connection of its own
+                    // a server may close the connection after a refusal, so each request has its own
                     let mut connection = Connection::open(server.address).unwrap();
                     let reply = connection.send(&Request::write(&body(client, number)));
                     shared.lock().unwrap().add(reply.ok());
@@ -97,7 +97,7 @@ fn assert_within_budget(server: &Server) {
     assert!(peak < BUDGET + SLACK, "{} MiB", peak / MIB);
 }
 
-/// A write is taken, and read back.
+/// Checks that a sample is accepted and can be read back.
 fn works(server: &Server, name: &str) {
     let now = now_ms();
     let body = wire::v1(&[Series::named(name).sample(now, 1.5)]);
@@ -140,7 +140,7 @@ fn ever_new_series_are_refused_and_known_ones_go_on() {
     works(&server, "early");
     let now = now_ms();
     let mut answers = Answers::default();
-    // how many rounds it takes depends on how fast what is sealed leaves the head
+    // the number of rounds until the head is full depends on how fast sealed series leave it
     for round in 0..100 {
         flood(&server, 4, &mut answers, |client, number| {
             wire::v1(&wide("new", 500, &format!("{round}-{client}-{number}"), now))
@@ -196,7 +196,7 @@ fn a_query_beyond_its_share_ends_with_a_clear_error() {
     let params = [("query", "many[30m]"), ("time", to.as_str())];
     let reply = server.send(&Request::ask("/api/v1/query", &params));
     reply.expect(422, &["execution", "samples"]);
-    // several at once, and a heavier kind
+    // several more expensive queries at once
     let params = [("query", "count_over_time(many[15m])"), ("start", &from), ("end", &to), ("step", "1")];
     std::thread::scope(|threads| {
         for _ in 0..8 {
@@ -211,7 +211,7 @@ fn a_query_beyond_its_share_ends_with_a_clear_error() {
     assert_within_budget(&server);
 }
 
-/// Each writer reads its acknowledged samples at once, while all of them write.
+/// Each writer can read its samples as soon as they are acknowledged, while all writers write.
 #[test]
 fn everyone_reads_their_own_writes() {
     let server = Server::new();

@@ -1,4 +1,4 @@
-//! What operators see of queries, and what they can do about them.
+//! Lists, logs and cancellation of queries, for operators.
 
 use crate::harness::read::data;
 use crate::harness::wire::{self, Series};
@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 
 const LIST: &str = "/api/v1/admin/queries";
 
-/// A query that sorts 108,000 values for each of 11,000 steps: it runs until it is canceled. Its line break must not break a log.
+/// A query that sorts 108,000 values for each of 11,000 steps, so it runs until it is cancelled. Its line break must not break a
+/// line of the log.
 const ENDLESS: &str = "quantile_over_time(0.5,\nvector(1)[3h:100ms])";
 
 fn endless(tenant: &str, end: i64, timeout: &str) -> Request {
@@ -16,7 +17,7 @@ fn endless(tenant: &str, end: i64, timeout: &str) -> Request {
     Request::ask("/api/v1/query_range", &params).tenant(tenant)
 }
 
-/// The first query that is listed and wanted.
+/// Waits for a listed query that is `wanted`, and returns it.
 fn listed(server: &Server, wanted: impl Fn(&Value) -> bool) -> Value {
     wait_for("a query in the list", || {
         let list = data(&server.send(&Request::get(LIST)));
@@ -66,7 +67,7 @@ fn an_export_is_listed_and_can_be_canceled() {
             (0..500).map(|i| of(part * 500 + i).samples((0..500).map(|i| (now - i, 0.1 * i as f64))));
         server.send(&Request::write(&wire::v1(&series.collect::<Vec<_>>()))).expect(204, &[]);
     }
-    // more than fits into the sockets' buffers, and nobody reads it
+    // an answer larger than the sockets' buffers, which the client does not read
     let mut connection = crate::harness::Connection::open(server.address).unwrap();
     connection.send_bytes(Request::ask("/api/v1/export", &[("match[]", "m")]).head().as_bytes()).unwrap();
     let query = listed(&server, |query| query["state"] == "running" && query["samples"] != 0);

@@ -1,14 +1,15 @@
-//! Prometheus' reading interface: the shapes of its answers, to the byte where clients depend on it.
+//! Prometheus' query API: the format of answers, byte by byte where clients depend on it.
 
 use crate::harness::read::{data, matrix, seconds};
 use crate::harness::wire::{self, Series};
 use crate::harness::{Request, Server, now_ms};
 use serde_json::{Value, json};
 
-/// Under which the reading paths exist.
+/// Prefixes under which the paths of the query API exist.
 const PREFIXES: [&str; 3] = ["", "/prometheus", "/api/prom"];
 
-/// A server with four counters and a gauge, a sample each 10 s; and the whole second of the newest.
+/// A server with four counters and a gauge, each with a sample every 10 s. Returns it with the time of the newest sample, a whole
+/// second.
 fn filled() -> (Server, i64) {
     let server = Server::new();
     let end = now_ms() / 1000 * 1000;
@@ -106,7 +107,7 @@ fn range_queries() {
     let params = [("query", "7"), ("start", stop.as_str()), ("end", stop.as_str()), ("step", "60")];
     let scalar = data(&server.send(&Request::ask("/api/v1/query_range", &params)));
     assert_eq!(scalar, json!({"resultType": "matrix", "result": [{"metric": {}, "values": [[now, "7"]]}]}));
-    // exactly as many points as are allowed
+    // exactly the allowed number of points
     let params = [("query", "1"), ("start", "0"), ("end", "11000"), ("step", "1")];
     let reply = server.send(&Request::ask("/api/v1/query_range", &params));
     let points = matrix(&data(&reply)).pop_first().unwrap().1;
@@ -131,11 +132,11 @@ fn times_can_be_written_in_many_ways() {
     assert_eq!(ask(&[query, ("time", &east)]), expected);
     let exponent = format!("{:e}", end as f64 / 1000.0);
     assert_eq!(ask(&[query, ("time", &exponent)]), expected);
-    // without a time it is now
+    // the default time is now
     let now = ask(&[query]);
     assert_eq!(now[1], "39120");
     assert!(now[0].as_f64().unwrap() >= (end / 1000) as f64);
-    // how far back an instant selector looks
+    // the lookback of an instant selector
     let late = seconds(end + 4_000);
     assert_eq!(ask(&[query, ("time", &late), ("lookback_delta", "5s")])[1], "39120");
     assert_eq!(ask(&[query, ("time", &late), ("lookback_delta", "3s")]), Value::Null);
@@ -166,7 +167,7 @@ fn labels_and_their_values() {
     check("/api/v1/label/code/values", &[("match[]", "{job=\"api\"}")], json!(["200", "500"]));
     check("/api/v1/label/room/values", &[], json!(["é\"\\\n"]));
     check("/api/v1/label/nothing/values", &[], json!([]));
-    // only of series that have samples in the time asked for
+    // only labels of series that have samples in the requested time
     let late = Series::named("late").label("room", "cellar").sample(end + 60_000, 1.0);
     server.send(&Request::write(&wire::v1(&[late]))).expect(204, &[]);
     check("/api/v1/labels", &window, json!(["__name__", "code", "job", "room"]));
@@ -210,7 +211,7 @@ fn series() {
     );
     check(&[("match[]", "http_requests_total{code!=\"200\",job=\"web\"}")], json!([of("404", "web")]));
     check(&[("match[]", "nothing")], json!([]));
-    // only what has samples in the time asked for
+    // only series that have samples in the requested time
     let (before, long_before) = (seconds(end - 301_000), seconds(end - 900_000));
     check(&[("match[]", "{code=\"404\"}"), ("start", &long_before), ("end", &before)], json!([]));
     let first = seconds(end - 300_000);
@@ -465,7 +466,7 @@ fn tenants_never_see_each_other() {
         assert_eq!(nobody["result"], json!([]));
     };
     check(&server);
-    // the name of the tenant that is meant where none is named
+    // requests without a tenant belong to the tenant `anonymous`
     assert_eq!(server.query_as(Some("anonymous"), "sum(shared)", now)["result"][0]["value"][1], "1");
     server.kill9();
     server.restart();

@@ -1,7 +1,7 @@
-//! A real Prometheus scrapes a real node exporter and itself and writes to Floodmark, with remote write 1.0
+//! A real Prometheus scrapes a real node exporter and itself, and writes to Floodmark with remote write 1.0
 //! and 2.0, while Floodmark is stopped and killed. Afterwards both must give the same answers.
 //!
-//! `scripts/test-servers.sh` gets the servers. With `FLOODMARK_LONG=1` it runs for minutes, with an outage of
+//! `scripts/test-servers.sh` installs the servers. With `FLOODMARK_LONG=1` the test runs for minutes, with an outage of
 //! 30 s.
 
 mod blocks;
@@ -18,7 +18,7 @@ use crate::tls;
 use servers::{NodeExporter, Prometheus, TENANTS};
 use std::time::Duration;
 
-/// How long what lasts.
+/// Durations of the phases of the test.
 struct Schedule {
     before: Duration,
     outage: Duration,
@@ -40,7 +40,7 @@ fn a_real_prometheus_and_floodmark_agree() {
         return;
     };
     let Schedule { before, outage, between } = schedule();
-    // time passes here because scrapes take time: what is waited for is asked below
+    // these sleeps only let scrapes happen; conditions are waited for below
     let let_pass = std::thread::sleep;
 
     let mut server = Server::start(Options::default().port(free_port()));
@@ -54,7 +54,7 @@ fn a_real_prometheus_and_floodmark_agree() {
     server.restart();
     prometheus.wait_until_sent(now_ms());
 
-    // what is scraped goes away and comes back: staleness markers
+    // the scraped target goes away and comes back, which causes staleness markers
     exporter.stop();
     let_pass(between);
     exporter.restart();
@@ -116,7 +116,7 @@ fn the_same_data_gives_the_same_answers() {
         let (asked, wrong) = same_data::ask(&server, &prometheus, end_ms);
         eprintln!("{asked} questions");
         assert!(wrong.is_empty(), "{} of {asked} answers differ:\n{}", wrong.len(), wrong.join("\n"));
-        // once more, with what replay makes of it
+        // compare once more after a replay
         server.kill9();
         server.restart();
     }

@@ -1,4 +1,5 @@
-//! The reference names everything that is there, and nothing else.
+//! Checks that the reference pages name all metrics, paths and refusals that exist, and no others, and that links in documents
+//! are valid.
 
 use crate::harness::wire::{self, Series};
 use crate::harness::{Request, Server, now_ms};
@@ -29,13 +30,13 @@ fn spans(text: &str) -> impl Iterator<Item = &str> {
     text.lines().flat_map(|line| line.split('`').skip(1).step_by(2))
 }
 
-/// The words that are a metric's name, or look like one.
+/// Words that look like the name of a metric.
 fn names(text: &str) -> impl Iterator<Item = &str> {
     let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
     words.filter(|word| word.starts_with("floodmark_") || word.starts_with("process_"))
 }
 
-/// The ids of refusals, in the metrics of a server.
+/// Ids of refusals in the metrics of a server.
 fn reasons(metrics: &str) -> Vec<&str> {
     let counters = metrics.lines().filter_map(|line| line.strip_prefix("floodmark_refusals_total{reason=\""));
     counters.filter_map(|rest| Some(rest.split_once('"')?.0)).collect()
@@ -101,7 +102,7 @@ fn paths() {
     }
 }
 
-/// Paths of all routes of the server, as in `/api/v1/label/<name>/values`.
+/// Paths of all routes of the server, in the form `/api/v1/label/<name>/values`.
 pub(crate) fn routes() -> impl Iterator<Item = String> {
     let source = concat!(
         include_str!("../../../server/src/http.rs"),
@@ -112,7 +113,7 @@ pub(crate) fn routes() -> impl Iterator<Item = String> {
     routes.map(|route| route.replace('{', "<").replace('}', ">"))
 }
 
-/// The folder of the repository.
+/// Root folder of the repository.
 pub(crate) fn root() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
 }
@@ -139,7 +140,7 @@ fn text_of(page: &Path) -> String {
     std::fs::read_to_string(root().join(page)).expect("a page")
 }
 
-/// Lines outside of fenced code.
+/// Lines outside fenced code.
 fn prose(text: &str) -> impl Iterator<Item = &str> {
     let mut is_code = false;
     text.lines().filter(move |line| {
@@ -149,7 +150,7 @@ fn prose(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Pages (or folders) of this repository that a page links, with the anchors in them.
+/// Pages or folders of this repository to which a page links, with the anchors of the links.
 fn links(page: &Path) -> Vec<(PathBuf, Option<String>)> {
     let text = text_of(page);
     let targets = prose(&text).flat_map(|line| line.split("](").skip(1));

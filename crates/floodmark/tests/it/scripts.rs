@@ -1,4 +1,4 @@
-//! The scripts in `bench/`, small: figures in documents are theirs, so they must not rot.
+//! Runs the scripts in `bench/` with small parameters. Figures in documents come from these scripts, so they must not rot.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,7 +9,7 @@ fn bench(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bench").join(name)
 }
 
-/// Output of a script; `None` without Python.
+/// Runs a script and returns its output; `None` if there is no Python.
 #[track_caller]
 fn run(script: &str, args: &[&str]) -> Option<String> {
     let mut command = Command::new("python3");

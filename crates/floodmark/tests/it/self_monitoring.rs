@@ -6,7 +6,7 @@ use serde_json::Value;
 
 const TENANT: Option<&str> = Some("floodmark-system");
 
-/// The series of an instant query on the server's own metrics.
+/// Series in the answer to an instant query on the server's own metrics.
 fn series(server: &Server, query: &str) -> Vec<Value> {
     server.query_as(TENANT, query, now_ms())["result"].as_array().expect("a vector").clone()
 }
@@ -21,7 +21,7 @@ fn by_default_a_server_stores_its_own_metrics() {
     let all = server.metric("floodmark_self_monitoring_series");
     assert!((200.0..1000.0).contains(&all), "docs/operating.md says how many series there are: {all}");
 
-    // others neither see them nor write to them
+    // other tenants do not see these series, and clients cannot write to them
     assert_eq!(server.query("up", now_ms())["result"], Value::Array(vec![]));
     let own = Series::new(&[("__name__", "up")]).sample(now_ms(), 0.0);
     let write = Request::write(&wire::v1(&[own])).tenant("floodmark-system");

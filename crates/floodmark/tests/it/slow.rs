@@ -1,15 +1,16 @@
-//! Senders that take for ever.
+//! Senders that are too slow.
 
 use crate::harness::wire::{self, Series};
 use crate::harness::{Connection, Options, Request, Server, now_ms, wait_for};
 use std::io::Read;
 use std::time::{Duration, Instant};
 
-/// The longest that a server may wait for a head (10 s) or a body (as set, 3 s), and a lot of slack.
+/// Limit on the time until an answer: a server waits for a head for 10 s and for a body for 3 s (as set here); the rest is
+/// slack.
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// Sends `bytes`, then one more byte a second until the connection is answered or closed. Returns what came
-/// back.
+/// Sends `bytes`, then one more byte a second until the server answers or closes the connection. Returns the bytes
+/// received.
 fn trickle(server: &Server, bytes: &[u8]) -> String {
     let mut connection = Connection::open(server.address).unwrap();
     connection.stream.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
@@ -34,7 +35,7 @@ fn trickle(server: &Server, bytes: &[u8]) -> String {
     String::from_utf8_lossy(&came).into_owned()
 }
 
-/// All of them at once, so that the test takes as long as the slowest limit.
+/// All cases run at once, so that the test takes only as long as the slowest limit.
 #[test]
 fn slow_senders_are_cut_off_and_harm_nobody() {
     let server = Server::start(Options::default().config("body_timeout = \"3s\""));
@@ -49,7 +50,7 @@ fn slow_senders_are_cut_off_and_harm_nobody() {
         let heads = [slow("POST /api/v1/write HTTP/1.1\r\nX-Slow: "), slow("G")];
         let bodies = [slow(&write), slow(&chunked)];
         let forms = slow(&form);
-        // meanwhile others are served
+        // meanwhile other senders are served
         for i in 0..20 {
             let now = now_ms();
             let body = wire::v1(&[Series::named("quick").sample(now, f64::from(i))]);
@@ -62,7 +63,7 @@ fn slow_senders_are_cut_off_and_harm_nobody() {
         }
         for body in bodies {
             let came = body.join().unwrap();
-            // retryable: nothing is wrong with the data
+            // a retryable status, because the data may be valid
             assert!(came.starts_with("HTTP/1.1 503"), "{came}");
             assert!(came.contains("retry-after: ") && came.contains("did not arrive within 3 s"), "{came}");
         }
@@ -72,7 +73,7 @@ fn slow_senders_are_cut_off_and_harm_nobody() {
     server.wait_until_zero("floodmark_write_inflight_bytes");
 }
 
-/// A body may take minutes here, so that only room made for others can explain their answers.
+/// A body may take minutes here, so other senders are answered only if slow connections are closed for them.
 #[test]
 fn requests_that_do_not_come_to_an_end_leave_connections_to_others() {
     const CONNECTIONS: usize = 16;

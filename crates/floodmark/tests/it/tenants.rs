@@ -5,7 +5,7 @@ use crate::transfer::succeed;
 use std::path::Path;
 use tempfile::TempDir;
 
-/// An overrides file that each change replaces as a whole, as configuration management does.
+/// An overrides file. A change replaces it atomically, as configuration management does.
 pub(crate) struct Overrides(TempDir);
 
 impl Overrides {
@@ -30,7 +30,7 @@ impl Overrides {
     }
 }
 
-/// New series of a tenant, each with one sample.
+/// Request with `count` series of a tenant, each with one sample.
 fn series(tenant: &str, name: &str, count: usize) -> Request {
     let now_s = now_ms() / 1000;
     let lines: String = (0..count).map(|i| format!("{name};i={i} 1 {now_s}\n")).collect();
@@ -60,7 +60,7 @@ fn limits_change_while_the_server_runs() {
     wait_for("the new limit", || (server.send(&series("a", "m", 5)).status == 204).then_some(()));
     server.send(&series("a", "n", 1)).expect(429, &["5 active series"]);
     server.send(&series("ab", "m", 6)).expect(429, &["5 active series"]);
-    // below what is in use: known series are written, and nothing is dropped
+    // a limit below the current number: known series are written, and nothing is dropped
     overrides.write("active_series = 2\nlimit_status = '503'\n");
     wait_for("the other status", || (server.send(&series("a", "n", 1)).status == 503).then_some(()));
     server.send(&series("a", "m", 5)).expect(204, &[]);
@@ -84,7 +84,7 @@ fn a_broken_overrides_file_changes_nothing() {
         "{logged:?}"
     );
     server.send(&series("a", "m", 5)).expect(429, &["3 active series"]);
-    // a hangup neither ends the server nor repeats the error
+    // SIGHUP neither ends the server nor repeats the error
     server.signal_hangup();
     wait_for("the hangup", || server.log_lines("SIGHUP").first().cloned());
     overrides.write("active_series = 4\n");

@@ -1,4 +1,4 @@
-//! Encrypted connections: certificates of both sides, good and bad, and clients that do not speak TLS.
+//! Encrypted connections: valid and invalid certificates of both sides, and clients that do not speak TLS.
 
 use crate::authentication::sha256;
 use crate::harness::lab::{good, lab};
@@ -14,7 +14,7 @@ use tempfile::TempDir;
 use tokio_rustls::rustls::version::{TLS12, TLS13};
 use tokio_rustls::rustls::{self, ProtocolVersion};
 
-/// An authority with a server's certificate; nothing without `openssl`.
+/// An authority with a certificate for the server; `None` if there is no `openssl`.
 pub(crate) fn authority() -> Option<(Authority, TempDir)> {
     let dir = tempfile::tempdir().unwrap();
     let authority = Authority::new(dir.path())?;
@@ -35,7 +35,7 @@ fn line(name: &str) -> Request {
     Request::post("/api/v1/graphite", format!("{name} 1 {}\n", now_ms() / 1000).into_bytes())
 }
 
-/// The number of handshakes that ended in this way.
+/// Number of handshakes with this result.
 fn handshakes(server: &Server, result: &str) -> f64 {
     server.metric(&format!("floodmark_tls_handshakes_total{{result=\"{result}\"}}"))
 }
@@ -78,7 +78,7 @@ fn clients_that_do_not_encrypt_are_told_so() {
     let plain = http::once(server.address, &line("m")).unwrap();
     plain.expect(400, &["https://"]);
     assert_eq!(handshakes(&server, "plaintext"), 2.0);
-    // neither HTTP nor TLS; a message that is none of a client; a record that is too long
+    // neither HTTP nor TLS; a message that no client sends; a record that is too long
     for bytes in [&[0; 100][..], &[22, 3, 1, 0, 4, 2, 0, 0, 0], &[22, 3, 1, 255, 255, 1]] {
         let mut connection = Connection::open(server.address).unwrap();
         connection.send_bytes(bytes).unwrap();
@@ -88,14 +88,14 @@ fn clients_that_do_not_encrypt_are_told_so() {
             Ok(_) => assert!(answer.len() < 200, "{answer:?}"),
         }
     }
-    // gone before the handshake
+    // a client that is gone before the handshake
     drop(Connection::open(server.address).unwrap());
     wait_for("the count", || (handshakes(&server, "failed") == 3.0).then_some(()));
     assert_eq!(handshakes(&server, "plaintext"), 3.0);
     server.send(&line("m")).expect(204, &[]);
 }
 
-/// Credentials of two clients by their certificates, and of one by its token.
+/// Writes a file of credentials: two certificates and a token.
 fn credentials(dir: &Path) -> String {
     let path = dir.join("auth.toml");
     let operator = sha256("secret-operate");
@@ -108,7 +108,7 @@ fn credentials(dir: &Path) -> String {
     text(&path).to_owned()
 }
 
-/// A server that knows clients by their certificates.
+/// Options of a server that authenticates clients by certificate.
 pub(crate) fn with_clients(authority: &Authority, dir: &Path, auth: &str) -> Options {
     authority.client("team-a", "/CN=Team-A.example", "");
     authority.client("ops", "/CN=ignored", "URI:spiffe://example/ops");
@@ -120,7 +120,8 @@ pub(crate) fn with_clients(authority: &Authority, dir: &Path, auth: &str) -> Opt
     options.allow("handshakes refused").allow("requests refused")
 }
 
-/// Asks with a client that is not let in. Its connection is refused; with TLS 1.3, after the client has sent its request.
+/// Sends a request with a client that must be refused, and returns the error. With TLS 1.3, the connection is refused after the
+/// client has sent its request.
 fn refused(client: &Client, server: &Server) -> io::Error {
     let error = client.send(server.address, &line("m")).expect_err("it is let in");
     let is_alert = error.get_ref().is_some_and(|error| error.is::<rustls::Error>());
@@ -185,7 +186,7 @@ fn a_certificate_may_be_optional_but_not_wrong() {
     refused(&Client::new(&[&authority], Some("expired")), &server);
 }
 
-/// Senders write on connections that stay open and on new ones, while certificates change, are broken, and change again.
+/// Senders write on connections that stay open and on new ones, while certificates are replaced, broken and replaced again.
 #[test]
 fn certificates_change_under_load() {
     let Some((authority, _dir)) = authority() else { return };
@@ -217,7 +218,7 @@ fn certificates_change_under_load() {
         };
         let writers = [threads.spawn(write), threads.spawn(write)];
         let [first, pem] = [shown(), std::fs::read(authority.path("server.pem")).unwrap()];
-        // the key that belongs to it is not there yet
+        // the key that belongs to the new certificate is not there yet
         replace("server.pem", &std::fs::read(second.path("server.pem")).unwrap());
         wait_for("the error", || (!is_current()).then_some(()));
         assert_eq!(shown(), first, "half a change changes nothing");
@@ -233,7 +234,7 @@ fn certificates_change_under_load() {
         is_over.store(true, Ordering::Relaxed);
         writers.into_iter().for_each(|writer| writer.join().unwrap());
     });
-    // the new key has the rights of a usual file
+    // the new key has the permissions of an ordinary file
     for text in ["server.key does not belong to", "server.key: no private key", "every user of this machine"]
     {
         wait_for(text, || (!server.log_lines(text).is_empty()).then_some(()));
@@ -242,7 +243,7 @@ fn certificates_change_under_load() {
     server.send(&line("m")).expect(204, &[]);
 }
 
-/// The beginning of a record that is longer than what is sent.
+/// Beginning of a TLS record, whose rest is never sent.
 const HALF_A_HELLO: [u8; 12] = [22, 3, 1, 2, 0, 1, 0, 1, 252, 3, 3, 0];
 
 #[test]
@@ -267,7 +268,7 @@ fn slow_handshakes_hinder_nobody() {
         known.send(&line("m")).unwrap().expect(204, &[]);
         client.send(server.address, &line("m")).unwrap().expect(204, &[]);
     }
-    // more than there are places: the slow ones make room
+    // more connections than allowed: slow handshakes are closed for others
     held.extend(slow());
     for _ in 0..20 {
         wait_for("a place", || {

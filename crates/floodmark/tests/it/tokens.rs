@@ -1,4 +1,4 @@
-//! Tokens of other services (JWT): the right ones get in, and no wrong one does, on any path.
+//! Tokens of other services (JWT): valid ones are accepted, and no invalid one is, on any path.
 
 use crate::authentication::{Wrong, expect_closed, line, sha256};
 use crate::harness::{Options, Request, Server, Service, now_ms, wait_for};
@@ -16,7 +16,7 @@ fn encoded(bytes: impl AsRef<[u8]>) -> String {
     BASE64_URL_SAFE_NO_PAD.encode(bytes)
 }
 
-/// A key of the curve P-256.
+/// A signing key on the curve P-256.
 struct Signer {
     pair: EcdsaKeyPair,
     id: &'static str,
@@ -64,7 +64,7 @@ fn with(name: &str, value: Value) -> Value {
     claims
 }
 
-/// A file of credentials that accepts tokens, and who may read the metrics.
+/// Text of a file of credentials that accepts tokens and has a credential for reading metrics.
 fn file(keys: &str) -> String {
     let scraper = sha256("secret-scrape");
     format!(
@@ -89,7 +89,7 @@ fn ask(server: &Server, authorization: &str, tenant: &str) -> u16 {
     server.send(&line("m").tenant(tenant).header("Authorization", authorization)).status
 }
 
-/// With keys in a file: what is wrong with each token, and with none of them it gets in.
+/// With keys in a file, every kind of invalid token is refused on every path.
 #[test]
 fn no_wrong_token_opens_any_path() {
     let dir = tempfile::tempdir().unwrap();
@@ -140,7 +140,7 @@ fn no_wrong_token_opens_any_path() {
         "{checked} of all these requests were not answered from the cache"
     );
 
-    // revoked: the token's key is taken out of the file
+    // revocation: the token's key is removed from the file
     write(dir.path(), "keys.json", &json!({ "keys": [Signer::new("4").public()] }).to_string());
     wait_for("the key to be gone", || (ask(&server, &good, "a") == 401).then_some(()));
     assert_eq!(server.log_lines(secret), Vec::<String>::new());
@@ -152,7 +152,7 @@ fn server_metric(server: &Server, series: &str) -> f64 {
     value.unwrap_or_else(|| panic!("no {series} in {text}"))
 }
 
-/// RSA keys in PEM form, made and used by another program.
+/// RSA keys in PEM form; `openssl` makes them and signs tokens.
 #[test]
 fn rsa_keys_verify_and_are_no_secrets() {
     if Command::new("openssl").arg("version").output().is_err() {
@@ -189,7 +189,7 @@ fn rsa_keys_verify_and_are_no_secrets() {
     }
 }
 
-/// Keys at an address: new ones are fetched when a token names them, and the last ones stay when the address fails.
+/// Keys at an address are fetched again when a token names an unknown key. If the address fails, the previous keys stay valid.
 #[test]
 fn keys_are_fetched_and_stay_when_their_address_fails() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Real traffic: recorded in front of a server, played against another one, and the report read in a browser.
+//! Real traffic: recorded by a proxy in front of a server, replayed against another one, and its report opened in a browser.
 
 use crate::harness::lab::{Running, good, lab};
 use crate::harness::{Server, now_ms};
@@ -6,7 +6,7 @@ use serde_json::Value;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// Records `lab write` on its way to a server of its own.
+/// Records the traffic of `lab write` to a server of its own.
 fn record(file: &Path, extra: &[&str]) -> Value {
     let server = Server::new();
     let backend = format!("http://{}", server.address);
@@ -100,7 +100,7 @@ fn interrupted_replays_are_partial_and_a_report_that_cannot_be_written_is_an_err
     let path = file.to_str().expect("a plain path");
     let server = Server::new();
     let url = format!("http://{}/api/v1/write", server.address);
-    // so slowly that it takes hours
+    // so slow that the replay would take hours
     let slow = Running::start(&["lab", "replay", path, "--target", &url, "--speed", "0.002"], "replayed in");
     let (status, printed) = slow.interrupt();
     assert_eq!(status, Some(1), "{printed}");
@@ -131,7 +131,7 @@ fn the_report_can_be_read_in_a_browser() {
     let args = ["replay", &file("r.rec"), "--target", &url, "--speed", "5", "-H", hostile, "--quiet"];
     good(&lab(&[&args[..], &["--pid", &server.pid().to_string(), "--out", &save]].concat()));
 
-    // a scenario's text, an event and an answer that would like to be more than text
+    // HTML and scripts in the text of the scenario, in an event and in an answer must stay text
     let text = std::fs::read_to_string(&save).expect("read the result");
     let mut result: Value = serde_json::from_str(&text).expect("read the result");
     let evil =
@@ -167,7 +167,7 @@ fn browser() -> Option<String> {
     named.into_iter().chain(usual).find(works)
 }
 
-/// The page as it is after its scripts have run.
+/// The page's DOM after its scripts have run.
 fn dom(browser: &str, folder: &Path, page: &str) -> String {
     let mut command = Command::new(browser);
     command.args([

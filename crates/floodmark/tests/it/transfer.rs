@@ -1,4 +1,4 @@
-//! Import, export and inspect, by the real executable on real files.
+//! Import, export and inspect with the real executable on real files.
 
 use crate::harness::process::command;
 use crate::harness::{Request, Server, now_ms, wire};
@@ -83,7 +83,7 @@ fn put_block(dir: &Path, files: &BlockFiles) -> PathBuf {
     block
 }
 
-/// Values that a careless conversion would change: of every magnitude, and NaNs of every kind.
+/// A value that a careless conversion would change: any magnitude, and any kind of NaN.
 fn awkward(rng: &mut Rng) -> f64 {
     let bits = match rng.below(8) {
         0 => STALE_NAN_BITS,
@@ -97,7 +97,7 @@ fn awkward(rng: &mut Rng) -> f64 {
     f64::from_bits(bits)
 }
 
-/// A block over two days with series in Prometheus' order, which differs from the table's, and its content.
+/// A block of two days and its content. Its series are in Prometheus' order, which differs from the table's.
 fn awkward_block(rng: &mut Rng) -> (BlockFiles, Content) {
     let mut all = Vec::new();
     for i in 0..40 {
@@ -105,7 +105,7 @@ fn awkward_block(rng: &mut Rng) -> (BlockFiles, Content) {
         let i = i.to_string();
         let mut pairs = vec![("__name__", name.as_str()), ("i", &i)];
         if i.len() == 1 {
-            // before the name in the order of labels
+            // a label that sorts before `__name__`
             pairs.push(("Zone", "z"));
         }
         all.push(Labels::from_pairs(&pairs));
@@ -125,7 +125,7 @@ fn awkward_block(rng: &mut Rng) -> (BlockFiles, Content) {
     (block.finish(ULID), content)
 }
 
-/// Value as JSON lines express it: NaNs lose their payload.
+/// Content as JSON lines express it: NaNs lose their payload.
 fn without_payloads(mut content: Content) -> Content {
     for bits in content.values_mut().flat_map(BTreeMap::values_mut) {
         if f64::from_bits(*bits).is_nan() && *bits != STALE_NAN_BITS {
@@ -135,7 +135,7 @@ fn without_payloads(mut content: Content) -> Content {
     content
 }
 
-/// The samples in Parquet files of an export, bit by bit.
+/// Samples in the Parquet files of an export, bit by bit.
 fn parquet_content(dir: &Path) -> Content {
     let mut content = Content::new();
     let mut days = fs::read_dir(dir).unwrap().map(|e| e.unwrap().path()).collect::<Vec<_>>();
@@ -235,7 +235,7 @@ fn what_a_block_has_beside_floats_is_counted() {
     );
     block.delete(TimeRange::new(t + 1, t + 2));
     let histogram = BlockChunk::Other(3, &[0, 5, 1, 2, 3], TimeRange::new(t, t + 9));
-    // chunks that overlap, as out-of-order samples make them
+    // overlapping chunks, as out-of-order samples cause them
     let (late, early) =
         (BlockChunk::Floats(&[t + 4, t + 6], &[1.0, 2.0]), BlockChunk::Floats(&[t + 5, t + 6], &[3.0, 4.0]));
     block.series(labels("b").as_ref(), &[histogram, late, early]);
@@ -255,7 +255,7 @@ fn what_a_block_has_beside_floats_is_counted() {
     assert_eq!(content["a{}"], BTreeMap::from([(t, bits(1.0)), (t + 3, bits(4.0))]));
     assert_eq!(content["b{}"], BTreeMap::from([(t + 4, bits(1.0)), (t + 5, bits(3.0)), (t + 6, bits(4.0))]));
 
-    // a byte of a chunk is wrong: nothing is taken in, unless the chunk may be left out
+    // a byte of a chunk is wrong: nothing is imported, unless damaged chunks may be left out
     let mut damaged = files.clone();
     let last = damaged.chunks.len() - 6;
     damaged.chunks[last] ^= 1;
@@ -289,7 +289,7 @@ fn text_and_lines_in_any_order() {
     assert_eq!(contents[0]["b_total{x=\"1\"}"].len(), 2);
     assert!(contents.iter().all(|content| *content == contents[0]), "{contents:?}");
 
-    // text survives the round trip as well
+    // a round trip through text keeps the samples too
     for format in ["openmetrics", "prometheus"] {
         let out = at(&format!("{format}-out"));
         succeed(&["export", format, "--data-dir", text(&at("jsonl-data")), "-o", text(&out), "-q"]);
@@ -326,7 +326,8 @@ fn an_import_that_is_killed_begins_again_with_nothing_doubled() {
     drop(server);
 }
 
-/// Server and import take the tables' location from the server's configuration, and the server finds commits of others.
+/// The server and the import take the location of the tables from the same configuration, and the server sees commits of the
+/// import.
 #[test]
 fn a_running_server_sees_what_is_imported_beside_it() {
     let dir = tempfile::tempdir().unwrap();
@@ -336,7 +337,7 @@ fn a_running_server_sees_what_is_imported_beside_it() {
     let server = Server::start(crate::harness::Options::default().data_dir(&at("data")).config(&config));
     fs::write(at("server.toml"), &config).unwrap();
     let now = now_ms();
-    // the table is there, and open
+    // the table exists, and the server has opened it
     let series = wire::Series::new(&[("__name__", "old")]).sample(now, 1.0);
     server.send(&Request::write(&wire::v1(&[series]))).expect(204, &[]);
     server.send(&Request::post("/api/v1/admin/flush", Vec::new())).expect(200, &["success"]);
@@ -362,7 +363,7 @@ fn a_server_exports_what_it_has() {
         server.send(&Request::write(&wire::v1(&[s]))).expect(204, &[]);
     }
     let ask = |params: &[(&str, &str)]| server.send(&Request::form("/api/v1/export", params));
-    // a series that several selectors match comes once
+    // a series that several selectors match is exported once
     let reply = ask(&[("match[]", "a"), ("match[]", "{job=\"x\"}")]);
     assert_eq!(reply.status, 200);
     let content = read_lines(&reply.body);
@@ -377,7 +378,7 @@ fn a_server_exports_what_it_has() {
     let start = crate::harness::read::seconds(end_ms - 100);
     let text = ask(&[("match[]", "b"), ("format", "prometheus"), ("start", &start)]).text();
     assert_eq!(text, format!("b{{job=\"x\"}} 2999.9 {}\n", end_ms - 100));
-    // half of it in tables, half in memory
+    // some samples are in tables, others in memory
     server.send(&Request::post("/api/v1/admin/flush", Vec::new())).expect(200, &["success"]);
     let fresh = wire::Series::new(&[("__name__", "b"), ("job", "x")]).sample(end_ms, 1.0);
     server.send(&Request::write(&wire::v1(&[fresh]))).expect(204, &[]);

@@ -1,4 +1,4 @@
-//! Remote write as it should be used, and headers.
+//! Valid remote-write requests, and the headers of requests and answers.
 
 use crate::harness::read::seconds;
 use crate::harness::wire::{self, Series};
@@ -31,7 +31,7 @@ fn both_versions_write_the_same_series() {
     let reply = server.send(&Request::write_v2(&wire::v2(&[series(now - 1000, 2.0)])));
     reply.expect(204, &[]);
     assert_eq!(written(&reply), [Some("1"), Some("0"), Some("0")]);
-    // the library's encoder agrees with the one made for these tests
+    // the encoder of the crate `protocol` agrees with that of these tests
     let mut encoder = protocol::encode::V2Encoder::new();
     let labels = model::Labels::from_pairs(&[("__name__", "m"), ("a", "1"), ("b", "2")]);
     encoder.series(labels.as_ref(), &[now], &[3.0]);
@@ -93,7 +93,7 @@ fn a_chunked_body_is_taken() {
     assert_eq!(server.value("m", now), Some(7.0));
 }
 
-/// Senders of large bodies ask first whether they may.
+/// A sender may ask with `Expect: 100-continue` before it sends a large body.
 #[test]
 fn a_sender_may_ask_before_it_sends() {
     let server = Server::new();
@@ -113,7 +113,7 @@ fn a_sender_may_ask_before_it_sends() {
     connection.send_bytes(&body).unwrap();
     connection.reply().unwrap().expect(204, &[]);
     assert_eq!(server.value("m", now), Some(7.0));
-    // too large: refused instead
+    // a body that is too large is refused instead
     ask(1 << 30).1.expect(413, &[]);
 }
 
@@ -140,7 +140,7 @@ fn requests_on_one_connection_are_answered_in_order() {
     connection.reply().unwrap().expect(200, &["\"19\""]);
 }
 
-/// Many senders at once bring the same new series, with their labels in different orders.
+/// Many senders create the same new series at once, with labels in different orders.
 #[test]
 fn racing_creations_make_one_series() {
     let mut server = Server::new();
@@ -179,7 +179,7 @@ fn racing_creations_make_one_series() {
     check(&server);
 }
 
-/// Larger than what is decoded at once, created in one slice, or kept in one journal record.
+/// The request is larger than a unit of decoding, a slice of new series, and a journal record.
 #[test]
 fn a_large_request_is_stored_whole() {
     let mut server = Server::new();
@@ -210,7 +210,7 @@ fn nothing_in_a_request_is_fine() {
     let reply = server.send(&Request::write_v2(&wire::v2(&[])));
     reply.expect(204, &[]);
     assert_eq!(written(&reply), [Some("0"), Some("0"), Some("0")]);
-    // no bytes at all are no snappy block
+    // an empty body is not a snappy block
     server.send(&Request::write(&[])).expect(400, &["snappy"]);
 }
 
@@ -224,8 +224,8 @@ fn duplicates_are_silent_and_the_last_write_wins() {
     };
     write(&[(now - 3000, 1.0), (now - 1000, 3.0)]);
     write(&[(now - 3000, 1.0), (now - 1000, 3.0)]);
-    write(&[(now - 2000, 2.0)]); // out of order, inside the window
-    write(&[(now - 1000, 3.5)]); // again, with another value
+    write(&[(now - 2000, 2.0)]); // out of order
+    write(&[(now - 1000, 3.5)]); // the same time with another value
     write(&[(now - 2000, 2.5)]);
     write(&[(now, 4.0), (now, 4.5)]); // twice in one request
     let expected = [(now - 3000, 1.0), (now - 2000, 2.5), (now - 1000, 3.5), (now, 4.5)];
@@ -277,7 +277,7 @@ fn staleness_markers_and_nans_keep_their_bits() {
         let result = |at| server.query_as(tenant, "ends", at)["result"].as_array().unwrap().len();
         assert_eq!((result(now - 1), result(now)), (1, 0), "the marker ends the series");
     }
-    // a marker is no sample of a range; other NaNs are
+    // a range contains no staleness markers, but other NaNs
     assert_eq!(server.value("count_over_time(bits[1m])", now), Some(6.0));
     assert!(server.terminate().success());
     assert_eq!(
@@ -286,7 +286,7 @@ fn staleness_markers_and_nans_keep_their_bits() {
     );
 }
 
-/// The anonymous tenant's samples of a metric, as the journal has them.
+/// Samples of a metric of the tenant `anonymous` in the journal.
 fn bits_in_journal(server: &Server, metric: &str) -> Vec<(i64, u64)> {
     use journal::{Files, Item, Journal, Options, Record};
     let dir = server.data_dir().join("journal");
@@ -400,7 +400,7 @@ fn native_histograms_are_refused_and_not_counted() {
     }
 }
 
-/// The three counts of a 2.0 answer.
+/// The counts of written samples, histograms and exemplars in the headers of a 2.0 answer.
 pub(crate) fn written(reply: &crate::harness::Reply) -> [Option<&str>; 3] {
     ["samples", "histograms", "exemplars"].map(|what| {
         let name = format!("x-prometheus-remote-write-{what}-written");
@@ -408,7 +408,7 @@ pub(crate) fn written(reply: &crate::harness::Reply) -> [Option<&str>; 3] {
     })
 }
 
-/// 2.0 sends metadata with each series: a histogram's is that of its family.
+/// 2.0 sends metadata with each series; that of a histogram's series belongs to the family.
 #[test]
 fn metadata_of_a_histogram_is_found_by_its_name() {
     let server = Server::new();
@@ -430,7 +430,7 @@ fn a_message_of_the_other_version_is_refused() {
     server.send(&Request::write_v2(&wire::v1(&series))).expect(400, &[]);
 }
 
-/// Holds for new and known series, in both versions, and after a kill.
+/// Exemplars without a sample are stored for new and known series, with both versions, and survive a kill.
 #[test]
 fn exemplars_without_a_sample_are_stored() {
     let mut server = Server::new();
@@ -481,7 +481,8 @@ fn refusals_of_2_0_say_what_is_written() {
     assert_eq!(["decode", "tenant", "partial_write"].map(refused), [2.0, 1.0, 1.0]);
 }
 
-/// A foreign page in a browser on this machine: its host name may resolve to the server, and forms need no CORS permission.
+/// A foreign page in a browser on this machine can neither read nor write. Its host name may resolve to the server's address, and
+/// forms need no CORS permission.
 #[test]
 fn web_pages_elsewhere_neither_read_nor_write() {
     let server = Server::start(Options::default().config("allow_host = [\"metrics.example\"]"));

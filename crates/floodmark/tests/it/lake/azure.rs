@@ -1,4 +1,4 @@
-//! Tables in Azure's blob storage, as Azurite speaks it.
+//! Tables in Azure's blob storage, emulated by Azurite.
 
 use super::{compact, fill, seed};
 use crate::harness::ledger::Writer;
@@ -7,11 +7,12 @@ use crate::harness::{Options, Server, wait_for};
 use std::process::Command;
 use tempfile::TempDir;
 
-/// The account that every Azurite has, and its published key.
+/// The default account of Azurite, and its published key.
 const ACCOUNT: &str = "devstoreaccount1";
 const KEY: &str = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==";
 
-/// Makes a container, signed as "Authorize with Shared Key" in Azure's documentation of its REST API has it.
+/// Script that creates a container. It signs the request as described in "Authorize with Shared Key" in the documentation of
+/// Azure's REST API.
 const MAKE_CONTAINER: &str = r#"
 const [port, account, key, container] = process.argv.slice(1);
 const headers = { "x-ms-date": new Date().toUTCString(), "x-ms-version": "2021-08-06", "Content-Length": 0 };
@@ -26,7 +27,7 @@ request.on("error", () => process.exit(1));
 request.end();
 "#;
 
-/// The service, with the container `lake`, in memory.
+/// Azurite with the container `lake`, in memory.
 struct Azurite {
     _dir: TempDir,
     port: u16,

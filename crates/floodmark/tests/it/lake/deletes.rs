@@ -1,4 +1,4 @@
-//! Deletes: gone for every query at once, for other engines after a compaction, and never back.
+//! Deletes: the samples disappear from every query at once, from other engines after a compaction, and never come back.
 
 use super::{compact, flush, foreign, seed};
 use crate::harness::ledger::Writer;
@@ -17,7 +17,7 @@ fn seconds(ms: i64) -> String {
     format!("{}.{:03}", ms / 1000, ms % 1000)
 }
 
-/// Series that match, as labels alone tell.
+/// Number of matching series, by a request that reads only labels.
 fn series(server: &Server, selector: &str) -> usize {
     let reply = server.send(&Request::ask("/api/v1/series", &[("match[]", selector)]));
     reply.expect(200, &["success"]).json()["data"].as_array().unwrap().len()
@@ -54,7 +54,7 @@ fn what_was_deleted_under_load_stays_deleted_after_kill_9_and_can_be_written_aga
         server.restart();
         assert!(server.samples("load{writer=\"1\"}[2h]", now_ms()).is_empty(), "round {round}");
         others.iter().for_each(|writer| writer.verify(&server, 0));
-        // what is written after the delete is new
+        // samples written after the delete are kept
         deleted = Writer::new(seed, 1);
         deleted.write_once(&server).expect(204, &[]);
         deleted.verify(&server, 0);
@@ -111,7 +111,7 @@ fn a_part_of_each_series_is_cut_exactly() {
     compact(&server);
     check();
     foreign::check_count(&server.data_dir().join("tables/anonymous/metrics"), 180);
-    // what is sent again is kept
+    // samples that are sent again are kept
     server.send(&Request::write(&body)).expect(204, &[]);
     assert_eq!(count(&server), (Value::from(1), Value::from(20)));
     flush(&server);
@@ -141,6 +141,6 @@ fn deletes_are_of_one_tenant_and_need_a_selector_of_something() {
     let count =
         |tenant| server.query_as(Some(tenant), "count(up)", now_ms())["result"].as_array().unwrap().len();
     assert_eq!((count("a"), count("b")), (0, 1));
-    // a tenant that nobody has heard of
+    // an unknown tenant
     server.send(&Request::form(PATH, &[("match[]", "up")]).tenant("c")).expect(204, &[]);
 }

@@ -1,10 +1,10 @@
-//! Contents of the tables as another engine reads them.
+//! Reads tables with another engine, Python's `deltalake`.
 
 use crate::harness::outside::cache;
 use std::path::Path;
 use std::process::Command;
 
-/// The script exits without Python's usual shutdown, in which threads of its libraries have been seen to abort.
+/// Script that counts samples. It skips Python's usual shutdown, in which threads of its libraries sometimes abort.
 const SCRIPT: &str = r#"
 import os, sys
 from deltalake import DeltaTable
@@ -18,11 +18,11 @@ print(len(seen), flush=True)
 os._exit(0)
 "#;
 
-/// Requirements of the check.
+/// Programs that the check needs.
 const READERS: &str = "Python with deltalake (scripts/test-servers.sh)";
 
-/// Counts all samples with Python's `deltalake`, where available. A series' samples at one time count once: if a sender
-/// repeats a sealed sample, it is stored twice until it is compacted.
+/// Checks the number of samples with Python's `deltalake`, if it is installed. Samples of one series and time count once: if a
+/// sender repeats a sealed sample, it is stored twice until it is compacted.
 pub(super) fn check_count(table: &Path, samples: u64) {
     let python = cache().join("py/bin/python");
     let ended = match Command::new(&python).arg("-c").arg(SCRIPT).arg(table).output() {

@@ -11,7 +11,7 @@ use tempfile::TempDir;
 const KEY: &str = "floodmark";
 const SECRET: &str = "a secret that no log may show";
 
-/// The service, with the bucket `lake`.
+/// VersityGW with the bucket `lake`.
 struct S3 {
     program: PathBuf,
     dir: TempDir,
@@ -94,7 +94,7 @@ fn tables_in_s3_take_everything_once_though_the_service_goes_away() {
     assert!(!server.data_dir().join("tables").exists(), "nothing lies anywhere else");
 }
 
-/// Cached parts of the log save reads and nothing else depends on them.
+/// Cached parts of a log only save reads; nothing else depends on them.
 #[test]
 fn a_checkpoint_in_s3_that_is_cut_short_is_put_aside() {
     let Some(s3) = S3::start() else { return };

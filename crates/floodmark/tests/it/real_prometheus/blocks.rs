@@ -1,4 +1,4 @@
-//! Blocks of a real Prometheus: imported, they have what the Prometheus that owns them answers.
+//! Imports blocks of a real Prometheus, and compares the result with the answers of that Prometheus.
 
 use super::same_data;
 use super::servers::Prometheus;
@@ -13,7 +13,7 @@ use std::path::Path;
 /// 2026-11-20, noon.
 const NOON_MS: i64 = 1_795_176_000_000;
 
-/// The data span ten minutes: within one block of two hours, over the boundary of two blocks, and over midnight.
+/// The data span ten minutes: within one two-hour block, across the boundary of two blocks, and across midnight.
 #[test]
 fn imported_blocks_have_what_their_prometheus_answers() {
     for after_noon_min in [90, 125, 12 * 60 + 4] {
@@ -29,7 +29,7 @@ fn imported_blocks_have_what_their_prometheus_answers() {
 
 fn compare(prometheus: Prometheus, blocks: &Path, end_ms: i64) {
     let prometheus = prometheus.start_quiet();
-    // deleted, and still in the chunks
+    // samples that are deleted, but still in the chunks
     let (from, to) = (seconds(end_ms - 300_000), seconds(end_ms - 100_000));
     let gone = [
         ("match[]", "by_code{code=\"404\"}"),
@@ -63,7 +63,7 @@ fn compare(prometheus: Prometheus, blocks: &Path, end_ms: i64) {
     assert!(wrong.is_empty(), "{} of {asked} answers differ:\n{}", wrong.len(), wrong.join("\n"));
 }
 
-/// The awkward data as text. What text has no word for is left out.
+/// The test data as OpenMetrics text. Samples that text cannot express are left out.
 fn openmetrics(end_ms: i64) -> Vec<u8> {
     let mut all = Vec::new();
     for series in same_data::everything(end_ms) {
@@ -82,7 +82,7 @@ fn openmetrics(end_ms: i64) -> Vec<u8> {
     out
 }
 
-/// An answer of type matrix, with names as ours.
+/// Content of an answer of type matrix.
 fn content(data: &Value) -> Content {
     let mut content = Content::new();
     for series in data["result"].as_array().unwrap() {

@@ -1,4 +1,4 @@
-//! Puts the same questions to both.
+//! Sends the same queries to Floodmark and to Prometheus, and compares the answers.
 
 use super::servers::Prometheus;
 use crate::harness::read::{Matrix, data, matrix, sample, seconds};
@@ -6,14 +6,14 @@ use crate::harness::{Request, Server, wait_for};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A stretch of time that lies behind both.
+/// A time range in the past, of which both have all samples.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Window {
     pub(crate) start_ms: i64,
     pub(crate) end_ms: i64,
 }
 
-/// All samples of all series, bit by bit. The error says what differs.
+/// Compares all samples of all series, bit by bit. The error says what differs.
 pub(crate) fn raw_samples(
     server: &Server,
     prometheus: &Prometheus,
@@ -54,7 +54,7 @@ fn differences(ours: &Matrix, theirs: &Matrix) -> Vec<String> {
     names.iter().filter(differs).map(|n| describe(n)).collect()
 }
 
-/// Expressions whose answers must be equal. The durations fit a scrape each second.
+/// Expressions whose answers must be equal. Their durations suit one scrape per second.
 const QUERIES: &[&str] = &[
     "up",
     "count({__name__=~\".+\"})",
@@ -79,7 +79,7 @@ const QUERIES: &[&str] = &[
     "quantile_over_time(0.7, scrape_duration_seconds[10s])",
     "increase(process_cpu_seconds_total[9s])",
     "delta(process_resident_memory_bytes[9s])",
-    // the line through values that go up and down by as much is level, but for the rounding of sums of 10^8
+    // the regression line may be level except for rounding errors of sums near 10^8, so scale the slope and add 1
     "deriv(process_resident_memory_bytes[9s]) / 2 ^ 20 + 1",
     "predict_linear(node_memory_MemFree_bytes[9s], 60)",
     "changes(go_memstats_alloc_bytes[10s])",
@@ -112,7 +112,7 @@ const QUERIES: &[&str] = &[
     "group by (job) ({__name__=~\"node_cpu.*\"})",
 ];
 
-/// Instant and range queries give the same on both.
+/// Checks that instant and range queries have the same answers.
 pub(crate) fn answers(server: &Server, prometheus: &Prometheus, tenant: &str, window: Window) {
     let (start, end) = (seconds(window.start_ms), seconds(window.end_ms));
     let mut wrong = Vec::new();
@@ -130,13 +130,13 @@ pub(crate) fn answers(server: &Server, prometheus: &Prometheus, tenant: &str, wi
     assert!(wrong.is_empty(), "{} answers differ:\n{}", wrong.len(), wrong.join("\n"));
 }
 
-/// Labels, series and metadata are the same on both.
+/// Checks that labels, series and metadata are the same.
 pub(crate) fn catalogs(server: &Server, prometheus: &Prometheus, tenant: &str, window: Window) {
     let (start, end) = (seconds(window.start_ms), seconds(window.end_ms));
     let window = [("start", start.as_str()), ("end", end.as_str())];
     let check = |path: &str, params: &[(&str, &str)]| {
         let request = Request::ask(path, params).tenant(tenant);
-        // Prometheus does not look at times too closely: it may know what is not sent yet
+        // Prometheus applies the time range only roughly, so its answer may include data that it has not sent yet
         wait_for(&format!("{path} {params:?} to be equal"), || {
             let (ours, theirs) =
                 (texts(&data(&server.send(&request))), texts(&data(&prometheus.send(&request))));
@@ -156,7 +156,7 @@ pub(crate) fn catalogs(server: &Server, prometheus: &Prometheus, tenant: &str, w
     }
 }
 
-/// The members of a list or the entries of an object.
+/// Texts of the members of a list, or of the entries of an object.
 fn texts(data: &Value) -> BTreeSet<String> {
     match data {
         Value::Array(list) => list.iter().map(Value::to_string).collect(),
@@ -165,7 +165,8 @@ fn texts(data: &Value) -> BTreeSet<String> {
     }
 }
 
-/// Two answers: the same type, series, times, and values up to the order of a sum.
+/// Compares two answers. They must have the same type, series and times, and values that differ at most by the order of
+/// additions.
 pub(crate) fn same(ours: &Value, theirs: &Value) -> Result<(), String> {
     if ours["resultType"] != theirs["resultType"] {
         return Err(format!("{} is not {}", ours["resultType"], theirs["resultType"]));
@@ -198,7 +199,7 @@ pub(crate) fn same(ours: &Value, theirs: &Value) -> Result<(), String> {
     Ok(())
 }
 
-/// `[seconds, "value"]` by series.
+/// Points, each `[seconds, "value"]`, by series.
 type Points = BTreeMap<String, Vec<Value>>;
 
 fn points(data: &Value) -> Points {
@@ -212,7 +213,7 @@ fn points(data: &Value) -> Points {
     series.iter().map(one).collect()
 }
 
-/// Two points that differ as text: at the same time, with values that are not the same, but almost.
+/// Returns true if two points that differ as text have the same time, and values that are almost equal.
 fn is_close(a: &Value, b: &Value) -> bool {
     let ((a_ms, x), (b_ms, y)) = (sample(a), sample(b));
     a_ms == b_ms && x != y && (x - y).abs() <= 1e-10 * x.abs().max(y.abs())

@@ -1,14 +1,14 @@
-//! The same bad requests to both.
+//! Sends the same invalid requests to Floodmark and to Prometheus, and compares the errors.
 
 use super::servers::Prometheus;
 use crate::harness::{Reply, Request, Server};
 
-/// How much must be alike.
+/// Parts of the answers that must be equal.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Alike {
     /// Status, error type and text.
     Text,
-    /// Status and error type: the words of parsers differ.
+    /// Status and error type. The texts of parse errors differ.
     Kind,
 }
 use Alike::{Kind, Text};
@@ -17,7 +17,7 @@ const QUERY: &str = "/api/v1/query";
 const RANGE: &str = "/api/v1/query_range";
 const SERIES: &str = "/api/v1/series";
 
-/// `start=0&end=60&step=1`, with a query.
+/// Parameters of a range query: `start=0&end=60&step=1`, and the query.
 macro_rules! range {
     ($query:expr) => {
         &[("query", $query), ("start", "0"), ("end", "60"), ("step", "1")]
@@ -27,7 +27,7 @@ macro_rules! range {
     };
 }
 
-/// Path, parameters, and how alike the answers must be.
+/// Path, parameters, and the parts of the answers that must be equal.
 type Case = (&'static str, &'static [(&'static str, &'static str)], Alike);
 
 const REQUESTS: &[Case] = &[
@@ -79,13 +79,13 @@ const REQUESTS: &[Case] = &[
     ("/api/v1/label/a/values", &[("end", "x")], Kind),
     ("/api/v1/query_exemplars", &[("query", "a"), ("start", "2"), ("end", "1")], Kind),
     ("/api/v1/query_exemplars", &[("start", "1"), ("end", "2")], Kind),
-    // nothing is wrong with these, though they may look like it
+    // these are valid, although they may look invalid
     (QUERY, &[("query", "a{b!~\".*\"}"), ("time", "1")], Text),
     (QUERY, &[("query", "vector(1) == bool 1"), ("time", "1")], Text),
     (QUERY, &[("query", "1"), ("time", "1"), ("limit", "0")], Text),
 ];
 
-/// Every request gets the same kind of answer from both.
+/// Checks that every request gets the same kind of answer from both.
 pub(crate) fn are_alike(server: &Server, prometheus: &Prometheus) {
     let mut wrong = Vec::new();
     for (path, params, alike) in REQUESTS {

@@ -1,4 +1,4 @@
-//! Two Prometheus servers that scrape the same targets, of which one is killed.
+//! Two Prometheus servers scrape the same targets, and one of them is killed.
 
 use super::servers::{NodeExporter, Prometheus};
 use crate::harness::read::{Matrix, data, matrix, seconds};
@@ -9,10 +9,10 @@ use std::time::Duration;
 
 const FAILOVER_MS: i64 = 3000;
 
-/// What the sender and the machine may add to the failover time. Generous: the machine may be busy.
+/// Time that the sender and the machine may add to the failover time. Generous, because the machine may be busy.
 const LAG_MS: i64 = 10_000;
 
-/// The elected replica and the number of failovers, once there is one.
+/// The elected replica and the number of failovers; `None` before the first election.
 fn elected(server: &Server) -> Option<(String, u64)> {
     let tracker = data(&server.send(&Request::get("/api/v1/ha_tracker")));
     let clusters = tracker["clusters"].as_array().unwrap();
@@ -28,8 +28,8 @@ fn everything(send: impl Fn(&Request) -> crate::harness::Reply) -> Matrix {
     matrix(&data(&send(&Request::form("/api/v1/query", &params))))
 }
 
-/// The ledger is what each of them scraped. Every stored sample is in it, none of the two are mixed, and of a stretch of time
-/// in which one was elected none is missing.
+/// The samples that each Prometheus scraped are its ledger. Every stored sample is in one of the ledgers. Samples of the two are
+/// never mixed, and no sample is missing from the time in which its replica was elected.
 #[test]
 fn a_pair_of_servers_is_stored_as_one() {
     let Some(exporter) = NodeExporter::find() else { return };
@@ -61,7 +61,7 @@ fn a_pair_of_servers_is_stored_as_one() {
     assert_eq!(failed, [0.0], "duplicates are answered as success");
 
     let after = everything(|request| survivor.send(request));
-    // what it scraped is in its write-ahead log
+    // the killed server's samples are in its write-ahead log
     let killed = killed.start_quiet();
     let before = everything(|request| killed.send(request));
     wait_for("the survivor's samples", || {
@@ -70,7 +70,7 @@ fn a_pair_of_servers_is_stored_as_one() {
     });
 }
 
-/// Checks stored samples against both ledgers. The error says what is not stored yet.
+/// Compares stored samples with both ledgers. The error says which samples are not stored yet.
 fn compare(stored: &Matrix, before: &Matrix, after: &Matrix, end_ms: i64) -> Result<(), String> {
     assert!(stored.len() > 100, "{} series are too few to compare", stored.len());
     let (mut last_before, mut first_after, mut gap_ms) = (i64::MIN, i64::MAX, 0);

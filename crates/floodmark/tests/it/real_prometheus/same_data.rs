@@ -1,5 +1,5 @@
-//! The same written data in both, made to be awkward; then the same questions. What Prometheus stores here
-//! came over its own remote-write receiver, so both start from the same bytes.
+//! Writes the same difficult data to Floodmark and to Prometheus, then sends both the same queries. Prometheus gets the
+//! data through its own remote-write receiver, so both start from the same bytes.
 
 use super::compare;
 use super::servers::Prometheus;
@@ -11,16 +11,16 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 use stdx::rng::{Rng, mix};
 
-/// Between two samples.
+/// Interval between two samples of a series.
 const STEP_MS: i64 = 10_000;
 
-/// Samples of each series.
+/// Number of samples of each series.
 const SAMPLES: i64 = 60;
 
-/// Writes everything to both; returns when it ends.
+/// Writes everything to both; returns the time at which the data ends.
 pub(crate) fn write(server: &Server, prometheus: &Prometheus) -> i64 {
     let end_ms = now_ms() / 1000 * 1000 - 5_000;
-    // in order of time, as Prometheus wants it; some ten samples of each series in a request
+    // in order of time, as Prometheus requires; about ten samples of each series in a request
     let all = everything(end_ms);
     for part in 0..6 {
         let window = end_ms - (SAMPLES - part * 10) * STEP_MS..end_ms - (SAMPLES - part * 10 - 10) * STEP_MS;
@@ -45,7 +45,7 @@ pub(crate) fn everything(end_ms: i64) -> Vec<Series> {
         let with = |name: &str| {
             Series::new(&[("__name__", name), ("instance", instance), ("job", "api"), ("zone", zone)])
         };
-        // counters that begin again now and then, and one that ends and comes back
+        // counters that are reset now and then, and one that goes stale and comes back
         let mut total = 0.0;
         let resets = times().map(|(i, t)| {
             total = if i % 17 == 0 {
@@ -58,7 +58,7 @@ pub(crate) fn everything(end_ms: i64) -> Vec<Series> {
         all.push(with("resets_total").samples(resets.collect::<Vec<_>>()));
         let gaps = times().filter(|(i, _)| !(20..30).contains(i));
         all.push(with("gaps").samples(gaps.map(|(i, t)| (t, if i == 19 { stale } else { (i * i) as f64 }))));
-        // times that are not regular, values of every size
+        // irregular times, values of every magnitude
         let odd = times().map(|(i, t)| {
             let exponent = (i - 30) * 10;
             (t + (mix(i as u64) % 900) as i64, (i as f64 / 3.0) * 10f64.powi(exponent as i32))
@@ -80,13 +80,13 @@ pub(crate) fn everything(end_ms: i64) -> Vec<Series> {
         let series = Series::new(&[("__name__", "by_code"), ("code", code), ("text", text)]);
         all.push(series.samples(times().map(|(i, t)| (t, (mix(i as u64 ^ 99) % 100) as f64))));
     }
-    // names that are no identifiers
+    // names that are not identifiers
     let utf8 = Series::new(&[("__name__", "dotted.name"), ("a.b", "c d"), ("x", "1")]);
     all.push(utf8.samples(times().map(|(i, t)| (t, i as f64))));
     all
 }
 
-/// Ten million labels would not show more than these: every operator and every function at least once.
+/// Queries that use every operator and every function at least once.
 const QUERIES: &[&str] = &[
     "resets_total",
     "gaps",
@@ -255,7 +255,8 @@ const QUERIES: &[&str] = &[
     "resets_total[0s:1s]",
 ];
 
-/// Instant queries at some times, and range queries with some steps.
+/// Sends instant queries at several times, and range queries with several steps. Returns the number of queries, and the answers
+/// that differ.
 pub(crate) fn ask(server: &Server, prometheus: &Prometheus, end_ms: i64) -> (usize, Vec<String>) {
     let start_ms = end_ms - SAMPLES * STEP_MS;
     let (mut asked, mut crashed) = (0, 0);
@@ -265,7 +266,7 @@ pub(crate) fn ask(server: &Server, prometheus: &Prometheus, end_ms: i64) -> (usi
         let (ours, theirs) = (server.send(&request), prometheus.send(&request));
         asked += 1;
         if theirs.status == 422 && theirs.text().contains("unexpected error: runtime error") {
-            // a panic of its own is no answer to compare with
+            // a panic of Prometheus is not an answer to compare with
             crashed += 1;
             eprintln!("Prometheus crashed on {path} {params:?}: {}", theirs.text());
             assert_eq!(ours.status, 200, "{path} {params:?}: {}", ours.text());
@@ -290,7 +291,7 @@ pub(crate) fn ask(server: &Server, prometheus: &Prometheus, end_ms: i64) -> (usi
             wrong.push(format!("{path} {params:?}\n    {why}"));
         }
     };
-    // on a sample, between two, where a series has its gap, and where all has become stale
+    // at a sample, between two samples, in the gap of a series, and after all series have become stale
     let middle = start_ms + 25 * STEP_MS;
     for query in QUERIES {
         for at in [end_ms, end_ms - 1, end_ms - 4_321, middle, end_ms + 299_999, end_ms + 300_000] {
@@ -311,15 +312,15 @@ pub(crate) fn ask(server: &Server, prometheus: &Prometheus, end_ms: i64) -> (usi
     (asked, wrong)
 }
 
-/// An annotation without the metric's name and the place in the text; `None` for one that Prometheus 3.5 does
-/// not give yet.
+/// An annotation without the metric's name and the position in the query; `None` for one that Prometheus 3.5 does
+/// not have yet.
 fn plain(text: &Value) -> Option<String> {
     let text = text.as_str()?;
     let end = [" (", " for metric name"].iter().filter_map(|t| text.find(t)).min().unwrap_or(text.len());
     (!text.contains("sort is ineffective")).then(|| text[..end].into())
 }
 
-/// The same warnings and infos.
+/// Checks that two answers have the same warnings and infos.
 fn same_annotations(ours: &Reply, theirs: &Reply) -> Result<(), String> {
     for kind in ["warnings", "infos"] {
         let of = |reply: &Reply| {

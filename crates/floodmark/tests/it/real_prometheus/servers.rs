@@ -9,7 +9,7 @@ use std::process::Command;
 use stdx::authority::Authority;
 use tempfile::TempDir;
 
-/// A node exporter, not started.
+/// A node exporter that is not running.
 #[derive(Debug)]
 pub(crate) struct NodeExporter {
     program: PathBuf,
@@ -51,16 +51,16 @@ impl NodeExporter {
 pub(crate) struct Prometheus {
     program: PathBuf,
     dir: TempDir,
-    /// Number of its remote-write queues.
+    /// Number of remote-write queues.
     queues: usize,
     running: Option<Running>,
 }
 
-/// The tenants that it writes to: one with each version.
+/// Tenants that a Prometheus writes to, one with each version of remote write.
 pub(crate) const TENANTS: [&str; 2] = ["one", "two"];
 
 impl Prometheus {
-    /// Prometheus 3; versions before it lack remote write 2.0, and their PromQL differs. Reports what is missing.
+    /// Finds Prometheus 3 or reports that it is missing. Earlier versions lack remote write 2.0, and their PromQL differs.
     pub(crate) fn find() -> Option<Self> {
         let program = find(&["prometheus"]).filter(|program| {
             let help = Command::new(program).arg("--help-long").output();
@@ -73,7 +73,7 @@ impl Prometheus {
         Some(Self { program: program?, dir: tempfile::tempdir().unwrap(), queues: 0, running: None })
     }
 
-    /// Starts it, scraping itself and `exporter` each second, writing to `floodmark`.
+    /// Starts a Prometheus that scrapes itself and `exporter` every second and writes to `floodmark`.
     pub(crate) fn start(mut self, floodmark: SocketAddr, exporter: SocketAddr) -> Self {
         let port = free_port();
         self.queues = TENANTS.len();
@@ -81,7 +81,7 @@ impl Prometheus {
         self.run(port, &config)
     }
 
-    /// Starts it as a replica of the cluster `pair`, scraping `exporter` each second, writing to `floodmark`.
+    /// Starts a replica of the cluster `pair` that scrapes `exporter` every second and writes to `floodmark`.
     pub(crate) fn start_replica(
         mut self,
         floodmark: SocketAddr,
@@ -102,7 +102,8 @@ impl Prometheus {
         self.run(free_port(), &config)
     }
 
-    /// Starts it, scraping itself each second, writing to `floodmark` with TLS, by a certificate of the authority.
+    /// Starts a Prometheus that scrapes itself every second and writes to `floodmark` over TLS, with a client certificate of the
+    /// authority.
     pub(crate) fn start_encrypted(
         mut self,
         floodmark: SocketAddr,
@@ -125,12 +126,12 @@ impl Prometheus {
         self.run(port, &config)
     }
 
-    /// Kills it.
+    /// Kills the process.
     pub(crate) fn stop(&mut self) {
         self.running = None;
     }
 
-    /// Starts it without anything to scrape; it takes remote write.
+    /// Starts a Prometheus that scrapes nothing and accepts remote write.
     pub(crate) fn start_quiet(self) -> Self {
         self.run(free_port(), "global: {}\n")
     }
@@ -176,8 +177,8 @@ impl Prometheus {
         http::once(running.address(), request).expect("Prometheus answers")
     }
 
-    /// Blocks made of OpenMetrics text by promtool, where this Prometheus will find them when it starts; `None`
-    /// without promtool.
+    /// Lets promtool make blocks from OpenMetrics text, in the data directory that this Prometheus will use when it starts.
+    /// `None` if there is no promtool.
     pub(crate) fn make_blocks(&self, text: &[u8]) -> Option<PathBuf> {
         let promtool = find(&["promtool"])?;
         let (input, data) = (self.dir.path().join("input"), self.dir.path().join("data"));
@@ -191,7 +192,7 @@ impl Prometheus {
         Some(data)
     }
 
-    /// The values of one of its own metrics, with all label sets.
+    /// Values of one of the server's own metrics, for all its label sets.
     pub(crate) fn metric(&self, name: &str) -> Vec<f64> {
         let text = self.send(&Request::get("/metrics")).text();
         let lines =
@@ -199,7 +200,7 @@ impl Prometheus {
         lines.map(|l| l.rsplit_once(' ').unwrap().1.parse().unwrap()).collect()
     }
 
-    /// Waits until each queue has sent something scraped after `time_ms`.
+    /// Waits until each queue has sent a sample scraped after `time_ms`.
     pub(crate) fn wait_until_sent(&mut self, time_ms: i64) {
         wait_for("Prometheus to catch up", || {
             let sent = self.metric("prometheus_remote_storage_queue_highest_sent_timestamp_seconds");
