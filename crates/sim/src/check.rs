@@ -33,7 +33,7 @@ pub fn found(node: &Stepped, fleet: &Fleet) -> Result<Found, String> {
     Ok(all)
 }
 
-/// Checks that no sample is in more rows of live files than times it was sent.
+/// Checks that no sample is in more rows of live files than the number of times it was sent.
 pub fn tables(node: &Stepped, fleet: &Fleet, model: &Model) -> Result<(), String> {
     for (key, count) in in_tables(node, fleet)? {
         let times = model.times(key);
@@ -159,7 +159,7 @@ fn counted(
     table.refresh()?;
     rollup.refresh()?;
     let files = table.files()?;
-    // as queries do
+    // like queries, ignores a rollup that does not include the last delete yet
     if files
         .tombstones()
         .list

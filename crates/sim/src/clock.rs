@@ -1,10 +1,10 @@
-//! Virtual time, which advances by the driver and by the node's sleeps; and the node's clock, which may be wrong.
+//! Virtual time, which the driver and the node's sleeps advance, and the node's clock, which may be wrong.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use stdx::clock::{Clock, ManualClock};
 
-/// Sleeps in one step after which faults of the store stop, so that no retry loop runs forever.
+/// Number of sleeps in one step after which faults of the store stop, so that no retry loop runs forever.
 const SLEEPS_MAX: u64 = 20;
 
 /// The node's clock. Each sleep and each step begins a new epoch, in which the store's faults differ: see [`crate::store`].

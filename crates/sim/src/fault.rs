@@ -1,7 +1,7 @@
-//! Named faults: each changes a plan so that every run meets one kind of trouble early and often.
+//! Named faults: each changes a plan so that every run meets one kind of fault early and often.
 //!
-//! The everyday mix of [`Plan::of`] has all trouble that is cheap in every run. Trouble that needs special settings, traffic
-//! or steps is a named fault with its own seeds in the tests, so that a failing test's name says where to look.
+//! The default mix of [`Plan::of`] has all faults that are cheap enough for every run. A fault that needs special settings,
+//! traffic or steps is a named fault with its own seeds in the tests, so that a failing test's name says where to look.
 
 use crate::disk::DiskFaults;
 use crate::plan::{Plan, Step};
@@ -13,7 +13,7 @@ use stdx::rng::Rng;
 /// Head memory of a tenant with a few series in one partition, in bytes.
 const TENANT_BYTES: u64 = 20 << 10;
 
-/// A kind of trouble.
+/// A kind of fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Fault {
     /// Clients repeat requests: after a refusal, after a lost answer, across restarts, beside the first copy.
@@ -98,7 +98,7 @@ impl Fault {
             Self::Backfills => {
                 plan.load.span_ms = [3, 8][rng.below(2) as usize] * 86_400_000;
                 (plan.tenants, plan.partitions) = (plan.tenants.min(2), plan.partitions.min(2));
-                // every check reads a file for each day, so few runs have hundreds of days, and those seal them in few passes
+                // every check reads a file for each day, so only few runs have hundreds of days, which they seal in few passes
                 if rng.chance(0.01) {
                     (plan.steps, plan.load.backfill_days) = (15, 420);
                 } else {

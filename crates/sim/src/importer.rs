@@ -22,7 +22,7 @@ use tokio::runtime::Runtime;
 pub const DAYS_BACK: i64 = 40;
 const DAYS: u64 = 3;
 
-/// Samples of a series in an import, at most.
+/// Maximum number of samples of a series in an import.
 const SAMPLES_MAX: u64 = 12;
 
 /// Shortest interval between two renewals of a lease.
@@ -43,7 +43,7 @@ pub struct Importer {
     imports: u64,
 }
 
-/// A file that is staged and not committed.
+/// A file that is staged but not committed yet.
 #[derive(Debug)]
 pub struct Import {
     table: Table,

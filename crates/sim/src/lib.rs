@@ -8,11 +8,11 @@
 //!              │                                                              │
 //!   server::sim: the parts of a real node ──▶ disk, store, clock, power       │
 //!              │                                                              │
-//!              └────────────▶ what is there  ══ must be ══  what was said ◀───┘
+//!              └────────────▶ contents found ══ must be ══ contents expected ◀┘
 //! ```
 //!
-//! All that is random comes from one seed, so that a run can be repeated to the byte: [`run`] of the same seed gives the
-//! same trace. Faults are injected by [`disk`], [`store`] and [`power`]. [`plan`] draws the parameters of a seed's run, and
+//! All randomness comes from one seed, so a run can be repeated exactly: [`run`] of the same seed gives the same trace, byte
+//! by byte. Faults are injected by [`disk`], [`store`] and [`power`]. [`plan`] draws the parameters of a seed's run, and
 //! [`fault`] changes them for a named fault. Expected contents are in [`model`], invariants in [`check`].
 
 pub mod check;
@@ -58,7 +58,7 @@ impl Run {
     }
 }
 
-/// Runs a seed, with the everyday mix or with one named fault.
+/// Runs a seed, with the default mix of faults or with one named fault.
 pub fn run(seed: u64, fault: Option<Fault>) -> Run {
     let mut driver = Driver::new(seed, fault);
     let ended = catch_unwind(AssertUnwindSafe(|| driver.run()));

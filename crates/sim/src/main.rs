@@ -4,23 +4,23 @@ use clap::Parser;
 use sim::fault::Fault;
 use std::process::ExitCode;
 
-/// Simulates nodes under seeded faults, and compares what is there with what must be
+/// Simulates nodes under seeded faults, and compares their contents with the expected ones
 #[derive(Debug, Parser)]
 #[command(name = "sim")]
 struct Args {
     /// Run this seed alone, and show all its steps
     #[arg(long, conflicts_with_all = ["seeds", "from"])]
     seed: Option<u64>,
-    /// How many seeds to run
+    /// Number of seeds to run
     #[arg(long, default_value_t = 1000)]
     seeds: u64,
-    /// The first of them
+    /// First seed to run
     #[arg(long, default_value_t = 0)]
     from: u64,
-    /// Runs with this fault, instead of the everyday mix
+    /// Run with this fault instead of the default mix
     #[arg(long)]
     fault: Option<Fault>,
-    /// Stop after so many failures
+    /// Stop after this many failures
     #[arg(long, default_value_t = 10)]
     failures: usize,
 }

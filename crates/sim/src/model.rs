@@ -8,7 +8,7 @@ pub type Key = (usize, usize, i64);
 /// Identity of a metric's metadata: tenant, name.
 pub type About = (usize, String);
 
-/// One request's share for one partition: all of it becomes durable, or nothing.
+/// One request's share for one partition, which becomes durable as a whole or not at all.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Share {
     /// Number of the request. Repetitions have the same number, and equal shares.
@@ -51,11 +51,11 @@ pub struct Model {
     busy_metadata: Holds<About>,
     /// Time of the newest sample ever sent, by tenant and series.
     newest_sent: BTreeMap<(usize, usize), i64>,
-    /// Acknowledged samples that a delete may have removed or not, with the number of the last request that it may have met.
+    /// Acknowledged samples that a delete may or may not have removed, with the number of the last request that it may affect.
     doubtful: BTreeMap<Key, u64>,
     /// A delete has failed, and may be committed later.
     is_delete_open: bool,
-    /// Times that samples were acknowledged.
+    /// Number of times that each sample was acknowledged.
     stored: BTreeMap<Key, u64>,
     /// Expiry time by tenant: older samples may have been dropped by retention.
     expired_before_ms: BTreeMap<usize, i64>,
@@ -153,14 +153,15 @@ impl Model {
         }
     }
 
-    /// Notes what a delete that begins now must find.
+    /// Returns the samples that a delete that begins now must remove, if it selects them.
     pub fn begin_delete(&self) -> Begun {
         let stored = |key: &Key| self.stored.get(key).copied().unwrap_or(0);
         let is_settled = |key: &&Key| !self.is_busy(**key);
         Begun(self.acknowledged.samples.keys().filter(is_settled).map(|key| (*key, stored(key))).collect())
     }
 
-    /// A delete is answered: samples that were acknowledged when it began are gone, and others that it selects may be.
+    /// Records that a delete was answered: selected samples that were acknowledged when it began are gone, and other selected
+    /// samples may be.
     pub fn end_delete(&mut self, begun: &Begun, is_selected: impl Fn(Key) -> bool, last_request: u64) {
         let selected: Vec<Key> =
             self.acknowledged.samples.keys().copied().filter(|key| is_selected(*key)).collect();
@@ -177,7 +178,7 @@ impl Model {
         self.is_delete_open = false;
     }
 
-    /// A delete has failed: it may be committed or not, or later.
+    /// Records that a delete has failed: it may have been committed, may be committed later, or never.
     pub fn doubt_delete(&mut self, is_selected: impl Fn(Key) -> bool, last_request: u64) {
         let selected = self.acknowledged.samples.keys().copied().filter(|key| is_selected(*key));
         self.doubtful.extend(selected.map(|key| (key, last_request)));
@@ -190,7 +191,7 @@ impl Model {
         self.doubtful.extend(busy.map(|key| (key, last_request)));
     }
 
-    /// Finds out what deletes have removed of the doubtful samples, where that is final.
+    /// Finds out which doubtful samples deletes have removed. Skips those whose outcome is not final.
     pub fn settle_deletes(&mut self, found: &Found) {
         if self.is_delete_open {
             return;
@@ -344,7 +345,7 @@ impl Model {
         Ok(())
     }
 
-    /// Samples that must survive when the data directory of this moment is restored.
+    /// Samples that must exist after the present data directory is restored.
     pub fn copy(&self) -> BTreeSet<Key> {
         self.acknowledged.samples.keys().copied().collect()
     }

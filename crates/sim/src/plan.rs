@@ -104,7 +104,7 @@ impl Weights {
 pub struct Load {
     /// Maximum number of samples in a request.
     pub samples: u64,
-    /// Maximum age of samples, but for backfills and those drawn around `past_ms`.
+    /// Maximum age of samples, except for backfills and samples drawn around `past_ms`.
     pub span_ms: u64,
     /// Probability that a request repeats an earlier one.
     pub resends: f64,
@@ -146,9 +146,9 @@ pub struct Plan {
     pub flush_bytes: Option<u64>,
     /// Step weights.
     pub weights: Weights,
-    /// Possible faults of the disk in bad weather.
+    /// Faults of the disk in bad weather, that is, while faults are injected.
     pub disk: DiskFaults,
-    /// Possible faults of the store in bad weather. The broken tenant is drawn anew each time.
+    /// Faults of the store in bad weather. The broken tenant is drawn anew each time.
     pub store: StoreFaults,
     /// Tables lie in local files.
     pub local_store: bool,
@@ -156,7 +156,7 @@ pub struct Plan {
     pub breaks_tenants: bool,
     /// Durability setting: acknowledged samples survive a power loss, or only the end of the process.
     pub durability: Durability,
-    /// Idle series are evicted from the head. A tenant's metadata goes with its last series, so no metadata is sent then.
+    /// Idle series are evicted from the head. A tenant's metadata is dropped with its last series, so no metadata is sent then.
     pub evicts: bool,
     /// `floodmarks.json` may be lost at a restart.
     pub loses_marks: bool,

@@ -39,7 +39,7 @@ pub struct StoreFaults {
     pub broken: Option<String>,
     /// The sync of a folder fails. Only for local files.
     pub unsynced: f64,
-    /// Duration of each request. 0 in random runs: the seed does not determine the number of concurrent requests.
+    /// Duration of each request. 0 in random runs, because the seed does not determine the number of concurrent requests.
     pub slow_ms: u64,
 }
 

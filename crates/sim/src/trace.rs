@@ -14,12 +14,12 @@ impl Trace {
     /// Begins a step.
     pub fn step(&mut self, what: impl std::fmt::Display) {
         self.steps += 1;
-        let _ = write!(self.text, "\n{:5} {what}", self.steps); // a String takes everything
+        let _ = write!(self.text, "\n{:5} {what}", self.steps); // writing to a String cannot fail
     }
 
     /// Appends a note to the current step.
     pub fn note(&mut self, what: impl std::fmt::Display) {
-        let _ = write!(self.text, "; {what}"); // a String takes everything
+        let _ = write!(self.text, "; {what}"); // writing to a String cannot fail
     }
 
     /// Number of steps so far.

@@ -64,7 +64,7 @@ struct Request {
     shares: BTreeMap<usize, Share>,
 }
 
-/// Sent copy of a request that lacks some answers.
+/// A sent copy of a request, some of whose answers have not arrived.
 #[derive(Debug)]
 struct Underway {
     written: Written,
@@ -187,7 +187,7 @@ impl Traffic {
                     shares.into_iter().partition(|(partition, _)| is_known(partition));
                 for share in known.values() {
                     assert!(share.samples.is_empty(), "BUG: nobody was given {share:x?}");
-                    // no partition gets metadata that is durable already
+                    // metadata that is durable already is given to no partition
                     self.model.acknowledge(share);
                 }
                 self.underway.push(Underway { written, shares });
@@ -261,7 +261,7 @@ impl Traffic {
         self.rng.below(most) as i64
     }
 
-    /// Draws metadata of a metric now and then. It differs from what is acknowledged, and no request in flight has it.
+    /// Draws metadata of a metric now and then. It differs from the acknowledged metadata, and no request in flight has it.
     fn draw_metadata(&mut self, tenant: usize) -> Option<(About, String)> {
         let metric = METRICS[self.rng.below(METRICS.len() as u64) as usize];
         let (about, help) = ((tenant, metric.to_string()), format!("{:x}", self.rng.below(100)));
@@ -299,7 +299,7 @@ impl Traffic {
         }
         match check::found(node, fleet) {
             Ok(found) => self.clear_up(&found),
-            // the store or the power is off: the next call finds out, or the restart does
+            // the store or the power is off: the next call or the restart will find out
             Err(_) => Ok(()),
         }
     }

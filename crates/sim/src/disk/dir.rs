@@ -1,4 +1,4 @@
-//! A directory: its names, the durable ones among them, and the changes since.
+//! A directory: its names, its durable names, and the changes that are not durable yet.
 
 use std::collections::BTreeMap;
 use stdx::rng::Rng;

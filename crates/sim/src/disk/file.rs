@@ -48,8 +48,8 @@ impl DiskFile for SimFile {
 
     fn set_len(&self, bytes: u64) -> io::Result<()> {
         let mut state = self.state()?;
-        // Truncation fails only with the power. If both a group's sync and its truncation failed, the journal could not hide
-        // the group from the next process, which may see it until the power fails.
+        // Truncation fails only if the power does. If both a group's sync and its truncation failed, the journal could not
+        // hide the group from the next process, which may see it until the power fails.
         if state.power.change() != Change::Made {
             return Err(off());
         }

@@ -128,7 +128,7 @@ impl State {
                 inode.sync_some(&mut self.rng, false);
                 Err(off())
             }
-            // after an error the kernel marks pages as clean that it could not write
+            // after an error, the kernel marks the pages that it could not write as clean
             Err(error) => {
                 inode.sync_some(&mut self.rng, true);
                 Err(error)

@@ -63,7 +63,7 @@ impl Driver {
         if has_died { Ok(()) } else { self.check_journal(blocked) }
     }
 
-    /// Checks that the journal is little longer than the samples in no table require. Skipped if the disk has faults.
+    /// Checks that the journal is not much longer than the samples that are in no table. Skipped if the disk has faults.
     fn check_journal(&self, blocked: usize) -> Result<(), String> {
         if self.disk.faults() != DiskFaults::default() {
             return Ok(());

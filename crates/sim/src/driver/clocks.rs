@@ -10,8 +10,8 @@ const MINUTE_MS: i64 = 60_000;
 const HOUR_MS: i64 = 60 * MINUTE_MS;
 const DAY_MS: i64 = 24 * HOUR_MS;
 
-/// Errors of the node's clock. Errors ahead between [`DRIFT_MS`] and a day are left out: at a start the node believes such a
-/// jump, since it may have been down for as long.
+/// Errors of the node's clock. A clock that is ahead by more than [`DRIFT_MS`] and less than a day is left out: at a start the
+/// node believes such a jump, since it may have been down for as long.
 const ERRORS_MS: [i64; 8] =
     [0, 0, DRIFT_MS, 2 * DAY_MS, 30 * DAY_MS, 365 * DAY_MS, -3 * HOUR_MS, -12 * HOUR_MS];
 

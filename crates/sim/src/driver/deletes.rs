@@ -1,4 +1,4 @@
-//! Deletes of samples, as a client of the admin API makes them: it repeats each until it is answered.
+//! Deletes of samples by a client of the admin API, which repeats each delete until it is answered.
 
 use super::{BEGIN_MS, Driver};
 use crate::check;
@@ -19,12 +19,12 @@ const TURNS_MAX: usize = 200;
 pub(super) struct Deleting {
     tenant: usize,
     delete: Delete,
-    /// The flush that was requested, and what had been acknowledged then; `None` before the request and after a failure.
+    /// The requested flush, and the samples that had been acknowledged by then; `None` before the request and after a failure.
     begun: Option<(Flush, Begun)>,
 }
 
 impl Deleting {
-    /// The connection is gone: the client will repeat the request.
+    /// Notes that the connection is lost: the client will repeat the request.
     pub(super) fn hang_up(&mut self) {
         self.begun = None;
     }
@@ -128,7 +128,7 @@ impl Driver {
         Ok(())
     }
 
-    /// What was answered is deleted at once, in what queries read.
+    /// Checks that queries no longer return the samples of an answered delete.
     fn see_deleted(&self) -> Result<(), String> {
         if self.power.is_off() {
             return Ok(());
@@ -154,7 +154,7 @@ impl Driver {
         Err("a delete is not answered, although nothing goes wrong".into())
     }
 
-    /// After a compaction nothing that was deleted is in any file, and no delete is left.
+    /// Checks that after a compaction no deleted sample is in any file, and no delete is left.
     pub(super) fn check_deleted(&self) -> Result<(), String> {
         if self.plan.weights.weight(crate::plan::Step::Delete) == 0 {
             return Ok(());

@@ -4,7 +4,7 @@ use super::Driver;
 use crate::disk::DiskFaults;
 use crate::store::StoreFaults;
 
-/// Maximum turns until all requests and flushes are done. A pass over two days takes one.
+/// Maximum turns until all requests and flushes are done. A pass over two days takes one turn.
 const DRAIN_TURNS: usize = 1000;
 
 /// Turns in which requests are still sent. If each has samples of many days, sealing may never catch up.

@@ -1,4 +1,4 @@
-//! An importer beside the node, and the node's rollups of what it imported.
+//! An importer beside the node, and the node's rollups of the imported samples.
 
 use super::{BEGIN_MS, Driver};
 use crate::check;
@@ -6,7 +6,7 @@ use crate::importer::{DAYS_BACK, Ended, Import};
 use stdx::clock::Clock;
 use tables::DAY_MS;
 
-/// Longer than the node caches the absence of a tenant's table (`server::seal::tenants`).
+/// Time that is longer than the node caches the absence of a tenant's table (`server::seal::tenants`).
 const ABSENT_MS: u64 = 2_001;
 
 /// Pause of a waiting importer, and interval at which the node sweeps dead files meanwhile.
@@ -128,7 +128,7 @@ impl Driver {
         }
     }
 
-    /// Rollups of imported days that count as complete have all their samples.
+    /// Checks that rollups of imported days have all their samples, if they count as complete.
     pub(super) fn check_rollups(&self) -> Result<(), String> {
         if !self.plan.rolls_up {
             return Ok(());

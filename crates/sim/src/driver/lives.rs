@@ -23,7 +23,8 @@ const STARTS_MAX: usize = 4;
 /// Maximum turns of the sealer during a replay. Faults are injected in the first half only.
 const WAITS_MAX: usize = 400;
 
-/// Time that passes before each attempt: longer than the sealer's pause between attempts to relieve full heads.
+/// Time that passes before each turn of the sealer during a replay: longer than the sealer's pause between attempts to relieve
+/// full heads.
 const PRESSURE_MS: u64 = 31_000;
 
 /// Head limit of a start with less memory, in percent of the heads' former size.
@@ -93,7 +94,7 @@ impl Driver {
         self.start(power)
     }
 
-    /// Head limit after the restart: a fraction of the heads' current size at every other one, else `None`.
+    /// Head limit after the restart: a fraction of the heads' current size at every other restart, else `None`.
     fn shrunk_head(&self) -> Option<u64> {
         if self.lives.is_multiple_of(2) {
             return None;
@@ -115,8 +116,8 @@ impl Driver {
     fn put_back(&mut self) -> Result<(), String> {
         let Some((copy, mut kept)) = self.copy.take() else { return Ok(()) };
         self.note("an older data directory is put back");
-        // a restore takes longer than any request is in flight; a commit that arrived afterwards would bring back samples that
-        // are in no journal any more
+        // a restore takes longer than any request is in flight; a commit that arrived after it would bring back samples that
+        // are no longer in any journal
         self.store.deliver_all();
         self.disk.put_back(Path::new(DATA_DIR), &copy);
         for partition in 0..self.plan.partitions {
@@ -138,7 +139,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Starts the node, replays, and compares its contents with the model. `tore` if a power loss may have torn a group.
+    /// Starts the node, replays, and compares its contents with the model. `tore` is true if a power loss may have torn a group.
     pub(super) fn start(&mut self, tore: bool) -> Result<(), String> {
         self.bring_up()?;
         let faults = self.quiet();
@@ -190,7 +191,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Checks that tenants closed for want of their tables open by themselves once the store works.
+    /// Checks that closed tenants, whose tables could not be read, open by themselves once the store works.
     fn open_tenants(&mut self) -> Result<(), String> {
         let faults = self.quiet();
         for _ in 0..REOPEN_TURNS {

@@ -144,7 +144,7 @@ fn a_store_that_takes_seconds_makes_blocks_grow() {
     }
     let (commits, samples) = world.in_tables(&node);
     println!("{} requests, {commits} commits, {samples} samples, {behind_most} behind", world.written);
-    // a round takes a dozen requests to the store; samples that arrive meanwhile go into one next block, not into many
+    // a round takes a dozen requests to the store; samples that arrive meanwhile all go into the next block
     assert!(commits > 5 && world.written > 10 * commits as i64);
     // sealing is a few rounds behind at most, also after the kill
     assert!(behind_most < world.written / 2, "it keeps up: {behind_most}");
