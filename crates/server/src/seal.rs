@@ -14,11 +14,11 @@
 //! - [`manifest`]: floodmarks of all partitions
 //! - [`pins`]: queries that still need sealed samples in the head
 //! - [`machine`]: decides what is sealed and when; [`sealer`]: the thread that does it
-//! - [`flush`]: flushes on request; [`blocked`]: blocked tenants, as admission knows them
+//! - [`flush`]: flushes on request; [`blocked`]: blocked tenants, for admission and metrics
 //! - [`closed`]: tenants whose tables could not be read at the start
 //! - [`stage`]: frozen series to files
 //! - [`workers`]: thread pool for work on tables
-//! - [`tenants`]: locations of tenants' tables, and a cache of open ones
+//! - [`tenant_tables`]: locations of tenants' tables, and a cache of open ones
 //! - [`fault`]: fault points for tests
 
 pub(crate) mod blocked;
@@ -66,7 +66,7 @@ use tables::{Cache, METRICS, Table, TableError};
 use telemetry::LakeMetrics;
 use tenant_tables::{TenantTable, TenantTables};
 
-/// Table that rounds seal into, of each tenant.
+/// Name of the table of each tenant that rounds seal into.
 const TABLE: &str = METRICS.name;
 
 /// All tenants' tables, and the floodmarks of all partitions.
@@ -76,7 +76,7 @@ pub(crate) struct Lake {
     /// Identities of the partitions' journals.
     journals: Vec<Arc<dyn Identity>>,
     manifest: Mutex<Manifest>,
-    /// End of the offsets that tables may know, for each partition whose marks were lost.
+    /// For each partition whose marks were lost, the end of the offsets that tables may know; 0 for the others.
     trusted: Vec<AtomicU64>,
     /// Memory for files being written.
     pub(crate) flush: Account,
@@ -159,8 +159,8 @@ impl Lake {
         if marks == manifest.marks(TABLE) { Ok(()) } else { manifest.store(TABLE, marks) }
     }
 
-    /// Renames a partition's journal, because tables know offsets under the old name that it never assigned. `sealed` are
-    /// tenants whose tables have it up to an offset beyond their marks; `end` is past the last offset that it assigned.
+    /// Renames a partition's journal, because tables know offsets under its old name that it never assigned. `sealed` lists
+    /// tenants whose tables have the journal up to an offset beyond their marks; `end` is past the last assigned offset.
     pub(crate) fn rename_source(
         &self,
         partition: usize,
@@ -181,7 +181,7 @@ impl Lake {
         mark.attempt = None;
         // greater offsets belong to the other journal
         mark.tenants.values_mut().for_each(|own| own.passes = own.passes.filter(|passes| *passes <= end));
-        // after a crash before the journal has its new name, the old mark is still there under the old name
+        // if the process crashes before the journal has its new name, the old mark is still there under the old name
         manifest.announce(TABLE, mark.clone())?;
         journal.change(id.number)?;
         tracing::warn!(
@@ -267,7 +267,7 @@ impl Lake {
         let mut manifest = self.manifest.lock();
         let mut mark = manifest.marks(TABLE)[partition].clone();
         let own = mark.of(tenant);
-        // beyond the end it is the floodmark of another journal of this name: the next round finds out
+        // a floodmark beyond the end belongs to another journal of this name, which the next round detects
         let upto = own.upto.max(floodmark.upto.min(end));
         let passes = Some(floodmark.end()).filter(|passes| *passes > floodmark.upto && *passes <= end);
         mark.tenants.insert(tenant.as_str().into(), Own { upto, attempt: None, passes, ..own });
@@ -283,7 +283,7 @@ impl Lake {
         self.tables.open_or_create(tenant, TenantTable::Samples)
     }
 
-    /// Makes a commit visible to queries. Call it before what is committed leaves the head.
+    /// Makes a commit visible to queries. Must be called before the committed samples leave the head.
     pub(crate) fn show(&self, tenant: &TenantId, table: &Arc<Table>) {
         self.tables.show(tenant, TenantTable::Samples, table);
     }
@@ -302,7 +302,8 @@ impl Lake {
         self.tables.existing(tenant, TenantTable::Rollup(resolution))
     }
 
-    /// A journal's floodmark in a tenant's table. Fences the table: no commit of an earlier process can move it any more.
+    /// A journal's floodmark in a tenant's table. Fences the table, so that no commit of an earlier process can move the
+    /// floodmark any more.
     pub(crate) fn settled_floodmark(
         &self,
         tenant: &TenantId,

@@ -1,4 +1,4 @@
-//! Blocked tenants, as admission and metrics see them. The state machine decides which they are.
+//! List of blocked tenants, for admission and metrics. The state machine of sealing decides which tenants are blocked.
 
 use admission::watermarks;
 use model::TenantId;
@@ -13,7 +13,7 @@ pub(crate) struct BlockedTenants {
     since_ms: Mutex<BTreeMap<TenantId, i64>>,
     /// Number of blocked tenants: usually 0, which is read without the lock.
     count: AtomicUsize,
-    /// Tenants were sealed in the last round in which any were to be: the store is not away.
+    /// True if the last round that had tenants to seal has sealed any, which shows that the store is available.
     others_are_sealed: AtomicBool,
 }
 

@@ -1,7 +1,7 @@
 //! Closed tenants: replay could not read from their tables which samples of the journal they have already.
 //!
-//! Without that a sample could be sealed twice or not at all. So the journal keeps the tenant's samples, and its writes and
-//! queries are refused until the table has been read and the samples are in the head.
+//! Without that knowledge, a sample could be sealed twice or not at all. So the journal keeps the tenant's samples, and the
+//! tenant's writes and queries are refused until its table has been read and the samples are in the head.
 
 use crate::refusal::Refusal;
 use admission::WriteRefusal;
@@ -22,7 +22,7 @@ pub(crate) struct Closed {
 struct Shut {
     /// Partitions whose samples are not in the head yet.
     partitions: BTreeSet<usize>,
-    /// Partitions that have been among those, and whose samples are in the head again.
+    /// Partitions whose samples were replayed and are in the head again.
     replayed: BTreeSet<usize>,
     why: String,
     /// Number of replays for which the heads had no room.
@@ -59,7 +59,8 @@ impl Closed {
         }
     }
 
-    /// Notes that the heads had no room for a tenant's samples. Returns the partitions that have some of them: none will.
+    /// Notes that the heads had no room for a tenant's samples. Returns the partitions that were replayed already; the caller
+    /// removes the tenant's samples from their heads.
     pub(super) fn found_no_room(&self, tenant: &TenantId) -> BTreeSet<usize> {
         let mut tenants = self.tenants.lock();
         let Some(shut) = tenants.get_mut(tenant) else { return BTreeSet::new() };
@@ -70,8 +71,8 @@ impl Closed {
         replayed
     }
 
-    /// Leaves only one tenant for the next replay if the heads had no room for these together: the one that was tried least.
-    /// Once it is open, sealing makes room for the others.
+    /// If the heads had no room for any of these tenants before, keeps only one for the next replay: the one that was refused
+    /// room least often. Once it is open, sealing makes room for the others.
     pub(super) fn keep_what_may_fit<T>(&self, wanted: &mut BTreeMap<TenantId, T>) {
         let tenants = self.tenants.lock();
         let crowded = |tenant: &TenantId| tenants.get(tenant).map_or(0, |shut| shut.crowded);

@@ -43,7 +43,7 @@ pub(crate) enum SealError {
 }
 
 impl SealError {
-    /// True if other tenants can be sealed all the same.
+    /// True if other tenants can be sealed despite the error.
     pub(super) const fn is_of_one_table(&self) -> bool {
         matches!(self, Self::Table(_) | Self::Late(_) | Self::Histograms)
     }

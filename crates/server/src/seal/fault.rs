@@ -33,7 +33,7 @@ pub(crate) struct Faults {
     /// Fails once.
     #[cfg(test)]
     pub(crate) at: parking_lot::Mutex<Option<&'static str>>,
-    /// Sealing stops here as if the process had died, at the `n`th time.
+    /// Stops sealing as if the process had died, when this fault point is reached for the `n`th time.
     #[cfg(test)]
     dies_at: parking_lot::Mutex<Option<(u32, &'static str)>>,
     /// Runs once, then sealing continues.

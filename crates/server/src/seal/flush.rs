@@ -27,7 +27,7 @@ pub(crate) async fn flush(node: &crate::Node) -> Result<Flushed, Refusal> {
     }
 }
 
-/// Seals everything that a tenant's senders were answered for before the call, and waits until the heads have none of it.
+/// Seals all samples of a tenant that were acknowledged before the call, and waits until they have left the heads.
 pub(crate) async fn flush_tenant(node: &crate::Node, tenant: &TenantId) -> Result<(), Refusal> {
     let (answer, flushed) = oneshot::channel();
     node.sealer().try_send(Message::FlushTenant(tenant.clone(), answer)).map_err(|_| {

@@ -1,8 +1,8 @@
 //! Sealing as a state machine: events in, commands out, no I/O, locks or clocks.
 //!
-//! It decides when a round begins and what is in it, what follows each success and failure, which tenants are blocked and when
-//! they are retried, and when each flush is answered. The driver, [`super::sealer`], executes its commands one at a time and
-//! reports how each ended:
+//! The machine decides when a round begins and what is in it, what follows each success and failure, which tenants are blocked
+//! and when they are retried, and when each flush is answered. The driver, [`super::sealer`], executes the commands one at a
+//! time and reports the result of each:
 //!
 //! ```text
 //!           ┌── events ───────────────────────────────────┐
@@ -10,13 +10,13 @@
 //!           └── commands: freeze, stage, commit, release ─┘
 //! ```
 //!
-//! A *turn* begins with [`Event::Tick`]. It advances the round of all tenants, relocates what retains a long journal, retries
-//! one blocked tenant, replays for a closed one, and ends when [`Sealing::poll`] returns nothing.
+//! A *turn* begins with [`Event::Tick`]. It advances the round of all tenants, relocates samples that retain a long journal,
+//! retries one blocked tenant, and replays the journal for closed tenants. It ends when [`Sealing::poll`] returns nothing.
 //!
 //! - [`io`]: events, commands, and what is observed of the node
-//! - [`round`]: one round; [`part`]: a partition's share of it; [`marks`]: what it notes in `floodmarks.json`
+//! - [`round`]: one round; [`part`]: a partition's share of it; [`marks`]: its updates of `floodmarks.json`
 //! - [`blocked`]: tenants that others do not wait for
-//! - [`flushes`]: who waits for a round
+//! - [`flushes`]: flush requests that wait for a round
 
 mod blocked;
 pub(crate) mod flushes;
@@ -44,8 +44,8 @@ const TICK: Duration = Duration::from_millis(200);
 const BACKOFF_MIN: Duration = Duration::from_millis(200);
 const BACKOFF_MAX: Duration = Duration::from_secs(30);
 
-/// A head that stays filled is sealed again once it has grown by this share of its limit, or after this pause: sealing does
-/// not free the index of the series.
+/// Heads that stay filled are sealed again once they have grown by this share of their limit, or after this pause. They may
+/// stay filled because sealing does not free the index of the series.
 const PRESSURE_STEP_PERCENT: u64 = 10;
 const PRESSURE_PAUSE: Duration = Duration::from_secs(30);
 
@@ -53,11 +53,11 @@ const PRESSURE_PAUSE: Duration = Duration::from_secs(30);
 #[derive(Debug, Clone)]
 pub(crate) struct Thresholds {
     pub(crate) partitions: usize,
-    /// Age of the oldest unsealed sample.
+    /// Age of the oldest unsealed sample at which a round is due.
     pub(crate) seal_after_ms: i64,
-    /// Journal of a partition beyond what is sealed.
+    /// Unsealed bytes in the journal of a partition at which a round is due.
     pub(crate) seal_bytes: u64,
-    /// Limit on the heads.
+    /// Limit on the memory of the heads.
     pub(crate) head_bytes: u64,
     pub(crate) segment_bytes: u64,
     /// Average interval between rounds for flushes.
@@ -74,21 +74,22 @@ pub(crate) struct Sealing {
     blocked: BTreeMap<TenantId, Blocked>,
     relocation: Relocation,
     reopening: Reopening,
-    /// A tenant is no longer blocked or closed: its samples since are older than they look.
+    /// True if a tenant is no longer blocked or closed. A round is then due, because the tenant's unsealed samples may be older
+    /// than [`View::unsealed_since_ms`] says.
     has_caught_up: bool,
-    /// Tenants were sealed in the last round in which any were to be: the store is not away.
+    /// True if the last round that had tenants to seal has sealed any, which shows that the store is available.
     others_are_sealed: bool,
     /// Failures of the current round.
     failures: u32,
     retry_at: Instant,
-    /// The heads' size when the last round ended.
+    /// Memory of the heads when the last round ended.
     head_bytes: u64,
     ended: Instant,
     is_stopped: bool,
     commands: VecDeque<Command>,
 }
 
-/// Owner of the last command.
+/// Part of the machine that issued the last command.
 #[derive(Debug)]
 enum Turn {
     /// No command is under way.
@@ -123,7 +124,7 @@ impl Sealing {
         }
     }
 
-    /// Takes an event in. Its commands are returned by [`Self::poll`].
+    /// Handles an event. [`Self::poll`] returns the resulting commands.
     pub(crate) fn handle(&mut self, view: &View, event: Event) {
         match event {
             Event::Flush(id) => return self.flushes.request(id, None, view.now),
@@ -160,7 +161,7 @@ impl Sealing {
         matches!(self.turn, Turn::Idle) && self.commands.is_empty()
     }
 
-    /// The node is shutting down: there are no more turns.
+    /// True if the node is shutting down. There are no more turns.
     pub(crate) const fn is_stopped(&self) -> bool {
         self.is_stopped
     }
@@ -191,7 +192,7 @@ impl Sealing {
         self.rounds().map(|round| round.since_ms).min().unwrap_or(i64::MAX)
     }
 
-    /// Frozen samples, at most.
+    /// Upper bound on the number of frozen samples.
     pub(crate) fn samples_frozen(&self) -> u64 {
         self.rounds().map(Round::samples_frozen).sum()
     }
@@ -227,7 +228,7 @@ impl Sealing {
         self.has_caught_up || is_old || is_long || self.is_under_pressure(view)
     }
 
-    /// The heads fill up, and sealing may help.
+    /// True if the heads fill up and sealing may help.
     fn is_under_pressure(&self, view: &View) -> bool {
         let grown = view.head_bytes.saturating_sub(self.head_bytes);
         view.is_filled
@@ -271,11 +272,11 @@ impl Sealing {
         self.relocate_from(view, 0);
     }
 
-    /// Answers the flushes that wait for the round, once it is noted, and those that wait until it `is_released`.
+    /// Answers the flushes that wait until the round's commit is noted, and, if it `is_released`, those that wait for its release.
     fn answer_round(&mut self, view: &View, is_released: bool) {
         let Some(round) = self.round.as_ref().filter(|round| round.is_noted()) else { return };
         let closed = view.closed.len() as u64;
-        // tenants that it left out may have come back since, but samples that came meanwhile are not sealed
+        // tenants that the round left out may be unblocked by now, but their samples that arrived meanwhile are not sealed
         let is_partial = round.leaves_out().any(|tenant| !view.closed.contains(tenant));
         let leaves_out = |tenant: &TenantId| round.leaves_out().any(|other| other == tenant);
         let mut answers = self.flushes.commit_round(&round.flushed, is_partial, closed);

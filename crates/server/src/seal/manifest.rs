@@ -11,9 +11,9 @@
 //! sealed, or are ahead because they were sealed alone. Each kind of table has marks of its own. Version 1 had only those of
 //! the metrics table, as `marks`.
 //!
-//! It is a cache: each table's own floodmarks are the truth. Lost or damaged, it costs a longer replay. It adds two
-//! facts: offsets up to which a tenant had nothing to commit, and whether a round of commits may have been cut short. Only
-//! then must tables be read before a replay.
+//! The file is a cache: the floodmarks in the tables themselves are authoritative. If the file is lost or damaged, replay
+//! takes longer. It adds two facts: the offsets up to which a tenant had nothing to commit, and whether a round of commits may
+//! have been interrupted. Only after an interrupted round must tables be read before a replay.
 
 use journal::Disk;
 use journal::disk::{self, Mode};
@@ -90,7 +90,7 @@ impl Mark {
         Self { source: source.into(), upto: 0, attempt: Some(UNKNOWN), tenants: BTreeMap::new() }
     }
 
-    /// True if nothing is known of what tables have.
+    /// True if nothing is known about the contents of tables.
     pub(crate) fn is_unknown(&self) -> bool {
         self.attempt == Some(UNKNOWN)
     }
@@ -110,7 +110,8 @@ impl Mark {
         })
     }
 
-    /// Mark of one tenant: name of the journal, end of what is sealed, and end of what only its table knows.
+    /// Mark of one tenant: name of the journal, end of the sealed records, and end of the records that may be sealed, which only
+    /// the tenant's table shows.
     pub(crate) fn look(&self, tenant: &TenantId) -> (&str, u64, Option<u64>) {
         match self.tenants.get(tenant.as_str()) {
             Some(own) => (&own.source, own.upto, own.attempt.max(own.passes)),
@@ -207,8 +208,8 @@ impl Manifest {
         Ok(())
     }
 
-    /// Writes a mark beside the others, for a journal that is about to get this name. The name that the journal has at the
-    /// next start decides between the two.
+    /// Writes an additional mark for a journal that is about to get this name. The name that the journal has at the next start
+    /// decides which of its two marks counts.
     pub(crate) fn announce(&self, table: &str, mark: Mark) -> io::Result<()> {
         let mut tables = self.tables.clone();
         tables.entry(table.into()).or_default().push(mark);
@@ -234,7 +235,8 @@ impl Manifest {
         Ok(())
     }
 
-    /// Writes the file in reserved space: the journal is truncated only after that, which may be what makes room.
+    /// Writes the file in the reserved space. The journal is truncated only after the file is written, and on a full disk that
+    /// may be the only way to get room.
     fn replace_in_spare(&self, bytes: &[u8]) -> io::Result<()> {
         let unfinished = self.path.with_extension("unfinished");
         self.disk.rename(&self.path.with_extension(SPARE), &unfinished)?;

@@ -1,7 +1,9 @@
 //! Epochs of queries: sealed samples stay in the head while queries need them.
 //!
 //! A query that chose its series from the head and its files from the tables before a commit finds the committed samples
-//! in the head only. So they stay until all such queries have ended or, after a bound, are expired: those begin again.
+//! in the head only. So the samples stay until all such queries have ended. After a time limit, the remaining ones are expired
+//! and begin again.
+//!
 //! A *generation* ends with each commit, and each query holds a [`Pin`] of the one in which it began.
 
 use parking_lot::{Condvar, Mutex};

@@ -35,7 +35,7 @@ pub(crate) const QUEUE_MAX: usize = 64;
 pub(crate) enum Message {
     /// Seal and commit everything accepted before; answered when that is done.
     Flush(oneshot::Sender<Flushed>),
-    /// The same of one tenant; answered when its samples have left the heads, too.
+    /// Seal and commit everything accepted before; answered when this tenant's samples have also left the heads.
     FlushTenant(TenantId, oneshot::Sender<Flushed>),
     Stop,
 }
@@ -51,7 +51,7 @@ pub(crate) struct Sealer<O> {
     owners: O,
     messages: Receiver<Message>,
     stopping: Arc<AtomicBool>,
-    /// Steps aside for requests.
+    /// Makes this thread yield to write requests.
     pacer: Pacer,
     workers: Workers,
     sealing: Sealing,
@@ -122,7 +122,7 @@ impl<O: Owners> Sealer<O> {
     /// Requests a flush, of all tenants or of one.
     pub(crate) fn flush(&mut self, of: Option<TenantId>, answer: oneshot::Sender<Flushed>) {
         let view = self.view();
-        // abandoned requests must not use up memory while the store is away
+        // abandoned requests must not accumulate in memory while the store is unavailable
         let abandoned = self.flushes.extract_if(.., |_, answer| answer.is_closed());
         for (id, _) in abandoned {
             self.sealing.handle(&view, Event::Abandoned(id));
@@ -134,7 +134,7 @@ impl<O: Owners> Sealer<O> {
         self.sealing.handle(&view, event);
     }
 
-    /// One turn: everything that can be done now. True if something is left for a retry.
+    /// Runs one turn, which does everything that can be done now. True if something is left for a retry.
     pub(crate) fn turn(&mut self) -> Result<bool, Stopping> {
         while self.step()? {}
         Ok(self.sealing.is_unfinished())
@@ -144,7 +144,7 @@ impl<O: Owners> Sealer<O> {
     pub(crate) fn step(&mut self) -> Result<bool, Stopping> {
         if self.sealing.is_idle() && !self.sealing.is_stopped() {
             self.sealing.handle(&self.view(), Event::Tick);
-            // before anything is frozen: then only rounds know of it
+            // published before anything is frozen, because from then on only rounds know the arrival of frozen samples
             self.publish();
         }
         if let Some(command) = self.sealing.poll() {

@@ -30,7 +30,7 @@ const STORE_THREADS: usize = 2;
 /// Limit on threads that read and write local files.
 const FILE_THREADS_MAX: usize = 16;
 
-/// Time that a start waits for the store: a node starts without it.
+/// Limit on the time that the start of a node waits for the store. A node starts even if the store does not answer.
 const STORE_WAIT: Duration = Duration::from_secs(2);
 
 /// Limit on tables cached as absent. Requests name the tenant, so there may be any number of them.
@@ -81,14 +81,14 @@ pub(crate) struct TenantTables {
     clock: Arc<dyn Clock>,
     /// Runtime for the object store; taken only on drop.
     runtime: Option<Runtime>,
-    /// Open tables. Names of tenants may take as much memory again.
+    /// Open tables. The names in `known` may take the same amount of memory again.
     open: Mutex<OpenTables>,
     /// Tables being opened or created, each by one thread: a half-created table must not be opened.
     opening: Mutex<BTreeSet<Key>>,
     /// Signals the end of an opening.
     opened: Condvar,
-    /// Negative cache: absent tables, and the time of that finding, because queries ask for them repeatedly. Tables of samples
-    /// are looked up again after [`ABSENT_FOR`], rollups when upkeep lists the tenants.
+    /// Negative cache, because queries ask for absent tables repeatedly: absent tables, and the time of that finding. Tables of
+    /// samples are looked up again after [`ABSENT_FOR`], rollups when upkeep lists the tenants.
     absent: Mutex<HashMap<Key, Instant>>,
     /// Tenants that have a folder.
     known: Mutex<Known>,
@@ -130,7 +130,7 @@ impl TenantTables {
         })
     }
 
-    /// Fails if the store answers that it would overwrite commits.
+    /// Fails if the store's answer shows that it would overwrite commits.
     pub(super) fn check_store(&self) -> Result<(), TableError> {
         let check = || self.root.check_exclusive_within(STORE_WAIT);
         // the caller may be a task, which must not wait for requests
@@ -192,7 +192,8 @@ impl TenantTables {
         self.existing(tenant, kind)
     }
 
-    /// Opens a table, if there is one, for maintenance that does not count as use: it does not enter the cache, or ages in it.
+    /// Opens a table, if it exists, for maintenance, which does not count as use: the table does not enter the cache, or keeps its
+    /// age in it.
     pub(crate) fn visit(
         &self,
         tenant: &TenantId,
@@ -259,14 +260,14 @@ impl TenantTables {
     /// in the log: then `table` replaces the other handle.
     pub(crate) fn show(&self, tenant: &TenantId, kind: TenantTable, table: &Arc<Table>) {
         let key = (tenant.clone(), kind);
-        // an opening that began before the commit ends first
+        // waits until an opening that began before the commit has ended
         let _claim = self.claim(&key);
         if self.is_open(&key, false).is_some_and(|open| open.version() < table.version()) {
             self.open.lock().put(key, Arc::clone(table), self.clock.instant());
         }
     }
 
-    /// Closes idle tables, and those beyond the memory limit by a new measurement.
+    /// Measures open tables again, and closes idle ones and those beyond the memory limit.
     pub(crate) fn close_idle(&self) {
         // a table may wait for its store, so it is measured without the shared lock
         for (key, table) in self.all_open() {
@@ -283,7 +284,7 @@ impl TenantTables {
         (open.len(), open.bytes())
     }
 
-    /// Lists the tenants in the store: upkeep includes those that were not active since the start.
+    /// Lists the tenants in the store, so that upkeep includes those that were not active since the start.
     pub(crate) fn discover(&self) -> Result<(), TableError> {
         self.absent.lock().clear();
         let (after, max) = self.known.lock().next_page();

@@ -481,7 +481,7 @@ async fn a_journal_put_back_loses_nothing_new_even_if_the_first_round_is_cut_sho
         stop(node).await;
         std::fs::remove_dir_all(dir.path().join("journal")).unwrap();
         copy_dir(copy.path(), dir.path());
-        // more than what was lost, so that offsets go beyond what tables know
+        // writes more than was lost, so that offsets exceed those that tables know
         let node = start(dir.path()).await;
         for _ in 0..4 {
             next(&node).await;

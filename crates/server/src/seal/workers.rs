@@ -15,7 +15,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 use stdx::clock::Clock;
 
-/// Jobs at a time, late ones included: as many as there are threads for local files.
+/// Limit on concurrent jobs, late ones included: as many as there are threads for local files.
 const JOBS_MAX: usize = 16;
 
 /// Interval at which late jobs and a stopping node are noticed.
@@ -38,14 +38,14 @@ pub(crate) struct Workers {
 struct Threads {
     jobs: Sender<Job<()>>,
     queue: Arc<Mutex<Receiver<Job<()>>>>,
-    /// Threads started so far: the most jobs there ever were at a time.
+    /// Number of threads started so far, which is the peak number of concurrent jobs.
     started: usize,
     /// Tenants that have a job.
     busy: Arc<Mutex<BTreeSet<TenantId>>>,
 }
 
 impl Workers {
-    /// Threads that are started when they are needed, and end when this is dropped.
+    /// Workers with threads, which are started on demand and end when this is dropped.
     pub(crate) fn on_threads(clock: Arc<dyn Clock>) -> Self {
         let (jobs, queue) = channel();
         let queue = Arc::new(Mutex::new(queue));
@@ -149,7 +149,7 @@ impl<R: Send + 'static> Batch<R> {
         }
     }
 
-    /// Begins jobs while there is room; a tenant whose last one has not ended yet is returned instead.
+    /// Begins jobs up to the limit. If a tenant's previous job has not ended yet, returns that tenant instead.
     fn begin(
         &mut self,
         threads: &mut Threads,

@@ -44,7 +44,7 @@ fn version(entry: &Path) -> u64 {
     entry.file_stem().unwrap().to_str().unwrap().parse().unwrap()
 }
 
-/// Requests a flush that may wait.
+/// Requests a flush without waiting for its answer.
 fn ask(node: &Node) -> oneshot::Receiver<Flushed> {
     let (answer, flushed) = oneshot::channel();
     node.sealer().try_send(Message::Flush(answer)).unwrap();
@@ -191,7 +191,7 @@ async fn a_restart_while_one_cannot_be_sealed_loses_and_doubles_nothing() {
         wait_for(&node, &format!("floodmark_seal_rounds_total {}", round + 1)).await;
     }
     stop(node).await;
-    // the table is still broken when the node comes back
+    // the table is still broken after a restart
     let node = node_with(dir.path(), |_| ()).await;
     check(&node, "b", 3 * 50, &b).await;
     let _waits = ask(&node);
@@ -233,7 +233,7 @@ async fn a_broken_table_and_lost_floodmarks_close_one_tenant_alone() {
     let dir = tempfile::tempdir().unwrap();
     let node = node_with(dir.path(), |_| ()).await;
     let (base_ms, mut a, mut b) = (SystemClock.now_ms() - 60_000, Content::new(), Content::new());
-    // twice in tables, with another tenant's records between, then some that are only in the journal
+    // two rounds of writes are in tables, the next two only in the journal; records of two tenants alternate
     for round in 0..4 {
         a.extend(write_of(&node, &tenant("a"), base_ms + round).await);
         b.extend(write_of(&node, &tenant("b"), base_ms + round).await);
@@ -243,7 +243,7 @@ async fn a_broken_table_and_lost_floodmarks_close_one_tenant_alone() {
     }
     stop(node).await;
     let broken = Broken::new(dir.path(), "a");
-    // closed, sealed around and restarted, once with the floodmarks that say so and once without
+    // the tenant stays closed over restarts with and without floodmarks.json, while the other tenant is sealed
     for (restart, loses_marks) in [true, false, true].into_iter().enumerate() {
         if loses_marks {
             std::fs::remove_file(dir.path().join("floodmarks.json")).unwrap();
@@ -270,7 +270,7 @@ async fn a_broken_table_and_lost_floodmarks_close_one_tenant_alone() {
     flush(&node).await.unwrap();
     check(&node, "a", 3 * 50, &a).await;
     stop(node).await;
-    // nothing of it is in doubt any more
+    // no commit of the tenant is in doubt any more
     let node = node_with(dir.path(), |_| ()).await;
     assert_eq!(node.writes().metrics.replayed_samples.get(), 0);
     check(&node, "a", 3 * 50, &a).await;
@@ -295,7 +295,7 @@ async fn hanging_table_of_a_closed_tenant_delays_nobody() {
     let clock = Arc::new(Ahead::default());
     let node = Node::start(small_settings(dir.path()), Arc::clone(&clock) as _).unwrap();
     node.readiness().wait_for_replay().await;
-    // its table is read again soon, and does not answer
+    // the table is soon asked again, and that request hangs
     let (hangs, hanging) = sync_channel::<()>(1);
     let (go_on, goes_on) = sync_channel::<()>(0);
     let hook = move || {

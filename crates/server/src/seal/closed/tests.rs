@@ -87,7 +87,7 @@ fn one_of_several_partitions_is_closed_and_opens_again() {
     check_sealed(node, dir.path(), &clock, "a", &content);
 }
 
-/// The journal of partition 0 cannot be read again: its first segment is a directory for a while.
+/// The journal of partition 0 cannot be read again at first, because its first segment is replaced by a directory.
 #[test]
 fn partition_whose_replay_fails_does_not_keep_others_closed() {
     let (dir, clock) = (tempfile::tempdir().unwrap(), Arc::new(ManualClock::at(1_777_000_000_000)));
@@ -176,7 +176,7 @@ fn a_tenant_waits_for_room_and_others_do_not() {
     check_sealed(node, dir.path(), &clock, "a", &content);
 }
 
-/// Each fits by itself, and sealing makes room for the other.
+/// Each tenant fits into the heads alone, and sealing makes room for the other.
 #[test]
 fn tenants_that_do_not_fit_together_open_one_after_the_other() {
     let (dir, clock) = (tempfile::tempdir().unwrap(), Arc::new(ManualClock::at(1_777_000_000_000)));
@@ -209,7 +209,7 @@ fn tenants_that_do_not_fit_together_open_one_after_the_other() {
     }
 }
 
-/// A replay that found no room frees its memory for sealing, which may make the room, and the heads for others.
+/// A replay that finds no room frees its memory for sealing, which may make room, and its part of the heads for other tenants.
 #[test]
 fn a_tenant_that_does_not_fit_leaves_others_their_room() {
     let (dir, clock) = (tempfile::tempdir().unwrap(), Arc::new(ManualClock::at(1_777_000_000_000)));
@@ -296,7 +296,7 @@ fn check_many_labels(flush_bytes: u64, is_narrowed: bool) {
     check_sealed(node, dir.path(), &clock, "a", &content);
 }
 
-/// A round renames the journal, after a life of the node that left a tenant's passes open.
+/// A round renames the journal after the node's previous run has left a tenant's passes open.
 #[test]
 fn a_new_name_leaves_open_passes_under_the_old_one() {
     let (dir, clock) = (tempfile::tempdir().unwrap(), Arc::new(ManualClock::at(1_777_000_000_000)));

@@ -1,9 +1,9 @@
 //! Blocked and closed tenants, for which other tenants do not wait.
 //!
-//! A *blocked* tenant's table fails, or its samples need several passes. It has a round of its own, which is retried until
-//! it succeeds; its samples stay frozen in the heads and retain the journal. If the journal gets long, they are relocated to
-//! its end. This is safe only while no commit of the tenant is in doubt: then its table has none of the frozen samples, and
-//! its next commit moves the floodmark beyond the copies.
+//! A *blocked* tenant's table fails, or its samples need several passes. The tenant has a round of its own, which is retried
+//! until it succeeds; its samples stay frozen in the heads and retain the journal. If the journal gets long, the samples are
+//! relocated to its end. This is safe only while no commit of the tenant is in doubt: then its table has none of the frozen
+//! samples, and its next commit moves the floodmark beyond the copies.
 //!
 //! A *closed* tenant's table could not be asked at the start. Once it answers, the journal is replayed for the tenant.
 
@@ -25,7 +25,7 @@ const GROWTH: u64 = 4;
 #[derive(Debug)]
 pub(super) struct Blocked {
     pub(super) round: Round,
-    /// Start of the block, by the wall clock.
+    /// Start of the blockage by the wall clock, in milliseconds since the Unix epoch.
     since_ms: i64,
     failures: u32,
     pub(super) retry_at: Instant,
@@ -51,13 +51,13 @@ pub(super) enum Step {
 pub(super) struct Reopening {
     /// The partition whose journal is being replayed for closed tenants.
     replaying: Option<usize>,
-    /// The partition whose tenants are asked first: the one after that replayed last, so that one whose replay keeps failing
-    /// does not keep the others' tenants closed.
+    /// The partition whose tenants' tables are asked first: the one after the partition that was replayed last. So a partition
+    /// whose replay keeps failing does not keep the tenants of other partitions closed.
     first: usize,
     failures: u32,
     /// Time at which tables are asked again.
     retry_at: Instant,
-    /// Time to wake next; `None` if no tenant is closed.
+    /// Time of the next turn that closed tenants need; `None` if no tenant is closed.
     pub(super) wake_at: Option<Instant>,
 }
 
@@ -184,7 +184,7 @@ impl Sealing {
         self.relocate_from(view, partition + 1);
     }
 
-    /// Replays for closed tenants whose tables have answered, or else asks those of the others when it is time.
+    /// Continues the replay for closed tenants if one is under way. Otherwise asks the tables of closed tenants if a retry is due.
     fn reopen(&mut self, view: &View) {
         self.reopening.wake_at = None;
         if view.closed.is_empty() || !view.is_ready {

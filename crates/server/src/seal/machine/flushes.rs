@@ -18,10 +18,10 @@ pub(crate) struct FlushId(pub(crate) u64);
 #[derive(Debug)]
 struct Waiter {
     id: FlushId,
-    /// The only tenant that it is about, whose samples must have left the heads as well.
+    /// The tenant to flush, whose samples must have left the heads as well; `None` for all tenants.
     of: Option<TenantId>,
     requested: Instant,
-    /// Sum of the rounds since.
+    /// Totals of the rounds since the request.
     flushed: Flushed,
 }
 
@@ -31,11 +31,11 @@ pub(super) type Answer = (FlushId, Flushed);
 #[derive(Debug)]
 pub(super) struct Flushes {
     pace: FlushPace,
-    /// Wait for the next round.
+    /// Requests that wait for the next round.
     waiting: Vec<Waiter>,
-    /// Wait for the current round to be committed.
+    /// Requests that wait for the commit of the current round, and requests for one tenant that wait for its release.
     in_round: Vec<Waiter>,
-    /// Wait for blocked tenants.
+    /// Requests that wait for blocked tenants.
     held: Vec<Waiter>,
 }
 
@@ -71,7 +71,8 @@ impl Flushes {
         is_requested
     }
 
-    /// The current round is committed: its requests are answered, or wait for blocked tenants if it left any out.
+    /// Notes that the current round is committed. Answers its requests for all tenants, or lets them wait for blocked tenants if
+    /// the round left any out.
     pub(super) fn commit_round(&mut self, flushed: &Flushed, is_partial: bool, closed: u64) -> Vec<Answer> {
         let mut waiters: Vec<_> = self.in_round.extract_if(.., |waiter| waiter.of.is_none()).collect();
         waiters.iter_mut().for_each(|waiter| waiter.flushed.add(flushed));
@@ -81,8 +82,8 @@ impl Flushes {
         waiters.into_iter().map(|w| (w.id, Flushed { blocked: closed, ..w.flushed })).collect()
     }
 
-    /// The current round is committed, and released if `is_released`: requests about a tenant are answered that it left out, or whose
-    /// samples have left the heads.
+    /// Notes that the current round is committed, and also released if `is_released`. Answers requests for one tenant if the
+    /// round left the tenant out, or if its samples have left the heads.
     pub(super) fn answer_tenants(
         &mut self,
         flushed: &Flushed,
@@ -99,13 +100,13 @@ impl Flushes {
         answered.iter().map(answer).collect()
     }
 
-    /// A blocked tenant is sealed.
+    /// Notes that a blocked tenant is sealed.
     pub(super) fn add_to_held(&mut self, flushed: &Flushed) {
         self.held.iter_mut().for_each(|waiter| waiter.flushed.add(flushed));
     }
 
-    /// Requests that waited for blocked tenants wait for a round of all when none is left, and are answered when that takes
-    /// too long.
+    /// If no tenant is blocked any more, lets the requests that waited for that wait for a round of all tenants. Otherwise
+    /// answers those that have waited for [`PATIENCE`].
     pub(super) fn expire_held(&mut self, blocked: u64, now: Instant) -> Vec<Answer> {
         if blocked == 0 {
             self.waiting.append(&mut self.held);
@@ -161,7 +162,7 @@ mod tests {
         assert_eq!(pace.wait(began + interval / 2), interval / 2);
         pace.begin(began + interval);
         assert_eq!(pace.wait(began + interval), interval);
-        // a round that is due anyway serves waiting requests, and its debt is bounded by the time that it took
+        // a round that is due anyway serves waiting requests and takes a token; a long pause saves up one burst at most
         let later = began + interval * 100;
         (0..BURST).for_each(|_| pace.begin(later));
         assert_eq!(pace.wait(later), interval, "no more than a burst is saved up");

@@ -13,11 +13,11 @@ use std::time::{Duration, Instant};
 use tables::Date;
 use tables::stage::Staged;
 
-/// Something to do outside. Only [`Self::Answer`] and [`Self::Report`] are not answered by an event; no other command is
-/// issued before the answer to the last one.
+/// Command for the driver. An event answers each command except [`Self::Answer`] and [`Self::Report`]. No other command is
+/// issued before the last one is answered.
 #[derive(Debug)]
 pub(crate) enum Command {
-    /// Freeze a partition's head, but for some tenants. Answered by [`Event::Frozen`].
+    /// Freeze a partition's head, except some tenants. Answered by [`Event::Frozen`].
     Freeze {
         partition: usize,
         all: bool,
@@ -42,12 +42,13 @@ pub(crate) enum Command {
         blocks: BTreeMap<TenantId, Vec<Block>>,
         is_own: bool,
     },
-    /// Wait for queries that began before `since`, or before now. Answered by [`Event::Readers`].
+    /// Wait for queries of the generation `since` and of those before; `None` ends the current generation first. Answered by
+    /// [`Event::Readers`].
     AwaitReaders {
         since: Option<Ended>,
         at_most: Duration,
     },
-    /// Expire queries that began before: they restart. Answered by [`Event::Done`].
+    /// Expire queries of this generation and of those before, which makes them restart. Answered by [`Event::Done`].
     ExpireReaders(Ended),
     /// Drop sealed samples from a partition's head and journal. Answered by [`Event::Done`].
     Release {
@@ -98,12 +99,12 @@ pub(crate) enum Event {
     Staged(PerTenant<Staged>),
     Checked(PerTenant<Vec<Found>>),
     Committed(PerTenant<Flushed>),
-    /// True if all queries that began before have ended.
+    /// Result of waiting for queries of the generation `since` and of those before: `are_gone` if all have ended.
     Readers {
         since: Ended,
         are_gone: bool,
     },
-    /// Tenants whose samples were relocated, and whether any are left frozen; `None` if nothing was tried.
+    /// Result of a relocation; `None` if none was tried.
     Relocated(Option<Moved>),
     /// The partition whose journal is being replayed for closed tenants now.
     Asked {
@@ -139,13 +140,13 @@ pub(crate) struct Found {
     /// The journal's name in the table.
     pub(crate) source: String,
     pub(crate) upto: Option<u64>,
-    /// End of a commit of which it is not noted whether it succeeded.
+    /// End of a commit whose outcome is not noted.
     pub(crate) attempt: Option<u64>,
-    /// The marks account for the floodmark. Otherwise it belongs to another journal of the same name.
+    /// True if the marks account for the floodmark. Otherwise it belongs to another journal of the same name.
     pub(crate) is_known: bool,
 }
 
-/// A journal whose name some tables know from another journal.
+/// Renaming of a journal whose name some tables know from another journal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Rename {
     pub(crate) partition: usize,
@@ -155,16 +156,16 @@ pub(crate) struct Rename {
     pub(crate) end: u64,
     /// Tenants whose table has the journal up to `end`.
     pub(crate) sealed: BTreeSet<TenantId>,
-    /// Tenants whose table may have some of it: they keep the name.
+    /// Tenants whose table may have part of these records: their table keeps the old name.
     pub(crate) in_doubt: BTreeSet<TenantId>,
-    /// Tenants whose table knows the other journal.
+    /// Tenants whose table knows the name from the other journal.
     pub(crate) strangers: BTreeSet<TenantId>,
 }
 
 /// A completed relocation.
 #[derive(Debug)]
 pub(crate) struct Moved {
-    /// All that the journal has of the tenants below this offset is frozen.
+    /// Everything that the journal has of the tenants below this offset is frozen.
     pub(crate) upto: Offset,
     /// Start of the copy; `None` if it is incomplete.
     pub(crate) from: Option<Offset>,
@@ -181,9 +182,9 @@ pub(crate) enum Report {
     Committed,
     /// A round is released.
     Ended { flushed: Flushed, duration: Duration, has_failed: bool },
-    /// True if tenants were sealed in the last round that tried to seal any.
+    /// True if the last round that had tenants to seal has sealed any.
     OthersAreSealed(bool),
-    /// A tenant is blocked: number `number` of `count` in this round. Without an error it has passes left.
+    /// A tenant is blocked; `number` counts those of a round, from 0 to `count - 1`. Without an error, it has passes left.
     Blocked { tenant: TenantId, since_ms: i64, error: Option<SealError>, number: usize, count: usize },
     /// A retry of a blocked tenant failed.
     StillBlocked { tenant: TenantId, error: SealError, failures: u32 },
@@ -195,25 +196,25 @@ pub(crate) enum Report {
     NotShortened { partition: usize, error: SealError },
 }
 
-/// The node as it is when an event arrives.
+/// State of the node at the time of an event.
 #[derive(Debug, Clone)]
 pub(crate) struct View {
     /// Time by the monotonic clock.
     pub(crate) now: Instant,
     /// Time by the wall clock, in milliseconds since the Unix epoch.
     pub(crate) now_ms: i64,
-    /// Replay has ended in all partitions.
+    /// True if replay has ended in all partitions.
     pub(crate) is_ready: bool,
     /// True if all partitions can be frozen.
     pub(crate) can_freeze: bool,
-    /// Arrival of the oldest sample that is in no round.
+    /// Arrival of the oldest sample that is in no round, in milliseconds since the Unix epoch.
     pub(crate) unsealed_since_ms: Option<i64>,
-    /// Maximum bytes that a partition's journal holds beyond what is in rounds.
+    /// Maximum over all partitions of the bytes in the journal that are in no round.
     pub(crate) unsealed_bytes: u64,
     pub(crate) head_bytes: u64,
-    /// The heads, or the late samples in them, have reached the sealing watermark.
+    /// True if the heads, or the late samples in them, have reached the sealing watermark.
     pub(crate) is_filled: bool,
     pub(crate) closed: BTreeSet<TenantId>,
-    /// Length of each partition's journal.
+    /// Length of each partition's journal, in bytes.
     pub(crate) journal_bytes: Vec<u64>,
 }

@@ -20,7 +20,7 @@ pub(crate) enum MarkUpdate {
     },
     /// All commits of a blocked tenant are done; `None` where it had no samples.
     OwnCommitted { tenant: TenantId, ends: Vec<Option<u64>> },
-    /// Samples of blocked tenants were relocated: the journal has them from there on.
+    /// Samples of blocked tenants were relocated: the journal has them at `from` and later.
     Relocated { partition: usize, from: u64, tenants: BTreeSet<TenantId> },
 }
 

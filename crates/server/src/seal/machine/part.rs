@@ -31,7 +31,7 @@ impl Part {
         (!self.known.contains(tenant)).then_some(staged)
     }
 
-    /// Takes a tenant out.
+    /// Splits off a tenant's share.
     pub(super) fn split_off(&mut self, tenant: &TenantId) -> Self {
         let has_some = self.tenants.remove(tenant);
         Self {
@@ -44,7 +44,7 @@ impl Part {
         }
     }
 
-    /// The staged files of a tenant are committed: the next pass begins after them.
+    /// Notes that the staged files of a tenant are committed. The next pass begins after them.
     pub(super) fn end_pass(&mut self, tenant: &TenantId) {
         match self.staged.get(tenant).map(|staged| staged.through) {
             Some(Some(through)) if !self.known.contains(tenant) => {

@@ -24,8 +24,8 @@ use std::time::{Duration, Instant};
 use tables::TableError;
 use tables::stage::Staged;
 
-/// Time that committed samples stay in the head for queries that began before, even if a flush waits for the next round:
-/// flushes in a loop must not abort other users' queries.
+/// Time that committed samples stay in the head for queries that began before the commit, even if a flush waits for the next
+/// round: flushes in a loop must not abort other users' queries.
 const EXPIRE_AFTER: Duration = Duration::from_secs(10);
 
 /// Limit on the wait for such queries in one step.
@@ -36,10 +36,10 @@ pub(super) const READERS_WAIT: Duration = Duration::from_millis(100);
 pub(super) struct Round {
     /// The blocked tenant whose round it is; `None` for a round of all others.
     only: Option<TenantId>,
-    /// Tenants that are left out: blocked or closed when it began, or blocked since.
+    /// Tenants that are left out: blocked or closed when the round began, or blocked since.
     except: BTreeSet<TenantId>,
     pub(super) began: Instant,
-    /// Arrival of its oldest sample, in milliseconds since the Unix epoch.
+    /// Arrival of the round's oldest sample, in milliseconds since the Unix epoch.
     pub(super) since_ms: i64,
     /// True if the journal is to be emptied, however little it holds.
     all: bool,
@@ -90,7 +90,7 @@ pub(super) enum Next {
     Ended,
 }
 
-/// A tenant that others do not wait for.
+/// A tenant that becomes blocked, so that others do not wait for it.
 #[derive(Debug)]
 pub(super) struct Blocking {
     pub(super) tenant: TenantId,
@@ -101,7 +101,7 @@ pub(super) struct Blocking {
 }
 
 impl Round {
-    /// A round of all tenants but some.
+    /// A round of all tenants except some.
     pub(super) fn new(
         partitions: usize,
         now: Instant,
@@ -130,7 +130,7 @@ impl Round {
         }
     }
 
-    /// Takes a tenant out, as a round of its own.
+    /// Splits off a tenant as a round of its own.
     fn split_off(&mut self, tenant: &TenantId) -> Self {
         let parts = self.parts.iter_mut().map(|part| part.split_off(tenant)).collect();
         self.except.insert(tenant.clone());
@@ -364,7 +364,7 @@ impl Round {
         }
     }
 
-    /// The release of the next partition.
+    /// Command to release the next partition.
     fn release(&self) -> Option<Command> {
         let (partition, part) = self.parts.iter().enumerate().find(|(_, part)| !part.is_released)?;
         let Frozen { upto, .. } = part.frozen.expect("BUG: it is committed");
@@ -386,7 +386,7 @@ impl Round {
         self.parts.iter().flat_map(of).collect()
     }
 
-    /// A tenant, and partitions with files of it to commit.
+    /// A tenant, and the partitions that have files of the tenant to commit.
     fn places(&self, tenant: TenantId) -> (TenantId, Vec<usize>) {
         let parts = self.parts.iter().enumerate();
         let places = parts.filter(|(_, part)| part.staged_of(&tenant).is_some());
@@ -430,12 +430,12 @@ impl Round {
         };
     }
 
-    /// Tenants that were blocked or closed when it began, or are blocked by it.
+    /// Tenants that the round leaves out: blocked or closed when it began, or blocked by it.
     pub(super) fn leaves_out(&self) -> impl Iterator<Item = &TenantId> {
         self.except.iter()
     }
 
-    /// Frozen samples, at most.
+    /// Upper bound on the number of frozen samples.
     pub(super) fn samples_frozen(&self) -> u64 {
         let parts = self.parts.iter().filter(|part| !part.is_released);
         parts.filter_map(|part| part.frozen).map(|frozen| frozen.samples).sum()

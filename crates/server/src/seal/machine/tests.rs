@@ -207,7 +207,7 @@ impl Script {
         self.expect(Event::Done, &["commit a b"]);
     }
 
-    /// A round after which `a` is blocked, since its table fails.
+    /// A round that blocks `a`, because its table fails.
     fn block_a(&mut self) {
         self.view.unsealed_bytes = 1000;
         self.view.unsealed_since_ms = Some(self.view.now_ms);
@@ -297,7 +297,7 @@ fn failed_steps_are_retried_with_backoff() {
     }
     script.expect(committed, &["failed"]);
     assert_eq!(script.sealing.wake_in(script.view.now), Duration::from_millis(400));
-    // what is committed is not committed again
+    // a tenant whose commit succeeded is not committed again
     script.expect(Event::Tick, &["check b"]);
     script.expect(Script::checked(&["b"]), &["note attempt b"]);
     let disk_full = || Event::Failed(SealError::Manifest(std::io::Error::other("full")));
@@ -415,7 +415,7 @@ fn flush_of_a_tenant_is_answered_once_its_samples_have_left_the_heads_or_if_it_i
     script.begin_round();
     script.expect(Script::committed(&["b"], &["a"]), &["note commit, blocked: a"]);
     script.expect(Event::Done, &["blocked a", "await readers"]);
-    // a query still reads the samples: who waits for the commit alone is answered, and the others wait
+    // a query still reads the samples: the flush of the tenant that was left out is answered, and the others wait
     script.expect(script.readers(false), &["answer 2: 5 samples, 1 blocked"]);
     script.expect(Event::Tick, &["await readers"]);
     script.expect(script.readers(true), &["release 0 except a"]);
@@ -423,7 +423,7 @@ fn flush_of_a_tenant_is_answered_once_its_samples_have_left_the_heads_or_if_it_i
     script.expect(Event::Done, &answers);
 }
 
-/// The tenant's newer samples are in none of the two rounds.
+/// The tenant's newer samples are in neither of the two rounds.
 #[test]
 fn flush_waits_for_a_tenant_that_comes_back_during_its_round() {
     let mut script = Script::new();
@@ -472,7 +472,7 @@ fn samples_of_many_days_are_committed_in_passes() {
     script.expect(Script::committed(&["a"], &[]), &["note commit, blocked: a"]);
     script.expect(Event::Done, &["blocked a", "await readers"]);
     script.expect(script.readers(true), &["release 0 except a"]);
-    // the next pass follows at once, and is not noted as done
+    // the next pass follows immediately, and its commit is not noted
     script.expect(Event::Done, &["ended", "stage 0: a"]);
     script.expect(script.pass("a", 9), &["check a"]);
     script.expect(Script::checked(&["a"]), &["note own attempt a"]);
@@ -520,7 +520,7 @@ fn long_journal_of_a_blocked_tenant_is_relocated_and_truncated() {
     script.expect(Event::Done, &["truncate 0"]);
     script.view.journal_bytes[0] = 60;
     script.expect(Event::Done, &["shortened 0"]);
-    // it is long again at four times what is left, and a retry stages the tenant anew
+    // the journal counts as long again at four times its new length; a retry stages the tenant anew
     script.view.journal_bytes[0] = 239;
     script.advance(SECOND);
     script.expect(Event::Tick, &["stage 0: a"]);

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tables::delta::Floodmark;
 
-/// Floodmarks of one journal; `None` in tables that have nothing of it.
+/// Floodmarks of one journal, by tenant; `None` for tables that have nothing of it.
 type Floodmarks = BTreeMap<TenantId, Result<Option<Floodmark>, SealError>>;
 
 impl<O: Owners> Sealer<O> {
@@ -23,7 +23,7 @@ impl<O: Owners> Sealer<O> {
         movable: &BTreeSet<TenantId>,
     ) -> Result<Event, SealError> {
         let Some(tenants) = self.retaining(partition, movable)? else { return Ok(Event::Relocated(None)) };
-        // without an answer the extent of the frozen samples is unknown, and nothing of them may be committed
+        // without an answer the extent of the frozen samples is unknown, and none of them may be committed
         let Relocated { upto, from } =
             self.owners.relocate(partition, &tenants).ok_or(SealError::Stopping)?;
         let head = self.context.partitions[partition].head.read();
@@ -153,7 +153,7 @@ impl<O: Owners> Sealer<O> {
                     let mut partitions = lake.closed.found_no_room(tenant);
                     partitions.insert(late.number);
                     for partition in partitions {
-                        // dropped here, and not by the owner
+                        // the samples are dropped on this thread, not on the owner's
                         drop(self.owners.discard(partition, tenant));
                     }
                 }

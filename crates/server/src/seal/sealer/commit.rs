@@ -104,8 +104,8 @@ impl<O: Owners> Sealer<O> {
     }
 }
 
-/// Name of a partition's journal in a tenant's table. Open passes, and attempts of which it is not known how they ended, stay
-/// under the name by which the table knows them.
+/// Name of a partition's journal in a tenant's table. Open passes, and attempts whose outcome is unknown, keep the name by which
+/// the table knows them.
 fn source(lake: &Lake, partition: usize, tenant: &TenantId, is_own: bool) -> String {
     let mark = lake.mark(partition);
     let own = mark.of(tenant);
@@ -153,9 +153,9 @@ fn commit_blocks(
     for (block, outcome) in blocks.iter().zip(outcomes) {
         match outcome {
             Outcome::Committed { .. } => flushed.add_block(block),
-            // an earlier attempt, whose answer was lost
+            // an earlier attempt has committed the block, and its answer was lost
             Outcome::Already { floodmark } if floodmark == block.upto => flushed.add_block(block),
-            // another writer uses the journal's name at this very moment; the next check finds out
+            // another writer is using the journal's name right now; the next check detects it
             Outcome::Already { .. } | Outcome::Apart { .. } => {
                 return Err(SealError::Renamed { tenant: tenant.clone(), journal: block.source.clone() });
             }

@@ -43,7 +43,7 @@ impl<O: Owners> Sealer<O> {
         Event::Staged(PerTenant { results, cut_short })
     }
 
-    /// Opens tables ahead of the one whose files are encoded, and stores small files together with others'.
+    /// Opens tables in parallel while files are encoded, and stores small files of several tenants together.
     fn stage_into(
         &mut self,
         results: &mut Results,

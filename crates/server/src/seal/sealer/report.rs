@@ -7,7 +7,7 @@ use crate::seal::machine::io::{Command, Report};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// Tenants that the log names when many are blocked at once.
+/// Limit on the tenants that the log names when many are blocked at once.
 const NAMED_MAX: usize = 10;
 
 /// Time spent on the current round.
@@ -46,7 +46,7 @@ impl Stopwatch {
 }
 
 impl<O: Owners> Sealer<O> {
-    /// The log has one line for each change of state.
+    /// Publishes a report. The log gets one line for each change of state.
     pub(super) fn report(&mut self, report: Report) {
         let lake = &self.context.lake;
         let metrics = &lake.metrics;

@@ -6,14 +6,13 @@
 //!   the next                        [older ][newer ]   the window moves by half
 //! ```
 //!
-//! A store may hold any number of tenants, and memory may not. Each tenant is in the window for two listings in succession,
-//! because a file is deleted only if two sweeps find it unused. Where all names fit into a page, all are known all the
-//! time.
+//! A store may hold any number of tenants, but memory is limited. Each tenant is in the window for two listings in succession,
+//! because a file is deleted only if two sweeps find it unused. If all names fit into a page, all are always known.
 
 use model::TenantId;
 use std::collections::BTreeSet;
 
-/// Names in the window.
+/// Limit on the names in the window.
 const KNOWN_MAX: usize = 100_000;
 
 /// Average memory of a name: names have up to 150 bytes, and most are far shorter.
@@ -36,7 +35,7 @@ pub(crate) fn names_at_most(bytes: usize) -> (usize, usize) {
 }
 
 impl Known {
-    /// A window that holds `bytes`.
+    /// A window whose names take `bytes` at most.
     pub(super) fn within(bytes: usize) -> Self {
         Self::with_pages_of((names_at_most(bytes).0 / 2).max(1))
     }

@@ -10,10 +10,10 @@ const TENANTS: [&str; 3] = ["a", "b", "c"];
 const DAYS: u64 = 6;
 const PASS_DAYS: usize = 2;
 
-/// Commands of one turn, at most.
+/// Limit on the commands of one turn.
 const COMMANDS_MAX: usize = 200;
 
-/// Turns after which everything is sealed when nothing fails any more.
+/// Limit on the turns until everything is sealed, once nothing fails any more.
 const TURNS_MAX: usize = 500;
 
 /// A record: its offset and the day of its samples.
@@ -381,7 +381,7 @@ impl World {
         }
     }
 
-    /// Everything that was accepted before a flush is in tables, unless the answer says otherwise.
+    /// Checks that everything accepted before a flush is in tables, unless the answer says otherwise.
     fn check_answer(&mut self, flush: FlushId, flushed: &Flushed) {
         let before = self.waiting.remove(&flush).expect("a flush is answered once");
         let sealed: BTreeSet<_> = self.tables.values().flat_map(|table| &table.records).collect();
