@@ -193,8 +193,8 @@ const fn bytes_of(metadata: &Metadata) -> usize {
     2 * metadata.metric.len() + metadata.help.len() + metadata.unit.len() + FAMILY_BYTES
 }
 
-/// Max-min fair share: the most that each may hold so that all together hold `total`. Holders of less leave
-/// the rest to the others.
+/// Max-min fair share: the most that each may hold so that all together hold `total`. The part that smaller
+/// holders do not use is shared by the others.
 fn equal_share(mut held: Vec<usize>, total: usize) -> usize {
     held.sort_unstable();
     let (mut left, count) = (total, held.len());

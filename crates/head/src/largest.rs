@@ -9,7 +9,7 @@ use model::labels::METRIC_NAME;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// Pairs or names looked at in a turn: about a quarter of a millisecond.
+/// Pairs or names visited in a turn: about a quarter of a millisecond.
 const TURN_STEPS: usize = 4_000;
 
 /// Maximum number of pairs with few series that are visited if there are too few larger ones, and of names that are visited.

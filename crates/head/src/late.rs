@@ -144,7 +144,7 @@ pub struct LateOf<V> {
     /// Pieces by their bound, the least time that they take. The first piece takes every time before the
     /// second's bound.
     pieces: BTreeMap<i64, Piece<V>>,
-    /// Memory of the pieces, and what the values in `recent` hold on the heap.
+    /// Memory of the pieces, and heap memory of the values in `recent`.
     held_bytes: usize,
 }
 

@@ -1,7 +1,7 @@
 //! Label pairs by their number of series, kept up to date as series come and go.
 //!
 //! Pairs are in classes by the binary logarithm of that number. A pair changes its class only when its series double or halve
-//! in number, so the classes cost next to nothing when series are created, and the largest pairs are found without a look at
+//! in number, so the classes cost next to nothing when series are created, and the largest pairs are found without visiting
 //! the others.
 
 use crate::postings::Postings;

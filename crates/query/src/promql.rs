@@ -7,9 +7,9 @@
 //!                        SeriesSource ┘
 //! ```
 //!
-//! Evaluation goes over series, not over steps: each selector pulls every series once and computes all
-//! its steps in one pass ([`functions::range`]); what follows is applied to the whole row ([`stream`]); an
-//! aggregation adds the row to its group and forgets it ([`aggregate`]). Only operations that need several
+//! Evaluation goes over series, not over steps. Each selector pulls every series once and computes all its
+//! steps in one pass ([`functions::range`]). Later operations are applied to the whole row ([`stream`]). An
+//! aggregation adds the row to its group and drops it ([`aggregate`]). Only operations that need several
 //! series at once (vector matching, sorting) hold a [`matrix`].
 
 mod aggregate;
@@ -140,7 +140,7 @@ pub struct Answer {
     pub value: Value,
     /// Probable mistakes in the query or the data, in Prometheus' words, sorted.
     pub warnings: Vec<String>,
-    /// Possible mistakes, likewise.
+    /// Possible mistakes, in Prometheus' words, sorted.
     pub infos: Vec<String>,
 }
 

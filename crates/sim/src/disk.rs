@@ -1,7 +1,7 @@
 //! A disk in memory, with a page cache, power losses, and syncs that lie.
 //!
-//! A file's bytes are kept twice, as written and as durable, with the sectors that differ. A power loss decides for each
-//! of these sectors what is left of it. The names in a directory are kept as the durable ones and a list of changes since; a
+//! A file's bytes are kept twice, as written and as durable, with the sectors that differ. A power loss draws the content that
+//! is left of each of these sectors. The names in a directory are kept as the durable ones and a list of later changes; a
 //! power loss leaves a prefix of that list, as a journaling file system does. That holds for the names of directories too: if
 //! a directory is lost, so is all of its content.
 

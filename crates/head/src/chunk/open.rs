@@ -14,9 +14,9 @@ pub struct OpenChunk {
     pub(super) bytes: Vec<u8>,
     last_ms: i64,
     /// Mantissa or bits of the last value that went through the value coder; fingerprint of the newest histogram.
-    /// Of an empty chunk: the fingerprint of the newest value, where `last_delta` is [`REMEMBERS`].
+    /// In an empty chunk: the fingerprint of the newest value, if `last_delta` is [`REMEMBERS`].
     last_value: u64,
-    /// The last interval, or `u32::MAX` where it was longer than that.
+    /// The last interval, or `u32::MAX` if it was longer than that.
     last_delta: u32,
     count: u16,
     /// Number of values stored whole in a decimal chunk.

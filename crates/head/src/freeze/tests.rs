@@ -196,7 +196,7 @@ fn a_repeated_sample_is_dropped_only_while_the_first_one_is_held() {
         assert_eq!(put(&mut head, series, value), dropped);
         assert_eq!(read(&head, series, TimeRange::ALL), [(10, value.to_bits())]);
     }
-    // another value is a late sample, as ever
+    // another value at the same time is a late sample, as always
     assert_eq!(put(&mut head, a, 2.5).late, 1);
     assert_eq!(read(&head, a, TimeRange::ALL), [(10, 2.5f64.to_bits())]);
     assert_eq!(head.freeze(), 4);

@@ -1,7 +1,7 @@
 //! Parser: text to expression tree.
 //!
 //! - [`lexer`], [`quoted`], [`number`]: tokens
-//! - [`grammar`]: operators by precedence, [`operand`]: what they join, [`selector`]: what stands in braces
+//! - [`grammar`]: operators by precedence, [`operand`]: their operands, [`selector`]: metric names and matchers
 //! - [`types`]: which operands go with which operation
 //!
 //! Errors have Prometheus' wording and the position, `1:5: parse error: …`: line and column, counted from 1 in bytes.

@@ -78,7 +78,7 @@ pub(crate) struct XorChunk {
     last_delta: i64,
     last_value: u64,
     leading: u32,
-    /// Significant bits of the window; 0 where there is none yet.
+    /// Significant bits of the window; 0 if there is none yet.
     length: u32,
 }
 

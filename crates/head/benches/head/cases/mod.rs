@@ -40,7 +40,7 @@ impl Size {
 /// A benchmark case.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Case {
-    /// `what/of what/how many`.
+    /// Operation, data and size, separated by slashes.
     pub(crate) name: &'static str,
     /// Unit by which the result is divided.
     pub(crate) unit: &'static str,

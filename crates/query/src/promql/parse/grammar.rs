@@ -5,7 +5,7 @@ use super::{NESTING_MAX, Parser, Part, too_deep, types};
 use crate::promql::ValueKind;
 use crate::promql::ast::{Binary, BinaryOp, Many, Matching, Node};
 
-/// Precedence of `*`; a sign binds likewise.
+/// Precedence of `*`, and of a sign.
 const PRODUCT: u8 = 5;
 
 /// Precedence of `^`, which binds the tightest.
@@ -90,7 +90,7 @@ impl Parser<'_, '_> {
         }
     }
 
-    /// `bool`, `on (…) group_left (…)`, `fill (0)`: what may stand after an operator.
+    /// The modifiers after an operator: `bool`, `on (…) group_left (…)`, `fill (0)`.
     fn modifiers(&mut self) -> Result<(bool, Matching), Fault> {
         let return_bool = self.take_word("bool")?;
         let mut matching = Matching { on: self.take_word("on")?, ..Matching::default() };
