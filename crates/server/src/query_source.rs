@@ -1,8 +1,8 @@
-//! Heads and tables, as the query engine's source of series.
+//! Heads and tables as the query engine's source of series.
 //!
 //! - [`union`]: heads and tables merged into one source
 //! - [`across`]: several tenants as one source
-//! - this module: series of heads, and long work on a head in turns
+//! - this module: series of heads, and long work on a head, divided into turns
 
 mod across;
 mod context;
@@ -28,7 +28,7 @@ use roaring::RoaringBitmap;
 #[cfg(test)]
 mod tests;
 
-/// Calls `f` with the matchers as the head's filters.
+/// Calls `f` with the matchers translated into filters of the head.
 fn with_filters<R>(matchers: &[Matcher], f: impl FnOnce(&[Filter<'_>]) -> R) -> R {
     let predicates: Vec<_> = matchers.iter().map(|m| move |value: &str| m.matches(value)).collect();
     let filters: Vec<_> = matchers
@@ -47,16 +47,17 @@ fn with_filters<R>(matchers: &[Matcher], f: impl FnOnce(&[Filter<'_>]) -> R) -> 
     f(&filters)
 }
 
-/// Iterator over selected series of heads. The lock is taken for one series at a time, so a long query never keeps the
-/// owner waiting. The source's pins keep references valid in between.
+/// Iterator over selected series of heads. The lock is held for one series at a time, so a long query never keeps the
+/// owner waiting. In between, the source's pins keep references valid.
 struct HeadSet<'a> {
     parts: Vec<(&'a PartitionShared, roaring::bitmap::IntoIter)>,
     at: usize,
     current: Option<SeriesRef>,
     tenant: &'a TenantId,
     range: TimeRange,
-    /// Limits on the samples of a series that is unpacked: the query's remaining share, and its whole one.
+    /// Limit on the samples of a series that is unpacked: the rest of the query's share.
     samples_max: u64,
+    /// Upper bound of `samples_max`: the query's whole share.
     unpack_max: u64,
     left: usize,
     labels: Vec<u8>,
@@ -87,7 +88,7 @@ impl SeriesSet for HeadSet<'_> {
                 let series = SeriesRef(series);
                 let head = partition.head.read();
                 let head = head.tenant(self.tenant).expect("BUG: a tenant's head went away");
-                // compressed samples may take a hundredth of their unpacked size
+                // checked before unpacking, because compressed samples may take a hundredth of their unpacked size
                 let most = head.samples_at_most(series, self.range);
                 let weight = match head.kind(series) {
                     ValueKind::Float => 1,
@@ -135,11 +136,12 @@ impl SeriesSet for HeadSet<'_> {
     }
 }
 
-/// Samples of 16 bytes for which a native histogram counts, because nothing smaller is known before it is unpacked.
+/// Number of samples of 16 bytes that a native histogram counts as: its maximum size, as its real one is not known before
+/// it is unpacked.
 const HISTOGRAM_WEIGHT: u64 = HISTOGRAM_BYTES_MAX as u64 / 16;
 
-/// Allocates room for `count` samples at once: columns that grow while they are filled take up to twice as much, and
-/// three times while they move. Expects empty columns, so nothing is copied.
+/// Allocates room for `count` samples at once. Columns that grow while they are filled take up to twice as much memory, and
+/// three times as much while they are moved. The columns must be empty, because their content is not kept.
 fn make_room<V>(samples: &mut Samples<V>, count: usize) {
     if samples.timestamps.capacity() < count {
         *samples = Samples::default();
@@ -156,8 +158,8 @@ fn too_many_samples(count: u64, most: u64) -> SourceError {
     SourceError { kind: ErrorKind::TooLarge, message }
 }
 
-/// Long work on a tenant's head in one partition, done in turns: the lock is released in between, so the owner never
-/// waits for longer than a turn.
+/// Long work on a tenant's head in one partition, divided into turns. The lock is released between turns, so the owner
+/// never waits for longer than one turn.
 #[derive(Debug)]
 pub(crate) struct Turns<'a> {
     pub(crate) partition: &'a PartitionShared,
@@ -168,7 +170,7 @@ pub(crate) struct Turns<'a> {
     _pin: head::Pin,
 }
 
-/// Error: the request was cancelled.
+/// The request was cancelled.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Cancelled;
 
@@ -182,13 +184,13 @@ impl<'a> Turns<'a> {
         Self { partition, tenant, cancelled, _pin: pin }
     }
 
-    /// Takes turns until one returns true; none if the tenant has nothing in this partition.
+    /// Takes turns until one returns true. Takes none if the tenant has nothing in this partition.
     pub(crate) fn until_done(&self, mut turn: impl FnMut(&TenantHead) -> bool) -> Result<(), Cancelled> {
         while !self.turn(&mut turn)? {}
         Ok(())
     }
 
-    /// Takes one turn, with the lock held. True if it was the last, or if the tenant has nothing in this partition.
+    /// Takes one turn, with the lock held. Returns true if it was the last one, or if the tenant has nothing in this partition.
     pub(crate) fn turn(&self, turn: impl FnMut(&TenantHead) -> bool) -> Result<bool, Cancelled> {
         if self.cancelled.is_set() {
             return Err(Cancelled);
@@ -208,7 +210,7 @@ impl<'a> Turns<'a> {
         })
     }
 
-    /// The series that any of the selectors selects; `None`, which stands for all series, if there is no selector.
+    /// The series that match any of the selectors. `None` stands for all series, and is returned if there is no selector.
     pub(crate) fn select_any(&self, selectors: &[Vec<Matcher>]) -> Result<Option<RoaringBitmap>, Cancelled> {
         let mut any = None;
         for matchers in selectors {

@@ -1,7 +1,7 @@
-//! Series of several tenants as one source, each with a label that names its tenant.
+//! Series of several tenants as one source. Each series gets a label that names its tenant.
 //!
-//! Tenants are read one after the other, so that all of a query's memory for reading tables is free for each. A rollup is not used: the
-//! days for which it is complete differ between tenants.
+//! Tenants are read one after the other, so that each can use all of the query's memory for reading tables. Rollups are not
+//! used, because the days for which they are complete differ between tenants.
 
 use super::tenant_label::{matchers_for, put_labels};
 use super::{Context, Source};
@@ -15,7 +15,7 @@ use std::sync::Arc;
 pub(crate) struct Across<'a>(Vec<(TenantId, Source<'a>)>);
 
 impl<'a> Across<'a> {
-    /// The metrics that are selected count as queried.
+    /// Creates the source. The metrics that a query selects from it count as queried.
     pub(crate) fn new(
         context: &'a Arc<Context>,
         tenants: &TenantSet,
@@ -29,7 +29,7 @@ impl<'a> Across<'a> {
         Self(tenants.iter().map(source).collect())
     }
 
-    /// As [`Source::left_out`], of all tenants.
+    /// As [`Source::left_out`], for all tenants together.
     pub(crate) fn left_out(&self) -> Vec<String> {
         let texts: BTreeSet<_> = self.0.iter().flat_map(|(_, source)| source.left_out()).collect();
         texts.into_iter().take(super::union::LEFT_OUT_MAX).collect()
@@ -54,14 +54,14 @@ impl SeriesSource for Across<'_> {
     }
 }
 
-/// A pass over the series of one tenant after the other.
+/// Iterator over the series of all tenants, one tenant after the other.
 struct AcrossSet<'a> {
-    /// Tenants whose turn is still to come: the last one is the next.
+    /// Tenants still to be read, in reverse order.
     left: Vec<&'a (TenantId, Source<'a>)>,
     matchers: Vec<Matcher>,
     current: Option<(&'a TenantId, Box<dyn SeriesSet + 'a>)>,
     range: TimeRange,
-    /// Limit on the samples of a series that is unpacked, if there is one yet.
+    /// Limit on the samples of a series that is unpacked, once one was set.
     samples_max: Option<u64>,
     labels: Vec<u8>,
 }
@@ -74,7 +74,7 @@ impl SeriesSet for AcrossSet<'_> {
             {
                 return Ok(true);
             }
-            self.current = None; // gives its memory back before the next takes some
+            self.current = None; // releases its memory before the next tenant takes some
             let Some((tenant, source)) = self.left.pop() else {
                 samples.clear_for(ValueKind::Float);
                 return Ok(false);

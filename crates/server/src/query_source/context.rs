@@ -21,7 +21,7 @@ pub(crate) struct Context {
     pub(crate) seed: u64,
     pub(crate) lake: Arc<Lake>,
     pub(crate) partitions: Arc<Partitions>,
-    /// Which metrics were queried.
+    /// Metrics that were queried, and when.
     pub(crate) queried: QueriedMetrics,
     /// Memory of query forms, and of answers until they are sent.
     pub(crate) answers: Account,
@@ -32,7 +32,7 @@ pub(crate) struct Context {
 }
 
 impl Context {
-    /// Seconds of the clock by which owners date new series.
+    /// Current time in seconds, by the clock with which owners date new series.
     pub(crate) fn steady_s(&self) -> u32 {
         steady_s(&*self.clock, self.started)
     }

@@ -1,4 +1,4 @@
-//! Resolution of the data that a query reads.
+//! Choice between raw samples and rollups for a query.
 
 use tables::rollup::Resolution;
 
@@ -28,7 +28,7 @@ impl Detail {
         })
     }
 
-    /// The word that [`Self::parse`] accepts for this value.
+    /// The text for which [`Self::parse`] returns this value.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Samples => "raw",

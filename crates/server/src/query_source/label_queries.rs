@@ -1,4 +1,4 @@
-//! Label names and values, series, metadata and exemplars. Answers are sorted.
+//! Queries for label names and values, series, metadata and exemplars. Answers are sorted.
 
 mod across;
 mod cardinality;
@@ -36,14 +36,14 @@ pub(crate) struct LabelQueries<'a> {
     pub(crate) cancelled: Arc<dyn Interrupt>,
     /// Memory limit of an answer before it is encoded.
     pub(crate) memory_bytes: u64,
-    /// Held memory is reported here.
+    /// Receives the amount of memory that is held.
     pub(crate) usage: &'a Usage,
 }
 
-/// Series looked at in one turn: about a quarter of a millisecond.
+/// Number of series examined in one turn, which takes about a quarter of a millisecond.
 const TURN_SERIES: usize = 256;
 
-/// Memory of an entry of metadata or exemplars without its text: in growing lists, in a sorted map, and in the answer.
+/// Memory of an entry of metadata or exemplars without its text: in lists that grow, in a sorted map, and in the answer.
 const ENTRY_BYTES: usize = 96;
 
 /// Query for the series that match any of `selectors` (all series if there are none), with a limit.
@@ -95,14 +95,14 @@ impl From<Cancelled> for Refusal {
     }
 }
 
-/// An answer, and what is missing from it.
+/// An answer, with reports of what is missing from it.
 #[derive(Debug)]
 pub(crate) struct Limited {
     /// Texts, or series as canonical labels.
     pub(crate) all: Ordered,
-    /// True if the limit cut the answer.
+    /// True if the limit cut the answer short.
     pub(crate) cut: bool,
-    /// Data that could not be read, and the reasons.
+    /// Warnings about data that could not be read, with the reasons.
     pub(crate) left_out: Vec<String>,
 }
 
@@ -116,7 +116,7 @@ struct Found<'a> {
 }
 
 impl Found<'_> {
-    /// Adds a text. If memory is full, first drops the texts beyond the limit, provided that they are at least half of all.
+    /// Adds a text. If memory is full, first drops the texts beyond the limit, provided that these are more than half of all.
     fn add(&mut self, text: &[u8]) -> Result<(), Refusal> {
         let mut added = self.texts.insert(text);
         if added.is_err() && self.texts.len() / 2 > self.limit {
@@ -132,7 +132,7 @@ impl Found<'_> {
         self.texts.len() > self.limit
     }
 
-    /// Adds texts from tables. `read` lists them into a callback, which returns false when no more are wanted.
+    /// Adds texts from tables. `read` passes each text to a callback, which returns false once no more are wanted.
     fn add_sealed(
         &mut self,
         label_queries: &LabelQueries<'_>,
@@ -180,7 +180,7 @@ impl Found<'_> {
 type Sealed = Result<Vec<String>, tables::TableError>;
 
 impl LabelQueries<'_> {
-    /// Lists label names. With a limit, tables are read only if memory has fewer names than that.
+    /// Lists label names. Tables are not read if the heads alone have more names than the limit allows.
     pub(crate) fn label_names(&self, ask: &Ask<'_>) -> Result<Limited, Refusal> {
         let mut found = self.found(ask, Ord::cmp);
         let left_out = self.add_names(&mut found, ask, Shown::AsStored)?;
@@ -194,7 +194,7 @@ impl LabelQueries<'_> {
         Ok(found.answer(left_out))
     }
 
-    /// Adds label names. Returns warnings about missing data.
+    /// Adds label names to `found`. Returns warnings about missing data.
     fn add_names(
         &self,
         found: &mut Found<'_>,
@@ -207,7 +207,7 @@ impl LabelQueries<'_> {
         self.add_texts(found, ask, shown, turn, LabelScan::Names)
     }
 
-    /// The same with the values of a label.
+    /// Adds the values of a label to `found`. Returns warnings about missing data.
     fn add_values(&self, found: &mut Found<'_>, name: &str, ask: &Ask<'_>) -> Result<Vec<String>, Refusal> {
         let turn = |walk: &mut Walk, head: &_, among: Among<'_>, take: &mut dyn FnMut(&str)| {
             walk.values(head, name, among, take)
@@ -215,7 +215,7 @@ impl LabelQueries<'_> {
         self.add_texts(found, ask, Shown::AsStored, turn, LabelScan::Values(name))
     }
 
-    /// Adds names or values of labels. Returns warnings about missing data.
+    /// Adds names or values of labels, from heads by `turn` and from tables by `sealed`. Returns warnings about missing data.
     fn add_texts(
         &self,
         found: &mut Found<'_>,
@@ -226,7 +226,8 @@ impl LabelQueries<'_> {
     ) -> Result<Vec<String>, Refusal> {
         let mut taken: Vec<String> = Vec::new();
         for turns in self.turns() {
-            // A series has one value of a label, so a walk over values visits each series at most once. It has many names.
+            // A series has at most one value of a label, so a walk over values visits each series at most once. A walk over
+            // names would visit it many times, so the time range is checked beforehand.
             let series = match (turns.select_any(ask.selectors)?, sealed) {
                 (None, LabelScan::Values(_)) => None,
                 (selected, _) => in_range(&turns, selected, ask.range)?,
@@ -240,7 +241,7 @@ impl LabelQueries<'_> {
             while !is_last {
                 is_last =
                     turns.turn(|head| turn(&mut walk, head, among, &mut |text| taken.push(text.into())))?;
-                // with the lock released
+                // after the lock was released
                 taken.drain(..).try_for_each(|text| shown.put(text.as_bytes(), found))?;
             }
         }
@@ -249,15 +250,15 @@ impl LabelQueries<'_> {
         })
     }
 
-    /// An empty result.
+    /// Creates an empty result with the limits of this query.
     fn found(&self, ask: &Ask<'_>, order: fn(&[u8], &[u8]) -> Ordering) -> Found<'_> {
-        // when texts are dropped, the rest, at most half, is held twice for a moment
+        // with a limit, texts may be dropped: the remaining ones, at most half, then exist twice for a moment
         let parts = if ask.limit == usize::MAX { 3 } else { 2 };
         let texts = Distinct::within(self.memory_bytes as usize / 3 * parts);
         Found { texts, order, usage: self.usage, memory_bytes: self.memory_bytes, limit: ask.limit }
     }
 
-    /// Work in turns for each partition.
+    /// Turns on the tenant's head in each partition.
     fn turns(&self) -> impl Iterator<Item = Turns<'_>> {
         let turns = |partition| Turns::new(partition, self.tenant, &*self.cancelled);
         self.context.partitions.iter().map(move |partition| turns(&**partition))
@@ -267,14 +268,14 @@ impl LabelQueries<'_> {
         Room { left_bytes: self.memory_bytes as usize, bytes: self.memory_bytes, usage: self.usage }
     }
 
-    /// Lists series that have a sample in the range. With a limit, it is not specified which of them are returned.
+    /// Lists series that have a sample in the range. With a limit, which of them are returned is unspecified.
     pub(crate) fn series(&self, ask: &Ask<'_>) -> Result<Limited, Refusal> {
         let mut found = self.found(ask, in_label_order);
         let left_out = self.add_stored_series(&mut found, ask, Shown::AsStored)?;
         Ok(found.answer(left_out))
     }
 
-    /// Adds series that have a sample in the range. Returns warnings about missing data.
+    /// Adds series that have a sample in the range to `found`. Returns warnings about missing data.
     fn add_stored_series(
         &self,
         found: &mut Found<'_>,
@@ -287,14 +288,14 @@ impl LabelQueries<'_> {
         })
     }
 
-    /// Lists series that got a sample lately.
+    /// Lists active series, which received a sample recently.
     pub(crate) fn active_series(&self, ask: &Ask<'_>) -> Result<Limited, Refusal> {
         let mut found = self.found(ask, in_label_order);
         self.add_series(&mut found, ask, Shown::AsStored, TenantHead::is_active)?;
         Ok(found.answer(Vec::new()))
     }
 
-    /// Adds the selected series of the heads that are wanted.
+    /// Adds those selected series of the heads for which `is_wanted` is true.
     fn add_series(
         &self,
         found: &mut Found<'_>,
@@ -323,7 +324,7 @@ impl LabelQueries<'_> {
         Ok(())
     }
 
-    /// Metadata by metric; with `metric`, of that one only.
+    /// Metadata by metric name; with `metric`, only that metric's.
     pub(crate) fn metadata(
         &self,
         metric: Option<&str>,

@@ -1,8 +1,8 @@
-//! Which metrics queries selected since the start, and when they last did.
+//! Records which metrics queries have selected since the start, and when they last did.
 //!
-//! A metric is known by the hash of its name. Where there is no room for more, the names whose last queries are oldest are
-//! forgotten, and the time of the latest of those queries is kept: no name that is not known was queried later. So a metric is
-//! never taken for one that nobody queried if somebody did.
+//! A metric is identified by the hash of its name. If there is no room for more, the names whose last queries are oldest are
+//! forgotten, and the time of the latest of these queries is kept as `forgotten_s`. No unknown name was queried after that, so
+//! unknown names count as queried at `forgotten_s`. This errs on the safe side: a queried metric is not reported as unqueried.
 
 use model::{SeriesKey, TenantId};
 use parking_lot::{Mutex, RwLock};
@@ -11,39 +11,39 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use stdx::budget::{Account, Reservation};
 
-/// Names of a tenant that are remembered at the most: what a table of 2^14 slots holds.
+/// Limit on the names of a tenant: the capacity of a hash table with 2^14 slots.
 const NAMES_MAX: usize = (1 << 14) / 8 * 7;
 
-/// Names that a tenant's first table holds.
+/// Capacity of a tenant's first hash table.
 const NAMES_MIN: usize = 28;
 
-/// Memory of a tenant beside its names and the text of its own.
+/// Memory of a tenant's entry, without its hash table and the tenant's own name.
 const TENANT_BYTES: usize = 512;
 
-/// Times of queries by tenant and metric, in seconds of the steady clock.
+/// Times of the last queries by tenant and metric, in seconds of the steady clock.
 #[derive(Debug)]
 pub(crate) struct QueriedMetrics {
     seed: u64,
-    /// Memory of all names.
+    /// Account for all tenants' entries.
     account: Account,
     tenants: RwLock<HashMap<TenantId, Arc<Mutex<Names>>>>,
-    /// Time of the latest query of a tenant that is not known.
+    /// Time of the latest query of a tenant for which there was no memory; 0 if there was none.
     forgotten_s: AtomicU32,
 }
 
-/// Times of a tenant's queries.
+/// Times of the last queries of a tenant's metrics.
 #[derive(Debug)]
 pub(crate) struct Names {
-    /// By hash of the name.
+    /// Time of the last query by hash of the metric name.
     last_s: HashMap<u64, u32>,
-    /// Names for which the table has room.
+    /// Capacity of the hash table.
     room: usize,
-    /// Time of the latest query of a name that was forgotten; 0 if none was.
+    /// Time of the latest query of a name that was forgotten; 0 if no name was.
     forgotten_s: u32,
     memory: Reservation,
 }
 
-/// Bytes of a table with room for `names`, seven eighths of its slots.
+/// Size of a hash table with room for `names`, which fill seven eighths of its slots.
 const fn table_bytes(names: usize) -> usize {
     names.div_ceil(7) * 8 * (size_of::<(u64, u32)>() + 1) + 16
 }
@@ -53,7 +53,7 @@ impl QueriedMetrics {
         Self { seed, account, tenants: RwLock::default(), forgotten_s: AtomicU32::new(0) }
     }
 
-    /// Notes that a query selects a metric of a tenant.
+    /// Records that a query selects a metric of a tenant.
     pub(crate) fn note(&self, tenant: &TenantId, name: &str, now_s: u32) {
         match self.of(tenant).or_else(|| self.add(tenant)) {
             Some(names) => names.lock().note(self.hash(name), now_s),
@@ -61,7 +61,7 @@ impl QueriedMetrics {
         }
     }
 
-    /// What is known of a tenant's queries.
+    /// Returns a view of the recorded queries of a tenant.
     pub(crate) fn view(&self, tenant: &TenantId) -> View<'_> {
         let names = self.of(tenant);
         let of_tenant_s = names.as_ref().map_or(0, |names| names.lock().forgotten_s);
@@ -73,7 +73,7 @@ impl QueriedMetrics {
         self.tenants.read().get(tenant).cloned()
     }
 
-    /// Begins a tenant, if there is memory.
+    /// Adds a tenant, if there is memory.
     fn add(&self, tenant: &TenantId) -> Option<Arc<Mutex<Names>>> {
         let bytes = TENANT_BYTES + 2 * tenant.as_str().len() + table_bytes(NAMES_MIN);
         let memory = self.account.reserve(bytes as u64).ok()?;
@@ -84,7 +84,7 @@ impl QueriedMetrics {
         Some(Arc::clone(self.tenants.write().entry(tenant.clone()).or_insert_with(names)))
     }
 
-    /// The seed keeps strangers from choosing names that collide.
+    /// Seeded, so that clients cannot choose names that collide.
     fn hash(&self, name: &str) -> u64 {
         SeriesKey::of(name.as_bytes(), self.seed).0 as u64
     }
@@ -102,11 +102,11 @@ impl Names {
         self.last_s.insert(hash, now_s);
     }
 
-    /// Doubles the room for names, if there may be more and there is memory.
+    /// Doubles the capacity. Returns false if that would exceed [`NAMES_MAX`], or if there is no memory.
     fn grow(&mut self) -> bool {
         let wanted = 2 * self.room;
         let (before, bytes) = (self.memory.bytes(), table_bytes(wanted) as u64);
-        // both tables are there while the names move
+        // both hash tables exist while the names move
         if wanted > NAMES_MAX || self.memory.resize(before + bytes).is_err() {
             return false;
         }
@@ -117,7 +117,7 @@ impl Names {
         true
     }
 
-    /// Forgets the half of the names whose last queries are oldest.
+    /// Forgets half of the names: those whose last queries are oldest.
     fn forget(&mut self) {
         let mut all: Vec<_> = self.last_s.drain().collect();
         let middle = all.len() / 2;
@@ -127,17 +127,19 @@ impl Names {
     }
 }
 
-/// A tenant's queries. Names that are forgotten while it is held were queried later than those that are not known.
+/// The recorded queries of a tenant. A name that is forgotten while the view exists counts as last queried at `forgotten_s`,
+/// although its last query was later.
 #[derive(Debug)]
 pub(crate) struct View<'a> {
     all: &'a QueriedMetrics,
     names: Option<Arc<Mutex<Names>>>,
-    /// No name that is not known was queried later.
+    /// Upper bound on the time at which an unknown name was last queried, as of the creation of the view.
     pub(crate) forgotten_s: u32,
 }
 
 impl View<'_> {
-    /// True if a metric was queried at `since_s` or later. It may also be true if names were forgotten since.
+    /// True if a metric was queried at `since_s` or later. Also true for an unknown name if names that were queried at
+    /// `since_s` or later were forgotten.
     pub(crate) fn is_queried_since(&self, name: &str, since_s: u32) -> bool {
         let hash = self.all.hash(name);
         let known_s = self.names.as_ref().and_then(|names| names.lock().last_s.get(&hash).copied());
@@ -155,8 +157,8 @@ mod tests {
         TenantId::parse(&format!("t{number}")).unwrap()
     }
 
-    /// Whatever is forgotten, no metric that was queried is taken for one that was not; and while nothing is forgotten, none that
-    /// was not is taken for one that was.
+    /// Whatever is forgotten, a queried metric is never reported as unqueried. While nothing is forgotten, an unqueried metric is
+    /// never reported as queried either.
     fn check(bytes: u64, tenants: u64, names: u64, is_forgetful: bool) {
         let mut rng = Rng::announced();
         let (account, mut model) = (Account::new("queried", bytes), BTreeMap::new());

@@ -1,19 +1,19 @@
-//! The label that tells the tenants of a query apart, as in Cortex and Mimir.
+//! The label that tells apart the tenants of a query over several, as in Cortex and Mimir.
 //!
-//! It is in no store: it is added to what is read, and matchers of it choose tenants. A label of that name that a series has
-//! itself gets another name.
+//! The label is not stored. It is added to series as they are read, and matchers on it select tenants. If a series itself has
+//! a label with this name, the query sees that one under another name.
 
 use model::labels::put_label;
 use model::{LabelsRef, TenantId};
 use query::Matcher;
 
-/// The label's name.
+/// Name of the label.
 pub(crate) const TENANT_LABEL: &str = "__tenant_id__";
 
-/// Name of a label that a series has under that name already.
+/// Name under which a query sees a stored label that is called [`TENANT_LABEL`].
 pub(crate) const ORIGINAL_LABEL: &str = "original___tenant_id__";
 
-/// What the matchers of a query ask of the series of one tenant; `None` if they do not want this tenant.
+/// Translates the matchers of a query into matchers on the series of one tenant; `None` if they do not select this tenant.
 pub(crate) fn matchers_for(tenant: &TenantId, matchers: &[Matcher]) -> Option<Vec<Matcher>> {
     let (of_tenants, of_series): (Vec<_>, Vec<_>) =
         matchers.iter().partition(|matcher| matcher.name == TENANT_LABEL);
@@ -28,12 +28,12 @@ pub(crate) fn matchers_for(tenant: &TenantId, matchers: &[Matcher]) -> Option<Ve
     is_wanted.then(|| of_series.into_iter().map(stored).collect())
 }
 
-/// The name under which a query sees a label.
+/// The name under which a query sees a stored label.
 pub(crate) fn shown_name(stored: &str) -> &str {
     if stored == TENANT_LABEL { ORIGINAL_LABEL } else { stored }
 }
 
-/// Labels of a series as a query sees them, in canonical form. `out` is replaced.
+/// Writes the labels of a series as a query sees them, in canonical form. Replaces the content of `out`.
 pub(crate) fn put_labels(labels: LabelsRef<'_>, tenant: &TenantId, out: &mut Vec<u8>) {
     let own = labels.get(TENANT_LABEL).map(|value| (ORIGINAL_LABEL, value));
     let others =

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use stdx::clock::{Clock, SystemClock};
 
-/// A node with one series of `count` samples, put into the head directly.
+/// Creates a node with one series of `count` samples, which are put into the head directly.
 fn node_with_samples(dir: &std::path::Path, count: i64) -> Node {
     let node = small_node(dir);
     let labels = Labels::from_pairs(&[("__name__", "dense")]);
@@ -55,8 +55,8 @@ fn a_cancelled_selection_ends() {
     node.stop();
 }
 
-/// Asserts that the head is unlocked at each check for cancellation: a client's pattern runs right after. The node's own
-/// threads hold the lock for moments, so the check waits; a lock held by the calling thread would never become free.
+/// Asserts that the head is unlocked at each check for cancellation, because a client's pattern runs right after it. The
+/// node's own threads hold the lock for moments, so the check waits. A lock held by the calling thread would never be free.
 #[derive(Debug)]
 struct Unlocked {
     node: Node,
@@ -144,7 +144,7 @@ async fn a_search_of_sealed_values_that_finds_nothing_ends_at_each_question() {
     tokio::task::spawn_blocking(move || node.stop()).await.unwrap();
 }
 
-/// Tenants are read one after the other, each series within the limit that holds at its turn.
+/// Tenants are read one after the other, and each series is checked against the limit in force when it is read.
 #[test]
 fn the_limit_of_a_query_holds_for_each_tenant() {
     let dir = tempfile::tempdir().unwrap();

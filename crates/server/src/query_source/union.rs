@@ -1,8 +1,8 @@
 //! Heads and tables as one source of series.
 //!
-//! The heads' series are selected first, then the tables' files: samples committed in between are in both, and those read
-//! from the head win. A pin keeps sealed samples in the heads while queries run that may have selected files before the
-//! commit. The pin of a query that runs for too long expires, and the query restarts.
+//! Series of the heads are selected first, then files of the tables. Samples committed in between are in both, and those
+//! read from the head win. A pin keeps sealed samples in the heads as long as a query may have selected its files before the
+//! commit. If a query runs for too long, its pin expires and the query restarts.
 
 mod noting;
 mod rolled;
@@ -37,7 +37,7 @@ pub(crate) struct Source<'a> {
     pin: Pin,
     left_out: LeftOut,
     detail: Detail,
-    /// True if the metrics that are selected count as queried.
+    /// True if the metrics that a query selects count as queried.
     is_noted: bool,
     /// Keep references to the heads' series valid.
     _heads: Vec<head::Pin>,
@@ -63,29 +63,29 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// Answers windows from rollups where `detail` allows it.
+    /// Allows the source to answer windows from rollups, as far as `detail` permits.
     pub(crate) const fn answering_from(mut self, detail: Detail) -> Self {
         self.detail = detail;
         self
     }
 
-    /// Notes that the metrics which are selected were queried.
+    /// Makes the source record the metrics that a query selects as queried.
     pub(crate) const fn noting(mut self) -> Self {
         self.is_noted = true;
         self
     }
 
-    /// Data missing from the series read so far, and the reasons.
+    /// Warnings about data missing from the series read so far, with the reasons.
     pub(crate) fn left_out(&self) -> Vec<String> {
         self.left_out.texts()
     }
 
-    /// True if a file was deleted while it was read: the result may not be a consistent snapshot.
+    /// True if a file was deleted while it was read, so that the result may not be a consistent snapshot.
     pub(crate) fn has_lost_files(&self) -> bool {
         self.left_out.lost.load(Ordering::Relaxed)
     }
 
-    /// True if the last series may be incomplete: the query must restart.
+    /// True if the last series may be incomplete, so that the query must restart.
     pub(crate) fn is_expired(&self) -> bool {
         self.pin.is_expired()
     }
@@ -100,7 +100,7 @@ impl<'a> Source<'a> {
         partitions.map(select).collect()
     }
 
-    /// Selected series of each partition's head.
+    /// Iterates over the selected series of each partition's head.
     fn heads(&self, selected: Vec<RoaringBitmap>, range: TimeRange) -> HeadSet<'_> {
         let parts = self.context.partitions.iter().map(|p| &**p).zip(selected);
         HeadSet::new(parts, &self.tenant, range, self.samples_max, &self.pin)
@@ -110,7 +110,7 @@ impl<'a> Source<'a> {
 /// Limit on warnings about missing data in one answer.
 pub(super) const LEFT_OUT_MAX: usize = 100;
 
-/// Damaged files left out of an answer: one text for each.
+/// Warnings about damaged files left out of an answer, one text for each.
 #[derive(Debug, Default)]
 pub(crate) struct LeftOut {
     texts: Mutex<BTreeSet<String>>,
@@ -119,7 +119,7 @@ pub(crate) struct LeftOut {
 }
 
 impl LeftOut {
-    /// Adds the warnings of a scan so far. Repeated calls add only new ones.
+    /// Adds the warnings that a scan has produced so far. Repeated calls add only new ones.
     pub(crate) fn note(&self, scan: &Scan, context: &Context) {
         self.lost.fetch_or(scan.has_lost_files(), Ordering::Relaxed);
         self.add(scan.warnings().chain(scan.doubt()), context);
@@ -134,7 +134,7 @@ impl LeftOut {
         }
     }
 
-    /// The texts, in order.
+    /// The warnings, sorted.
     pub(crate) fn texts(&self) -> Vec<String> {
         self.texts.lock().iter().cloned().collect()
     }
@@ -159,7 +159,7 @@ fn scan(
     Scan::open(&table, &context.lake.cache, select, &limits).map(Some).map_err(unreadable)
 }
 
-/// Lists labels of a tenant's table, if there is one, by `read`, which returns warnings about missing data.
+/// Calls `read` with a tenant's table, if there is one, to list labels. `read` returns warnings about missing data.
 pub(crate) fn list(
     context: &Context,
     tenant: &TenantId,
@@ -175,7 +175,7 @@ pub(crate) fn list(
     Ok(())
 }
 
-/// Translates matchers into predicates of a table scan, cancelled with the query.
+/// Translates matchers into predicates of a table scan that is cancelled with the query.
 pub(crate) fn tables_select(
     matchers: &[Matcher],
     range: TimeRange,
@@ -195,7 +195,7 @@ pub(crate) fn tables_select(
     tables::Select { names, series: None, matchers, range, samples, stop: stop(cancelled) }
 }
 
-/// The metrics that matchers name, if they do.
+/// The metric names that the matchers list explicitly; `None` if they do not.
 fn names_of(matchers: &[Matcher]) -> Option<Vec<String>> {
     let is_name = |m: &&Matcher| m.name == METRIC_NAME;
     matchers.iter().filter(is_name).find_map(|m| match (m.op, m.set_matches()) {
@@ -205,7 +205,7 @@ fn names_of(matchers: &[Matcher]) -> Option<Vec<String>> {
     })
 }
 
-/// Stop condition of table reads: the query is cancelled.
+/// Condition that stops table reads once the query is cancelled.
 pub(crate) fn stop(cancelled: &Arc<dyn Interrupt>) -> tables::Stop {
     let cancelled = Arc::clone(cancelled);
     tables::Stop::when(move || cancelled.is_set())
@@ -253,7 +253,7 @@ struct UnionSet<'a> {
     source: &'a Source<'a>,
     scan: Scan,
     range: TimeRange,
-    /// Series of each partition's head that were not returned yet.
+    /// Series of each partition's head that were not yet returned.
     selected: Vec<RoaringBitmap>,
     samples_max: u64,
     fresh: Samples,
@@ -303,7 +303,7 @@ impl SeriesSet for UnionSet<'_> {
     }
 }
 
-/// Notes warnings here, because a query need not read to the end.
+/// Collects the scan's warnings on drop, because a query need not read to the end.
 impl Drop for UnionSet<'_> {
     fn drop(&mut self) {
         self.source.left_out.note(&self.scan, self.source.context);
@@ -311,7 +311,7 @@ impl Drop for UnionSet<'_> {
 }
 
 impl UnionSet<'_> {
-    /// Reads the series' samples from tables.
+    /// Reads the current series' samples from tables.
     fn read_sealed(&mut self, samples: &mut Samples) -> Result<(), SourceError> {
         while self.scan.read_some(samples).map_err(unreadable)? {
             if samples.len() as u64 > self.samples_max {
@@ -321,14 +321,14 @@ impl UnionSet<'_> {
         Ok(())
     }
 
-    /// Merges the head's samples of the series into those from tables.
+    /// Merges the head's samples of the current series into those from tables.
     fn add_fresh(&mut self, samples: &mut Samples) -> Result<(), SourceError> {
         let Source { context, tenant, pin, .. } = self.source;
         let key = SeriesKey::of(self.scan.labels().as_bytes(), context.seed);
         let number = key.partition(context.partitions.len());
         let partition: &PartitionShared = &context.partitions[number];
         let head = partition.head.read();
-        // also a series about to be evicted: it is in the selection, and may have got samples since
+        // a series about to be evicted is included: it is in the selection, and may have received samples since
         if let Some((head, series)) = head.tenant(tenant).and_then(|h| Some((h, h.find(key)?))) {
             self.selected[number].remove(series.0);
             let most = head.samples_at_most(series, self.range) as u64;

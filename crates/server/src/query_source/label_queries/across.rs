@@ -1,6 +1,6 @@
-//! Labels of several tenants in one answer, with the label that names the tenant.
+//! Label queries over several tenants, whose answers include the label that names the tenant.
 //!
-//! All tenants' texts go into one set, so the memory of an answer is that of one.
+//! The texts of all tenants go into one set, so an answer is limited to the memory of one query.
 
 use super::{Ask, Found, LabelQueries, Limited, in_label_order};
 use crate::query_source::tenant_label::{ORIGINAL_LABEL, TENANT_LABEL, matchers_for, put_labels, shown_name};
@@ -9,13 +9,13 @@ use model::{LabelsRef, TenantId};
 use query::Matcher;
 use std::collections::BTreeSet;
 
-/// What becomes of a text before it is part of an answer.
+/// Conversion of a stored text into one of an answer.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Shown<'a> {
     AsStored,
-    /// A name, which may be that of the label that is added.
+    /// A label name. It is replaced if it equals that of the tenant label.
     Name,
-    /// Labels of a series of this tenant.
+    /// Labels of a series of this tenant, to which the tenant label is added.
     SeriesOf(&'a TenantId),
 }
 
@@ -41,7 +41,7 @@ impl Shown<'_> {
 pub(crate) struct LabelsAcross<'a>(pub(crate) Vec<LabelQueries<'a>>);
 
 impl LabelsAcross<'_> {
-    /// As [`LabelQueries::label_names`].
+    /// As [`LabelQueries::label_names`], with the tenant label if there are several tenants.
     pub(crate) fn label_names(&self, ask: &Ask<'_>) -> Result<Limited, Refusal> {
         if let [one] = &*self.0 {
             return one.label_names(ask);
@@ -55,7 +55,7 @@ impl LabelsAcross<'_> {
         })
     }
 
-    /// As [`LabelQueries::label_values`].
+    /// As [`LabelQueries::label_values`], including the values of the tenant label if there are several tenants.
     pub(crate) fn label_values(&self, name: &str, ask: &Ask<'_>) -> Result<Limited, Refusal> {
         if let [one] = &*self.0 {
             return one.label_values(name, ask);
@@ -70,7 +70,7 @@ impl LabelsAcross<'_> {
         })
     }
 
-    /// As [`LabelQueries::series`].
+    /// As [`LabelQueries::series`], with the tenant label if there are several tenants.
     pub(crate) fn series(&self, ask: &Ask<'_>) -> Result<Limited, Refusal> {
         if let [one] = &*self.0 {
             return one.series(ask);
@@ -80,7 +80,7 @@ impl LabelsAcross<'_> {
         })
     }
 
-    /// Adds what `add` finds for each tenant that the selectors want.
+    /// Collects what `add` finds for each tenant that matches the selectors.
     fn answer(
         &self,
         ask: &Ask<'_>,

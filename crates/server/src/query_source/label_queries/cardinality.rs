@@ -1,10 +1,11 @@
-//! How many series, label pairs and values a tenant has in memory, and what takes the most. No series is visited.
+//! Numbers of a tenant's series, label pairs and values in memory, and the largest of each kind. No series is visited.
 //!
-//! Each partition names its largest, and the exact numbers of all that were named are added up. Partitions have about the same
-//! share of a metric's series, so what is large is large in each.
+//! Each partition names its largest metrics, pairs and label names. For all that were named, the exact numbers of all
+//! partitions are added up. Each partition has about the same share of a metric's series, so what is large in total is large
+//! in each partition.
 //!
-//! A value can be in several partitions, and how many distinct ones there are is estimated from a sample: a value that is in
-//! `n` partitions counts as one `n`th in each of them. With up to [`SAMPLES`] values, or one partition, the number is exact.
+//! A value can be in several partitions, so the number of distinct values is estimated from a sample: a value that is in
+//! `n` partitions counts as 1/`n` in each of them. With up to [`SAMPLES`] values, or one partition, the number is exact.
 
 use super::{ENTRY_BYTES, LabelQueries, Room, TURN_SERIES};
 use crate::query_source::{Cancelled, Turns};
@@ -13,17 +14,18 @@ use head::{Largest, NameCount, PairCount, TenantHead};
 use model::labels::METRIC_NAME;
 use std::collections::BTreeSet;
 
-/// Values looked at for an estimate: the standard error is at most half of one by its square root, 3 %.
+/// Number of values examined for an estimate. The standard error is at most 0.5 / √256, or 3 %.
 const SAMPLES: usize = 256;
 
-/// Minimum number of samples if there is much to estimate: 9 %.
+/// Number of values examined for each label if there are more than [`SAMPLES`] labels. The standard error is at most 9 %.
 const SAMPLES_MIN: usize = 32;
 
-/// Largest that each partition names, beyond twice those that are wanted.
+/// Number of entries that each partition names in addition to twice the number requested.
 pub(super) const SPARE: usize = 16;
 
-/// Values of a label whose series are counted in a partition; and in a turn, about a tenth of a millisecond.
+/// Limit on the values of a label whose series are counted in a partition. Beyond it, the number of series is extrapolated.
 const VALUES_MAX: usize = 100_000;
+/// Number of values counted in a turn, which takes about a tenth of a millisecond.
 const TURN_VALUES: usize = 4_000;
 
 /// Counts by name, largest first.
@@ -38,13 +40,13 @@ pub(crate) struct Cardinality {
     pub(crate) series_by_metric: Counts,
     /// Number of series by `name=value`.
     pub(crate) series_by_pair: Counts,
-    /// Distinct values of label names.
+    /// Number of distinct values by label name.
     pub(crate) values_by_name: Counts,
-    /// Memory of the texts of the values, in all partitions.
+    /// Memory of the values' texts by label name, in bytes, over all partitions.
     pub(crate) value_bytes_by_name: Counts,
 }
 
-/// Texts that partitions named.
+/// Label pairs and names that partitions named as their largest.
 struct Named<'a> {
     pairs: BTreeSet<(String, String)>,
     names: BTreeSet<String>,
@@ -69,7 +71,7 @@ impl Named<'_> {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct LabelNames {
     pub(crate) names: u64,
-    /// Distinct values of all names.
+    /// Number of distinct label pairs.
     pub(crate) values: u64,
     pub(crate) values_by_name: Counts,
 }
@@ -78,15 +80,15 @@ pub(crate) struct LabelNames {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct LabelValues {
     pub(crate) name: String,
-    /// Distinct values.
+    /// Number of distinct values.
     pub(crate) values: u64,
-    /// Series that have the label.
+    /// Number of series that have the label.
     pub(crate) series: u64,
     pub(crate) series_by_value: Counts,
 }
 
 impl LabelQueries<'_> {
-    /// The tenant's numbers in memory, with the `limit` largest of each kind.
+    /// Numbers of the tenant's series and labels in memory, with the `limit` largest of each kind.
     pub(crate) fn cardinality(&self, limit: usize) -> Result<Cardinality, Refusal> {
         let all: Vec<_> = self.turns().collect();
         let Named { pairs, names, .. } = self.largest(&all, limit, Largest::of_all)?;
@@ -150,7 +152,7 @@ impl LabelQueries<'_> {
         Ok(sum(&self.turns().collect::<Vec<_>>(), TenantHead::series_count)?)
     }
 
-    /// Collects what each partition names as its largest.
+    /// Collects the largest pairs and names of each partition.
     fn largest(
         &self,
         all: &[Turns<'_>],
@@ -174,7 +176,7 @@ impl LabelQueries<'_> {
     }
 }
 
-/// Number of series that have a label: exact up to [`VALUES_MAX`] values in a partition, and scaled up beyond.
+/// Number of series that have a label. It is exact up to [`VALUES_MAX`] values in a partition, and extrapolated beyond.
 fn series_of(all: &[Turns<'_>], name: &str) -> Result<u64, Cancelled> {
     let mut sum = 0;
     for turns in all {
@@ -222,7 +224,7 @@ fn has_pair(head: &TenantHead, pair: &Sampled) -> bool {
     head.has_value(&pair.name, &pair.value)
 }
 
-/// Calls `each` with numbers of pairs or names, in turns.
+/// Calls `each` with each of the given numbers of pairs or names, divided into turns.
 pub(super) fn resolve(
     turns: &Turns<'_>,
     numbers: impl Iterator<Item = usize>,
@@ -250,7 +252,7 @@ pub(super) fn sum(all: &[Turns<'_>], number: impl Fn(&TenantHead) -> usize) -> R
     Ok(sum)
 }
 
-/// A label pair of the sample, copied out of a partition.
+/// A label pair or name of the sample, copied out of a partition.
 #[derive(Debug, Default)]
 struct Sampled {
     name: String,
@@ -265,8 +267,9 @@ impl Sampled {
     }
 }
 
-/// Estimates how many distinct things of a kind all partitions have. `count` is how many a partition has, and at how many
-/// positions; `copy` copies the one at a position, if there is one; `has` is true in a partition that has it.
+/// Estimates the number of distinct items in all partitions. `count` returns the number of items of a partition, and the
+/// number of positions that they occupy. `copy` copies the item at a position, if there is one. `has` is true if a partition
+/// has an item.
 fn distinct(
     all: &[Turns<'_>],
     samples: usize,
@@ -309,7 +312,7 @@ fn distinct(
     Ok(distinct.round() as u64)
 }
 
-/// The largest, those of equal size by name.
+/// Returns the `limit` largest counts. Equal ones are ordered by name.
 pub(super) fn largest_of(mut counts: Counts, limit: usize) -> Counts {
     counts.retain(|(_, count)| *count > 0);
     counts.sort_unstable_by(|(a_name, a), (b_name, b)| b.cmp(a).then_with(|| a_name.cmp(b_name)));

@@ -1,7 +1,7 @@
 //! Compact set of distinct texts, for the results of a listing.
 //!
 //! ```text
-//!   chunks   │4 name│3 job│8 instance│…│      each text behind its length, all in a few allocations
+//!   chunks   │4 name│3 job│8 instance│…│      each text preceded by its length, in a few allocations
 //!   places    ──────▲─────▲──────▲           a hash table of 4-byte positions
 //! ```
 
@@ -9,17 +9,17 @@ use hashbrown::HashTable;
 use std::cmp::Ordering;
 use std::hash::{BuildHasher, RandomState};
 
-/// Bytes of a chunk. No text is longer: labels of a series have 64 KiB together.
+/// Size of a chunk. No text is longer, because all labels of a series have at most 64 KiB together.
 const CHUNK_BYTES: usize = 1 << 20;
 
 /// Size of the length that precedes each text.
 const LENGTH_BYTES: usize = size_of::<u32>();
 
-/// Memory of a text beyond its bytes: its length (4), its entry in a hash table that has just grown while the old one still
-/// exists (17), and its index in the final order (4).
+/// Memory of a text in addition to its bytes: its length (4), its entry in a hash table that has just grown while the old
+/// table still exists (17), and its position in the final order (4).
 const ENTRY_BYTES: usize = LENGTH_BYTES + 17 + 4;
 
-/// Error: the texts would exceed the memory limit.
+/// The texts would exceed the memory limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Full;
 
@@ -34,7 +34,7 @@ pub(super) struct Distinct {
 }
 
 impl Distinct {
-    /// Empty set, limited to `max_bytes`.
+    /// Creates an empty set, limited to `max_bytes`.
     pub(super) fn within(max_bytes: usize) -> Self {
         Self {
             texts: Texts::default(),
@@ -45,7 +45,7 @@ impl Distinct {
         }
     }
 
-    /// Memory of the texts.
+    /// Memory of the texts and their entries, in bytes.
     pub(super) const fn held_bytes(&self) -> usize {
         self.held_bytes
     }
@@ -54,7 +54,7 @@ impl Distinct {
         self.places.len()
     }
 
-    /// Adds a text unless it is in the set already.
+    /// Adds a text, unless it is already in the set.
     pub(super) fn insert(&mut self, text: &[u8]) -> Result<(), Full> {
         let Self { texts, places, hasher, .. } = self;
         let hash = hasher.hash_one(text);
@@ -71,7 +71,7 @@ impl Distinct {
         Ok(())
     }
 
-    /// Drops all but the first `count` in `order`. The old and the new set exist at the same time for a moment.
+    /// Drops all texts but the first `count` in `order`. The old and the new set exist at the same time for a moment.
     pub(super) fn keep_first(&mut self, count: usize, order: impl Fn(&[u8], &[u8]) -> Ordering) {
         if self.len() <= count {
             return;
@@ -98,7 +98,7 @@ pub(crate) struct Ordered {
 }
 
 impl Ordered {
-    /// Drops all but the first `count`; true if there were more.
+    /// Drops all texts but the first `count`. Returns true if there were more.
     pub(super) fn cut(&mut self, count: usize) -> bool {
         let is_cut = self.places.len() > count;
         self.places.truncate(count);
@@ -111,7 +111,7 @@ impl Ordered {
 }
 
 impl std::fmt::Debug for Ordered {
-    /// Omits the texts: there may be very many.
+    /// Omits the texts, because there may be very many.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Ordered").field("len", &self.places.len()).finish_non_exhaustive()
     }

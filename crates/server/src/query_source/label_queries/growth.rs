@@ -1,7 +1,7 @@
-//! Which metrics and label pairs of a tenant got the most new series within about the last hour. No series is visited.
+//! Metrics and label pairs of a tenant with the most new series in about the last hour. No series is visited.
 //!
-//! Each partition names those that it counts ([`TenantHead::gained`]) with bounds on their number. A partition that does not
-//! count one adds its bound on all others.
+//! Each partition counts some pairs ([`TenantHead::gained`]), with bounds on their new series. A partition that does not count
+//! a pair adds its bound on all uncounted pairs to that pair's upper bound.
 
 use super::{ENTRY_BYTES, LabelQueries, Room};
 use crate::refusal::Refusal;
@@ -12,18 +12,18 @@ use std::collections::BTreeMap;
 /// New series of a tenant since [`TenantHead::growth_since_s`].
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Growth {
-    /// Exact number of all of them.
+    /// Exact number of all new series.
     pub(crate) created: u64,
     pub(crate) metrics: Top,
     /// Label pairs other than those of metric names.
     pub(crate) pairs: Top,
 }
 
-/// Those with the most new series, of which there are at least so many.
+/// Metrics or label pairs with the most new series, by their lower bound.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Top {
     pub(crate) top: Vec<Grown>,
-    /// The most new series that one may have that no partition counts.
+    /// Upper bound on the new series of each one that no partition counts.
     pub(crate) others_max: u64,
 }
 
@@ -32,14 +32,14 @@ pub(crate) struct Top {
 pub(crate) struct Grown {
     pub(crate) name: String,
     pub(crate) value: String,
-    /// Bounds on their number.
+    /// Lower and upper bound on the number of new series.
     pub(crate) least: u64,
     pub(crate) most: u64,
-    /// Series with the pair that are in memory now.
+    /// Number of series with the pair in memory now.
     pub(crate) series: u64,
 }
 
-/// Bounds of a pair: at least, at most, and the bounds on other pairs in the partitions that count it.
+/// Bounds on a pair: lower, upper, and the sum of `others_max` of the partitions that count the pair.
 type Bounds = (u64, u64, u64);
 
 #[derive(Debug, Default)]
@@ -69,7 +69,7 @@ impl Sum {
             series: 0,
         };
         let mut top: Vec<_> = pairs.into_iter().map(grown).collect();
-        // stable: those that are equal stay in the order of their names
+        // a stable sort: equal ones stay in the order of their names
         top.sort_by_key(|grown| Reverse((grown.least, grown.most)));
         top.truncate(limit);
         for grown in &mut top {
@@ -80,7 +80,7 @@ impl Sum {
 }
 
 impl LabelQueries<'_> {
-    /// New series of the tenant, with the `limit` metrics and label pairs that have the most of them. `now_s` is the time of
+    /// New series of the tenant, with the `limit` metrics and label pairs that have the most of them. `now_s` is the time by
     /// the owners' clock.
     pub(crate) fn growth(&self, limit: usize, now_s: u32) -> Result<Growth, Refusal> {
         let all: Vec<_> = self.turns().collect();

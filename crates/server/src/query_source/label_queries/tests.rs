@@ -13,7 +13,7 @@ use query::MatchOp;
 use std::sync::atomic::AtomicBool;
 use stdx::clock::{Clock, SystemClock};
 
-/// Lists on a thread that may block, with a memory limit.
+/// Runs `list` on a thread that may block, with a memory limit, and checks that the limit was kept.
 async fn listed<R: Send + 'static>(
     node: &Node,
     memory_bytes: u64,
@@ -110,7 +110,7 @@ async fn tables_are_not_read_where_memory_has_as_many_as_are_wanted() {
     stop(node).await;
 }
 
-/// Writes `count` series of a metric, each with its own value of `own`, and one of three zones.
+/// Writes `count` series of a metric, each with its own value of the label `own` and one of three zones.
 async fn write_metric(node: &Node, metric: &str, own: &str, count: usize) {
     let mut encoder = V1Encoder::new();
     for i in 0..count {
@@ -178,7 +178,7 @@ async fn growth_is_that_of_all_partitions_together_since_the_start() {
         assert_eq!((created, metrics.others_max), (210, 0));
         let metric = |name: &str, count| (format!("__name__={name}"), count, count);
         assert_eq!(names(&metrics), [metric("large", 150), metric("middle", 60)]);
-        // 150 instances for 64 counters in each partition, but zones have many series
+        // 150 instances compete for 64 counters in each partition, but zones have many series
         let zones = names(&pairs);
         for (zone, (name, least, most)) in ["z0", "z1", "z2"].iter().zip(&zones) {
             assert_eq!(name, &format!("zone={zone}"));
@@ -238,7 +238,7 @@ async fn metrics_that_queries_select_are_queried_and_others_are_not() {
     check(now_s, &[("b", 20), ("c", 10), ("d", 5)]).await;
     select(&[matcher("__name__", MatchOp::Regex, "b|e")], true);
     check(now_s, &[("c", 10), ("d", 5)]).await;
-    // in tables and in memory, without a name
+    // in tables and in memory, by a selector without a metric name
     flush(&node).await.unwrap();
     select(&[matcher("y", MatchOp::Equal, "v7")], true);
     check(now_s, &[("d", 5)]).await;
@@ -251,8 +251,8 @@ async fn metrics_that_queries_select_are_queried_and_others_are_not() {
     stop(node).await;
 }
 
-/// 1,000 values are in both partitions and 4,000 in one each. An estimate from 256 of each partition's has a standard error of
-/// at most 3 %.
+/// 1,000 values are in both partitions, and each of 4,000 in one. An estimate from 256 values of each partition has a standard
+/// error of at most 3 %.
 #[tokio::test(flavor = "multi_thread")]
 async fn distinct_values_are_estimated_where_there_are_many() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,6 +1,6 @@
-//! Metrics that have series in memory, and that no query selected of late.
+//! Metrics that have series in memory and that no query selected recently.
 //!
-//! The names of all metrics are looked at, a thousand in a turn, but no series is visited.
+//! The names of all metrics are examined, a thousand in a turn, but no series is visited.
 
 use super::cardinality::{Counts, SPARE, largest_of, resolve, sum};
 use super::{ENTRY_BYTES, LabelQueries};
@@ -9,17 +9,17 @@ use model::labels::METRIC_NAME;
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
 
-/// Names looked at in a turn: each takes a lookup in what was queried.
+/// Number of names examined in a turn. Each takes a lookup in the queried metrics.
 const TURN_NAMES: usize = 1_000;
 
 /// Metrics of a tenant that were not queried.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Unqueried {
-    /// Series of all of them.
+    /// Number of series of all of them together.
     pub(crate) series: u64,
-    /// Those with the most series.
+    /// Number of series by metric, for the metrics with the most series.
     pub(crate) series_by_metric: Counts,
-    /// False if so much was queried that some names were forgotten: metrics may be missing.
+    /// False if so many metrics were queried that some names were forgotten: unqueried metrics may then be missing.
     pub(crate) is_complete: bool,
 }
 

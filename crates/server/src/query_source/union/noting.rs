@@ -1,7 +1,7 @@
-//! Notes which metrics a query selects.
+//! Records which metrics a query selects.
 //!
-//! A selector mostly says which metrics it is of. If it does not, as `{job="a"}` does not, the names of its series are noted as
-//! they pass by.
+//! Most selectors name their metrics. If a selector does not, such as `{job="a"}`, the names of its series are recorded as they
+//! are read.
 
 use super::{Source, names_of};
 use crate::query_source::QueriedMetrics;
@@ -9,13 +9,13 @@ use model::labels::METRIC_NAME;
 use model::{LabelsRef, SeriesSamples, TenantId};
 use query::{Bucket, BucketSet, Matcher, Rolled, SeriesSet, SourceError};
 
-/// Where names of metrics are noted.
+/// Recorder of the metric names that a query selects.
 #[derive(Debug, Clone, Copy)]
 struct Notes<'a> {
     queried: &'a QueriedMetrics,
     tenant: &'a TenantId,
     now_s: u32,
-    /// The tenant has series. Names of tenants that do not exist would use up the memory for names.
+    /// True if the tenant exists. Otherwise nothing is recorded, so that unknown tenants do not use up the memory for names.
     is_present: bool,
 }
 
@@ -33,7 +33,7 @@ impl<'a> Notes<'a> {
         }
     }
 
-    /// Notes the metrics that a selector names. False if it names none.
+    /// Records the metrics that a selector names. Returns false if it names none.
     fn named(self, matchers: &[Matcher]) -> bool {
         let Some(names) = names_of(matchers) else { return false };
         names.iter().for_each(|name| self.note(name));
@@ -46,7 +46,7 @@ impl<'a> Notes<'a> {
     }
 }
 
-/// The series of a selector, whose metrics are noted.
+/// Records the metrics of a selector: at once if it names them, otherwise as the series of `set` are read.
 pub(super) fn series<'a>(
     source: &'a Source<'_>,
     matchers: &[Matcher],
@@ -56,7 +56,7 @@ pub(super) fn series<'a>(
     if notes.named(matchers) { set } else { Box::new(Noting { set, notes }) }
 }
 
-/// Likewise those of a rollup.
+/// As [`series`], for a selection from a rollup.
 pub(super) fn rolled<'a>(source: &'a Source<'_>, matchers: &[Matcher], rolled: Rolled<'a>) -> Rolled<'a> {
     let notes = Notes::of(source);
     if notes.named(matchers) {
@@ -65,7 +65,7 @@ pub(super) fn rolled<'a>(source: &'a Source<'_>, matchers: &[Matcher], rolled: R
     Rolled { set: Box::new(Noting { set: rolled.set, notes }), ..rolled }
 }
 
-/// A pass over series that notes their names.
+/// Iterator over series that records their metric names.
 struct Noting<'a, S: ?Sized> {
     set: Box<S>,
     notes: Notes<'a>,

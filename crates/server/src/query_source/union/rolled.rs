@@ -1,7 +1,7 @@
-//! Daily rollups, for windows that consist of whole buckets.
+//! Answers windows that consist of whole buckets from daily rollups.
 //!
-//! A rollup is used for days on which it covers all samples of the tables and the heads have none. Each of its statistics is
-//! a series of its own, all in the same order; the needed ones are read in parallel, like a merge join.
+//! A rollup is used for days on which it covers all samples of the tables and the heads have none. Each statistic of a series
+//! is a series of its own in the rollup. The needed statistics are read side by side in the same order, as in a merge join.
 
 use super::{Source, cancelled, stop, tables_select, unreadable};
 use crate::query_source::detail::Detail;
@@ -15,7 +15,7 @@ use tables::DAY_MS;
 use tables::rollup::{self, Resolution};
 use tables::{Date, Scan, ScanLimits};
 
-/// Selects from the coarsest rollup that may answer; `None` if samples are needed.
+/// Selects from the coarsest rollup that can answer the query; `None` if samples are needed.
 pub(super) fn select<'a>(
     source: &'a Source<'a>,
     ask: &RolledSelect<'_>,
@@ -49,9 +49,9 @@ fn select_from<'a>(
     let files = metrics.map(|metrics| metrics.files()).transpose().map_err(unreadable)?.unwrap_or_default();
     let last = files.tombstones().list.last().map_or(0, |tombstone| tombstone.sequence);
     if rollup::taken(&table).map_err(unreadable)? < last {
-        return Ok(None); // it still has samples that were deleted
+        return Ok(None); // the rollup still contains samples that were deleted
     }
-    // one file list for all statistics, of the version that says which days are complete
+    // all statistics use one list of files, from the version that determines which days are complete
     let (rolled, days) = loop {
         let version = table.version();
         let days = rollup::days(&files, &table).map_err(unreadable)?;
@@ -104,7 +104,7 @@ fn select_from<'a>(
     Ok(Some(Rolled { set: Box::new(set), complete, resolution: name(resolution) }))
 }
 
-/// True if the rollup of a day in `range` lacks series of a selected name, or may lack some.
+/// True if the rollup of a day in `range` lacks, or may lack, series with one of the selected metric names.
 fn leaves_out(
     source: &Source<'_>,
     ask: &RolledSelect<'_>,
@@ -112,7 +112,7 @@ fn leaves_out(
     open: &impl Fn(&tables::Select, usize) -> Result<Scan, SourceError>,
 ) -> Result<bool, SourceError> {
     let names = tables_select(ask.matchers, range, true, &source.cancelled).names;
-    // the marker has the timestamp of the day's beginning
+    // a marker for missing series has the timestamp of the beginning of its day
     let range =
         TimeRange::new(range.start_ms.saturating_sub(range.start_ms.rem_euclid(DAY_MS)), range.end_ms);
     let matchers = vec![rollup::left_out_matcher()];
@@ -124,7 +124,7 @@ fn leaves_out(
         samples: false,
         stop: stop(&source.cancelled),
     };
-    // one series is enough
+    // one marker is enough
     let mut scan = open(&select, source.samples_max as usize * 8)?;
     let is_there = scan.next_series().map_err(unreadable)?;
     Ok(is_there || scan.warnings().next().is_some())
@@ -137,7 +137,7 @@ const fn name(resolution: Resolution) -> &'static str {
     }
 }
 
-/// The run of `complete` days that overlaps `covers` most. Days without data (not in `filled`) do not interrupt a run.
+/// Returns the run of `complete` days that overlaps `covers` most. Days without data (not in `filled`) do not interrupt a run.
 fn longest_run(filled: &BTreeSet<Date>, mut complete: Vec<Date>, covers: TimeRange) -> Option<TimeRange> {
     complete.sort_unstable();
     let mut runs: Vec<TimeRange> = Vec::new();
@@ -168,7 +168,7 @@ struct RolledSet<'a> {
     labels: Labels,
 }
 
-/// One statistic of all series.
+/// One statistic of all series, read in order.
 struct Column {
     statistic: Statistic,
     scan: Scan,
@@ -180,9 +180,9 @@ struct Column {
 
 #[derive(PartialEq)]
 enum State {
-    /// The scan is on a series already read, or before the first.
+    /// The scan is at a series that was already read, or before the first one.
     Before,
-    /// The scan is on a series not read yet.
+    /// The scan is at a series that was not yet read.
     OnNext,
     End,
 }
