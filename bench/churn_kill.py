@@ -1,11 +1,11 @@
-"""Ever new series in a small control group, with kill -9 in the middle and at the end: how soon is it ready, is anything lost?
+"""Series churn in a small control group, with kill -9 in the middle and at the end. Measures the time until ready, and lost samples.
 
     FLOODMARK=path/to/floodmark python3 bench/churn_kill.py [--seconds 300] [--cgroup 512] [--memory 400MiB]
 
-Four writers of the lab create series as fast as they are answered, and repeat what is refused; the lab's ledger then reads every
-acknowledged sample back over PromQL, before and after a last flush. The server runs in a memory control group of its own (version 1 or 2;
-needs root). Ends with 1 where a start took longer than --ready seconds, anything differs, a tenant cannot be sealed, or the kernel
-had to reclaim by killing.
+Four writers of the lab create series as fast as they are answered, and repeat refused requests. Then every acknowledged sample in the
+lab's ledger is read back by PromQL, before and after a last flush. The server runs in a memory control group of its own (version 1 or 2;
+needs root). Exits with 1 if a start took longer than --ready seconds, any sample differs, a tenant cannot be sealed, or the kernel
+killed the server for lack of memory.
 """
 
 import argparse
@@ -52,7 +52,7 @@ def restart(server, when):
 
 
 def verify(server, ledger, when):
-    # small pages: one metric has very many series
+    # small pages, because one metric has very many series
     command = [FLOODMARK, "lab", "verify", ledger, "--read-url", server.url, "--page", "1k", "--json", "--quiet"]
     ended = subprocess.run(command, stdout=subprocess.PIPE, text=True)
     print("%-28s %s" % (when, ended.stdout.replace("\n", " ")), flush=True)
@@ -61,7 +61,7 @@ def verify(server, ledger, when):
 
 group = ControlGroup(args.cgroup)
 server = Server("--memory", args.memory, prepare=group.enter)
-atexit.register(lambda: (server.process.kill(), server.process.wait()))  # whatever happens; its directory stays
+atexit.register(lambda: (server.process.kill(), server.process.wait()))  # after errors too; the directory stays
 ledger = os.path.join(server.dir, "ledger.json")
 load = subprocess.Popen(
     [FLOODMARK, "lab", "write", "--target", server.url + "/api/v1/write", "--metrics", "1000", "--series", "125", "--writers", "4",

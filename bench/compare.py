@@ -1,11 +1,11 @@
-"""Builds of one server against each other: all run at once, and each query is asked of one after the other, so that the drift of the
-machine's speed meets all of them.
+"""Compares builds of one server. All run at once, and each query is sent to one after the other, so that drift of the machine's
+speed affects all of them alike.
 
     FLOODMARK=path/to/floodmark python3 bench/compare.py SYSTEM PROGRAM PROGRAM... [--restarts 5] [--repeat 100] [--clients 25] [--seconds 4]
 
-Each restart writes what bench/query.py writes, asks each query of bench/queries.txt `--repeat` times of each program by turns, then lets
-`--clients` ask all of them of one program after the other for `--seconds`. Prints the medians over all restarts, and the median of the
-ratios to the first program. The order of the programs changes from restart to restart.
+Each restart writes the same data as bench/query.py. It sends each query of bench/queries.txt `--repeat` times to each program, in turn.
+Then `--clients` clients send all queries to one program after the other, for `--seconds` each. Prints the medians over all restarts, and
+the median of the ratios to the first program. The order of the programs changes with each restart.
 """
 
 import argparse
@@ -37,7 +37,7 @@ def percentile(times, part):
 
 
 def client(number):
-    """Asks one query after the other of `target` until the time is over; returns how long each took, in milliseconds."""
+    """Sends one query after the other to `target` until the time is over; returns their latencies in milliseconds."""
     server, questions = target
     connection, times, until = server.connect(), [], time.monotonic() + args.seconds
     while time.monotonic() < until:
@@ -46,8 +46,8 @@ def client(number):
 
 
 def mixed(server, questions):
-    """Queries a second, CPU milliseconds of each, p50 and p99 in milliseconds."""
-    global target  # the clients are forked and find it there
+    """Queries per second, CPU milliseconds of each, p50 and p99 in milliseconds."""
+    global target  # forked clients read it
     target, before = (server, questions), server.cpu_seconds()
     with multiprocessing.get_context("fork").Pool(args.clients) as pool:
         times = sum(pool.map(client, range(args.clients), chunksize=1), [])
@@ -56,7 +56,7 @@ def mixed(server, questions):
 
 
 def measure(servers, figures):
-    """One restart: `figures[name][program]` gets one more value for each."""
+    """Measures one restart: appends a value to each `figures[name][program]`."""
     end = int(time.time()) // 60 * 60
     begin = end - ROUNDS * INTERVAL_S
     for server in servers:

@@ -1,11 +1,11 @@
-"""A memory control group of its own for the process that is measured (version 1 or 2; needs root)."""
+"""A memory control group for the measured process (version 1 or 2; needs root)."""
 
 import atexit
 import os
 
 
 class ControlGroup:
-    """A control group with a limit of `limit_mib`; 0: none. It is removed when the script ends."""
+    """A control group with a limit of `limit_mib`; 0 means no group. It is removed when the script ends."""
 
     def __init__(self, limit_mib):
         self.dir = None
@@ -19,19 +19,19 @@ class ControlGroup:
         self._write("memory.limit_in_bytes" if self.is_v1 else "memory.max", limit_mib << 20)
 
     def enter(self):
-        """Moves the calling process into the group: for `preexec_fn`."""
+        """Moves the calling process into the group. For use as `preexec_fn`."""
         if self.dir:
             self._write("cgroup.procs", os.getpid())
 
     def kills(self):
-        """Processes of the group that the kernel has killed for want of memory."""
+        """Number of processes of the group that the kernel has killed for lack of memory."""
         if not self.dir:
             return 0
         counts = dict(line.split() for line in self._read("memory.oom_control" if self.is_v1 else "memory.events").splitlines())
         return int(counts.get("oom_kill", 0))
 
     def peak_mib(self):
-        """Largest memory of the group, its page cache included."""
+        """Peak memory of the group, including its page cache."""
         name = "memory.max_usage_in_bytes" if self.is_v1 else "memory.peak"
         return int(self._read(name)) >> 20 if self.dir else 0
 
@@ -47,4 +47,4 @@ class ControlGroup:
         try:
             os.rmdir(self.dir)
         except OSError:
-            pass  # a process is still in it
+            pass  # the group still contains a process

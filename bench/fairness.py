@@ -1,15 +1,15 @@
-"""What one tenant's flood does to the others.
+"""Effect of one tenant's flood on other tenants.
 
     FLOODMARK=path/to/floodmark python3 bench/fairness.py [--memory 512] [--duration 60] [--runs 1] [--json FILE] SYSTEM PROGRAM [ABUSE ...]
 
-SYSTEM is floodmark or cortex (`bench/systems.py`), PROGRAM its binary; FLOODMARK is the lab, whatever the server is. Three tenants write
-10 k known series each at a fixed rate (latency from the intended start), first alone, then while a fourth tenant, or a crowd of new
-ones, abuses one resource after the other. Each abuse has a server of its own, in a memory control group of --memory MiB, and a row:
-the median over the runs of the p99 of the worst of the three, its ratio to their p99 alone, acknowledged samples of theirs that are lost,
-the peak memory of the group, and whether the kernel killed the server. Cortex has limits for each tenant: twice the samples and the series that
-each of the three needs.
+SYSTEM is floodmark or cortex (`bench/systems.py`), PROGRAM its binary; FLOODMARK is the binary of the lab, whatever the server is. Three
+tenants write 10 k known series each at a fixed rate (latency from the intended start), first alone, then while a fourth tenant, or many
+new ones, abuse one resource after the other. Each abuse gets a fresh server in a memory control group of --memory MiB, and a row: the
+median over the runs of the p99 of the worst of the three, its ratio to their p99 alone, the number of their acknowledged samples that
+are lost, the peak memory of the group, and whether the kernel killed the server. Cortex has limits for each tenant: twice the samples and
+the series that each of the three needs.
 
-The clients that flood share the machine with the server and have the lowest priority: what is measured is the server.
+The flooding clients share the machine with the server and have the lowest priority, so that the server is measured and not the clients.
 """
 
 import argparse
@@ -41,7 +41,7 @@ args = parser.parse_args()
 
 KNOWN = ["--metrics", 100, "--series", 100, "--writers", 1, "--rate", 10_000, "--labels", 10]
 TENANTS = ["a", "b", "c"]
-# Cortex: for each tenant
+# Cortex' limits for each tenant
 os.environ.update({"AUTH": "true", "INGESTION_RATE": "25000", "INGESTION_BURST": "100000", "SERIES_PER_USER": "50000"})
 now = time.time()
 
@@ -55,7 +55,7 @@ def write(server, tenant, *flags):
 
 
 def write_known(server, seconds):
-    """The reports of the three known tenants, who write at the same time; `None` for one whose server is gone."""
+    """Reports of the three known tenants, which write at the same time; `None` for one whose server is gone."""
     reports = {}
 
     def one(tenant):
@@ -72,7 +72,7 @@ def write_known(server, seconds):
 
 
 def flood(*flags):
-    """An abuse: a sender of tenant d with these flags, which lasts as long as it is needed."""
+    """An abuse: a lab that writes as tenant d with these flags, for as long as it is needed."""
 
     def start(server):
         command = ["nice", "-n", "19", FLOODMARK, "lab", "write", "--target", server.write_url, *of_tenant("d"), "--json", "--quiet"]
@@ -83,7 +83,7 @@ def flood(*flags):
 
 
 def repeat(clients, request_of):
-    """An abuse: processes that send what `request_of(server, client, number)` gives, one after the other, and read the answers."""
+    """An abuse: processes that send the requests of `request_of(server, client, number)` one after the other, and read the answers."""
 
     def client(server, which, end):
         os.nice(19)
@@ -110,7 +110,7 @@ def repeat(clients, request_of):
 
 
 def asks(*questions):
-    """An abuse: sixteen clients of tenant d that ask these questions in turn."""
+    """An abuse: sixteen clients of tenant d that send these queries in turn."""
 
     def request_of(server, which, number):
         path = questions[(which + number) % len(questions)]
@@ -120,7 +120,7 @@ def asks(*questions):
 
 
 def samples(tenant_of, at_of):
-    """An abuse: four clients that write a thousand series in a request; the tenant and the time depend on the request's number."""
+    """An abuse: four clients that write requests of a thousand series; tenant and time depend on the number of the request."""
 
     def request_of(server, which, number):
         at_ms = int(at_of(number) * 1000)
@@ -153,7 +153,7 @@ ABUSES = {
 
 
 def refusals(server):
-    """What Floodmark refused, by reason."""
+    """Floodmark's refusals by reason."""
     if args.system != "floodmark":
         return {}
     text = urllib.request.urlopen(server.base + "/metrics", timeout=30).read().decode()
@@ -166,7 +166,7 @@ def measure(name):
     with tempfile.TemporaryDirectory(prefix="floodmark-bench-") as data:
         server = System(args.system, args.program, data, prepare=group.enter)
         write_known(server, 3)
-        # tenant d has something to read
+        # data for the queries of tenant d
         write(server, "d", "--metrics", 200, "--series", 100, "--writers", 1, "--rounds", 20)
         clients = ABUSES[name](server)
         time.sleep(1)
@@ -193,7 +193,7 @@ def measure(name):
 
 
 def median(values):
-    """The median; `None`, a server that was killed, is larger than any number."""
+    """The median. `None` stands for a server that was killed, and counts as larger than any number."""
     values = sorted(values, key=lambda value: float("inf") if value is None else value)
     return values[len(values) // 2]
 

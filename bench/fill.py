@@ -1,11 +1,11 @@
-"""Fills a data directory and lays everything to rest there: bytes a sample, and what that cost. For bench/cold.py.
+"""Fills a data directory for bench/cold.py, until all samples are at rest. Prints bytes per sample, and the cost.
 
     FLOODMARK=path/to/floodmark python3 bench/fill.py SYSTEM PROGRAM DATA [--metrics 2000] [--targets 10] [--rounds 500]
                                                       [--interval 15] [-- SERVER FLAGS]
 
-SYSTEM and PROGRAM: see bench/systems.py; DATA is to be empty. The samples end now. Then Floodmark flushes and compacts;
-VictoriaMetrics is stopped, started again and told to merge; Prometheus makes a snapshot (in DATA/snapshots) and Cortex ships its
-blocks (to DATA/bucket) when it stops. The last line says how to ask bench/cold.py.
+SYSTEM and PROGRAM: see bench/systems.py. DATA must be empty. The newest samples have the current time. Afterwards Floodmark flushes and
+compacts; VictoriaMetrics is stopped, started again and told to merge; Prometheus makes a snapshot (in DATA/snapshots); Cortex ships its
+blocks (to DATA/bucket) when it stops. The last line of output is the command line for bench/cold.py.
 """
 
 import argparse
@@ -30,7 +30,7 @@ samples = args.metrics * args.targets * args.rounds
 
 
 def size(folder):
-    """Bytes of all files below it."""
+    """Size of all files below a folder, in bytes."""
     return sum(os.path.getsize(os.path.join(at, name)) for at, _, names in os.walk(folder) for name in names)
 
 
@@ -39,7 +39,7 @@ def at_rest(what, size_bytes):
 
 
 def cost(server, what, work):
-    """Does `work` and says what it cost."""
+    """Does `work` and prints what it cost."""
     before = server.cpu_seconds()
     done = work()
     cpu_s = server.cpu_seconds() - before
@@ -63,7 +63,7 @@ def floodmark(server):
 
 
 def size_of_logs(tables):
-    """Bytes of the Delta logs."""
+    """Size of the Delta logs, in bytes."""
     return sum(size(os.path.join(at, name)) for at, names, _ in os.walk(tables) for name in names if name == "_delta_log")
 
 

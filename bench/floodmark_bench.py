@@ -1,4 +1,4 @@
-"""What the benchmark scripts share: a server on a fresh directory, the lab against it, figures out of it.
+"""Code shared by the benchmark scripts: a server on a fresh directory, runs of the lab against it, and figures from both.
 
     FLOODMARK=path/to/floodmark python3 bench/scale.py
 """
@@ -23,7 +23,7 @@ def free_port():
 
 
 class Process:
-    """What `/proc` says of `self.process`."""
+    """Figures about `self.process` from `/proc`."""
 
     def rss_bytes(self):
         return int(self._proc("statm").split()[1]) * os.sysconf("SC_PAGE_SIZE")
@@ -36,14 +36,14 @@ class Process:
         return (int(fields[11]) + int(fields[12])) / TICKS_PER_SECOND
 
     def threads(self):
-        """Seconds that the threads have run, and waited for a processor while they could have run, by name."""
+        """Seconds that threads have run, and seconds that they were runnable but waited for a processor, by thread name."""
         times = {}
         for thread in os.listdir("/proc/%d/task" % self.process.pid):
             try:
                 name = self._proc("task/%s/comm" % thread).strip()
                 ran, waited, _ = map(int, self._proc("task/%s/schedstat" % thread).split())
             except OSError:
-                continue  # it has just ended
+                continue  # the thread has just ended
             before = times.get(name, (0, 0))
             times[name] = (before[0] + ran / 1e9, before[1] + waited / 1e9)
         return times
@@ -54,14 +54,14 @@ class Process:
 
 
 def lab_write(url, *flags):
-    """The result of `floodmark lab write` with these flags, its totals beside its other keys."""
+    """Result of `floodmark lab write` with these flags. The keys of its totals are moved to the top level."""
     command = [FLOODMARK, "lab", "write", "--target", url, "--json", "--quiet", *map(str, flags)]
     result = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)
     return {**result["totals"], **result}
 
 
 class Server(Process):
-    """`floodmark serve` on a temporary directory; `start` after `kill` keeps the directory. `prepare` runs in the new process."""
+    """`floodmark serve` on a temporary directory. `start` after `kill` uses the same directory. `prepare` runs in the new process."""
 
     def __init__(self, *flags, prepare=None):
         self.dir = tempfile.mkdtemp(prefix="floodmark-bench-")
@@ -72,10 +72,10 @@ class Server(Process):
         self.start()
 
     def start(self):
-        """Starts it; returns the seconds until it was ready."""
+        """Starts the server; returns the seconds until it was ready."""
         began = time.monotonic()
         log = open(os.path.join(self.dir, "log"), "a")
-        # what is measured is the load alone
+        # only the load is to be measured
         quiet = ["--self-monitoring-interval", "never"]
         command = [FLOODMARK, "serve", "--data-dir", self.dir + "/data", "--http", self.address, *quiet, *self.flags]
         self.process = subprocess.Popen(command, stderr=log, preexec_fn=self.prepare)
@@ -93,19 +93,19 @@ class Server(Process):
         self.process.wait()
 
     def buckets(self, histogram):
-        """How often a value was at most each bound (seconds), in a histogram of `/metrics` without labels."""
+        """Cumulative counts by upper bound (seconds), of a histogram of `/metrics` without labels."""
         text = urllib.request.urlopen(self.url + "/metrics").read().decode()
         lines = [line for line in text.splitlines() if line.startswith(histogram + "_bucket{le=")]
         return {float(line.split('"')[1]): float(line.split()[-1]) for line in lines}
 
     def lab(self, *flags):
-        """`floodmark lab write` with these flags: its result, and the server's CPU seconds meanwhile."""
+        """Runs `floodmark lab write` with these flags; returns its result, and the server's CPU seconds during the run."""
         before = self.cpu_seconds()
         report = lab_write(self.url + "/api/v1/write", *flags)
         return report, self.cpu_seconds() - before
 
     def post(self, path):
-        """What `flush` or `compact` of the admin API answers."""
+        """Calls `flush` or `compact` of the admin API; returns the data of the answer."""
         request = urllib.request.Request(self.url + "/api/v1/admin/" + path, data=b"", method="POST")
         return json.load(urllib.request.urlopen(request, timeout=600))["data"]
 

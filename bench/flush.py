@@ -1,10 +1,10 @@
-"""What flushes and compaction do to those who write, and to memory.
+"""Effect of flushes and compaction on write latency and memory.
 
     FLOODMARK=path/to/floodmark python3 bench/flush.py [--series 1000000] [--rate 100000] [--memory 2GiB] [--duration 60] [--every 10s]
 
-All series are made first. Then the same load (a fixed rate, latency from the intended start) twice: with no flush, and
-with one flush after the other, or with `--every` one begun in each such time, and a compaction after each `--compact-every`th. Prints
-both p99s, their ratio, what was refused, what the server's threads ran and waited for a processor, and the most memory that the server ever held.
+All series are created first. Then the same load (a fixed rate, latency from the intended start) runs twice: without flushes, and with
+flushes one after the other, begun at least `--every` apart, and a compaction after each `--compact-every`th flush. Prints both p99s, their
+ratio, the statuses of answers, for how long the server's threads ran and waited for a processor, and the server's peak memory.
 """
 
 import argparse
@@ -42,7 +42,7 @@ def flush_on():
         flushes += 1
         if flushes % args.compact_every == 0:
             compactions += server.post("compact")["merges"]
-        # at once, it would be a flush of nothing
+        # a flush right after another one would find nothing to write
         done.wait(max(0.0, args.every - (time.monotonic() - began)))
 
 

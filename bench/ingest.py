@@ -1,10 +1,10 @@
-"""What ingest costs a server: all series made by their first samples, then the others.
+"""Cost of ingestion: first the samples that create all series, then the other samples.
 
     FLOODMARK=path/to/floodmark python3 bench/ingest.py SYSTEM PROGRAM [--series 200000] [--rounds 20] [-- SERVER FLAGS]
 
-SYSTEM and PROGRAM: see bench/systems.py. Four connections, as fast as they are answered, 2,000 samples a request, 10 labels of
-218 bytes of text. CPU seconds are the server's; each phase ends `--settle` seconds after its last answer, for what was put
-off until then. The generator's own part of the processor is printed too.
+SYSTEM and PROGRAM: see bench/systems.py. Four connections send as fast as they are answered: 2,000 samples per request, 10 labels with
+218 bytes of text. CPU seconds are the server's. Each phase ends `--settle` seconds after its last answer, so that deferred work counts
+too. The generator's share of the processor is also printed.
 """
 
 import argparse

@@ -1,9 +1,9 @@
-"""What a flood of new series does to the known ones.
+"""Effect of a flood of new series on the latency of known series.
 
     FLOODMARK=path/to/floodmark python3 bench/isolation.py [--rate 100000] [--duration 20]
 
-50 k known series at a fixed rate (latency from the intended start), alone; then again while four other writers
-create new series as fast as they get answers. Prints both p99s and their ratio, and what was created.
+Writes 50 k known series at a fixed rate (latency from the intended start), first alone, then while four other writers
+create new series as fast as they get answers. Prints both p99s, their ratio, and the number of series created.
 """
 
 import argparse
@@ -17,7 +17,7 @@ args.add_argument("--duration", type=int, default=20)
 args = args.parse_args()
 
 KNOWN = ["--metrics", 250, "--series", 50, "--writers", 4, "--seed", 1, "--rate", args.rate]
-# 2 M new series in each of its rounds at most, a new generation in every round
+# a round has 500 k series, and every round has new ones
 NEW = ["--metrics", 1000, "--series", 125, "--writers", 4, "--seed", 2, "--first-writer", 100,
        "--interval", "1s", "--series-churn", "1s"]
 

@@ -1,11 +1,11 @@
-"""kill -9 at random moments under load with a flush every two seconds: is every acknowledged sample there, once?
+"""kill -9 at random moments under load, with sealing every two seconds. Checks that every acknowledged sample is stored once.
 
     FLOODMARK=path/to/floodmark python3 bench/kill_loop.py [--kills 50] [--seed N] [--readers deltalake,duckdb,spark]
 
-The lab writes at a fixed rate and repeats what was refused, so in the end everything is acknowledged. Then all are asked:
-the lab's ledger reads every sample back over PromQL and compares the bits, before and after a last flush and after
-compaction; each of the readers (bench/readers.py) counts and digests the tables. Run it with a Python that has what the readers
-need. Ends with 1 where one of them differs.
+The lab writes at a fixed rate and repeats refused requests, so that in the end everything is acknowledged. Then every sample in the
+lab's ledger is read back by PromQL and compared bit by bit, before and after a last flush and after compaction. Each of the readers
+(bench/readers.py) counts the samples in the tables and computes a digest. Needs a Python with the packages of the readers. Exits with 1
+if any result differs.
 """
 
 import argparse
@@ -50,7 +50,7 @@ config = os.path.join("/tmp", "floodmark-kill-loop-%d.toml" % os.getpid())
 with open(config, "w") as file:
     file.write('seal_after = "2s"\npartitions = 2\n')
 server = Server("--config", config)
-atexit.register(lambda: server.process.kill())  # whatever happens; its directory stays
+atexit.register(lambda: server.process.kill())  # after errors too; the directory stays
 ledger = os.path.join(server.dir, "ledger.json")
 duration = sum(moments) + args.kills
 command = [FLOODMARK, "lab", "write", "--target", server.url + "/api/v1/write", "--rate", args.rate, "--writers", "4",

@@ -1,9 +1,9 @@
-"""What samples take at rest, and what sealing and compaction cost: one fresh server for each value model.
+"""Size of samples at rest, and cost of sealing and compaction, with a fresh server for each value model.
 
     FLOODMARK=path/to/floodmark python3 bench/lake.py [--metrics 500] [--series 40] [--rounds 500]
 
 Writes in `--parts` parts with a flush after each, then compacts. Bytes are those of live files and the Delta log,
-labels included; what compaction replaced waits for vacuum and is not counted. The journal is empty after a flush.
+including labels. Files that compaction has replaced wait for vacuum and are not counted. The journal is empty after a flush.
 """
 
 import argparse

@@ -1,9 +1,10 @@
-"""Whether merging keeps up with as many samples as can be written.
+"""Checks whether merging keeps up with the fastest possible writing.
 
     FLOODMARK=path/to/floodmark python3 bench/merging.py [--series 200000] [--duration 90] [--seal-after 2s] [--rate 0]
 
-Writes as fast as it can (or at `--rate`), sealing often, so that a minute has as many files as half a day. Prints what was written, sealed
-and merged in each step, how many merges wait, and what the server's threads ran; then how long the rest takes when nobody writes.
+Writes as fast as possible (or at `--rate`) and seals often, so that a minute has as many files as half a day. Prints for each step the
+samples written, sealed and merged, the number of merges waiting, and the CPU time of the server's threads. Then prints how long the
+remaining merges take without writes.
 """
 
 import argparse

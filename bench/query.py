@@ -1,10 +1,10 @@
-"""Queries over what was just written, warm: one by one, then all of them mixed by many clients.
+"""Warm queries over recent samples: one by one, then a mix of all of them by many clients.
 
     FLOODMARK=path/to/floodmark python3 bench/query.py SYSTEM PROGRAM [--rounds 500] [--repeat 30] [--clients 25] [-- SERVER FLAGS]
 
-SYSTEM and PROGRAM: see bench/systems.py. Writes 20,000 series (2,000 metrics of 10 targets) of `--rounds` samples, 15 s apart, which
-end now, on a fresh directory. Then asks each query of bench/queries.txt over all of it but its first five minutes, step 60 s. Prints
-p50, p99 and the server's CPU milliseconds of each, and for the mix queries a second, p50 and p99.
+SYSTEM and PROGRAM: see bench/systems.py. Writes 20,000 series (2,000 metrics of 10 targets) to a fresh directory, each with `--rounds`
+samples, 15 s apart, the last of them now. Then sends each query of bench/queries.txt, over this time without its first five minutes, with a
+step of 60 s. Prints p50, p99 and the server's CPU milliseconds for each query, and queries per second, p50 and p99 for the mix.
 """
 
 import argparse
@@ -33,7 +33,7 @@ def percentile(times, part):
 
 
 def client(number):
-    """Asks one query after the other until the time is over; returns how long each took."""
+    """Sends one query after the other until the time is over; returns their latencies in milliseconds."""
     connection, times, until = server.connect(), [], time.monotonic() + args.seconds
     while time.monotonic() < until:
         times.append(ask(connection, questions[(number + len(times)) % len(questions)][1]))

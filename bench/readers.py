@@ -1,11 +1,11 @@
-"""What engines that know nothing of Floodmark find in a metrics table: how many samples, and a digest of them.
+"""Number of samples in a metrics table, and a digest of them, as read by engines other than Floodmark.
 
     python readers.py deltalake|duckdb|polars|spark TABLE
 
-Prints `samples`, `rows` (with samples that were sent twice counted twice) and `digest`: the sum, modulo 2^64, of a hash of
-each (series, millisecond, bits of the value). It does not depend on order, so two engines agree on it only if they agree
-on every bit of every sample. Needs `deltalake`, `numpy` and `pyarrow`, for the others also `duckdb`, `polars`, for Spark `pyspark==4.2.*` and the jars of
-delta-spark 4.4.0 in the directory that DELTA_SPARK_JARS names.
+Prints `samples`, `rows` (samples that were sent twice count twice) and `digest`: the sum, modulo 2^64, of a hash of
+each (series, millisecond, bits of the value). The digest does not depend on order, so two engines agree on it only if they agree
+on every bit of every sample. Needs `deltalake`, `numpy` and `pyarrow`; for the other engines also `duckdb`, `polars`, or, for Spark,
+`pyspark==4.2.*` and the jars of delta-spark 4.4.0 in the directory DELTA_SPARK_JARS.
 """
 
 import glob
@@ -20,7 +20,7 @@ MULTIPLIERS = [numpy.uint64(m) for m in (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F,
 
 
 def digest(series, milliseconds, values):
-    """`series`: 16 bytes each, as pairs of u64; one row a sample. Equal rows count once."""
+    """Counts and digest of samples, one per row. `series` has the 16 bytes of each key as a pair of u64. Equal rows count once."""
     rows = numpy.empty(len(values), dtype=[("a", "u8"), ("b", "u8"), ("t", "u8"), ("v", "u8")])
     rows["a"], rows["b"] = series[:, 0], series[:, 1]
     rows["t"] = milliseconds.astype("i8").view("u8")
@@ -36,7 +36,7 @@ def digest(series, milliseconds, values):
 
 
 def deltalake(path):
-    """The lists as they are, put together here: value = (base + mantissa) / 10^exponent, one division of exact doubles."""
+    """Reads the lists and computes the values here: (base + mantissa) / 10^exponent, one division of exact doubles."""
     from deltalake import DeltaTable
 
     columns = ["series", "timestamps", "exponent", "base", "mantissas", "floats"]
@@ -54,7 +54,7 @@ def deltalake(path):
 
 
 def _values(exponents, bases, mantissas, floats):
-    """A row has mantissas or doubles. Those of all rows, in order of rows."""
+    """Values of all rows, in order. A row has either mantissas or doubles."""
     parts = []
     whole, doubles = mantissas.flatten().to_numpy(), floats.flatten().to_numpy()
     of_whole, of_doubles = (c.value_lengths().fill_null(0).to_numpy() for c in (mantissas, floats))
@@ -70,7 +70,7 @@ def _values(exponents, bases, mantissas, floats):
 
 
 def duckdb(path):
-    """The view of docs/sql.md."""
+    """Reads through the view of docs/sql.md."""
     import duckdb
     from deltalake import DeltaTable
 
@@ -86,7 +86,7 @@ def duckdb(path):
 
 
 def polars(path):
-    """The expression of docs/sql.md."""
+    """Reads by the expression of docs/sql.md."""
     import polars as pl
 
     samples = (
@@ -107,7 +107,7 @@ def polars(path):
 
 
 def spark(path):
-    """The view of docs/sql.md, through Spark's own Delta reader."""
+    """Reads through the view of docs/sql.md, with Spark's own Delta reader."""
     from pyspark.sql import SparkSession
 
     jars = ",".join(sorted(glob.glob(os.path.join(os.environ["DELTA_SPARK_JARS"], "*.jar"))))

@@ -1,4 +1,4 @@
-"""Remote-write 1.0 requests, for load that `floodmark lab` does not make: any tenants, any times."""
+"""Builds remote-write 1.0 requests, for loads that `floodmark lab` cannot generate: any tenants, any times."""
 
 import struct
 

@@ -1,4 +1,4 @@
-"""How long a crash costs: kill -9, start again, replay.
+"""Duration of recovery after a crash: kill -9, start, replay.
 
     FLOODMARK=path/to/floodmark python3 bench/replay.py [--series 200000] [--rounds 50]
 """

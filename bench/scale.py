@@ -1,10 +1,10 @@
-"""How cost grows with the number of series: 10 k to 5 M of them, 10 labels each.
+"""Growth of cost with the number of series: 10 k to 5 M, with 10 labels each.
 
     FLOODMARK=path/to/floodmark python3 bench/scale.py [--most 5000000] [--rounds 10]
 
-For each size, on a fresh server: create all series (one sample each), then `rounds` samples of each. Prints CPU
-per sample, memory per series and p99, and the exponent of each between the smallest and the largest size
-(0 is "does not grow", 1 is "in proportion").
+For each size, on a fresh server, creates all series (one sample each), then writes `rounds` samples of each. Prints CPU
+per sample, memory per series and p99, and how each grows between the smallest and the largest size, as an exponent
+(0: it does not grow; 1: in proportion).
 """
 
 import argparse

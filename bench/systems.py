@@ -1,7 +1,7 @@
-"""The servers that are compared: how each is started on a directory, where it is written to and asked.
+"""The compared servers: how to start each on a directory, and the URLs for writes and queries.
 
-SYSTEM is floodmark, victoriametrics, prometheus or cortex; PROGRAM its binary. All have their defaults but for where they
-listen and keep their data, how long, and Cortex' limits (bench/cortex.yaml). What comes after `--` is passed on to the server.
+SYSTEM is floodmark, victoriametrics, prometheus or cortex; PROGRAM its binary. All run with their defaults, except for addresses,
+data directories, retention and Cortex' limits (bench/cortex.yaml). Arguments after `--` are passed on to the server.
 """
 
 import http.client
@@ -18,8 +18,8 @@ NAMES = ["floodmark", "victoriametrics", "prometheus", "cortex"]
 
 
 def arguments(parser, *further):
-    """Adds SYSTEM, PROGRAM and `further` ones to a script's arguments; returns them, and those for the server. What
-    may come several times or not at all has a `*` at its end."""
+    """Adds SYSTEM, PROGRAM and `further` ones to a script's arguments. Returns the parsed arguments, and those for the server. The
+    name of an argument that may be repeated or missing ends in `*`."""
     parser.add_argument("system", choices=NAMES)
     for name in ["program", *further]:
         parser.add_argument(name.rstrip("*"), nargs="*" if name.endswith("*") else None)
@@ -35,13 +35,13 @@ class System(Process):
     def __init__(self, name, program, data, *flags, prepare=None):
         self.name, self.program, self.data, self.flags = name, os.path.abspath(program), os.path.abspath(data), flags
         self.prepare = prepare
-        # Cortex wants some folders to be there
+        # Cortex needs some folders to exist
         for folder in ["", "bucket", "rules", "alerts"] if name == "cortex" else [""]:
             os.makedirs(os.path.join(self.data, folder), exist_ok=True)
         self.start()
 
     def start(self):
-        """Starts it; returns the seconds until it was ready."""
+        """Starts the server; returns the seconds until it was ready."""
         port = free_port()
         self.base = "http://127.0.0.1:%d" % port
         self.write_url = self.base + ("/api/v1/push" if self.name == "cortex" else "/api/v1/write")
@@ -78,8 +78,8 @@ class System(Process):
         }[self.name]
 
     def question(self, kind, text, start, end, step):
-        """The path and query of a request: `kind` is range, instant, or labels (values of the label `text`)."""
-        # otherwise it would answer what it was asked before
+        """Path and query string of a request. `kind` is range, instant, or labels (values of the label `text`)."""
+        # otherwise VictoriaMetrics would answer repeated queries from its cache
         params = {"nocache": "1"} if self.name == "victoriametrics" else {}
         if self.name == "floodmark" and "RESOLUTION" in os.environ and kind != "labels":
             params = {"resolution": os.environ["RESOLUTION"]}
@@ -96,11 +96,11 @@ class System(Process):
         return "%s/api/v1/%s?%s" % (prefix, path, urllib.parse.urlencode(params))
 
     def connect(self):
-        """A connection that is kept: `ask` with it."""
+        """A kept-alive connection, for `ask`."""
         return http.client.HTTPConnection(urllib.parse.urlparse(self.base).netloc, timeout=60)
 
     def post(self, path):
-        """Any other request; the answer's body."""
+        """Sends a POST without a body; returns the body of the answer."""
         request = urllib.request.Request(self.base + path, data=b"", method="POST")
         return urllib.request.urlopen(request, timeout=600).read()
 
@@ -114,7 +114,7 @@ class System(Process):
 
 
 def ask(connection, question):
-    """Asks; returns how long it took, in milliseconds. Whatever is no success ends the script."""
+    """Sends a query; returns its latency in milliseconds. Any status but 200 ends the script."""
     began = time.perf_counter()
     connection.request("GET", question)
     answer = connection.getresponse()

@@ -1,8 +1,8 @@
-"""What TLS costs: CPU of the server for a sample of known series on connections that stay open, with and without it, by turns.
+"""Cost of TLS: the server's CPU per sample of known series, on connections that stay open, with and without TLS in turn.
 
     FLOODMARK=path/to/floodmark python3 bench/tls.py [--series 100000] [--rounds 60] [--batch 2000] [--repeat 3]
 
-The certificate is made with `openssl` (P-256). Both servers get the same load at once after the other, `repeat` times; the figures
+`openssl` makes the certificate (P-256). Both servers get the same load one right after the other, `--repeat` times; the figures
 are medians.
 """
 
@@ -27,7 +27,7 @@ args = args.parse_args()
 
 
 class Encrypted(Server):
-    """A server that speaks TLS, and clients that trust its certificate."""
+    """A server with TLS. Its clients trust the certificate."""
 
     def __init__(self):
         self.files = tempfile.mkdtemp(prefix="floodmark-bench-tls-")
@@ -49,7 +49,7 @@ class Encrypted(Server):
 
 
 def measure(server, *flags):
-    """CPU nanoseconds of the server for each sample."""
+    """CPU nanoseconds of the server per sample."""
     shape = ["--metrics", args.series // 400 or 1, "--series", 100, "--writers", 4, "--batch", args.batch]
     report, cpu = server.lab(*shape, *flags)
     return cpu / report["samples_acknowledged"] * 1e9

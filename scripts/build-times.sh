@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Build times for docs/adr/0007: cold, and after touching one file of each crate. Takes some minutes.
+# Measures build times for docs/adr/0007: cold, and after touching one file of each crate. Takes some minutes.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export CARGO_TARGET_DIR=$(mktemp -d)

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Makes a golden directory: what a version leaves behind, for tests of all later versions.
+"""Makes a golden directory: files written by one version of Floodmark, which tests of all later versions read.
 
     scripts/make-golden.py PROGRAM crates/floodmark/tests/golden/0.1.0
 
-PROGRAM is the floodmark of that version. The folder then has
-  data.tar.gz     a data directory after kill -9: tables, a rollup, a log with several commits, samples in the journal only
-  *.ledger.json   what was acknowledged, to be read back
+PROGRAM is the floodmark binary of that version. The folder then contains
+  data.tar.gz     a data directory after kill -9: tables, a rollup, a log with several commits, samples that are only in the journal
+  *.ledger.json   ledgers of acknowledged samples, to be read back
   result.json     a result of the lab
   golden.rec      recorded remote write
-The programs run on a clock of 15 January 2026 (scripts/test-clock.c), so that no test depends on when this was done.
+The programs run with a clock set to 15 January 2026 (scripts/test-clock.c), so that no test depends on when this script ran.
 """
 
 import json
@@ -25,7 +25,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 NOON = 1768478400  # 2026-01-15T12:00:00Z
 CONFIG = ('partitions = 2\nsegment_size = "1MiB"\nrollups = ["5m", "1h"]\nmemory = "256MiB"\n'
           'self_monitoring_interval = "never"\n')
-# a few series, a sample a minute for an hour; names as every version knows them
+# a few series with a sample a minute for an hour; only flags that every version has
 WRITE = ["lab", "write", "--metrics", "4", "--series", "3", "--writers", "1", "--batch", "12", "--interval", "60s",
          "--rounds", "60", "--histograms", "0", "--quiet"]
 
@@ -71,16 +71,16 @@ with tempfile.TemporaryDirectory() as folder:
     server = subprocess.Popen([program, "serve", "--data-dir", data, "--http", url[7:], "--config", config], env=environment)
     try:
         wait_for(url + "/-/ready")
-        # a day that is over: two commits, merged, with rollups
+        # a past day: two commits, merged, with rollups
         write("yesterday", "1", "--start", str(NOON - 86_400))
         post("/api/v1/admin/flush")
         write("compacted", "2", "--start", str(NOON - 86_400), "--values", "random")
         post("/api/v1/admin/flush")
         post("/api/v1/admin/compact")
-        # sealed, and of another tenant
+        # sealed samples of another tenant
         write("sealed", "3", "--protocol", "2.0", "-H", "X-Scope-OrgID: team-a")
         post("/api/v1/admin/flush")
-        # in the journal only, recorded on the way
+        # samples that are only in the journal, recorded by a proxy
         proxy, recording = free_port(), os.path.join(out, "golden.rec")
         recorder = subprocess.Popen([program, "lab", "record", recording, "--backend", url, "--listen", f"127.0.0.1:{proxy}"],
                                     env=environment, stdout=subprocess.DEVNULL)

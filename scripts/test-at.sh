@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Runs tests as if it were another time of day, so that none depends on when it is run.
+# Runs tests with the clock set to another time of day, to check that no test depends on when it runs.
 #
 #   scripts/test-at.sh 23:59:40                          all tests; each binary begins at that time (UTC)
-#   scripts/test-at.sh 01:59:50 -p server --lib          what follows is for cargo test: which packages and targets
+#   scripts/test-at.sh 01:59:50 -p server --lib          further arguments go to cargo test: packages and targets
 #   TESTS=transfer scripts/test-at.sh 23:59:55 -p floodmark --test it
 #
-# The next such time is taken, so the clock only ever goes ahead. Tests with servers of others are left out: those read the
-# real clock, and disagree.
+# The clock is set forward to the next such time, never back. Tests with other servers are left out, because those servers read
+# the real clock.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -1,5 +1,6 @@
-// A wall clock that is ahead by FLOODMARK_TEST_AHEAD_S seconds, for scripts/test-at.sh (LD_PRELOAD). Monotonic clocks stay.
-// The kernel is asked directly: looking up the original function would allocate, and jemalloc reads the clock while it starts.
+// A wall clock that is FLOODMARK_TEST_AHEAD_S seconds ahead, for scripts/test-at.sh and scripts/make-golden.py (LD_PRELOAD).
+// Monotonic clocks are unchanged. The time comes from the system call itself: looking up the original function would allocate
+// memory, and jemalloc reads the clock while it starts.
 #define _GNU_SOURCE
 #include <stdlib.h>
 #include <sys/syscall.h>

@@ -1,9 +1,9 @@
 #!/bin/sh
-# Gets the real servers that the end-to-end tests run beside Floodmark. What is there already is left alone,
-# so a second run takes no time. What cannot be had is said on one line each; the tests then skip that part
-# and say so. Ends with 0 either way.
+# Installs the real servers that the end-to-end tests use. Programs that are already installed are left alone,
+# so a second run takes no time. Prints a line for each program that cannot be installed; the tests that need it
+# are then skipped, and say so. Exits with 0 in any case.
 #
-#   FLOODMARK_CACHE   where binaries are kept [default: ~/.cache/floodmark]
+#   FLOODMARK_CACHE   directory for the binaries [default: ~/.cache/floodmark]
 set -u
 
 cache=${FLOODMARK_CACHE:-$HOME/.cache/floodmark}
@@ -17,7 +17,7 @@ versitygw_version=v1.8.0
 have() { command -v "$1" >/dev/null 2>&1; }
 missing() { echo "test-servers: no $1: $2" >&2; }
 
-# Debian's packages: a node exporter to scrape, and a Prometheus 2 where no Prometheus 3 can be built.
+# Debian's packages: a node exporter to scrape, and Prometheus 2 in case Prometheus 3 cannot be built.
 wanted=
 have prometheus || wanted="$wanted prometheus"
 have prometheus-node-exporter || have node_exporter || wanted="$wanted prometheus-node-exporter"
@@ -28,7 +28,7 @@ if [ -n "$wanted" ]; then
         missing "$wanted" "run as root, or: sudo apt-get install -y --no-install-recommends$wanted"
     else
         echo "test-servers: installing$wanted"
-        # a fresh machine has no package lists yet
+        # a new machine has no package lists yet, so a failure is retried after an update
         # shellcheck disable=SC2086 # a list of words
         DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $wanted >/dev/null 2>&1 ||
             { apt-get update -qq >/dev/null 2>&1 &&
@@ -37,7 +37,7 @@ if [ -n "$wanted" ]; then
     fi
 fi
 
-# Prometheus 3, for remote write 2.0, and its tool, which makes blocks: some minutes of building, once.
+# Prometheus 3, for remote write 2.0, and promtool, which makes blocks. The build takes some minutes, once.
 build_prometheus() {
     work=$(mktemp -d) || return 1
     log=$cache/prometheus-build.log
@@ -65,7 +65,7 @@ if [ ! -x "$bin/prometheus" ] || [ ! -x "$bin/promtool" ]; then
     fi
 fi
 
-# Prometheus' own PromQL scripts, of its module's source.
+# Prometheus' own PromQL test scripts, from the source of its module.
 scripts=$cache/promqltest-$prometheus_version
 if [ ! -d "$scripts" ]; then
     if ! have go; then
@@ -81,7 +81,7 @@ if [ ! -d "$scripts" ]; then
     fi
 fi
 
-# An object store that speaks S3 and keeps objects as files.
+# An S3 service that stores objects as files.
 if [ ! -x "$bin/versitygw" ]; then
     if ! have go; then
         missing "versitygw" "no Go toolchain here"
@@ -92,7 +92,7 @@ if [ ! -x "$bin/versitygw" ]; then
     fi
 fi
 
-# Azure's blob storage, of Node.
+# An emulator of Azure's blob storage; it runs on Node.
 azurite_version=3.37.0
 if [ ! -x "$bin/azurite-blob" ]; then
     if ! have npm; then
@@ -107,7 +107,7 @@ if [ ! -x "$bin/azurite-blob" ]; then
     fi
 fi
 
-# Foreign readers of our tables: Python's deltalake (delta-rs) and DuckDB.
+# Other engines that read the tables: Python's deltalake (delta-rs) and DuckDB.
 py=$cache/py
 readers="deltalake duckdb pyarrow"
 if ! "$py/bin/python" -c 'import deltalake, duckdb, pyarrow' 2>/dev/null; then

@@ -1,9 +1,10 @@
 #!/bin/sh
-# Runs the workspace's tests and lists at the end the scores in public suites and what was skipped for want of which real server. Ends as the tests do.
+# Runs the workspace's tests. At the end, lists the scores in public test suites, and the tests that were skipped because a real server is
+# missing. The exit status is that of the tests.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 
-# tests append to it (stdx::skipped)
+# tests append to these files (stdx::skipped)
 FLOODMARK_SKIPPED=$(mktemp) && FLOODMARK_SCORES=$(mktemp) || exit 1
 export FLOODMARK_SKIPPED FLOODMARK_SCORES
 trap 'rm -f "$FLOODMARK_SKIPPED" "$FLOODMARK_SCORES"' EXIT
