@@ -1,4 +1,4 @@
-//! The shell around the parts: wiring, HTTP, threads.
+//! The server: connects protocols, journals, heads, tables and queries, and owns HTTP and threads.
 //!
 //! ```text
 //!   listen ─▶ http::ingest ─▶ write_path ─▶ partition (one owner, a thread each) ─▶ journal ─▶ head
@@ -9,12 +9,13 @@
 //!
 //! - [`settings`]: configuration, resolved once; `limits`: the memory budget, gates, thresholds
 //! - [`node`]: opens a data directory, assembles the parts and starts their threads
-//! - `listen`: accepts connections; `tls`: certificates; `auth`: who asks, with which rights; `audit`: the audit log; [`http`]: routes, and the only place where errors become statuses
+//! - `listen`: accepts connections; `tls`: certificates; `auth`: callers and their rights; `audit`: the audit log
+//! - [`http`]: routes, and the only place where errors become statuses
 //! - `write_path`: splits a request into one submission for each partition's owner
 //! - `partition`: the owner of a partition: journal, head, replay, eviction
 //! - `seal`: flushes heads into tables and truncates the journal; `upkeep`: background maintenance of the tables
-//! - `heap`: what the allocator tells
-//! - `self_monitoring`: the node's own metrics as series
+//! - `heap`: statistics of the allocator
+//! - `self_monitoring`: stores the node's own metrics as series
 //! - `query_source`: heads and tables as one source for queries
 
 pub mod http;

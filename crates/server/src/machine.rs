@@ -1,11 +1,11 @@
-//! Resources available to the process: memory and open files.
+//! Resources available to the process: processors, memory and open files.
 
 mod cgroup;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::path::Path;
 
-/// Assumed memory of a machine that does not report it.
+/// Memory assumed for a machine that does not report it.
 const MEMORY_BYTES_UNKNOWN: u64 = 1 << 30;
 
 /// Resources of the machine from which defaults are derived.
@@ -23,7 +23,7 @@ impl Machine {
     }
 }
 
-/// Processors that the process may use.
+/// Number of processors that the process may use.
 pub(crate) fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
@@ -31,14 +31,14 @@ pub(crate) fn cores() -> usize {
 /// Memory available to the process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Memory {
-    /// Size beyond which the kernel reclaims, throttles or kills.
+    /// Size beyond which the kernel reclaims memory, or throttles or kills the process.
     pub bytes: u64,
     /// Source of the limit.
     pub source: String,
 }
 
 impl Memory {
-    /// The smallest of the limits of the process' control groups and the machine's memory. `root` is `/`, except in tests.
+    /// The smallest of the machine's memory and the limits of the process' control groups. `root` is `/`, except in tests.
     pub fn of(root: &Path) -> Self {
         let machine = machine_bytes(root);
         match cgroup::memory_limit(root) {
@@ -60,8 +60,8 @@ fn machine_bytes(root: &Path) -> u64 {
     kib.map_or(MEMORY_BYTES_UNKNOWN, |kib| kib << 10)
 }
 
-/// Anonymous memory of the process, as counted by the kernel; 0 if unknown. File pages are not included: the kernel can drop
-/// them.
+/// Anonymous memory of the process, as counted by the kernel; 0 if unknown. File pages are not included, because the kernel
+/// can drop them.
 pub(crate) fn private_bytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let kib = status
@@ -71,12 +71,12 @@ pub(crate) fn private_bytes() -> u64 {
     kib.map_or(0, |kib| kib << 10)
 }
 
-/// Limit on open files once [`raise_files`] was called.
+/// Limit on open files after a call of [`raise_files`].
 fn files_max() -> u64 {
     getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX)
 }
 
-/// Raises the limit of open files to the hard limit, which needs no privileges. The usual soft limit of 1,024 is for
+/// Raises the limit on open files to the hard limit, which needs no privileges. The usual soft limit of 1,024 exists for
 /// programs that use `select`.
 pub fn raise_files() -> std::io::Result<()> {
     let limit = getrlimit(Resource::Nofile);

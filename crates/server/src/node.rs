@@ -1,4 +1,4 @@
-//! Assembles a node: data directory, owners, memory and counters.
+//! A node: starts and stops its parts and their threads, and gives access to them.
 
 mod assembly;
 
@@ -33,7 +33,7 @@ use std::time::{Duration, Instant};
 use stdx::clock::Clock;
 use stdx::telemetry::Registry;
 
-/// Time that a stopping node waits for its sealer and upkeep.
+/// Time for which a stopping node waits for the sealer, upkeep and file watch to end.
 const HELPERS_WAIT: Duration = Duration::from_secs(5);
 const HELPERS_POLL: Duration = Duration::from_millis(5);
 
@@ -51,15 +51,15 @@ struct Inner {
     owning: Arc<crate::partition::Context>,
     sealer: SyncSender<Message>,
     upkeep: SyncSender<upkeep::Message>,
-    /// Threads of the sealer, the upkeep, and the watch over files.
+    /// Threads of the sealer, upkeep, and file watch.
     helpers: Mutex<Vec<JoinHandle<()>>>,
     owners: Mutex<Vec<JoinHandle<()>>>,
     registry: Registry,
-    /// Held for its lock.
+    /// Keeps the data directory locked.
     _data_dir: DataDir,
 }
 
-/// A node whose parts do not run yet.
+/// A node whose threads are not started yet.
 #[derive(Debug)]
 pub(crate) struct Parts {
     pub(crate) node: Node,
@@ -94,7 +94,7 @@ impl Node {
         Self::start_in(settings, World::real(clock))
     }
 
-    /// As [`Self::start`], in a process with no other node: all memory of the process counts against its budget.
+    /// As [`Self::start`], in a process without other nodes. All memory of the process counts against the node's budget.
     pub fn start_alone(
         settings: Settings,
         clock: Arc<dyn Clock>,
@@ -158,13 +158,13 @@ impl Node {
         Ok(Parts { node, owners, sealing, messages, upkeep: keeper })
     }
 
-    /// Stores the node's own metrics at the interval that the settings say, as series of an instance that listens on `port`,
-    /// until the node stops. Runs on the runtime that polls it.
+    /// Stores the node's own metrics at the configured interval until the node stops. Their label `instance` contains `port`.
+    /// Runs on the runtime that polls it.
     pub fn monitor_itself(self, port: u16) -> impl Future<Output = ()> + Send {
         self_monitoring::run(self, port)
     }
 
-    /// State between start and end: replaying, ready, stopping.
+    /// State of the node: replaying, ready or stopping.
     pub(crate) fn readiness(&self) -> &Readiness {
         &self.0.writes.readiness
     }
@@ -174,7 +174,7 @@ impl Node {
         self.readiness().is_ready()
     }
 
-    /// Finishes accepted requests, then ends the owners. Blocks until their threads have ended.
+    /// Finishes accepted requests, then stops the owners. Blocks until their threads have ended.
     pub fn stop(&self) {
         self.readiness().stopping.store(true, Ordering::Release);
         self.end_helpers();
@@ -185,10 +185,10 @@ impl Node {
         }
     }
 
-    /// Stops the sealer and the upkeep, and waits for at most [`HELPERS_WAIT`]. One that hangs in a request to the store ends
-    /// with the process: rounds and jobs may be interrupted anywhere.
+    /// Stops the sealer, upkeep and file watch, and waits for at most [`HELPERS_WAIT`]. A thread that hangs in a request to the
+    /// store ends with the process, because rounds and jobs may be interrupted anywhere.
     fn end_helpers(&self) {
-        // if the channel is full, its thread is awake and sees that the node stops
+        // if the channel is full, its thread is awake and sees that the node is stopping
         let _ = self.0.sealer.try_send(Message::Stop);
         let _ = self.0.upkeep.try_send(upkeep::Message::Stop);
         let until = Instant::now() + HELPERS_WAIT;
@@ -218,7 +218,7 @@ impl Node {
         &self.0.writes.settings
     }
 
-    /// Reads the files again that may change at run time. One that is invalid changes nothing, and is logged.
+    /// Reads the files that may change at run time again. An invalid file is logged and changes nothing.
     pub fn reload(&self) {
         self.overrides().reload();
         self.auth().reload();
@@ -230,12 +230,12 @@ impl Node {
         &self.0.auth
     }
 
-    /// How connections are encrypted.
+    /// Certificates for encrypting connections.
     pub(crate) fn tls(&self) -> &Arc<Tls> {
         &self.0.tls
     }
 
-    /// Settings of tenants in effect.
+    /// Settings in effect for tenants.
     pub(crate) fn overrides(&self) -> &Arc<Overrides> {
         &self.0.writes.overrides
     }
@@ -267,7 +267,7 @@ impl Node {
     }
 }
 
-/// Reads files again until the node stops.
+/// Reloads changed files every [`POLL_EVERY`] until the node stops.
 fn watch_files(watched: &Weak<Inner>, stopping: &AtomicBool) {
     while !stopping.load(Ordering::Acquire)
         && let Some(inner) = watched.upgrade()

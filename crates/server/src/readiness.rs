@@ -1,15 +1,15 @@
-//! Readiness of a node: it takes requests from the end of replay until it stops.
+//! Readiness of a node, which serves requests from the end of replay until it is stopped.
 
 use crate::partition::shared::Partitions;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Time that a request waits for replay to end before it is refused.
+/// Time for which a request waits for replay to end before it is refused.
 const REPLAY_WAIT: Duration = Duration::from_secs(5);
 const REPLAY_POLL: Duration = Duration::from_millis(10);
 
-/// State of a node between its start and its end.
+/// State of a node: replaying, ready or stopping.
 #[derive(Debug, Clone)]
 pub(crate) struct Readiness {
     pub(crate) partitions: Arc<Partitions>,
@@ -27,8 +27,8 @@ impl Readiness {
         self.stopping.load(Ordering::Acquire)
     }
 
-    /// Waits for the end of replay, at most [`REPLAY_WAIT`]. Replays are short: a request that arrives meanwhile waits, within
-    /// the bounds on requests in flight, instead of being refused for seconds.
+    /// Waits for replay to end, for at most [`REPLAY_WAIT`]. Replays are short, so requests that arrive meanwhile wait, within
+    /// the limits on requests in flight, instead of being refused for some seconds.
     pub(crate) async fn wait_for_replay(&self) {
         let began = Instant::now();
         while !self.is_ready() && !self.is_stopping() && began.elapsed() < REPLAY_WAIT {

@@ -1,4 +1,4 @@
-//! Refusals: reasons that a request is not served, independent of any protocol.
+//! Refusals of requests, with their reasons, independent of any protocol.
 
 use admission::{RETRY_AFTER, WriteRefusal};
 use model::ErrorKind;
@@ -8,10 +8,10 @@ use std::time::Duration;
 use stdx::budget::{Exhausted, Reservation};
 use stdx::rng::mix;
 
-/// Reason for everything that is not in [`REASONS`].
+/// Reason of all refusals for which [`REASONS`] has no specific one.
 pub(crate) const OTHER: &str = "other";
 
-/// Every [`Refusal::reason`], and every reason of an error that originates in [`crate::http`]: the values of a metric's label.
+/// All reasons of refusals, and of errors that originate in [`crate::http`]. They are the values of a metric's label.
 pub(crate) const REASONS: &[&str] = &[
     "active_series",
     "answer_size",
@@ -72,27 +72,27 @@ pub(crate) const REASONS: &[&str] = &[
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{message}")]
 pub struct Refusal {
-    /// Reaction expected of the caller.
+    /// Kind of error, by what the caller should do.
     pub kind: ErrorKind,
-    /// A stable word for logs and metrics.
+    /// Stable identifier for logs and metrics, one of [`REASONS`].
     pub reason: &'static str,
     /// Cause, amounts, and the setting to change.
     pub message: String,
-    /// Delay before a retry, if one can help. [`crate::http`] adds jitter.
+    /// Delay before a retry, if a retry can succeed. [`crate::http`] adds jitter.
     pub retry_after: Option<Duration>,
-    /// Labels of a series that was refused, if any was decoded.
+    /// Labels of a refused series, if one was decoded.
     pub series: Option<Box<str>>,
 }
 
 impl Refusal {
-    /// Refusal with the usual delay before a retry, if the kind is retriable.
+    /// Creates a refusal, with the usual delay before a retry if the kind is retriable.
     pub fn new(kind: ErrorKind, reason: &'static str, message: impl Into<String>) -> Self {
         let is_temporary = matches!(kind, ErrorKind::Unavailable | ErrorKind::Limited);
         let retry_after = is_temporary.then_some(RETRY_AFTER);
         Self { kind, reason, message: message.into(), retry_after, series: None }
     }
 
-    /// The refusal with a series as an example, unless it has one.
+    /// Adds a series as an example, unless the refusal already has one.
     pub(crate) fn with_series(mut self, series: Option<&str>) -> Self {
         self.series = self.series.or_else(|| series.map(Into::into));
         self
@@ -145,7 +145,7 @@ impl From<Exhausted> for Refusal {
             Some(_) => format!("{full}; raise it with share_weight, inflight_bytes or --memory"),
             None => format!("{full}; raise the limit with --memory"),
         };
-        // a request that can never fit must not be retried: a sender that keeps the order would never get past it
+        // a request that can never fit must not be retried: a sender that preserves order would be stuck on it
         match full.is_for_good() {
             true => Self::too_large("memory", message),
             false => Self::busy("memory", message),
@@ -173,7 +173,7 @@ impl From<&journal::JournalError> for Refusal {
 pub(crate) struct Jitter(AtomicU64);
 
 impl Jitter {
-    /// Whole seconds from a duration to one and a half of it; at least one.
+    /// Returns a delay in whole seconds, between `least` and 1.5 times `least`, rounded up. It is at least 1.
     pub(crate) fn spread(&self, least: Duration) -> u64 {
         let number = self.0.fetch_add(1, Ordering::Relaxed);
         let least_ms = u64::try_from(least.as_millis()).unwrap_or(u64::MAX / 2);
@@ -188,7 +188,7 @@ mod tests {
     use std::collections::BTreeSet;
     use stdx::budget::Account;
 
-    /// Each reason is a label value of a metric.
+    /// Each reason is a label value of a metric, so there must be no duplicates.
     #[test]
     fn reasons_are_named_once() {
         assert!(REASONS.is_sorted_by(|a, b| a < b), "{REASONS:?}");

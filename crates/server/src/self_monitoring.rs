@@ -1,11 +1,11 @@
-//! The node's own metrics as series of a tenant of its own, so that the node answers questions about itself.
+//! Stores the node's own metrics as series of a separate tenant, so that they can be queried on the node itself.
 //!
 //! ```text
 //!   registry ─▶ sampler: all values at one time, as a batch ─▶ write_path ─▶ journal, head, tables
 //! ```
 //!
-//! The batch passes all checks that a request passes. What is refused is counted and never sent again: the next sampling has
-//! newer values. There is one batch at a time, so a node in trouble is not kept busy with its own metrics.
+//! The batch passes the same checks as a request. Refused samples are counted and not sent again, because the next batch has
+//! newer values. There is only one batch at a time, so a node in trouble is not kept busy with its own metrics.
 
 mod sampler;
 #[cfg(test)]
@@ -20,10 +20,10 @@ use std::time::Duration;
 use stdx::telemetry::{Counter, Gauge, Registry};
 use tokio::time::MissedTickBehavior;
 
-/// Job of the series.
+/// Value of the label `job`.
 const JOB: &str = "floodmark";
 
-/// Metrics about the stored metrics: their series, stored and refused samples.
+/// Metrics of self-monitoring: series, stored samples and refused samples.
 #[derive(Debug)]
 struct Metrics {
     series: Gauge,
@@ -50,7 +50,8 @@ impl Metrics {
     }
 }
 
-/// Stores the node's metrics again and again until the node stops. `port` tells its instance from others on this machine.
+/// Stores the node's metrics at the configured interval until the node stops. `port` is part of the label `instance`, to tell
+/// nodes on one machine apart.
 pub(crate) fn run(node: Node, port: u16) -> impl Future<Output = ()> + Send {
     let monitor = Monitor::new(node, format!("{}:{port}", host_name()));
     async move {
@@ -83,7 +84,7 @@ async fn every(interval: Duration, mut monitor: Monitor) {
     }
 }
 
-/// The machine's name, or `localhost` if it is not known.
+/// The machine's host name, or `localhost` if it is unknown.
 fn host_name() -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     match name.trim() {
@@ -113,7 +114,7 @@ impl Monitor {
         }
     }
 
-    /// All metrics as they are now.
+    /// Reads all metrics into a batch.
     fn sample(&mut self) -> Batch {
         let batch = self.sampler.sample(self.node.writes().clock.now_ms());
         self.metrics.series.set(batch.floats.series.len() as f64);

@@ -1,8 +1,8 @@
-//! A node that one thread runs step by step in a simulated environment: only for the crate `sim`.
+//! A node that one thread runs step by step in a simulated environment. Only the crate `sim` uses it.
 //!
-//! The parts are those of a real node, assembled in the same way. The caller replaces the scheduler: it runs the next turn of
-//! an owner, the sealer or the upkeep. While the sealer waits for an owner, that owner gets turns until it has answered, and
-//! the caller may act in between. While a replay waits for the sealer, the caller runs the sealer: see [`replaying`].
+//! The parts are those of a real node, assembled in the same way. The caller takes the place of the scheduler: it runs the next
+//! turn of an owner, the sealer or upkeep. While the sealer waits for an owner, that owner gets turns until it answers, and the
+//! caller may act in between. While a replay waits for the sealer, the caller runs the sealer (see [`replaying`]).
 
 mod replaying;
 
@@ -42,10 +42,10 @@ use tokio::sync::oneshot;
 
 pub use crate::partition::submission::Outcome;
 
-/// Limit on turns of an owner until it answers the sealer. It needs one, and one for each turn of a release.
+/// Limit on the turns that an owner takes to answer the sealer. It needs one, and one more for each turn of a release.
 const TURNS_MAX: usize = 10_000;
 
-/// Limit on samples of a series that a check reads.
+/// Limit on the samples of a series that is read for a check.
 const SAMPLES_MAX: u64 = 10_000_000;
 
 /// Environment of a node.
@@ -55,16 +55,16 @@ pub struct Outside {
     pub clock: Arc<dyn Clock>,
     /// File system of the data directory.
     pub disk: Arc<dyn Disk>,
-    /// Object store of the tables; `None` for the one in the settings.
+    /// Object store of the tables; `None` for the one that the settings name.
     pub store: Option<Arc<DynObjectStore>>,
     /// Seed of generated names.
     pub seed: u64,
 }
 
-/// Callback while the sealer waits for the owner of that partition.
+/// Callback that is called while the sealer waits for the owner of the given partition.
 pub type Interlude = Rc<dyn Fn(&Stepped, usize)>;
 
-/// A node whose owners are run by the caller.
+/// A node whose owners the caller runs.
 #[derive(Debug, Clone)]
 pub struct Stepped {
     pub(crate) node: Node,
@@ -82,14 +82,14 @@ enum Acting {
     Away,
 }
 
-/// A stepped node with its sealer and its upkeep.
+/// A stepped node with its sealer and upkeep.
 #[derive(Debug)]
 pub struct Simulated {
     node: Stepped,
     sealer: Sealer<Waiting>,
     upkeep: Upkeep,
     baton: Arc<Baton>,
-    // the node holds the sending end
+    // kept, because the node holds the sending end
     _messages: Receiver<crate::seal::sealer::Message>,
 }
 
@@ -100,7 +100,7 @@ pub struct Written(Vec<(usize, Answer)>);
 /// Result of a turn of the sealer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sealing {
-    /// Nothing is left to do for now.
+    /// There is nothing left to do for now.
     Done,
     /// Sealing failed, and will be retried.
     Failed,
@@ -113,13 +113,13 @@ pub enum Sealing {
 /// State of a partition, for checks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Progress {
-    /// Name of the partition's journal in the tables.
+    /// Identity of the partition's journal in tables.
     pub source: String,
-    /// Offset up to which all tables have the journal, by `floodmarks.json`.
+    /// Offset up to which all tables contain the journal, according to `floodmarks.json`.
     pub upto: u64,
     /// First record of the journal, and one past the last durable one.
     pub offsets: (u64, u64),
-    /// Number of the journal's segments.
+    /// Number of segments of the journal.
     pub segments: u64,
     /// Size of the segments.
     pub bytes: u64,
@@ -129,7 +129,7 @@ pub struct Progress {
 pub type Content = BTreeMap<String, Vec<(i64, u64)>>;
 
 impl Simulated {
-    /// Opens a data directory. Does not replay yet.
+    /// Opens a data directory, without replaying the journals.
     pub fn start(settings: Settings, outside: Outside, interlude: Interlude) -> Result<Self, StartError> {
         let Outside { clock, disk, store, seed } = outside;
         let baton = Arc::new(Baton::new(Arc::clone(&clock)));
@@ -147,8 +147,8 @@ impl Simulated {
         Ok(Self { node, sealer, upkeep, baton, _messages: messages })
     }
 
-    /// Replays all journals. While a replay waits, calls `meanwhile`, which may run the sealer for example, and returns
-    /// whether to continue. False if replay was stopped.
+    /// Replays all journals. While a replay waits, calls `meanwhile`, which may for example run the sealer, and which returns
+    /// whether to continue. Returns false if replay was stopped.
     pub fn replay(&mut self, mut meanwhile: impl FnMut(&mut Self) -> bool) -> Result<bool, Refusal> {
         self.node.begin_replay(&self.baton);
         loop {
@@ -167,21 +167,21 @@ impl Simulated {
         &self.node
     }
 
-    /// Requests a flush. It is answered with the number of samples after some turns of the sealer.
+    /// Requests a flush, which is answered after some turns of the sealer.
     pub fn flush(&mut self) -> Flush {
         let (send, answer) = oneshot::channel();
         self.sealer.flush(None, send);
         Flush(answer)
     }
 
-    /// Begins a delete: requests a flush of the tenant. After the answer, [`Stepped::delete`] commits it.
+    /// Begins a delete by requesting a flush of the tenant. After the answer, [`Stepped::delete`] commits the delete.
     pub fn flush_tenant(&mut self, tenant: &TenantId) -> Flush {
         let (send, answer) = oneshot::channel();
         self.sealer.flush(Some(tenant.clone()), send);
         Flush(answer)
     }
 
-    /// Runs one turn of the sealer, or the rest of one.
+    /// Runs one turn of the sealer, or the rest of the current one.
     pub fn seal(&mut self) -> Sealing {
         match self.sealer.turn() {
             Ok(false) => Sealing::Done,
@@ -190,7 +190,7 @@ impl Simulated {
         }
     }
 
-    /// Runs one step of a turn of the sealer: anything may happen before the next one.
+    /// Runs one step of a turn of the sealer. The caller may do anything before the next step.
     pub fn seal_step(&mut self) -> Sealing {
         match self.sealer.step() {
             Ok(_) => Sealing::Stepped,
@@ -254,14 +254,14 @@ impl Stepped {
         self.owners.borrow().iter().any(|acting| matches!(acting, Acting::Replaying(_)))
     }
 
-    /// Tells all owners to stop: a replay that waits for memory ends.
+    /// Tells all owners to stop, which ends a replay that waits for memory.
     fn stop(&self) {
         for commands in &self.node.writes().commands {
             let _ = commands.try_send(Command::Stop); // a full channel wakes the owner anyway
         }
     }
 
-    /// Runs one turn of an owner. If it replays, the turn lasts until it waits.
+    /// Runs one turn of an owner. During replay, a turn lasts until the replay waits or ends.
     pub fn turn(&self, partition: usize) {
         let acting = std::mem::replace(&mut self.owners.borrow_mut()[partition], Acting::Away);
         let acting = match acting {
@@ -282,7 +282,7 @@ impl Stepped {
         self.owners.borrow_mut()[partition] = acting;
     }
 
-    /// Handles a request of the protocol remote write 1.0 up to the owners' queues.
+    /// Handles a remote write 1.0 request up to the owners' queues.
     pub fn write(&self, tenant: &TenantId, body: Vec<u8>) -> Result<Written, Refusal> {
         let principal = Principal::of(tenant.clone());
         write_path::check(self.node.writes(), &principal)?;
@@ -300,12 +300,12 @@ impl Stepped {
         }
     }
 
-    /// True if any tenants are closed: their tables could not be read when the journal was replayed.
+    /// True if any tenant is closed, because its table could not be read when the journal was replayed.
     pub fn has_closed_tenants(&self) -> bool {
         !self.node.reads().lake.closed.is_empty()
     }
 
-    /// All samples of a tenant, in heads and tables.
+    /// Reads all samples of a tenant from heads and tables.
     pub fn read(&self, tenant: &TenantId) -> Result<Content, SourceError> {
         if let Err(Refusal { kind, message, .. }) = self.node.reads().lake.closed.check(tenant) {
             return Err(SourceError { kind, message });
@@ -344,7 +344,7 @@ impl Stepped {
         (0..self.partitions()).map(of).collect()
     }
 
-    /// Commits a delete of samples of a tenant that was flushed.
+    /// Commits a delete of samples. The tenant must have been flushed, see [`Simulated::flush_tenant`].
     pub fn delete(&self, tenant: &TenantId, delete: &Delete) -> Result<(), Refusal> {
         deletes::commit(self.node.reads(), tenant, delete)
     }
@@ -363,7 +363,7 @@ impl Stepped {
         self.node.reads().lake.rollup(tenant, resolution)
     }
 
-    /// Upper bound on a tenant's samples in the heads, frozen ones included.
+    /// Upper bound on the number of a tenant's samples in the heads, including frozen ones.
     pub fn head_samples(&self, tenant: &TenantId) -> u64 {
         let cancelled = AtomicBool::new(false);
         let of = |partition: &PartitionShared| {
@@ -376,7 +376,7 @@ impl Stepped {
         self.node.reads().partitions.iter().map(|partition| of(partition)).sum()
     }
 
-    /// Bytes held by each partition's head, and the reason its replay waits.
+    /// Bytes held by each partition's head, and a description of what its replay waits for.
     pub fn waiting(&self) -> Vec<(u64, String)> {
         let of = |partition: &Arc<PartitionShared>| {
             let state = format!(
@@ -401,12 +401,12 @@ impl Stepped {
         all
     }
 
-    /// The partition of a metric's metadata.
+    /// The partition that holds a metric's metadata.
     pub fn partition_of_metric(&self, metric: &str) -> usize {
         SeriesKey::of(metric.as_bytes(), self.node.reads().seed).partition(self.partitions())
     }
 
-    /// Key of a series in the node and its tables.
+    /// Series key in the node and its tables.
     pub fn series_key(&self, labels: LabelsRef<'_>) -> SeriesKey {
         SeriesKey::of(labels.as_bytes(), self.node.reads().seed)
     }
@@ -423,7 +423,7 @@ impl Written {
         self.0.iter().map(|(partition, _)| *partition)
     }
 
-    /// New answers since the last call, by partition.
+    /// Returns the answers since the last call, with their partitions.
     pub fn answers(&mut self) -> Vec<(usize, Result<Outcome, Refusal>)> {
         let mut answers = Vec::new();
         self.0.retain_mut(|(partition, answer)| match answer.try_recv() {

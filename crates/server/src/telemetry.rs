@@ -1,4 +1,4 @@
-//! Counters and histograms of the server; [`gauges`] has the metrics computed when scraped.
+//! Counters and histograms of the server. Metrics that are computed when scraped are in [`gauges`].
 
 pub(crate) mod accounts;
 mod gauges;
@@ -16,7 +16,7 @@ use stdx::telemetry::{Counter, Histogram, LATENCY_BUCKETS_S, Registry};
 pub(crate) struct RefusedMetadata {
     families: Counter,
     bytes: Counter,
-    /// The head is too full for new metadata.
+    /// Metadata discarded because the head was too full.
     pub(crate) head_full: Counter,
 }
 
@@ -30,7 +30,7 @@ impl RefusedMetadata {
         Self { families: of("families"), bytes: of("bytes"), head_full: of("head_full") }
     }
 
-    /// Counter for a head's refusal.
+    /// Returns the counter for a refusal by the head.
     pub(crate) const fn of(&self, refusal: MetadataRefusal) -> &Counter {
         match refusal {
             MetadataRefusal::Families => &self.families,

@@ -1,7 +1,7 @@
 //! Trust in the wall clock.
 //!
-//! Retention deletes irreversibly, and a sample that is refused because it lies in the future is dropped by its sender. A
-//! wrong clock would do both to all samples at once, so both check here first:
+//! Retention deletes irreversibly, and a sender drops samples that are refused because they lie in the future. With a wrong
+//! clock, both could affect all samples at once. So both check first whether the clock is trusted:
 //!
 //! ```text
 //!   before the start:  time of the last trusted clock (memory) ────────┐
@@ -9,9 +9,9 @@
 //!   since the start:   wall clock − monotonic clock, samples that came ┴─▶ Judge ─▶ doubt, or none ─▶ memory
 //! ```
 //!
-//! While there is doubt, nothing expires. While the clock seems to be set back, samples from its future get a retriable error
-//! instead of a permanent one. A clock that stays consistent is believed in the end. One that is ahead is believed sooner if
-//! senders' clocks agree, and much later if they disagree.
+//! While there is doubt, nothing expires. While the clock seems to have been set back, samples from its future get a retriable
+//! error instead of a permanent one. A clock that stays consistent is trusted in the end. A clock that is ahead is trusted
+//! sooner if senders' clocks agree with it, and much later if they disagree.
 
 mod judge;
 mod memory;
@@ -28,17 +28,17 @@ use std::time::Instant;
 use stdx::clock::Clock;
 use tables::upkeep::Now;
 
-/// Interval at which the time of the last trust in the clock is saved.
+/// Minimum interval between saves of the last time at which the clock was trusted.
 const NOTED_EVERY_MS: i64 = 60_000;
 
 /// The node's wall clock, and the evidence about it.
 #[derive(Debug)]
 pub(crate) struct WallClock {
     began: Instant,
-    /// Time after the start during which there is doubt in any case.
+    /// Time after the start during which the clock is doubted in any case.
     settle_ms: i64,
     judge: Mutex<(Judge, Option<Doubt>)>,
-    /// Largest lead of a sample over the monotonic clock at its arrival; [`UNHEARD`] before the first sample.
+    /// Largest lead of a sample's timestamp over the monotonic clock at its arrival; [`UNHEARD`] before the first sample.
     heard_ms: AtomicI64,
     memory: Memory,
     /// Time of the last save, by the monotonic clock.
@@ -48,7 +48,7 @@ pub(crate) struct WallClock {
 const UNHEARD: i64 = i64::MIN;
 
 impl WallClock {
-    /// Wall clock of the node with this data directory.
+    /// Creates the wall clock of the node with this data directory.
     pub(crate) fn open(clock: &dyn Clock, settle_ms: i64, disk: Arc<dyn Disk>, data_dir: &Path) -> Self {
         let (memory, believed) = Memory::open(disk, data_dir);
         let judge = Judge::new(clock.now_ms(), believed);
@@ -62,7 +62,7 @@ impl WallClock {
         }
     }
 
-    /// Readings of both clocks.
+    /// Reads the wall clock and the monotonic clock.
     pub(crate) fn read(&self, clock: &dyn Clock) -> Now {
         Now { wall_ms: clock.now_ms(), steady_ms: self.steady_ms(clock) }
     }
@@ -75,13 +75,13 @@ impl WallClock {
     /// Notes the timestamp of an accepted sample.
     pub(crate) fn heard(&self, timestamp_ms: i64, clock: &dyn Clock) {
         let lead_ms = timestamp_ms.saturating_sub(self.steady_ms(clock));
-        // a sender with a correct clock has the same lead each time, so most requests only read the maximum
+        // a sender with a correct clock has about the same lead each time, so most requests only read the maximum
         if lead_ms > self.heard_ms.load(Ordering::Relaxed) {
             self.heard_ms.fetch_max(lead_ms, Ordering::Relaxed);
         }
     }
 
-    /// Notes a date found in data: something was written at `date_ms`, by some node's clock.
+    /// Notes a date found in data, which shows that something was written at `date_ms` by some node's clock.
     pub(crate) fn found(&self, date_ms: i64, clock: &dyn Clock) {
         let now = self.read(clock);
         self.judge.lock().0.found(date_ms, now);
@@ -102,7 +102,7 @@ impl WallClock {
         doubt
     }
 
-    /// Saves, for the next start, that the clock is believed, if it is; at most once per [`NOTED_EVERY_MS`].
+    /// Saves the current time for the next start if the clock is trusted, at most once per [`NOTED_EVERY_MS`].
     pub(crate) fn note(&self, clock: &dyn Clock) {
         let now = self.read(clock);
         let mut noted_ms = self.noted_ms.lock();
@@ -117,7 +117,7 @@ impl WallClock {
     }
 }
 
-/// Logs a change of the judgement.
+/// Logs a change of the verdict.
 fn tell(doubt: Option<Doubt>) {
     match doubt {
         None => tracing::info!("the clock is believed: samples expire by it"),

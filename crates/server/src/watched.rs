@@ -1,7 +1,7 @@
-//! Files that are read again when they change.
+//! Files that are reloaded when they change.
 //!
-//! A file that is invalid or cannot be read changes nothing: what was in effect stays, the error is logged once, and a metric
-//! says that the file is not in effect.
+//! A file that is invalid or unreadable changes nothing: the earlier content stays in effect, the error is logged once, and a
+//! metric shows that the file is not in effect.
 
 use parking_lot::{Mutex, RwLock};
 use std::path::Path;
@@ -10,37 +10,37 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use stdx::telemetry::{Counter, Registry};
 
-/// Interval at which files are read. Comparing their content leaves no change unnoticed, as times of modification may.
+/// Interval at which files are read. Their content is compared, because modification times can miss a change.
 pub(crate) const POLL_EVERY: Duration = Duration::from_millis(500);
 
 /// A file, or several that belong together.
 pub(crate) trait Source {
     /// Name in logs and metrics.
     const NAME: &'static str;
-    /// Content as it is read.
+    /// Content of the files as read, before parsing.
     type Raw: PartialEq + Send;
-    /// Parsed content of the file.
+    /// Parsed content of the files.
     type Content;
 
     /// Reads the files. The error names the one that cannot be read.
     fn read(&self) -> Result<Self::Raw, String>;
 
-    /// Errors name the file and the line. They are logged, so they must not have secrets in them.
+    /// Parses the content. Errors name the file and the line. They are logged, so they must not contain secrets.
     fn parse(&self, raw: &Self::Raw) -> Result<Self::Content, String>;
 
-    /// What is risky about valid content. It is logged when the content changes.
+    /// Returns a warning about valid but risky content, which is logged when the content changes.
     fn warning(&self, _: &Self::Raw) -> Option<String> {
         None
     }
 }
 
-/// The content of a [`Source`] in effect.
+/// A [`Source`] and its content in effect.
 pub(crate) struct Watched<S: Source> {
     source: Option<S>,
     current: RwLock<Arc<S::Content>>,
-    /// Result of the last reading: the content, or the error.
+    /// Result of the last read: the content, or the error.
     last: Mutex<Option<Result<S::Raw, String>>>,
-    /// True if the last reading was successful.
+    /// True if the content last read is in effect.
     is_current: Arc<AtomicBool>,
     reloads: [Counter; 2],
 }
@@ -53,7 +53,7 @@ impl<S: Source> std::fmt::Debug for Watched<S> {
 }
 
 impl<S: Source> Watched<S> {
-    /// `content` is in effect until the source is read. Without a source, it always is.
+    /// Watches `source`. `content` is in effect until the source is read; without a source, for ever.
     pub(crate) fn new(source: Option<S>, content: S::Content, r: &Registry) -> Self {
         let reloads = |result| {
             let help = "Changes of a file that is read again when it changes, by whether it was valid.";
@@ -74,7 +74,7 @@ impl<S: Source> Watched<S> {
         watched
     }
 
-    /// The content. A request should use one reading of it.
+    /// The content in effect. A request should call this once, so that it sees one version.
     pub(crate) fn current(&self) -> Arc<S::Content> {
         Arc::clone(&self.current.read())
     }
@@ -84,7 +84,7 @@ impl<S: Source> Watched<S> {
         self.source.is_some()
     }
 
-    /// Reads the files if there are any.
+    /// Reads the files, if there are any, and applies them if they have changed.
     pub(crate) fn reload(&self) {
         let Some(source) = &self.source else { return };
         let mut last = self.last.lock();
@@ -116,7 +116,7 @@ impl<S: Source> Watched<S> {
     }
 }
 
-/// Reads a file of at most `bytes_max`.
+/// Reads a text file. Fails if it has more than `bytes_max` bytes.
 pub(crate) fn read(path: &Path, bytes_max: u64) -> std::io::Result<String> {
     let bytes = std::fs::metadata(path)?.len();
     if bytes > bytes_max {

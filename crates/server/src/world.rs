@@ -1,4 +1,4 @@
-//! Environment of a node: time, files, an object store, and randomness. A simulation substitutes its own.
+//! Environment of a node: time, files, object store, and randomness. A simulation provides its own.
 
 use crate::machine::private_bytes;
 use journal::Disk;
@@ -16,28 +16,28 @@ pub(crate) struct World {
     pub(crate) clock: Arc<dyn Clock>,
     /// File system of the data directory.
     pub(crate) disk: Arc<dyn Disk>,
-    /// Object store of the tables; `None` for the one of their URL.
+    /// Object store of the tables; `None` for the one that their URL names.
     pub(crate) store: Option<Arc<DynObjectStore>>,
     pub(crate) chance: Chance,
     pub(crate) pause: Arc<dyn Pause>,
-    /// Source of the process' memory use; `None` if the process has more than one node.
+    /// Memory held by the process; `None` if the process may have more than one node.
     pub(crate) resident: Option<Arc<dyn Resident>>,
 }
 
 impl World {
-    /// The machine's environment, for a process that has more than this node.
+    /// The machine's environment, for a process that may have more than one node.
     pub(crate) fn real(clock: Arc<dyn Clock>) -> Self {
         let pause = Arc::new(Sleep(Arc::clone(&clock)));
         Self { clock, disk: Arc::new(Os), store: None, chance: Chance::default(), pause, resident: None }
     }
 
-    /// The machine's environment, for a process that has only this node.
+    /// The machine's environment, for a process that has only one node.
     pub(crate) fn of_own_process(clock: Arc<dyn Clock>) -> Self {
         Self { resident: Some(Arc::new(OwnProcess)), ..Self::real(clock) }
     }
 }
 
-/// Pauses of a replay that waits for the sealer, which is another thread.
+/// Pauses a replay that waits for the sealer, which runs on another thread.
 pub(crate) trait Pause: std::fmt::Debug + Send + Sync {
     /// Waits for `time`.
     fn pause(&self, time: Duration);

@@ -1,21 +1,21 @@
-//! The memory limit of the control groups that a process is in.
+//! Memory limit of the control groups that the process belongs to.
 //!
 //! ```text
 //!   /proc/self/cgroup      the group in each hierarchy             4:memory:/a/b      0::/a/b
 //!   /proc/self/mountinfo   mount points of the hierarchies         … /a /sys/fs/cgroup/memory … - cgroup … rw,memory
-//!   <mount>/b, <mount>     the group and those around it, each with its limits
+//!   <mount>/b, <mount>     the group and its ancestors, each with its limits
 //! ```
 //!
-//! Memory belongs to a version 1 hierarchy or to the version 2 one; a hybrid machine has both, and only one has the files.
-//! Every group on the way to the root bounds the process, so the smallest limit counts.
+//! Memory is controlled by a version 1 hierarchy or by the version 2 hierarchy. A hybrid machine has both, but only one of them
+//! has the files. Every group on the way to the root limits the process, so the smallest limit applies.
 
 use std::fs::read_to_string;
 use std::path::{Component, Path, PathBuf};
 
-/// Numbers above this mean no limit: version 1 writes 2^63 minus a page.
+/// Limits of at least this size mean no limit: version 1 reports 2^63 minus a page.
 const UNLIMITED: u64 = 1 << 62;
 
-/// The smallest limit, and the file that has it.
+/// Returns the smallest limit in bytes, and the file that sets it.
 pub(super) fn memory_limit(root: &Path) -> Option<(u64, PathBuf)> {
     let groups = read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();
     let mounts = read_to_string(root.join("proc/self/mountinfo")).unwrap_or_default();
@@ -53,7 +53,7 @@ fn group_of(line: &str) -> Option<(Version, PathBuf)> {
 /// Mount point of a hierarchy.
 struct Mount {
     version: Version,
-    /// The group at the mount point: not the root if a container sees only its own group.
+    /// The group that is mounted. It is not the root if a container sees only its own group.
     group: PathBuf,
     at: PathBuf,
 }
@@ -77,7 +77,7 @@ impl Mount {
     fn limits(&self, root: &Path, group: &Path) -> Vec<(u64, PathBuf)> {
         let top = root.join(self.at.strip_prefix("/").unwrap_or(&self.at));
         let mut dir = top.join(self.below(group));
-        // If a namespace hides the group's path, use the nearest visible ancestor: its limit applies too.
+        // if a namespace hides the group's path, use the nearest visible ancestor, whose limit applies too
         while !dir.is_dir() && dir != top && dir.pop() {}
         let mut limits = Vec::new();
         while dir.starts_with(&top) {
@@ -108,7 +108,7 @@ impl Mount {
             limits.extend(bytes.map(|bytes| (bytes, path)));
         }
         if self.version == Version::One {
-            // the statistics include the limits of ancestors that a container does not see
+            // the statistics include limits of ancestors that are not visible in a container
             let path = dir.join("memory.stat");
             let stat = read_to_string(&path).unwrap_or_default();
             let bytes = stat.lines().find_map(|l| l.strip_prefix("hierarchical_memory_limit ")?.parse().ok());
@@ -117,7 +117,7 @@ impl Mount {
     }
 }
 
-/// Decodes octal escapes: blanks and the like are written as `\040`.
+/// Decodes octal escapes, such as `\040` for a blank.
 fn unescaped(text: &str) -> String {
     let mut parts = text.split('\\');
     let mut plain = parts.next().unwrap_or_default().to_owned();

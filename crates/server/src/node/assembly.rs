@@ -1,4 +1,4 @@
-//! Opens a data directory and creates the parts of a node, each with what it needs of the others.
+//! Opens a data directory and creates the parts of a node. Each part gets a context with only the other parts that it needs.
 
 use super::StartError;
 use crate::auth::Auth;
@@ -32,7 +32,7 @@ use stdx::budget::Account;
 use stdx::clock::Clock;
 use stdx::telemetry::Registry;
 
-/// Everything that more than one part of a node needs, while the node is put together.
+/// Everything that more than one part of a node needs, while the node is assembled.
 pub(super) struct Assembly {
     pub(super) registry: Registry,
     pub(super) data_dir: DataDir,
@@ -130,7 +130,7 @@ impl Assembly {
         }
     }
 
-    /// Owners of the partitions, and their queues.
+    /// Creates the owners of the partitions, and the sending ends of their queues.
     pub(super) fn owners(
         &self,
         context: &Arc<partition::Context>,

@@ -1,4 +1,4 @@
-//! All metrics of a registry at one time, as a batch of samples.
+//! Reads all metrics of a registry at one time into a batch of samples.
 
 use super::JOB;
 use crate::settings::SelfMonitoring;
@@ -11,17 +11,17 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use stdx::telemetry::{Family, Found, Reading, Registry};
 
-/// A series that says that the instance is there, as Prometheus adds one to what it scrapes.
+/// The series `up`, which Prometheus adds to each target that it scrapes.
 const UP: Reading<'_> = Reading { name: "up", suffix: "", labels: &[], extra: None, value: 1.0 };
 
-/// Reads metrics, and remembers which of them may be gone the next time.
+/// Reads metrics, and remembers the series that may have disappeared by the next time.
 #[derive(Debug)]
 pub(super) struct Sampler {
     registry: Registry,
     /// Seed of series keys.
     seed: u64,
     instance: String,
-    /// Series of the last batch whose labels come and go, by the bytes of their labels.
+    /// Series of the last batch that can disappear, by key.
     passing: BTreeMap<SeriesKey, Labels>,
 }
 
@@ -30,8 +30,8 @@ impl Sampler {
         Self { registry, seed, instance, passing: BTreeMap::new() }
     }
 
-    /// All metrics, with the end of those series that are gone since the last time. What is beyond
-    /// [`SelfMonitoring::SERIES_MAX`] is left out, and counted as refused.
+    /// Reads all metrics, and ends series that have disappeared since the last time with a stale marker. Series beyond
+    /// [`SelfMonitoring::SERIES_MAX`] are left out and counted as refused.
     pub(super) fn sample(&mut self, now_ms: i64) -> Batch {
         let mut sample = Sample {
             instance: &self.instance,
@@ -91,7 +91,7 @@ impl Sample<'_> {
         }
         let key = SeriesKey::of(labels.as_bytes(), self.seed);
         push(&mut self.batch, key, &labels, self.now_ms, reading.value);
-        // the buckets of a histogram stay
+        // buckets of a histogram do not disappear
         if reading.suffix.is_empty() && reading.extra.is_some() {
             self.passing.insert(key, labels);
         }

@@ -133,7 +133,7 @@ async fn the_tenant_takes_no_place_of_others_and_needs_none() {
         let mut batch = monitor.sample();
         monitor.store(&mut batch).await;
         assert_eq!(monitor.metrics.refused.get(), 0);
-        // the only other tenant that there may be
+        // the only other tenant that the limit allows
         write_series(&node, (0..100).map(|i| format!("m{i}"))).await;
     }
     let other = Principal::of(TenantId::parse("other").unwrap());

@@ -1,5 +1,6 @@
-//! Owners that replay on threads of their own, of which one runs at a time: a replay that waits for the sealer passes control
-//! to the driver, which runs the sealer and the other owners. The driver chooses the next thread, so runs are deterministic.
+//! Owners that replay on threads of their own, only one of which runs at a time. A replay that waits for the sealer passes
+//! control to the driver, which runs the sealer and the other owners. The driver chooses the next thread, so runs are
+//! deterministic.
 
 use crate::partition::Owner;
 use crate::refusal::Refusal;
@@ -89,7 +90,7 @@ impl Replaying {
         Self { number, baton: Arc::clone(baton), done, thread }
     }
 
-    /// Runs the replay until it waits. Returns the owner if the replay is done.
+    /// Runs the replay until it waits or ends. Returns the owner if the replay has ended.
     pub(super) fn turn(self) -> Result<(Box<Owner>, Replayed), Self> {
         self.baton.pass(Turn::Owner(self.number));
         self.baton.wait_for(Turn::Driver);

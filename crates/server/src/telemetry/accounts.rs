@@ -1,7 +1,7 @@
 //! Metrics of the memory budget: limit, use and peak of each account.
 //!
-//! The limits add up to the whole budget. `other` is the process' memory outside of the accounts, as counted by the kernel:
-//! while it stays within its limit, no large allocation bypasses the accounts.
+//! The limits add up to the whole budget. `other` is the process' memory outside of the accounts, as counted by the kernel.
+//! As long as it stays within its limit, no large allocation bypasses the accounts.
 
 use crate::machine::private_bytes;
 use crate::node::Node;
@@ -19,7 +19,7 @@ struct Part {
     limit_bytes: u64,
     used: Read,
     peak: Read,
-    /// False if the peak is only the highest value that was read.
+    /// False if the peak is only the highest value that was ever read.
     is_account: bool,
 }
 
@@ -35,7 +35,7 @@ impl Part {
         }
     }
 
-    /// Gauge of memory that is not an account: its peak is the highest value observed.
+    /// Part of the budget that is not an account. Its peak is the highest value read.
     fn seen(name: &'static str, limit_bytes: u64, used: Read) -> Self {
         let most = AtomicU64::new(0);
         let read = Arc::clone(&used);
@@ -47,7 +47,7 @@ impl Part {
     }
 }
 
-/// Use of a part of the budget.
+/// Limit and use of a part of the budget.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Use {
     pub(crate) limit_bytes: u64,
@@ -55,7 +55,7 @@ pub(crate) struct Use {
     pub(crate) peak_bytes: Option<u64>,
 }
 
-/// All parts of the budget by name, and their use now.
+/// Returns the current use of each part of the budget, by name.
 pub(crate) fn all(node: &Node) -> Vec<(&'static str, Use)> {
     let use_of = |part: Part| {
         let (used_bytes, peak_bytes) = ((part.used)(), part.is_account.then(|| (part.peak)()));
@@ -77,7 +77,7 @@ pub(super) fn register(node: &Node) {
     }
 }
 
-/// Memory of exemplars, metadata and elected replicas within the head.
+/// Registers gauges of exemplars, metadata and elected replicas, which are parts of the head's account.
 fn register_head_parts(node: &Node) {
     let (budget, r) = (node.budget(), node.registry());
     let of_partitions = |read: fn(&Partition) -> usize| -> Read {
@@ -107,7 +107,7 @@ fn with_other(node: &Node) -> Vec<Part> {
     all
 }
 
-/// All parts but `other`.
+/// All parts of the budget except `other`.
 fn parts(node: &Node) -> Vec<Part> {
     let (budget, reads, writes) = (node.budget(), node.reads(), node.writes());
     let (heads, peak) = (Arc::clone(&writes.heads), Arc::clone(&writes.heads));

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use stdx::budget::Account;
 
-/// Limit on blocked tenants that the metrics name.
+/// Limit on the number of blocked tenants that the metrics list by name.
 const BLOCKED_NAMED_MAX: usize = 100;
 
 pub(crate) fn register_gauges(node: &Node) {
@@ -89,7 +89,7 @@ fn of_accounts(node: &Node) {
     gauge("floodmark_write_inflight_peak_bytes", help, inflight, Account::peak_bytes);
 }
 
-/// Age of the oldest sample that is in no table yet, in milliseconds; 0 if there is none.
+/// Age of the oldest sample that is not yet in a table, in milliseconds; 0 if there is none.
 pub(crate) fn floodmark_lag_ms(reads: &query_source::Context) -> i64 {
     let in_rounds = reads.lake.in_rounds_since_ms.load(Ordering::Relaxed);
     match reads.partitions.unsealed_since_ms().unwrap_or(i64::MAX).min(in_rounds) {

@@ -1,10 +1,10 @@
-//! Process metrics of the operating system, under the names used by Prometheus' client libraries, and build information.
+//! Process metrics, with the names that Prometheus' client libraries use, and build information.
 
 use crate::node::Node;
 use rustix::process::{Resource, getrlimit};
 use rustix::time::{ClockId, clock_gettime};
 
-/// Source commit, if the build was given it.
+/// Source commit, if it was passed to the build.
 const REVISION: &str = match option_env!("FLOODMARK_REVISION") {
     Some(revision) => revision,
     None => "unknown",
@@ -41,7 +41,7 @@ fn cpu_seconds() -> f64 {
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
-/// Number of open files, without the one used to list them.
+/// Number of open files, not counting the one used to list them.
 fn open_files() -> f64 {
     std::fs::read_dir("/proc/self/fd").map_or(f64::NAN, |files| files.count().saturating_sub(1) as f64)
 }

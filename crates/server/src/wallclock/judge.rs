@@ -1,25 +1,25 @@
-//! The decision whether to trust the wall clock, as a function of the evidence so far.
+//! Decides whether to trust the wall clock, from the evidence so far.
 
 use admission::age::{Doubt, EARLIEST_MS};
 use std::ops::RangeInclusive;
 use tables::upkeep::Now;
 
-/// Time at which a clock was believed last, before the start.
+/// Record of the last time at which a clock was trusted before the start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Believed {
-    /// The clock's history is not recorded.
+    /// There is no record.
     Unknown,
-    /// No clock was believed yet.
+    /// No clock has been trusted yet.
     Never,
-    /// Time shown by the clock when it was believed.
+    /// Time that the clock showed when it was last trusted.
     At(i64),
 }
 
 /// Evidence from senders, and the settling time.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Word {
-    /// Offset of the senders' clock: the largest lead over the monotonic clock of a sample that arrived since the start, if any
-    /// did.
+    /// Offset of the senders' clocks: the largest lead over the monotonic clock of a sample that arrived since the start. `None`
+    /// if no sample arrived.
     pub(super) heard_ms: Option<i64>,
     /// Time after the start during which the verdict is [`Doubt::Settling`].
     pub(super) settle_ms: i64,
@@ -27,40 +27,41 @@ pub(super) struct Word {
 
 const HOUR_MS: i64 = 3_600_000;
 
-/// Tolerance for steps back: corrections and drift are smaller. Equals the default limit on samples from the future.
+/// Tolerance for steps back. Corrections and drift are smaller. Equals the default limit on samples from the future.
 const BACK_MS: i64 = HOUR_MS / 6;
 
-/// Tolerance for steps ahead: corrections, and jumps of a machine that slept, are smaller.
+/// Tolerance for steps ahead. Corrections, and jumps of a machine that slept, are smaller.
 const AHEAD_MS: i64 = HOUR_MS;
 
-/// Downtime that is plausible without evidence. After a longer one the clock is [`Doubt::Ahead`] until senders agree.
+/// Downtime that is plausible without evidence. After a longer one, the clock is [`Doubt::Ahead`] until it has been consistent
+/// for one of the times below.
 const DOWN_MS: i64 = 24 * HOUR_MS;
 
-/// Time for which a clock must be consistent to be believed without other evidence.
+/// Time for which an implausible clock must be consistent to be trusted, without evidence from samples.
 const HELD_MS: i64 = 24 * HOUR_MS;
 
-/// [`HELD_MS`] of a clock that is ahead, if arriving samples agree with it. It is not zero because the sender may run on the
-/// same machine. Samples prove nothing about a clock that is behind: late samples agree with it too.
+/// Like [`HELD_MS`], for a clock that is ahead and that arriving samples agree with. It is not zero because the sender may run
+/// on the same machine. Samples prove nothing about a clock that is behind, because late samples agree with it too.
 const HELD_AND_HEARD_MS: i64 = HOUR_MS;
 
-/// [`HELD_MS`] of a clock that is ahead of all arriving samples.
+/// Like [`HELD_MS`], for a clock that is ahead and that arriving samples disagree with.
 const HELD_AGAINST_MS: i64 = 7 * 24 * HOUR_MS;
 
-/// Evidence about the wall clock. An *offset* is its lead over the monotonic clock, which starts at zero. It is constant until
-/// the clock is set.
+/// Evidence about the wall clock. An *offset* is the lead of the wall clock over the monotonic clock, which starts at zero.
+/// It is constant until the wall clock is set.
 #[derive(Debug)]
 pub(super) struct Judge {
     start_ms: i64,
     believed: Believed,
-    /// Offset that was found plausible, or that was consistent for long enough.
+    /// Offset that is trusted: it was plausible, or consistent for long enough.
     offset_ms: Option<i64>,
-    /// True if the offset was not plausible but consistent for long enough: dates found later do not refute it.
+    /// True if the offset was trusted because it was consistent for long enough. Dates found later do not refute it.
     held: bool,
-    /// True if there is evidence for the offset, not only none against it.
+    /// True if there is evidence for the offset, as opposed to no evidence against it.
     confirmed: bool,
-    /// Newest date found that is from before the start.
+    /// Newest date found in data from before the start.
     newest_ms: Option<i64>,
-    /// Lower bound of the offset, from dates found.
+    /// Lower bound of the offset, from the record, dates found, and [`EARLIEST_MS`].
     least_ms: i64,
     astray: Option<Astray>,
 }
@@ -71,12 +72,12 @@ struct Astray {
     doubt: Doubt,
     /// First such offset.
     offset_ms: i64,
-    /// Start of the doubt, by the monotonic clock.
+    /// Time at which the doubt began, by the monotonic clock.
     since_ms: i64,
 }
 
 impl Judge {
-    /// Judge at the start: `start_ms` is the wall clock's time, `believed` the record of earlier lives.
+    /// Creates a judge at the start of the node. `start_ms` is the wall clock's time, `believed` the record of earlier runs.
     pub(super) fn new(start_ms: i64, believed: Believed) -> Self {
         let least_ms = if let Believed::At(at_ms) = believed { at_ms.max(EARLIEST_MS) } else { EARLIEST_MS };
         let judge = Self {
@@ -92,7 +93,7 @@ impl Judge {
         Self { offset_ms: judge.possible().contains(&start_ms).then_some(start_ms), ..judge }
     }
 
-    /// Notes a date found in data. Dates written since the start by a clock that is ahead prove nothing.
+    /// Notes a date found in data. Dates that a clock that is ahead has written since the start prove nothing.
     pub(super) fn found(&mut self, date_ms: i64, now: Now) {
         if date_ms > now.wall_ms.saturating_add(BACK_MS) {
             let at_start_ms = date_ms.saturating_sub(now.steady_ms);
@@ -118,7 +119,7 @@ impl Judge {
             word.heard_ms.map(|heard_ms| agreed_ms.contains(&heard_ms))
         };
         let agrees = agrees_with(offset_ms);
-        // the clock may have been set since the samples arrived, so the earlier offset is compared as well
+        // the clock may have been set since the samples arrived, so they are also compared with the earlier offset
         self.confirmed |= self.offset_ms.and_then(agrees_with) == Some(true);
         let is_known = self.confirmed || self.newest_ms.is_some();
         let plausible = match self.offset_ms {
@@ -156,9 +157,9 @@ impl Judge {
         self.confirmed
     }
 
-    /// Range of offsets that agree with all evidence.
+    /// Range of offsets that are consistent with all evidence.
     fn possible(&self) -> RangeInclusive<i64> {
-        // the monotonic clock is zero at the start, so offsets are wall times of the start
+        // the monotonic clock is zero at the start, so an offset is the wall time of the start
         let most_ms = match (self.believed, self.newest_ms) {
             (Believed::At(_), _) | (_, None) => self.most_credible_ms(),
             (Believed::Unknown, Some(newest_ms)) => newest_ms.saturating_add(DOWN_MS),
@@ -168,7 +169,7 @@ impl Judge {
         self.least_ms - BACK_MS..=most_ms
     }
 
-    /// Latest plausible time at the start, given when a clock was last believed.
+    /// Latest plausible time of the start, given when a clock was last trusted.
     const fn most_credible_ms(&self) -> i64 {
         match self.believed {
             Believed::At(at_ms) => at_ms.saturating_add(DOWN_MS),

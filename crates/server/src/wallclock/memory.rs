@@ -1,12 +1,12 @@
-//! `clock.json`: the last time at which the wall clock was believed, kept across starts.
+//! `clock.json`: the last time at which the wall clock was trusted, kept across restarts.
 //!
 //! ```text
 //!   { "version": 1, "believed_ms": 1777000000000, "check": "crc32c of believed_ms" }
 //! ```
 //!
-//! Dates of commits cannot replace it: a clock that is wrong in two lives of a node agrees with the dates that it wrote in
-//! the first one. `null` means that no clock was believed yet in this data directory. If the file is missing or damaged, the
-//! node falls back to dates of commits for one life.
+//! Dates of commits cannot replace it: a clock that is wrong in two runs of a node agrees with the dates that it wrote in the
+//! first one. `null` means that no clock has been trusted yet in this data directory. If the file is missing or damaged, the
+//! node falls back to dates of commits for one run.
 
 use super::judge::Believed;
 use journal::Disk;
@@ -21,7 +21,7 @@ const NAME: &str = "clock.json";
 
 const VERSION: u32 = 1;
 
-/// The file.
+/// The file `clock.json` of a data directory.
 #[derive(Debug)]
 pub(super) struct Memory {
     disk: Arc<dyn Disk>,
@@ -37,8 +37,8 @@ struct Text {
 }
 
 impl Memory {
-    /// Reads the file of a data directory; creates it if absent or damaged. From then on, dates written by this node prove
-    /// nothing.
+    /// Reads the file of a data directory, or creates it if it is absent or damaged. With the new file, dates that this node
+    /// writes prove nothing at the next start.
     pub(super) fn open(disk: Arc<dyn Disk>, data_dir: &Path) -> (Self, Believed) {
         let memory = Self { disk, path: data_dir.join(NAME) };
         match disk::read(&*memory.disk, &memory.path) {
@@ -58,7 +58,7 @@ impl Memory {
         (memory, Believed::Unknown)
     }
 
-    /// Saves the time at which the clock was believed.
+    /// Saves the time at which the clock was last trusted; `None` if it never was.
     pub(super) fn store(&self, believed_ms: Option<i64>) -> io::Result<()> {
         let text = Text { version: VERSION, believed_ms, check: check(believed_ms) };
         disk::replace(&*self.disk, &self.path, &serde_json::to_vec(&text)?)

@@ -7,7 +7,7 @@ const HOUR: i64 = 60 * MINUTE;
 const DAY: i64 = 24 * HOUR;
 const SETTLE: i64 = 10 * MINUTE;
 
-/// True time when a node starts: some day in 2027.
+/// True time of the start of a node, a day in 2027.
 const TRUTH: i64 = 1_800_000_000_000;
 
 /// A judge, and its clock's lead over the true time.
@@ -51,7 +51,7 @@ fn a_right_clock_is_believed_once_the_start_is_over() {
         node.check(0, Some(Doubt::Settling));
         node.check(SETTLE - 1, Some(Doubt::Settling));
         node.check(SETTLE, None);
-        node.found(SETTLE, TRUTH + 5 * MINUTE); // a commit of our own
+        node.found(SETTLE, TRUTH + 5 * MINUTE); // the node's own commit
         node.found(SETTLE, TRUTH - 80 * DAY); // another tenant's table
         node.ahead_ms = 50 * MINUTE; // the clock drifted, or the machine slept
         node.check(DAY, None);
@@ -77,7 +77,7 @@ fn a_clock_ahead_at_the_start_is_believed_later_the_less_agrees_with_it() {
 
     let mut node = Node::start(365 * DAY, &[TRUTH - MINUTE]);
     node.check(0, Some(Doubt::Ahead));
-    node.heard_ms = Some(TRUTH + 365 * DAY); // or senders on the same machine
+    node.heard_ms = Some(TRUTH + 365 * DAY); // senders on the same machine, with its wrong clock
     node.check(HOUR - 1, Some(Doubt::Ahead));
     node.check(HOUR, None);
 }
@@ -86,12 +86,12 @@ fn a_clock_ahead_at_the_start_is_believed_later_the_less_agrees_with_it() {
 fn a_clock_that_is_put_right_is_believed() {
     let mut node = Node::start(365 * DAY, &[TRUTH - MINUTE]);
     node.check(0, Some(Doubt::Ahead));
-    node.found(MINUTE, TRUTH + 365 * DAY + MINUTE); // a commit of our own since the start proves nothing
+    node.found(MINUTE, TRUTH + 365 * DAY + MINUTE); // the node's own commit since the start proves nothing
     node.check(MINUTE, Some(Doubt::Ahead));
     node.ahead_ms = 0;
     node.check(2 * MINUTE, Some(Doubt::Settling));
     node.check(SETTLE, None);
-    // the same for a clock that is behind, and one at the first second of 1970
+    // likewise a clock that is behind, and one at the first second of 1970
     for ahead_ms in [-30 * DAY, -TRUTH] {
         let mut node = Node::start(ahead_ms, &[TRUTH - MINUTE, TRUTH - 40 * DAY]);
         node.check(0, Some(Doubt::Behind));
@@ -152,7 +152,7 @@ fn a_clock_that_stays_wrong_is_not_confirmed_by_what_it_dated_in_an_earlier_life
         node.check(6 * DAY, Some(doubt));
         assert!(!node.judge.is_confirmed() || believed != Believed::Never);
     }
-    // a corrected clock is believed at once, whatever dates the earlier life has written
+    // a corrected clock is trusted after the settling time, whatever dates the earlier run has written
     let mut node = Node::start_again(0, Believed::At(TRUTH - HOUR), &[dated, TRUTH - MINUTE]);
     node.check(SETTLE, None);
 }
@@ -194,7 +194,7 @@ fn late_samples_do_not_confirm_a_clock_that_is_behind() {
 fn senders_that_agreed_with_a_new_node_speak_against_a_clock_that_is_set_back() {
     let mut node = Node::start(0, &[]);
     node.heard_ms = Some(TRUTH);
-    node.ahead_ms = -HOUR; // the first judgement of this life
+    node.ahead_ms = -HOUR; // before the first verdict of this run
     node.check(SETTLE, Some(Doubt::Behind));
     node.ahead_ms = 0;
     node.check(SETTLE, None);

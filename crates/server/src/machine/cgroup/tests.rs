@@ -8,7 +8,7 @@ const V1: &str = "35 31 0:32 / /sys/fs/cgroup/memory rw,relatime shared:9 - cgro
 const V1_CPU: &str = "32 31 0:29 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct";
 const HYBRID: &str = "41 31 0:38 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw";
 
-/// Limit found in a tree with these mounts, groups and files.
+/// Returns the limit found in a tree with these mounts, groups and files.
 fn limit_of(mounts: &[&str], groups: &str, files: &[(&str, &str)]) -> Option<(u64, String)> {
     let root = tempfile::tempdir().unwrap();
     let write = |path: &str, text: &str| {
@@ -97,7 +97,7 @@ fn a_container_may_see_only_its_own_group() {
     check(&[V2], "0::/kubepods/pod1\n", &[("memory.max", "512")], Some((512, "memory.max")));
     // outside of the namespace
     check(&[V2], "0::/../other\n", &[("memory.max", "512")], Some((512, "memory.max")));
-    // an ancestor's limit, which only the statistics have
+    // an ancestor's limit that only the statistics show
     let stat = "cache 0\nhierarchical_memory_limit 300\nhierarchical_memsw_limit 700\n";
     let files = [("memory/memory.limit_in_bytes", "512\n"), ("memory/memory.stat", stat)];
     check(&[&own], groups, &files, Some((300, "memory/memory.stat")));
