@@ -2,24 +2,24 @@
 
 use model::caps;
 
-/// Why the wall clock is not believed.
+/// Reason not to trust the wall clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Doubt {
-    /// The node has just started: a clock that is wrong at boot is put right within minutes.
+    /// The node has just started. A clock that is wrong at boot is corrected within minutes.
     Settling,
-    /// The clock is later than can be explained.
+    /// The clock shows a later time than can be explained.
     Ahead,
-    /// The clock is earlier than something that has happened already.
+    /// The clock shows a time before an event that has already happened.
     Behind,
 }
 
 impl Doubt {
-    /// Each, with its name in metrics.
+    /// All reasons, each with its name in metrics.
     pub const ALL: [(Self, &str); 3] =
         [(Self::Settling, "settling"), (Self::Ahead, "ahead"), (Self::Behind, "behind")];
 }
 
-/// The beginning of 2026, before this was written: a clock that shows less is wrong.
+/// Start of 2026, before this code was written: a clock that shows an earlier time is wrong.
 pub const EARLIEST_MS: i64 = 1_767_225_600_000;
 
 /// Range of accepted timestamps.
@@ -31,20 +31,21 @@ pub struct Window {
 }
 
 impl Window {
-    /// Window of samples that arrive at `now_ms`. It does not depend on the contents of a head or on earlier samples, so all
-    /// readers of a journal agree on it.
+    /// Window for samples that arrive at `now_ms`. It depends neither on the contents of a head nor on earlier samples, so
+    /// all readers of a journal agree on it.
     pub const fn at(now_ms: i64, past_ms: i64, future_ms: i64) -> Self {
         let (earliest_ms, latest_ms) = (now_ms.saturating_sub(past_ms), now_ms.saturating_add(future_ms));
         Self { past_ms, earliest_ms, latest_ms }
     }
 
-    /// A sample may have this time.
+    /// True if samples with this timestamp are accepted.
     pub fn contains(&self, timestamp_ms: i64) -> bool {
         (self.earliest_ms.max(caps::TIMESTAMP_MS_MIN)..=self.latest_ms.min(caps::TIMESTAMP_MS_MAX))
             .contains(&timestamp_ms)
     }
 
-    /// Why a sample of this time is left out, and whether it may be stored once a clock is put right that is in `doubt`.
+    /// Reason for leaving out a sample with this timestamp, and whether the sample may be accepted once the clock is
+    /// corrected (only if the clock is in `doubt`).
     pub fn reason(&self, timestamp_ms: i64, doubt: Option<Doubt>) -> (&'static str, bool) {
         match timestamp_ms {
             ..caps::TIMESTAMP_MS_MIN => ("before 1970", false),
@@ -81,12 +82,13 @@ mod tests {
             }
         };
         for doubt in [None, Some(Doubt::Settling), Some(Doubt::Ahead), Some(Doubt::Behind)] {
-            // three years in any order
+            // every day of the past three years
             (0..3 * 365).for_each(|day| check(now - day * 86_400_000, doubt, None));
             check(now - 10 * YEAR, doubt, None);
             check(now + 600_000, doubt, None);
             check(-1, doubt, Some(("before 1970", false)));
-            // by a sender without a clock, or by any that can be right
+            // left out for good, whatever the doubt: a sender without a clock, and times outside the window of any
+            // plausible clock
             check(0, doubt, Some(("past_limit", false)));
             check(EARLIEST_MS - 10 * YEAR - 1, doubt, Some(("past_limit", false)));
             check(caps::TIMESTAMP_MS_MAX + 1, doubt, Some(("future_limit", false)));

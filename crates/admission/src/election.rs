@@ -1,9 +1,9 @@
-//! Election of one replica of a cluster, whose samples are stored.
+//! Elects one replica of each cluster; only the elected replica's samples are stored.
 //!
-//! Prometheus servers that scrape the same targets send the same series, with times and values that differ a little. They
-//! are the *replicas* of a *cluster*. The first replica that is heard is elected: its samples are stored, and those of the
-//! others are duplicates. When nothing was heard from the elected replica for the failover time, the next one that is heard
-//! takes over.
+//! Prometheus servers that scrape the same targets send the same series, with slightly different timestamps and values.
+//! They are the *replicas* of a *cluster*. The first replica that sends samples is elected: its samples are stored, and those
+//! of the others are duplicates. Once the elected replica has sent nothing for the failover time, the next replica that sends
+//! samples takes over.
 //!
 //! ```text
 //!   a elected    │    nothing from a      │ b elected
@@ -12,18 +12,20 @@
 //!                                                            all that were stored of a
 //! ```
 //!
-//! So the samples of two replicas never mix: each stretch of time has the samples of one.
+//! So the samples of two replicas never mix: each span of time has the samples of one replica.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-/// Limit on the names of clusters and replicas: those of pods have up to 253 bytes. Longer ones are not elected.
+/// Limit on the length of the names of clusters and replicas. Names of pods have up to 253 bytes. Replicas with longer names
+/// are not elected.
 pub const REPLICA_NAME_BYTES_MAX: usize = 256;
 
-/// Upper bound on the memory of a cluster: its entry, with the map's spare room, and the two names.
+/// Upper bound on the memory of a cluster: its map entry with the map's spare capacity, and the two names.
 pub const CLUSTER_BYTES: u64 = (4 * size_of::<Election>() + 2 * REPLICA_NAME_BYTES_MAX) as u64;
 
-/// A cluster that was not heard for this long, or for the failover time if that is longer, is forgotten when there is a need.
+/// Time without requests after which a cluster may be forgotten to make room. The failover time applies instead if it is
+/// longer.
 const FORGET_AFTER: Duration = Duration::from_secs(3600);
 
 /// Elected replicas of a tenant's clusters. The caller bounds their number.
@@ -38,11 +40,11 @@ pub struct Election {
     pub since: Instant,
     /// Time of its latest request.
     pub heard: Instant,
-    /// Number of replicas that were elected before it.
+    /// Number of failovers before this replica was elected.
     pub failovers: u64,
-    /// Time of the newest sample that was accepted of any replica.
+    /// Timestamp of the newest sample accepted from any replica.
     newest_ms: i64,
-    /// Its samples up to this time are duplicates of what an earlier replica sent.
+    /// Samples of this replica up to this timestamp are duplicates of an earlier replica's samples.
     after_ms: i64,
 }
 
@@ -52,18 +54,18 @@ pub struct Arrival {
     pub now: Instant,
     /// Time of arrival by the wall clock.
     pub now_ms: i64,
-    /// Time without a sample from the elected replica after which another is elected.
+    /// Time without a request from the elected replica after which another one is elected.
     pub failover: Duration,
 }
 
-/// Decision about samples of a replica.
+/// Decision on the samples of a replica.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Vote {
-    /// The replica was elected just now. Its samples newer than this are accepted; the others are duplicates.
+    /// The replica was elected just now. Its samples newer than this timestamp are accepted; the others are duplicates.
     Elected(i64),
-    /// Samples up to this time are duplicates: a replica that was elected before sent them.
+    /// The replica was elected before. Its samples up to this timestamp are duplicates: an earlier elected replica sent them.
     After(i64),
-    /// All are duplicates: another replica is elected.
+    /// All samples are duplicates: another replica is elected.
     Duplicate,
 }
 
@@ -87,7 +89,8 @@ impl Elections {
         self.0.iter().map(|(cluster, election)| (&**cluster, election))
     }
 
-    /// Decides on samples of a replica, which is elected if its cluster has none or if the elected one was silent.
+    /// Decides on samples of a replica. The replica is elected if its cluster has no elected replica, or if the elected one
+    /// was silent for the failover time.
     pub fn hear(&mut self, cluster: &str, replica: &str, arrival: Arrival) -> Vote {
         let Arrival { now, .. } = arrival;
         let Some(election) = self.0.get_mut(cluster) else {
@@ -113,14 +116,14 @@ impl Elections {
         }
     }
 
-    /// Notes the newest of the accepted samples.
+    /// Records the timestamp of the newest accepted sample.
     pub fn accepted(&mut self, cluster: &str, newest_ms: i64) {
         if let Some(election) = self.0.get_mut(cluster) {
             election.newest_ms = election.newest_ms.max(newest_ms);
         }
     }
 
-    /// Forgets clusters that were not heard for long.
+    /// Forgets clusters without a request for an hour, or for the failover time if that is longer.
     pub fn forget_silent(&mut self, now: Instant, failover: Duration) {
         let most = failover.max(FORGET_AFTER);
         self.0.retain(|_, election| now.saturating_duration_since(election.heard) < most);
@@ -129,15 +132,15 @@ impl Elections {
 }
 
 impl Election {
-    /// Elects `replica` in place of one that was silent for the failover time.
+    /// Elects `replica` if the elected one was silent for the failover time; returns whether it did.
     fn fail_over(&mut self, replica: &str, arrival: Arrival) -> bool {
         let Arrival { now, now_ms, failover } = arrival;
         let silence = now.saturating_duration_since(self.heard);
         if silence < failover {
             return false;
         }
-        // a single sample from the future must not make duplicates of all until then; and a clock that was set back in the
-        // meantime must not either, so the silence is measured and not what the clock said
+        // Neither a single sample from the future nor a clock that was set back in the meantime may turn the new replica's
+        // samples into duplicates. So the bound is the present time minus the measured silence.
         let silence_ms = i64::try_from(silence.as_millis()).unwrap_or(i64::MAX);
         self.after_ms = self.newest_ms.min(now_ms.saturating_sub(silence_ms));
         self.newest_ms = self.after_ms;

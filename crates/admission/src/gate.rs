@@ -1,23 +1,24 @@
-//! Bounds concurrent requests, and the bytes that they hold. A gate does not queue: a full one refuses.
+//! Limits concurrent requests and the bytes that they hold. A gate does not queue: a full gate refuses requests.
 //!
 //! Tenants share a gate by dynamic thresholds (Choudhury and Hahne, "Dynamic queue length thresholds for shared-memory packet
-//! switches", 1998): a tenant may hold a multiple of what is free. So one tenant that floods always leaves a part free, two leave
-//! less but get equal parts, and nothing has to be configured or known about who else will come.
+//! switches", 1998): a tenant may hold a multiple of the free capacity. So one tenant that floods the gate always leaves a
+//! part free. Two such tenants leave less, but get equal parts. Nothing needs to be configured, and nothing needs to be known
+//! about tenants still to come.
 
 use model::TenantId;
 use std::collections::HashMap;
 
-/// A bounded count of requests.
+/// Limits on the number of requests and on their bytes.
 #[derive(Debug)]
 pub struct Gate {
     limit: usize,
     bytes_limit: u64,
-    /// Multiple of what is free that a tenant of weight 1 may hold.
+    /// Multiple of the free capacity that a tenant of weight 1 may hold.
     multiple: u64,
     inside: usize,
     peak: usize,
     bytes: u64,
-    /// Requests inside by tenant. There are at most `limit` entries.
+    /// Requests inside, by tenant. There are at most `limit` entries.
     tenants: HashMap<TenantId, Inside>,
 }
 
@@ -31,11 +32,11 @@ pub struct Inside {
 /// Why a gate refuses a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Full {
-    /// There is no place, or no room for the bytes.
+    /// The number of requests or their bytes have reached the gate's limit.
     Gate,
-    /// The tenant holds its share of the gate.
+    /// The tenant already holds its share of the gate.
     Share(Inside),
-    /// The tenant has as many requests inside as its settings allow.
+    /// The tenant already has as many requests inside as its settings allow.
     Limit(usize),
 }
 
@@ -50,10 +51,12 @@ pub struct Entrant<'a> {
     pub bytes: u64,
 }
 
-/// Multiple of what is free that a tenant may hold of a large gate: a single tenant gets 8/9 of it, two get 8/17 each.
+/// Multiple of the free capacity that a tenant may hold in a large gate: a single tenant gets 8/9 of the gate, two tenants
+/// get 8/17 each.
 pub const MULTIPLE: u64 = 8;
 
-/// The same of a gate with few places, or where requests stay long: a single tenant gets half, two a third each.
+/// Multiple of the free capacity for a gate with a small limit or with long requests: a single tenant gets half of the gate,
+/// two tenants get a third each.
 pub const MULTIPLE_OF_FEW: u64 = 1;
 
 impl Gate {
@@ -62,7 +65,7 @@ impl Gate {
         Self::with_bytes(limit, u64::MAX, multiple)
     }
 
-    /// An empty gate for `limit` requests that hold up to `bytes_limit` together. A request that is alone may hold more.
+    /// An empty gate for `limit` requests that together hold up to `bytes_limit`. A request that is alone may hold more.
     pub fn with_bytes(limit: usize, bytes_limit: u64, multiple: u64) -> Self {
         Self { limit, bytes_limit, multiple, inside: 0, peak: 0, bytes: 0, tenants: HashMap::new() }
     }
@@ -99,7 +102,7 @@ impl Gate {
             || own.bytes > free_bytes.saturating_mul(multiple)
     }
 
-    /// A request leaves that was let in with `bytes`.
+    /// Removes a request of `tenant` that entered with `bytes`.
     pub fn leave(&mut self, tenant: &TenantId, bytes: u64) {
         self.inside -= 1;
         self.bytes -= bytes;
@@ -126,7 +129,7 @@ impl Gate {
         self.inside
     }
 
-    /// The most that were ever inside.
+    /// Highest number of requests inside so far.
     pub const fn peak(&self) -> usize {
         self.peak
     }
@@ -185,7 +188,7 @@ mod tests {
         let mut gate = Gate::new(900, MULTIPLE);
         let (a, b, c) = (id("a"), id("b"), id("c"));
         assert_eq!(flood(&mut gate, &a, 0), 800);
-        // as requests end, two tenants that flood come to equal parts
+        // as requests end, two tenants that flood the gate converge to equal parts
         for _ in 0..2000 {
             flood(&mut gate, &b, 0);
             flood(&mut gate, &a, 0);

@@ -1,29 +1,29 @@
-//! Room in the memory of all heads together.
+//! Checks for room in the memory that all heads share.
 
 use crate::watermarks::{LATE_SHARE, NO_NEW_SERIES, SEAL};
 use model::SeriesError;
 
-/// Memory of all partitions' heads and its limits.
+/// Memory of all partitions' heads together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Head {
-    /// Bytes that they hold.
+    /// Bytes that the heads hold.
     pub used_bytes: u64,
-    /// Bytes that they may hold.
+    /// Bytes that the heads may hold.
     pub limit_bytes: u64,
 }
 
 impl Head {
-    /// They hold at least this many percent of what they may.
+    /// True if the heads hold at least this percentage of their limit.
     pub const fn is_filled_to(self, percent: u64) -> bool {
         self.used_bytes >= self.limit_bytes / 100 * percent
     }
 
-    /// True if no sample may enter.
+    /// True if there is no room for any sample.
     pub const fn is_full(self) -> bool {
         self.used_bytes >= self.limit_bytes
     }
 
-    /// Checks for room for new series. Known series may still be written if there is none.
+    /// Checks for room for new series. Without it, samples of known series are still accepted.
     pub const fn room_for_series(self) -> Result<(), SeriesError> {
         if !self.is_filled_to(NO_NEW_SERIES) {
             return Ok(());
@@ -37,7 +37,7 @@ impl Head {
         self.limit_bytes / 100 * LATE_SHARE
     }
 
-    /// Checks for room for late samples, which hold `late_bytes`.
+    /// Checks for room for more late samples, which hold `late_bytes` already.
     pub const fn room_for_late(self, late_bytes: u64) -> Result<(), SeriesError> {
         if late_bytes < self.late_limit_bytes() {
             return Ok(());
@@ -45,7 +45,7 @@ impl Head {
         Err(SeriesError::NoRoomForLate { limit_mib: self.late_limit_bytes() >> 20 })
     }
 
-    /// The head, or the late samples' share of it, is so full that sealing is to make room.
+    /// True if the head, or the late samples' share of it, is so full that sealing has to make room.
     pub const fn needs_sealing(self, late_bytes: u64) -> bool {
         self.is_filled_to(SEAL) || late_bytes >= self.late_limit_bytes() / 100 * SEAL
     }

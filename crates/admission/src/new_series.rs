@@ -1,24 +1,24 @@
-//! Decides how many of the series that a tenant wants to create it may create now.
+//! Decides how many new series a tenant may create now.
 //!
-//! The first check that fails decides: room in the process and in the head, the tenant's share of the head, its number of
-//! series, and its rate of new ones. Its known series are written in any case.
+//! The first failed check decides: room in the head and in the process, the tenant's share of the head, its number of series,
+//! and its rate of new series. Known series are not affected.
 
 use crate::rate::{Rate, TokenBucket};
 use crate::{Head, ProcessMemory};
 use model::SeriesError;
 use std::time::Instant;
 
-/// Memory that a new series needs a part of.
+/// Memory from which a new series takes its part.
 #[derive(Debug, Clone, Copy)]
 pub struct Memory {
     pub head: Head,
     pub process: ProcessMemory,
-    /// Bytes of the head that the tenant holds, and its share, if it holds more than that.
+    /// Bytes of the head that the tenant holds, and its share in bytes. Present only if it holds more than its share.
     pub above_share: Option<(u64, u64)>,
 }
 
 impl Memory {
-    /// Checks for room for any new series of the tenant.
+    /// Checks for room for a new series of the tenant.
     pub fn room(self) -> Result<(), SeriesError> {
         self.head.room_for_series()?;
         self.process.room()?;
@@ -37,8 +37,8 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Number of series that may be created, at least 1 and at most `wanted`, for a tenant that has `series`. They are taken
-    /// from the bucket.
+    /// Number of series that a tenant with `series` series may create: at least 1 and at most `wanted`. They are taken from
+    /// the bucket.
     pub fn room(
         self,
         series: u64,

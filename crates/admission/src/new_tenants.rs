@@ -1,38 +1,38 @@
 //! Limits the rate of new tenants.
 //!
-//! Every client that may write can name a new tenant, and each takes a slot, memory and in the end a table. A token
-//! bucket admits a burst of them, and then so many per minute. Idle tenants leave memory and free
-//! their slots faster than the bucket admits new ones. A tenant that has tables is not new.
+//! Every client that may write can name a new tenant, and each tenant takes a slot, memory and eventually a table. A token
+//! bucket admits a burst of new tenants, and then a fixed number per minute. Idle tenants leave memory and free their slots
+//! faster than the bucket admits new ones. A tenant that has tables is not new.
 
 use model::TenantId;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// Tenants that were let in last and may not be in memory yet: their next requests, on their way at the same time, need
-/// no token.
+/// Number of recently admitted tenants to remember. Their first series may not be in memory yet, and requests that are on
+/// their way at the same time need no second token.
 const RECENT_MAX: usize = 64;
 
-/// The bucket, and the tenants that got a token last.
+/// A token bucket, and the tenants that got its latest tokens.
 #[derive(Debug)]
 pub struct NewTenants {
     /// Interval between tokens.
     interval: Duration,
     /// Time in which an empty bucket fills.
     burst: Duration,
-    /// Time at which the bucket is full; it is full if this is past.
+    /// Time at which the bucket will be full again. If it is in the past, the bucket is full.
     full_at: Option<Instant>,
     recent: VecDeque<TenantId>,
 }
 
 impl NewTenants {
-    /// A full bucket.
+    /// A full bucket of `burst` tokens that refills at `per_minute`.
     pub fn new(burst: usize, per_minute: usize) -> Self {
         let interval = Duration::from_secs(60) / u32::try_from(per_minute).unwrap_or(u32::MAX);
         let burst = interval.saturating_mul(u32::try_from(burst).unwrap_or(u32::MAX));
         Self { interval, burst, full_at: None, recent: VecDeque::new() }
     }
 
-    /// Lets a tenant begin that is not known, at `now`; else says how long until the next token.
+    /// Takes a token for an unknown tenant at `now`. Fails with the time until the next token.
     pub fn admit(&mut self, tenant: &TenantId, now: Instant) -> Result<(), Duration> {
         if self.recent.contains(tenant) {
             return Ok(());

@@ -1,25 +1,27 @@
-//! Parts of a request that found no room: whether it is worth a retry.
+//! Decides whether a sender should retry a request of which parts were left out.
 //!
-//! A sender repeats what it may repeat, in order, and everything behind it waits. That is right while room may come
-//! soon, and wrong once it does not: then a request with one new series holds up all the known ones of its shard. So new
-//! series without room are answered with "retry" at first, and for good once the shortage has lasted.
+//! A sender repeats a request until it is accepted or refused for good, and everything behind it in the same shard waits.
+//! That is right while room may soon be available, but wrong once the shortage lasts: then a request with one new series holds
+//! up all known series of its shard. So a request with new series for which there is no room is answered with "retry" at
+//! first, and with a final refusal of these series once the shortage has lasted.
 
 use crate::process;
 use model::ErrorKind;
 use std::time::{Duration, Instant};
 
-/// Why parts of a request were left out that may be stored later, in the order in which they decide its answer.
+/// Reason why parts of a request were left out that may be stored later. If there are several, the first one in this order
+/// decides the answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Postponed {
-    /// Samples lie too far from a clock that seems to be wrong.
+    /// Timestamps are too far from the time of a clock that seems to be wrong.
     Clock,
-    /// Late samples hold their share of the head. Sealing makes room, so a retry succeeds in the end.
+    /// Late samples fill their share of the head. Sealing makes room, so a retry succeeds eventually.
     LateSamples,
-    /// The tenant creates series faster than its settings allow; the next one may be created after this time.
+    /// The tenant creates series faster than its settings allow. The next one may be created after this time.
     NewSeriesRate(Duration),
     /// The head has no room for new series.
     NewSeries,
-    /// The tenant holds its share of the head, which has no room for more of its series.
+    /// The tenant holds more than its share of the head, so it gets no new series.
     TenantShare,
     /// The process has no memory for new series.
     ProcessMemory,
@@ -47,8 +49,8 @@ impl Postponed {
         }
     }
 
-    /// What is expected of the sender. A number of series or clusters is a policy: a sender that repeats the
-    /// request cannot get past it.
+    /// Kind of error, by what the sender should do. A limit on the number of series or clusters is a policy: repeating the
+    /// request does not help.
     pub const fn kind(self) -> ErrorKind {
         match self {
             Self::ActiveSeries | Self::SeriesPerMetric | Self::Clusters => ErrorKind::Limited,
@@ -61,33 +63,33 @@ impl Postponed {
     }
 }
 
-/// Duration of a shortage after which it is answered with a final refusal. Sealing and eviction make room within a
-/// minute or two if they can.
+/// Duration of a shortage after which refusals become final. Sealing and eviction make room within a minute or two if they
+/// can.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// A shortage is over after this long without a refusal; refused senders retry within seconds. A moment with room in
-/// the middle of a flood does not end it.
+/// Time without a refusal after which a shortage is over. Refused senders retry within seconds. A moment with room in the
+/// middle of a flood does not end the shortage.
 pub const CALM: Duration = Duration::from_secs(60);
 
 const _: () = assert!(CALM.as_secs() < PATIENCE.as_secs());
 
-/// A lack of room for new series, and since when.
+/// Duration of a lack of room for new series.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Shortage {
-    /// Times of the first and the last occurrence, without a [`CALM`] in between.
+    /// Times of the first and the last occurrence, with no pause of [`CALM`] in between.
     met: Option<(Instant, Instant)>,
 }
 
 impl Shortage {
-    /// Why a request is to be sent again of which these parts were left out at `now`; `None` where its sender is to go on
-    /// without them.
+    /// Reason why a request should be retried of which the `postponed` parts were left out at `now`; `None` if the sender
+    /// should go on without them.
     pub fn worth_a_retry(&mut self, postponed: &[Postponed], now: Instant) -> Option<Postponed> {
-        // noted whatever else was left out: another reason to retry does not make room for series
+        // recorded even if there is another reason to retry, because that reason does not make room for series
         let lasts = postponed.iter().any(|what| what.is_of_series()) && self.met(now) >= PATIENCE;
         postponed.iter().copied().filter(|what| !(lasts && what.is_of_series())).min()
     }
 
-    /// Duration of the shortage if it occurs at `now`.
+    /// Records an occurrence at `now`; returns how long the shortage has lasted.
     fn met(&mut self, now: Instant) -> Duration {
         let lasting = self.met.filter(|(_, last)| now.saturating_duration_since(*last) < CALM);
         let since = lasting.map_or(now, |(since, _)| since);

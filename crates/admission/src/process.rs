@@ -2,17 +2,17 @@
 
 use model::SeriesError;
 
-/// Metric label of what is refused here.
+/// Reason of these refusals in metrics and logs.
 pub const REASON: &str = "process_memory";
 
-/// Percent of `--memory` beyond which work that makes the process grow is refused. The accounts come to 93 % where all of
-/// them are full; the rest is for work that has begun.
+/// Percentage of `--memory` from which work that makes the process grow is refused. The accounts add up to 93 % when all of
+/// them are full; the rest is for work that has already begun.
 const HIGH_PERCENT: u64 = 95;
 
 /// Memory of the process, as the kernel counts it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProcessMemory {
-    /// Bytes that it holds.
+    /// Bytes that the process holds.
     pub held_bytes: u64,
     /// `--memory`.
     pub limit_bytes: u64,

@@ -1,8 +1,8 @@
-//! Rate limits: token buckets that may go into debt.
+//! Limits rates by token buckets that may go into debt.
 //!
-//! The size of a request is known only after it was decoded. So a request is admitted while the bucket is not in debt, and
-//! pays afterwards for what it turned out to be: after a large one, the next waits longer. The mean rate holds, however
-//! large requests are, and no request is too large to be ever admitted.
+//! The size of a request is known only after decoding. So a request is admitted while the bucket is not in debt, and pays for
+//! its actual size afterwards: after a large request, the next one waits longer. The mean rate holds however large requests
+//! are, and no request is too large to ever be admitted.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 pub struct Rate {
     /// Tokens per second.
     pub per_s: u64,
-    /// Time in which an empty bucket fills: as many tokens may be taken at once.
+    /// Time in which an empty bucket fills. The tokens of this time may be taken at once.
     pub burst: Duration,
 }
 
@@ -29,16 +29,16 @@ impl TokenBucket {
         if missing > rate.burst { Err(missing - rate.burst) } else { Ok(()) }
     }
 
-    /// Takes `tokens`, more than there are if need be.
+    /// Takes `tokens`, even if the bucket has fewer.
     pub fn take(&mut self, tokens: u64, rate: Rate, now: Instant) {
         let nanos = u128::from(tokens) * 1_000_000_000 / u128::from(rate.per_s.max(1));
         let cost = Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX));
-        // a limit that is lowered, or a huge request, must not close a tenant for ever
+        // neither a lowered limit nor a huge request may block a tenant forever
         let missing = self.missing(now).saturating_add(cost).min(rate.burst + DEBT_MAX);
         self.full_at = Some(now + missing);
     }
 
-    /// True if the bucket is as good as a new one.
+    /// True if the bucket is full, like a new one.
     pub fn is_full(&self, now: Instant) -> bool {
         self.missing(now).is_zero()
     }
@@ -62,7 +62,7 @@ mod tests {
     fn a_burst_and_then_the_rate() {
         let began = Instant::now();
         let mut bucket = TokenBucket::default();
-        // each 10 ms, a sender tries to send 10 samples: a thousand a second, ten times the rate
+        // every 10 ms, a sender tries to send 10 samples: a thousand per second, ten times the rate
         let mut taken = 0;
         for tick in 0..10_000 {
             let now = began + Duration::from_millis(10 * tick);

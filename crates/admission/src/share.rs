@@ -1,11 +1,12 @@
-//! Fair division of the head's memory between tenants.
+//! Divides the head's memory fairly among tenants.
 //!
-//! A tenant alone may hold everything, and nobody is limited while there is room: [`watermarks::FAIR`](crate::watermarks::FAIR). From there on, a tenant that holds more
-//! than its share gets no new series, so that the rest of the head is left to the others. Shares are max-min fair: what a
-//! tenant does not use is divided among those that want more, in proportion to their weights.
+//! A single tenant may hold everything, and no tenant is limited until the head is filled to
+//! [`watermarks::FAIR`](crate::watermarks::FAIR). From there on, a tenant that holds more than its share gets no new series,
+//! so that the rest of the head is left to the others. Shares are max-min fair: the part that a tenant does not use is divided
+//! among those that want more, in proportion to their weights.
 //!
-//! Tenants that are new here have one share together, a tenth, as soon as there are others: a flood of new tenants takes
-//! nothing from those that are known.
+//! As soon as there are known tenants, all new tenants together share a tenth of the head. So a flood of new tenants takes
+//! no more than that from known tenants.
 
 use crate::watermarks::{FAIR, NEW_TENANTS_SHARE};
 
@@ -15,7 +16,7 @@ pub struct Holding {
     pub bytes: u64,
     /// Weight of its share, at least 1.
     pub weight: u64,
-    /// True if it is new: see [`Shares`].
+    /// True for a new tenant: see [`crate::share`].
     pub is_new: bool,
 }
 
@@ -27,7 +28,7 @@ pub struct Shares {
 }
 
 impl Shares {
-    /// Divides a head of `limit_bytes`.
+    /// Divides a head of `limit_bytes` among tenants with these holdings.
     pub fn divide(limit_bytes: u64, holdings: &[Holding]) -> Self {
         if holdings.iter().filter(|holding| holding.bytes > 0).count() < 2 {
             return Self { known_bytes: u64::MAX, new_bytes: u64::MAX };
@@ -54,7 +55,8 @@ impl Shares {
     }
 }
 
-/// Level of max-min fairness per weight: holdings below it take `room_bytes` together, with those above it cut to it.
+/// Max-min fair level, in bytes per unit of weight: if holdings above the level are cut down to it, all holdings together
+/// take `room_bytes`.
 fn level(room_bytes: u64, holdings: &mut [&Holding]) -> u64 {
     holdings.sort_unstable_by_key(|holding| holding.bytes / holding.weight);
     let mut weights: u64 = holdings.iter().map(|holding| holding.weight).sum();
@@ -67,7 +69,7 @@ fn level(room_bytes: u64, holdings: &mut [&Holding]) -> u64 {
         left_bytes -= holding.bytes;
         weights -= holding.weight;
         if weights == 0 {
-            // all fit: the largest may take the rest
+            // all holdings fit, so the largest may take the rest
             return (holding.bytes + left_bytes) / holding.weight;
         }
     }

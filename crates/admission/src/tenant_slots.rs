@@ -1,4 +1,4 @@
-//! Limits of a tenant, except its rates: see [`crate::rate`].
+//! Limits the number of tenants in memory and the admission of new ones. For a tenant's own rates, see [`crate::rate`].
 
 use crate::{Head, ProcessMemory, WriteRefusal};
 use model::TenantId;
@@ -9,7 +9,8 @@ pub trait Facts {
     /// Presence of the tenant in memory.
     fn presence(&self, tenant: &TenantId) -> Presence;
 
-    /// True if it is not new, whatever is in memory: it has tables, or is the tenant of the node's own metrics.
+    /// True if the tenant is not new, whether or not it is in memory: it has tables, or is the tenant of the node's own
+    /// metrics.
     fn is_known(&self, tenant: &TenantId) -> bool;
 
     /// Fill level of the head.
@@ -17,10 +18,10 @@ pub trait Facts {
 
     fn process(&self) -> ProcessMemory;
 
-    /// Takes one token for a new tenant; else when the next one comes.
+    /// Takes a token for a new tenant. Fails with the time until the next token.
     fn take_token(&self, tenant: &TenantId) -> Result<(), Duration>;
 
-    /// The settings.
+    /// Configured limits on the number of tenants.
     fn limits(&self) -> Limits;
 }
 
@@ -29,7 +30,7 @@ pub trait Facts {
 pub struct Presence {
     /// True if the tenant is in the memory of a partition.
     pub is_in_memory: bool,
-    /// A partition that does not have it has as many others as may be.
+    /// True if a partition that does not have the tenant already has the maximum number of tenants.
     pub is_any_full: bool,
 }
 
@@ -38,13 +39,13 @@ pub struct Presence {
 pub struct Limits {
     /// Maximum number of tenants in memory.
     pub tenants: usize,
-    /// New ones at once.
+    /// Maximum number of new tenants at once.
     pub burst: usize,
-    /// New ones in a minute, after those.
+    /// Number of new tenants per minute after a burst.
     pub per_minute: usize,
 }
 
-/// Checks a tenant's limits. A known one only needs room for its series.
+/// Checks the limits on tenants. A known tenant only needs room for its series.
 pub fn check(tenant: &TenantId, facts: &impl Facts) -> Result<(), WriteRefusal> {
     let Presence { is_in_memory, is_any_full } = facts.presence(tenant);
     if is_any_full && !facts.is_known(tenant) {

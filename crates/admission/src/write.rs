@@ -1,24 +1,25 @@
-//! Decision whether a principal may write now, before anything of its request is decoded.
+//! Decides whether a principal may write now, before any part of its request is decoded.
 
 use crate::watermarks::REFUSE_ABOVE_SHARE;
 use crate::{WriteRefusal, tenant_slots};
 use model::{Principal, TenantId};
 
-/// Facts about a node. Each is gathered only if all checks before it passed.
+/// Facts about a node. Each one is gathered only after all earlier checks have passed.
 pub trait Facts: tenant_slots::Facts {
     /// True while the node shuts down.
     fn is_stopping(&self) -> bool;
 
-    /// Why it does not take writes yet; `None` once the journal is replayed.
+    /// Reason why the node does not accept writes yet; `None` once the journal is replayed.
     fn replaying(&self) -> Option<String>;
 
-    /// Why a tenant is closed: its table could not be read when the journal was replayed.
+    /// Reason why the tenant is closed: its table could not be read when the journal was replayed. `None` if it is open.
     fn closed(&self, tenant: &TenantId) -> Option<String>;
 
-    /// The fill level of the head, in percent, from which a tenant's writes are refused since its table cannot be written.
+    /// Fill level of the head, in percent, from which the tenant's writes are refused because its table cannot be written;
+    /// `None` if it can.
     fn blocked_from(&self, tenant: &TenantId) -> Option<u64>;
 
-    /// The tenant's share of the head in bytes, if it holds more.
+    /// The tenant's share of the head in bytes, if the tenant holds more; otherwise `None`.
     fn exceeded_share(&self, tenant: &TenantId) -> Option<u64>;
 }
 

@@ -1,4 +1,4 @@
-//! Why a write is refused whole, what its sender should do, and when to come back.
+//! Refusals of whole writes: the reason, what the sender should do, and when to retry.
 
 use crate::Postponed;
 use model::{ErrorKind, SeriesError, TenantId};
@@ -7,23 +7,23 @@ use std::time::Duration;
 /// Default `Retry-After`: memory and queue slots become free within seconds.
 pub const RETRY_AFTER: Duration = Duration::from_secs(3);
 
-/// `Retry-After` where a person or a store has to repair something first. Less than [`crate::postponed::CALM`], so
-/// that a shortage does not count as over while refused senders wait.
+/// `Retry-After` if a person has to repair something first, or a store has to recover. Less than [`crate::postponed::CALM`],
+/// so that a shortage does not count as over while refused senders wait.
 const RETRY_AFTER_REPAIR: Duration = Duration::from_secs(20);
 
-/// A write is refused.
+/// Refusal of a whole write.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum WriteRefusal {
     /// The principal may not write.
     #[error("no right to write to tenant {tenant}")]
     Rights {
-        /// The tenant that it named.
+        /// The tenant that the request named.
         tenant: TenantId,
     },
     /// The node is shutting down.
     #[error("the server is shutting down")]
     Stopping,
-    /// The journal is not replayed yet; names partitions that wait or stay closed, and why.
+    /// The journal is not replayed yet. The text names partitions that wait or stay closed, and why.
     #[error("the journal is being replayed{0}")]
     Replaying(String),
     /// The tenant's table could not be read at the start.
@@ -36,7 +36,7 @@ pub enum WriteRefusal {
         /// The table's error.
         why: String,
     },
-    /// No memory for any sample.
+    /// The head has no memory left for any sample.
     #[error("the head is full: it holds {used_mib} MiB of {limit_mib} MiB; raise the limit with --memory")]
     HeadFull {
         /// Memory held by the head.
@@ -65,13 +65,13 @@ pub enum WriteRefusal {
         percent: u64,
         share_mib: u64,
     },
-    /// A new tenant, and as many as may be are in memory.
+    /// The tenant is new, and the maximum number of tenants is in memory.
     #[error("no room for a new tenant: the limit is {limit} in memory (setting tenants)")]
     Tenants {
         /// Maximum number of tenants.
         limit: usize,
     },
-    /// New tenants come too fast.
+    /// New tenants arrive too fast.
     #[error(
         "too many new tenants: the limit is {burst} at once, then {per_minute} a minute (settings tenant_burst, \
          tenants_per_minute)"
@@ -79,7 +79,7 @@ pub enum WriteRefusal {
     NewTenants {
         /// Maximum number of new tenants at once.
         burst: usize,
-        /// Number of new tenants per minute after those.
+        /// Number of new tenants per minute after a burst.
         per_minute: usize,
         /// Time until the next new tenant is accepted.
         wait: Duration,
@@ -93,10 +93,10 @@ pub enum WriteRefusal {
         /// Time until the next request is admitted.
         wait: Duration,
     },
-    /// A new tenant, and no memory for its series.
+    /// The tenant is not in memory, and there is no memory for its series.
     #[error("{0}")]
     NoRoomForTenant(SeriesError),
-    /// Too many write requests at once.
+    /// The maximum number of write requests is in progress.
     #[error("{limit} write requests are being worked on already (setting inflight_requests)")]
     InflightRequests {
         /// Maximum number of requests.
@@ -107,7 +107,7 @@ pub enum WriteRefusal {
         "{limit} write requests of tenant {tenant} are being worked on already (setting concurrent_writes)"
     )]
     ConcurrentWrites { tenant: TenantId, limit: usize },
-    /// The tenant holds its share of the write requests that may be in progress.
+    /// The tenant already holds its share of the write requests that may be in progress.
     #[error(
         "{inside} write requests of tenant {tenant} are being worked on already, which is its share of {limit} (setting \
          inflight_requests)"
@@ -119,7 +119,7 @@ pub enum WriteRefusal {
         /// How many there may be of all tenants.
         limit: usize,
     },
-    /// The tenant holds its share of the write requests that may create series.
+    /// The tenant already holds its share of the write requests that may create series.
     #[error(
         "{inside} write requests of tenant {tenant} with new series are waiting already, which is its share of {limit}, or of \
          half the inflight memory (setting creating_requests)"
@@ -131,7 +131,7 @@ pub enum WriteRefusal {
         /// How many there may be of all tenants.
         limit: usize,
     },
-    /// Too many write requests that create series at once.
+    /// The maximum number of write requests that create series is waiting.
     #[error(
         "{limit} write requests with new series are waiting already, or those waiting fill half of the inflight memory \
          (setting creating_requests)"
@@ -146,12 +146,12 @@ pub enum WriteRefusal {
         /// Maximum length of the queue.
         limit: usize,
     },
-    /// Parts were left out that may be stored later; the rest is stored.
+    /// Parts of the request were left out and may be stored later; the rest is stored.
     #[error("{report}retry the request: samples that are stored already are not duplicated")]
     Postponed {
-        /// Why, for those that come first in the order.
+        /// Reason that comes first in the order of [`Postponed`].
         what: Postponed,
-        /// Stored and refused samples, as lines of text.
+        /// Report on stored and refused samples, as lines of text.
         report: String,
     },
 }
@@ -161,7 +161,7 @@ pub enum WriteRefusal {
 pub enum RateLimited {
     Requests,
     Samples,
-    /// Bytes of request bodies, as they are sent.
+    /// Bytes of request bodies, as sent (before decompression).
     Bytes,
 }
 
@@ -187,10 +187,10 @@ impl std::fmt::Display for RateLimited {
 }
 
 impl WriteRefusal {
-    /// Reaction expected of the sender.
+    /// Kind of error, by what the sender should do.
     ///
-    /// Limits that an operator configured for a tenant are a policy ([`ErrorKind::Limited`]); everything else depends on what
-    /// the node can do now.
+    /// Limits that an operator configured for a tenant are a policy ([`ErrorKind::Limited`]). Most other refusals depend on
+    /// what the node can do now ([`ErrorKind::Unavailable`]).
     pub const fn kind(&self) -> ErrorKind {
         match self {
             Self::Rights { .. } => ErrorKind::Forbidden,
@@ -225,8 +225,8 @@ impl WriteRefusal {
         }
     }
 
-    /// Time after which a retry is worthwhile; `None` if the answer would be the same. The caller spreads it, so that senders
-    /// refused together do not return together.
+    /// Time after which a retry is worthwhile; `None` if the answer would be the same. The caller adds a spread, so that
+    /// senders that were refused together do not all return at once.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Rights { .. } => None,

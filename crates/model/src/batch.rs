@@ -4,28 +4,28 @@ use crate::series::SeriesKey;
 use crate::{Histogram, SeriesError, Value, caps};
 use std::ops::Range;
 
-/// One request's worth of samples in columns, plus the label bytes that name their series.
+/// Samples of one request in columns, and the label bytes that name their series.
 ///
-/// A decoder fills it without parsing labels: `bytes` holds (among other things) each series' label bytes as
-/// sent, and `key` is their hash. Labels are parsed only if the key is unknown. Label bytes are `Label`
-/// messages of protobuf in any order; sorted and complete they are the canonical form ([`crate::labels`]).
+/// A decoder fills the batch without parsing labels. `bytes` holds (among other things) each series' label bytes as sent, and
+/// [`BatchSeries::key`] is their hash. Labels are parsed only if the key is unknown. Label bytes are protobuf `Label` messages
+/// in any order; only if they are sorted and valid do they equal the canonical form ([`crate::labels`]).
 #[derive(Debug, Default)]
 pub struct Batch {
     /// The arena that `BatchSeries::labels` points into. For remote write 1.0 it is the decompressed body.
     pub bytes: Vec<u8>,
     pub floats: SeriesBatch<f64>,
-    /// Series of native histograms. Labels that come with both kinds are in both.
+    /// Series of native histograms. Labels sent with both kinds of values occur in `floats` and in `histograms`.
     pub histograms: SeriesBatch<Histogram>,
     /// Metadata of metrics; see [`Batch::metadata`].
     pub metadata: Vec<BatchMetadata>,
     /// Backing text of `metadata`.
     pub texts: String,
-    /// Errors of series refused wholly or in part, each with the range of its label bytes as sent, if it has
-    /// any. Only the first [`Batch::REFUSED_KEPT_MAX`] are listed; `refused_series` counts all.
+    /// Errors of wholly or partly refused series, each with the range of the series' label bytes as sent (empty if there are
+    /// none). Only the first [`Batch::REFUSED_KEPT_MAX`] are listed; `refused_series` counts all.
     pub refused: Vec<(SeriesError, Range<u32>)>,
-    /// Number of series refused, wholly or in part.
+    /// Number of wholly or partly refused series.
     pub refused_series: u64,
-    /// Number of samples refused with them.
+    /// Number of refused samples of these series.
     pub refused_samples: u64,
     /// Number of native histograms refused.
     pub refused_histograms: u64,
@@ -33,12 +33,12 @@ pub struct Batch {
     pub refused_exemplars: u64,
 }
 
-/// Series of a request with values of one kind, and their samples in columns.
+/// All series of a request with values of one kind, and their samples in columns.
 #[derive(Debug)]
 pub struct SeriesBatch<V> {
-    /// Series in order of arrival. The same series may come twice.
+    /// Series in order of arrival. The same series may occur more than once.
     pub series: Vec<BatchSeries>,
-    /// Milliseconds since the Unix epoch, one for each sample.
+    /// Timestamps of all samples, in milliseconds since the Unix epoch.
     pub timestamps: Vec<i64>,
     /// Values, parallel to `timestamps`.
     pub values: Vec<V>,
@@ -60,7 +60,7 @@ impl<V: Value> SeriesBatch<V> {
         self.exemplars.clear();
     }
 
-    /// Memory in bytes, without the labels of exemplars.
+    /// Memory held in bytes, without the labels of exemplars.
     fn memory_bytes(&self) -> usize {
         self.series.capacity() * size_of::<BatchSeries>()
             + self.timestamps.capacity() * size_of::<i64>()
@@ -73,8 +73,8 @@ impl<V: Value> SeriesBatch<V> {
 /// One time series of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BatchSeries {
-    /// Hash of the label bytes, for any kind of values. It is the key of the series only if these are canonical, which a known
-    /// key proves and an unknown one does not.
+    /// Hash of the label bytes, whatever the kind of the values. It is the key of a series only if the bytes are canonical: a
+    /// known key proves that they are, an unknown key does not.
     pub key: SeriesKey,
     /// Range of the label bytes in `Batch::bytes`.
     pub labels: Range<u32>,
@@ -82,11 +82,10 @@ pub struct BatchSeries {
     pub samples: Range<u32>,
 }
 
-/// Metadata of a request. Its texts lie in [`Batch::texts`], so that thousands of entries need no allocation
-/// each.
+/// Metadata of one metric family in a request. Its texts are ranges of [`Batch::texts`], so that thousands of entries need no
+/// allocations of their own.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BatchMetadata {
-    /// The family's kind.
     pub kind: MetricKind,
     /// Name of the metric family.
     pub metric: Range<u32>,
@@ -98,7 +97,7 @@ pub struct BatchMetadata {
 /// Borrowed form of [`Metadata`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MetadataRef<'a> {
-    /// The family's name.
+    /// Name of the metric family.
     pub metric: &'a str,
     pub kind: MetricKind,
     /// Help text.
@@ -124,7 +123,7 @@ impl Batch {
     /// Maximum number of entries in `refused`.
     pub const REFUSED_KEPT_MAX: usize = 10;
 
-    /// Empties the batch, keeps its memory.
+    /// Empties the batch but keeps its memory.
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.floats.clear();
@@ -138,7 +137,7 @@ impl Batch {
         self.refused_exemplars = 0;
     }
 
-    /// A series' label bytes as sent: canonical or not.
+    /// Label bytes of a series as sent, canonical or not.
     #[inline]
     pub fn label_bytes(&self, series: &BatchSeries) -> &[u8] {
         &self.bytes[series.labels.start as usize..series.labels.end as usize]
@@ -174,14 +173,14 @@ impl Batch {
     }
 }
 
-/// The kinds of metric that metadata can name; numbered as in remote write 2.0.
+/// Kinds of metrics, numbered as in remote write 2.0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(u8)]
 pub enum MetricKind {
     /// The sender did not specify a type.
     #[default]
     Unknown = 0,
-    /// Monotonic except for resets.
+    /// A value that only increases, except for resets.
     Counter = 1,
     /// A value that goes up and down.
     Gauge = 2,
@@ -191,7 +190,7 @@ pub enum MetricKind {
     GaugeHistogram = 4,
     /// Quantiles, sum and count.
     Summary = 5,
-    /// Labels around a constant 1.
+    /// Information in labels; the value is always 1.
     Info = 6,
     /// A set of states, of which one is 1.
     StateSet = 7,
@@ -212,7 +211,7 @@ impl MetricKind {
         }
     }
 
-    /// Prometheus' word for it.
+    /// Prometheus' name of the kind.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Unknown => "unknown",
@@ -230,7 +229,7 @@ impl MetricKind {
 /// Metadata of a metric family.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Metadata {
-    /// The family's name.
+    /// Name of the metric family.
     pub metric: String,
     pub kind: MetricKind,
     /// Help text, at most [`caps::METADATA_TEXT_BYTES_MAX`] bytes.
@@ -240,7 +239,7 @@ pub struct Metadata {
 }
 
 impl Metadata {
-    /// Truncates `text` to the cap, at a character boundary.
+    /// Truncates `text` to [`caps::METADATA_TEXT_BYTES_MAX`] bytes at a character boundary.
     pub fn cut(text: &str) -> &str {
         let mut end = text.len().min(caps::METADATA_TEXT_BYTES_MAX);
         while !text.is_char_boundary(end) {
@@ -253,7 +252,7 @@ impl Metadata {
 /// Example of an event that a sample counted, usually with a trace ID.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Exemplar {
-    /// The exemplar's own labels (not the series'); may be empty.
+    /// Labels of the exemplar itself, not of its series. May be empty.
     pub labels: crate::Labels,
     /// Milliseconds since the Unix epoch.
     pub timestamp_ms: i64,

@@ -1,26 +1,26 @@
-//! Errors of requests and series, and the reaction expected of the sender.
+//! Errors of series, and kinds of errors by what the sender should do.
 
 use crate::caps::{LABEL_NAME_BYTES_MAX, LABEL_VALUE_BYTES_MAX, SERIES_LABEL_BYTES_MAX, SERIES_LABELS_MAX};
 use std::time::Duration;
 
-/// Reaction expected of the caller. Every error of every crate has one of these kinds; only the shell turns them into a
-/// protocol's status.
+/// Kind of error, by what the caller should do. Every error of every crate has one of these kinds. Only the shell maps them to
+/// the status codes of a protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ErrorKind {
-    /// The request is wrong and will be wrong again: do not retry.
+    /// The request is invalid and will remain so: do not retry.
     Invalid,
     /// The request is larger than allowed: do not retry as it is.
     TooLarge,
-    /// The caller presents no credentials that are known.
+    /// The caller presents no known credentials.
     Unauthenticated,
-    /// The principal has no right to it.
+    /// The principal lacks the right to the operation.
     Forbidden,
     /// The encoding or type of the request is not supported here.
     Unsupported,
-    /// The request exceeds a limit that is a policy for the caller, whatever the node could do: retry later, and
+    /// The request exceeds a limit set as a policy for the caller, independent of the node's capacity: retry later, and send
     /// less.
     Limited,
-    /// The node cannot do it now: retry later.
+    /// The node cannot process the request now: retry later.
     Unavailable,
     /// Stored data is damaged.
     Data,
@@ -28,7 +28,7 @@ pub enum ErrorKind {
     Internal,
 }
 
-/// Why one series of a request cannot be stored; the others can.
+/// Reason why one series of a request cannot be stored, although others can.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SeriesError {
     /// The series has no metric name.
@@ -53,10 +53,10 @@ pub enum SeriesError {
     /// A reference outside the request's symbol table.
     #[error("label reference {0} is outside the symbol table of {1} symbols")]
     SymbolOutOfRange(u32, usize),
-    /// References come in pairs.
+    /// Label references must come in pairs of name and value.
     #[error("odd number of label references: {0}")]
     OddLabelRefs(usize),
-    /// Label bytes that are not valid `Label` messages, and the byte offset of the fault.
+    /// Label bytes that are not valid `Label` messages, with the byte offset of the fault.
     #[error("labels are not valid protobuf at byte {0} of them")]
     DamagedLabels(usize),
     /// Unreadable line of a line-based protocol.
@@ -67,10 +67,10 @@ pub enum SeriesError {
         /// Description of the fault.
         what: String,
     },
-    /// Neither samples nor histograms nor exemplars.
+    /// The series has neither samples nor histograms nor exemplars.
     #[error("series has no samples")]
     NoSamples,
-    /// A kind of sample that cannot be stored yet, and the number of such samples.
+    /// Native histograms, which cannot be stored yet, and their number.
     #[error("native histograms cannot be stored yet; {0} of them refused")]
     NativeHistograms(usize),
     /// The time is before 1970 or after 9999, or too far ahead of the clock.
@@ -92,7 +92,7 @@ pub enum SeriesError {
         /// Limit above which the head refuses new series.
         limit_mib: u64,
     },
-    /// The process has no memory for more series, whatever the head holds.
+    /// The process has no memory for more series, independent of the head's fill level.
     #[error(
         "no memory for new work: the process holds {used_mib} MiB and takes new series, exports and long queries up to \
              {limit_mib} MiB; raise the limit with --memory"
@@ -103,7 +103,7 @@ pub enum SeriesError {
         /// Limit above which the process refuses new series, exports and long queries.
         limit_mib: u64,
     },
-    /// The tenant holds its share of the head.
+    /// The tenant holds more than its share of the head.
     #[error(
         "no memory for new series of this tenant: it holds {used_mib} MiB, and its share of a head that fills up is \
              {share_mib} MiB; raise the limit with --memory, or the setting share_weight"
@@ -134,7 +134,7 @@ pub enum SeriesError {
         "no memory for another cluster of replicas: those of all tenants may hold {limit_kib} KiB; raise the limit with --memory"
     )]
     NoRoomForClusters { limit_kib: u64 },
-    /// Late samples hold their share of the head.
+    /// Late samples fill their share of the head.
     #[error(
         "no memory for out-of-order samples: they may hold {limit_mib} MiB until they are sealed; retry later, or raise the limit \
          with --memory"

@@ -1,7 +1,7 @@
 //! Native histograms: counts in exponential or custom buckets, as in Prometheus.
 //!
-//! They are kept encoded, from the request to the answer; only what looks into them decodes them. So a column of them is a
-//! column of byte strings, and two are equal if their bytes are.
+//! Histograms stay encoded from the request to the answer; only code that needs their contents decodes them. So a column of
+//! histograms is a column of byte strings, and two histograms are equal if their bytes are equal.
 //!
 //! ```text
 //!   histogram = u8 flags    bit 0: counts are doubles, not whole numbers    bits 1-2: counter reset
@@ -13,8 +13,8 @@
 //!   count     = varint | f64
 //! ```
 //!
-//! Doubles are little-endian. Counts are those of each bucket alone, neither cumulative nor deltas. Source of the model:
-//! `model/histogram` in Prometheus.
+//! Doubles are little-endian. Each count is that of its bucket alone: counts are neither cumulative nor deltas. The model
+//! follows `model/histogram` in Prometheus.
 
 use crate::caps::{HISTOGRAM_BUCKETS_MAX, HISTOGRAM_BYTES_MAX};
 use stdx::varint::{self, unzigzag, zigzag};
@@ -26,15 +26,15 @@ const RESET_SHIFT: u8 = 1;
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Histogram(Box<[u8]>);
 
-/// Knowledge of the sender about resets between the histogram before and this one.
+/// The sender's knowledge about a counter reset between the previous histogram and this one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum CounterReset {
-    /// Readers have to compare the counts.
+    /// Not known: readers have to compare the counts.
     #[default]
     Unknown = 0,
     /// The counts were reset.
     Yes = 1,
-    /// The counts continued.
+    /// The counts were not reset.
     No = 2,
     /// A gauge: its counts go up and down.
     Gauge = 3,
@@ -43,16 +43,16 @@ pub enum CounterReset {
 /// Consecutive buckets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Span {
-    /// Buckets left out since the end of the span before; of the first span, the index of its first bucket.
+    /// Number of buckets skipped since the end of the previous span. For the first span: index of its first bucket.
     pub offset: i32,
     /// Number of buckets.
     pub length: u32,
 }
 
-/// Position of the buckets, all but their counts. Histograms of one series mostly have the same.
+/// Positions of the buckets, without their counts. Histograms of one series mostly have the same layout.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Layout {
-    /// Resolution: a bucket's bound is `2^(2^-schema)` times the one before; -53 for custom bounds.
+    /// Resolution: each bucket's bound is `2^(2^-schema)` times the previous one. -53 stands for custom bounds.
     pub schema: i8,
     /// Width of the zero bucket.
     pub zero_threshold: f64,
@@ -73,7 +73,7 @@ impl Layout {
     }
 }
 
-/// Counts of observations: of all, of the zero bucket, of each positive and of each negative bucket.
+/// Counts of observations: total, zero bucket, each positive bucket, each negative bucket.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Counts {
     /// Whole numbers, as scraped.
@@ -87,7 +87,6 @@ pub enum Counts {
 pub struct HistogramParts {
     /// See [`CounterReset`].
     pub reset: CounterReset,
-    /// Position of the buckets.
     pub layout: Layout,
     /// Counts of observations: two more than the layout has buckets.
     pub counts: Counts,
@@ -95,7 +94,7 @@ pub struct HistogramParts {
     pub sum: f64,
 }
 
-/// Bytes that are no histogram.
+/// Error of bytes or parts that are not a valid histogram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("invalid histogram: {0}")]
 pub struct NotAHistogram(&'static str);
@@ -104,13 +103,13 @@ const TOO_MANY: NotAHistogram = NotAHistogram("it has too many buckets");
 const CUT_SHORT: NotAHistogram = NotAHistogram("it ends too early");
 
 impl Histogram {
-    /// Checks untrusted bytes.
+    /// Checks untrusted bytes in the encoded form.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, NotAHistogram> {
         HistogramParts::decode(bytes)?;
         Self::of(bytes.to_vec())
     }
 
-    /// Encodes a histogram with as many counts as its layout needs.
+    /// Encodes a histogram. Fails if the number of counts does not fit the layout, or if a limit is exceeded.
     pub fn new(parts: &HistogramParts) -> Result<Self, NotAHistogram> {
         let expected = parts.layout.buckets().ok_or(TOO_MANY)? + 2;
         if parts.counts.len() != expected || parts.layout.custom_bounds.len() > HISTOGRAM_BUCKETS_MAX {
@@ -128,12 +127,12 @@ impl Histogram {
         }
     }
 
-    /// The encoded form.
+    /// Encoded form of the histogram.
     pub const fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// Decodes it.
+    /// Decodes the histogram.
     pub fn parts(&self) -> HistogramParts {
         HistogramParts::decode(&self.0).expect("BUG: the bytes were checked")
     }

@@ -6,10 +6,10 @@
 //!   0x0A  varint(length of the rest)  0x0A  varint(length)  name  0x12  varint(length)  value
 //! ```
 //!
-//! in ascending byte order of the names, each name once, no empty value, shortest varints. This is what a
-//! protobuf `repeated Label = 1` field looks like, and that is why it was chosen: the label bytes of a
-//! Prometheus remote-write series *are* its canonical form, so a known series is found by hashing what came
-//! off the wire. Everything else treats the form as its own and goes through this module.
+//! in ascending byte order of the names, with unique names, no empty values, and varints in their shortest form. This is the
+//! encoding of a protobuf field `repeated Label = 1`, chosen because the label bytes of a Prometheus remote-write series *are*
+//! then its canonical form: a known series is found by hashing bytes off the wire. Other code does not rely on protobuf, but
+//! uses this module.
 
 mod builder;
 mod form;
@@ -38,7 +38,7 @@ impl Labels {
         Self(Arc::from([]))
     }
 
-    /// A set from pairs in any order. Panics on what is not valid: for tests and constants.
+    /// A set from pairs in any order. Panics if they are not valid, so use it for tests and constants only.
     pub fn from_pairs(pairs: &[(&str, &str)]) -> Self {
         let mut builder = LabelsBuilder::new();
         for (name, value) in pairs {
@@ -74,8 +74,8 @@ impl Labels {
 }
 
 impl<'a> LabelsRef<'a> {
-    /// Takes bytes that are known to be canonical: those of a [`Labels`], or ones that
-    /// [`is_canonical`] accepts. Garbage panics on iteration but is never unsafe.
+    /// Wraps bytes known to be canonical: those of a [`Labels`], or bytes that [`is_canonical`] accepts. Iteration over other
+    /// bytes panics, but is memory-safe.
     pub const fn from_canonical(bytes: &'a [u8]) -> Self {
         Self(bytes)
     }
@@ -100,9 +100,9 @@ impl<'a> LabelsRef<'a> {
         self.iter().find(|(n, _)| *n == name).map(|(_, v)| v)
     }
 
-    /// Table order: by metric name, then by the other labels, pair by pair, each by name and then by value.
-    /// If one set's pairs are a prefix of the other's, the shorter set comes first. Tables keep their rows in
-    /// this order. (The order of the canonical bytes differs, because lengths precede texts there.)
+    /// Compares in the order of rows in tables: by metric name, then by the other labels pair by pair, each by name and then by
+    /// value. If one set's pairs are a prefix of the other's, the shorter set comes first. The order of the canonical bytes
+    /// differs, because lengths precede texts there.
     pub fn cmp_in_tables(self, other: Self) -> Ordering {
         if self.0 == other.0 {
             return Ordering::Equal;
@@ -143,7 +143,7 @@ impl std::fmt::Display for Labels {
     }
 }
 
-/// Walks canonical label bytes.
+/// Iterates over names and values of canonical label bytes.
 #[derive(Debug, Clone)]
 pub struct LabelsIter<'a>(Pairs<'a>);
 

@@ -1,14 +1,15 @@
-//! The words of the domain, in reading order. No I/O, no async, no serde.
+//! Types of the domain, in reading order. No I/O, no async, no serde.
 //!
-//! - [`tenant`]: the owner of data; [`tenant_set`], [`tenant_patterns`]: several, and patterns of them; [`principal`]: the caller's tenant and rights
+//! - [`tenant`]: the owner of data; [`tenant_set`]: several tenants; [`tenant_patterns`]: patterns of tenant names;
+//!   [`principal`]: the caller's tenant and rights
 //! - [`labels`]: the sorted label set that names a series, in one canonical byte form
 //! - [`series`]: keys and references of series
-//! - [`sample`]: a value at a time; staleness
-//! - [`values`]: columns of values, each of one kind; [`histogram`]: the kind that is no number
+//! - [`sample`]: timestamped values; staleness
+//! - [`values`]: columns of values, each of one kind; [`histogram`]: values that are not numbers
 //! - [`statistic`]: aggregates of a series' samples over an interval
 //! - [`batch`]: one request of one tenant, decoded
 //! - [`caps`]: every limit on input
-//! - [`error`]: what is wrong with a series, and what the sender should do about it
+//! - [`error`]: errors of series, and kinds of errors by what the sender should do
 
 pub mod batch;
 pub mod caps;

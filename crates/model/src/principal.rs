@@ -1,11 +1,11 @@
-//! Identity of a caller: tenant and rights.
+//! Identity of a caller: its tenant and rights.
 
 use crate::TenantId;
 
-/// The origin of a request, established once at the edge and carried through the node.
+/// Originator of a request, determined once at the edge and carried through the node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Principal {
-    /// The tenant that the request is for.
+    /// Tenant whose data the request reads or writes.
     pub tenant: TenantId,
     /// Rights on the tenant's data.
     pub rights: Rights,
@@ -21,7 +21,7 @@ pub struct Rights {
 }
 
 impl Principal {
-    /// A principal with all rights on a tenant. Without authentication, every caller is one.
+    /// A principal with all rights on a tenant. Without authentication, every caller has all rights.
     pub const fn of(tenant: TenantId) -> Self {
         Self { tenant, rights: Rights { read: true, write: true } }
     }

@@ -1,9 +1,9 @@
-//! A value at a time.
+//! Samples, which are timestamped values, and ranges of time.
 
 use crate::{Histogram, ValueKind};
 
-/// The bits of the NaN with which Prometheus marks a series that has ended. Compared as bits: ordinary
-/// NaNs are values. Source: `model/value/value.go` in Prometheus.
+/// Bits of the NaN by which Prometheus marks the end of a series. It has to be compared by bits, because ordinary NaNs are
+/// values. Source: `model/value/value.go` in Prometheus.
 pub const STALE_NAN_BITS: u64 = 0x7ff0_0000_0000_0002;
 
 /// True for the staleness marker.
@@ -21,7 +21,7 @@ pub struct TimeRange {
 }
 
 impl TimeRange {
-    /// All of time.
+    /// The range of all times.
     pub const ALL: Self = Self { start_ms: i64::MIN, end_ms: i64::MAX };
 
     /// The range from `start_ms` to `end_ms`, both included.
@@ -29,18 +29,18 @@ impl TimeRange {
         Self { start_ms, end_ms }
     }
 
-    /// True where the two share a millisecond.
+    /// True if the two ranges share a millisecond.
     pub const fn overlaps(&self, other: &Self) -> bool {
         self.start_ms <= other.end_ms && other.start_ms <= self.end_ms
     }
 
-    /// True where `timestamp_ms` lies inside.
+    /// True if `timestamp_ms` is in the range.
     pub const fn contains(&self, timestamp_ms: i64) -> bool {
         self.start_ms <= timestamp_ms && timestamp_ms <= self.end_ms
     }
 }
 
-/// Samples of one series as two columns of equal length, in ascending order of time, each time once.
+/// Samples of one series as two columns of equal length, in ascending time order, with unique timestamps.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Samples<V = f64> {
     /// Milliseconds since the Unix epoch.
@@ -56,7 +56,7 @@ impl<V> Default for Samples<V> {
 }
 
 impl<V> Samples<V> {
-    /// Drops the samples, keeps the memory.
+    /// Drops the samples but keeps the memory.
     pub fn clear(&mut self) {
         self.truncate(0);
     }
@@ -109,7 +109,7 @@ impl From<Samples<Histogram>> for SeriesSamples {
     }
 }
 
-/// Samples of a series of either kind.
+/// Samples of a series with values of either kind.
 #[derive(Debug, Clone, PartialEq)]
 pub enum SeriesSamples {
     /// Samples of a series of floats.
@@ -141,7 +141,7 @@ impl SeriesSamples {
         }
     }
 
-    /// Empties it to take samples of `kind`. Memory is kept if it was of that kind before.
+    /// Drops all samples and prepares for samples of `kind`. Memory is kept if the kind is unchanged.
     pub fn clear_for(&mut self, kind: ValueKind) {
         match self {
             Self::Floats(samples) if kind == ValueKind::Float => samples.clear(),
@@ -171,7 +171,7 @@ impl SeriesSamples {
         self.len() == 0
     }
 
-    /// Times of the samples.
+    /// Timestamps of the samples.
     pub fn timestamps(&self) -> &[i64] {
         match self {
             Self::Floats(samples) => &samples.timestamps,
@@ -180,8 +180,8 @@ impl SeriesSamples {
     }
 }
 
-/// Merges two streams of samples, each in ascending order of time with each time once. At equal times the
-/// sample of `later` wins.
+/// Merges two streams of samples, each in ascending time order with unique timestamps. Of two samples with the same timestamp,
+/// the one from `later` wins.
 pub fn overlay<V>(
     earlier: impl Iterator<Item = (i64, V)>,
     later: impl Iterator<Item = (i64, V)>,

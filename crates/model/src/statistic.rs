@@ -1,29 +1,29 @@
 //! Aggregates that represent a series' samples over an interval.
 
-/// Aggregate of a series' samples in one interval, called a bucket. Staleness markers do not count as
-/// samples; NaNs do.
+/// Aggregate of a series' samples in one interval, called a bucket. Staleness markers do not count as samples, but other NaNs
+/// do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Statistic {
     /// Number of samples.
     Count,
-    /// The first value, with its time.
+    /// The first value, with its timestamp.
     First,
-    /// Growth of a counter from the bucket's first to its last sample, across resets: their difference, plus
-    /// the value before each reset. The growth between two buckets follows from the last value of one and the
-    /// first value of the next.
+    /// Increase of a counter from the bucket's first to its last sample, across resets: the difference of these two, plus the
+    /// value before each reset. The increase between two buckets follows from the last value of one and the first value of the
+    /// next.
     Increase,
-    /// The last value, with its time.
+    /// The last value, with its timestamp.
     Last,
-    /// Greatest value that is not NaN, the first of equal ones; the last NaN if all are NaN.
+    /// Greatest value that is not NaN; among equal values, the first. If all values are NaN: the last NaN.
     Max,
-    /// Least value that is not NaN, the first of equal ones; the last NaN if all are NaN.
+    /// Least value that is not NaN; among equal values, the first. If all values are NaN: the last NaN.
     Min,
-    /// Sum of the values, added in order of time.
+    /// Sum of the values, added in time order.
     Sum,
 }
 
 impl Statistic {
-    /// All statistics, sorted by name. `statistic as usize` is the index of each.
+    /// All statistics, sorted by name. The index of each is `statistic as usize`.
     pub const ALL: [Self; 7] =
         [Self::Count, Self::First, Self::Increase, Self::Last, Self::Max, Self::Min, Self::Sum];
 

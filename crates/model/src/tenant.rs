@@ -3,7 +3,7 @@
 use crate::caps::TENANT_BYTES_MAX;
 use std::sync::Arc;
 
-/// A tenant's name, parsed once: 1 to 150 of `A-Z a-z 0-9 ! - _ . * ' ( )`, and neither `.` nor `..`.
+/// A tenant's valid name: 1 to 150 of the characters `A-Z a-z 0-9 ! - _ . * ' ( )`, but neither `.` nor `..`.
 ///
 /// The rules are Mimir's. They make the name safe as a path segment and as an HTTP header value.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -31,7 +31,7 @@ impl TenantId {
         Self("anonymous".into())
     }
 
-    /// Checks a name.
+    /// Parses and checks a name.
     pub fn parse(text: &str) -> Result<Self, TenantError> {
         if text.is_empty() {
             return Err(TenantError::Empty);

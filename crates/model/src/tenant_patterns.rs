@@ -1,4 +1,4 @@
-//! Patterns of tenants' names.
+//! Patterns of tenant names.
 
 use crate::TenantId;
 
@@ -11,7 +11,7 @@ impl TenantPatterns {
         Self(patterns)
     }
 
-    /// Memory of the texts.
+    /// Memory held by the patterns, in bytes.
     pub fn bytes(&self) -> usize {
         self.0.iter().map(|pattern| size_of::<String>() + pattern.capacity()).sum()
     }
@@ -32,7 +32,8 @@ impl TenantPatterns {
 
 /// True if `name` matches `pattern`, in which `*` stands for any text.
 ///
-/// Each piece between stars is searched after the one before it, so the time is at most their product, and both are short.
+/// Each piece between stars is searched behind the previous one. So the time is at most proportional to the product of both
+/// lengths, and both texts are short.
 fn matches(pattern: &str, name: &str) -> bool {
     let Some((start, rest)) = pattern.split_once('*') else { return pattern == name };
     let Some(mut name) = name.strip_prefix(start) else { return false };

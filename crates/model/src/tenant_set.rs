@@ -1,17 +1,17 @@
-//! Several tenants that one query reads.
+//! The set of tenants that one query reads.
 
 use crate::caps::QUERY_TENANTS_MAX;
 use crate::{TenantError, TenantId};
 use std::sync::Arc;
 
-/// One or more tenants, each once, in the order of their names.
+/// One or more distinct tenants, sorted by name.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct TenantSet(Arc<[TenantId]>);
 
-/// Separator of names.
+/// Separator between names.
 const SEPARATOR: char = '|';
 
-/// Why a text does not name a set of tenants.
+/// Error of a text that does not name a valid set of tenants.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TenantSetError {
     #[error(transparent)]
@@ -21,7 +21,7 @@ pub enum TenantSetError {
 }
 
 impl TenantSet {
-    /// Parses names that are separated by `|`. One that is given twice counts once.
+    /// Parses names that are separated by `|`. Repeated names are stored once, but each counts toward the limit.
     pub fn parse(text: &str) -> Result<Self, TenantSetError> {
         let count = text.split(SEPARATOR).count();
         if count > QUERY_TENANTS_MAX {
@@ -33,7 +33,7 @@ impl TenantSet {
         Ok(Self(tenants.into()))
     }
 
-    /// The tenant, if there is one only.
+    /// The tenant, if there is only one.
     pub fn only(&self) -> Option<&TenantId> {
         match &*self.0 {
             [one] => Some(one),
@@ -41,7 +41,7 @@ impl TenantSet {
         }
     }
 
-    /// The first in the order of names.
+    /// The first tenant by name.
     pub fn first(&self) -> &TenantId {
         self.0.first().expect("BUG: a set of tenants is not empty")
     }
@@ -57,7 +57,7 @@ impl From<TenantId> for TenantSet {
     }
 }
 
-/// As it is parsed.
+/// Writes the form that [`TenantSet::parse`] reads.
 impl std::fmt::Display for TenantSet {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         for (i, tenant) in self.iter().enumerate() {

@@ -1,11 +1,11 @@
-//! Columns of values. All values of a column are of one kind, so code decides once for a column and never for a value.
+//! Columns of values. All values of a column have the same kind, so code branches once per column and not once per value.
 
 use crate::Histogram;
 
 /// Kind of a series' values.
 ///
-/// A series has one kind: labels that are sent with both floats and histograms are two series, with two keys (see
-/// [`crate::SeriesKey::of_kind`]). So a record of the journal, a chunk and a block have one kind too.
+/// A series has values of one kind: labels that are sent with both floats and histograms name two series, with two keys (see
+/// [`crate::SeriesKey::of_kind`]). So a journal record, a chunk and a block each have one kind, too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum ValueKind {
     /// Numbers.
@@ -33,20 +33,20 @@ pub enum ValuesRef<'a> {
     Histograms(&'a [Histogram]),
 }
 
-/// A kind of value, for code that is compiled once for each.
+/// A kind of value, for code that is compiled once for each kind.
 pub trait Value: Clone {
     const KIND: ValueKind;
 
     /// Bytes that the value holds on the heap.
     fn heap_bytes(&self) -> usize;
 
-    /// True for the same value, bit for bit.
+    /// True if both values have the same bits.
     fn is_same(&self, other: &Self) -> bool;
 
-    /// A borrowed column of them.
+    /// A borrowed column of these values.
     fn column(values: &[Self]) -> ValuesRef<'_>;
 
-    /// The values of a column of this kind.
+    /// The values of a column of this kind. Panics if the column has another kind.
     fn of(values: &mut Values) -> &mut Vec<Self>;
 }
 
@@ -148,7 +148,7 @@ impl Values {
         }
     }
 
-    /// Empties the column, which then takes values of `kind`. Memory is kept if it was of that kind before.
+    /// Drops all values and prepares the column for values of `kind`. Memory is kept if the kind is unchanged.
     pub fn clear_for(&mut self, kind: ValueKind) {
         match self.kind() == kind {
             true => self.truncate(0),
@@ -161,7 +161,8 @@ impl Values {
         each!(self, values => values.truncate(len));
     }
 
-    /// Puts the value at `from` to `to`, where a filter keeps it; what was at `to` is lost.
+    /// Moves the value at position `from` to position `to`, for filters that compact a column in place. The value at `to` is
+    /// lost.
     #[inline]
     pub fn keep(&mut self, from: usize, to: usize) {
         match self {
@@ -170,7 +171,7 @@ impl Values {
         }
     }
 
-    /// Appends values of the same kind.
+    /// Appends values of the same kind. Panics if they have another kind.
     pub fn extend(&mut self, values: ValuesRef<'_>) {
         match (self, values) {
             (Self::Floats(own), ValuesRef::Floats(values)) => own.extend_from_slice(values),
@@ -209,7 +210,7 @@ impl<'a> ValuesRef<'a> {
         }
     }
 
-    /// A part of it.
+    /// The part of the column in `range`.
     pub fn slice(self, range: std::ops::Range<usize>) -> Self {
         match self {
             Self::Floats(values) => Self::Floats(&values[range]),

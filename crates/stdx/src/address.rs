@@ -2,10 +2,10 @@
 
 use std::net::{Ipv6Addr, SocketAddr, ToSocketAddrs};
 
-/// Parses `127.0.0.1:9009`, `[::1]:9009`, `localhost:9009` or `:9009` (all addresses of this machine). A host
-/// name is resolved: the first IPv4 address is used, or the first address if there is no IPv4 one.
+/// Parses `127.0.0.1:9009`, `[::1]:9009`, `localhost:9009` or `:9009` (all addresses of this machine). Host names are
+/// resolved: the first IPv4 address is used, or the first address if there is no IPv4 address.
 ///
-/// The error says what is wrong, without the text itself.
+/// The error describes the fault or the expected form, and does not repeat the whole text.
 pub fn listen(text: &str) -> Result<SocketAddr, String> {
     let form = "an address and a port, such as 127.0.0.1:9009, localhost:9009 or :9009 for all addresses";
     if let Ok(address) = text.parse() {
@@ -16,7 +16,7 @@ pub fn listen(text: &str) -> Result<SocketAddr, String> {
     if host.is_empty() {
         return Ok(SocketAddr::from((Ipv6Addr::UNSPECIFIED, port)));
     }
-    // an IPv6 address without brackets ends in what looks like a port
+    // the end of an IPv6 address without brackets looks like a port
     if host.contains([':', '[', ']', '/', '@']) || host.contains(char::is_whitespace) {
         return Err(form.into());
     }

@@ -1,18 +1,19 @@
-//! A certificate authority for tests, made with `openssl`.
+//! A certificate authority for tests, based on `openssl`.
 
 use crate::skipped;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// An authority, whose certificate is `ca.pem`, and what it signs, as files in a folder: `NAME.pem` with `NAME.key`.
+/// A certificate authority as files in a folder: its certificate `ca.pem`, and for each certificate that it signs `NAME.pem`
+/// and the key `NAME.key`.
 #[derive(Debug)]
 pub struct Authority(PathBuf);
 
-/// A kind of key that takes no time to make.
+/// Options for a new key, of a type that is generated quickly.
 const NEW_KEY: [&str; 5] = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"];
 
 impl Authority {
-    /// Makes an authority in a folder; nothing where the machine has no `openssl`.
+    /// Creates an authority in a folder. Returns `None`, and reports a skipped test, if the machine has no `openssl`.
     pub fn new(folder: &Path) -> Option<Self> {
         if Command::new("openssl").arg("version").output().is_err() {
             skipped::for_want_of("openssl");

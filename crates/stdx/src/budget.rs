@@ -1,8 +1,8 @@
 //! Memory accounting: bytes are reserved before they are allocated.
 //!
-//! The process has one budget, split into named [`Account`]s. Code that allocates something whose size a
-//! stranger decides reserves the bytes first, and holds the [`Reservation`] as long as the bytes live. If an
-//! account is exhausted, [`Account::reserve`] fails at once and the caller sheds load.
+//! The process has one budget, split into named [`Account`]s. Before code allocates memory whose size depends on untrusted
+//! input, it reserves the bytes; it holds the [`Reservation`] until they are freed. If an account is exhausted,
+//! [`Account::reserve`] fails at once and the caller sheds load.
 
 mod purse;
 
@@ -32,7 +32,7 @@ struct Whole {
     multiple: AtomicU64,
 }
 
-/// A reservation was refused.
+/// Error of a refused reservation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Exhausted {
     /// The account's name.
@@ -43,7 +43,7 @@ pub struct Exhausted {
     pub used_bytes: u64,
     /// Limit of the account.
     pub limit_bytes: u64,
-    /// The most that a part of the account may hold now, if that is what refused the reservation.
+    /// Bytes that a part of the account may hold now, if the reservation was refused because of this share.
     pub share_bytes: Option<u64>,
 }
 
@@ -67,7 +67,7 @@ impl std::fmt::Display for Exhausted {
 impl std::error::Error for Exhausted {}
 
 impl Exhausted {
-    /// True if the request exceeds the account's limit, so that a retry cannot succeed.
+    /// True if the requested bytes exceed the account's limit, so that a retry cannot succeed.
     pub const fn is_for_good(&self) -> bool {
         self.asked_bytes > self.limit_bytes
     }
@@ -89,17 +89,17 @@ impl Account {
         }))
     }
 
-    /// A part of this account, for one of those who share it. What is reserved from the part is also reserved from the whole.
+    /// A part of this account, for one of several users. Bytes reserved from the part are also reserved from the whole account.
     ///
-    /// A part may hold a multiple of what is free in the whole ([`Self::share`]), as a dynamic threshold: whoever fills the
-    /// account leaves something for others, and several that do get equal parts. A reservation may exceed that while it is the only
-    /// one in the whole account.
+    /// A part may hold a multiple of the free bytes of the whole ([`Self::share`]). This is a dynamic threshold: a user that
+    /// fills the account leaves some bytes for others, and several such users get equal parts. A reservation may exceed the
+    /// threshold while it is the only one in the whole account.
     pub fn part(&self) -> Self {
         let whole = Whole { account: self.clone(), multiple: AtomicU64::new(1) };
         Self::within(self.0.name, self.limit_bytes(), Some(whole))
     }
 
-    /// Sets what a part may hold from now on: `multiple` of the free bytes, and at most `limit_bytes`.
+    /// Sets how much a part may hold from now on: `multiple` times the free bytes of the whole, and at most `limit_bytes`.
     pub fn share(&self, multiple: u64, limit_bytes: u64) {
         let Some(whole) = &self.0.whole else { return };
         whole.multiple.store(multiple, Ordering::Relaxed);
@@ -127,12 +127,12 @@ impl Account {
         self.0.used_bytes.load(Ordering::Relaxed)
     }
 
-    /// Maximum of [`Self::used_bytes`] since the account was made.
+    /// Maximum of [`Self::used_bytes`] since the account was created.
     pub fn peak_bytes(&self) -> u64 {
         self.0.peak_bytes.load(Ordering::Relaxed)
     }
 
-    /// Upper bound of [`Self::used_bytes`].
+    /// Upper bound for [`Self::used_bytes`].
     pub fn limit_bytes(&self) -> u64 {
         self.0.limit_bytes.load(Ordering::Relaxed)
     }
@@ -142,12 +142,12 @@ impl Account {
         self.used_bytes() >= self.limit_bytes()
     }
 
-    /// Takes `bytes` for a reservation that holds `held_bytes`.
+    /// Takes `bytes` more for a reservation that already holds `held_bytes`.
     fn take(&self, bytes: u64, held_bytes: u64) -> Result<(), Exhausted> {
         let limit_bytes = self.limit_bytes();
         let Some(whole) = &self.0.whole else { return self.take_up_to(bytes, limit_bytes, limit_bytes) };
         if bytes.saturating_add(held_bytes) > limit_bytes {
-            // never: whatever others hold
+            // this reservation can never succeed, however little others hold
             let used_bytes = self.used_bytes();
             let (account, share_bytes) = (self.0.name, Some(limit_bytes));
             return Err(Exhausted { account, asked_bytes: bytes, used_bytes, limit_bytes, share_bytes });
@@ -209,8 +209,9 @@ impl Reservation {
         self.bytes
     }
 
-    /// Takes `bytes` from the account ahead of need. Until [`Self::settle`], growing uses them first, and shrinking brings them
-    /// back. Without an advance, requests that have all begun can fail because each holds what another one needs.
+    /// Takes `bytes` from the account ahead of need. Until [`Self::settle`], a growing reservation uses these bytes first, and a
+    /// shrinking one returns its bytes to the advance. Without advances, requests that are all in progress can fail because each
+    /// of them holds bytes that another one needs.
     pub fn advance(&mut self, bytes: u64) -> Result<(), Exhausted> {
         let advance_bytes = self.advance_bytes.unwrap_or(0);
         self.account.take(bytes, self.bytes + advance_bytes)?;
@@ -218,13 +219,13 @@ impl Reservation {
         Ok(())
     }
 
-    /// Gives back the rest of an advance.
+    /// Returns the unused part of the advance to the account.
     pub fn settle(&mut self) {
         self.account.give_back(self.advance_bytes.take().unwrap_or(0));
     }
 
-    /// Grows or shrinks the reservation to `bytes`. Growing can fail, and then nothing changes. The error
-    /// describes the whole reservation: `asked_bytes` is `bytes`, and `used_bytes` is what others hold.
+    /// Grows or shrinks the reservation to `bytes`. Growing can fail, and then nothing changes. The error describes the whole
+    /// reservation: `asked_bytes` is `bytes`, and `used_bytes` are the bytes held by others.
     pub fn resize(&mut self, bytes: u64) -> Result<(), Exhausted> {
         let advance_bytes = self.advance_bytes.unwrap_or(0);
         let held_bytes = self.bytes + advance_bytes;

@@ -3,7 +3,7 @@
 /// A day: year, month from 1, day from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Date {
-    /// Astronomical: the year 0 is 1 before Christ.
+    /// Astronomical year: the year 0 is 1 BC.
     pub year: i64,
     /// 1 to 12.
     pub month: i64,
@@ -11,10 +11,10 @@ pub struct Date {
     pub day: i64,
 }
 
-/// Days of 400 years, after which the calendar repeats itself.
+/// Number of days in 400 years, after which the calendar repeats.
 const ERA_DAYS: i64 = 146_097;
 
-/// Days from 1 March of the year 0 to 1 January 1970.
+/// Number of days from 1 March of the year 0 to 1 January 1970.
 const EPOCH_DAYS: i64 = 719_468;
 
 // Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms": years begin in March, so that the leap day comes last.

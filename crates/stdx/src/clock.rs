@@ -5,7 +5,7 @@
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// A source of the current time.
+/// Source of the current time.
 pub trait Clock: Send + Sync + std::fmt::Debug {
     /// Wall-clock time in milliseconds since the Unix epoch. It can be set forwards and back.
     fn now_ms(&self) -> i64;
@@ -15,7 +15,7 @@ pub trait Clock: Send + Sync + std::fmt::Debug {
         Instant::now()
     }
 
-    /// Lets time pass.
+    /// Waits for `time`. A virtual clock advances instead.
     fn sleep(&self, time: Duration) {
         std::thread::sleep(time);
     }
@@ -33,7 +33,7 @@ impl Clock for SystemClock {
     }
 }
 
-/// Clock that moves only by its own methods or when a caller sleeps on it.
+/// Clock that advances only by its own methods or when a caller sleeps on it.
 #[derive(Debug)]
 pub struct ManualClock {
     now_ms: AtomicI64,
@@ -47,13 +47,13 @@ impl ManualClock {
         Self { now_ms: AtomicI64::new(now_ms), began: Instant::now(), passed_ms: AtomicU64::new(0) }
     }
 
-    /// Lets time pass.
+    /// Advances both wall-clock and monotonic time.
     pub fn advance(&self, by_ms: u64) {
         self.passed_ms.fetch_add(by_ms, Ordering::SeqCst);
         self.set(by_ms.try_into().unwrap_or(i64::MAX));
     }
 
-    /// Monotonic time passed, in milliseconds.
+    /// Monotonic time since the clock was created, in milliseconds.
     pub fn passed_ms(&self) -> u64 {
         self.passed_ms.load(Ordering::SeqCst)
     }

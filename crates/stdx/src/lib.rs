@@ -5,8 +5,8 @@
 //! - [`calendar`]: days and dates
 //! - [`clock`]: sources of the current time, real or virtual
 //! - [`damage`]: damaged bytes for tests
-//! - [`rng`]: a seeded generator, so that every random run can be repeated
-//! - [`skipped`]: scores of tests, and reports of skipped tests with what they lacked
+//! - [`rng`]: a seeded random number generator, so that every random run can be repeated
+//! - [`skipped`]: scores of tests, and reports of skipped tests with the missing programs
 //! - [`budget`]: memory accounting; bytes are reserved before they are allocated
 //! - [`units`]: durations and sizes as people write them
 //! - [`varint`]: variable-length integers

@@ -1,10 +1,10 @@
-//! A small seeded generator (SplitMix64, Steele, Lea & Flood 2014). Not for secrets.
+//! A small seeded random number generator (SplitMix64, Steele, Lea & Flood 2014). Not for secrets.
 
 /// A reproducible stream of random numbers.
 #[derive(Debug, Clone)]
 pub struct Rng(u64);
 
-/// One round of SplitMix64's output function: a good 64-bit mixer by itself.
+/// One round of SplitMix64's output function, which is a good 64-bit mixer by itself.
 pub const fn mix(mut x: u64) -> u64 {
     x = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
     x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -18,13 +18,13 @@ impl Rng {
         Self(seed)
     }
 
-    /// A seed from the operating system's hasher keys, for runs that print the seed they used.
+    /// A random seed, from the keys of the standard library's hasher. For runs that print their seed.
     pub fn fresh_seed() -> u64 {
         use std::hash::{BuildHasher, Hasher};
         std::collections::hash_map::RandomState::new().build_hasher().finish()
     }
 
-    /// The stream of a fresh seed, or of the one in the variable `TEST_SEED`, which it prints: for tests.
+    /// A stream for tests. The seed is the environment variable `TEST_SEED` or, if it is not set, a fresh one. Prints the seed.
     pub fn announced() -> Self {
         let given = std::env::var("TEST_SEED").ok();
         let seed = given.map_or_else(Self::fresh_seed, |seed| seed.parse().expect("TEST_SEED is a number"));
@@ -39,7 +39,7 @@ impl Rng {
         out
     }
 
-    /// A number in `0..n`; 0 where `n` is 0.
+    /// A number in `0..n`; 0 if `n` is 0.
     pub const fn below(&mut self, n: u64) -> u64 {
         ((self.next_u64() as u128 * n as u128) >> 64) as u64
     }

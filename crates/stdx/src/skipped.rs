@@ -1,24 +1,25 @@
-//! Reports tests that were skipped because something is missing on this machine, and scores of tests that ran.
+//! Reports tests that are skipped because something is missing on this machine, and scores of tests that ran.
 //!
-//! A test that passes prints nothing under `cargo test`, so a message alone would be lost. `make test` names files in
-//! `FLOODMARK_SKIPPED` and `FLOODMARK_SCORES`, and prints what was noted there at its end.
+//! Under `cargo test`, the output of a passing test is hidden, so a message alone would be lost. `make test` sets
+//! `FLOODMARK_SKIPPED` and `FLOODMARK_SCORES` to paths of files, and prints the contents of these files at its end.
 
 use std::ffi::OsStr;
 use std::io::Write;
 
-/// Environment variable with the path of the file that notes of skipped tests are appended to.
+/// Environment variable with the path of the file to which reports of skipped tests are appended.
 pub const VARIABLE: &str = "FLOODMARK_SKIPPED";
 
-/// Environment variable with the path of the file that scores are appended to.
+/// Environment variable with the path of the file to which scores are appended.
 pub const SCORES: &str = "FLOODMARK_SCORES";
 
-/// Notes that the running test, or a part of it, is skipped for want of something: "versitygw (scripts/test-servers.sh)".
+/// Reports that the running test, or a part of it, is skipped because `missing` is not available, such as "versitygw
+/// (scripts/test-servers.sh)".
 pub fn for_want_of(missing: &str) {
     let thread = std::thread::current();
     note(thread.name().unwrap_or("a test"), missing, std::env::var_os(VARIABLE).as_deref());
 }
 
-/// Notes how much of a public suite a test passed.
+/// Reports how much of a public test suite was passed.
 pub fn score(text: &str) {
     println!("{text}");
     append(&format!("{text}\n"), std::env::var_os(SCORES).as_deref());
@@ -29,7 +30,7 @@ fn note(test: &str, missing: &str, path: Option<&OsStr>) {
     append(&format!("{missing}\t{test}\n"), path);
 }
 
-/// One write call a line: tests of several processes append to the same file.
+/// Appends a line with a single write call, because tests of several processes append to the same file.
 fn append(line: &str, path: Option<&OsStr>) {
     let Some(path) = path else { return };
     let file = std::fs::OpenOptions::new().create(true).append(true).open(path);

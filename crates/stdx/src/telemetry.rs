@@ -1,15 +1,14 @@
 //! Counters, gauges and histograms in a registry that is passed in.
 //!
-//! A component declares one struct of metrics next to the code it counts and registers it once; there
-//! are no globals, so ten nodes can live in one test. Names follow
-//! `floodmark_<subsystem>_<noun>_<unit>[_total]`. [`Registry::read`] reads all values, and [`Registry::render`]
-//! writes them in the Prometheus text exposition format, version 0.0.4.
+//! A component declares one struct of metrics beside the code that it measures, and registers it once. There are no globals,
+//! so ten nodes can run in one test. Names follow `floodmark_<subsystem>_<noun>_<unit>[_total]`. [`Registry::read`] reads all
+//! values, and [`Registry::render`] writes them in the Prometheus text exposition format, version 0.0.4.
 
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// A number that only grows.
+/// A number that only increases.
 #[derive(Debug, Clone, Default)]
 pub struct Counter(Arc<AtomicU64>);
 
@@ -39,7 +38,7 @@ impl Gauge {
         self.0.store(value.to_bits(), Ordering::Relaxed);
     }
 
-    /// The value set last.
+    /// The latest value.
     pub fn get(&self) -> f64 {
         f64::from_bits(self.0.load(Ordering::Relaxed))
     }
@@ -58,14 +57,14 @@ pub struct Histogram(Arc<HistogramInner>);
 #[derive(Debug)]
 struct HistogramInner {
     bounds: &'static [f64],
-    /// Counters: one for each bound, and one for everything above the last.
+    /// Counters: one for each bound, and one for values above the last bound.
     counts: Vec<AtomicU64>,
-    /// Sum in millionths, so that it can be added to atomically.
+    /// Sum of the observations in millionths: as an integer, it can be increased atomically.
     sum_micros: AtomicU64,
 }
 
 impl Histogram {
-    /// An empty histogram whose buckets end at `bounds` (ascending).
+    /// An empty histogram whose buckets have these upper bounds, in ascending order.
     pub fn new(bounds: &'static [f64]) -> Self {
         let counts = (0..=bounds.len()).map(|_| AtomicU64::new(0)).collect();
         Self(Arc::new(HistogramInner { bounds, counts, sum_micros: AtomicU64::new(0) }))
@@ -84,7 +83,7 @@ impl Histogram {
     }
 }
 
-/// Every metric of a process (or of one node in a test).
+/// All metrics of a process, or of one node in a test.
 #[derive(Debug, Default, Clone)]
 pub struct Registry(Arc<Mutex<Vec<Entry>>>);
 
@@ -96,7 +95,7 @@ struct Entry {
     metric: Metric,
 }
 
-/// A family of metrics: all that have one name.
+/// A metric family: all metrics with the same name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Family {
     pub name: &'static str,
@@ -105,7 +104,7 @@ pub struct Family {
     pub kind: &'static str,
 }
 
-/// A value that [`Registry::read`] finds.
+/// A family or value found by [`Registry::read`].
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Found<'a> {
     Family(Family),
@@ -115,18 +114,18 @@ pub enum Found<'a> {
 /// A value of a metric.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Reading<'a> {
-    /// The name of its family.
+    /// Name of the metric family.
     pub name: &'static str,
-    /// Suffix of the name: that of a histogram's part, such as `_bucket`, or nothing.
+    /// Suffix of the name for a part of a histogram, such as `_bucket`; otherwise empty.
     pub suffix: &'static str,
     /// Fixed labels of the metric.
     pub labels: &'a [(String, String)],
-    /// A further label, such as `le`.
+    /// Additional label of this value, such as `le`.
     pub extra: Option<(&'a str, &'a str)>,
     pub value: f64,
 }
 
-/// Reads the values of a label, and the gauge's value for each.
+/// Returns the values of a label, each with the gauge's value.
 type ReadMany = Box<dyn Fn() -> Vec<(String, f64)> + Send + Sync>;
 
 enum Metric {
@@ -172,7 +171,7 @@ impl Registry {
         counter
     }
 
-    /// A counter kept elsewhere; `read` is called at each [`Self::render`].
+    /// A counter kept elsewhere. `read` is called at each [`Self::read`] of the registry.
     pub fn counter_fn(
         &self,
         name: &'static str,
@@ -189,7 +188,7 @@ impl Registry {
         gauge
     }
 
-    /// A gauge whose value `read` supplies at each [`Self::render`].
+    /// A gauge whose value is supplied by `read` at each [`Self::read`] of the registry.
     pub fn gauge_fn(
         &self,
         name: &'static str,
@@ -200,8 +199,8 @@ impl Registry {
         self.push(name, help, labels, Metric::GaugeFn(Box::new(read)));
     }
 
-    /// Gauges that differ in one label, whose values come and go. `read` supplies them at each
-    /// [`Self::render`]; the caller bounds their number.
+    /// Gauges that differ in one label, whose set of values changes. `read` supplies them at each [`Self::read`] of the
+    /// registry. The caller limits their number.
     pub fn gauges_fn(
         &self,
         name: &'static str,
@@ -250,7 +249,7 @@ impl Registry {
         }
     }
 
-    /// All metrics as Prometheus text, families together, in order of first registration.
+    /// All metrics as Prometheus text, grouped by family, in order of first registration.
     pub fn render(&self) -> String {
         let mut out = String::new();
         self.read(&mut |found| match found {

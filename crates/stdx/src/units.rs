@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// The units of durations, longest first, and their milliseconds. A year has 365 days.
+/// Units of durations in milliseconds, longest first. A year has 365 days.
 const DURATIONS: [(&str, i64); 7] = [
     ("y", 365 * 86_400_000),
     ("w", 7 * 86_400_000),
@@ -13,8 +13,8 @@ const DURATIONS: [(&str, i64); 7] = [
     ("ms", 1),
 ];
 
-/// Milliseconds of a duration in Prometheus' notation, as `1h30m`; `None` where it is not one. Each unit at
-/// most once, the longer ones first. A duration too long for `i64` saturates at `i64::MAX`.
+/// Parses a duration in Prometheus' notation, such as `1h30m`, to milliseconds. Each unit may occur at most once, and longer
+/// units come first. A duration too long for `i64` saturates at `i64::MAX`. Returns `None` for other texts.
 pub fn duration_ms(text: &str) -> Option<i64> {
     if text.is_empty() {
         return None;
@@ -32,8 +32,8 @@ pub fn duration_ms(text: &str) -> Option<i64> {
     Some(total)
 }
 
-/// `1h30m`, `1.5s`, `20us`, or a bare number of seconds: the units of [`duration_ms`] and microseconds, in any order and
-/// with fractions. `None` where it is not one.
+/// Parses a duration such as `1h30m`, `1.5s` or `20us`, or a bare number of seconds. The units are those of [`duration_ms`] and
+/// microseconds, in any order and with fractions. Returns `None` for other texts.
 pub fn duration(text: &str) -> Option<Duration> {
     if let Ok(seconds) = text.parse::<f64>() {
         return Duration::try_from_secs_f64(seconds).ok();
@@ -56,7 +56,8 @@ pub fn duration(text: &str) -> Option<Duration> {
     }
 }
 
-/// `512MiB`, `1.5 GB`, `4096`: bytes. `None` where it is no size, or one of 10^18 bytes and more.
+/// Parses a size such as `512MiB`, `1.5 GB` or `4096` to bytes. Returns `None` for other texts, and for sizes of 10^18 bytes or
+/// more.
 pub fn bytes(text: &str) -> Option<u64> {
     let text = text.trim();
     let split = text.find(|c: char| !(c.is_ascii_digit() || c == '.' || c == '_')).unwrap_or(text.len());
@@ -77,10 +78,10 @@ pub fn bytes(text: &str) -> Option<u64> {
     (0.0..1e18).contains(&bytes).then_some(bytes as u64)
 }
 
-/// The shortest text that [`duration_ms`] reads as `ms`; a duration below 0 is `0s`.
+/// Formats milliseconds as [`duration_ms`] reads them, in days and smaller units. A negative duration becomes `0s`.
 pub fn duration_text(ms: i64) -> String {
     let (mut rest, mut text) = (ms.max(0), String::new());
-    // years and weeks are read, but "52w1d" says less than "365d"
+    // years and weeks are parsed but not written: "365d" is easier to read than "52w1d"
     for (unit, unit_ms) in &DURATIONS[2..] {
         if rest >= *unit_ms {
             text += &format!("{}{unit}", rest / unit_ms);
@@ -90,14 +91,14 @@ pub fn duration_text(ms: i64) -> String {
     if text.is_empty() { "0s".into() } else { text }
 }
 
-/// The shortest text that [`bytes`] reads as exactly `bytes`, in units of 1,024.
+/// Formats a size as [`bytes`] reads it, exactly: as a whole number of the largest possible binary unit.
 pub fn bytes_text(bytes: u64) -> String {
     let units = [("TiB", 1u64 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
     let whole = units.iter().find(|(_, size)| bytes > 0 && bytes.is_multiple_of(*size));
     whole.map_or_else(|| bytes.to_string(), |(unit, size)| format!("{}{unit}", bytes / size))
 }
 
-/// A number in at most five characters: `950`, `12.3k`, `4.56M`.
+/// Formats a number briefly, rounded to three digits from 10,000 on: `950`, `12.3k`, `4.56M`.
 pub fn short(number: f64) -> String {
     let (scaled, unit) = match number.abs() {
         1e9.. => (number / 1e9, "G"),

@@ -3,7 +3,7 @@
 /// Maximum encoded length of a number in bytes.
 pub const BYTES_MAX: usize = 10;
 
-/// Appends `n`: seven bits a byte, the lowest first.
+/// Appends `n` with seven bits per byte, lowest bits first.
 #[inline]
 pub fn put(out: &mut Vec<u8>, mut n: u64) {
     while n >= 0x80 {
@@ -20,8 +20,8 @@ pub const fn len(n: u64) -> usize {
     if n < 0x80 { 1 } else { (64 - n.leading_zeros() as usize).div_ceil(7) }
 }
 
-/// Takes a number off the front. Returns `None`, and leaves `from` unchanged, if the number is cut short
-/// (then fewer than [`BYTES_MAX`] bytes are left) or has more than 64 bits.
+/// Takes a number off the front of `from`. Returns `None`, and leaves `from` unchanged, if the number is truncated (then `from`
+/// has fewer than [`BYTES_MAX`] bytes) or has more than 64 bits.
 #[inline]
 pub fn take(from: &mut &[u8]) -> Option<u64> {
     match **from {
@@ -49,7 +49,7 @@ fn take_long(from: &mut &[u8]) -> Option<u64> {
     None
 }
 
-/// Maps small magnitudes to small numbers: 0, -1, 1, -2 become 0, 1, 2, 3.
+/// Maps signed numbers of small magnitude to small numbers: 0, -1, 1, -2 become 0, 1, 2, 3.
 #[inline]
 pub const fn zigzag(n: i64) -> u64 {
     ((n << 1) ^ (n >> 63)) as u64

@@ -4,7 +4,7 @@ use stdx::rng::Rng;
 
 const FAILOVER: Duration = Duration::from_secs(30);
 
-/// An arrival so many milliseconds after the start, by an honest clock.
+/// An arrival `ms` milliseconds after the start, by a correct clock.
 fn at(began: Instant, ms: u64) -> Arrival {
     Arrival { now: began + Duration::from_millis(ms), now_ms: ms as i64, failover: FAILOVER }
 }
@@ -37,7 +37,7 @@ fn an_elected_replica_may_pause_if_no_other_is_heard() {
     let (began, mut elections) = (Instant::now(), Elections::default());
     assert_eq!(elections.hear("c", "a", at(began, 0)), Vote::Elected(i64::MIN));
     elections.accepted("c", 0);
-    // it sends its backlog, all of which is stored
+    // the replica sends its backlog, and all of it is stored
     assert_eq!(elections.hear("c", "a", at(began, 1_000_000)), Vote::After(i64::MIN));
     assert_eq!(elections.hear("c", "b", at(began, 1_000_001)), Vote::Duplicate);
     assert_eq!(elections.hear("d", "b", at(began, 1_000_001)), Vote::Elected(i64::MIN), "another cluster");
@@ -81,8 +81,8 @@ fn after(vote: Vote) -> Option<i64> {
     }
 }
 
-/// Replicas send at random, with pauses and backlogs. Whatever happens, what is accepted of different replicas lies at least
-/// the failover time apart by arrival, and does not overlap by the samples' times.
+/// Replicas send at random, with pauses and backlogs. Accepted requests of different replicas always arrive at least the
+/// failover time apart, and the timestamps of their accepted samples never overlap.
 #[test]
 fn replicas_never_mix() {
     let mut rng = Rng::announced();
@@ -97,7 +97,7 @@ fn replicas_never_mix() {
         for _ in 0..200 {
             now_ms += if rng.chance(0.05) { rng.below(60_000) } else { rng.below(8000) };
             let replica = ["a", "b", "c"][rng.below(3) as usize];
-            // each sends in the order of time, up to now, one sample a second
+            // each replica sends one sample per second, in time order, up to now
             let first_ms = next_ms[replica];
             let until_ms = first_ms + rng.below(now_ms - first_ms + 1);
             next_ms.insert(replica, until_ms);
@@ -127,7 +127,7 @@ fn replicas_never_mix() {
                 newest_ms = newest_ms.max(*last_ms);
                 elections.accepted("c", *last_ms);
             }
-            // no more is left out than what others may have sent
+            // only samples that other replicas may have sent are left out
             assert!(after(vote).is_some_and(|after_ms| after_ms <= newest_of_others_ms));
         }
     }

@@ -5,7 +5,7 @@ use model::{ErrorKind, Rights};
 use std::time::Duration;
 use stdx::rng::Rng;
 
-/// A node in which everything is wrong that is `true` or over its limit.
+/// A node with every fact that can lead to a refusal.
 #[derive(Debug, Clone)]
 struct Node {
     stopping: bool,
@@ -81,7 +81,7 @@ fn checks_come_in_their_order() {
         token: Err(Duration::from_secs(1)),
         limits: Limits { tenants: 3, burst: 2, per_minute: 1 },
     };
-    // what comes first decides; one thing after the other is put right
+    // the first failed check decides; each remedy lets one check pass
     type Remedy = fn(&mut Node);
     let order: [(&str, Remedy); 10] = [
         ("stopping", |node| node.stopping = false),
@@ -104,7 +104,7 @@ fn checks_come_in_their_order() {
     assert_eq!(check(&principal(false), &node).unwrap_err().reason(), "rights");
 }
 
-/// Whatever the facts are, a refusal is complete: a reason, and either a time to come back or none at all.
+/// For any facts, a refusal names its reason, amount and setting. It has a time to retry, unless the right to write is missing.
 #[test]
 fn refusals_name_amount_and_setting() {
     let mut rng = Rng::announced();

@@ -8,15 +8,14 @@ use crate::error::SeriesError;
 #[derive(Debug, Default)]
 pub struct LabelsBuilder {
     text: String,
-    /// (name start, value start, end) in `text`
+    /// (name start, value start, end) of each label in `text`
     spans: Vec<(u32, u32, u32)>,
-    /// Total bytes of all labels once they exceed [`TEXT_BYTES_MAX`]. Labels beyond that are counted, not
-    /// stored.
+    /// Total bytes of all labels, once they exceed [`TEXT_BYTES_MAX`]. Further labels are only counted.
     too_long: Option<usize>,
 }
 
-/// Far above the cap of a series. The builder accepts texts of unchecked length, and its offsets have 32
-/// bits.
+/// Limit on the builder's text, far above the limit of a series. The builder accepts texts of unchecked length, but its
+/// offsets have 32 bits.
 const TEXT_BYTES_MAX: usize = 16 * SERIES_LABEL_BYTES_MAX;
 
 impl LabelsBuilder {
@@ -25,15 +24,14 @@ impl LabelsBuilder {
         Self::default()
     }
 
-    /// Forgets the labels, keeps the memory.
+    /// Removes the labels but keeps the memory.
     pub fn clear(&mut self) {
         self.text.clear();
         self.spans.clear();
         self.too_long = None;
     }
 
-    /// Adds a label. An empty value means "no such label" in Prometheus' data model and is left out when
-    /// building.
+    /// Adds a label. An empty value means "no such label" in Prometheus' data model, so the label is left out on building.
     pub fn push(&mut self, name: &str, value: &str) {
         let all = self.too_long.unwrap_or(self.text.len()).saturating_add(name.len() + value.len());
         if all > TEXT_BYTES_MAX {
@@ -47,8 +45,8 @@ impl LabelsBuilder {
         self.spans.push((start, middle, self.text.len() as u32));
     }
 
-    /// Any label set: sorted, each name once, no empty names, within the caps. It may be empty and
-    /// nameless, as the results of queries are.
+    /// Builds a label set: sorted, with unique names that are not empty, within the limits of [`crate::caps`]. The set may be
+    /// empty or lack a metric name, like those of query results.
     pub fn build(&mut self) -> Result<Labels, SeriesError> {
         if let Some(bytes) = self.too_long {
             return Err(SeriesError::LabelsTooLong(bytes));
@@ -84,7 +82,7 @@ impl LabelsBuilder {
         Ok(Labels(bytes.into()))
     }
 
-    /// The label set of a stored series: as [`Self::build`], and it has a metric name.
+    /// Builds the label set of a stored series: like [`Self::build`], but requires a metric name.
     pub fn build_series(&mut self) -> Result<Labels, SeriesError> {
         let labels = self.build()?;
         match labels.get(METRIC_NAME) {

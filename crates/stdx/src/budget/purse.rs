@@ -1,12 +1,12 @@
-//! Incremental reservation, for work whose memory need is known only as it proceeds.
+//! Incremental reservation, for work whose need for memory becomes known only as it proceeds.
 
 use super::{Exhausted, Reservation};
 
 /// Pays for allocations from a reservation, which grows as needed.
 ///
 /// ```text
-///   purse.push(&mut values, value)?     a vector that grows: its new capacity is bought before it is allocated
-///   purse.spend(labels.len())?          a thing with memory of its own
+///   purse.push(&mut values, value)?     a vector that grows: its new capacity is reserved before it is allocated
+///   purse.spend(labels.len())?          a value with heap memory of its own
 /// ```
 #[derive(Debug)]
 pub struct Purse<'a> {
@@ -15,10 +15,10 @@ pub struct Purse<'a> {
     change: u64,
 }
 
-/// Least growth of the reservation for small values.
+/// Minimum growth of the reservation for small values.
 const PIECE_BYTES: u64 = 16 << 10;
 
-/// Least capacity, in bytes, that a collection grows to.
+/// Minimum capacity, in bytes, that a collection grows to.
 const ROOM_BYTES_MIN: usize = 1 << 10;
 
 /// A collection with heap memory of its own that grows by elements of one size.
@@ -57,7 +57,7 @@ impl Growing for String {
 }
 
 impl<'a> Purse<'a> {
-    /// Pays from `memory`.
+    /// A purse that pays from `memory`.
     pub const fn new(memory: &'a mut Reservation) -> Self {
         Self { memory, change: 0 }
     }
@@ -90,8 +90,8 @@ impl<'a> Purse<'a> {
         Ok(())
     }
 
-    /// Makes room for `more` elements. Spare capacity from an earlier request costs nothing, because its owner has
-    /// reserved it.
+    /// Makes room for `more` elements. Spare capacity left over from an earlier request costs nothing, because its owner has
+    /// already reserved it.
     #[inline(always)]
     pub fn room<G: Growing>(&mut self, into: &mut G, more: usize) -> Result<(), Exhausted> {
         let (len, capacity) = into.len_and_capacity();
@@ -103,8 +103,7 @@ impl<'a> Purse<'a> {
         Ok(())
     }
 
-    /// Grows a collection to exactly `capacity`. The old and the new allocation are both reserved while it
-    /// moves.
+    /// Grows a collection to exactly `capacity`. Both the old and the new allocation are reserved while the elements move.
     #[cold]
     #[inline(never)]
     pub fn grow<G: Growing>(&mut self, into: &mut G, capacity: usize) -> Result<(), Exhausted> {
