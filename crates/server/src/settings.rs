@@ -1,8 +1,8 @@
-//! Settings. Flags, environment and file ([`Given`]) become [`Settings`] once, at start.
+//! Settings. At start, flags, environment and file ([`Given`]) are resolved to [`Settings`] once.
 //!
 //! ```text
-//!   table ─ declares all ─┬─▶ flags and help (the command line makes them of SETTINGS)
-//!                         ├─▶ docs/reference/configuration.md (a test writes it)
+//!   table ─ declares all ─┬─▶ flags and help (generated from SETTINGS by the command line)
+//!                         ├─▶ docs/reference/configuration.md (written by a test)
 //!                         ▼
 //!   file, environment, flags ─▶ Given ─▶ reader ─▶ Settings, and the list of effective settings
 //! ```
@@ -50,9 +50,9 @@ use std::time::Duration;
 pub struct Settings {
     pub http: SocketAddr,
     pub admin_listen: AdminListen,
-    /// Files of the server's certificate. Without them, connections are not encrypted.
+    /// Files of the server's certificate. `None`: connections are not encrypted.
     pub(crate) tls: Option<TlsFiles>,
-    /// File of credentials. Without one, callers are not authenticated.
+    /// File of credentials. `None`: callers are not authenticated.
     pub(crate) auth_file: Option<AuthFile>,
     /// Proxies that authenticate callers and name their tenants.
     pub(crate) trusted_proxies: Networks,
@@ -65,7 +65,7 @@ pub struct Settings {
     pub segment_bytes: u64,
     /// Settings of sealing and tables.
     pub lake: LakeSettings,
-    /// Settings that can differ between tenants, at start.
+    /// Settings that can differ between tenants, as of the start.
     pub tenants: Tenants,
     /// File that changes settings of tenants at run time.
     pub overrides: Option<OverridesFile>,
@@ -80,9 +80,9 @@ pub struct Settings {
     /// Duration from which a query is logged as slow.
     pub slow_query: Option<Duration>,
     pub query_log: Option<PathBuf>,
-    /// Limit on the query log, with its rotated part.
+    /// Limit on the size of the query log, including its rotated part.
     pub query_log_bytes: u64,
-    /// Limit on connections, below the limit on open files.
+    /// Limit on connections, which respects the limit on open files.
     pub connections_max: usize,
     pub allow_host: Vec<String>,
     pub body_timeout_ms: u64,
@@ -91,23 +91,23 @@ pub struct Settings {
     pub tenants_max: usize,
     pub tenant_burst: usize,
     pub tenants_per_minute: usize,
-    /// The node's own metrics as series.
+    /// Settings of storing the node's own metrics as series.
     pub self_monitoring: SelfMonitoring,
-    /// Budget of open files. Not a setting: it follows from the operating system's limit.
+    /// Budget of open files. It is not a setting, but derived from the operating system's limit.
     pub files: Files,
     /// Settings in effect at start, with the origin of each.
     pub listing: Vec<EffectiveSetting>,
-    /// Settings that were adjusted, or that are risky; logged at the start.
+    /// Warnings about settings that were adjusted or are risky, logged at start.
     pub warnings: Vec<String>,
 }
 
 impl Settings {
-    /// Resolves the given values and the defaults of this machine.
+    /// Resolves the settings from the given values and the defaults for this machine.
     pub fn resolve(given: &Given) -> Result<Self, SettingsError> {
         Ok(Self::effective(given)?.0)
     }
 
-    /// A warning if everyone on other machines has access, or if their secrets are not encrypted.
+    /// Returns a warning if other machines have unauthenticated access, or if they send credentials unencrypted.
     pub fn warning_of_access(&self) -> Option<String> {
         let Self { http, admin_listen, auth_file, tls, .. } = self;
         let all = match (auth_file, is_reachable(*http), admin_listen.is_reachable(*http)) {
@@ -126,13 +126,13 @@ impl Settings {
         Some(format!("allow_unauthenticated: anyone who reaches {address} can {all} everything"))
     }
 
-    /// True if connections of other machines are encrypted.
+    /// True if connections from other machines are encrypted.
     pub const fn is_encrypted(&self) -> bool {
         self.tls.is_some()
     }
 
-    /// [`Self::resolve`], with a list of all effective settings: in the order of [`SETTINGS`], then the options of the object
-    /// store, then tenants' own settings.
+    /// As [`Self::resolve`], and also returns a list of all effective settings: first those of [`SETTINGS`], in that order, then
+    /// the options of the object store, then tenants' own settings.
     pub fn effective(given: &Given) -> Result<(Self, Vec<EffectiveSetting>), SettingsError> {
         Self::on(&Machine::here(), given)
     }
@@ -220,7 +220,8 @@ impl Settings {
     }
 }
 
-/// The file of credentials, which must be valid. Without one, other machines must not reach the server unless that is wanted.
+/// Reads and checks the file of credentials. Without one, it is an error if other machines can reach the server, unless
+/// `allow_unauthenticated` is set.
 fn auth_file(
     reader: &mut Reader<'_>,
     http: SocketAddr,
@@ -243,7 +244,7 @@ fn auth_file(
     Ok(file)
 }
 
-/// Partitions of a new data directory: one for each core, at most eight.
+/// Number of partitions of a new data directory: one for each core, at most eight.
 pub(crate) fn partitions_default(cores: usize) -> usize {
     cores.min(8)
 }

@@ -1,4 +1,4 @@
-//! The configuration file. Unknown keys are errors, and every value has its line number.
+//! Reads the configuration file. Unknown keys are errors, and every value keeps its line number.
 
 use super::given::{Entries, Entry, Given, GivenClass, MISSPELT, Origin, SettingsError};
 use super::setting::Setting;
@@ -11,7 +11,7 @@ use std::path::Path;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-/// Retired tables with a key per tenant, which `[tenant.NAME]` replaced, and their settings.
+/// Retired tables, which had a key for each tenant and were replaced by `[tenant.NAME]`, and the settings that they held.
 const RETIRED: [(&str, &str); 4] = [
     ("tenant_query_resolution", "query_resolution"),
     ("tenant_retention", "retention"),
@@ -20,7 +20,7 @@ const RETIRED: [(&str, &str); 4] = [
 ];
 
 impl Given {
-    /// Adds a TOML file.
+    /// Adds the values of a TOML file.
     pub fn file(mut self, path: &Path) -> Result<Self, SettingsError> {
         let text = std::fs::read_to_string(path)
             .map_err(|source| SettingsError::Read { path: path.into(), source })?;
@@ -28,7 +28,7 @@ impl Given {
         Ok(self)
     }
 
-    /// Adds the text of an overrides file, whose classes are tried before the others.
+    /// Adds the values of an overrides file. Its classes are tried before those that were given earlier.
     pub(super) fn overrides(mut self, path: &Path, text: &str) -> Result<Self, SettingsError> {
         let classes = std::mem::take(&mut self.classes);
         parse(path, text, Content::OfTenants, &mut self)?;
@@ -37,15 +37,15 @@ impl Given {
     }
 }
 
-/// Settings that a file may have.
+/// Settings that a file may contain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Content {
     All,
-    /// The settings that can differ between tenants.
+    /// Only settings that can differ between tenants.
     OfTenants,
 }
 
-/// Adds the values of a file's text.
+/// Adds the values in the text of a file.
 pub(super) fn parse(
     path: &Path,
     text: &str,
@@ -65,7 +65,7 @@ pub(super) fn parse(
 /// Key of a class's patterns.
 const PATTERNS: &str = "tenants";
 
-/// Limits on classes and their patterns: each request is matched with all of them.
+/// Limits on classes, and on the patterns of each, because each request is matched against all of them.
 const CLASSES_MAX: usize = 100;
 const PATTERNS_MAX: usize = 100;
 
@@ -170,7 +170,7 @@ impl File<'_> {
         Ok(entries)
     }
 
-    /// A value in the notation of a flag: arrays as lists with commas.
+    /// Converts a value to the notation of a flag, in which an array is a comma-separated list.
     fn entry(&self, key: &str, value: &Spanned<DeValue<'_>>) -> Result<Entry, SettingsError> {
         let at = value.span().start;
         let text = match value.get_ref() {
@@ -210,7 +210,7 @@ impl File<'_> {
         }
     }
 
-    /// The equivalent of all retired tables of the file, as `[tenant.NAME]` tables.
+    /// Converts all retired tables of the file to `[tenant.NAME]` tables.
     fn replacement(&self, root: &DeTable<'_>) -> String {
         let mut tenants: BTreeMap<&str, String> = BTreeMap::new();
         for (retired, key) in RETIRED {
@@ -226,7 +226,7 @@ impl File<'_> {
     }
 }
 
-/// A name as a key in the file.
+/// Formats a name as a key of the file, quoted if necessary.
 pub(super) fn quoted(name: &str) -> String {
     let is_bare = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
     match !name.is_empty() && name.bytes().all(is_bare) {
@@ -235,7 +235,7 @@ pub(super) fn quoted(name: &str) -> String {
     }
 }
 
-/// The settings that a tenant may have.
+/// The settings that can be set for a tenant.
 pub(super) fn per_tenant() -> impl Iterator<Item = &'static Setting> {
     SETTINGS.iter().copied().filter(|setting| setting.is_per_tenant)
 }
@@ -245,7 +245,7 @@ fn settings_of_tenants() -> String {
     format!("settings of tenants are {}", known.join(", "))
 }
 
-/// Keys with their positions and values, in the order of the file.
+/// Keys, their positions, and values, in the order of the file.
 fn in_order<'a>(table: &'a DeTable<'_>) -> Vec<(&'a str, usize, &'a Spanned<DeValue<'a>>)> {
     let mut rows: Vec<_> =
         table.iter().map(|(key, value)| (&**key.get_ref(), key.span().start, value)).collect();

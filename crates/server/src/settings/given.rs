@@ -1,4 +1,4 @@
-//! Values as given, before parsing, each with its source.
+//! Values of settings as given, before parsing, each with its origin.
 
 use super::secret::{StoreOptions, without_secrets};
 use super::setting::Setting;
@@ -9,18 +9,18 @@ use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::path::PathBuf;
 
-/// Source of a value.
+/// Origin of a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Origin {
     /// A fixed default.
     Default,
-    /// A default derived from the machine or from other settings, with the way of deriving it.
+    /// A default derived from the machine or from other settings, with an explanation.
     Derived(String),
     /// A line of the configuration file.
     File {
         /// Path of the configuration file.
         path: PathBuf,
-        /// Line number from 1.
+        /// Line number, from 1.
         line: usize,
     },
     /// The environment variable with this name.
@@ -29,7 +29,7 @@ pub enum Origin {
 }
 
 impl Origin {
-    /// One word for the source.
+    /// One word for the kind of origin.
     pub const fn kind(&self) -> &'static str {
         match self {
             Self::Default => "default",
@@ -40,7 +40,7 @@ impl Origin {
         }
     }
 
-    /// The derivation of a default, or the line, variable or flag.
+    /// Explanation of a derived default, or the line, variable or flag.
     pub fn detail(&self) -> Option<String> {
         match self {
             Self::Default => None,
@@ -60,12 +60,12 @@ pub enum SettingsError {
         /// Error of the operating system.
         source: std::io::Error,
     },
-    /// The file is not TOML, or has a key that is not known.
+    /// The file is not valid TOML, or its content is invalid.
     #[error("{}:{line}: {reason}", path.display())]
     File {
         /// Path of the configuration file.
         path: PathBuf,
-        /// Line from 1.
+        /// Line number, from 1.
         line: usize,
         /// Description of the error.
         reason: String,
@@ -73,18 +73,18 @@ pub enum SettingsError {
     /// A value is invalid.
     #[error("{}: {reason}", assignment(origin, key, value))]
     Value {
-        /// Source of the value.
+        /// Origin of the value.
         origin: Origin,
         /// Key of the setting.
         key: String,
         /// The value, without secrets.
         value: String,
-        /// Valid values.
+        /// Description of the valid values.
         reason: String,
     },
 }
 
-/// A value as it was given: `--memory 1MiB`, `FLOODMARK_MEMORY=1MiB`, `floodmark.toml:3: memory = 1MiB`.
+/// Formats a value as it was given: `--memory 1MiB`, `FLOODMARK_MEMORY=1MiB`, or `floodmark.toml:3: memory = 1MiB`.
 fn assignment(origin: &Origin, key: &str, value: &str) -> String {
     let value = if value.is_empty() { "\"\"" } else { value };
     match origin {
@@ -95,7 +95,7 @@ fn assignment(origin: &Origin, key: &str, value: &str) -> String {
     }
 }
 
-/// A value.
+/// Unparsed text of a value, with its origin.
 #[derive(Clone)]
 pub(super) struct Entry {
     pub(super) text: OsString,
@@ -103,7 +103,7 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    /// The error for an invalid value.
+    /// Creates the error for an invalid value.
     pub(super) fn error(&self, key: String, setting: &Setting, reason: String) -> SettingsError {
         let text = self.text.to_string_lossy();
         let value = if setting.is_secret { without_secrets(&text) } else { text.into_owned() };
@@ -118,14 +118,14 @@ impl fmt::Debug for Entry {
     }
 }
 
-/// Similarity above which a name counts as a misspelt one (Jaro-Winkler).
+/// Jaro-Winkler similarity above which a name counts as a misspelling of another.
 pub(super) const MISSPELT: f64 = 0.8;
 
-/// Variables of other commands.
+/// Environment variables that are no settings, but are read elsewhere.
 const OTHERS: [&str; 2] = ["FLOODMARK_CONFIG", "FLOODMARK_CACHE"];
 
-/// The warning about a variable that has no effect and looks as if it should. Kubernetes sets variables such as
-/// `FLOODMARK_PORT_9009_TCP` for a service of this name, which are none of ours.
+/// Returns a warning about a variable that looks like a setting but has no effect. Variables such as
+/// `FLOODMARK_PORT_9009_TCP`, which Kubernetes sets for a service called floodmark, are ignored.
 fn misnamed<'a>(name: &str, settings: impl Iterator<Item = &'a String>) -> Option<String> {
     let rest = name.strip_prefix("FLOODMARK_").filter(|_| !OTHERS.contains(&name))?;
     if rest.starts_with("TENANT_") {
@@ -146,7 +146,7 @@ fn misnamed<'a>(name: &str, settings: impl Iterator<Item = &'a String>) -> Optio
 /// Values by the key of their setting.
 pub(super) type Entries = BTreeMap<&'static str, Entry>;
 
-/// Settings of the tenants whose names match a pattern.
+/// Settings of the tenants whose names match one of the class's patterns.
 #[derive(Debug, Clone)]
 pub(super) struct GivenClass {
     pub(super) name: String,
@@ -167,13 +167,13 @@ pub struct Given {
     pub(super) classes: Vec<GivenClass>,
     /// Options of the object store, by name in lower case.
     pub(super) store_options: BTreeMap<String, Entry>,
-    /// Warnings about variables that look like settings and are not. Their values are not shown: they may be secrets.
+    /// Warnings about variables that look like settings but are not. They omit the values, which may be secrets.
     pub(super) warnings: Vec<String>,
 }
 
 impl Given {
     /// Adds the variables `FLOODMARK_…` that name a setting. Variables of object stores (`AWS_…`, `AZURE_…`, `GOOGLE_…`)
-    /// apply if the file has no such option.
+    /// are added unless the file has the same option.
     pub fn environment(
         mut self,
         variables: impl IntoIterator<Item = (OsString, OsString)>,
@@ -201,7 +201,7 @@ impl Given {
         Ok(self)
     }
 
-    /// Adds a flag of the command line: that of the setting with this key.
+    /// Adds the command-line flag of the setting with this key.
     pub fn flag(mut self, key: &str, text: impl AsRef<OsStr>) -> Self {
         let setting = find(key).unwrap_or_else(|| panic!("BUG: there is no setting {key}"));
         let entry = Entry { text: text.as_ref().to_owned(), origin: Origin::Flag(setting.flag()) };

@@ -1,4 +1,4 @@
-//! Settings of sealing, and of upkeep of tables.
+//! Settings of sealing and of the upkeep of tables.
 
 use super::given::{Given, SettingsError};
 use super::reader::Reader;
@@ -7,12 +7,12 @@ use super::table;
 use std::path::Path;
 use tables::compact::CompactLimits;
 
-/// Settings of sealing, and of upkeep of tables.
+/// Settings of sealing and of the upkeep of tables.
 #[derive(Debug, Clone)]
 pub struct LakeSettings {
-    /// `tables`
+    /// The setting `tables`.
     pub url: TablesUrl,
-    /// `tables_options`
+    /// The table `tables_options`.
     pub options: StoreOptions,
     pub seal_after_ms: i64,
     pub seal_bytes: u64,

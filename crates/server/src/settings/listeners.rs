@@ -1,4 +1,4 @@
-//! Where the server listens, and how connections are encrypted.
+//! Settings of listeners: their addresses, and the encryption of connections.
 
 use super::given::SettingsError;
 use super::reader::Reader;
@@ -6,23 +6,23 @@ use super::table;
 use crate::tls::{Clients, TlsFiles};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-/// Default address of administration, where other machines can reach `http`.
+/// Default address of administration if other machines can reach `http`.
 const ADMIN_DEFAULT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9010);
 
-/// Where administration is served.
+/// Address at which administration is served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AdminListen {
-    /// Where everything else is.
+    /// On the same address as everything else.
     Same,
     Nowhere,
     At(SocketAddr),
 }
 
 impl AdminListen {
-    /// The word for [`Self::Same`]: the setting that it refers to.
+    /// Notation of [`Self::Same`]: the name of the setting whose address is used.
     pub(super) const SAME: &'static str = "http";
 
-    /// The address of a listener of its own.
+    /// Address of the administration listener, if it is separate.
     pub const fn address(self) -> Option<SocketAddr> {
         match self {
             Self::At(address) => Some(address),
@@ -30,7 +30,7 @@ impl AdminListen {
         }
     }
 
-    /// True if other machines may reach administration.
+    /// True if other machines may be able to reach administration.
     pub(super) fn is_reachable(self, http: SocketAddr) -> bool {
         match self {
             Self::Same => is_reachable(http),
@@ -50,12 +50,12 @@ impl AdminListen {
     }
 }
 
-/// True if other machines may reach the address.
+/// True if other machines may be able to reach the address, because it is not a loopback address.
 pub(crate) fn is_reachable(address: SocketAddr) -> bool {
     !address.ip().to_canonical().is_loopback()
 }
 
-/// The files of the server's certificate, which must be valid.
+/// Reads and checks the files of the server's certificate.
 pub(super) fn tls(
     reader: &mut Reader<'_>,
     warnings: &mut Vec<String>,

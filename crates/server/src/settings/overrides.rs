@@ -1,18 +1,18 @@
-//! Settings of tenants that change at run time.
+//! The overrides file: settings of tenants that can change at run time.
 
 use super::given::{Given, SettingsError};
 use super::tenants::Tenants;
 use crate::watched;
 use std::path::PathBuf;
 
-/// The file that overrides settings of tenants, and what it overrides.
+/// The overrides file, and the values that it overrides.
 #[derive(Debug, Clone)]
 pub struct OverridesFile {
     pub path: PathBuf,
     given: Given,
 }
 
-/// Limit on the size of the file.
+/// Limit on the size of the file, in bytes.
 const BYTES_MAX: u64 = 16 << 20;
 
 impl OverridesFile {
@@ -26,12 +26,12 @@ impl OverridesFile {
             .map_err(|source| SettingsError::Read { path: self.path.clone(), source })
     }
 
-    /// All that is given, with `text` as the content of the file.
+    /// All given values, with `text` as the content of the file.
     pub(super) fn with(&self, text: &str) -> Result<Given, SettingsError> {
         self.given.clone().overrides(&self.path, text)
     }
 
-    /// Settings of all tenants, with `text` as the content of the file.
+    /// Resolves the settings of all tenants, with `text` as the content of the file.
     pub fn tenants(&self, text: &str) -> Result<Tenants, SettingsError> {
         Tenants::resolve(&self.with(text)?)
     }

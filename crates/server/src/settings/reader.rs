@@ -1,4 +1,4 @@
-//! Turns given values into settings, and records the origin of each.
+//! Parses given values into settings, and records the origin of each.
 
 use super::given::{Entries, Entry, Given, Origin, SettingsError};
 use super::secret::option_shown;
@@ -9,15 +9,15 @@ use serde_json::Value as Json;
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct EffectiveSetting {
-    /// Key in the configuration file: `seal_after`, `tables_options.NAME`, `tenant.NAME.retention`.
+    /// Key in the configuration file, such as `seal_after`, `tables_options.NAME` or `tenant.NAME.retention`.
     pub key: String,
-    /// Value in the notation of the file. Secrets are replaced.
+    /// Value in the notation of the file, with secrets redacted.
     pub value: Json,
-    /// Source of the value.
+    /// Origin of the value.
     pub origin: Origin,
 }
 
-/// The options of the object store that are given.
+/// The given options of the object store, with secrets redacted.
 pub(super) fn store_options(given: &Given) -> impl Iterator<Item = EffectiveSetting> {
     given.store_options.iter().map(|(name, entry)| EffectiveSetting {
         key: format!("tables_options.{name}"),
@@ -26,10 +26,10 @@ pub(super) fn store_options(given: &Given) -> impl Iterator<Item = EffectiveSett
     })
 }
 
-/// Reads the settings of the file's root, or those of a tenant.
+/// Reads general settings, or those of a tenant or class.
 pub(super) struct Reader<'a> {
     entries: &'a Entries,
-    /// Prefix of the keys: `tenant.NAME.`, or empty.
+    /// Prefix of the keys: `tenant.NAME.`, `class.NAME.`, or empty.
     prefix: String,
     rows: Vec<EffectiveSetting>,
 }
@@ -39,12 +39,12 @@ impl<'a> Reader<'a> {
         Self { entries, prefix, rows: Vec::new() }
     }
 
-    /// Values read, in order.
+    /// The values read, in order.
     pub(super) fn into_rows(self) -> Vec<EffectiveSetting> {
         self.rows
     }
 
-    /// Reads a given value, or the fixed default.
+    /// Reads a given value; if there is none, returns the fixed default.
     pub(super) fn read<T: Value>(&mut self, typed: &Typed<T>) -> Result<T, SettingsError> {
         let DefaultValue::Fixed(text) = typed.setting.default else {
             panic!("BUG: the default of {} is derived", typed.setting.key)
@@ -53,7 +53,7 @@ impl<'a> Reader<'a> {
         self.read_or(typed, default, Origin::Default)
     }
 
-    /// Reads a given value, or a derived default.
+    /// Reads a given value; if there is none, returns `default`, which was derived.
     pub(super) fn derive<T: Value>(&mut self, typed: &Typed<T>, default: T) -> Result<T, SettingsError> {
         let DefaultValue::Derived(how) = typed.setting.default else {
             panic!("BUG: the default of {} is fixed", typed.setting.key)
@@ -61,7 +61,7 @@ impl<'a> Reader<'a> {
         self.read_or(typed, default, Origin::Derived(how.into()))
     }
 
-    /// Reads a tenant's value, or the general one.
+    /// Reads a tenant's or class's own value; if there is none, returns the inherited one.
     pub(super) fn inherit<T: Value + Clone>(
         &mut self,
         typed: &Typed<T>,
@@ -107,7 +107,7 @@ impl<'a> Reader<'a> {
         self.entries.contains_key(typed.setting.key)
     }
 
-    /// An error of two values that do not go together, at one that is given.
+    /// Creates an error about two values that conflict. It points to the first of them that is given.
     pub(super) fn conflict<T>(&self, both: [&Typed<T>; 2], reason: &str) -> SettingsError {
         let given = both.into_iter().find_map(|typed| Some((typed, self.entries.get(typed.setting.key)?)));
         let (typed, entry) = given.expect("BUG: defaults and inherited values go together");
@@ -131,7 +131,7 @@ impl<'a> Reader<'a> {
         found.expect("BUG: it was read before")
     }
 
-    /// An error of a value that was read.
+    /// Creates an error about a value that was read.
     pub(super) fn error<T: Value>(&mut self, typed: &Typed<T>, reason: String) -> SettingsError {
         let EffectiveSetting { key, value, origin } = self.row(typed).clone();
         let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);

@@ -1,4 +1,4 @@
-//! Settings that may hold secrets, and their redaction.
+//! Settings that may contain secrets, and their redaction.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +23,7 @@ const PLAIN_OPTIONS: [&str; 14] = [
     "account_name",
 ];
 
-/// The URL of an object store. It may have a password or a signature in it, which are never shown.
+/// URL of an object store. It may contain a password or a signature, which are never shown.
 #[derive(Clone, PartialEq, Eq)]
 pub struct TablesUrl(pub String);
 
@@ -49,23 +49,24 @@ impl std::fmt::Debug for StoreOptions {
     }
 }
 
-/// The value of an option of an object store as it may be shown; `name` is in lower case.
+/// Returns the value of an object store's option as it may be shown. `name` is in lower case.
 pub(super) fn option_shown(name: &str, value: &str) -> String {
     let prefixes = ["aws_", "azure_storage_", "azure_", "google_"];
     let bare = prefixes.iter().find_map(|prefix| name.strip_prefix(prefix)).unwrap_or(name);
     match PLAIN_OPTIONS.contains(&bare) {
-        // an endpoint is a URL, which may have a user and a password
+        // an endpoint is a URL, which may contain a user and a password
         true if value.contains("://") => without_secrets(value),
         true => value.to_owned(),
         false => REDACTED.to_owned(),
     }
 }
 
-/// A URL without user and query, which may have a password or a signature.
+/// Removes user, password and query from a URL, because they may contain secrets. Text that is not a URL is redacted as a
+/// whole.
 pub(super) fn without_secrets(text: &str) -> String {
     let Ok(mut url) = url::Url::parse(text) else { return REDACTED.to_owned() };
     if !url.username().is_empty() || url.password().is_some() || url.query().is_some() {
-        // a URL without a host has no user either
+        // both fail only for a URL without a host, which has no user either
         let _ = url.set_password(None);
         let _ = url.set_username("redacted");
         url.set_query(None);

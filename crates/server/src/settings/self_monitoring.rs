@@ -1,4 +1,4 @@
-//! Settings of the node's own metrics as series.
+//! Settings of self-monitoring: storing the node's own metrics as series.
 
 use super::given::{Entries, Entry, Origin, SettingsError};
 use super::reader::Reader;
@@ -9,20 +9,20 @@ use super::value::Value;
 use model::TenantId;
 use std::time::Duration;
 
-/// Settings of the node's own metrics as series.
+/// Settings of self-monitoring.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SelfMonitoring {
-    /// Time from one sampling to the next; `None`: the metrics are not stored.
+    /// Interval at which the metrics are stored; `None`: they are not stored.
     pub interval: Option<Duration>,
-    /// The tenant that the series belong to. Nobody else writes to it.
+    /// Tenant of the series. Nobody else may write to it.
     pub tenant: TenantId,
-    /// Age at which the samples are dropped, if the tenant has no retention of its own; `None`: never.
+    /// Age at which the samples are dropped, unless the tenant has a retention of its own; `None`: never.
     retention_ms: Option<i64>,
 }
 
 impl SelfMonitoring {
-    /// Limit on series that are stored at once, and on the active series of the tenant unless it has a limit of its own. There
-    /// are several hundred; the rest is for those that differ in the name of a tenant, and come and go.
+    /// Limit on the series stored at a time, and on the active series of the tenant unless it has a limit of its own. Several
+    /// hundred series always exist. The rest is for series that are labelled with a tenant, and come and go.
     pub(crate) const SERIES_MAX: usize = 5_000;
 
     pub(super) fn read(reader: &mut Reader<'_>) -> Result<Self, SettingsError> {
@@ -34,7 +34,7 @@ impl SelfMonitoring {
         })
     }
 
-    /// Adds the tenant's bounds on memory and disk space to `entries`, its own settings, where these have none.
+    /// Adds limits on memory and disk space to `entries`, which are the tenant's own settings, unless these have such limits.
     pub(super) fn bound(&self, entries: &mut Entries) {
         let mut bound = |setting: &Setting, text: &str, why: &str| {
             let origin = Origin::Derived(why.to_owned());
@@ -50,7 +50,7 @@ impl SelfMonitoring {
     }
 }
 
-/// A value in the notation in which it is given.
+/// Formats a value in the notation in which it is given.
 fn shown<T: Value>(typed: &Typed<T>, value: &T) -> String {
     let shown = value.show(&typed.setting);
     shown.as_str().map_or_else(|| shown.to_string(), str::to_owned)

@@ -1,72 +1,72 @@
-//! A setting, declared once. Its flag, its environment variable, its key in the file, its checks, its help and its row in the
-//! reference follow from the declaration.
+//! Declaration of a setting. Its flag, environment variable, key in the file, checks, help and row in the reference follow
+//! from it.
 
 use stdx::units::bytes_text;
 
-/// The declaration of a setting.
+/// Declaration of a setting.
 #[derive(Debug, Clone, Copy)]
 pub struct Setting {
-    /// Key in the configuration file. `seal_after` is also `--seal-after` and `FLOODMARK_SEAL_AFTER`.
+    /// Key in the configuration file. For `seal_after`, the flag is `--seal-after`, the variable `FLOODMARK_SEAL_AFTER`.
     pub key: &'static str,
     /// Heading in the help and in the reference.
     pub group: &'static str,
     /// Kind of value.
     pub takes: Takes,
     pub default: DefaultValue,
-    /// One phrase, for the help and the reference.
+    /// Description in one phrase, for the help and the reference.
     pub about: &'static str,
-    /// Sentences for the reference alone, in Markdown.
+    /// Further sentences for the reference, in Markdown.
     pub why: &'static str,
     /// True if the short help lists it.
     pub is_common: bool,
-    /// True if it is allowed in `[tenant.NAME]`.
+    /// True if the setting is allowed in `[tenant.NAME]` and `[class.NAME]`.
     pub is_per_tenant: bool,
     /// True if a value may contain a password.
     pub(super) is_secret: bool,
-    /// Least and greatest number.
+    /// Minimum and maximum of a number.
     pub(super) bounds: Option<(u64, u64)>,
-    /// The word for no value, where there may be none.
+    /// Word that stands for no value, if the setting is optional.
     pub(super) none: Option<&'static str>,
 }
 
 #[derive(Debug, Clone, Copy)]
 pub enum DefaultValue {
-    /// A fixed text, read like any that is given.
+    /// A fixed text, parsed like a given value.
     Fixed(&'static str),
-    /// A value that follows from the machine or from other settings, in this way.
+    /// A value derived from the machine or from other settings, with an explanation.
     Derived(&'static str),
 }
 
 /// Kind of value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Takes {
-    /// A path of a directory.
+    /// Path of a directory.
     Directory,
-    /// A path of a file.
+    /// Path of a file.
     File,
     /// An address and a port.
     Address,
     Url,
-    /// Bytes: `2GiB`.
+    /// Size in bytes, such as `2GiB`.
     Size,
-    /// A time span: `1h30m`.
+    /// Duration, such as `1h30m`.
     Duration,
     /// A whole number.
     Count,
-    /// The name of a label.
+    /// Name of a label.
     Label,
-    /// The name of a tenant.
+    /// Name of a tenant.
     Tenant,
     /// Names, separated by commas; an array in the file.
     Names,
-    /// Durations, likewise.
+    /// Durations, separated by commas; an array in the file.
     Durations,
-    /// One of a few words, each with what it means.
+    /// One of these words, each given with its meaning.
     Word(&'static [(&'static str, &'static str)]),
 }
 
 impl Takes {
-    /// Placeholder of the value in usage: `DURATION`.
+    /// Placeholder for the value in the help, such as `DURATION`.
     pub const fn placeholder(self) -> &'static str {
         match self {
             Self::Directory => "DIR",
@@ -84,7 +84,7 @@ impl Takes {
         }
     }
 
-    /// The possible words, or none.
+    /// Permitted words with their meanings; empty unless the value is a word.
     pub const fn words(self) -> &'static [(&'static str, &'static str)] {
         match self {
             Self::Word(words) => words,
@@ -94,12 +94,12 @@ impl Takes {
 }
 
 impl Setting {
-    /// `--seal-after`
+    /// Name of the flag, such as `--seal-after`.
     pub fn flag(&self) -> String {
         format!("--{}", self.key.replace('_', "-"))
     }
 
-    /// `FLOODMARK_SEAL_AFTER`
+    /// Name of the environment variable, such as `FLOODMARK_SEAL_AFTER`.
     pub fn variable(&self) -> String {
         format!("FLOODMARK_{}", self.key.to_ascii_uppercase())
     }
@@ -116,7 +116,7 @@ impl Setting {
         })
     }
 
-    /// The reason why `number` is out of bounds, if it is.
+    /// Checks that `number` is within bounds. The error states the bounds.
     pub(super) fn check(&self, number: u64) -> Result<(), String> {
         let is_in = self.bounds.is_none_or(|(least, most)| (least..=most).contains(&number));
         if is_in { Ok(()) } else { Err(format!("must be {}", self.bounds_text().unwrap_or_default())) }

@@ -1,7 +1,7 @@
-//! All settings.
+//! Declarations of all settings.
 //!
-//! To add one: an entry here, a field in [`super::Settings`], and the line that reads it. `UPDATE_EXPECT=1 cargo test -p server
-//! settings` then writes it into `docs/reference/configuration.md`.
+//! To add a setting, add an entry here, a field in [`super::Settings`], and the line that reads it. `UPDATE_EXPECT=1 cargo test
+//! -p server settings` then writes it to `docs/reference/configuration.md`.
 
 use super::listeners::AdminListen;
 use super::secret::TablesUrl;
@@ -19,10 +19,10 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use tables::rollup::Resolution;
 
-/// Upper bound of counts that need one only against typing errors.
+/// Upper bound of counts that need one only to catch typing errors.
 const MANY: u64 = 1 << 20;
 
-/// Upper bound of rates, for the same reason.
+/// Upper bound of rates, which only catches typing errors.
 const MANY_A_SECOND: u64 = 1 << 40;
 
 macro_rules! settings {
@@ -130,7 +130,7 @@ settings! {
 
     "Writes" {
         FUTURE_LIMIT: Millis = setting("future_limit", "10m", "How far ahead of the clock a sample may be");
-        // 3,651 files per tenant, which a listing of labels reads in seconds
+        // by default 3,651 days, with a file each per tenant: a listing of labels reads these in seconds
         PAST_LIMIT: Millis = setting("past_limit", "10y", "How far behind the clock a sample may be")
             .why("Each day has its own files, so this bounds how many files a few samples can create. Does not apply to `import`. \
                 `100y`: everything since 1970");

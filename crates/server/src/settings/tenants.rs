@@ -16,41 +16,41 @@ use tables::rollup::Resolution;
 pub struct TenantSettings {
     /// Age at which samples are dropped; `None`: never.
     pub retention_ms: Option<i64>,
-    /// Rollups that are made.
+    /// Rollups to create.
     pub rollups: Vec<Resolution>,
     /// Age at which rollups are dropped, as configured; see [`Self::rollups_kept_ms`].
     pub rollup_retention_ms: Option<i64>,
-    /// Resolution of queries that name none.
+    /// Source of answers to queries without the parameter `resolution`.
     pub query_resolution: Detail,
-    /// Limit on write requests; `None`: no limit.
+    /// Limit on write requests per second; `None`: no limit.
     pub requests_per_second: Option<usize>,
-    /// Limit on samples; `None`: no limit.
+    /// Limit on samples per second; `None`: no limit.
     pub samples_per_second: Option<usize>,
-    /// Limit on bytes of request bodies; `None`: no limit.
+    /// Limit on bytes of request bodies per second; `None`: no limit.
     pub bytes_per_second: Option<u64>,
-    /// Limit on new series; `None`: no limit.
+    /// Limit on new series per second; `None`: no limit.
     pub new_series_per_second: Option<usize>,
-    /// Time whose worth of requests, samples, bytes and new series may come at once.
+    /// Burst of the four rate limits: what they allow in this time may arrive at once.
     pub rate_burst_ms: i64,
     /// Limit on active series; `None`: no limit.
     pub active_series: Option<usize>,
     /// Limit on series of one metric name; `None`: no limit.
     pub series_per_metric: Option<usize>,
-    /// Limit on write requests in progress; `None`: the tenant's share of the node's.
+    /// Limit on write requests in progress; `None`: the tenant's share of the node's limit.
     pub concurrent_writes: Option<usize>,
-    /// Limit on the memory of write requests in progress; `None`: the tenant's share of the node's.
+    /// Limit on the memory of write requests in progress; `None`: the tenant's share of the node's limit.
     pub inflight_bytes: Option<u64>,
-    /// Limit on queries that run at once; `None`: the tenant's share of the node's.
+    /// Limit on concurrent queries; `None`: the tenant's share of the node's limit.
     pub concurrent_queries: Option<usize>,
-    /// Limit on the memory of a query; `None`: that of the node.
+    /// Limit on the memory of a query; `None`: the node's limit.
     pub query_memory_bytes: Option<u64>,
-    /// Limit on the samples that a query holds; `None`: what its memory allows.
+    /// Limit on the samples that a query holds; `None`: as many as its memory allows.
     pub query_samples: Option<usize>,
-    /// Weight of the tenant's share of what is scarce.
+    /// Weight of the tenant's share of scarce resources.
     pub share_weight: usize,
-    /// Status of refusals by a limit that is configured.
+    /// HTTP status of writes that exceed a configured limit of the tenant.
     pub limit_status: LimitStatus,
-    /// True if only the elected one of the replicas of a cluster is stored.
+    /// True if only samples of a cluster's elected replica are stored.
     pub ha_dedup: bool,
     /// Label that names the cluster of a replica.
     pub ha_cluster_label: LabelName,
@@ -58,7 +58,7 @@ pub struct TenantSettings {
     pub ha_replica_label: LabelName,
     /// Time without a sample from the elected replica after which another is elected.
     pub ha_failover_ms: i64,
-    /// Limit on clusters.
+    /// Limit on the number of clusters.
     pub ha_clusters: usize,
 }
 
@@ -66,26 +66,26 @@ pub struct TenantSettings {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LabelName(pub Box<str>);
 
-/// HTTP status of refusals by a limit of a tenant that is configured.
+/// HTTP status of writes that exceed a configured limit of a tenant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LimitStatus {
-    /// 429: Prometheus drops the samples unless it has `retry_on_http_429`.
+    /// 429: Prometheus drops the samples, unless its `retry_on_http_429` is set.
     TooManyRequests,
-    /// 503: everyone retries.
+    /// 503: every sender retries.
     Unavailable,
 }
 
 /// Settings of all tenants.
 #[derive(Debug, Clone)]
 pub struct Tenants {
-    /// Settings of tenants that have no others.
+    /// Settings of tenants without a class and without settings of their own.
     pub general: TenantSettings,
-    /// Settings of tenants whose names match a pattern: the first class that matches applies. What it does not set is inherited
-    /// from `general`.
+    /// Settings of tenants whose names match a pattern. The first class that matches applies. What a class does not set is
+    /// inherited from `general`.
     pub classes: Vec<Class>,
-    /// Settings of tenants that have a `[tenant.NAME]`. What it does not set is inherited from the tenant's class.
+    /// Settings of tenants with a `[tenant.NAME]`. What it does not set is inherited from the tenant's class, or from `general`.
     pub own: BTreeMap<TenantId, TenantSettings>,
-    /// Effective values by key: all of `general`, then those that classes and tenants set.
+    /// Effective values with their keys: all of `general`, then those that classes and tenants set.
     rows: Vec<EffectiveSetting>,
 }
 
@@ -97,7 +97,7 @@ pub struct Class {
 }
 
 impl Tenants {
-    /// Settings of `tenant`.
+    /// Returns the settings of `tenant`.
     pub fn of(&self, tenant: &TenantId) -> &TenantSettings {
         self.own.get(tenant).unwrap_or_else(|| match self.class_of(tenant) {
             Some(class) => &class.settings,
@@ -105,7 +105,7 @@ impl Tenants {
         })
     }
 
-    /// Settings of `tenant` with the origin of each. Keys have no prefix.
+    /// Returns the settings of `tenant` with the origin of each. Keys have no prefix.
     pub fn explain(&self, tenant: &TenantId) -> impl Iterator<Item = EffectiveSetting> {
         let mut prefixes = vec![prefix("tenant", tenant.as_str())];
         prefixes.extend(self.class_of(tenant).map(|class| prefix("class", &class.name)));
@@ -120,7 +120,7 @@ impl Tenants {
         })
     }
 
-    /// Effective values by key: all of the general ones, then those that classes and tenants set.
+    /// Effective values with their keys: all of the general ones, then those that classes and tenants set.
     pub fn rows(&self) -> &[EffectiveSetting] {
         &self.rows
     }
@@ -153,13 +153,13 @@ impl Tenants {
     }
 }
 
-/// `tenant.NAME.`
+/// Prefix of the keys of a tenant or class, such as `tenant.NAME.`.
 fn prefix(kind: &str, name: &str) -> String {
     format!("{kind}.{}.", quoted(name))
 }
 
 impl TenantSettings {
-    /// Age at which rollups are dropped: never before their samples; `None`: never.
+    /// Age at which rollups are dropped, which is never before their samples; `None`: never.
     pub fn rollups_kept_ms(&self) -> Option<i64> {
         let samples_ms = self.retention_ms?;
         Some(self.rollup_retention_ms.map_or(samples_ms, |ms| ms.max(samples_ms)))
@@ -255,7 +255,7 @@ impl TenantSettings {
         Ok(own)
     }
 
-    /// Checks that clusters and replicas have different labels: else each replica would be a cluster of its own.
+    /// Checks that clusters and replicas have different labels. Otherwise, each replica would be a cluster of its own.
     fn check_labels(&self, reader: &Reader<'_>) -> Result<(), SettingsError> {
         let both = [&table::HA_REPLICA_LABEL, &table::HA_CLUSTER_LABEL];
         match self.ha_cluster_label == self.ha_replica_label {

@@ -1,4 +1,4 @@
-//! Origins of settings, errors of invalid ones, and the reference page.
+//! Tests of origins of settings, errors of invalid ones, and the reference page.
 
 mod reference;
 
@@ -30,7 +30,7 @@ fn resolve(given: &Given) -> Result<(Settings, Vec<EffectiveSetting>), SettingsE
     Settings::on(&machine(), given)
 }
 
-/// Lists rows that are not defaults.
+/// Formats the settings that are not defaults.
 fn listing(rows: &[EffectiveSetting]) -> String {
     let rows = rows.iter().filter(|row| !matches!(row.origin, Origin::Default | Origin::Derived(_)));
     rows.map(|EffectiveSetting { key, value, origin }| {
@@ -180,7 +180,7 @@ fn names_of_settings_are_distinct() {
     assert!(SETTINGS.iter().all(|setting| !["config", "json"].contains(&setting.key)));
 }
 
-/// Compares the error of a file, flag or variable with `expected`.
+/// Checks the error message of an invalid file, flag or variable.
 fn check_error(given: Result<Given, SettingsError>, expected: Expect) {
     let error = given.and_then(|given| resolve(&given)).map(drop).unwrap_err();
     expected.assert_eq(&error.to_string());

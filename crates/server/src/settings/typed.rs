@@ -1,4 +1,4 @@
-//! A setting with the type of its values, and the words in which [`super::table`] declares it.
+//! A setting with the type of its values, and the builder with which [`super::table`] declares it.
 
 use super::setting::{DefaultValue, Setting};
 use super::value::Value;
@@ -11,7 +11,7 @@ pub(super) struct Typed<T> {
     value: PhantomData<fn() -> T>,
 }
 
-/// A setting with a fixed default.
+/// Declares a setting with a fixed default.
 pub(super) const fn setting<T: Value>(
     key: &'static str,
     default: &'static str,
@@ -20,7 +20,7 @@ pub(super) const fn setting<T: Value>(
     new(key, DefaultValue::Fixed(default), about)
 }
 
-/// A setting whose default follows from the machine or from other settings, as `default` says.
+/// Declares a setting whose default is derived from the machine or from other settings. `default` explains how.
 pub(super) const fn derived<T: Value>(
     key: &'static str,
     default: &'static str,
@@ -52,7 +52,7 @@ impl<T> Typed<T> {
         self
     }
 
-    /// Sentences that follow in the reference, in Markdown.
+    /// Adds sentences for the reference, in Markdown.
     pub(super) const fn why(mut self, sentences: &'static str) -> Self {
         self.setting.why = sentences;
         self
@@ -78,7 +78,7 @@ impl<T> Typed<T> {
         self
     }
 
-    /// The word for no value.
+    /// Makes the setting optional, with `none` as the word for no value.
     pub(super) const fn or(mut self, none: &'static str) -> Self {
         self.setting.none = Some(none);
         self

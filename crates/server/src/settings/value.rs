@@ -1,4 +1,4 @@
-//! Types of values, with their parsing and formatting.
+//! Types of settings' values, with their parsing and formatting.
 
 use super::listeners::AdminListen;
 use super::secret::{TablesUrl, without_secrets};
@@ -26,7 +26,7 @@ pub(super) type Count = usize;
 /// A duration in milliseconds, above 0.
 pub(super) type Millis = i64;
 
-/// Type of a setting's value. Errors state the valid values.
+/// Type of a setting's value. Errors of parsing state the valid values.
 pub(super) trait Value: Sized {
     const TAKES: Takes;
 
@@ -366,7 +366,7 @@ impl Value for Vec<Resolution> {
     }
 }
 
-/// Names of hosts, or `*`.
+/// Host names, or `*` for any.
 impl Value for Vec<String> {
     const TAKES: Takes = Takes::Names;
 
@@ -399,10 +399,10 @@ impl Value for Networks {
     }
 }
 
-/// A list without items. An empty text is none: a variable that is not set elsewhere would often give one.
+/// Notation of an empty list. Empty text is not accepted, because it is often the value of an unset shell variable.
 pub(super) const EMPTY_LIST: &str = "[]";
 
-/// The items of a list with commas.
+/// Splits a comma-separated list into items.
 fn items(text: &str) -> Result<Vec<&str>, String> {
     if text == EMPTY_LIST {
         return Ok(Vec::new());

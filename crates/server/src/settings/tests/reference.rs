@@ -1,4 +1,4 @@
-//! The table of settings in `docs/reference/configuration.md`. `UPDATE_EXPECT=1` writes it.
+//! Test of the tables of settings in `docs/reference/configuration.md`. With `UPDATE_EXPECT=1`, it writes them.
 
 use crate::settings::{DefaultValue, SETTINGS, Setting, Takes};
 use expect_test::expect_file;
