@@ -23,7 +23,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 use stdx::address;
 
-/// Shown below the help of all commands, as scripts need it everywhere.
+/// Text below the list of commands in `floodmark --help`.
 const EXIT_STATUS: &str = "\
 Exit status:
   0  done, and what was checked is in order
@@ -38,7 +38,7 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
-/// What to do.
+/// The commands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Run the server: accept metrics, keep them durably, answer queries
@@ -69,7 +69,7 @@ pub(crate) enum Command {
 /// `floodmark demo`
 #[derive(Debug, Args)]
 pub(crate) struct DemoArgs {
-    /// How long to write; the server is killed half way
+    /// Duration of the load; the server is killed halfway through
     #[arg(long, value_name = "DURATION", default_value = "20s", value_parser = lab::scenario::parse::duration)]
     pub(crate) duration: Duration,
 
@@ -93,7 +93,7 @@ pub(crate) struct DemoArgs {
 /// `floodmark completions`
 #[derive(Debug, Args)]
 pub(crate) struct CompletionsArgs {
-    /// Which shell; for bash: floodmark completions bash > /etc/bash_completion.d/floodmark
+    /// The shell; for bash: floodmark completions bash > /etc/bash_completion.d/floodmark
     pub(crate) shell: clap_complete::Shell,
 }
 

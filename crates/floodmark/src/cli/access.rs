@@ -4,10 +4,10 @@ use clap::Args;
 use lab::http::{Access, TlsFiles};
 use std::path::PathBuf;
 
-/// What may be reached, and how.
+/// Permitted targets, and TLS files.
 #[derive(Debug, Args)]
 pub(crate) struct LabAccess {
-    /// Allow this host as a target, beside this machine; may be repeated
+    /// Allow this host as a target, in addition to this machine; may be repeated
     #[arg(long = "allow-host", value_name = "HOST", help_heading = "Access")]
     hosts: Vec<String>,
     /// For https: certificates of the authorities to trust, as PEM [default: those that this machine trusts]

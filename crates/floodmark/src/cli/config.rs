@@ -4,12 +4,12 @@ use super::ServeArgs;
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
 
-/// What to do with settings.
+/// Commands about settings.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ConfigCommand {
     /// Check a configuration file
     Check(CheckArgs),
-    /// Print all settings in effect, each with where its value comes from
+    /// Print all settings in effect, each with the origin of its value
     Print(Box<PrintArgs>),
 }
 

@@ -4,10 +4,10 @@ use super::transfer::PlaceArgs;
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
 
-/// What to look at.
+/// Commands that show a data directory and its tables.
 #[derive(Debug, Subcommand)]
 pub(crate) enum InspectCommand {
-    /// Segments of the journal: offsets, bytes, what they define and hold, damage
+    /// Segments of the journal: offsets, sizes, series and samples, damage
     Journal(InspectJournal),
     /// Up to which offset of the journal the tables are complete
     Floodmarks(InspectTable),
@@ -51,7 +51,7 @@ pub(crate) struct InspectFile {
     #[arg(value_name = "PATH")]
     pub(crate) path: PathBuf,
 
-    /// How many rows (stretches of series) to list, with their first and last sample
+    /// Number of rows (stretches of series) to list, with the times of their first and last sample
     #[arg(long, value_name = "N", default_value_t = 20)]
     pub(crate) rows: usize,
 

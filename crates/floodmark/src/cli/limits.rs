@@ -14,7 +14,7 @@ pub(crate) struct LimitsArgs {
     #[arg(long, value_name = "NAME")]
     pub(crate) tenant: Option<String>,
 
-    /// File of a token with the role admin, if the server wants one
+    /// File with a token of the role admin, if the server requires one
     #[arg(long, value_name = "FILE")]
     pub(crate) token_file: Option<PathBuf>,
 

@@ -14,18 +14,18 @@ use std::path::PathBuf;
 use std::time::Duration;
 use toml::Value;
 
-/// Loads this server or any other, and checks what became of every sample.
+/// Commands of the lab.
 #[derive(Debug, Subcommand)]
 pub(crate) enum LabCommand {
     /// Send load to a remote-write target and report the result
     Write(Box<LabWrite>),
-    /// Read back the samples that were acknowledged to an earlier `lab write --ledger FILE`
+    /// Read back the acknowledged samples of an earlier `lab write --ledger FILE`
     Verify(LabVerify),
-    /// List the scenarios that the program knows by name
+    /// List the built-in scenarios
     Scenarios(ScenariosArgs),
-    /// Write a preset scenario to a file, to be edited
+    /// Write a built-in scenario to a file, to be edited
     Init(InitArgs),
-    /// Run a scenario and judge it by its own rules
+    /// Run a scenario and check the rules of its verdict
     Run(Box<RunArgs>),
     /// Find the largest load that passes
     FindLimit(Box<FindLimitArgs>),
@@ -35,11 +35,11 @@ pub(crate) enum LabCommand {
     Race(Box<RaceArgs>),
     /// Merge the results of `lab run --part` of several machines
     Merge(MergeArgs),
-    /// Record remote-write traffic, as a proxy in front of a backend
+    /// Record remote-write traffic by a proxy in front of a backend
     Record(LabRecord),
-    /// Replay recorded traffic, faster or with more series than it had
+    /// Replay recorded traffic, faster or with more series
     Replay(Box<LabReplay>),
-    /// Show a kept result, as text or as one HTML file
+    /// Show a saved result, as text or as one HTML file
     Report(LabReport),
     /// Compare two results: ratios, verdicts, curves
     Compare(LabCompare),
@@ -102,31 +102,31 @@ pub(crate) struct LabWrite {
     /// Replace all series after this long, in the time of their samples
     #[arg(long, value_name = "DURATION", value_parser = parse::duration, help_heading = "Shape")]
     pub(crate) series_churn: Option<Duration>,
-    /// With --series-churn: replace them one after the other instead of all at once
+    /// With --series-churn: replace the series one after the other instead of all at once
     #[arg(long, requires = "series_churn", help_heading = "Shape")]
     pub(crate) staggered: bool,
     /// Rename all metrics after this long, in the time of their samples
     #[arg(long, value_name = "DURATION", value_parser = parse::duration, help_heading = "Shape")]
     pub(crate) metric_churn: Option<Duration>,
-    /// Equal seeds make equal series and values
+    /// Seed of series and values: equal seeds give equal series and values
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Shape")]
     pub(crate) seed: u64,
 
-    /// Samples per second (200k, 1.5M) on a fixed schedule, with latency counted from the scheduled start
-    /// [default: none; each connection sends as soon as it has its answer]
+    /// Samples per second (200k, 1.5M) on a fixed schedule; latency counts from the scheduled start
+    /// [default: none; each connection sends as soon as it gets an answer]
     #[arg(long, value_name = "SAMPLES/S", value_parser = values::number(0.001..=1e9), help_heading = "Pace")]
     pub(crate) rate: Option<f64>,
     /// Stop after this long, at most 7d [default: 20s, unless --rounds is given]
     #[arg(long, value_name = "DURATION", value_parser = parse::duration, help_heading = "Pace")]
     pub(crate) duration: Option<Duration>,
-    /// Stop after so many samples of each series [1 to 100000000]
+    /// Stop after this number of samples of each series [1 to 100000000]
     #[arg(long, value_name = "N", value_parser = values::whole::<u32>(1..=100_000_000), help_heading = "Pace")]
     pub(crate) rounds: Option<u32>,
     /// Time between two samples of a series [default: in step with --rate; without it at most 15s, so that all
     /// samples fit into the last hour]
     #[arg(long, value_name = "DURATION", value_parser = parse::duration, help_heading = "Pace")]
     pub(crate) interval: Option<Duration>,
-    /// Time of the first samples: -1h, or Unix seconds or milliseconds [default: so that the last lie now]
+    /// Time of the first samples: -1h, or Unix seconds or milliseconds [default: so that the last samples are of now]
     #[arg(long, value_name = "TIME", allow_hyphen_values = true, help_heading = "Pace")]
     pub(crate) start: Option<String>,
     /// Series in one request [1 to 250000]
@@ -147,7 +147,7 @@ pub(crate) struct LabWrite {
     pub(crate) verify: bool,
     #[command(flatten)]
     pub(crate) read: LabRead,
-    /// Keep the record of what was acknowledged, for `lab verify`
+    /// Save the ledger of acknowledged samples, for `lab verify`
     #[arg(long, value_name = "FILE", help_heading = "Verification")]
     pub(crate) ledger: Option<PathBuf>,
     #[command(flatten)]
@@ -171,7 +171,7 @@ pub(crate) struct LabRead {
 /// `floodmark lab verify`
 #[derive(Debug, Args)]
 pub(crate) struct LabVerify {
-    /// What `lab write --ledger` kept
+    /// Ledger saved by `lab write --ledger`
     #[arg(value_name = "LEDGER")]
     pub(crate) ledger: PathBuf,
     /// Header of each request; may be repeated

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 /// Destinations of a result.
 #[derive(Debug, Args)]
 pub(crate) struct ResultArgs {
-    /// Keep the whole result as JSON, for `lab report` and `lab compare`
+    /// Save the whole result as JSON, for `lab report` and `lab compare`
     #[arg(long, value_name = "FILE", help_heading = "Result")]
     pub(crate) out: Option<PathBuf>,
     #[command(flatten)]
@@ -29,7 +29,7 @@ pub(crate) struct ViewArgs {
     pub(crate) junit: Option<PathBuf>,
 }
 
-/// What is printed.
+/// Output on stdout and stderr.
 #[derive(Debug, Args)]
 pub(crate) struct PrintArgs {
     /// Print JSON

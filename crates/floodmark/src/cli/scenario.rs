@@ -9,7 +9,7 @@ use lab::scenario::parse;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// A scenario, and what is changed in it.
+/// A scenario and the changes to it.
 #[derive(Debug, Args)]
 pub(crate) struct ScenarioArgs {
     /// A TOML file, or the name of a preset such as cortex-110k; `lab scenarios` lists them
@@ -30,13 +30,13 @@ pub(crate) struct ScenarioArgs {
     pub(crate) result: ResultArgs,
 }
 
-/// How a scenario is changed.
+/// Changes to a scenario.
 #[derive(Debug, Args)]
 pub(crate) struct Changes {
-    /// Size of the load: 1 is the scenario as it was written
+    /// Size of the load, relative to the scenario
     #[arg(long, value_name = "FACTOR", help_heading = "Changes to the scenario")]
     scale: Option<f64>,
-    /// How long the load goes on
+    /// Duration of the load
     #[arg(long, value_name = "DURATION", value_parser = parse::duration, help_heading = "Changes to the scenario")]
     duration: Option<Duration>,
     /// Change any value of the scenario, such as load.tenants=20; may be repeated
@@ -51,10 +51,10 @@ pub(crate) struct Changes {
 pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(crate) scenario: ScenarioArgs,
-    /// Which part of the fleet this machine is, such as 1/3; `lab merge` merges the results
+    /// Part of the fleet that this machine simulates, such as 1/3; `lab merge` merges the results
     #[arg(long, value_name = "I/N", value_parser = part, default_value = "1/1", help_heading = "Changes to the scenario")]
     pub(crate) part: (u32, u32),
-    /// Only check the scenario
+    /// Check the scenario without running it
     #[arg(long)]
     pub(crate) check: bool,
 }
@@ -64,7 +64,7 @@ pub(crate) struct RunArgs {
 pub(crate) struct FindLimitArgs {
     #[command(flatten)]
     pub(crate) scenario: ScenarioArgs,
-    /// What to increase
+    /// Load to increase
     #[arg(long, value_name = "AXIS", default_value = "rate", value_parser = values::axis(), help_heading = "Search")]
     pub(crate) axis: Axis,
     #[command(flatten)]
@@ -76,14 +76,14 @@ pub(crate) struct FindLimitArgs {
 pub(crate) struct FindMinimumArgs {
     #[command(flatten)]
     pub(crate) scenario: ScenarioArgs,
-    /// What is lowered
+    /// Resource to lower
     #[arg(long, value_name = "RESOURCE", default_value = "memory", value_parser = values::resource(), help_heading = "Search")]
     pub(crate) resource: Resource,
     #[command(flatten)]
     pub(crate) bounds: Bounds,
 }
 
-/// Between what to search, and how closely.
+/// Bounds and precision of a search.
 #[derive(Debug, Args)]
 pub(crate) struct Bounds {
     /// The lowest value, such as 10k or 64MiB
@@ -92,10 +92,10 @@ pub(crate) struct Bounds {
     /// The highest value
     #[arg(long, value_name = "VALUE", value_parser = amount, help_heading = "Search")]
     pub(crate) max: f64,
-    /// Stop when what passes and what fails differ by no more than this factor [above 1, up to 10]
+    /// Stop when the best passing and the nearest failing value differ by at most this factor [above 1, up to 10]
     #[arg(long, value_name = "FACTOR", default_value_t = lab::campaign::search::PRECISION_DEFAULT, help_heading = "Search")]
     pub(crate) precision: f64,
-    /// How often the limit must pass again
+    /// Number of further runs in which the limit must pass
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Search")]
     pub(crate) confirm: u32,
 }
@@ -106,10 +106,10 @@ pub(crate) struct RaceArgs {
     /// A TOML file, or the name of a preset such as cortex-110k; `lab scenarios` lists them
     #[arg(value_name = "SCENARIO")]
     pub(crate) scenario: PathBuf,
-    /// URL to write to, and after a comma the one to read from; given at least twice
+    /// URL to write to, and optionally, after a comma, the URL to read from; give at least two targets
     #[arg(long = "target", value_name = "URL[,URL]", required = true, help_heading = "Target")]
     pub(crate) targets: Vec<String>,
-    /// How often each target is run [1 to 1000]
+    /// Number of runs of each target [1 to 1000]
     #[arg(long, value_name = "N", default_value = "3", value_parser = values::whole::<u32>(1..=1_000))]
     pub(crate) laps: u32,
     #[command(flatten)]

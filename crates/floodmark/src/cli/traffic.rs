@@ -19,10 +19,10 @@ use toml::Value;
 /// `floodmark lab record`
 #[derive(Debug, Args)]
 pub(crate) struct LabRecord {
-    /// The recording to make; an existing file is never overwritten
+    /// File to record to; an existing file is never overwritten
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// URL of the backend that requests are passed on to, without the path of the requests
+    /// URL of the backend to which requests are passed on, without the path of the requests
     #[arg(long, alias = "backend", value_name = "URL", help_heading = "Target")]
     target: String,
     /// Address for senders, such as 127.0.0.1:9201, localhost:9201, or :9201 for all addresses
@@ -39,8 +39,8 @@ pub(crate) struct LabRecord {
     /// Write hashes in place of label names
     #[arg(long, help_heading = "Privacy")]
     hash_labels: bool,
-    /// The key to hash with, at least 16 bytes: recordings with the same key have the same hashes
-    /// [default: a random one, which is not kept]
+    /// File with the key of the hashes, at least 16 bytes: recordings with the same key have the same hashes
+    /// [default: a random key, which is not stored]
     #[arg(long, value_name = "FILE", help_heading = "Privacy")]
     hash_key: Option<PathBuf>,
     /// Stop after this long [default: at Ctrl-C]
@@ -49,7 +49,7 @@ pub(crate) struct LabRecord {
     /// Size of the recording beyond which traffic is passed on unrecorded
     #[arg(long, value_name = "SIZE", default_value = "10GiB", value_parser = size, help_heading = "Limits")]
     file_bytes: u64,
-    /// Memory for requests that wait to be recorded; what does not fit is passed on unrecorded
+    /// Memory for requests that wait to be recorded; requests that do not fit are passed on unrecorded
     #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = size, help_heading = "Limits")]
     queue_bytes: u64,
     #[command(flatten)]
@@ -129,7 +129,7 @@ pub(crate) struct LabReplay {
     pub(crate) result: ResultArgs,
 }
 
-/// What of the target to watch.
+/// Sources of figures about the target.
 #[derive(Debug, Args)]
 pub(crate) struct LabObserve {
     /// The target's process on this machine: watch its CPU time, memory and files
@@ -197,10 +197,10 @@ pub(crate) struct LabReport {
 /// `floodmark lab compare`
 #[derive(Debug, Args)]
 pub(crate) struct LabCompare {
-    /// A kept result: the one that ratios are relative to
+    /// A saved result, to which ratios are relative
     #[arg(value_name = "A")]
     pub(crate) a: PathBuf,
-    /// Another one
+    /// Another saved result
     #[arg(value_name = "B")]
     pub(crate) b: PathBuf,
     /// Write the comparison as one HTML file that opens offline

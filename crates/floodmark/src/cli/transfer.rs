@@ -4,7 +4,7 @@ use clap::{Args, ValueEnum};
 use server::settings::TablesUrl;
 use std::path::PathBuf;
 
-/// Which tenant's tables, and where.
+/// Location of a tenant's tables.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct PlaceArgs {
     /// The server's data directory [default: floodmark-data]
@@ -19,12 +19,12 @@ pub(crate) struct PlaceArgs {
     #[arg(long, value_name = "FILE", env = "FLOODMARK_CONFIG")]
     pub(crate) config: Option<PathBuf>,
 
-    /// Tenant whose table it is
+    /// Tenant of the table
     #[arg(long, value_name = "TENANT", default_value = "anonymous")]
     pub(crate) tenant: String,
 }
 
-/// What history comes in.
+/// Format of history to import.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ImportFormat {
     /// Blocks of a Prometheus: its data directory, a snapshot of it, or single blocks
@@ -65,7 +65,7 @@ pub(crate) struct ImportArgs {
     pub(crate) quiet: bool,
 }
 
-/// In what form samples go out.
+/// Format of exported samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ExportFormat {
     /// JSON lines, as VictoriaMetrics imports them
