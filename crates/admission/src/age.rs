@@ -31,8 +31,8 @@ pub struct Window {
 }
 
 impl Window {
-    /// Window for samples that arrive at `now_ms`. It depends neither on the contents of a head nor on earlier samples, so
-    /// all readers of a journal agree on it.
+    /// Window for samples that arrive at `now_ms`. It depends neither on the contents of a head nor on earlier samples,
+    /// so all readers of a journal agree on it.
     pub const fn at(now_ms: i64, past_ms: i64, future_ms: i64) -> Self {
         let (earliest_ms, latest_ms) = (now_ms.saturating_sub(past_ms), now_ms.saturating_add(future_ms));
         Self { past_ms, earliest_ms, latest_ms }

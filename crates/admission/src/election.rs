@@ -1,9 +1,9 @@
 //! Elects one replica of each cluster; only the elected replica's samples are stored.
 //!
 //! Prometheus servers that scrape the same targets send the same series, with slightly different timestamps and values.
-//! They are the *replicas* of a *cluster*. The first replica that sends samples is elected: its samples are stored, and those
-//! of the others are duplicates. Once the elected replica has sent nothing for the failover time, the next replica that sends
-//! samples takes over.
+//! They are the *replicas* of a *cluster*. The first replica that sends samples is elected: its samples are stored, and
+//! those of the others are duplicates. Once the elected replica has sent nothing for the failover time, the next
+//! replica that sends samples takes over.
 //!
 //! ```text
 //!   a elected    │    nothing from a      │ b elected
@@ -17,15 +17,15 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-/// Limit on the length of the names of clusters and replicas. Names of pods have up to 253 bytes. Replicas with longer names
-/// are not elected.
+/// Limit on the length of the names of clusters and replicas. Names of pods have up to 253 bytes. Replicas with longer
+/// names are not elected.
 pub const REPLICA_NAME_BYTES_MAX: usize = 256;
 
 /// Upper bound on the memory of a cluster: its map entry with the map's spare capacity, and the two names.
 pub const CLUSTER_BYTES: u64 = (4 * size_of::<Election>() + 2 * REPLICA_NAME_BYTES_MAX) as u64;
 
-/// Time without requests after which a cluster may be forgotten to make room. The failover time applies instead if it is
-/// longer.
+/// Time without requests after which a cluster may be forgotten to make room. The failover time applies instead if it
+/// is longer.
 const FORGET_AFTER: Duration = Duration::from_secs(3600);
 
 /// Elected replicas of a tenant's clusters. The caller bounds their number.
@@ -63,7 +63,8 @@ pub struct Arrival {
 pub enum Vote {
     /// The replica was elected just now. Its samples newer than this timestamp are accepted; the others are duplicates.
     Elected(i64),
-    /// The replica was elected before. Its samples up to this timestamp are duplicates: an earlier elected replica sent them.
+    /// The replica was elected before. Its samples up to this timestamp are duplicates: an earlier elected replica sent
+    /// them.
     After(i64),
     /// All samples are duplicates: another replica is elected.
     Duplicate,
@@ -89,8 +90,8 @@ impl Elections {
         self.0.iter().map(|(cluster, election)| (&**cluster, election))
     }
 
-    /// Decides on samples of a replica. The replica is elected if its cluster has no elected replica, or if the elected one
-    /// was silent for the failover time.
+    /// Decides on samples of a replica. The replica is elected if its cluster has no elected replica, or if the elected
+    /// one was silent for the failover time.
     pub fn hear(&mut self, cluster: &str, replica: &str, arrival: Arrival) -> Vote {
         let Arrival { now, .. } = arrival;
         let Some(election) = self.0.get_mut(cluster) else {
@@ -139,8 +140,8 @@ impl Election {
         if silence < failover {
             return false;
         }
-        // Neither a single sample from the future nor a clock that was set back in the meantime may turn the new replica's
-        // samples into duplicates. So the bound is the present time minus the measured silence.
+        // Neither a single sample from the future nor a clock that was set back in the meantime may turn the new
+        // replica's samples into duplicates. So the bound is the present time minus the measured silence.
         let silence_ms = i64::try_from(silence.as_millis()).unwrap_or(i64::MAX);
         self.after_ms = self.newest_ms.min(now_ms.saturating_sub(silence_ms));
         self.newest_ms = self.after_ms;

@@ -1,9 +1,9 @@
 //! Limits concurrent requests and the bytes that they hold. A gate does not queue: a full gate refuses requests.
 //!
-//! Tenants share a gate by dynamic thresholds (Choudhury and Hahne, "Dynamic queue length thresholds for shared-memory packet
-//! switches", 1998): a tenant may hold a multiple of the free capacity. So one tenant that floods the gate always leaves a
-//! part free. Two such tenants leave less, but get equal parts. Nothing needs to be configured, and nothing needs to be known
-//! about tenants still to come.
+//! Tenants share a gate by dynamic thresholds (Choudhury and Hahne, "Dynamic queue length thresholds for shared-memory
+//! packet switches", 1998): a tenant may hold a multiple of the free capacity. So one tenant that floods the gate
+//! always leaves a part free. Two such tenants leave less, but get equal parts. Nothing needs to be configured, and
+//! nothing needs to be known about tenants still to come.
 
 use model::TenantId;
 use std::collections::HashMap;
@@ -51,12 +51,12 @@ pub struct Entrant<'a> {
     pub bytes: u64,
 }
 
-/// Multiple of the free capacity that a tenant may hold in a large gate: a single tenant gets 8/9 of the gate, two tenants
-/// get 8/17 each.
+/// Multiple of the free capacity that a tenant may hold in a large gate: a single tenant gets 8/9 of the gate, two
+/// tenants get 8/17 each.
 pub const MULTIPLE: u64 = 8;
 
-/// Multiple of the free capacity for a gate with a small limit or with long requests: a single tenant gets half of the gate,
-/// two tenants get a third each.
+/// Multiple of the free capacity for a gate with a small limit or with long requests: a single tenant gets half of the
+/// gate, two tenants get a third each.
 pub const MULTIPLE_OF_FEW: u64 = 1;
 
 impl Gate {
@@ -65,7 +65,8 @@ impl Gate {
         Self::with_bytes(limit, u64::MAX, multiple)
     }
 
-    /// An empty gate for `limit` requests that together hold up to `bytes_limit`. A request that is alone may hold more.
+    /// An empty gate for `limit` requests that together hold up to `bytes_limit`. A request that is alone may hold
+    /// more.
     pub fn with_bytes(limit: usize, bytes_limit: u64, multiple: u64) -> Self {
         Self { limit, bytes_limit, multiple, inside: 0, peak: 0, bytes: 0, tenants: HashMap::new() }
     }

@@ -14,8 +14,8 @@
 //! | 8 | a tenant's [`share`] of the head, its number of series and its rate of new ones | [`new_series`] |
 //! | 9 | whether a retry is worthwhile for the omitted series and samples | [`postponed`] |
 //!
-//! Checks 1 to 3 and 6 refuse the whole request ([`WriteRefusal`]). Checks 4, 5, 7 and 8 leave out single series or samples
-//! ([`model::SeriesError`]).
+//! Checks 1 to 3 and 6 refuse the whole request ([`WriteRefusal`]). Checks 4, 5, 7 and 8 leave out single series or
+//! samples ([`model::SeriesError`]).
 
 pub mod age;
 pub mod election;

@@ -1,7 +1,7 @@
 //! Decides how many new series a tenant may create now.
 //!
-//! The first failed check decides: room in the head and in the process, the tenant's share of the head, its number of series,
-//! and its rate of new series. Known series are not affected.
+//! The first failed check decides: room in the head and in the process, the tenant's share of the head, its number of
+//! series, and its rate of new series. Known series are not affected.
 
 use crate::rate::{Rate, TokenBucket};
 use crate::{Head, ProcessMemory};
@@ -37,8 +37,8 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Number of series that a tenant with `series` series may create: at least 1 and at most `wanted`. They are taken from
-    /// the bucket.
+    /// Number of series that a tenant with `series` series may create: at least 1 and at most `wanted`. They are taken
+    /// from the bucket.
     pub fn room(
         self,
         series: u64,

@@ -1,15 +1,15 @@
 //! Limits the rate of new tenants.
 //!
-//! Every client that may write can name a new tenant, and each tenant takes a slot, memory and eventually a table. A token
-//! bucket admits a burst of new tenants, and then a fixed number per minute. Idle tenants leave memory and free their slots
-//! faster than the bucket admits new ones. A tenant that has tables is not new.
+//! Every client that may write can name a new tenant, and each tenant takes a slot, memory and eventually a table. A
+//! token bucket admits a burst of new tenants, and then a fixed number per minute. Idle tenants leave memory and free
+//! their slots faster than the bucket admits new ones. A tenant that has tables is not new.
 
 use model::TenantId;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// Number of recently admitted tenants to remember. Their first series may not be in memory yet, and requests that are on
-/// their way at the same time need no second token.
+/// Number of recently admitted tenants to remember. Their first series may not be in memory yet, and requests that are
+/// on their way at the same time need no second token.
 const RECENT_MAX: usize = 64;
 
 /// A token bucket, and the tenants that got its latest tokens.

@@ -1,16 +1,16 @@
 //! Decides whether a sender should retry a request of which parts were left out.
 //!
-//! A sender repeats a request until it is accepted or refused for good, and everything behind it in the same shard waits.
-//! That is right while room may soon be available, but wrong once the shortage lasts: then a request with one new series holds
-//! up all known series of its shard. So a request with new series for which there is no room is answered with "retry" at
-//! first, and with a final refusal of these series once the shortage has lasted.
+//! A sender repeats a request until it is accepted or refused for good, and everything behind it in the same shard
+//! waits. That is right while room may soon be available, but wrong once the shortage lasts: then a request with one
+//! new series holds up all known series of its shard. So a request with new series for which there is no room is
+//! answered with "retry" at first, and with a final refusal of these series once the shortage has lasted.
 
 use crate::process;
 use model::ErrorKind;
 use std::time::{Duration, Instant};
 
-/// Reason why parts of a request were left out that may be stored later. If there are several, the first one in this order
-/// decides the answer.
+/// Reason why parts of a request were left out that may be stored later. If there are several, the first one in this
+/// order decides the answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Postponed {
     /// Timestamps are too far from the time of a clock that seems to be wrong.
@@ -49,8 +49,8 @@ impl Postponed {
         }
     }
 
-    /// Kind of error, by what the sender should do. A limit on the number of series or clusters is a policy: repeating the
-    /// request does not help.
+    /// Kind of error, by what the sender should do. A limit on the number of series or clusters is a policy: repeating
+    /// the request does not help.
     pub const fn kind(self) -> ErrorKind {
         match self {
             Self::ActiveSeries | Self::SeriesPerMetric | Self::Clusters => ErrorKind::Limited,
@@ -63,12 +63,12 @@ impl Postponed {
     }
 }
 
-/// Duration of a shortage after which refusals become final. Sealing and eviction make room within a minute or two if they
-/// can.
+/// Duration of a shortage after which refusals become final. Sealing and eviction make room within a minute or two if
+/// they can.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// Time without a refusal after which a shortage is over. Refused senders retry within seconds. A moment with room in the
-/// middle of a flood does not end the shortage.
+/// Time without a refusal after which a shortage is over. Refused senders retry within seconds. A moment with room in
+/// the middle of a flood does not end the shortage.
 pub const CALM: Duration = Duration::from_secs(60);
 
 const _: () = assert!(CALM.as_secs() < PATIENCE.as_secs());
@@ -81,8 +81,8 @@ pub struct Shortage {
 }
 
 impl Shortage {
-    /// Reason why a request should be retried of which the `postponed` parts were left out at `now`; `None` if the sender
-    /// should go on without them.
+    /// Reason why a request should be retried of which the `postponed` parts were left out at `now`; `None` if the
+    /// sender should go on without them.
     pub fn worth_a_retry(&mut self, postponed: &[Postponed], now: Instant) -> Option<Postponed> {
         // recorded even if there is another reason to retry, because that reason does not make room for series
         let lasts = postponed.iter().any(|what| what.is_of_series()) && self.met(now) >= PATIENCE;

@@ -5,8 +5,8 @@ use model::SeriesError;
 /// Reason of these refusals in metrics and logs.
 pub const REASON: &str = "process_memory";
 
-/// Percentage of `--memory` from which work that makes the process grow is refused. The accounts add up to 93 % when all of
-/// them are full; the rest is for work that has already begun.
+/// Percentage of `--memory` from which work that makes the process grow is refused. The accounts add up to 93 % when
+/// all of them are full; the rest is for work that has already begun.
 const HIGH_PERCENT: u64 = 95;
 
 /// Memory of the process, as the kernel counts it.

@@ -1,8 +1,8 @@
 //! Limits rates by token buckets that may go into debt.
 //!
-//! The size of a request is known only after decoding. So a request is admitted while the bucket is not in debt, and pays for
-//! its actual size afterwards: after a large request, the next one waits longer. The mean rate holds however large requests
-//! are, and no request is too large to ever be admitted.
+//! The size of a request is known only after decoding. So a request is admitted while the bucket is not in debt, and
+//! pays for its actual size afterwards: after a large request, the next one waits longer. The mean rate holds however
+//! large requests are, and no request is too large to ever be admitted.
 
 use std::time::{Duration, Instant};
 

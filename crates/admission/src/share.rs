@@ -1,12 +1,12 @@
 //! Divides the head's memory fairly among tenants.
 //!
 //! A single tenant may hold everything, and no tenant is limited until the head is filled to
-//! [`watermarks::FAIR`](crate::watermarks::FAIR). From there on, a tenant that holds more than its share gets no new series,
-//! so that the rest of the head is left to the others. Shares are max-min fair: the part that a tenant does not use is divided
-//! among those that want more, in proportion to their weights.
+//! [`watermarks::FAIR`](crate::watermarks::FAIR). From there on, a tenant that holds more than its share gets no new
+//! series, so that the rest of the head is left to the others. Shares are max-min fair: the part that a tenant does not
+//! use is divided among those that want more, in proportion to their weights.
 //!
-//! As soon as there are known tenants, all new tenants together share a tenth of the head. So a flood of new tenants takes
-//! no more than that from known tenants.
+//! As soon as there are known tenants, all new tenants together share a tenth of the head. So a flood of new tenants
+//! takes no more than that from known tenants.
 
 use crate::watermarks::{FAIR, NEW_TENANTS_SHARE};
 
@@ -55,8 +55,8 @@ impl Shares {
     }
 }
 
-/// Max-min fair level, in bytes per unit of weight: if holdings above the level are cut down to it, all holdings together
-/// take `room_bytes`.
+/// Max-min fair level, in bytes per unit of weight: if holdings above the level are cut down to it, all holdings
+/// together take `room_bytes`.
 fn level(room_bytes: u64, holdings: &mut [&Holding]) -> u64 {
     holdings.sort_unstable_by_key(|holding| holding.bytes / holding.weight);
     let mut weights: u64 = holdings.iter().map(|holding| holding.weight).sum();

@@ -12,11 +12,12 @@ pub trait Facts: tenant_slots::Facts {
     /// Reason why the node does not accept writes yet; `None` once the journal is replayed.
     fn replaying(&self) -> Option<String>;
 
-    /// Reason why the tenant is closed: its table could not be read when the journal was replayed. `None` if it is open.
+    /// Reason why the tenant is closed: its table could not be read when the journal was replayed. `None` if it is
+    /// open.
     fn closed(&self, tenant: &TenantId) -> Option<String>;
 
-    /// Fill level of the head, in percent, from which the tenant's writes are refused because its table cannot be written;
-    /// `None` if it can.
+    /// Fill level of the head, in percent, from which the tenant's writes are refused because its table cannot be
+    /// written; `None` if it can.
     fn blocked_from(&self, tenant: &TenantId) -> Option<u64>;
 
     /// The tenant's share of the head in bytes, if the tenant holds more; otherwise `None`.

@@ -7,8 +7,8 @@ use std::time::Duration;
 /// Default `Retry-After`: memory and queue slots become free within seconds.
 pub const RETRY_AFTER: Duration = Duration::from_secs(3);
 
-/// `Retry-After` if a person has to repair something first, or a store has to recover. Less than [`crate::postponed::CALM`],
-/// so that a shortage does not count as over while refused senders wait.
+/// `Retry-After` if a person has to repair something first, or a store has to recover. Less than
+/// [`crate::postponed::CALM`], so that a shortage does not count as over while refused senders wait.
 const RETRY_AFTER_REPAIR: Duration = Duration::from_secs(20);
 
 /// Refusal of a whole write.
@@ -189,8 +189,8 @@ impl std::fmt::Display for RateLimited {
 impl WriteRefusal {
     /// Kind of error, by what the sender should do.
     ///
-    /// Limits that an operator configured for a tenant are a policy ([`ErrorKind::Limited`]). Most other refusals depend on
-    /// what the node can do now ([`ErrorKind::Unavailable`]).
+    /// Limits that an operator configured for a tenant are a policy ([`ErrorKind::Limited`]). Most other refusals
+    /// depend on what the node can do now ([`ErrorKind::Unavailable`]).
     pub const fn kind(&self) -> ErrorKind {
         match self {
             Self::Rights { .. } => ErrorKind::Forbidden,
@@ -225,8 +225,8 @@ impl WriteRefusal {
         }
     }
 
-    /// Time after which a retry is worthwhile; `None` if the answer would be the same. The caller adds a spread, so that
-    /// senders that were refused together do not all return at once.
+    /// Time after which a retry is worthwhile; `None` if the answer would be the same. The caller adds a spread, so
+    /// that senders that were refused together do not all return at once.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Rights { .. } => None,

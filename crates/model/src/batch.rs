@@ -6,9 +6,10 @@ use std::ops::Range;
 
 /// Samples of one request in columns, and the label bytes that name their series.
 ///
-/// A decoder fills the batch without parsing labels. `bytes` holds (among other things) each series' label bytes as sent, and
-/// [`BatchSeries::key`] is their hash. Labels are parsed only if the key is unknown. Label bytes are protobuf `Label` messages
-/// in any order; only if they are sorted and valid do they equal the canonical form ([`crate::labels`]).
+/// A decoder fills the batch without parsing labels. `bytes` holds (among other things) each series' label bytes as
+/// sent, and [`BatchSeries::key`] is their hash. Labels are parsed only if the key is unknown. Label bytes are protobuf
+/// `Label` messages in any order; only if they are sorted and valid do they equal the canonical form
+/// ([`crate::labels`]).
 #[derive(Debug, Default)]
 pub struct Batch {
     /// The arena that `BatchSeries::labels` points into. For remote write 1.0 it is the decompressed body.
@@ -20,8 +21,8 @@ pub struct Batch {
     pub metadata: Vec<BatchMetadata>,
     /// Backing text of `metadata`.
     pub texts: String,
-    /// Errors of wholly or partly refused series, each with the range of the series' label bytes as sent (empty if there are
-    /// none). Only the first [`Batch::REFUSED_KEPT_MAX`] are listed; `refused_series` counts all.
+    /// Errors of wholly or partly refused series, each with the range of the series' label bytes as sent (empty if
+    /// there are none). Only the first [`Batch::REFUSED_KEPT_MAX`] are listed; `refused_series` counts all.
     pub refused: Vec<(SeriesError, Range<u32>)>,
     /// Number of wholly or partly refused series.
     pub refused_series: u64,
@@ -73,8 +74,8 @@ impl<V: Value> SeriesBatch<V> {
 /// One time series of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BatchSeries {
-    /// Hash of the label bytes, whatever the kind of the values. It is the key of a series only if the bytes are canonical: a
-    /// known key proves that they are, an unknown key does not.
+    /// Hash of the label bytes, whatever the kind of the values. It is the key of a series only if the bytes are
+    /// canonical: a known key proves that they are, an unknown key does not.
     pub key: SeriesKey,
     /// Range of the label bytes in `Batch::bytes`.
     pub labels: Range<u32>,
@@ -82,8 +83,8 @@ pub struct BatchSeries {
     pub samples: Range<u32>,
 }
 
-/// Metadata of one metric family in a request. Its texts are ranges of [`Batch::texts`], so that thousands of entries need no
-/// allocations of their own.
+/// Metadata of one metric family in a request. Its texts are ranges of [`Batch::texts`], so that thousands of entries
+/// need no allocations of their own.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BatchMetadata {
     pub kind: MetricKind,

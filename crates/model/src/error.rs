@@ -3,8 +3,8 @@
 use crate::caps::{LABEL_NAME_BYTES_MAX, LABEL_VALUE_BYTES_MAX, SERIES_LABEL_BYTES_MAX, SERIES_LABELS_MAX};
 use std::time::Duration;
 
-/// Kind of error, by what the caller should do. Every error of every crate has one of these kinds. Only the shell maps them to
-/// the status codes of a protocol.
+/// Kind of error, by what the caller should do. Every error of every crate has one of these kinds. Only the shell maps
+/// them to the status codes of a protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ErrorKind {
     /// The request is invalid and will remain so: do not retry.
@@ -17,8 +17,8 @@ pub enum ErrorKind {
     Forbidden,
     /// The encoding or type of the request is not supported here.
     Unsupported,
-    /// The request exceeds a limit set as a policy for the caller, independent of the node's capacity: retry later, and send
-    /// less.
+    /// The request exceeds a limit set as a policy for the caller, independent of the node's capacity: retry later, and
+    /// send less.
     Limited,
     /// The node cannot process the request now: retry later.
     Unavailable,

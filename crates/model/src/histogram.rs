@@ -1,7 +1,7 @@
 //! Native histograms: counts in exponential or custom buckets, as in Prometheus.
 //!
-//! Histograms stay encoded from the request to the answer; only code that needs their contents decodes them. So a column of
-//! histograms is a column of byte strings, and two histograms are equal if their bytes are equal.
+//! Histograms stay encoded from the request to the answer; only code that needs their contents decodes them. So a
+//! column of histograms is a column of byte strings, and two histograms are equal if their bytes are equal.
 //!
 //! ```text
 //!   histogram = u8 flags    bit 0: counts are doubles, not whole numbers    bits 1-2: counter reset
@@ -13,8 +13,8 @@
 //!   count     = varint | f64
 //! ```
 //!
-//! Doubles are little-endian. Each count is that of its bucket alone: counts are neither cumulative nor deltas. The model
-//! follows `model/histogram` in Prometheus.
+//! Doubles are little-endian. Each count is that of its bucket alone: counts are neither cumulative nor deltas. The
+//! model follows `model/histogram` in Prometheus.
 
 use crate::caps::{HISTOGRAM_BUCKETS_MAX, HISTOGRAM_BYTES_MAX};
 use stdx::varint::{self, unzigzag, zigzag};

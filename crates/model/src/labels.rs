@@ -6,10 +6,10 @@
 //!   0x0A  varint(length of the rest)  0x0A  varint(length)  name  0x12  varint(length)  value
 //! ```
 //!
-//! in ascending byte order of the names, with unique names, no empty values, and varints in their shortest form. This is the
-//! encoding of a protobuf field `repeated Label = 1`, chosen because the label bytes of a Prometheus remote-write series *are*
-//! then its canonical form: a known series is found by hashing bytes off the wire. Other code does not rely on protobuf, but
-//! uses this module.
+//! in ascending byte order of the names, with unique names, no empty values, and varints in their shortest form. This
+//! is the encoding of a protobuf field `repeated Label = 1`, chosen because the label bytes of a Prometheus
+//! remote-write series *are* then its canonical form: a known series is found by hashing bytes off the wire. Other code
+//! does not rely on protobuf, but uses this module.
 
 mod builder;
 mod form;
@@ -74,8 +74,8 @@ impl Labels {
 }
 
 impl<'a> LabelsRef<'a> {
-    /// Wraps bytes known to be canonical: those of a [`Labels`], or bytes that [`is_canonical`] accepts. Iteration over other
-    /// bytes panics, but is memory-safe.
+    /// Wraps bytes known to be canonical: those of a [`Labels`], or bytes that [`is_canonical`] accepts. Iteration over
+    /// other bytes panics, but is memory-safe.
     pub const fn from_canonical(bytes: &'a [u8]) -> Self {
         Self(bytes)
     }
@@ -100,9 +100,9 @@ impl<'a> LabelsRef<'a> {
         self.iter().find(|(n, _)| *n == name).map(|(_, v)| v)
     }
 
-    /// Compares in the order of rows in tables: by metric name, then by the other labels pair by pair, each by name and then by
-    /// value. If one set's pairs are a prefix of the other's, the shorter set comes first. The order of the canonical bytes
-    /// differs, because lengths precede texts there.
+    /// Compares in the order of rows in tables: by metric name, then by the other labels pair by pair, each by name and
+    /// then by value. If one set's pairs are a prefix of the other's, the shorter set comes first. The order of the
+    /// canonical bytes differs, because lengths precede texts there.
     pub fn cmp_in_tables(self, other: Self) -> Ordering {
         if self.0 == other.0 {
             return Ordering::Equal;

@@ -2,8 +2,8 @@
 
 use crate::{Histogram, ValueKind};
 
-/// Bits of the NaN by which Prometheus marks the end of a series. It has to be compared by bits, because ordinary NaNs are
-/// values. Source: `model/value/value.go` in Prometheus.
+/// Bits of the NaN by which Prometheus marks the end of a series. It has to be compared by bits, because ordinary NaNs
+/// are values. Source: `model/value/value.go` in Prometheus.
 pub const STALE_NAN_BITS: u64 = 0x7ff0_0000_0000_0002;
 
 /// True for the staleness marker.
@@ -180,8 +180,8 @@ impl SeriesSamples {
     }
 }
 
-/// Merges two streams of samples, each in ascending time order with unique timestamps. Of two samples with the same timestamp,
-/// the one from `later` wins.
+/// Merges two streams of samples, each in ascending time order with unique timestamps. Of two samples with the same
+/// timestamp, the one from `later` wins.
 pub fn overlay<V>(
     earlier: impl Iterator<Item = (i64, V)>,
     later: impl Iterator<Item = (i64, V)>,

@@ -1,16 +1,16 @@
 //! Aggregates that represent a series' samples over an interval.
 
-/// Aggregate of a series' samples in one interval, called a bucket. Staleness markers do not count as samples, but other NaNs
-/// do.
+/// Aggregate of a series' samples in one interval, called a bucket. Staleness markers do not count as samples, but
+/// other NaNs do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Statistic {
     /// Number of samples.
     Count,
     /// The first value, with its timestamp.
     First,
-    /// Increase of a counter from the bucket's first to its last sample, across resets: the difference of these two, plus the
-    /// value before each reset. The increase between two buckets follows from the last value of one and the first value of the
-    /// next.
+    /// Increase of a counter from the bucket's first to its last sample, across resets: the difference of these two,
+    /// plus the value before each reset. The increase between two buckets follows from the last value of one and the
+    /// first value of the next.
     Increase,
     /// The last value, with its timestamp.
     Last,

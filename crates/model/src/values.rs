@@ -1,11 +1,12 @@
-//! Columns of values. All values of a column have the same kind, so code branches once per column and not once per value.
+//! Columns of values. All values of a column have the same kind, so code branches once per column and not once per
+//! value.
 
 use crate::Histogram;
 
 /// Kind of a series' values.
 ///
-/// A series has values of one kind: labels that are sent with both floats and histograms name two series, with two keys (see
-/// [`crate::SeriesKey::of_kind`]). So a journal record, a chunk and a block each have one kind, too.
+/// A series has values of one kind: labels that are sent with both floats and histograms name two series, with two keys
+/// (see [`crate::SeriesKey::of_kind`]). So a journal record, a chunk and a block each have one kind, too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum ValueKind {
     /// Numbers.
@@ -161,8 +162,8 @@ impl Values {
         each!(self, values => values.truncate(len));
     }
 
-    /// Moves the value at position `from` to position `to`, for filters that compact a column in place. The value at `to` is
-    /// lost.
+    /// Moves the value at position `from` to position `to`, for filters that compact a column in place. The value at
+    /// `to` is lost.
     #[inline]
     pub fn keep(&mut self, from: usize, to: usize) {
         match self {

@@ -1,4 +1,4 @@
-//! Decoding cost per sample, with the requests of a scraped fleet.
+//! Benchmarks decoding: time per sample, with the requests of a scraped fleet.
 //!
 //! ```text
 //!   cargo bench -p protocol                            everything, a table
@@ -6,9 +6,9 @@
 //!   valgrind --tool=callgrind --collect-atstart=no --toggle-collect='*measured*' <the binary> v1 2
 //! ```
 //!
-//! The fleet: targets of 100 metrics, written target by target, 2,000 series to a request, one sample
-//! each, 10 labels with 218 bytes of text. Passes go over several requests of different targets, so that
-//! no branch predictor learns one by heart.
+//! The fleet has targets of 100 metrics, written target by target, with 2,000 series per request, one sample
+//! per series, and 10 labels with 218 bytes of text. Each pass decodes several requests of different targets,
+//! so that the branch predictor cannot learn a single request.
 
 #[path = "decode/fleet.rs"]
 mod fleet;
@@ -36,8 +36,8 @@ fn main() {
     }
 }
 
-/// Measures `parts` over `requests` requests, `passes` times each, and prints a line for each: the best pass
-/// says what the code costs, the median what the machine was busy with beside it.
+/// Measures each of `parts` over `requests` requests, `passes` times, and prints a line. The best pass shows the cost
+/// of the code; the difference to the median shows how busy the machine was.
 pub(crate) fn run(parts: &[&str], requests: usize, passes: usize) {
     let fleet = Fleet::new(requests);
     println!(
@@ -65,7 +65,7 @@ pub(crate) fn run(parts: &[&str], requests: usize, passes: usize) {
     }
 }
 
-/// A part, ready to be done again and again.
+/// A part, prepared for repeated measurements.
 struct Work<'a> {
     part: String,
     bodies: &'a [Vec<u8>],
@@ -136,7 +136,7 @@ fn measured(work: &mut Work<'_>) {
     }
 }
 
-/// Decodes, and takes a label off each series, as for a replica of a Prometheus.
+/// Decodes, and finds and removes labels of each series, as for a replica of a Prometheus.
 fn decode_replica(work: &mut Work<'_>) {
     let hasher = SeriesHasher::new(1);
     for body in work.bodies {

@@ -1,4 +1,4 @@
-//! The body of a request, and how it is compressed.
+//! Decompresses the body of a request.
 
 mod snappy;
 
@@ -24,7 +24,7 @@ pub enum Encoding {
     Gzip,
 }
 
-/// Maximum bytes of a header that an error repeats.
+/// Maximum length of a header's text in an error message, in characters.
 const HEADER_SHOWN_BYTES_MAX: usize = 100;
 
 impl Encoding {
@@ -38,8 +38,8 @@ impl Encoding {
         }
     }
 
-    /// The encoding that the header `Content-Encoding` names, among those that an endpoint accepts (HTTP 415 for others).
-    /// Without the header it is the first of them.
+    /// Encoding named by the header `Content-Encoding`, if the endpoint accepts it; otherwise an error for HTTP 415.
+    /// Without the header, it is the first of the accepted encodings.
     pub fn negotiate(header: Option<&str>, accepted: &'static [Self]) -> Result<Self, DecodeError> {
         let name = header.unwrap_or("").trim();
         if name.is_empty() {
@@ -50,12 +50,12 @@ impl Encoding {
     }
 }
 
-/// The part of a header that an error repeats.
+/// Part of a header that is shown in an error message.
 pub(crate) fn shown(header: &str) -> String {
     header.chars().take(HEADER_SHOWN_BYTES_MAX).collect()
 }
 
-/// A body as it was sent.
+/// A body as sent.
 #[derive(Debug, Clone, Copy)]
 pub struct Body<'a> {
     /// Compression of the body.
@@ -63,22 +63,24 @@ pub struct Body<'a> {
     pub bytes: &'a [u8],
 }
 
-/// A zstd context, and what it holds for a stream beside the window, as `ZSTD_estimateDCtxSize` and
-/// `ZSTD_estimateDStreamSize` of version 1.5.7 have it: 95,976 and up to 489,256 bytes.
+/// Memory of a zstd context, and memory of a stream without its window. `ZSTD_estimateDCtxSize` and
+/// `ZSTD_estimateDStreamSize` of version 1.5.7 give 95,976 and up to 489,256 bytes.
 const ZSTD_CONTEXT_BYTES: usize = 96 << 10;
 const ZSTD_STREAM_BYTES: usize = 480 << 10;
 
-/// The largest window of a zstd frame that does not declare its size, as RFC 8878 recommends.
+/// Binary logarithm of the largest window accepted for a zstd frame that does not declare its size, as recommended by
+/// RFC 8878.
 const ZSTD_WINDOW_LOG_MAX: u32 = 23;
 
-/// The most that a zstd block can become, and the least that it takes: a header of three bytes, and a byte to repeat.
+/// Maximum decompressed size of a zstd block, and minimum size of a compressed block: a header of three bytes and one
+/// byte to repeat.
 const ZSTD_BLOCK_BYTES_MAX: u64 = 128 << 10;
 const ZSTD_BLOCK_BYTES_MIN: u64 = 4;
 
-/// Memory of a gzip decoder, an upper estimate: a window of 32 KiB and its tables.
+/// Upper estimate of a gzip decoder's memory: a window of 32 KiB, and tables.
 const GZIP_CONTEXT_BYTES: usize = 128 << 10;
 
-/// Bodies without a declared size are decompressed in steps of at least this.
+/// Size of the buffer through which bodies without a declared size are decompressed.
 const STEP_BYTES: usize = 64 << 10;
 
 impl<'a> Body<'a> {
@@ -87,8 +89,8 @@ impl<'a> Body<'a> {
         Self { encoding: Encoding::Snappy, bytes }
     }
 
-    /// Decompressed length of the body by its own declaration, if it has one. The declaration is checked against
-    /// the limits and against what so many bytes can become at all: a false one causes no allocation.
+    /// Decompressed length as declared in the body, if it declares one. The declaration is checked against the limits,
+    /// and against the maximum to which a body of this length can expand. So a false declaration causes no allocation.
     pub fn decoded_len(&self) -> Result<Option<usize>, DecodeError> {
         if self.bytes.len() > BODY_COMPRESSED_BYTES_MAX {
             return Err(DecodeError::BodyTooLarge(self.bytes.len()));
@@ -97,13 +99,13 @@ impl<'a> Body<'a> {
             Encoding::Identity => Ok(Some(self.bytes.len())),
             Encoding::Snappy => snappy::decoded_len(self.bytes).map(Some),
             Encoding::Zstd => zstd_len(self.bytes),
-            // the length in the trailer is that of the last member, modulo 2^32
+            // the trailer only has the length of the last member, modulo 2^32
             Encoding::Gzip => Ok(None),
         }
     }
 
-    /// Replaces the content of `out` by the decompressed body, with memory that is reserved first. After an error
-    /// the content of `out` is undefined.
+    /// Replaces the contents of `out` with the decompressed body. Memory is reserved first. After an error the contents
+    /// of `out` are unspecified.
     pub fn decompress(&self, out: &mut Vec<u8>, purse: &mut Purse<'_>) -> Result<(), DecodeError> {
         let damaged = |error: std::io::Error| DecodeError::Damaged {
             encoding: self.encoding,
@@ -147,7 +149,7 @@ impl<'a> Body<'a> {
         purse: &mut Purse<'_>,
     ) -> Result<(), DecodeError> {
         out.clear();
-        // by way of a small buffer: a stranger decides how little each read brings, so none may cost more than it brings
+        // The input decides how few bytes each read returns. With a small buffer, no read costs more than it returns.
         let mut step = Vec::new();
         purse.room(&mut step, STEP_BYTES)?;
         step.resize(STEP_BYTES, 0);
@@ -168,7 +170,8 @@ impl<'a> Body<'a> {
     }
 }
 
-/// The size that a zstd frame declares. A body is one frame: of many tiny ones, each costs more than its bytes.
+/// Size declared by a zstd frame. A body must consist of one frame, because each of many tiny frames would cost more
+/// than its bytes.
 fn zstd_len(bytes: &[u8]) -> Result<Option<usize>, DecodeError> {
     let damaged = |error: &str| DecodeError::Damaged { encoding: Encoding::Zstd, error: error.into() };
     let declared = zstd_safe::get_frame_content_size(bytes).map_err(|_| damaged("not a zstd frame"))?;
@@ -186,7 +189,7 @@ fn zstd_len(bytes: &[u8]) -> Result<Option<usize>, DecodeError> {
     Ok(Some(declared as usize))
 }
 
-/// The window that a zstd frame needs, as a power of two (RFC 8878, 3.1.1.1.2). A frame in one segment has no
+/// Binary logarithm of the window size that a zstd frame needs (RFC 8878, 3.1.1.1.2). A single-segment frame has no
 /// window descriptor, but declares its size.
 fn zstd_window_log(bytes: &[u8]) -> u32 {
     const DESCRIPTOR: usize = 4;

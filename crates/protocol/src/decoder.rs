@@ -1,32 +1,32 @@
-//! Decoding, common to all protocols.
+//! The trait that the decoders of all protocols implement.
 
 use crate::{Body, DecodeError};
 use model::Batch;
 use stdx::budget::{Purse, Reservation};
 
-/// A request of a protocol whose headers say `F`.
+/// A request of a protocol. `F` is the information that its headers carry.
 #[derive(Debug, Clone, Copy)]
 pub struct Request<'a, F> {
     /// Variant of the format as stated by the headers, such as the version of the message.
     pub format: F,
-    /// Body as it was sent.
+    /// Body as sent.
     pub body: Body<'a>,
 }
 
-/// Decodes the requests of one protocol; keeps its working memory from one to the next, so that a warm one does not
-/// allocate.
+/// Decodes the requests of one protocol. A decoder keeps its working memory between requests, so that a warm decoder
+/// does not allocate.
 ///
-/// A decoder does not look into labels. It fills [`Batch::bytes`] with label bytes and hashes them; the labels of a series
-/// whose hash is not known are read by [`labels_of`](crate::labels::labels_of). What breaks the request fails it whole;
-/// what is wrong with one series leaves that series out ([`Batch::refuse`]).
+/// A decoder does not parse labels. It fills [`Batch::bytes`] with label bytes and hashes them; if a hash is unknown,
+/// [`labels_of`](crate::labels::labels_of) parses the labels. A fault in the message fails the whole request. A fault
+/// in one series leaves out only that series ([`Batch::refuse`]).
 pub trait Decoder: Send + 'static {
     /// See [`Request::format`].
     type Format: std::fmt::Debug + Copy + Send + 'static;
 
-    /// A cold decoder, which hashes labels with `seed` (see [`model::SeriesKey`]).
+    /// A decoder without working memory. It hashes labels with `seed` (see [`model::SeriesKey`]).
     fn new(seed: u64) -> Self;
 
-    /// Decodes a request into `batch`, which is empty. Memory for growth is reserved with `purse` first.
+    /// Decodes a request into an empty `batch`. Memory for growth is first reserved with `purse`.
     fn fill(
         &mut self,
         request: Request<'_, Self::Format>,
@@ -37,11 +37,10 @@ pub trait Decoder: Send + 'static {
     /// Bytes of memory that the decoder holds between requests.
     fn memory_bytes(&self) -> usize;
 
-    /// Decodes a request into `batch`, whose former content is dropped.
+    /// Decodes a request into `batch` and drops its previous contents.
     ///
-    /// Growth of the decoder and of the batch is reserved with `memory` first; memory that they have already is
-    /// not. `memory` never shrinks, and afterwards holds at least what was requested. After an error the batch is
-    /// empty.
+    /// Memory by which the decoder and the batch grow is first reserved with `memory`; memory that they already have is
+    /// not. `memory` never shrinks, and afterwards covers at least this growth. After an error the batch is empty.
     fn decode(
         &mut self,
         request: Request<'_, Self::Format>,

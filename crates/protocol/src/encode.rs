@@ -1,7 +1,7 @@
-//! Batches to bytes: remote-write request bodies for the lab and for round trips.
+//! Encodes remote-write request bodies, for the lab and for round-trip tests.
 //!
-//! An encoder collects series and hands out a snappy-compressed body. It keeps its memory from one body
-//! to the next. Numbers that are zero are left out, as Prometheus' sender does; a negative zero is not.
+//! An encoder collects series and returns a snappy-compressed body. It keeps its memory between bodies. Like
+//! Prometheus' sender, it leaves out numbers that are zero, but not a negative zero.
 
 mod put;
 pub mod tsdb;
@@ -16,9 +16,9 @@ use model::{Exemplar, Metadata};
 /// Optional parts of a series beside its samples.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Extras<'a> {
-    /// Examples of what was counted.
+    /// Examples of counted events.
     pub exemplars: &'a [Exemplar],
-    /// Metadata of the metric named by the series. Version 2.0 only; 1.0 has [`V1Encoder::metadata`].
+    /// Metadata of the series' metric. Version 2.0 only; 1.0 has [`V1Encoder::metadata`].
     pub metadata: Option<&'a Metadata>,
     /// Start time of the samples' counts, in milliseconds since the Unix epoch; 0 if unknown. Version 2.0 only.
     pub start_ms: i64,
@@ -27,7 +27,7 @@ pub struct Extras<'a> {
 /// A message's bytes as a snappy block.
 struct Block {
     snappy: snap::raw::Encoder,
-    /// Buffer at least as long as the block; the rest is unused.
+    /// Buffer for the block, which may be longer than the block.
     bytes: Vec<u8>,
 }
 

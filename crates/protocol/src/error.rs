@@ -1,4 +1,4 @@
-//! Why a whole request cannot be decoded.
+//! Errors that make a whole request undecodable.
 
 use crate::Encoding;
 use crate::wire::WireError;
@@ -6,26 +6,26 @@ use model::ErrorKind;
 use model::caps::{BODY_BYTES_MAX, BODY_COMPRESSED_BYTES_MAX};
 use stdx::budget::Exhausted;
 
-/// Why a request cannot be decoded at all. Nothing of it may be stored.
+/// Reason why a whole request cannot be decoded. No part of it may be stored.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
-    /// The Content-Type header names another message.
+    /// The Content-Type header names a message that is not supported.
     #[error(
         "content type {0:?} is not supported; send application/x-protobuf, with proto=prometheus.WriteRequest or proto=io.prometheus.write.v2.Request"
     )]
     ContentType(String),
-    /// The Content-Encoding header names another compression.
+    /// The Content-Encoding header names a compression that is not accepted.
     #[error("content encoding {got:?} is not supported; send {}", names(accepted))]
     ContentEncoding {
-        /// The header.
+        /// The header, shortened.
         got: String,
         /// Encodings accepted by the endpoint.
         accepted: &'static [Encoding],
     },
-    /// A compressed body beyond the limit.
+    /// The compressed body exceeds the limit.
     #[error("compressed body has {0} bytes, the limit is {BODY_COMPRESSED_BYTES_MAX}")]
     BodyTooLarge(usize),
-    /// The body decompresses to more than the limit, according to its header or to what was decompressed so far.
+    /// The body decompresses to more than the limit, according to its header or to the bytes decompressed so far.
     #[error("body decompresses to at least {0} bytes, the limit is {BODY_BYTES_MAX}")]
     DecodedTooLarge(u64),
     /// The body is not snappy, or is damaged.
@@ -41,10 +41,10 @@ pub enum DecodeError {
     /// The body is not a protobuf message, or is damaged.
     #[error(transparent)]
     Wire(#[from] WireError),
-    /// A 2.0 symbol table that does not begin with the empty string, as the specification requires.
+    /// The symbol table of a 2.0 request does not begin with the empty string, as the specification requires.
     #[error("the first symbol has {0} bytes, it must be the empty string")]
     FirstSymbol(usize),
-    /// A message in which nothing is known: most likely of the other version.
+    /// The message has fields, but no known ones. Most likely it is a message of the other version.
     #[error(
         "not a {expected} message: it has fields, but none that this message has; {other} is sent with the content type \
          application/x-protobuf;proto={other}"
@@ -52,16 +52,16 @@ pub enum DecodeError {
     OtherMessage {
         /// Message type stated in the headers.
         expected: &'static str,
-        /// Message type found in the body.
+        /// Message type that the body most likely has.
         other: &'static str,
     },
-    /// There is not enough memory to decode the body: not now, or never.
+    /// Memory is insufficient to decode the body, either now or in any case ([`Exhausted::is_for_good`]).
     #[error(transparent)]
     Memory(#[from] Exhausted),
-    /// The request has more of something than one request may have.
+    /// The request has too many items of a kind.
     #[error("request has more than {limit} {what}")]
     TooMany {
-        /// Name of the thing, in the plural.
+        /// Plural name of the items.
         what: &'static str,
         /// Maximum number.
         limit: usize,
@@ -69,7 +69,7 @@ pub enum DecodeError {
 }
 
 impl DecodeError {
-    /// Reaction expected of the sender.
+    /// Kind of error, by what the sender should do.
     pub const fn kind(&self) -> ErrorKind {
         match self {
             Self::ContentType(_) | Self::ContentEncoding { .. } => ErrorKind::Unsupported,

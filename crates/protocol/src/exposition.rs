@@ -1,20 +1,20 @@
-//! The text formats of Prometheus and OpenMetrics, samples with their times.
+//! Reads and writes the text formats of Prometheus and OpenMetrics, for samples with timestamps.
 //!
 //! ```text
 //!   # HELP requests_total Requests.
 //!   requests_total{code="200"} 1027 1795284000123          Prometheus: milliseconds
 //!   requests_total{code="200"} 1027 1795284000.123         OpenMetrics: seconds, and # EOF at the end
-//!   {"a name", "a label"="x"} 1 1795284000                 names that are not plain stand in quotes
+//!   {"a name", "a label"="x"} 1 1795284000                 names with special characters are quoted
 //! ```
 //!
-//! Only lines with samples matter here; exemplars behind them are passed over. Text has no staleness markers, and
-//! one NaN.
+//! Only lines with samples are read; exemplars in these lines are ignored. The text formats have no staleness marker,
+//! and only one NaN.
 
 use crate::number::{NAN, put_finite, put_integer};
 use model::labels::METRIC_NAME;
 use model::{Labels, LabelsBuilder, LabelsRef, SeriesError};
 
-/// The longest line that readers should take: above what a series' labels may have together, escaped.
+/// Longest line that readers should accept. The escaped labels of any valid series fit.
 pub const LINE_BYTES_MAX: usize = 1 << 20;
 
 /// Format of the text.
@@ -29,12 +29,12 @@ pub enum Dialect {
 /// Parsed line.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Line {
-    /// A comment, or nothing.
+    /// A comment or an empty line.
     Nothing,
-    /// `# EOF`: nothing may follow in OpenMetrics.
+    /// `# EOF`, which must be the last line in OpenMetrics.
     End,
     Sample {
-        /// Labels of the series, or why they are invalid.
+        /// Labels of the series, or the reason why they are invalid.
         labels: Result<Labels, SeriesError>,
         /// Timestamp in milliseconds; `None` if the line has none.
         timestamp_ms: Option<i64>,
@@ -42,7 +42,7 @@ pub enum Line {
     },
 }
 
-/// A line that is none.
+/// Syntax error in a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("column {column}: {what}")]
 pub struct LineError {
@@ -52,7 +52,7 @@ pub struct LineError {
     pub what: &'static str,
 }
 
-/// Reads a line (without its end).
+/// Parses a line, which does not include the line break.
 pub fn parse(line: &[u8], dialect: Dialect, builder: &mut LabelsBuilder) -> Result<Line, LineError> {
     let text = std::str::from_utf8(line)
         .map_err(|e| LineError { column: e.valid_up_to() + 1, what: "not UTF-8" })?;
@@ -81,7 +81,7 @@ pub fn parse(line: &[u8], dialect: Dialect, builder: &mut LabelsBuilder) -> Resu
         "" => None,
         text => Some(parse_time(text, dialect).ok_or_else(|| reader.error("no timestamp"))?),
     };
-    // what may follow is an exemplar
+    // only an exemplar may follow
     reader.spaces();
     if !(reader.rest().is_empty() || reader.rest().starts_with('#')) {
         return Err(reader.error("trailing characters after the timestamp"));
@@ -121,7 +121,7 @@ impl<'a> Reader<'a> {
         text
     }
 
-    /// The next word; empty at the end of the line, and before an exemplar.
+    /// Reads the next word. It is empty at the end of the line and before an exemplar.
     fn word(&mut self) -> &'a str {
         self.spaces();
         if self.rest().starts_with('#') {
@@ -130,7 +130,7 @@ impl<'a> Reader<'a> {
         self.until(|c| matches!(c, ' ' | '\t' | '\r'))
     }
 
-    /// Parses labels up to the closing brace; the opening one has been read.
+    /// Parses labels including the closing brace. The opening brace has been read already.
     fn labels(&mut self, builder: &mut LabelsBuilder) -> Result<(), LineError> {
         loop {
             self.spaces();
@@ -149,7 +149,7 @@ impl<'a> Reader<'a> {
                 let value = self.quoted()?;
                 builder.push(&name, &value);
             } else if quoted {
-                // a quoted text by itself is the metric's name
+                // a quoted text without a value is the metric's name
                 builder.push(METRIC_NAME, &name);
             } else {
                 return Err(self.error("a label without a value"));
@@ -179,7 +179,7 @@ impl<'a> Reader<'a> {
             match c {
                 'n' => out.push('\n'),
                 '"' | '\\' => out.push(c),
-                // as Prometheus' lexer has it, other escapes stand for themselves
+                // as in Prometheus' lexer, other escape sequences stand for themselves
                 c => out.extend(['\\', c]),
             }
         }
@@ -195,7 +195,7 @@ fn parse_value(text: &str) -> Option<f64> {
     }
 }
 
-/// Milliseconds, or seconds with decimals, of which all beyond the third are dropped.
+/// Parses milliseconds (Prometheus), or seconds with decimals (OpenMetrics). Decimals after the third are dropped.
 fn parse_time(text: &str, dialect: Dialect) -> Option<i64> {
     if dialect == Dialect::Prometheus {
         return text.parse().ok();
@@ -207,12 +207,13 @@ fn parse_time(text: &str, dialect: Dialect) -> Option<i64> {
         let thousandths = format!("{decimals:0<3}")[..3].parse::<i64>().ok()?;
         return whole.parse::<i64>().ok()?.checked_mul(1000)?.checked_add(thousandths)?.checked_mul(sign);
     }
-    // with an exponent
+    // seconds with an exponent
     let ms = (text.parse::<f64>().ok()? * 1000.0).round();
     (ms.abs() <= (1u64 << 53) as f64).then_some(ms as i64)
 }
 
-/// Appends the lines of a series' samples. How many are left out: staleness markers, for which text has no word.
+/// Appends the lines of a series' samples. Leaves out staleness markers, which the formats cannot express; returns
+/// their number.
 pub fn put_samples(
     out: &mut Vec<u8>,
     dialect: Dialect,
@@ -253,7 +254,7 @@ pub const fn end(dialect: Dialect) -> &'static [u8] {
     }
 }
 
-/// `name{a="x"} `, with a space behind it.
+/// Appends `name{a="x"} `, with a trailing space.
 fn put_series(out: &mut Vec<u8>, labels: LabelsRef<'_>) {
     let name = labels.get(METRIC_NAME).unwrap_or("");
     let plain = is_plain(name, true);
@@ -284,7 +285,7 @@ fn put_series(out: &mut Vec<u8>, labels: LabelsRef<'_>) {
     out.push(b' ');
 }
 
-/// A name that needs no quotes; colons are for metrics only.
+/// True if a name needs no quotes. Only names of metrics may have colons.
 fn is_plain(name: &str, colons: bool) -> bool {
     let fits = |b: u8| b.is_ascii_alphanumeric() || b == b'_' || (colons && b == b':');
     name.bytes().all(fits) && !name.is_empty() && !name.starts_with(|c: char| c.is_ascii_digit())

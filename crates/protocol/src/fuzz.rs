@@ -1,6 +1,6 @@
-//! Bodies of the fuzz targets: each takes any bytes and must neither panic nor break a promise.
+//! Bodies of the fuzz targets. Each function takes any bytes; it panics if the code panics or breaks a promise.
 //!
-//! `fuzz/` at the root of the workspace calls them under cargo-fuzz; the crate's own tests call them on
+//! `fuzz/` at the root of the workspace calls these functions under cargo-fuzz, and the crate's own tests call them on
 //! mutated requests.
 
 use crate::labels::labels_of;
@@ -10,12 +10,12 @@ use model::labels::is_canonical;
 use model::{Batch, LabelsBuilder, SeriesKey};
 use stdx::budget::Account;
 
-/// A compressed body as it comes from the network.
+/// Decodes a compressed remote-write body, as received from the network.
 pub fn remote_write_body(version: Version, body: &[u8]) {
     decode::<remote_write::Decoder>(version, Body::snappy(body));
 }
 
-/// Lines of Graphite's plaintext protocol.
+/// Decodes lines of Graphite's plaintext protocol.
 pub fn graphite_body(body: &[u8]) {
     decode::<graphite::Decoder>((), Body { encoding: Encoding::Identity, bytes: body });
 }
@@ -40,13 +40,13 @@ fn decode<D: Decoder>(format: D::Format, body: Body<'_>) {
     }
 }
 
-/// A message before compression: reaches deeper than [`remote_write_body`].
+/// Compresses and decodes a message. This reaches deeper than [`remote_write_body`].
 pub fn remote_write_message(version: Version, message: &[u8]) {
     let body = snap::raw::Encoder::new().compress_vec(message);
     remote_write_body(version, &body.expect("BUG: fuzz inputs fit into a snappy block"));
 }
 
-/// A snappy block, against the `snap` crate.
+/// Compares the decompression of a snappy block with the `snap` crate.
 pub fn snappy_block(body: &[u8]) {
     let mut ours = Vec::new();
     let decompressed = decompress_snappy(body, &mut ours);
@@ -60,7 +60,7 @@ pub fn snappy_block(body: &[u8]) {
     }
 }
 
-/// Label bytes of a series that is not known.
+/// Parses the label bytes of an unknown series.
 pub fn series_labels(raw: &[u8]) {
     let mut builder = LabelsBuilder::new();
     if let Ok(labels) = labels_of(raw, &mut builder) {
@@ -72,13 +72,13 @@ pub fn series_labels(raw: &[u8]) {
 
 const SEED: u64 = 7;
 
-/// Upper bound on the memory for one series, by the caps.
+/// Upper bound on the memory for one series, by the limits on input.
 const ONE_SERIES_BYTES: u64 = 512 << 10;
 
-/// Account of a fuzzed decoder: sufficient for most inputs and too small for some.
+/// Account of a fuzzed decoder: sufficient for most inputs, but too small for some.
 const ACCOUNT_BYTES: u64 = 4 << 20;
 
-/// The promises of a batch.
+/// Checks the invariants of a batch.
 fn check(batch: &Batch) {
     assert_eq!(batch.floats.timestamps.len(), batch.floats.values.len());
     let mut next_sample = 0;

@@ -1,4 +1,4 @@
-//! Graphite's plaintext protocol, with tags.
+//! Decodes Graphite's plaintext protocol, with tags.
 //!
 //! ```text
 //!   servers.web1.load 0.7 1795284000           path, value, time in seconds
@@ -6,11 +6,12 @@
 //!   disk.used;rack=b;host=web1 43 1795284000.5 the same series
 //! ```
 //!
-//! The path is the metric's name as it is, dots included. Each line stands for itself: one that cannot be read is left
-//! out with its number and what is wrong, and the others go on. A line without a time is one of these: the time of arrival would
-//! differ when a request is repeated, so samples would be stored twice, and this machine's clock would pass for the sender's.
-//! Sources: <https://graphite.readthedocs.io/en/latest/feeding-carbon.html>
-//! and <https://graphite.readthedocs.io/en/latest/tags.html>.
+//! The path becomes the metric's name unchanged, including dots. Lines are independent: an unreadable line is left out
+//! and reported with its number and the fault, and the other lines are accepted. A line without a time is treated as
+//! unreadable. If the time of arrival were used instead, a repeated request would store its samples twice with
+//! different times, and this machine's clock would stand in for the sender's. Sources:
+//! <https://graphite.readthedocs.io/en/latest/feeding-carbon.html> and
+//! <https://graphite.readthedocs.io/en/latest/tags.html>.
 
 use crate::{DecodeError, Encoding, Request};
 use model::caps::{REQUEST_SERIES_MAX, SERIES_LABEL_BYTES_MAX};
@@ -19,25 +20,25 @@ use model::{Batch, BatchSeries, SeriesBatch, SeriesError, SeriesHasher};
 use std::ops::Range;
 use stdx::budget::{Exhausted, Purse};
 
-/// Accepted compressions of a body; none if the header is missing.
+/// Accepted compressions of a body. Without the header, a body is not compressed.
 pub const ENCODINGS: &[Encoding] = &[Encoding::Identity, Encoding::Gzip, Encoding::Zstd];
 
-/// A line's length: the labels of a series, and a value and a time of any form.
+/// Maximum length of a line: enough for the labels of a series, and for a value and a time in any notation.
 const LINE_BYTES_MAX: usize = SERIES_LABEL_BYTES_MAX + 1024;
 
-/// Maximum length of unreadable text that an error repeats, in characters.
+/// Maximum length of unreadable text in an error message, in characters.
 const SHOWN_CHARS_MAX: usize = 64;
 
-/// Bytes of a label beside its texts, at most: three tags and three lengths.
+/// Maximum number of bytes of an encoded label in addition to its texts: three tags and three lengths.
 const LABEL_OVERHEAD_BYTES: usize = 3 + 3 * 5;
 
-/// Decodes bodies of lines.
+/// Decodes bodies that consist of lines.
 #[derive(Debug)]
 pub struct Decoder {
     hasher: SeriesHasher,
     /// The decompressed body.
     body: Vec<u8>,
-    /// The labels of a line: where its names and values lie in the line.
+    /// Labels of a line, as positions of their names and values in the line.
     labels: Vec<Label>,
 }
 
@@ -82,10 +83,10 @@ impl crate::Decoder for Decoder {
     }
 }
 
-/// Why a line is not taken.
+/// Reason why a line is not accepted.
 #[derive(Debug)]
 enum Fault {
-    /// The mistake in it.
+    /// Description of the fault in the line.
     Line(String),
     Memory(Exhausted),
 }
@@ -96,7 +97,7 @@ impl From<Exhausted> for Fault {
     }
 }
 
-/// Takes lines into a batch.
+/// Decodes lines into a batch.
 struct Lines<'a, 'p> {
     hasher: &'a SeriesHasher,
     labels: &'a mut Vec<Label>,
@@ -105,7 +106,7 @@ struct Lines<'a, 'p> {
 }
 
 impl Lines<'_, '_> {
-    /// Takes a line, which is trimmed and not empty.
+    /// Decodes a line, which is trimmed and not empty.
     fn line(&mut self, line: &[u8]) -> Result<(), Fault> {
         if line.len() > LINE_BYTES_MAX {
             return Err(Fault::Line(format!("{} bytes, the limit is {LINE_BYTES_MAX}", line.len())));
@@ -123,7 +124,7 @@ impl Lines<'_, '_> {
         self.push(path, timestamp_ms, value)
     }
 
-    /// Finds the labels of a path, in the order of their names: canonical, if they are valid.
+    /// Finds the labels of a path and sorts them by name. If they are valid, they are then in canonical order.
     fn read_path(&mut self, path: &[u8]) -> Result<(), Fault> {
         self.labels.clear();
         let mut tags = path.split(|byte| *byte == b';');
@@ -146,7 +147,7 @@ impl Lines<'_, '_> {
         Ok(())
     }
 
-    /// Adds a sample of the series whose labels were found in `path`.
+    /// Adds a sample of the series whose labels [`Self::read_path`] found in `path`.
     fn push(&mut self, path: &[u8], timestamp_ms: i64, value: f64) -> Result<(), Fault> {
         let name = path.split(|byte| *byte == b';').next().unwrap_or_default();
         let Batch { bytes, floats, .. } = &mut *self.batch;
@@ -189,7 +190,7 @@ fn fault(what: &str, word: &[u8], why: &str) -> Fault {
     Fault::Line(format!("{what} {shown:?} {why}"))
 }
 
-/// A value; Graphite has no NaN.
+/// Parses a value. Graphite has no NaN.
 fn value_of(word: &[u8]) -> Option<f64> {
     number(word).filter(|value| !value.is_nan())
 }
@@ -198,13 +199,13 @@ fn number(word: &[u8]) -> Option<f64> {
     std::str::from_utf8(word).ok()?.parse().ok()
 }
 
-/// Milliseconds since the Unix epoch, of a time in seconds with or without decimals.
+/// Parses a time in seconds, with or without decimals, to milliseconds since the Unix epoch.
 fn time_of(word: &[u8]) -> Option<i64> {
     if let Ok(seconds) = std::str::from_utf8(word).ok()?.parse::<i64>() {
         return Some(seconds.saturating_mul(1000));
     }
     let seconds = number(word).filter(|seconds| seconds.is_finite())?;
-    // out of range it saturates, and is refused as any time beyond the limits
+    // a time out of range saturates, and is refused later like any time beyond the limits
     Some((seconds * 1000.0).round() as i64)
 }
 

@@ -1,8 +1,8 @@
-//! JSON read piece by piece from borrowed bytes: no tree, no recursion that its writer decides.
+//! A pull parser for JSON in borrowed bytes. It builds no tree, and its recursion is limited.
 
 use std::borrow::Cow;
 
-/// Objects and lists inside of each other. What is read here has three.
+/// Maximum nesting of objects and lists. The formats read here need three levels.
 const DEPTH_MAX: usize = 64;
 
 /// Syntax error in JSON, with its position.
@@ -15,7 +15,7 @@ pub struct JsonError {
     pub what: &'static str,
 }
 
-/// Walks one JSON text.
+/// Parser of one JSON text.
 #[derive(Debug)]
 pub(crate) struct Parser<'a> {
     bytes: &'a [u8],
@@ -38,7 +38,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// The next byte that is no space.
+    /// Skips white space; returns the next byte without consuming it.
     pub(crate) fn peek(&mut self) -> Option<u8> {
         self.spaces();
         self.bytes.get(self.at).copied()
@@ -67,7 +67,7 @@ impl<'a> Parser<'a> {
         if self.depth > DEPTH_MAX { Err(self.error("nested too deeply")) } else { Ok(()) }
     }
 
-    /// An object; `member` reads each value.
+    /// Parses an object. `member` is called with each key, and must parse the value.
     pub(crate) fn object(
         &mut self,
         mut member: impl FnMut(&mut Self, &str) -> Result<(), JsonError>,
@@ -88,7 +88,7 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
-    /// A list; `element` reads each value.
+    /// Parses a list. `element` must parse each value.
     pub(crate) fn list(
         &mut self,
         mut element: impl FnMut(&mut Self) -> Result<(), JsonError>,
@@ -107,7 +107,7 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
-    /// A string, borrowed where nothing in it is escaped.
+    /// Parses a string. It is borrowed if it has no escape sequences.
     pub(crate) fn string(&mut self) -> Result<Cow<'a, str>, JsonError> {
         self.expect(b'"', "no string")?;
         let start = self.at;
@@ -123,7 +123,7 @@ impl<'a> Parser<'a> {
         self.escaped(text.into()).map(Cow::Owned)
     }
 
-    /// The rest of a string from its first escape on.
+    /// Parses the rest of a string from its first escape sequence on; `text` is the part before it.
     fn escaped(&mut self, mut text: String) -> Result<String, JsonError> {
         loop {
             let rest = &self.bytes[self.at..];
@@ -173,7 +173,7 @@ impl<'a> Parser<'a> {
         code.ok_or(JsonError { at: self.at - 4, what: "expected four hex digits" })
     }
 
-    /// A number's text.
+    /// Reads the text of a number.
     pub(crate) fn number(&mut self) -> Result<&'a str, JsonError> {
         self.spaces();
         let rest = &self.bytes[self.at..];
@@ -196,7 +196,7 @@ impl<'a> Parser<'a> {
         self.number()?.parse().map_err(|_| JsonError { at, what: "expected a non-negative integer" })
     }
 
-    /// One of `true`, `false` and `null`.
+    /// Parses `true`, `false` or `null`.
     pub(crate) fn word(&mut self) -> Result<&'static str, JsonError> {
         self.spaces();
         let rest = &self.bytes[self.at..];
@@ -206,7 +206,7 @@ impl<'a> Parser<'a> {
         Ok(word)
     }
 
-    /// Any value, passed over.
+    /// Skips any value.
     pub(crate) fn skip(&mut self) -> Result<(), JsonError> {
         match self.peek() {
             Some(b'{') => self.object(|json, _| json.skip()),

@@ -1,23 +1,24 @@
-//! JSON lines: one series and some of its samples on each line, as VictoriaMetrics exports and imports them.
+//! Reads and writes JSON lines, as VictoriaMetrics exports and imports them: each line has one series and some of its
+//! samples.
 //!
 //! ```text
 //!   {"metric":{"__name__":"up","job":"x"},"values":[1,null,"NaN","-Infinity"],"timestamps":[1000,2000,3000,4000]}
 //! ```
 //!
-//! Timestamps are milliseconds. JSON has no word for some values: infinities are `"Infinity"` and `"-Infinity"`, a
-//! staleness marker is `null` (which is what VictoriaMetrics makes of one), any other NaN is `"NaN"`, its payload
-//! lost. Other values keep every bit.
+//! Timestamps are in milliseconds. JSON has no notation for some values: infinities are written as `"Infinity"` and
+//! `"-Infinity"`, a staleness marker as `null` (like VictoriaMetrics), and any other NaN as `"NaN"`, without its
+//! payload. All other values are exact.
 
 use crate::json::{JsonError, Parser, put_string};
 use crate::number::{NAN, put_finite, put_integer};
 use model::{Labels, LabelsBuilder, LabelsRef, STALE_NAN_BITS, Samples, SeriesError};
 
-/// The longest line that readers should take: some three million samples. Who exports longer ones can cut them
-/// (`max_rows_per_line` at VictoriaMetrics).
+/// Longest line that readers should accept: about three million samples. Exporters can split longer lines (in
+/// VictoriaMetrics, by `max_rows_per_line`).
 pub const LINE_BYTES_MAX: usize = 64 << 20;
 
-/// Reads a line. The samples keep the order of the line; a caller that needs them ascending must check.
-/// Labels are not checked against the limits of a series.
+/// Parses a line. The samples keep the order of the line; a caller that needs ascending timestamps must check them. The
+/// inner result has the labels, or the reason why they are invalid.
 pub fn parse(
     line: &[u8],
     builder: &mut LabelsBuilder,
@@ -72,7 +73,7 @@ fn value(json: &mut Parser<'_>) -> Result<f64, JsonError> {
     }
 }
 
-/// Appends a line with its end.
+/// Appends a complete line with its line break.
 pub fn put_line(out: &mut Vec<u8>, labels: LabelsRef<'_>, timestamps: &[i64], values: &[f64]) {
     begin_line(out, labels);
     put_values(out, 0, values);
@@ -81,7 +82,7 @@ pub fn put_line(out: &mut Vec<u8>, labels: LabelsRef<'_>, timestamps: &[i64], va
     end_line(out);
 }
 
-/// Appends the beginning of a line, for who cannot hold all of it: values come next.
+/// Appends the beginning of a line, up to its values. For callers that cannot hold a whole line in memory.
 pub fn begin_line(out: &mut Vec<u8>, labels: LabelsRef<'_>) {
     out.extend_from_slice(b"{\"metric\":{");
     for (i, (name, value)) in labels.iter().enumerate() {
@@ -93,7 +94,7 @@ pub fn begin_line(out: &mut Vec<u8>, labels: LabelsRef<'_>) {
     out.extend_from_slice(b"},\"values\":[");
 }
 
-/// Appends values, the first of which has `position` on its line.
+/// Appends values; `position` is the index of the first one within its line.
 pub fn put_values(out: &mut Vec<u8>, position: usize, values: &[f64]) {
     for (i, v) in values.iter().enumerate() {
         comma(out, position + i);
@@ -111,12 +112,12 @@ pub fn put_values(out: &mut Vec<u8>, position: usize, values: &[f64]) {
     }
 }
 
-/// Appends what is between values and timestamps.
+/// Appends the separator between values and timestamps.
 pub fn begin_timestamps(out: &mut Vec<u8>) {
     out.extend_from_slice(b"],\"timestamps\":[");
 }
 
-/// Appends timestamps, the first of which has `position` on its line.
+/// Appends timestamps; `position` is the index of the first one within its line.
 pub fn put_timestamps(out: &mut Vec<u8>, position: usize, timestamps: &[i64]) {
     for (i, t) in timestamps.iter().enumerate() {
         comma(out, position + i);

@@ -1,4 +1,4 @@
-//! Labels that were not known by their hash, looked at for the first time: limits, errors, canonical form.
+//! Parses the labels of series whose hash is unknown: checks limits, reports errors, and produces the canonical form.
 
 use crate::wire::{Reader, Tag, WireError, WireType, tag};
 use model::caps::{LABEL_NAME_BYTES_MAX, LABEL_VALUE_BYTES_MAX, SERIES_LABEL_BYTES_MAX, SERIES_LABELS_MAX};
@@ -6,18 +6,18 @@ use model::labels::{METRIC_NAME, is_canonical};
 use model::{Labels, LabelsBuilder, LabelsRef, SeriesError};
 use std::ops::Range;
 
-/// A label in a series or an exemplar.
+/// Label field of a series or an exemplar.
 const LABEL: Tag = tag(1, WireType::Len);
 const LABEL_NAME: Tag = tag(1, WireType::Len);
 const LABEL_VALUE: Tag = tag(2, WireType::Len);
 
-/// The canonical labels of a series from its label bytes as sent ([`model::Batch::label_bytes`]), or why
-/// it cannot be stored.
+/// Canonical labels of a series, from its label bytes as sent ([`model::Batch::label_bytes`]). Fails with the reason
+/// why the series cannot be stored.
 ///
-/// Most senders sort already, and then the bytes are checked and copied. Others are sorted here; empty
-/// values mean "no such label" and are dropped. The error names the first thing wrong in the order:
-/// damaged, not UTF-8, too many labels, a name or value too long, all together too long, a name empty or
-/// twice, no metric name. Memory is bounded by the caps, whatever `raw` is.
+/// Most senders sort labels; then the bytes are only checked and copied. Otherwise labels are sorted here. Empty values
+/// mean "no such label" and are dropped. The error reports a fault in this order: damaged bytes, not UTF-8, too many
+/// labels, a name or value too long, all labels together too long, an empty or repeated name, no metric name. Memory is
+/// bounded by the limits on labels, for any `raw`.
 pub fn labels_of(raw: &[u8], builder: &mut LabelsBuilder) -> Result<Labels, SeriesError> {
     if is_canonical(raw) {
         return Ok(LabelsRef::from_canonical(raw).to_owned());
@@ -27,19 +27,19 @@ pub fn labels_of(raw: &[u8], builder: &mut LabelsBuilder) -> Result<Labels, Seri
     builder.build_series()
 }
 
-/// A label in the label bytes of a series.
+/// Label found in the label bytes of a series.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LabelField<'a> {
     pub value: &'a [u8],
-    /// Range of the whole label in the label bytes: without it, the series does not have the label.
+    /// Range of the whole label in the label bytes. Cutting it out removes the label from the series.
     pub range: Range<usize>,
 }
 
-/// Finds labels by their names in label bytes as sent. `None` if one of them is missing, empty or twice, or if the bytes
-/// are damaged.
+/// Finds labels by name in label bytes as sent. Returns `None` if one of them is missing, empty or repeated, or if the
+/// bytes are damaged.
 ///
-/// Labels behind the last of those that were found are not read. So a second one of a name is noticed only where it follows
-/// the first, as it does if the labels are sorted.
+/// The search ends at the first other label after all wanted labels were found. So a repeated name is detected only if
+/// the repetition comes before that, as in sorted labels, where it directly follows the first label.
 pub fn find_labels<'a, const N: usize>(raw: &'a [u8], names: [&str; N]) -> Option<[LabelField<'a>; N]> {
     let mut found: [Option<LabelField<'a>>; N] = [const { None }; N];
     let (mut missing, mut fields) = (N, Reader::new(raw));
@@ -73,10 +73,10 @@ pub fn find_labels<'a, const N: usize>(raw: &'a [u8], names: [&str; N]) -> Optio
     (missing == 0).then(|| found.map(|field| field.expect("BUG: none is missing")))
 }
 
-/// Tags and lengths of a short label.
+/// Number of bytes for tags and lengths in a short label.
 const SHORT_LABEL_BYTES: usize = 6;
 
-/// Name and value of the first label if it is canonical and has lengths of one byte, as almost all have.
+/// Name and value of the first label, if it is canonical and has one-byte lengths, like almost all labels.
 #[inline(always)]
 fn short_label(labels: &[u8]) -> Option<(&[u8], &[u8])> {
     let (&[label_tag, label_bytes, name_tag, name_bytes], rest) = labels.split_first_chunk()?;
@@ -90,13 +90,14 @@ fn short_label(labels: &[u8]) -> Option<(&[u8], &[u8])> {
     is_short.then_some((name, value))
 }
 
-/// Maximum length of a name or a value in a message, in bytes.
+/// Maximum length of a name or a value in an error message, in bytes.
 pub(crate) const LABEL_SHOWN_BYTES_MAX: usize = 64;
 
-/// Maximum number of a series' labels in a message.
+/// Maximum number of labels of a series in an error message.
 pub(crate) const LABELS_SHOWN_MAX: usize = 16;
 
-/// Label bytes as sent, to be read by people: `up{job="x"}`, whatever is wrong with them. What is long is cut.
+/// Formats label bytes as sent for people, such as `up{job="x"}`. Accepts any bytes, and truncates long texts and
+/// lists.
 pub fn describe_labels(raw: &[u8]) -> String {
     let mut metric = String::new();
     let mut labels: Vec<String> = Vec::new();
@@ -119,7 +120,7 @@ pub fn describe_labels(raw: &[u8]) -> String {
     format!("{metric}{{{}}}", labels.join(", "))
 }
 
-/// A text, or the beginning of it.
+/// Text for a message, truncated if it is long.
 fn shown(text: &[u8]) -> String {
     let mut shown = String::from_utf8_lossy(&text[..text.len().min(LABEL_SHOWN_BYTES_MAX)]).into_owned();
     if text.len() > LABEL_SHOWN_BYTES_MAX {
@@ -128,7 +129,7 @@ fn shown(text: &[u8]) -> String {
     shown
 }
 
-/// Reads every label of `raw` into `builder`, within the caps.
+/// Reads all labels of `raw` into `builder`, within the limits.
 fn collect(raw: &[u8], builder: &mut LabelsBuilder) -> Result<(), SeriesError> {
     let damaged = |e: WireError| SeriesError::DamagedLabels(e.offset);
     let mut total = Total::default();
@@ -147,7 +148,8 @@ fn collect(raw: &[u8], builder: &mut LabelsBuilder) -> Result<(), SeriesError> {
     total.check()
 }
 
-/// Counts before anything is copied, so that a flood of labels is measured and not kept.
+/// Totals of a series' labels. They are updated before a label is copied, so that excessive labels are counted but not
+/// stored.
 #[derive(Debug, Default)]
 pub(crate) struct Total {
     labels: usize,
@@ -155,7 +157,7 @@ pub(crate) struct Total {
 }
 
 impl Total {
-    /// Counts a label, and checks it.
+    /// Counts a label and checks its own lengths.
     pub(crate) fn add(&mut self, name: &[u8], value: &[u8]) -> Result<(), SeriesError> {
         if value.is_empty() {
             return Ok(());
@@ -172,12 +174,12 @@ impl Total {
         Ok(())
     }
 
-    /// False once it is certain that [`Self::check`] refuses.
+    /// True unless [`Self::check`] fails already.
     pub(crate) fn fits(&self) -> bool {
         self.labels <= SERIES_LABELS_MAX && self.bytes <= SERIES_LABEL_BYTES_MAX
     }
 
-    /// Checks the whole.
+    /// Checks the totals.
     pub(crate) fn check(&self) -> Result<(), SeriesError> {
         if self.labels > SERIES_LABELS_MAX {
             return Err(SeriesError::TooManyLabels(self.labels));
@@ -189,7 +191,7 @@ impl Total {
     }
 }
 
-/// Adds a label to `builder` if it is text; an empty value is no label.
+/// Adds a label to `builder`. Fails if it is not UTF-8; ignores a label with an empty value.
 pub(crate) fn push_text(name: &[u8], value: &[u8], builder: &mut LabelsBuilder) -> Result<(), SeriesError> {
     if value.is_empty() {
         return Ok(());
@@ -199,7 +201,7 @@ pub(crate) fn push_text(name: &[u8], value: &[u8], builder: &mut LabelsBuilder) 
     Ok(())
 }
 
-/// A Label message: fields in any order, the last of a kind wins, absent means empty.
+/// Reads a Label message. Fields may be in any order, the last one of each kind counts, and an absent field is empty.
 pub(crate) fn name_and_value(mut label: Reader<'_>) -> Result<(&[u8], &[u8]), WireError> {
     let (mut name, mut value) = (&[][..], &[][..]);
     while let Some(tag) = label.tag()? {
@@ -264,7 +266,7 @@ mod tests {
             let mut bytes = whole.clone();
             (0..=rng.below(3))
                 .for_each(|_| bytes[rng.below(whole.len() as u64) as usize] = rng.next_u64() as u8);
-            // whatever the bytes are, what is found is what the slow path reads
+            // for any bytes, the labels found are those that the slow path reads
             let found = find_labels(&bytes, ["b", "y"]);
             for LabelField { value, range } in found.into_iter().flatten() {
                 let mut field = Reader::new(&bytes[range]);
@@ -273,7 +275,7 @@ mod tests {
                 assert!(field.is_empty(), "{bytes:?}");
             }
         }
-        // an unknown field before them is passed over
+        // an unknown field before the labels is skipped
         let unknown = [&[0x18, 5], &whole[..]].concat();
         assert_eq!(find_labels(&unknown, ["b", "y"]).unwrap()[0].value, b"1");
     }

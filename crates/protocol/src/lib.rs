@@ -1,13 +1,13 @@
-//! Bytes to batches and back: no socket, no clock, no threads.
+//! Converts bytes to batches and back: no socket, no clock, no threads.
 //!
-//! - [`remote_write`]: Prometheus remote write 1.0 and 2.0, decoded without looking into labels
+//! - [`remote_write`]: Prometheus remote write 1.0 and 2.0, decoded without parsing labels
 //! - [`graphite`]: Graphite's plaintext protocol, with tags
-//! - [`Body`], [`Encoding`]: compressed bodies; [`Decoder`]: what the decoders of requests have in common;
-//!   [`labels`]: the labels of series that are not known
+//! - [`Body`], [`Encoding`]: compressed bodies; [`Decoder`]: the trait of all decoders of requests;
+//!   [`labels`]: the labels of unknown series
 //! - [`tsdb`]: blocks of Prometheus' database
-//! - [`jsonl`], [`exposition`]: series and samples as JSON lines and as text, both ways
-//! - [`encode`]: the reverse, for the lab and for round trips
-//! - [`fuzz`]: one function per fuzz target; ordinary tests run them too
+//! - [`jsonl`], [`exposition`]: series and samples as JSON lines and as text, both read and written
+//! - [`encode`]: encoders, for the lab and for round-trip tests
+//! - [`fuzz`]: one function per fuzz target, which ordinary tests run, too
 
 mod body;
 mod decoder;

@@ -1,4 +1,4 @@
-//! Numbers as text, the shortest that reads back to the same bits.
+//! Writes numbers as the shortest text that parses to the same bits.
 
 /// The NaN that Prometheus parses from the text `NaN`. Source: `model/value/value.go` in Prometheus.
 pub(crate) const NAN: f64 = f64::from_bits(0x7ff8_0000_0000_0001);

@@ -1,4 +1,4 @@
-//! Prometheus remote write 1.0 and 2.0: a request body in, a [`Batch`] out.
+//! Decodes request bodies of Prometheus remote write 1.0 and 2.0 into a [`Batch`].
 //!
 //! ```text
 //!   Content-Type ─ version_of ─▶ Version
@@ -10,13 +10,12 @@
 //! `prometheus.WriteRequest` in 1.0, `io.prometheus.write.v2.Request` in 2.0. Sources: `prompb/` in
 //! Prometheus, and <https://prometheus.io/docs/specs/prw/remote_write_spec_2_0/>.
 //!
-//! A series whose key is known costs a walk over field headers and a hash; its labels are not looked at.
-//! Both versions give the same key to the same labels in the same order: 1.0 sends the canonical form of
-//! [`model::labels`] already, and 2.0 is brought into it from the symbol table.
+//! A series with a known key costs a walk over field headers and a hash; its labels are not parsed. Both versions give
+//! the same key to the same labels in the same order: 1.0 sends the canonical form of [`model::labels`] anyway, and for
+//! 2.0 it is rebuilt from the symbol table.
 //!
-//! The borders of a request and of a series are different things. What breaks the message (truncated,
-//! not protobuf, beyond a limit) fails the request and yields a [`DecodeError`]. What is wrong with one
-//! series leaves that series out, counted in [`Batch::refused_series`], and the others go on.
+//! A broken message (truncated, not protobuf, beyond a limit) fails the whole request with a [`DecodeError`]. A fault
+//! in one series leaves out only that series, and it is counted in [`Batch::refused_series`].
 
 mod exemplar;
 mod metadata;
@@ -31,10 +30,10 @@ use crate::{DecodeError, Encoding, Request};
 use model::{Batch, LabelsBuilder, SeriesHasher};
 use stdx::budget::Purse;
 
-/// Accepted compressions of a body; snappy if the header is missing, as in Prometheus. vmagent sends zstd.
+/// Accepted compressions of a body. Without the header it is snappy, as in Prometheus. vmagent sends zstd.
 pub const ENCODINGS: &[Encoding] = &[Encoding::Snappy, Encoding::Zstd];
 
-/// The two messages that the protocol knows.
+/// Version of the protocol, each with its own message type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Version {
     /// `prometheus.WriteRequest`.
@@ -44,7 +43,7 @@ pub enum Version {
 }
 
 impl Version {
-    /// The message's full name.
+    /// Full name of the message type.
     const fn message(self) -> &'static str {
         match self {
             Self::V1 => "prometheus.WriteRequest",
@@ -69,7 +68,7 @@ struct Seen {
 }
 
 impl Seen {
-    /// Refuses a message that is certainly not what its sender said.
+    /// Refuses a message that has unknown fields only, so that it cannot be of the stated version.
     fn check(&self, version: Version) -> Result<(), DecodeError> {
         if self.unknown && !self.known {
             let (expected, other) = (version.message(), version.other().message());
@@ -79,16 +78,16 @@ impl Seen {
     }
 }
 
-/// Decodes bodies; keeps its working memory from one to the next, so that a warm one does not allocate.
+/// Decodes bodies. It keeps its working memory between bodies, so that a warm decoder does not allocate.
 ///
 /// The memory that it keeps is bounded by [`Decoder::KEPT_BYTES_MAX`].
 #[derive(Debug)]
 pub struct Decoder {
     seed: u64,
     hasher: SeriesHasher,
-    /// The decompressed body of a 2.0 request (that of a 1.0 request is the batch's own arena).
+    /// Decompressed body of a 2.0 request. That of a 1.0 request is in the batch's arena.
     body: Vec<u8>,
-    /// Labels that a 1.0 request sent in pieces.
+    /// Labels of series of a 1.0 request whose label fields are not contiguous.
     gathered: Vec<u8>,
     /// Builder of the labels of exemplars.
     labels: LabelsBuilder,
@@ -96,7 +95,7 @@ pub struct Decoder {
 }
 
 impl Decoder {
-    /// Working memory beyond this is given back after the request that needed it.
+    /// Limit on working memory between requests. If a request needs more, all working memory is freed after it.
     pub const KEPT_BYTES_MAX: usize = 8 << 20;
 
     fn give_back(&mut self) {

@@ -1,21 +1,21 @@
-//! Blocks of Prometheus' time series database, read in bounded memory.
+//! Reads blocks of Prometheus' time series database in bounded memory.
 //!
 //! ```text
-//!   BLOCK/meta.json        what is in it: id, times, counts
+//!   BLOCK/meta.json        id, times and counts of the block
 //!        /index            symbols, then series in order of their labels, each with its list of chunks
-//!        /chunks/000001 …  chunks of some 120 samples
-//!        /tombstones       what was deleted and is still in the chunks
+//!        /chunks/000001 …  chunks of about 120 samples
+//!        /tombstones       deletions of samples that are still in the chunks
 //! ```
 //!
-//! - [`meta`]: what `meta.json` says
-//! - [`index`]: one series after the other, as they lie in the file; postings are not needed for that
-//! - [`chunks`]: a chunk by its reference
-//! - [`xor`]: a chunk of floats to samples, and back for tests
-//! - [`tombstones`]: what was deleted
+//! - [`meta`]: reads `meta.json`
+//! - [`index`]: reads series one by one, in the order of the file, without postings
+//! - [`chunks`]: reads a chunk by its reference
+//! - [`xor`]: decodes a chunk of floats, and encodes one for tests
+//! - [`tombstones`]: reads deletions
 //!
-//! The formats are described in Prometheus' `tsdb/docs/format`. Files come through [`ReadAt`], so that a block of
-//! any size is read through windows of fixed size. They are foreign input: whatever they hold, reading gives what
-//! is in them or [`TsdbError`].
+//! The formats are described in Prometheus' `tsdb/docs/format`. Files are read by [`ReadAt`] through windows of fixed
+//! size, so a block may have any size. The files are untrusted: whatever they contain, reading returns their contents
+//! or a [`TsdbError`].
 
 pub mod chunks;
 pub mod fuzz;
@@ -31,10 +31,10 @@ pub use meta::BlockMeta;
 pub use read::ReadAt;
 pub use tombstones::Tombstones;
 
-/// Why a block cannot be read.
+/// Reason why a block cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum TsdbError {
-    /// The file system says no.
+    /// A file cannot be read.
     #[error("{file}: {source}")]
     Io {
         /// File of the block.
@@ -42,7 +42,7 @@ pub enum TsdbError {
         /// Error of the operating system.
         source: std::io::Error,
     },
-    /// Bytes that are not what the format says.
+    /// Bytes violate the format.
     #[error("{file} is damaged at byte {at}: {reason}")]
     Damaged {
         /// File of the block.
@@ -52,7 +52,7 @@ pub enum TsdbError {
         /// Description of the error.
         reason: &'static str,
     },
-    /// A format that this build does not know.
+    /// The version of a format is not known to this build.
     #[error("{file} has version {found}, this build reads {known}")]
     Version {
         /// File of the block.

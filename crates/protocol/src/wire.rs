@@ -1,9 +1,9 @@
-//! Protocol buffers, read field by field from borrowed bytes.
+//! Reads Protocol Buffers field by field from borrowed bytes.
 //!
-//! A [`Reader`] walks one message. Its bytes are the whole body cut at the end of that message, so every
-//! offset in an error counts from the body's first byte. Nothing here recurses or allocates. The rules are
-//! those of <https://protobuf.dev/programming-guides/encoding/>: at most ten bytes for a varint, field
-//! numbers from 1, groups refused (deprecated, and no message of ours has any).
+//! A [`Reader`] reads one message. Its bytes are the body from its start to the end of that message, so all offsets in
+//! errors are relative to the start of the body. No code here recurses or allocates. The rules are those of
+//! <https://protobuf.dev/programming-guides/encoding/>: varints have at most ten bytes, and field numbers start at 1.
+//! Groups are refused: they are deprecated, and the messages read here have none.
 
 use std::ops::Range;
 use stdx::varint;
@@ -18,7 +18,7 @@ pub struct WireError {
     pub fault: Fault,
 }
 
-/// The ways in which bytes fail to be a message.
+/// Reasons why bytes are not a valid message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
     /// The message ends inside a varint.
@@ -27,24 +27,24 @@ pub enum Fault {
     /// A varint has more than ten bytes, or more than 64 bits.
     #[error("varint of more than 64 bits")]
     LongVarint,
-    /// A length that reaches beyond the message.
+    /// A length reaches beyond the end of the message.
     #[error("length beyond the end of the message")]
     Overrun,
     /// The message ends inside a fixed-size number.
     #[error("truncated fixed-size number")]
     TruncatedFixed,
-    /// Field number 0 or above 2^29 - 1.
+    /// A field number is 0 or above 2^29 - 1.
     #[error("field number out of range")]
     FieldNumber,
-    /// A group, or one of the two wire types that do not exist.
+    /// A field is a group, or has one of the two undefined wire types.
     #[error("group or unknown wire type")]
     WireType,
-    /// A known field with another type than it has.
+    /// A known field has a wire type that is not its own.
     #[error("wrong wire type for a known field")]
     Mismatch,
 }
 
-/// Encoding of a field's value. (No known field has the fourth type, of 32 bits.)
+/// Encoding of a field's value. No known field has the fourth type, of 32 bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WireType {
     Varint,
@@ -52,7 +52,7 @@ pub(crate) enum WireType {
     Len,
 }
 
-/// The key before a field, with its number and type: `number << 3 | type`. Known valid.
+/// Key of a field with its number and type: `number << 3 | type`. It is valid.
 pub(crate) type Tag = u32;
 
 /// The tag of a known field.
@@ -70,7 +70,7 @@ pub(crate) const fn field_of(tag: Tag) -> u32 {
     tag >> 3
 }
 
-/// Walks the fields of one message.
+/// Reads the fields of one message.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Reader<'a> {
     /// Bytes from the start of the body to the end of this message.
@@ -83,12 +83,12 @@ impl<'a> Reader<'a> {
         Self { bytes, at: 0 }
     }
 
-    /// A message that is part of a body.
+    /// A reader of a message that is part of a body.
     pub(crate) fn within(body: &'a [u8], part: Range<usize>) -> Self {
         Self { bytes: &body[..part.end], at: part.start }
     }
 
-    /// Range of the body not read yet.
+    /// Range of the message's unread bytes in the body.
     pub(crate) const fn unread(&self) -> Range<usize> {
         self.at..self.bytes.len()
     }
@@ -102,13 +102,13 @@ impl<'a> Reader<'a> {
         self.at >= self.bytes.len()
     }
 
-    /// Passes over bytes that were read from [`Self::rest`].
+    /// Skips bytes that the caller has read from [`Self::rest`].
     pub(crate) fn advance(&mut self, bytes: usize) {
         self.at += bytes;
         assert!(self.at <= self.bytes.len(), "BUG: beyond the end of the message");
     }
 
-    /// Everything not read yet.
+    /// Unread bytes of the message.
     pub(crate) fn rest(&self) -> &'a [u8] {
         &self.bytes[self.at..]
     }
@@ -118,12 +118,12 @@ impl<'a> Reader<'a> {
         WireError { offset: self.at, fault }
     }
 
-    /// The next field's tag, or nothing at the end of the message.
+    /// Reads the next field's tag; `None` at the end of the message.
     #[inline(always)]
     pub(crate) fn tag(&mut self) -> Result<Option<Tag>, WireError> {
         match self.bytes.get(self.at) {
             None => Ok(None),
-            // field 1 to 15, and any of the four types
+            // fields 1 to 15 with any of the four wire types
             Some(&byte) if (8..0x80).contains(&byte) && 0b10_0111 >> (byte & 7) & 1 == 1 => {
                 self.at += 1;
                 Ok(Some(Tag::from(byte)))
@@ -176,7 +176,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The length before a length-delimited value, checked; returns where the value ends.
+    /// Reads and checks the length of a length-delimited value; returns the offset of the value's end.
     #[inline(always)]
     fn end_of_len(&mut self) -> Result<usize, WireError> {
         let start = *self;
@@ -187,14 +187,14 @@ impl<'a> Reader<'a> {
         Ok(self.at + len as usize)
     }
 
-    /// The same message without its last `tail` bytes, all of them unread.
+    /// A reader of the same message without its last `tail` bytes, which must all be unread.
     pub(crate) fn without_tail(&self, tail: usize) -> Self {
         let end = self.bytes.len() - tail;
         assert!(end >= self.at, "BUG: cut off what was read");
         Self { bytes: &self.bytes[..end], at: self.at }
     }
 
-    /// A length-delimited value as bytes.
+    /// Reads a length-delimited value as bytes.
     #[inline(always)]
     pub(crate) fn len_field(&mut self) -> Result<&'a [u8], WireError> {
         let end = self.end_of_len()?;
@@ -203,7 +203,7 @@ impl<'a> Reader<'a> {
         Ok(value)
     }
 
-    /// A length-delimited value as a message; this reader goes on behind it.
+    /// Reads a length-delimited value as a message. This reader continues behind it.
     #[inline(always)]
     pub(crate) fn message(&mut self) -> Result<Self, WireError> {
         let end = self.end_of_len()?;
@@ -212,10 +212,10 @@ impl<'a> Reader<'a> {
         Ok(inner)
     }
 
-    /// Skips fields as long as they have this one-byte tag of a length-delimited field.
+    /// Skips consecutive fields with this one-byte tag, which is that of a length-delimited field.
     ///
-    /// Each length decides where the next one stands, so a plain walk waits for memory at every field.
-    /// Runs resemble the run before, so its steps are taken at once and only checked against what is read.
+    /// Each length determines the position of the next one, so a simple loop waits for memory at every field. Since
+    /// runs resemble the previous run, its steps are taken speculatively, and only checked against the bytes read.
     #[inline(always)]
     pub(crate) fn skip_run(&mut self, tag: u8, last: &mut RunSteps) -> Result<(), WireError> {
         let mut at = self.at;
@@ -231,7 +231,7 @@ impl<'a> Reader<'a> {
             }
             at += usize::from(*step);
         }
-        // a step beyond the end is walked again, to name the offset
+        // after a step beyond the end, the run is skipped again plainly to find the offset for the error
         if at <= self.bytes.len() {
             self.at = at;
         }
@@ -247,7 +247,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Skips the value of a field that means nothing to us.
+    /// Skips the value of a field.
     pub(crate) fn skip(&mut self, tag: Tag) -> Result<(), WireError> {
         let fixed = match tag & 7 {
             0 => return self.varint().map(|_| ()),
@@ -263,8 +263,8 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Skips a field that is none of ours; a field of ours (`known`, as field numbers) with another wire
-    /// type than its own is an error, as in Prometheus' decoder.
+    /// Skips a field with an unknown number. A field with one of the `known` numbers has the wrong wire type if it gets
+    /// here, which is an error, as in Prometheus' decoder.
     #[cold]
     pub(crate) fn skip_unknown(&mut self, tag: Tag, known: &[u32]) -> Result<(), WireError> {
         if known.contains(&field_of(tag)) {
@@ -274,8 +274,8 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// The headers (tag and one-byte length) of the run of fields seen last, and how far each leads. It is
-/// only ever a guess.
+/// Headers (tag and one-byte length) of the latest run of fields, and the number of bytes to the next header. They are
+/// only used as a prediction.
 #[derive(Debug, Default)]
 pub(crate) struct RunSteps {
     headers: [u16; Self::FIELDS_MAX],
@@ -283,7 +283,7 @@ pub(crate) struct RunSteps {
 }
 
 impl RunSteps {
-    /// Longer runs are walked plainly from there on.
+    /// Maximum number of fields that are predicted. Fields after these are skipped plainly.
     const FIELDS_MAX: usize = 32;
 }
 

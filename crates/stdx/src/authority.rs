@@ -4,8 +4,8 @@ use crate::skipped;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A certificate authority as files in a folder: its certificate `ca.pem`, and for each certificate that it signs `NAME.pem`
-/// and the key `NAME.key`.
+/// A certificate authority as files in a folder: its certificate `ca.pem`, and for each certificate that it signs
+/// `NAME.pem` and the key `NAME.key`.
 #[derive(Debug)]
 pub struct Authority(PathBuf);
 

@@ -1,8 +1,8 @@
 //! Memory accounting: bytes are reserved before they are allocated.
 //!
-//! The process has one budget, split into named [`Account`]s. Before code allocates memory whose size depends on untrusted
-//! input, it reserves the bytes; it holds the [`Reservation`] until they are freed. If an account is exhausted,
-//! [`Account::reserve`] fails at once and the caller sheds load.
+//! The process has one budget, split into named [`Account`]s. Before code allocates memory whose size depends on
+//! untrusted input, it reserves the bytes; it holds the [`Reservation`] until they are freed. If an account is
+//! exhausted, [`Account::reserve`] fails at once and the caller sheds load.
 
 mod purse;
 
@@ -89,17 +89,19 @@ impl Account {
         }))
     }
 
-    /// A part of this account, for one of several users. Bytes reserved from the part are also reserved from the whole account.
+    /// A part of this account, for one of several users. Bytes reserved from the part are also reserved from the whole
+    /// account.
     ///
-    /// A part may hold a multiple of the free bytes of the whole ([`Self::share`]). This is a dynamic threshold: a user that
-    /// fills the account leaves some bytes for others, and several such users get equal parts. A reservation may exceed the
-    /// threshold while it is the only one in the whole account.
+    /// A part may hold a multiple of the free bytes of the whole ([`Self::share`]). This is a dynamic threshold: a user
+    /// that fills the account leaves some bytes for others, and several such users get equal parts. A reservation may
+    /// exceed the threshold while it is the only one in the whole account.
     pub fn part(&self) -> Self {
         let whole = Whole { account: self.clone(), multiple: AtomicU64::new(1) };
         Self::within(self.0.name, self.limit_bytes(), Some(whole))
     }
 
-    /// Sets how much a part may hold from now on: `multiple` times the free bytes of the whole, and at most `limit_bytes`.
+    /// Sets how much a part may hold from now on: `multiple` times the free bytes of the whole, and at most
+    /// `limit_bytes`.
     pub fn share(&self, multiple: u64, limit_bytes: u64) {
         let Some(whole) = &self.0.whole else { return };
         whole.multiple.store(multiple, Ordering::Relaxed);
@@ -209,9 +211,9 @@ impl Reservation {
         self.bytes
     }
 
-    /// Takes `bytes` from the account ahead of need. Until [`Self::settle`], a growing reservation uses these bytes first, and a
-    /// shrinking one returns its bytes to the advance. Without advances, requests that are all in progress can fail because each
-    /// of them holds bytes that another one needs.
+    /// Takes `bytes` from the account ahead of need. Until [`Self::settle`], a growing reservation uses these bytes
+    /// first, and a shrinking one returns its bytes to the advance. Without advances, requests that are all in progress
+    /// can fail because each of them holds bytes that another one needs.
     pub fn advance(&mut self, bytes: u64) -> Result<(), Exhausted> {
         let advance_bytes = self.advance_bytes.unwrap_or(0);
         self.account.take(bytes, self.bytes + advance_bytes)?;
@@ -224,8 +226,8 @@ impl Reservation {
         self.account.give_back(self.advance_bytes.take().unwrap_or(0));
     }
 
-    /// Grows or shrinks the reservation to `bytes`. Growing can fail, and then nothing changes. The error describes the whole
-    /// reservation: `asked_bytes` is `bytes`, and `used_bytes` are the bytes held by others.
+    /// Grows or shrinks the reservation to `bytes`. Growing can fail, and then nothing changes. The error describes the
+    /// whole reservation: `asked_bytes` is `bytes`, and `used_bytes` are the bytes held by others.
     pub fn resize(&mut self, bytes: u64) -> Result<(), Exhausted> {
         let advance_bytes = self.advance_bytes.unwrap_or(0);
         let held_bytes = self.bytes + advance_bytes;

@@ -24,7 +24,8 @@ impl Rng {
         std::collections::hash_map::RandomState::new().build_hasher().finish()
     }
 
-    /// A stream for tests. The seed is the environment variable `TEST_SEED` or, if it is not set, a fresh one. Prints the seed.
+    /// A stream for tests. The seed is the environment variable `TEST_SEED` or, if it is not set, a fresh one. Prints
+    /// the seed.
     pub fn announced() -> Self {
         let given = std::env::var("TEST_SEED").ok();
         let seed = given.map_or_else(Self::fresh_seed, |seed| seed.parse().expect("TEST_SEED is a number"));

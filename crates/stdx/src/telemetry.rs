@@ -1,8 +1,9 @@
 //! Counters, gauges and histograms in a registry that is passed in.
 //!
-//! A component declares one struct of metrics beside the code that it measures, and registers it once. There are no globals,
-//! so ten nodes can run in one test. Names follow `floodmark_<subsystem>_<noun>_<unit>[_total]`. [`Registry::read`] reads all
-//! values, and [`Registry::render`] writes them in the Prometheus text exposition format, version 0.0.4.
+//! A component declares one struct of metrics beside the code that it measures, and registers it once. There are no
+//! globals, so ten nodes can run in one test. Names follow `floodmark_<subsystem>_<noun>_<unit>[_total]`.
+//! [`Registry::read`] reads all values, and [`Registry::render`] writes them in the Prometheus text exposition format,
+//! version 0.0.4.
 
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -13,8 +13,8 @@ const DURATIONS: [(&str, i64); 7] = [
     ("ms", 1),
 ];
 
-/// Parses a duration in Prometheus' notation, such as `1h30m`, to milliseconds. Each unit may occur at most once, and longer
-/// units come first. A duration too long for `i64` saturates at `i64::MAX`. Returns `None` for other texts.
+/// Parses a duration in Prometheus' notation, such as `1h30m`, to milliseconds. Each unit may occur at most once, and
+/// longer units come first. A duration too long for `i64` saturates at `i64::MAX`. Returns `None` for other texts.
 pub fn duration_ms(text: &str) -> Option<i64> {
     if text.is_empty() {
         return None;
@@ -32,8 +32,8 @@ pub fn duration_ms(text: &str) -> Option<i64> {
     Some(total)
 }
 
-/// Parses a duration such as `1h30m`, `1.5s` or `20us`, or a bare number of seconds. The units are those of [`duration_ms`] and
-/// microseconds, in any order and with fractions. Returns `None` for other texts.
+/// Parses a duration such as `1h30m`, `1.5s` or `20us`, or a bare number of seconds. The units are those of
+/// [`duration_ms`] and microseconds, in any order and with fractions. Returns `None` for other texts.
 pub fn duration(text: &str) -> Option<Duration> {
     if let Ok(seconds) = text.parse::<f64>() {
         return Duration::try_from_secs_f64(seconds).ok();
@@ -56,8 +56,8 @@ pub fn duration(text: &str) -> Option<Duration> {
     }
 }
 
-/// Parses a size such as `512MiB`, `1.5 GB` or `4096` to bytes. Returns `None` for other texts, and for sizes of 10^18 bytes or
-/// more.
+/// Parses a size such as `512MiB`, `1.5 GB` or `4096` to bytes. Returns `None` for other texts, and for sizes of 10^18
+/// bytes or more.
 pub fn bytes(text: &str) -> Option<u64> {
     let text = text.trim();
     let split = text.find(|c: char| !(c.is_ascii_digit() || c == '.' || c == '_')).unwrap_or(text.len());

@@ -20,8 +20,8 @@ pub const fn len(n: u64) -> usize {
     if n < 0x80 { 1 } else { (64 - n.leading_zeros() as usize).div_ceil(7) }
 }
 
-/// Takes a number off the front of `from`. Returns `None`, and leaves `from` unchanged, if the number is truncated (then `from`
-/// has fewer than [`BYTES_MAX`] bytes) or has more than 64 bits.
+/// Takes a number off the front of `from`. Returns `None`, and leaves `from` unchanged, if the number is truncated
+/// (then `from` has fewer than [`BYTES_MAX`] bytes) or has more than 64 bits.
 #[inline]
 pub fn take(from: &mut &[u8]) -> Option<u64> {
     match **from {

@@ -81,8 +81,8 @@ fn after(vote: Vote) -> Option<i64> {
     }
 }
 
-/// Replicas send at random, with pauses and backlogs. Accepted requests of different replicas always arrive at least the
-/// failover time apart, and the timestamps of their accepted samples never overlap.
+/// Replicas send at random, with pauses and backlogs. Accepted requests of different replicas always arrive at least
+/// the failover time apart, and the timestamps of their accepted samples never overlap.
 #[test]
 fn replicas_never_mix() {
     let mut rng = Rng::announced();

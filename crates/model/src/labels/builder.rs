@@ -31,7 +31,8 @@ impl LabelsBuilder {
         self.too_long = None;
     }
 
-    /// Adds a label. An empty value means "no such label" in Prometheus' data model, so the label is left out on building.
+    /// Adds a label. An empty value means "no such label" in Prometheus' data model, so the label is left out on
+    /// building.
     pub fn push(&mut self, name: &str, value: &str) {
         let all = self.too_long.unwrap_or(self.text.len()).saturating_add(name.len() + value.len());
         if all > TEXT_BYTES_MAX {
@@ -45,8 +46,8 @@ impl LabelsBuilder {
         self.spans.push((start, middle, self.text.len() as u32));
     }
 
-    /// Builds a label set: sorted, with unique names that are not empty, within the limits of [`crate::caps`]. The set may be
-    /// empty or lack a metric name, like those of query results.
+    /// Builds a label set: sorted, with unique names that are not empty, within the limits of [`crate::caps`]. The set
+    /// may be empty or lack a metric name, like those of query results.
     pub fn build(&mut self) -> Result<Labels, SeriesError> {
         if let Some(bytes) = self.too_long {
             return Err(SeriesError::LabelsTooLong(bytes));

@@ -58,7 +58,8 @@ impl<'a> Wire<'a> {
     }
 }
 
-/// Reads a varint of at most three bytes, in its shortest form. No limit on labels allows a length that needs more bytes.
+/// Reads a varint of at most three bytes, in its shortest form. No limit on labels allows a length that needs more
+/// bytes.
 #[inline]
 fn read_varint(bytes: &[u8]) -> Option<(usize, &[u8])> {
     match *bytes {

@@ -1,4 +1,4 @@
-//! Requests as a Prometheus that scrapes many pods would send them.
+//! Generates requests like those of a Prometheus that scrapes many pods.
 
 use model::{Labels, Metadata, MetricKind};
 use protocol::encode::{Extras, V1Encoder, V2Encoder};
@@ -8,7 +8,7 @@ const METRICS: usize = 100;
 const REQUEST_SERIES: usize = 2000;
 const START_MS: i64 = 1_795_276_800_000;
 
-/// The same samples in every form.
+/// The same samples in all forms.
 pub(crate) struct Fleet {
     /// Remote write 1.0 bodies.
     pub(crate) v1: Vec<Vec<u8>>,
@@ -16,12 +16,12 @@ pub(crate) struct Fleet {
     pub(crate) v2: Vec<Vec<u8>>,
     /// Remote write 2.0 bodies with metadata on each series, as Prometheus sends them.
     pub(crate) v2_metadata: Vec<Vec<u8>>,
-    /// Of each series of each request.
+    /// Labels of each series of each request.
     pub(crate) labels: Vec<Labels>,
 }
 
 impl Fleet {
-    /// `requests` requests of different targets.
+    /// Generates `requests` requests of different targets.
     pub(crate) fn new(requests: usize) -> Self {
         let mut fleet = Self { v1: Vec::new(), v2: Vec::new(), v2_metadata: Vec::new(), labels: Vec::new() };
         let (mut v1, mut v2, mut v2_metadata) = (V1Encoder::new(), V2Encoder::new(), V2Encoder::new());
@@ -49,7 +49,7 @@ impl Fleet {
         fleet
     }
 
-    /// How many samples the requests of one form hold.
+    /// Number of samples in all requests of one form.
     pub(crate) fn samples(&self) -> usize {
         self.labels.len()
     }
@@ -75,7 +75,7 @@ fn series(target: usize, metric: usize) -> Labels {
     Labels::from_pairs(&pairs)
 }
 
-/// Half counters, a quarter rounded gauges, a quarter constants.
+/// Value of a metric: half of the metrics are counters, a quarter rounded gauges, a quarter constants.
 fn value(metric: usize, rng: &mut Rng) -> f64 {
     match metric % 4 {
         0 | 1 => rng.below(50_000_000) as f64,

@@ -1,56 +1,57 @@
-//! The snappy block around a message.
+//! Decompresses snappy blocks.
 //!
 //! Format: <https://github.com/google/snappy/blob/main/format_description.txt>. A varint declares the
-//! decompressed length; elements follow. An element starts with a tag byte whose low two bits say what it
-//! is:
+//! decompressed length; elements follow. An element starts with a tag byte whose low two bits are its kind:
 //!
 //! ```text
-//!   00  literal     length - 1 in the upper six bits; 60 to 63 stand for 1 to 4 bytes of it that follow
-//!   01  copy        length - 4 in three bits, offset in three more and a byte
+//!   00  literal     length - 1 in the upper six bits; with 60 to 63, it is in the 1 to 4 bytes that follow
+//!   01  copy        length - 4 in three bits, offset in three more bits and a byte
 //!   10  copy        length - 1 in six bits, offset in two bytes
 //!   11  copy        length - 1 in six bits, offset in four bytes
 //! ```
 //!
-//! Remote-write bodies repeat themselves: nearly all elements are copies, half of them of 64 bytes. What
-//! costs is not to move bytes but to learn where the next element starts. So the common path branches on
-//! the kind of element, which lets the processor guess it and go on, where a table of lengths would make
-//! it wait; and it moves 32 or 64 bytes whatever the length is. That needs room behind the output, which
-//! is why this writes into memory that it reserved itself, and why it is unsafe. On such bodies it takes
-//! three quarters of the time of the `snap` crate, against which it is tested (`benches/decode.rs`).
+//! Remote-write bodies are repetitive: nearly all elements are copies, half of them of 64 bytes. The main
+//! cost is not moving bytes, but finding the start of the next element. So the common path branches on the
+//! kind of element: the processor predicts the branch and continues, whereas it would have to wait for a
+//! lookup in a table of lengths. The common path also moves 32 or 64 bytes, whatever the length is. This
+//! needs spare room behind the output, so the code writes into memory that it reserves itself, and is
+//! unsafe. On such bodies it takes three quarters of the time of the `snap` crate (`benches/decode.rs`),
+//! against which it is tested.
 
 use crate::DecodeError;
 use model::caps::{BODY_BYTES_MAX, BODY_COMPRESSED_BYTES_MAX};
 use std::mem::MaybeUninit;
 use stdx::budget::Purse;
 
-/// The kinds of element, but for the copy with four bytes of offset, which is rare.
+/// Kinds of elements, except the rare copy with a four-byte offset.
 const LITERAL: u8 = 0;
 const COPY_1: u8 = 1;
 const COPY_2: u8 = 2;
 
-/// First value from which a literal's six bits stand for length bytes that follow.
+/// Smallest value of a literal's six bits that stands for a number of length bytes that follow.
 const LITERAL_LONG: usize = 60;
 
-/// The most that one byte of an element can become: a copy takes 3 bytes for up to 64 (a short one takes
-/// 2 for up to 11).
+/// Maximum number of decompressed bytes per byte of an element: a copy of up to 64 bytes takes 3 bytes (a short copy of
+/// up to 11 bytes takes 2).
 const EXPANSION_MAX: usize = 64usize.div_ceil(3);
 
-/// The most bytes moved for an element of the common path.
+/// Maximum number of bytes moved for an element on the common path.
 const MOVE: usize = 64;
 
-/// Input that the common path may look at: a tag, then an offset or a literal.
+/// Number of input bytes that the common path may read: a tag, then an offset or a literal.
 const LOOK_AHEAD: usize = 1 + MOVE;
 
-/// Memory is reserved in multiples of this, so that bodies that grow slowly do not move each time.
+/// Memory is reserved in multiples of this size, so that a buffer is not moved for every slightly larger body.
 const RESERVE_STEP: usize = 1 << 16;
 
-/// Decompressed length of `body` by its own declaration, checked against the limits and against what so many bytes
-/// can become at all: a false one causes no allocation.
+/// Decompressed length as declared in `body`. It is checked against the limits, and against the maximum to which a body
+/// of this length can expand. So a false declaration causes no allocation.
 pub(super) fn decoded_len(body: &[u8]) -> Result<usize, DecodeError> {
     split_header(body).map(|(len, _)| len)
 }
 
-/// The declared length, and the elements behind it. The length has 32 bits, so five bytes at most.
+/// Splits a body into the declared length and the elements. The length has 32 bits, so its varint has at most five
+/// bytes.
 fn split_header(body: &[u8]) -> Result<(usize, &[u8]), DecodeError> {
     if body.len() > BODY_COMPRESSED_BYTES_MAX {
         return Err(DecodeError::BodyTooLarge(body.len()));
@@ -70,7 +71,8 @@ fn split_header(body: &[u8]) -> Result<(usize, &[u8]), DecodeError> {
     Ok((declared, elements))
 }
 
-/// Replaces the content of `out` by the decompressed body. After an error `out` is empty.
+/// Replaces the contents of `out` with the decompressed body. After an error `out` is empty, or unchanged if the
+/// declared length is invalid.
 pub fn decompress(body: &[u8], out: &mut Vec<u8>) -> Result<(), DecodeError> {
     decompress_into(body, out, |out, capacity| {
         out.reserve_exact(capacity);
@@ -78,7 +80,7 @@ pub fn decompress(body: &[u8], out: &mut Vec<u8>) -> Result<(), DecodeError> {
     })
 }
 
-/// As [`decompress`], with memory that is reserved first.
+/// Like [`decompress`], but reserves the memory first.
 pub(super) fn decompress_bought(
     body: &[u8],
     out: &mut Vec<u8>,
@@ -109,7 +111,7 @@ fn decompress_into(
     Ok(())
 }
 
-/// The state of a decompression.
+/// State of a decompression.
 ///
 /// Invariants: `at <= elements.len()`; `done <= len`; the first `done` bytes at `out` are written; `out`
 /// is valid for reads and writes of `len + MOVE` bytes.
@@ -122,14 +124,14 @@ struct Expansion<'a> {
 }
 
 impl Expansion<'_> {
-    /// Expands all elements; false where they are not exactly `len` bytes.
+    /// Expands all elements. Returns false if they are invalid or do not expand to exactly `len` bytes.
     ///
     /// # Safety
     ///
     /// The invariants of the type hold.
     unsafe fn run(&mut self) -> bool {
         while self.at < self.elements.len() {
-            // SAFETY: the invariants hold before and after each of the two.
+            // SAFETY: the invariants hold before and after each of the two calls.
             if !unsafe { self.short_elements() && self.element() } {
                 return false;
             }
@@ -137,7 +139,7 @@ impl Expansion<'_> {
         self.done == self.len
     }
 
-    /// The common path: as many elements as come that have up to 64 bytes, away from the input's end.
+    /// The common path: expands consecutive elements of up to 64 bytes that are not near the end of the input.
     ///
     /// # Safety
     ///
@@ -147,10 +149,10 @@ impl Expansion<'_> {
         let Self { elements, out, len, .. } = *self;
         let (mut at, mut done) = (self.at, self.done);
         while elements.len() - at > LOOK_AHEAD {
-            // SAFETY: 65 bytes are left in the input, enough for a tag and an offset or a literal of up to
-            // 64 bytes. The output has `MOVE` bytes behind `len`, and `done <= len` is kept by the checks
-            // against `left`. A copy starts at `done - offset`, which is inside of what is written; what
-            // it moves from behind `done` is never counted as written.
+            // SAFETY: More than 65 bytes are left in the input: enough for a tag, and an offset or a literal of
+            // up to 64 bytes. The output has `MOVE` bytes behind `len`, and the checks against `left` ensure
+            // `done <= len`. A copy starts at `done - offset`, which is within the written bytes. Bytes that
+            // it moves from behind `done` are never counted as written.
             unsafe {
                 let input = elements.as_ptr().add(at);
                 let to = out.add(done);
@@ -201,7 +203,7 @@ impl Expansion<'_> {
         true
     }
 
-    /// One element, whatever it is, each byte of it checked.
+    /// Expands one element of any kind, and checks each access.
     ///
     /// # Safety
     ///
@@ -224,7 +226,7 @@ impl Expansion<'_> {
             if length > room {
                 return false;
             }
-            // SAFETY: `length` bytes are left in the output; a literal lies in the input.
+            // SAFETY: `length` bytes are left in the output, and the literal is within the input.
             unsafe { self.out.add(self.done).copy_from_nonoverlapping(literal.as_ptr(), length) };
             self.at += 1 + trailer + length;
             self.done += length;
@@ -239,7 +241,7 @@ impl Expansion<'_> {
         if length > room || offset == 0 || offset > self.done {
             return false;
         }
-        // SAFETY: `length` bytes are left in the output, and the copy starts in what is written.
+        // SAFETY: `length` bytes are left in the output, and the copy starts within the written bytes.
         unsafe { repeat(self.out.add(self.done), offset, length) };
         self.at += 1 + trailer;
         self.done += length;
@@ -247,7 +249,7 @@ impl Expansion<'_> {
     }
 }
 
-/// Copies byte by byte from `offset` bytes before, so that what was just written is repeated.
+/// Copies byte by byte from `offset` bytes before `to`, so that bytes just written are repeated.
 ///
 /// # Safety
 ///
@@ -260,12 +262,12 @@ unsafe fn repeat(to: *mut u8, offset: usize, length: usize) {
     }
 }
 
-/// Moves 32 bytes, or 64 where `length` is above 32, in ascending steps of 16: right for a source that
-/// begins at least 16 bytes before `to`, or at least `length` before it, or that lies elsewhere.
+/// Moves 32 bytes, or 64 if `length` is above 32, in ascending steps of 16. This is correct for a source
+/// that begins at least 16 bytes or at least `length` bytes before `to`, or that does not overlap.
 ///
 /// # Safety
 ///
-/// 64 bytes are valid at either.
+/// 64 bytes are valid at both addresses.
 #[inline(always)]
 unsafe fn move_up_to_64(from: *const u8, to: *mut u8, length: usize) {
     // SAFETY: as the caller promises.
@@ -279,11 +281,11 @@ unsafe fn move_up_to_64(from: *const u8, to: *mut u8, length: usize) {
     }
 }
 
-/// Moves 16 bytes by way of a register, so the two may overlap.
+/// Moves 16 bytes through a register, so source and target may overlap.
 ///
 /// # Safety
 ///
-/// 16 bytes are valid at either; they need not be written.
+/// 16 bytes are valid at both addresses. They need not be initialized.
 #[inline(always)]
 unsafe fn move_16(from: *const u8, to: *mut u8) {
     type Bytes = MaybeUninit<[u8; 16]>;

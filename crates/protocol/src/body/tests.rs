@@ -59,7 +59,7 @@ fn bodies_come_back_in_each_encoding() {
     }
 }
 
-/// Each frame costs more than its bytes; senders of metrics make one.
+/// Each frame costs more memory than its bytes, and senders of metrics write only one.
 #[test]
 fn zstd_bodies_of_several_frames_are_refused() {
     for first in [compressed(Encoding::Zstd, &text(1000)), zstd_stream(&text(1000))] {
@@ -69,7 +69,8 @@ fn zstd_bodies_of_several_frames_are_refused() {
     }
 }
 
-/// A few KiB that become 65 MiB: refused by the cap where memory is plenty, by the account where it is not.
+/// Bodies of less than 5 MiB that expand to 65 MiB are refused by the limit on bodies; those that expand to 40 MiB, by
+/// a small account.
 #[test]
 fn bombs_take_no_more_than_the_account_has() {
     const MIB: u64 = 1 << 20;
@@ -109,7 +110,7 @@ fn damaged_bodies_are_invalid() {
         let good = compressed(encoding, &text);
         for bad in [&b""[..], b"no such thing", &good[..good.len() / 2], &good[1..]] {
             let refused = decompress(encoding, bad, u64::MAX).0;
-            // no members at all are an empty body to gzip
+            // an empty body has no gzip member
             let Err(refused) = refused else { panic!("{encoding:?}: {} bytes", bad.len()) };
             assert_eq!(refused.kind(), ErrorKind::Invalid, "{encoding:?}: {refused}");
         }
@@ -118,7 +119,7 @@ fn damaged_bodies_are_invalid() {
     assert!(decompress(Encoding::Zstd, &stream[..stream.len() - 1], u64::MAX).0.is_err());
 }
 
-/// A frame of 13 bytes that declares 60 MiB.
+/// A zstd frame of 13 bytes that declares 60 MiB.
 #[test]
 fn a_declaration_that_cannot_be_true_buys_nothing() {
     let mut frame = compressed(Encoding::Zstd, b"");

@@ -1,15 +1,15 @@
-//! Protobuf fields, written.
+//! Writes protobuf fields.
 
 use stdx::varint;
 
-/// A length-delimited field of one-byte tag `tag`.
+/// Appends a length-delimited field with the one-byte tag `tag`.
 pub(super) fn bytes(out: &mut Vec<u8>, tag: u8, value: &[u8]) {
     out.push(tag);
     varint::put(out, value.len() as u64);
     out.extend_from_slice(value);
 }
 
-/// A number that is left out where it is zero.
+/// Appends a number, unless it is zero.
 pub(super) fn number(out: &mut Vec<u8>, tag: u8, value: u64) {
     if value != 0 {
         out.push(tag);
@@ -22,7 +22,7 @@ pub(super) const fn number_len(value: u64) -> usize {
     if value == 0 { 0 } else { 1 + varint::len(value) }
 }
 
-/// A double, bit by bit; left out where all of them are zero.
+/// Appends the bits of a double, unless they are all zero.
 pub(super) fn double(out: &mut Vec<u8>, tag: u8, value: f64) {
     if value.to_bits() != 0 {
         out.push(tag);
@@ -35,7 +35,7 @@ pub(super) const fn double_len(value: f64) -> usize {
     if value.to_bits() == 0 { 0 } else { 9 }
 }
 
-/// A field of tag `tag` that holds what `write` writes, which is `len` bytes.
+/// Appends a field with the one-byte tag `tag`, whose content are the `len` bytes that `write` appends.
 pub(super) fn message(out: &mut Vec<u8>, tag: u8, len: usize, write: impl FnOnce(&mut Vec<u8>)) {
     out.push(tag);
     varint::put(out, len as u64);

@@ -1,11 +1,11 @@
-//! A block of Prometheus' database, for tests of readers: in memory, one segment, no postings.
+//! Encodes a block of Prometheus' database, for tests of readers: in memory, with one segment and no postings.
 
 use crate::tsdb::xor;
 use model::{LabelsRef, TimeRange};
 use std::collections::BTreeMap;
 use stdx::varint;
 
-/// A block's files.
+/// Files of a block.
 #[derive(Debug, Clone, Default)]
 pub struct BlockFiles {
     /// `meta.json`
@@ -23,11 +23,11 @@ pub struct BlockFiles {
 pub enum BlockChunk<'a> {
     /// Floats, at most 65,535 of them.
     Floats(&'a [i64], &'a [f64]),
-    /// Any bytes in any encoding, from the first to the last millisecond.
+    /// Any encoding number, any bytes, and the range of time that the index states for the chunk.
     Other(u8, &'a [u8], TimeRange),
 }
 
-/// Collects series, which come in order of their labels, and lays the files out.
+/// Collects series, which must be in order of their labels, and encodes the files.
 #[derive(Debug)]
 pub struct BlockEncoder {
     version: u8,
@@ -42,12 +42,12 @@ pub struct BlockEncoder {
 #[derive(Debug)]
 struct EncodedSeries {
     labels: Vec<(String, String)>,
-    /// First and last millisecond, and where it lies.
+    /// First and last millisecond of each chunk, and its offset in the segment.
     chunks: Vec<(i64, i64, u64)>,
 }
 
 impl BlockEncoder {
-    /// Creates an index of version 1 or 2.
+    /// An encoder of a block with an index of version 1 or 2.
     pub fn new(version: u8) -> Self {
         let mut chunks = 0x85BD_40DD_u32.to_be_bytes().to_vec();
         chunks.extend([1, 0, 0, 0]);
@@ -62,7 +62,7 @@ impl BlockEncoder {
         }
     }
 
-    /// Adds a series; its chunks need not be in order.
+    /// Adds a series. Its chunks need not be in order.
     pub fn series(&mut self, labels: LabelsRef<'_>, chunks: &[BlockChunk<'_>]) {
         let labels: Vec<_> = labels.iter().map(|(n, v)| (n.to_string(), v.to_string())).collect();
         for (name, value) in &labels {
@@ -115,7 +115,7 @@ impl BlockEncoder {
             references.push(if self.version == 2 { at / 16 } else { at });
             series.put(&self.symbols, &mut index);
         }
-        // where postings would begin
+        // postings would begin here
         let behind = index.len() as u64;
         let contents = [symbols_at, series_at, 0, 0, behind, behind];
         let start = index.len();

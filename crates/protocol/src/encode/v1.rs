@@ -1,10 +1,10 @@
-//! `prometheus.WriteRequest`; see [`crate::remote_write`] for its fields.
+//! Encodes `prometheus.WriteRequest`, whose fields are listed in `remote_write/v1.rs`.
 
 use super::put::{bytes, double, double_len, field_len, message, number, number_len};
 use super::{Block, Extras};
 use model::{Exemplar, LabelsRef, Metadata};
 
-/// Makes remote-write 1.0 bodies.
+/// Encodes remote-write 1.0 bodies.
 #[derive(Debug, Default)]
 pub struct V1Encoder {
     message: Vec<u8>,
@@ -17,12 +17,12 @@ impl V1Encoder {
         Self::default()
     }
 
-    /// Adds a series. Panics where the columns differ in length.
+    /// Adds a series. Panics if the columns differ in length.
     pub fn series(&mut self, labels: LabelsRef<'_>, timestamps: &[i64], values: &[f64]) {
         self.series_with(labels, timestamps, values, Extras::default());
     }
 
-    /// Adds a series with exemplars; this version has no place for the other extras.
+    /// Adds a series with exemplars. This version has no fields for the other extras.
     pub fn series_with(
         &mut self,
         labels: LabelsRef<'_>,
@@ -36,7 +36,7 @@ impl V1Encoder {
             + samples().map(|(t, v)| field_len(sample_len(t, v))).sum::<usize>()
             + extras.exemplars.iter().map(|e| field_len(exemplar_len(e))).sum::<usize>();
         message(&mut self.message, 0x0a, len, |out| {
-            // canonical label bytes are the field as it has to stand here
+            // canonical label bytes are exactly the encoding of this field
             out.extend_from_slice(labels.as_bytes());
             for (t, v) in samples() {
                 message(out, 0x12, sample_len(t, v), |out| {
@@ -54,7 +54,7 @@ impl V1Encoder {
         });
     }
 
-    /// Adds what is known about a metric.
+    /// Adds metadata of a metric.
     pub fn metadata(&mut self, metadata: &Metadata) {
         let texts = [(0x12, &metadata.metric), (0x22, &metadata.help), (0x2a, &metadata.unit)];
         let written = || texts.iter().filter(|(_, text)| !text.is_empty());
@@ -66,7 +66,7 @@ impl V1Encoder {
         });
     }
 
-    /// The body, snappy-compressed. The encoder is empty again.
+    /// Returns the snappy-compressed body, and empties the encoder.
     pub fn finish(&mut self) -> &[u8] {
         let body = self.block.compress(&self.message);
         self.message.clear();

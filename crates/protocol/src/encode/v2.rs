@@ -1,4 +1,4 @@
-//! `io.prometheus.write.v2.Request`; see [`crate::remote_write`] for its fields.
+//! Encodes `io.prometheus.write.v2.Request`, whose fields are listed in `remote_write/v2.rs`.
 
 use super::put::{double, double_len, field_len, message, number, number_len};
 use super::{Block, Extras};
@@ -8,13 +8,13 @@ use std::hash::BuildHasher;
 use std::ops::Range;
 use stdx::varint;
 
-/// Makes remote-write 2.0 bodies.
+/// Encodes remote-write 2.0 bodies.
 #[derive(Debug)]
 pub struct V2Encoder {
     symbols: SymbolTable,
-    /// The time series, which stand behind the symbols in the message.
+    /// Encoded time series, which follow the symbols in the message.
     series_fields: Vec<u8>,
-    /// Packed references of the series or exemplars that are being written.
+    /// Packed references of the series and exemplars that are being written.
     refs: Vec<u8>,
     block: Block,
 }
@@ -36,12 +36,12 @@ impl V2Encoder {
         }
     }
 
-    /// Adds a series. Panics where the columns differ in length.
+    /// Adds a series. Panics if the columns differ in length.
     pub fn series(&mut self, labels: LabelsRef<'_>, timestamps: &[i64], values: &[f64]) {
         self.series_with(labels, timestamps, values, Extras::default());
     }
 
-    /// Adds a series with whatever it carries beside samples.
+    /// Adds a series with exemplars, metadata or a start time.
     pub fn series_with(
         &mut self,
         labels: LabelsRef<'_>,
@@ -88,7 +88,7 @@ impl V2Encoder {
         });
     }
 
-    /// The body, snappy-compressed. The encoder is empty again.
+    /// Returns the snappy-compressed body, and empties the encoder.
     pub fn finish(&mut self) -> &[u8] {
         self.symbols.fields.extend_from_slice(&self.series_fields);
         let body = self.block.compress(&self.symbols.fields);
@@ -97,7 +97,7 @@ impl V2Encoder {
         body
     }
 
-    /// Puts packed references of `labels` into `refs`, and says where.
+    /// Appends packed references of `labels` to `refs`; returns their range.
     fn put_refs(&mut self, labels: LabelsRef<'_>) -> Range<usize> {
         let start = self.refs.len();
         for (name, value) in labels.iter() {
@@ -141,7 +141,7 @@ const fn metadata_len(refs: &[u64; 3]) -> usize {
     number_len(refs[0]) + number_len(refs[1]) + number_len(refs[2])
 }
 
-/// Each text once, in order of first use, as the request's first fields.
+/// Table of distinct texts, in order of first use, encoded as the first fields of a request.
 #[derive(Debug)]
 struct SymbolTable {
     /// Encoded `symbols` fields.

@@ -63,7 +63,7 @@ proptest! {
         openmetrics: bool,
     ) {
         let dialect = if openmetrics { Dialect::OpenMetrics } else { Dialect::Prometheus };
-        // a line break in a value is escaped, but a carriage return is not, in either format
+        // both formats escape a line feed in a value, but not a carriage return
         prop_assume!(!value.contains('\r'));
         let labels = Labels::from_pairs(&[("__name__", &name), (&format!("l{label}"), &value)]);
         let timestamps: Vec<i64> = samples.iter().map(|s| s.0).collect();

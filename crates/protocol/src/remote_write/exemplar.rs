@@ -1,4 +1,4 @@
-//! Exemplars: what both versions say alike.
+//! Parsing of exemplars common to both versions.
 
 use crate::DecodeError;
 use crate::labels::{Total, push_text};
@@ -6,7 +6,7 @@ use model::caps::EXEMPLAR_LABEL_CHARS_MAX;
 use model::{Batch, Exemplar, Labels, LabelsBuilder, SeriesError};
 use stdx::budget::Purse;
 
-/// The labels of one exemplar while they are read; remembers the first thing wrong with them.
+/// Labels of one exemplar while they are read, and whether they are invalid.
 pub(super) struct ExemplarLabels<'a> {
     builder: &'a mut LabelsBuilder,
     total: Total,
@@ -31,12 +31,12 @@ impl<'a> ExemplarLabels<'a> {
         }
     }
 
-    /// Notes that something is wrong with the labels.
+    /// Records an error of the labels.
     pub(super) fn fail(&mut self, error: SeriesError) {
         self.wrong = Err(error);
     }
 
-    /// Keeps the exemplar for the series that `batch` gets next; one with bad labels is only counted.
+    /// Adds the exemplar to the series that is added to `batch` next. An exemplar with invalid labels is only counted.
     pub(super) fn keep(
         self,
         timestamp_ms: i64,
@@ -62,7 +62,8 @@ impl<'a> ExemplarLabels<'a> {
     }
 }
 
-/// OpenMetrics and Prometheus count characters, not bytes. What is not UTF-8 is refused anyway.
+/// Number of characters. OpenMetrics and Prometheus count these, not bytes. Text that is not UTF-8 is refused
+/// elsewhere.
 fn char_count(text: &[u8]) -> usize {
     const CONTINUES: u8 = 0b1000_0000;
     text.iter().filter(|byte| **byte & 0b1100_0000 != CONTINUES).count()

@@ -1,4 +1,4 @@
-//! Metadata: what both versions say alike.
+//! Parsing of metadata common to both versions.
 
 use super::sample;
 use crate::DecodeError;
@@ -6,8 +6,8 @@ use model::caps::LABEL_VALUE_BYTES_MAX;
 use model::{Batch, BatchMetadata, Metadata, MetricKind};
 use stdx::budget::Purse;
 
-/// Keeps an entry if it names a metric. Texts are advice: what is not UTF-8 in them is replaced, and what
-/// is too long is cut.
+/// Adds an entry if it names a metric. Since texts are only informative, invalid UTF-8 in them is replaced, and long
+/// texts are truncated.
 pub(super) fn push(
     batch: &mut Batch,
     purse: &mut Purse<'_>,
@@ -37,8 +37,8 @@ pub(super) fn push(
     Ok(())
 }
 
-/// The name of the family that a series belongs to, by its own name and kind: 2.0 sends metadata with each
-/// series, and what is known is known of the family.
+/// Name of the metric family of a series, from the series' name and kind. Version 2.0 sends metadata with each series,
+/// although it describes the family.
 pub(super) fn family(name: &[u8], kind: MetricKind) -> &[u8] {
     let suffixes: &[&[u8]] = match kind {
         MetricKind::Histogram => &[b"_bucket", b"_sum", b"_count"],

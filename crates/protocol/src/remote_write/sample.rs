@@ -1,4 +1,4 @@
-//! Parsing common to both versions: samples and their limits.
+//! Parsing of samples common to both versions, and limits on numbers of items.
 
 use crate::DecodeError;
 use crate::wire::{Reader, Tag, WireError, WireType, tag};
@@ -11,8 +11,8 @@ const TIMESTAMP: Tag = tag(2, WireType::Varint);
 const VALUE_BYTE: u8 = VALUE as u8;
 const TIMESTAMP_BYTE: u8 = TIMESTAMP as u8;
 
-/// Time and value of a Sample message; absent means 0, as senders leave out zeros. The value is moved as
-/// bits, so every NaN keeps its payload. A 2.0 sample's start timestamp (field 3) is passed over.
+/// Timestamp and value of a Sample message. An absent field is 0, because senders leave out zeros. The value is copied
+/// as bits, so every NaN keeps its payload. The start timestamp of a 2.0 sample (field 3) is ignored.
 #[inline(always)]
 fn read(sample: Reader<'_>) -> Result<(i64, f64), WireError> {
     match <&[u8; 16]>::try_from(sample.rest()).ok().and_then(read_usual) {
@@ -21,7 +21,7 @@ fn read(sample: Reader<'_>) -> Result<(i64, f64), WireError> {
     }
 }
 
-/// The form of nearly every sample: a double, then a time between 1971 and 2109, whose varint has six
+/// Parses the form of nearly every sample: a double, then a timestamp between 1971 and 2109, whose varint has six
 /// bytes.
 #[inline(always)]
 fn read_usual(sample: &[u8; 16]) -> Option<(i64, f64)> {
@@ -30,7 +30,7 @@ fn read_usual(sample: &[u8; 16]) -> Option<(i64, f64)> {
     if varint & 0x8080_8080_8080 != 0x0080_8080_8080 {
         return None;
     }
-    // seven bits of each byte, joined two by two
+    // join the seven bits of each byte, first in pairs
     let pairs = (varint & 0x007f_007f_007f) | (varint & 0x7f00_7f00_7f00) >> 1;
     let timestamp_ms = (pairs & 0x3fff) | (pairs >> 2 & 0x3fff << 14) | (pairs >> 4 & 0x3fff << 28);
     Some((timestamp_ms as i64, f64::from_bits(u64::from_le_bytes(value))))
@@ -60,7 +60,7 @@ pub(super) fn push(sample: Reader<'_>, batch: &mut Batch, purse: &mut Purse<'_>)
     Ok(())
 }
 
-/// Counts one more series of the request, an empty one too.
+/// Counts a series of the request, even if it is empty.
 #[inline]
 pub(super) fn count_series(seen: &mut usize) -> Result<(), DecodeError> {
     *seen += 1;
@@ -70,7 +70,7 @@ pub(super) fn count_series(seen: &mut usize) -> Result<(), DecodeError> {
     Ok(())
 }
 
-/// Fails where `len` extras of a kind are already there.
+/// Fails if `len`, the present number of extras of a kind, has reached the limit.
 pub(super) fn check_extras(len: usize, what: &'static str) -> Result<(), DecodeError> {
     if len >= REQUEST_EXTRAS_MAX {
         return Err(DecodeError::TooMany { what, limit: REQUEST_EXTRAS_MAX });

@@ -1,13 +1,13 @@
-//! `prometheus.WriteRequest`.
+//! Decodes `prometheus.WriteRequest`.
 //!
 //! ```text
 //!   WriteRequest   1 TimeSeries*   3 MetricMetadata*
 //!   TimeSeries     1 Label*   2 Sample*   3 Exemplar*   4 Histogram*
 //! ```
 //!
-//! The batch's arena is the decompressed body itself. A series' labels are the run of its field-1 entries,
-//! which is the canonical form of [`model::labels`] where the sender sorts, so they are hashed where they
-//! lie. Protobuf lets a sender mix labels and samples; such labels are gathered behind the body.
+//! The batch's arena is the decompressed body itself. A series' labels are the run of its field-1 entries. If the
+//! sender sorts them, this run is the canonical form of [`model::labels`], so it is hashed in place. Protobuf allows a
+//! sender to mix labels and samples; such labels are copied together behind the body.
 
 use super::exemplar::ExemplarLabels;
 use super::{Decoder, Seen, Version, metadata, sample};
@@ -35,14 +35,14 @@ const METADATA_NAME: Tag = tag(2, WireType::Len);
 const METADATA_HELP: Tag = tag(4, WireType::Len);
 const METADATA_UNIT: Tag = tag(5, WireType::Len);
 
-/// Decodes the body that lies in `batch.bytes`.
+/// Decodes the body in `batch.bytes`.
 pub(super) fn decode(
     decoder: &mut Decoder,
     batch: &mut Batch,
     purse: &mut Purse<'_>,
 ) -> Result<(), DecodeError> {
     decoder.gathered.clear();
-    // the body is taken out while it is read, so that the rest of the batch can be written
+    // the body is moved out while it is read, so that the rest of the batch can be modified
     let bytes = std::mem::take(&mut batch.bytes);
     let mut walk = Walk {
         hasher: &decoder.hasher,
@@ -119,7 +119,7 @@ impl Walk<'_, '_> {
             }
         }
         let samples = first_sample..self.batch.floats.timestamps.len() as u32;
-        // nothing to store: harmless, and some senders send metadata or new series that way
+        // Nothing to store. This is harmless: some senders announce metadata or new series in this way.
         if samples.is_empty() && histograms == 0 && self.batch.floats.exemplars.len() == first_exemplar {
             return Ok(());
         }
@@ -140,7 +140,7 @@ impl Walk<'_, '_> {
         (key, labels.start as u32..labels.end as u32)
     }
 
-    /// Brings the labels of a series together that lie between other fields.
+    /// Copies together the labels of a series whose labels are not contiguous.
     #[cold]
     fn gather(&mut self, mut series: Reader<'_>) -> Result<(SeriesKey, Range<u32>), DecodeError> {
         let start = self.gathered.len();
@@ -157,7 +157,7 @@ impl Walk<'_, '_> {
         Ok((key, (offset + start) as u32..(offset + self.gathered.len()) as u32))
     }
 
-    /// Keeps an exemplar for the series that is being read.
+    /// Reads an exemplar of the current series.
     #[cold]
     fn exemplar(&mut self, mut exemplar: Reader<'_>) -> Result<(), DecodeError> {
         sample::check_extras(self.batch.floats.exemplars.len(), "exemplars")?;

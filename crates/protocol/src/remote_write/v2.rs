@@ -1,16 +1,16 @@
-//! `io.prometheus.write.v2.Request`.
+//! Decodes `io.prometheus.write.v2.Request`.
 //!
 //! ```text
 //!   Request        4 symbols*   5 TimeSeries*
 //!   TimeSeries     1 labels_refs*   2 Sample*   3 Histogram*   4 Exemplar*   5 Metadata
 //! ```
 //!
-//! Labels come as references into the request's table of symbols. Each series' label bytes are rebuilt
-//! from it in canonical layout, in the order sent, into the batch's arena ([`rebuild`]), and hashed there;
-//! so a series has the same key in both versions.
+//! Labels are references into the request's symbol table. Each series' label bytes are rebuilt from it in the batch's
+//! arena, in the canonical layout and the order sent ([`rebuild`]), and hashed there. So a series has the same key in
+//! both versions.
 //!
-//! If the specification leaves a choice, this follows Prometheus' receiver, with one exception: a
-//! series with nothing but exemplars is taken, because Prometheus' own sender makes them.
+//! If the specification leaves a choice, this module follows Prometheus' receiver, with one exception: it accepts
+//! series with exemplars only, because Prometheus' own sender produces them.
 
 mod exemplar;
 mod metadata;
@@ -45,7 +45,7 @@ const METADATA: Tag = tag(5, WireType::Len);
 pub(super) struct Scratch {
     symbols: Vec<Symbol>,
     rebuild: rebuild::Scratch,
-    /// References that a series or an exemplar sent in pieces.
+    /// References of a series whose reference fields are not one packed field.
     gathered: Vec<u8>,
     metadata: metadata::Scratch,
 }
@@ -59,7 +59,7 @@ impl Scratch {
     }
 }
 
-/// Decodes the body that lies in `decoder.body`.
+/// Decodes the body in `decoder.body`.
 pub(super) fn decode(
     decoder: &mut Decoder,
     batch: &mut Batch,
@@ -72,8 +72,8 @@ pub(super) fn decode(
     Ok(())
 }
 
-/// Room in the arena for the labels of a series, in canonical form or refused in the middle of it: those which
-/// it has for itself and those which it shares with the series before may each have as much as a whole one.
+/// Room in the arena for the labels of a series, even if it is refused halfway. Its own labels, and those that it
+/// shares with the previous series, may each take as many bytes as all labels of a valid series.
 const SERIES_ROOM_BYTES: usize = 2 * SERIES_LABEL_BYTES_MAX + 64;
 
 /// Position of the symbols in the message: senders write them before the series.
@@ -83,7 +83,7 @@ enum SymbolsCame {
     Late,
 }
 
-/// Reads the request; once more with `everywhere` where symbols come late.
+/// Reads the request. If symbols come late, the caller reads it again with `everywhere`.
 fn walk(
     decoder: &mut Decoder,
     batch: &mut Batch,
@@ -121,9 +121,9 @@ struct Walk<'a, 'p> {
 
 /// Contents of one TimeSeries message without its samples.
 struct Content {
-    /// References to name, value, name, value and so on: where in the body they lie, as one packed field.
+    /// Position of the packed references in the body: name, value, name, value and so on.
     refs: Range<usize>,
-    /// They were in pieces instead, which were brought together in `Walk::gathered`.
+    /// True if the references were in several fields. They are then in `Walk::gathered`, and not in `refs`.
     scattered: bool,
     histograms: usize,
     exemplars: usize,
@@ -131,7 +131,7 @@ struct Content {
 }
 
 impl Content {
-    /// The references, in one piece.
+    /// All references of the series, contiguous.
     #[inline(always)]
     fn refs<'b>(&self, body: &'b [u8], gathered: &'b [u8]) -> Reader<'b> {
         match self.scattered {
@@ -182,7 +182,7 @@ impl<'a> Walk<'a, '_> {
             self.batch.floats.timestamps.truncate(first_sample);
             self.batch.floats.values.truncate(first_sample);
             self.batch.bytes.truncate(labels_start);
-            // its labels may have been the last ones put, and they are gone
+            // the labels put last may have been those of this series, and they are no longer in the arena
             self.last.forget();
             let labels = self.put_shown(&content)?;
             self.batch.refuse(error, labels, samples.len());
@@ -200,10 +200,10 @@ impl<'a> Walk<'a, '_> {
         Ok(())
     }
 
-    /// Reads a TimeSeries message: its samples and exemplars go into the batch.
+    /// Reads a TimeSeries message. Its samples and exemplars go into the batch.
     #[inline(always)]
     fn read_series(&mut self, mut series: Reader<'a>) -> Result<Content, DecodeError> {
-        // a range, not a reader: two registers, not a copy in memory
+        // a range takes two registers, whereas a reader would be copied in memory
         let mut refs = 0..0;
         let (mut scattered, mut histograms, mut exemplars) = (false, 0, 0);
         let mut metadata = MetadataRefs::default();
@@ -240,8 +240,8 @@ impl<'a> Walk<'a, '_> {
         Ok(Content { refs, scattered, histograms, exemplars, metadata })
     }
 
-    /// Adds a piece to the references of a series; those `before` are the first piece where none is
-    /// gathered yet. A piece holds whole references, and none reaches into the next.
+    /// Appends a piece to the gathered references of a series. Unless gathering has `begun`, the references `before`
+    /// are the first piece. Each piece must consist of whole references.
     #[cold]
     fn gather(&mut self, before: Range<usize>, piece: Range<usize>, begun: bool) -> Result<(), DecodeError> {
         if !begun {
@@ -256,7 +256,7 @@ impl<'a> Walk<'a, '_> {
         Ok(())
     }
 
-    /// Puts the series' labels into the arena and keeps its metadata.
+    /// Adds the series' labels to the arena, and its metadata to the batch.
     #[inline(always)]
     fn keep(&mut self, content: &Content, samples: usize) -> Result<(), Stop> {
         if samples == 0 && content.histograms == 0 && content.exemplars == 0 {
@@ -281,8 +281,9 @@ impl<'a> Walk<'a, '_> {
         self.metadata.keep(refs, content.metadata, self.symbols, self.batch, self.purse)
     }
 
-    /// Puts the first labels of a refused series into the arena, for the message about it: as label bytes, each
-    /// name and value cut to a little more than is shown. Where they lie; nowhere if there is nothing to show.
+    /// Appends the first labels of a refused series to the arena, as label bytes, for the error message. Each name and
+    /// value is truncated to one byte more than is shown. Returns their range, which is empty if there is nothing to
+    /// show.
     #[cold]
     fn put_shown(&mut self, content: &Content) -> Result<Range<u32>, DecodeError> {
         let start = self.batch.bytes.len();
@@ -303,7 +304,7 @@ impl<'a> Walk<'a, '_> {
     }
 }
 
-/// Why a series cannot be kept: for itself, or because the request cannot be read.
+/// Reason why a series cannot be kept: a fault in the series, or one that fails the whole request.
 enum Stop {
     Series(SeriesError),
     Request(DecodeError),

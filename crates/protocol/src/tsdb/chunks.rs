@@ -1,10 +1,10 @@
-//! Chunks in segment files.
+//! Reads chunks from segment files.
 //!
 //! ```text
 //!   0x85BD40DD  version 1  000  ( length uvarint, encoding, data, crc32c of encoding and data )*
 //! ```
 //!
-//! A reference is `segment << 32 | offset`, with the segment `chunks/000001` as number 0.
+//! A reference is `segment << 32 | offset`, where the segment `chunks/000001` has number 0.
 
 use super::TsdbError;
 use super::read::{Cursor, ReadAt, Window};
@@ -15,26 +15,26 @@ const MAGIC: u32 = 0x85BD_40DD;
 const HEADER_BYTES: u64 = 8;
 const XOR: u8 = 1;
 
-/// The longest chunk. Its count has 16 bits, and a sample of floats at most 20 bytes; those of histograms have
-/// up to some 100 buckets, and lie in chunks of 1 KiB or a little more.
+/// Maximum length of a chunk. The number of its samples has 16 bits, and a float sample takes at most 20 bytes.
+/// Histograms have up to about 100 buckets, in chunks of about 1 KiB.
 const CHUNK_BYTES_MAX: u64 = 8 << 20;
 
-/// Bytes that are read at a time. Chunks of successive series follow each other.
+/// Number of bytes read at a time. Chunks of successive series follow each other.
 const WINDOW_BYTES: usize = 512 << 10;
 
-/// Segments of a block. Each but the last has up to 512 MiB.
+/// Maximum number of segments of a block. Each of them has up to 512 MiB.
 pub const SEGMENTS_MAX: usize = 1 << 16;
 
-/// A chunk's content.
+/// Contents of a chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Chunk<'a> {
     /// Floats, for [`super::xor::decode`].
     Floats(&'a [u8]),
-    /// Native histograms, or an encoding of later days: how many samples, and which encoding.
+    /// Native histograms, or an encoding of a later version.
     Other {
-        /// The byte that names it; 2 and 3 are histograms.
+        /// Number of the encoding; 2 and 3 are histograms.
         encoding: u8,
-        /// Samples in it, as its head says.
+        /// Number of samples, from the head of the chunk.
         samples: u64,
     },
 }
@@ -43,12 +43,12 @@ pub enum Chunk<'a> {
 #[derive(Debug)]
 pub struct Chunks<R> {
     segments: Vec<Window<R>>,
-    /// The segment whose window is filled.
+    /// Index of the segment whose window holds bytes.
     current: usize,
 }
 
 impl<R: ReadAt> Chunks<R> {
-    /// Checks the heads of all segments, which come in order of their numbers.
+    /// Checks the headers of all segments. They must be in order of their numbers.
     pub fn open(segments: Vec<R>) -> Result<Self, TsdbError> {
         if segments.len() > SEGMENTS_MAX {
             return Err(TsdbError::damaged(FILE, 0, "more than 65,536 segments"));
@@ -71,7 +71,7 @@ impl<R: ReadAt> Chunks<R> {
         Ok(Self { segments: windows, current: 0 })
     }
 
-    /// The chunk at a reference from the index, its checksum proven.
+    /// Reads the chunk at a reference from the index, and verifies its checksum.
     pub fn get(&mut self, reference: u64) -> Result<Chunk<'_>, TsdbError> {
         let (segment, at) = (reference >> 32, reference & 0xffff_ffff);
         let damaged = |reason| TsdbError::damaged(FILE, at, reason);
@@ -80,7 +80,7 @@ impl<R: ReadAt> Chunks<R> {
             return Err(damaged("a chunk in a missing segment"));
         }
         if segment != self.current {
-            // only one window is worth its memory
+            // only the window of the current segment is kept in memory
             self.segments[self.current].release();
             self.current = segment;
         }
@@ -95,7 +95,7 @@ impl<R: ReadAt> Chunks<R> {
         if len > CHUNK_BYTES_MAX {
             return Err(damaged("a chunk longer than the maximum"));
         }
-        // the length is that of the data; the encoding comes before
+        // the length counts only the data, without the encoding before it
         let bytes = window.get(start, 1 + len as usize + 4)?;
         let (content, crc) = bytes.split_last_chunk::<4>().expect("BUG: it has its checksum");
         if crc32c::crc32c(content) != u32::from_be_bytes(*crc) {

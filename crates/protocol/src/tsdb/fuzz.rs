@@ -1,18 +1,18 @@
-//! The body of the fuzz target for blocks.
+//! Bodies of the fuzz targets for blocks.
 
 use super::{BlockMeta, Chunk, Chunks, Index, SeriesEntry, Tombstones, TsdbError, xor};
 use model::Samples;
 use model::labels::is_canonical;
 
-/// Any bytes as each of a block's files.
+/// Reads any bytes as each of a block's files.
 pub fn block_files(bytes: &[u8]) {
     let _ = BlockMeta::parse(bytes);
     let _ = Tombstones::parse(bytes);
     let _ = walk(bytes, bytes);
 }
 
-/// Any bytes as what the checksums of index and chunks protect, which reaches deeper than [`block_files`]. Its
-/// first bytes say how the others are shared out and which version the index has.
+/// Reads any bytes as the contents of index and chunks, with correct checksums around them. This reaches deeper than
+/// [`block_files`]. The first three bytes are the version of the index and how the other bytes are divided.
 pub fn block_contents(bytes: &[u8]) {
     let [version, a, b, rest @ ..] = bytes else { return };
     let first = rest.len() * usize::from(*a) / 256;
@@ -25,7 +25,7 @@ pub fn block_contents(bytes: &[u8]) {
     index.extend((symbols.len() as u32).to_be_bytes());
     put_protected(&mut index, symbols);
     let series_at = index.len().next_multiple_of(16) as u64;
-    // entries of one length each, which the content decides
+    // all entries have the same length, which the first byte decides
     let step = series.first().map_or(1, |n| usize::from(*n)).max(1);
     for entry in series.chunks(step) {
         index.resize(index.len().next_multiple_of(16), 0);
@@ -57,7 +57,7 @@ fn put_protected(out: &mut Vec<u8>, content: &[u8]) {
     out.extend(crc32c::crc32c(content).to_be_bytes());
 }
 
-/// Reads everything, and checks what is promised of it.
+/// Reads everything, and checks the promises of the readers.
 fn walk(index: &[u8], chunks: &[u8]) -> Result<(), TsdbError> {
     let mut index = Index::open(index)?;
     let mut chunks = Chunks::open(vec![chunks])?;

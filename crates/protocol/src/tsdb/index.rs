@@ -1,12 +1,11 @@
-//! The index: which series there are, and where their chunks lie.
+//! Reads the index of a block: its series, and the positions of their chunks.
 //!
 //! ```text
 //!   magic, version │ symbols │ series, series, … │ postings and tables, not needed here │ contents
 //! ```
 //!
-//! Series lie in order of their labels, each as references to symbols and a list of chunks, so one walk over them
-//! gives all there is. Of the symbols only each 32nd's place is held in memory, and the texts that were asked for
-//! last.
+//! Series are in order of their labels, each with references to symbols and a list of chunks, so one pass reads all of
+//! them. For symbols, only the position of every 32nd one and a cache of recently used texts are held in memory.
 
 use super::TsdbError;
 use super::read::{Cursor, ReadAt, Window};
@@ -20,31 +19,32 @@ const FILE: &str = "index";
 const MAGIC: u32 = 0xBAAA_D700;
 /// Length of the header, before the first section.
 const HEADER_BYTES: u64 = 5;
-/// Six references and a checksum.
+/// Length of the table of contents: six references and a checksum.
 const CONTENTS_BYTES: u64 = 52;
 
-/// The place of every symbol with this step is kept.
+/// Distance between symbols whose positions are kept in memory.
 const SYMBOLS_STEP: u32 = 32;
 
-/// Limit on the symbols of a block; a block with more is refused. One place of 8 bytes is kept for every 32 symbols.
+/// Limit on the symbols of a block; a block with more is refused. A position of 8 bytes is kept for every 32 symbols.
 const SYMBOLS_MAX: u32 = 1 << 28;
 
-/// Bytes of symbols that are kept, each with some 80 bytes around it.
+/// Limit on the cache of symbols. Each symbol is counted with 80 bytes of overhead.
 const CACHE_BYTES_MAX: usize = 16 << 20;
 
-/// A series' entry. A chunk takes some 10 bytes in it, so this is a year of a sample a second.
+/// Maximum length of a series' entry. A chunk takes about 10 bytes of it, so this is enough for a year of a sample per
+/// second.
 const ENTRY_BYTES_MAX: u64 = 4 << 20;
 
-/// Bytes read at a time where the file is walked, and where it is searched.
+/// Number of bytes read at a time, for sequential reading and for lookups.
 const WALK_BYTES: usize = 256 << 10;
 const SEARCH_BYTES: usize = 4 << 10;
 
-/// A chunk of a series.
+/// A chunk of a series, as listed in the index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChunkMeta {
-    /// Time of its first sample.
+    /// Timestamp of its first sample.
     pub min_time_ms: i64,
-    /// Time of its last sample.
+    /// Timestamp of its last sample.
     pub max_time_ms: i64,
     /// Position of the chunk, for [`super::Chunks::get`].
     pub reference: u64,
@@ -53,15 +53,15 @@ pub struct ChunkMeta {
 /// A series in the index.
 #[derive(Debug, Default)]
 pub struct SeriesEntry {
-    /// Reference by which tombstones name it.
+    /// Reference that tombstones use for the series.
     pub reference: u64,
-    /// Labels, or why they cannot be those of a series here. `None` only before the first.
+    /// Labels, or the reason why they are invalid here. `None` only before the first series is read.
     pub labels: Option<Result<Labels, SeriesError>>,
     /// Chunks, in the order of the index.
     pub chunks: Vec<ChunkMeta>,
 }
 
-/// An index that is walked from the first series to the last.
+/// An index that is read sequentially from the first series to the last.
 #[derive(Debug)]
 pub struct Index<R> {
     walk: Window<R>,
@@ -134,8 +134,8 @@ impl<R: ReadAt + Clone> Index<R> {
         }
     }
 
-    /// The next series; false behind the last. Some series cannot be stored here; that is in the entry, and
-    /// the walk goes on. After an error it does not.
+    /// Reads the next series. Returns false after the last one. If a series cannot be stored here, the reason is in the
+    /// entry, and reading can continue. After an error it cannot.
     pub fn next(&mut self, entry: &mut SeriesEntry) -> Result<bool, TsdbError> {
         let Some(len) = self.entry_len()? else { return Ok(false) };
         let (at, start) = (self.at, len.start);
@@ -154,7 +154,7 @@ impl<R: ReadAt + Clone> Index<R> {
         Ok(true)
     }
 
-    /// Finds the next entry, over the zeros before it.
+    /// Finds the next entry; skips padding before it.
     fn entry_len(&mut self) -> Result<Option<EntryLen>, TsdbError> {
         if self.unit > 1 {
             self.at = self.at.next_multiple_of(self.unit);
@@ -212,7 +212,7 @@ struct EntryLen {
     bytes: usize,
 }
 
-/// References to names and values. One more than a series may have is enough to refuse it.
+/// Reads the references to names and values of all labels.
 fn read_pairs(cursor: &mut Cursor<'_>, pairs: &mut Vec<(u32, u32)>) -> Option<()> {
     pairs.clear();
     for _ in 0..cursor.uvarint()? {
@@ -241,7 +241,7 @@ fn read_chunks(cursor: &mut Cursor<'_>, chunks: &mut Vec<ChunkMeta>) -> Option<(
     Some(())
 }
 
-/// A symbol, as far as it can be in a label.
+/// A symbol, or the reason why it cannot be part of a label.
 #[derive(Debug, Clone)]
 enum Symbol {
     Text(Arc<str>),
@@ -249,12 +249,12 @@ enum Symbol {
     TooLong(usize),
 }
 
-/// The texts of the index.
+/// The symbol table of the index.
 #[derive(Debug)]
 struct Symbols<R> {
     window: Window<R>,
     count: u32,
-    /// Places of each 32nd symbol; none in version 1, where a reference is a place.
+    /// Position of every 32nd symbol. Empty in version 1, where references are positions.
     places: Vec<u64>,
     by_place: bool,
     start: u64,
@@ -264,7 +264,7 @@ struct Symbols<R> {
 }
 
 impl<R: ReadAt> Symbols<R> {
-    /// Walks the table once: checks it, and notes places.
+    /// Reads the table once to check it and to record positions.
     fn open(source: R, at: u64, file_end: u64, version: u8, walk: &mut Window<R>) -> Result<Self, TsdbError> {
         let mut symbols = Self {
             window: Window::new(source, FILE, SEARCH_BYTES),
@@ -362,7 +362,7 @@ impl<R: ReadAt> Symbols<R> {
     }
 }
 
-/// Checks the checksum behind a section.
+/// Verifies the checksum that follows a section.
 fn check_crc<R: ReadAt>(walk: &mut Window<R>, from: u64, end: u64) -> Result<(), TsdbError> {
     let (mut at, mut crc) = (from, 0);
     while at < end {

@@ -1,37 +1,36 @@
-//! A block's `meta.json`.
+//! Reads a block's `meta.json`.
 
 use crate::json::{JsonError, Parser};
 
-/// A `meta.json` larger than this is none: it lists what a block was compacted from, which can be some
-/// thousands of lines.
+/// Maximum size of `meta.json`. It lists the sources of a compacted block, which can take thousands of lines.
 pub const META_BYTES_MAX: u64 = 16 << 20;
 
 /// The fields of `meta.json` that matter here.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct BlockMeta {
-    /// The block's name and identity: 26 characters, unique in the world.
+    /// Globally unique identifier and name of the block: 26 characters.
     pub ulid: String,
-    /// The first millisecond.
+    /// First millisecond of the block.
     pub min_time_ms: i64,
     /// End of the block, exclusive.
     pub max_time_ms: i64,
-    /// Series in it, as its writer counted.
+    /// Number of series, according to the block's writer.
     pub series: u64,
-    /// Samples in it, native histograms included, likewise.
+    /// Number of samples including native histograms, according to the block's writer.
     pub samples: u64,
-    /// Native histograms among the samples, where its writer counted them.
+    /// Number of native histograms among the samples, or 0 if the writer did not count them.
     pub histograms: u64,
     /// Version of the block's layout.
     pub version: u64,
 }
 
-/// A `meta.json` that cannot be used.
+/// Error of an unusable `meta.json`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MetaError {
     /// The file is not JSON of the expected form.
     #[error("meta.json: {0}")]
     Json(#[from] JsonError),
-    /// A block of another layout.
+    /// The block's layout has an unknown version.
     #[error("meta.json has version {0}, this build reads 1")]
     Version(u64),
     /// The id is not 26 letters and digits.
@@ -48,7 +47,7 @@ pub enum MetaError {
 }
 
 impl BlockMeta {
-    /// Reads a `meta.json`.
+    /// Parses and checks a `meta.json`.
     pub fn parse(bytes: &[u8]) -> Result<Self, MetaError> {
         let mut meta = Self::default();
         let mut json = Parser::new(bytes);

@@ -1,4 +1,4 @@
-//! Bytes of large files through small windows.
+//! Reads large files through small windows.
 
 use super::TsdbError;
 use std::io;
@@ -6,7 +6,7 @@ use stdx::varint;
 
 /// Random access to a file's bytes.
 pub trait ReadAt {
-    /// The file's length.
+    /// Length of the file in bytes.
     fn len(&self) -> u64;
 
     /// True for an empty file.
@@ -14,8 +14,8 @@ pub trait ReadAt {
         self.len() == 0
     }
 
-    /// Fills `into` from `offset` on, or says why it cannot: a file that ends before is
-    /// [`io::ErrorKind::UnexpectedEof`].
+    /// Fills `into` with the bytes from `offset` on. Fails with [`io::ErrorKind::UnexpectedEof`] if the file ends
+    /// before.
     fn read_exact_at(&self, into: &mut [u8], offset: u64) -> io::Result<()>;
 }
 
@@ -44,14 +44,14 @@ impl<R: ReadAt + ?Sized> ReadAt for &R {
     }
 }
 
-/// A range of a file, held in memory, that moves to where it is needed.
+/// A movable range of a file that is held in memory.
 #[derive(Debug)]
 pub(super) struct Window<R> {
     source: R,
     file: &'static str,
-    /// Bytes that are read at a time.
+    /// Number of bytes read at a time.
     step: usize,
-    /// File offset of the first of `bytes`.
+    /// File offset of the first byte in `bytes`.
     start: u64,
     bytes: Vec<u8>,
 }
@@ -65,14 +65,14 @@ impl<R: ReadAt> Window<R> {
         self.source.len()
     }
 
-    /// Forgets the bytes and gives their memory back.
+    /// Drops the bytes and frees their memory.
     pub(super) fn release(&mut self) {
         if self.bytes.capacity() > 0 {
             self.bytes = Vec::new();
         }
     }
 
-    /// `len` bytes at `at`. The caller bounds `len`; what reaches beyond the file is damage.
+    /// Reads `len` bytes at `at`. The caller limits `len`. A range beyond the end of the file is an error, as damage.
     pub(super) fn get(&mut self, at: u64, len: usize) -> Result<&[u8], TsdbError> {
         let got = self.get_up_to(at, len)?.len();
         if got < len {
@@ -82,7 +82,7 @@ impl<R: ReadAt> Window<R> {
         Ok(&self.bytes[from..from + len])
     }
 
-    /// As [`Self::get`], or less where the file ends.
+    /// Like [`Self::get`], but returns fewer bytes at the end of the file.
     pub(super) fn get_up_to(&mut self, at: u64, len: usize) -> Result<&[u8], TsdbError> {
         let end = at.saturating_add(len as u64).min(self.source.len());
         let at = at.min(end);
@@ -101,7 +101,7 @@ impl<R: ReadAt> Window<R> {
     }
 }
 
-/// Walks numbers in bytes. `None` where they end too early or are longer than 64 bits.
+/// Reads numbers from bytes. Methods return `None` if the bytes end too early, or if a number has more than 64 bits.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Cursor<'a> {
     pub(super) rest: &'a [u8],
@@ -130,7 +130,7 @@ impl<'a> Cursor<'a> {
         varint::take(&mut self.rest)
     }
 
-    /// Reads a varint with the sign in the lowest bit.
+    /// Reads a zigzag-encoded varint.
     pub(super) fn varint(&mut self) -> Option<i64> {
         self.uvarint().map(varint::unzigzag)
     }

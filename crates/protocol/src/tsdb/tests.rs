@@ -33,7 +33,7 @@ fn walk(files: &BlockFiles) -> Result<Vec<(SeriesEntry, Samples)>, TsdbError> {
 fn a_block_round_trips_in_both_versions() {
     for version in [1, 2] {
         let mut block = BlockEncoder::new(version);
-        // more symbols than one step, more series than one window's alignment
+        // more symbols than one step of the symbol index
         for i in 0..500 {
             let times: Vec<i64> = (0..7).map(|k| 1_000 + i as i64 + k * 15_000).collect();
             let mut values: Vec<f64> = (0..7).map(|k| k as f64 * 0.1 + i as f64).collect();
@@ -214,7 +214,7 @@ fn the_fuzz_target_on_damaged_blocks() {
             bytes[at] = rng.next_u64() as u8;
         }
         fuzz::block_files(&bytes);
-        // what the checksums protect: symbols and entries with lengths and counts that may fit
+        // contents protected by checksums: symbols and entries whose lengths and counts may fit
         let mut content: Vec<u8> =
             (0..rng.below(200)).map(|_| (rng.next_u64() >> rng.below(64)) as u8).collect();
         content.extend_from_slice(&bytes[..bytes.len().min(rng.below(300) as usize)]);

@@ -1,4 +1,4 @@
-//! Deletions of a block: its chunks still hold the samples.
+//! Reads the deletions of a block, whose chunks still contain the deleted samples.
 //!
 //! ```text
 //!   0x0130BA30  version 1  ( series ref uvarint, first ms varint, last ms varint )*  crc32c of the deletions
@@ -12,7 +12,7 @@ use std::collections::HashMap;
 const FILE: &str = "tombstones";
 const MAGIC: u32 = 0x0130_BA30;
 
-/// A larger file is refused: it is held in memory. A deletion takes some 15 bytes.
+/// Maximum size of the file, because it is held in memory. A deletion takes about 15 bytes.
 pub const TOMBSTONES_BYTES_MAX: u64 = 256 << 20;
 
 /// Deleted ranges of time, by series.
@@ -22,7 +22,7 @@ pub struct Tombstones {
 }
 
 impl Tombstones {
-    /// Reads the file; an empty one says that nothing was deleted.
+    /// Parses the file. An empty file has no deletions.
     pub fn parse(bytes: &[u8]) -> Result<Self, TsdbError> {
         if bytes.is_empty() {
             return Ok(Self::default());
@@ -57,7 +57,7 @@ impl Tombstones {
         Ok(Self { by_series })
     }
 
-    /// Deleted ranges of the series with that index reference, unordered.
+    /// Deleted ranges of the series with this reference in the index, unordered.
     pub fn of(&self, series: u64) -> &[TimeRange] {
         self.by_series.get(&series).map_or(&[], Vec::as_slice)
     }

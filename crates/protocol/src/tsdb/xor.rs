@@ -1,7 +1,8 @@
-//! Chunks of floats: timestamps as differences of differences, values as XOR with the one before.
+//! Decodes and encodes chunks of floats: timestamps as differences of differences, values as XOR with the previous
+//! value.
 //!
-//! After Pelkonen et al., "Gorilla: a fast, scalable, in-memory time series database", VLDB 2015, section 4.1,
-//! with the bit widths of Prometheus:
+//! The encoding follows Pelkonen et al., "Gorilla: a fast, scalable, in-memory time series database", VLDB 2015,
+//! section 4.1, with the bit widths of Prometheus:
 //!
 //! ```text
 //!   count u16, t0 varint, v0 64 bits, (t1 - t0) uvarint, v1 xor, then for each: difference of differences, xor
@@ -10,14 +11,14 @@
 //!                               10           14 bits        110   17 bits
 //!                               1110         20 bits        1111  64 bits
 //!   xor:                        0            the same value
-//!                               10           as many bits as last time, at the same place
-//!                               11           leading zeros in 5 bits, length in 6 (0 is 64), so many bits
+//!                               10           bits in the same position and number as last time
+//!                               11           number of leading zeros in 5 bits, length in 6 (0 is 64), the bits
 //! ```
 
 use model::Samples;
 
-/// Appends a chunk's samples, in the order in which they lie there, which ascends in every chunk that
-/// Prometheus wrote. `None` where the bytes end before their samples do; what came before is there.
+/// Appends a chunk's samples in the order of the chunk, which is ascending in every chunk written by Prometheus.
+/// Returns `None` if the bytes are truncated or invalid; the samples before that are appended.
 pub fn decode(data: &[u8], samples: &mut Samples) -> Option<()> {
     let count = u16::from_be_bytes(*data.first_chunk()?);
     let mut bits = Bits::new(&data[2..]);
@@ -45,7 +46,7 @@ pub fn decode(data: &[u8], samples: &mut Samples) -> Option<()> {
     Some(())
 }
 
-/// The value seen last, and where the bits lay in which it differed from the one before.
+/// The latest value, and the position of the bits by which values differ.
 #[derive(Debug, Default)]
 struct Xor {
     bits: u64,
@@ -71,11 +72,11 @@ impl Xor {
     }
 }
 
-/// Reads bits, the highest of each byte first.
+/// Reads bits, starting with the most significant bit of each byte.
 #[derive(Debug)]
 struct Bits<'a> {
     bytes: &'a [u8],
-    /// Bits that wait, at the high end.
+    /// Bits not taken yet, aligned to the most significant bit.
     held: u64,
     count: u32,
 }
@@ -112,7 +113,7 @@ impl<'a> Bits<'a> {
 
     #[inline]
     fn refill(&mut self) {
-        // called with less than 32 bits held
+        // the caller ensures that fewer than 32 bits are held
         if let Some((four, rest)) = self.bytes.split_first_chunk::<4>() {
             self.held |= u64::from(u32::from_be_bytes(*four)) << (32 - self.count);
             self.count += 32;
@@ -158,12 +159,12 @@ impl<'a> Bits<'a> {
             _ => return self.take(64).map(|n| n as i64),
         };
         let n = self.take(width)? as i64;
-        // from -2^(width-1) + 1 to 2^(width-1)
+        // the range is -2^(width-1) + 1 to 2^(width-1)
         Some(if n > 1 << (width - 1) { n - (1 << width) } else { n })
     }
 }
 
-/// A chunk of these samples, whose times may be any: for tests.
+/// Encodes samples with any timestamps as a chunk, for tests.
 pub fn encode(timestamps: &[i64], values: &[f64]) -> Vec<u8> {
     let mut out = BitsOut { bytes: (timestamps.len() as u16).to_be_bytes().to_vec(), free: 0 };
     let (mut delta, mut leading, mut trailing) = (0i64, u32::MAX, 0);
@@ -206,7 +207,7 @@ pub fn encode(timestamps: &[i64], values: &[f64]) -> Vec<u8> {
 #[derive(Debug)]
 struct BitsOut {
     bytes: Vec<u8>,
-    /// Bits of the last byte that are not used yet.
+    /// Number of unused bits in the last byte.
     free: u32,
 }
 

@@ -1,4 +1,4 @@
-//! Each kind of bad input: what it is answered with, and that the good series beside it go on.
+//! For each kind of invalid input: the error, and that valid series of the same request are accepted.
 
 use crate::plenty;
 use crate::proto::{self, Histogram, pack, v1, v2};
@@ -108,7 +108,7 @@ fn every_truncation_of_a_message() {
     let message = snap::raw::Decoder::new().decompress_vec(&whole).unwrap();
     for end in 1..message.len() {
         let decoded = decode(Version::V1, &pack(&message[..end]));
-        // the border between the two series is the one place that is no damage
+        // a cut at the boundary of the two series leaves a valid message
         assert_eq!(decoded.is_ok(), end == message.len() / 2, "{end} of {}", message.len());
     }
 }
@@ -168,7 +168,7 @@ fn labels_that_are_not_text_or_not_labels() {
     check(b"\x0a\x02\x0a", SeriesError::DamagedLabels(1));
     check(b"\x0a\x02\x08\x01", SeriesError::DamagedLabels(3));
     check(b"\xff", SeriesError::DamagedLabels(0));
-    // valid, but not canonical: value first, a field that we do not know, a length in two bytes
+    // valid but not canonical: value before name, an unknown field, a length in two bytes
     let raw = b"\x0a\x8f\x00\x12\x02up\x0a\x08__name__\x18\x01";
     let raw = [&raw[..1], &[0x90, 0x00], &raw[3..]].concat();
     let labels = labels_of(&raw, &mut LabelsBuilder::new()).unwrap();
@@ -177,7 +177,7 @@ fn labels_that_are_not_text_or_not_labels() {
 
 #[test]
 fn labels_and_samples_mixed() {
-    // label, sample, label: legal protobuf
+    // label, sample, label: valid protobuf
     let (a, b) = (series(&[("__name__", "up")]), series(&[("job", "x")]));
     let inner = |s: &v1::TimeSeries| prost::Message::encode_to_vec(s);
     let merged = [inner(&a), inner(&b)].concat();
@@ -223,7 +223,7 @@ fn floods_are_bounded() {
     check(Version::V2, b"\x22\x00".repeat(2_000_001), "symbols", 2_000_000);
     check(Version::V1, field(0x0a, &b"\x1a\x00".repeat(250_001)), "exemplars", 250_000);
     check(Version::V1, b"\x1a\x03\x12\x01m".repeat(250_001), "metadata entries", 250_000);
-    // references that unfold: 6,000 series of 12 KiB each, in 6,000 * 14 bytes
+    // references that expand: 6,000 series with 12 KiB of labels each
     let name = field(0x22, b"__name__");
     let value = field(0x22, &[b'v'; 12 << 10]);
     let one = field(0x2a, b"\x0a\x02\x01\x02\x12\x00");
@@ -322,7 +322,7 @@ fn bad_references_leave_out_one_series() {
 
 #[test]
 fn exemplars_with_long_labels_are_left_out() {
-    // names and values have 128 characters in the first one, whatever they take in bytes
+    // name and value of the first one have 128 characters, but more bytes
     let values = ["é".repeat(120), "é".repeat(121), "short".to_owned()];
     let exemplar =
         |value: &String| v1::Exemplar { labels: vec![label("trace_id", value)], value: 1.0, timestamp: 2 };
@@ -358,7 +358,7 @@ fn a_series_behind_a_refused_one_keeps_its_labels() {
         metadata: Some(v2::Metadata { kind: 1, help_ref, unit_ref: 0 }),
         ..v2::TimeSeries::default()
     };
-    // the labels of the second were put already when its metadata turns out bad
+    // the labels of the second series are in the arena before its metadata is found to be invalid
     let timeseries = vec![one(2, 0), one(3, 99), one(2, 0), one(3, 0)];
     let batch = decode(Version::V2, &proto::body(&v2::Request { symbols, timeseries })).unwrap();
     assert_eq!(batch.refused_series, 1);
@@ -371,11 +371,11 @@ fn symbol_tables() {
     let series = b"\x2a\x08\x0a\x02\x01\x02\x12\x02\x10\x05".to_vec();
     let symbols = b"\x22\x00\x22\x08__name__\x22\x02up".to_vec();
     let ok = |message: Vec<u8>| resolve(&decode(Version::V2, &pack(&message)).unwrap());
-    // behind the series, or around it
+    // symbols after the series, or before and after it
     assert_eq!(ok([series.clone(), symbols.clone()].concat()), [Ok("up{}".into())]);
     let around = [&symbols[..2], &series, &symbols[2..], &series].concat();
     assert_eq!(ok(around), [Ok("up{}".into()), Ok("up{}".into())]);
-    // references one by one, in pieces, and with needless bytes
+    // references that are not packed, in several packed fields, and in overlong varints
     let one_by_one = b"\x2a\x08\x08\x01\x12\x02\x10\x05\x08\x02".to_vec();
     let pieces = b"\x2a\x0a\x0a\x01\x01\x12\x02\x10\x05\x0a\x01\x02".to_vec();
     let needless = b"\x2a\x09\x0a\x03\x01\x82\x00\x12\x02\x10\x05".to_vec();
@@ -385,10 +385,10 @@ fn symbol_tables() {
         assert_eq!(resolve(&batch), vec![Ok("up{}".into()); 3]);
         assert!(batch.floats.series.iter().all(|s| s.key == batch.floats.series[0].key));
     }
-    // pieces that end inside of a reference
+    // packed fields that end inside a reference
     let message = [symbols.clone(), b"\x2a\x06\x0a\x01\x81\x0a\x01\x01".to_vec()].concat();
     assert_eq!(decode(Version::V2, &pack(&message)).unwrap_err().kind(), ErrorKind::Invalid);
-    // the first is not empty; there is none
+    // the first symbol is not empty; there are no symbols
     let error = decode(Version::V2, &pack(&symbols[2..])).unwrap_err();
     assert_eq!(error.to_string(), "the first symbol has 8 bytes, it must be the empty string");
     let batch = decode(Version::V2, &pack(&series)).unwrap();
@@ -410,7 +410,7 @@ fn the_other_versions_message_is_refused() {
         assert_eq!(error.kind(), ErrorKind::Invalid);
         assert!(error.to_string().ends_with(other), "{error}");
     }
-    // fields that are not known beside known ones, and no fields at all
+    // unknown fields beside known ones, and no fields at all
     let unknown = b"\x7a\x03new";
     let plain = |body: &[u8]| snap::raw::Decoder::new().decompress_vec(body).unwrap();
     for (version, body, known) in

@@ -1,4 +1,4 @@
-//! The fuzz targets on requests that were damaged at random; the same bodies run under cargo-fuzz.
+//! Runs the fuzz targets on randomly damaged requests. cargo-fuzz runs the same functions.
 
 use model::{Exemplar, Labels, Metadata, MetricKind};
 use protocol::encode::{Extras, V1Encoder, V2Encoder};
@@ -6,7 +6,7 @@ use protocol::fuzz;
 use protocol::remote_write::Version;
 use stdx::damage::each_damaged;
 
-/// Messages that hold some of everything.
+/// Request bodies that contain every kind of field.
 fn corpus(version: Version) -> Vec<Vec<u8>> {
     let series = |i: usize| {
         let (job, le) = (format!("job-{}", i / 3), format!("{i}"));
@@ -42,7 +42,7 @@ fn corpus(version: Version) -> Vec<Vec<u8>> {
     bodies
 }
 
-/// Inputs of each target.
+/// Number of damaged inputs for each target.
 const MUTATIONS: usize = 4000;
 
 pub(crate) fn messages(version: Version) -> Vec<Vec<u8>> {

@@ -1,4 +1,5 @@
-//! Remote write against foreign code: messages made and read by prost, bodies packed by the snap crate.
+//! Tests remote write against independent code: messages are encoded and decoded by prost, bodies are compressed by the
+//! snap crate.
 
 mod bad_input;
 #[path = "../../benches/decode.rs"]
@@ -12,12 +13,12 @@ mod round_trip;
 use protocol::remote_write::Version;
 use protocol::{Body, Request};
 
-/// Memory that never ends.
+/// Practically unlimited memory.
 fn plenty() -> stdx::budget::Reservation {
     stdx::budget::Account::new("test", u64::MAX).reserve(0).expect("an empty account")
 }
 
-/// A request of remote write that is compressed with snappy.
+/// A remote-write request compressed with snappy.
 fn request(version: Version, body: &[u8]) -> Request<'_, Version> {
     Request { format: version, body: Body::snappy(body) }
 }

@@ -1,4 +1,4 @@
-//! Memory is bought before it is used: what a body makes of its account, whatever is in it.
+//! Memory is reserved before it is used, for any contents of a body.
 
 use crate::proto::pack;
 use model::{Batch, ErrorKind};
@@ -8,7 +8,7 @@ use stdx::budget::Account;
 
 const MIB: u64 = 1 << 20;
 
-/// Decodes with `limit_bytes` to spend: the result, and the most that was bought at any time.
+/// Decodes with an account of `limit_bytes`. Returns the result and the peak reservation.
 fn decode(version: Version, message: &[u8], limit_bytes: u64) -> (Result<Batch, DecodeError>, u64) {
     let account = Account::new("inflight", limit_bytes);
     let (mut decoder, mut batch) = (Decoder::new(1), Batch::default());
@@ -30,7 +30,7 @@ fn field(number: u8, value: &[u8]) -> Vec<u8> {
     field
 }
 
-/// Bodies that become much more than they are: each with what is in the middle of it.
+/// Messages that take much more memory than their own length, each with the reason.
 fn amplifiers() -> Vec<(&'static str, Version, Vec<u8>)> {
     let symbols = |texts: &[&str]| texts.iter().flat_map(|t| field(4, t.as_bytes())).collect::<Vec<_>>();
     let long = "x".repeat(15 << 10);

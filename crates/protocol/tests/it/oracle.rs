@@ -1,4 +1,4 @@
-//! Damaged messages: whatever prost still reads, we read, and find the same series in it.
+//! Damaged messages: our decoder accepts each message that prost accepts, and finds the same series.
 
 use crate::fuzz::messages;
 use crate::proto::{pack, v1, v2};
@@ -10,7 +10,7 @@ use protocol::{DecodeError, Decoder as _, Fault};
 use stdx::damage::{damage, mutations};
 use stdx::rng::Rng;
 
-/// Of each series that has samples: its labels, or nothing where they are no good, and times and values.
+/// For each series with samples: its labels (`None` if they are invalid), and timestamps and value bits.
 type Request = Vec<(Option<Labels>, Vec<(i64, u64)>)>;
 
 fn labels<'a>(pairs: impl Iterator<Item = (&'a String, &'a String)>) -> Option<Labels> {
@@ -29,7 +29,7 @@ fn prost_v1(message: &[u8]) -> Option<Request> {
     Some(series.collect())
 }
 
-/// Without the series that are refused for their references.
+/// Decodes by prost, and removes the series that are refused because of their references.
 fn prost_v2(message: &[u8]) -> Option<Request> {
     let request = v2::Request::decode(message).ok()?;
     let known = |r: &u32| (*r as usize) < request.symbols.len();
@@ -67,11 +67,11 @@ fn check(version: Version, message: &[u8], decoder: &mut Decoder, batch: &mut Ba
     let Some(theirs) = theirs else { return false };
     match decoder.decode(crate::request(version, &pack(message)), batch, &mut crate::plenty()) {
         Ok(()) => assert_eq!(ours(batch), theirs, "{version:?} {message:x?}"),
-        // prost skips groups, which we refuse
+        // prost skips groups, but we refuse them
         Err(DecodeError::Wire(e)) if e.fault == Fault::WireType => {}
-        // prost reads what a rule of the protocol forbids
+        // prost does not check this rule of the protocol
         Err(DecodeError::FirstSymbol(_)) => {}
-        // prost knows nothing in it
+        // prost finds no known field
         Err(DecodeError::OtherMessage { .. }) => assert!(theirs.is_empty(), "{message:x?}"),
         Err(e) => panic!("prost reads it, we do not: {e}: {version:?} {message:x?}"),
     }

@@ -1,18 +1,18 @@
-//! The protocol's messages as prost sees them.
+//! The protocol's messages for prost.
 
 use prost::Message;
 
-/// A message as a request body.
+/// Encodes a message as a request body.
 pub(crate) fn body(message: &impl Message) -> Vec<u8> {
     pack(&message.encode_to_vec())
 }
 
-/// Any bytes as a request body.
+/// Compresses any bytes to a request body.
 pub(crate) fn pack(message: &[u8]) -> Vec<u8> {
     snap::raw::Encoder::new().compress_vec(message).expect("tests are small")
 }
 
-/// A request body as a message.
+/// Decodes a request body to a message.
 pub(crate) fn unpack<M: Message + Default>(body: &[u8]) -> M {
     let message = snap::raw::Decoder::new().decompress_vec(body).expect("a snappy block");
     M::decode(message.as_slice()).expect("a message")
@@ -134,7 +134,7 @@ pub(crate) mod v2 {
     }
 }
 
-/// A native histogram as far as the tests look into it; the same numbers in both versions.
+/// The fields of a native histogram that the tests need. Their numbers are the same in both versions.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct Histogram {
     #[prost(uint64, tag = "1")]

@@ -1,6 +1,6 @@
-//! Round trips: our encoders' output is decoded alike by prost and by our decoder, and prost's output by our decoder.
+//! Round trips: the output of our encoders is decoded by prost and by our decoder, and prost's output by our decoder.
 //!
-//! A request is modelled by [`Series`]; each test encodes and decodes it in different ways.
+//! A request is modelled by a list of [`Series`]; each test encodes and decodes it in different ways.
 
 use crate::proto::{self, v1, v2};
 use model::{Batch, Exemplar, Labels, LabelsBuilder, LabelsRef, Metadata, MetricKind, SeriesKey};
@@ -13,7 +13,7 @@ use protocol::remote_write::{Decoder, Version};
 /// Names and values of labels.
 type Pairs = Vec<(String, String)>;
 
-/// One time series; values as bits, so that NaNs compare.
+/// One time series. Values are bits, so that NaNs can be compared.
 #[derive(Debug, Clone, PartialEq)]
 struct Series {
     labels: Pairs,
@@ -52,7 +52,7 @@ fn labels(pairs: &[(String, String)]) -> Labels {
     Labels::from_pairs(&pairs)
 }
 
-/// Label sets are drawn from few words, so that neighbours share labels; and some are long.
+/// Label sets of a few words, so that neighbouring series share labels. Some are long.
 fn label_pairs(named: bool) -> impl Strategy<Value = Pairs> {
     let name = prop_oneof!["[a-e]", "[a-z_é]{1,9}", "[n]{120,140}"];
     let value = prop_oneof!["[x-z]", "\\PC{1,20}", "[v]{120,140}"];
@@ -78,7 +78,7 @@ fn sample() -> impl Strategy<Value = (i64, u64)> {
     (time, value)
 }
 
-/// As many of the labels as an exemplar may have.
+/// The first labels, up to the limit for an exemplar.
 fn of_exemplar(labels: Pairs) -> Pairs {
     let mut left = model::caps::EXEMPLAR_LABEL_CHARS_MAX;
     let fits = |(name, value): &(String, String)| {
@@ -203,7 +203,7 @@ fn prost_v2(request: &[Series]) -> v2::Request {
     v2::Request { symbols, timeseries }
 }
 
-/// Decodes with ours, and back into the plain model (but for metadata, which is not a series').
+/// Decodes with our decoder, and converts to the model. Metadata is separate, because it does not belong to a series.
 fn decode(version: Version, body: &[u8]) -> (Vec<Series>, Vec<Metadata>) {
     let mut batch = Batch::default();
     Decoder::new(9)
@@ -237,7 +237,7 @@ fn without_metadata(request: &[Series]) -> Vec<Series> {
     request.iter().map(|s| Series { metadata: none.clone(), ..s.clone() }).collect()
 }
 
-/// As prost writes a request: it leaves out a negative zero like a positive one.
+/// Replaces negative zeros by zeros, because prost leaves out both when it encodes.
 fn without_negative_zeros(mut request: Vec<Series>) -> Vec<Series> {
     for s in &mut request {
         let values = s.samples.iter_mut().map(|(_, v)| v);
@@ -250,7 +250,7 @@ fn without_negative_zeros(mut request: Vec<Series>) -> Vec<Series> {
     request
 }
 
-/// Of each metric, what is told last.
+/// The last metadata of each metric.
 fn told(metadata: impl IntoIterator<Item = Metadata>) -> Vec<Metadata> {
     let mut last = std::collections::BTreeMap::new();
     for m in metadata {
@@ -264,7 +264,7 @@ proptest! {
 
     #[test]
     fn what_we_write_prost_reads(request in requests()) {
-        // NaNs make messages unequal to themselves, so their text is compared
+        // a message with a NaN is not equal to itself, so texts are compared
         let theirs = proto::unpack::<v1::WriteRequest>(&encode_v1(&request));
         prop_assert_eq!(format!("{theirs:?}"), format!("{:?}", prost_v1(&request)));
         let theirs = proto::unpack::<v2::Request>(&encode_v2(&request));
@@ -305,7 +305,7 @@ proptest! {
     }
 }
 
-/// True where nothing is said about a metric, which 2.0 cannot tell from no metadata.
+/// True for metadata without content, which 2.0 cannot distinguish from missing metadata.
 fn is_unsaid(m: &Metadata) -> bool {
     m.kind == MetricKind::Unknown && m.help.is_empty() && m.unit.is_empty()
 }

@@ -90,8 +90,8 @@ impl<'a> Purse<'a> {
         Ok(())
     }
 
-    /// Makes room for `more` elements. Spare capacity left over from an earlier request costs nothing, because its owner has
-    /// already reserved it.
+    /// Makes room for `more` elements. Spare capacity left over from an earlier request costs nothing, because its
+    /// owner has already reserved it.
     #[inline(always)]
     pub fn room<G: Growing>(&mut self, into: &mut G, more: usize) -> Result<(), Exhausted> {
         let (len, capacity) = into.len_and_capacity();
@@ -103,7 +103,8 @@ impl<'a> Purse<'a> {
         Ok(())
     }
 
-    /// Grows a collection to exactly `capacity`. Both the old and the new allocation are reserved while the elements move.
+    /// Grows a collection to exactly `capacity`. Both the old and the new allocation are reserved while the elements
+    /// move.
     #[cold]
     #[inline(never)]
     pub fn grow<G: Growing>(&mut self, into: &mut G, capacity: usize) -> Result<(), Exhausted> {

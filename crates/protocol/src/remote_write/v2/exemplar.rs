@@ -1,4 +1,4 @@
-//! Exemplars of a 2.0 request.
+//! Reads exemplars of a 2.0 request.
 
 use super::symbols::{Symbols, read_ref};
 use super::{LABELS_REF, LABELS_REFS};
@@ -12,7 +12,7 @@ use stdx::budget::Purse;
 const VALUE: Tag = tag(2, WireType::Fixed64);
 const TIMESTAMP: Tag = tag(3, WireType::Varint);
 
-/// Keeps an exemplar for the series that is being read.
+/// Reads an exemplar of the current series.
 #[cold]
 pub(super) fn read(
     mut exemplar: Reader<'_>,
@@ -41,11 +41,11 @@ pub(super) fn read(
     labels.finish().keep(timestamp_ms, value, batch, purse)
 }
 
-/// Labels of an exemplar, one reference after the other.
+/// Labels of an exemplar, added one reference at a time.
 struct SymbolLabels<'a, 's> {
     labels: ExemplarLabels<'a>,
     symbols: Symbols<'s>,
-    /// A name whose value is still to come.
+    /// Name whose value has not been read yet.
     name: Option<&'s [u8]>,
     count: usize,
 }

@@ -1,4 +1,4 @@
-//! Metadata of a 2.0 request, which comes with each series of a metric and is kept once.
+//! Collects the metadata of a 2.0 request. Senders repeat it with each series of a metric; it is kept once.
 
 use super::Stop;
 use super::symbols::{Symbols, read_ref};
@@ -21,7 +21,7 @@ pub(super) struct MetadataRefs {
 }
 
 impl MetadataRefs {
-    /// Merged with what a message says, as protobuf demands where a field comes twice.
+    /// Merges a message into `self`, as protobuf requires for a repeated field.
     #[inline(always)]
     pub(super) fn read(mut self, mut metadata: Reader<'_>) -> Result<Self, WireError> {
         while let Some(tag) = metadata.tag()? {
@@ -36,7 +36,7 @@ impl MetadataRefs {
     }
 }
 
-/// Working memory: by the symbol of the metric's name, the metadata kept last for it.
+/// Working memory: the latest metadata of each metric, indexed by the symbol of the metric's name.
 #[derive(Debug, Default)]
 pub(super) struct Scratch(Vec<Option<MetadataRefs>>);
 
@@ -49,9 +49,9 @@ impl Scratch {
 /// Metadata of the request so far.
 pub(super) struct KeptMetadata<'a> {
     by_symbol: &'a mut Vec<Option<MetadataRefs>>,
-    /// The symbol that is `__name__`, once it was met.
+    /// Symbol of `__name__`, once it has occurred.
     name_symbol: Option<u32>,
-    /// The family kept last, and what is known of it.
+    /// The family added last, and its metadata.
     family: Option<(&'a [u8], MetadataRefs)>,
 }
 
@@ -61,7 +61,8 @@ impl<'a> KeptMetadata<'a> {
         Self { by_symbol: &mut scratch.0, name_symbol: None, family: None }
     }
 
-    /// Keeps what a series says of its metric; `labels` are references that are known to be good.
+    /// Adds the metadata that a series has for its metric. `labels` are the series' references, which are known to be
+    /// valid.
     #[inline(always)]
     pub(super) fn keep(
         &mut self,
@@ -72,13 +73,13 @@ impl<'a> KeptMetadata<'a> {
         purse: &mut Purse<'_>,
     ) -> Result<(), Stop> {
         match self.metric_symbol(labels, symbols)? {
-            // nearly always: all series of a metric say the same of it
+            // nearly always, because all series of a metric have the same metadata
             Some(metric) if self.by_symbol.get(metric as usize) == Some(&Some(metadata)) => Ok(()),
             metric => self.keep_new(metric, metadata, symbols, batch, purse),
         }
     }
 
-    /// The symbol that is the metric's name.
+    /// Finds the symbol of the metric's name.
     fn metric_symbol(
         &mut self,
         mut labels: Reader<'_>,
@@ -117,7 +118,7 @@ impl<'a> KeptMetadata<'a> {
         if *kept != Some(metadata) {
             *kept = Some(metadata);
             let name = family(symbols.text(metric)?, metadata.kind);
-            // the parts of a histogram come one after the other
+            // the series of a histogram follow each other, so only the latest family has to be compared
             if self.family != Some((name, metadata)) {
                 self.family = Some((name, metadata));
                 push(batch, purse, metadata.kind, name, help, unit)?;

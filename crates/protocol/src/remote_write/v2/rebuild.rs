@@ -1,17 +1,16 @@
-//! Label bytes from references.
+//! Rebuilds label bytes from references.
 //!
-//! The series of one scrape share most of their labels, and senders send them one after the other. So a
-//! series is compared with the one before, in the bytes of its references: what they have in common at
-//! the end stands for the same label bytes, which are copied in one piece; only the pairs before are
-//! looked up.
+//! The series of one scrape share most of their labels, and senders send them one after the other. So the bytes of a
+//! series' references are compared with those of the previous series. A common tail stands for the same label bytes,
+//! which are copied in one piece; only the pairs before it are looked up.
 //!
 //! ```text
 //!   references   [ name  m1 ][ job a ][ pod b ]          label bytes  {name=m1}{job=a}{pod=b}
 //!   of the next  [ name  m2 ][ job a ][ pod b ]                       {name=m2}+ copy of the rest
 //! ```
 //!
-//! And the next target has the metrics of this one: where a pair was put before, its label bytes are copied from
-//! there, in one piece instead of six.
+//! Besides, the next target has the same metrics as this one. If a pair was put into the arena before, its label bytes
+//! are copied from there, in one piece instead of six.
 
 use super::Stop;
 use super::symbols::{Symbols, read_ref};
@@ -23,8 +22,8 @@ use model::caps::{
 use model::labels::put_label;
 use stdx::budget::{Exhausted, Purse};
 
-/// Maximum bytes of all rebuilt labels of a request. References make labels cheap to send and expensive to hold:
-/// one of two bytes can stand for 16 KiB.
+/// Maximum bytes of all rebuilt labels of a request. References make labels cheap to send but expensive to hold: a
+/// reference of two bytes can stand for 16 KiB.
 pub(super) const REBUILT_BYTES_MAX: usize = BODY_BYTES_MAX;
 
 const _: () = assert!(REBUILT_BYTES_MAX + SERIES_LABEL_BYTES_MAX < u32::MAX as usize);
@@ -32,17 +31,18 @@ const _: () = assert!(REBUILT_BYTES_MAX + SERIES_LABEL_BYTES_MAX < u32::MAX as u
 /// Working memory.
 #[derive(Debug, Default)]
 pub(super) struct Scratch {
-    /// Tails of the previous series, from each of its pairs to the end; longest first, then an empty one.
+    /// Tails of the previous series, one from each of its pairs to the end. The longest is first; the last one is
+    /// empty.
     tails: Vec<Tail>,
-    /// Tails of the pairs that are new in this series.
+    /// Tails from each of the pairs that precede the common tail in this series.
     heads: Vec<Tail>,
-    /// Place of each pair in the arena, by the reference to its value.
+    /// Position in the arena of the pair put last with a value, indexed by the reference to the value.
     put: Vec<Put>,
-    /// Entries in `put` with another generation are stale.
+    /// Present generation. Entries of `put` with another generation are stale.
     generation: u32,
 }
 
-/// A pair in the arena.
+/// Position of a pair in the arena.
 #[derive(Debug, Clone, Copy, Default)]
 struct Put {
     generation: u32,
@@ -51,7 +51,8 @@ struct Put {
     len: u32,
 }
 
-/// Pairs whose value has a reference from here on are put anew each time: memory has an end.
+/// Limit on the length of `put`. Pairs whose value has a greater reference are looked up each time, so that memory is
+/// bounded.
 const PUT_MAX: usize = 16 << 10;
 
 impl Scratch {
@@ -68,7 +69,7 @@ impl Scratch {
         Ok(())
     }
 
-    /// Forgets where pairs were put.
+    /// Invalidates the positions of all pairs.
     fn forget(&mut self) {
         self.tails.clear();
         self.tails.push(Tail::default());
@@ -79,39 +80,39 @@ impl Scratch {
     }
 }
 
-/// Bytes of references, and of labels, from a pair on to the end.
+/// Number of bytes from a pair to the end of its series, in references and in labels.
 #[derive(Debug, Clone, Copy, Default)]
 struct Tail {
     refs: u32,
     labels: u32,
 }
 
-/// The series before.
+/// The previous series.
 pub(super) struct LastSeries<'a> {
-    /// Packed references; those of `scratch.tails` count from their end.
+    /// Packed references. `scratch.tails` are tails of them.
     refs: &'a [u8],
-    /// End of its label bytes in the arena.
+    /// End of the label bytes in the arena.
     labels_end: usize,
     scratch: &'a mut Scratch,
 }
 
 impl<'a> LastSeries<'a> {
-    /// A series before the first one.
+    /// An empty series, as the predecessor of the first one.
     pub(super) fn new(scratch: &'a mut Scratch) -> Self {
         let mut last = Self { refs: &[], labels_end: 0, scratch };
         last.forget();
         last
     }
 
-    /// Looks at the next series on its own: to be called where the labels put last leave the arena.
+    /// Forgets the previous series. Must be called if the labels put last are removed from the arena.
     pub(super) fn forget(&mut self) {
         self.refs = &[];
         self.labels_end = 0;
         self.scratch.forget();
     }
 
-    /// Appends the label bytes that packed references stand for, in the order sent. After an error the
-    /// arena has some of them.
+    /// Appends to the arena the label bytes for packed references, in the order sent. After an error, the arena may
+    /// contain part of them.
     #[inline(always)]
     pub(super) fn put_labels(
         &mut self,
@@ -124,7 +125,7 @@ impl<'a> LastSeries<'a> {
         Ok(())
     }
 
-    /// As [`Self::put_labels`], for references that do not outlive the series.
+    /// Like [`Self::put_labels`], for references that are not kept until the next series.
     #[cold]
     pub(super) fn put_labels_once(
         &mut self,
@@ -194,12 +195,12 @@ impl<'a> LastSeries<'a> {
         Ok(())
     }
 
-    /// The longest run of pairs at the end of the series before that `refs` ends with, too: at which pair
-    /// it starts, and its sizes.
+    /// Finds the longest tail of pairs of the previous series that is also a tail of `refs`. Returns its index in
+    /// `tails`, and its sizes.
     #[inline(always)]
     fn common_tail(&self, refs: &[u8]) -> (usize, Tail) {
         let common = common_suffix(refs, self.refs);
-        // the byte before must end a reference, or the run starts inside of one
+        // the byte before the tail must end a reference; otherwise the tail would start inside one
         let whole = |n: usize| n == refs.len() || refs[refs.len() - n - 1] < 0x80;
         let tails = &self.scratch.tails;
         let starts = |tail: &Tail| tail.refs as usize <= common && whole(tail.refs as usize);
@@ -226,7 +227,7 @@ fn common_suffix(a: &[u8], b: &[u8]) -> usize {
     }
 }
 
-/// Why these references are no labels: looked for again from the start, to tell numbers of the whole.
+/// Error for references that are not valid labels. Reads all of them again, so that the error has the totals.
 #[cold]
 fn refusal(mut refs: Reader<'_>, symbols: Symbols<'_>) -> Stop {
     let (mut count, mut text_bytes) = (0, 0);
@@ -255,7 +256,8 @@ fn refusal(mut refs: Reader<'_>, symbols: Symbols<'_>) -> Stop {
     })
 }
 
-/// Error if a name (where there is no name before it) or a value is longer than allowed, in the words of 1.0.
+/// Error if a text is too long, with the same wording as for 1.0. The text is a value if `name` is given, otherwise a
+/// name.
 fn text_too_long(name: Option<&[u8]>, text: &[u8]) -> Option<SeriesError> {
     match name {
         None if text.len() > LABEL_NAME_BYTES_MAX => Some(SeriesError::LabelNameTooLong(text.len())),

@@ -1,4 +1,4 @@
-//! The texts of a 2.0 request, by position.
+//! The symbol table of a 2.0 request.
 
 use super::SYMBOLS;
 use crate::DecodeError;
@@ -14,7 +14,7 @@ pub(super) struct Symbol {
     len: u32,
 }
 
-/// The table of symbols. Their bytes are text only by promise.
+/// The symbol table. Its symbols are not checked to be UTF-8.
 #[derive(Clone, Copy)]
 pub(super) struct Symbols<'a> {
     body: &'a [u8],
@@ -22,10 +22,10 @@ pub(super) struct Symbols<'a> {
 }
 
 impl<'a> Symbols<'a> {
-    /// Finds the symbols of `body` and where the fields behind them begin.
+    /// Finds the symbols of `body`, and the fields that follow them.
     ///
-    /// Senders put the table first, and then its end is the first field that is none of it. Protobuf does
-    /// not promise that: with `everywhere` the whole body is searched.
+    /// Senders write the table first, so it ends before the first other field. Protobuf does not guarantee this order:
+    /// with `everywhere`, the whole body is searched, and the returned reader starts at its beginning.
     pub(super) fn read(
         body: &'a [u8],
         everywhere: bool,
@@ -57,7 +57,7 @@ impl<'a> Symbols<'a> {
         Some(&self.body[symbol.start as usize..][..symbol.len as usize])
     }
 
-    /// As [`Self::get`], but 0 is the empty text even where the table was left out.
+    /// Like [`Self::get`], but reference 0 is the empty text even if the request has no table.
     pub(super) fn text(&self, reference: u32) -> Result<&'a [u8], SeriesError> {
         let none = (reference == 0).then_some(&[][..]);
         self.get(reference).or(none).ok_or_else(|| self.missing(reference))
@@ -69,7 +69,7 @@ impl<'a> Symbols<'a> {
     }
 }
 
-/// Adds a symbol that ends at `end`.
+/// Adds a symbol that ends at offset `end` of the body.
 #[inline(always)]
 fn push(
     symbol: &[u8],
@@ -87,7 +87,7 @@ fn push(
     Ok(())
 }
 
-/// A reference; one of more than 32 bits is cut to them, as protobuf demands of a `uint32`.
+/// Reads a reference. More than 32 bits are truncated, as protobuf requires for a `uint32`.
 #[inline(always)]
 pub(super) fn read_ref(reader: &mut Reader<'_>) -> Result<u32, WireError> {
     Ok(reader.varint()? as u32)
