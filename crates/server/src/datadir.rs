@@ -122,8 +122,8 @@ impl DataDir {
     }
 }
 
-/// The seed of a data directory's series keys, for programs that write its tables beside the server. Creates the directory
-/// if absent.
+/// Returns the seed of a data directory's series keys, for programs other than the server that write its tables. Creates the
+/// directory if absent.
 pub fn series_seed(path: &Path) -> Result<u64, DataDirError> {
     let identity = path.join("identity.json");
     if let Ok(bytes) = disk::read(&Os, &identity) {

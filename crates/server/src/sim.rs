@@ -73,12 +73,12 @@ pub struct Stepped {
     replayed: Rc<RefCell<Replayed>>,
 }
 
-/// Location of an owner.
+/// State of an owner between turns.
 #[derive(Debug)]
 enum Acting {
     Here(Box<Owner>),
     Replaying(Replaying),
-    /// Moved out for its current turn.
+    /// The owner is having its turn.
     Away,
 }
 

@@ -53,7 +53,7 @@ impl<S: Source> std::fmt::Debug for Watched<S> {
 }
 
 impl<S: Source> Watched<S> {
-    /// Watches `source`. `content` is in effect until the source is read; without a source, for ever.
+    /// Creates a watch of `source`. `content` is in effect until the source is read, or permanently if there is none.
     pub(crate) fn new(source: Option<S>, content: S::Content, r: &Registry) -> Self {
         let reloads = |result| {
             let help = "Changes of a file that is read again when it changes, by whether it was valid.";

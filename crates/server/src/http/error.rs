@@ -24,7 +24,7 @@ use std::time::Duration;
 pub(crate) struct ApiError {
     status: StatusCode,
     kind: &'static str,
-    /// Same as [`Refusal::reason`].
+    /// Reason of the refusal, as in [`Refusal::reason`].
     reason: &'static str,
     message: String,
     retry_after: Option<Duration>,
@@ -56,7 +56,7 @@ impl ApiError {
         self.reason
     }
 
-    /// An invalid parameter, in Prometheus' words.
+    /// 400 for an invalid parameter, with Prometheus' message.
     pub(crate) fn bad_param(name: &str, why: impl std::fmt::Display) -> Self {
         Self::bad_data(format!("invalid parameter {name:?}: {why}"))
     }

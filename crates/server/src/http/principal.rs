@@ -59,7 +59,7 @@ pub(super) async fn identify(
     if let Some(asking) = asking
         && (status.is_client_error() || status.is_server_error())
     {
-        response.extensions_mut().insert(asking); // whose refusal it is
+        response.extensions_mut().insert(asking); // attributes the refusal to its tenant
     }
     if let Some((method, uri)) = line {
         app.audit.served(&name, peer.0, &method, &uri, status);
