@@ -33,6 +33,7 @@ use crate::tls::ClientNames;
 use crate::watched::Watched;
 use credentials::Credentials;
 use forward::Forward;
+use grant::Grant;
 use jwt::{Jwt, Proof};
 use model::{ErrorKind, Principal, TenantId, TenantSet};
 use std::net::IpAddr;
@@ -42,6 +43,10 @@ use stdx::telemetry::Registry;
 
 /// Limit on a credential, as it is sent. Tokens of services with many groups take some KiB.
 pub(crate) const CREDENTIAL_BYTES_MAX: usize = 8 << 10;
+
+/// Versions of the file under which one request is judged: each time that the file is replaced while another service decides, the
+/// request is judged again. Files are read twice a second, and services answer within 30 s.
+const VERSIONS_MAX: usize = 4;
 
 /// Name of callers when there is no authentication.
 const ANYONE: &str = "anyone";
@@ -193,25 +198,57 @@ impl Auth {
             let tenants = tenants.unwrap_or_else(|| TenantId::anonymous().into());
             return Ok(Caller::with_all_rights(&self.anyone, tenants));
         }
-        let credentials = self.credentials.current();
-        if let Some(credential) = credential {
-            if let Some(grant) = credentials.find(credential) {
+        let mut credentials = self.credentials.current();
+        for _ in 0..VERSIONS_MAX {
+            if let Some(grant) = credential.and_then(|credential| credentials.find(credential)) {
                 return grant.caller(access, tenants);
             }
-            if let Credential::Token(token) = credential
-                && !credentials.issuers.is_empty()
-                && jwt::is_token(token)
-                && let Proof::Of(grant) = self.jwt.prove(&credentials, token, address).await?
-            {
-                return grant.caller(access, tenants);
+            let grant =
+                self.granted_elsewhere(&credentials, original, credential, tenants.as_ref(), address).await;
+            // The decision may have taken seconds. One that was made under a replaced file does not count.
+            let current = self.credentials.current();
+            if Arc::ptr_eq(&credentials, &current) {
+                return match grant? {
+                    Some(grant) => grant.caller(access, tenants),
+                    None => self.without_grant(access, credential, address, tenants),
+                };
             }
+            credentials = current;
         }
-        if let Some(service) = &credentials.service
-            && let Some(question) = service.question(original, tenants.as_ref())?
+        Err(Refusal::busy("auth_busy", "the credentials were not checked: auth_file changes all the time"))
+    }
+
+    /// Returns what other services allow: the issuer of a token, or the service of `[forward]`. `None` if none of them decides.
+    async fn granted_elsewhere(
+        &self,
+        credentials: &Arc<Credentials>,
+        original: Original<'_>,
+        credential: Option<Credential<'_>>,
+        tenants: Option<&TenantSet>,
+        address: IpAddr,
+    ) -> Result<Option<Arc<Grant>>, Refusal> {
+        if let Some(Credential::Token(token)) = credential
+            && !credentials.issuers.is_empty()
+            && jwt::is_token(token)
+            && let Proof::Of(grant) = self.jwt.prove(credentials, token, address).await?
         {
-            let grant = self.forward.ask(&credentials, question, address).await?;
-            return grant.caller(access, tenants);
+            return Ok(Some(grant));
         }
+        let Some(service) = &credentials.service else { return Ok(None) };
+        match service.question(original, tenants)? {
+            Some(question) => self.forward.ask(credentials, question, address).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Decides about a request without a credential, or with one that nobody knows.
+    fn without_grant(
+        &self,
+        access: Access,
+        credential: Option<Credential<'_>>,
+        address: IpAddr,
+        tenants: Option<TenantSet>,
+    ) -> Result<Caller, Refusal> {
         match credential {
             // clients that need no other credential may have to show a certificate, as trusted proxies
             Some(Credential::Certificate(_)) => self.through_proxy(access, address, tenants).map_err(|_| {

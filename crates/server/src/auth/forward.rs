@@ -1,17 +1,17 @@
-//! Forward authentication: another service decides who asks, as with `auth_request` of nginx.
+//! Forward authentication: delegates decisions about callers to an external service, like nginx's `auth_request`.
 //!
 //! ```text
-//!   credentials, tenant, method, path ─▶ digest ─▶ answered lately? ─▶ grant, or refusal
-//!                                                   │ no
-//!                                                   ▼
-//!                                        being asked already? ─▶ wait for that answer
-//!                                                   │ no
-//!                                                   ▼
-//!                                        a right to check ─▶ ask the service
+//!   credentials, tenant, method, path ─▶ question ─▶ cached answer? ─▶ grant, or refusal
+//!                                                    │ no
+//!                                                    ▼
+//!                                         same question pending? ─▶ wait for its answer
+//!                                                    │ no
+//!                                                    ▼
+//!                                         permit for a check ─▶ request to the service
 //! ```
 //!
-//! The digest is of everything that the service is shown, so that a remembered answer is the one that it would give. Without an
-//! answer, nobody gets in.
+//! The key of a cached answer covers everything that the service is shown and the file that says how to ask, so the service would
+//! give the same answer again. Without an answer, the request is refused.
 
 use super::checks::{Bounds, Checks};
 use super::credentials::{Credentials, Digest, sha256};
@@ -32,6 +32,9 @@ use std::time::{Duration, Instant};
 use stdx::clock::Clock;
 use stdx::telemetry::{Counter, Registry};
 use tokio::sync::watch;
+
+#[cfg(test)]
+mod tests;
 
 /// Limit on the headers that are passed on.
 pub(super) const HEADERS_MAX: usize = 16;
@@ -94,24 +97,41 @@ enum Answer {
     None(Refusal),
 }
 
-/// An answer that is remembered, for the file that it was given under.
+/// Identifies a question: what the service is shown, and the version of the file under which it is asked.
+///
+/// An address identifies a version only while something refers to that version. A pending question holds an [`Arc`] to it, a
+/// cached answer a [`Weak`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct Question {
+    shown: Digest,
+    version_address: usize,
+}
+
+impl Question {
+    fn new(headers: &HeaderMap, credentials: &Arc<Credentials>) -> Self {
+        Self { shown: digest_of(headers), version_address: Arc::as_ptr(credentials).addr() }
+    }
+}
+
+/// A cached answer.
 #[derive(Debug, Clone)]
 struct Remembered {
-    credentials: Weak<Credentials>,
+    /// Keeps the address of its version from being used for another.
+    _version: Weak<Credentials>,
     until: Instant,
     answer: Answer,
 }
 
 type Pending = watch::Receiver<Option<Answer>>;
 
-/// Asks the service.
+/// Client of the service, with its cache.
 #[derive(Debug)]
 pub(super) struct Forward {
     clock: Arc<dyn Clock>,
     client: OnceLock<Outgoing>,
-    answers: Recent<Digest, Remembered>,
-    /// Questions that are being asked: at most as many as there are connections.
-    pending: Mutex<HashMap<Digest, Pending>>,
+    answers: Recent<Question, Remembered>,
+    /// Questions without an answer so far: those that [`Checks`] admits, and those about to be refused by it.
+    pending: Mutex<HashMap<Question, Pending>>,
     checks: Checks,
     metrics: Metrics,
 }
@@ -145,63 +165,61 @@ impl Forward {
         }
     }
 
-    /// What the service allows the sender of a request.
+    /// Returns what the service allows the sender of a request with these `headers`. An answer belongs to `credentials`: the
+    /// caller must check that these are still in effect.
     pub(super) async fn ask(
         self: &Arc<Self>,
         credentials: &Arc<Credentials>,
-        question: HeaderMap,
+        headers: HeaderMap,
         address: IpAddr,
     ) -> Result<Arc<Grant>, Refusal> {
-        let digest = digest_of(&question);
+        let question = Question::new(&headers, credentials);
         let now = self.clock.instant();
-        let is_in_effect = |remembered: &Remembered| {
-            now < remembered.until && std::ptr::eq(remembered.credentials.as_ptr(), Arc::as_ptr(credentials))
-        };
-        if let Some(remembered) = self.answers.get(&digest, is_in_effect) {
+        if let Some(remembered) = self.answers.get(&question, |remembered| now < remembered.until) {
             self.metrics.cached.inc();
             return granted(remembered.answer);
         }
-        let mut pending = self.pending(credentials, digest, question, address);
+        let mut pending = self.pending(credentials, question, headers, address);
         let answer = match pending.wait_for(Option::is_some).await {
             Ok(answer) => answer.clone(),
-            Err(_) => None, // its task has ended by a panic
+            Err(_) => None, // its task panicked
         };
         granted(answer.unwrap_or_else(|| Answer::None(unavailable("asking it failed"))))
     }
 
-    /// The answer that will come: to the same question if that is being asked, or to this one.
+    /// Returns the future answer to `question`. Sends it to the service unless it is pending already.
     fn pending(
         self: &Arc<Self>,
         credentials: &Arc<Credentials>,
-        digest: Digest,
-        question: HeaderMap,
+        question: Question,
+        headers: HeaderMap,
         address: IpAddr,
     ) -> Pending {
         let mut all = self.pending.lock();
-        if let Some(same) = all.get(&digest).filter(|same| same.has_changed().is_ok()) {
+        if let Some(same) = all.get(&question).filter(|same| same.has_changed().is_ok()) {
             return same.clone();
         }
         let (answer, pending) = watch::channel(None);
-        all.insert(digest, pending.clone());
+        all.insert(question, pending.clone());
         let (this, credentials) = (Arc::clone(self), Arc::clone(credentials));
-        // others may wait for it when this client has gone
+        // a task, because other requests may wait for the answer after this client has disconnected
         tokio::spawn(async move {
-            let found = this.asked(&credentials, question, address).await;
-            this.note(&credentials, digest, &found);
-            this.pending.lock().remove(&digest);
+            let found = this.asked(&credentials, headers, address).await;
+            this.note(&credentials, question, &found);
+            this.pending.lock().remove(&question);
             answer.send_replace(Some(found));
         });
         pending
     }
 
-    async fn asked(&self, credentials: &Credentials, question: HeaderMap, address: IpAddr) -> Answer {
+    async fn asked(&self, credentials: &Credentials, headers: HeaderMap, address: IpAddr) -> Answer {
         let service = credentials.service.as_ref().expect("BUG: there is a service");
         let check = match self.checks.begin(address).await {
             Ok(check) => check,
             Err(refusal) => return Answer::None(refusal),
         };
         let client = self.client.get_or_init(Outgoing::new);
-        let answer = client.get(&service.uri, question, BODY_BYTES_MAX, service.timeout).await;
+        let answer = client.get(&service.uri, headers, BODY_BYTES_MAX, service.timeout).await;
         let answer = match answer {
             Ok(response) => service.read(&response),
             Err(error) => {
@@ -215,8 +233,8 @@ impl Forward {
         answer
     }
 
-    /// Counts and remembers an answer.
-    fn note(&self, credentials: &Arc<Credentials>, digest: Digest, answer: &Answer) {
+    /// Counts an answer and adds it to the cache.
+    fn note(&self, credentials: &Arc<Credentials>, question: Question, answer: &Answer) {
         let service = credentials.service.as_ref().expect("BUG: there is a service");
         let (counter, remember) = match answer {
             Answer::In(_) => (&self.metrics.accepted, service.remember),
@@ -225,13 +243,12 @@ impl Forward {
         };
         counter.inc();
         let until = self.clock.instant() + remember;
-        let remembered =
-            Remembered { credentials: Arc::downgrade(credentials), until, answer: answer.clone() };
+        let remembered = Remembered { _version: Arc::downgrade(credentials), until, answer: answer.clone() };
         let bytes = match answer {
             Answer::In(grant) => grant.tenants.bytes(),
             _ => 0,
         };
-        self.answers.put(digest, remembered, bytes);
+        self.answers.put(question, remembered, bytes);
     }
 }
 
@@ -307,9 +324,9 @@ impl Service {
     }
 }
 
-fn digest_of(question: &HeaderMap) -> Digest {
+fn digest_of(headers: &HeaderMap) -> Digest {
     let mut all = Vec::new();
-    for (name, value) in question {
+    for (name, value) in headers {
         for part in [name.as_str().as_bytes(), value.as_bytes()] {
             all.extend_from_slice(&(part.len() as u64).to_le_bytes());
             all.extend_from_slice(part);
