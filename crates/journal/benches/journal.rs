@@ -1,7 +1,7 @@
-//! Cost of writing and reading records: `cargo bench -p journal [-- <part of a name>]`.
+//! Benchmarks writing and reading of records: `cargo bench -p journal [-- <part of a name>]`.
 //!
-//! The workload is that of a scraped fleet: targets with 10 labels that expose the same metrics (counters, gauges of two or
-//! three decimals, and constants), the samples of a target sharing one timestamp.
+//! The workload is that of a scraped fleet: targets with 10 labels that expose the same metrics (counters, gauges with
+//! two or three decimals, and constants). The samples of a target share one timestamp.
 
 use journal::{Durability, Files, Item, Journal, Offset, Options, Record, RecordEncoder};
 use model::{Labels, SeriesRef, TenantId};
@@ -12,7 +12,7 @@ use stdx::rng::{Rng, mix};
 
 /// Size of a benchmark.
 struct Size {
-    /// Series of a target, and samples in a record.
+    /// Number of series per target, which is also that of samples per record.
     metrics: usize,
     targets: usize,
     /// Duration of a measurement.
@@ -195,7 +195,7 @@ fn open(dir: &Path, durability: Durability) -> Files {
     Files::open(dir, 0, Options { durability, ..Options::default() }).expect("a journal in a new directory")
 }
 
-/// Writes groups of one record each. Returns the seconds of each group.
+/// Writes groups of one record each. Returns the duration of each group in seconds.
 fn write_groups(journal: &mut Files, records: &[Vec<u8>], groups: usize) -> Vec<f64> {
     let mut seconds: Vec<f64> = (0..groups)
         .map(|g| {

@@ -1,25 +1,26 @@
 //! Conformance suite for journals, to be run on each implementation.
 //!
-//! A [`Place`] stands for the storage that survives restarts. It must open the journal with small dictionaries, full at no
-//! more than [`DICTIONARY_RECORDS_MAX`] records of [`RECORD_BYTES`] bytes. The checks panic if a journal does not conform.
+//! A [`Place`] stands for the storage that survives restarts. It must open the journal with small dictionaries, which
+//! are full at [`DICTIONARY_RECORDS_MAX`] records of [`RECORD_BYTES`] bytes or fewer. The checks panic if a journal
+//! does not conform.
 
 use crate::{DictionaryId, Item, Journal, JournalError, JournalId, Offset, RECORD_BYTES_MAX};
 use stdx::rng::Rng;
 
-/// Limit on records of [`RECORD_BYTES`] that fill a dictionary.
+/// Number of records of [`RECORD_BYTES`] bytes that must be enough to fill a dictionary.
 pub const DICTIONARY_RECORDS_MAX: usize = 40;
 
-/// The length of the suite's usual record.
+/// Length of the suite's usual record.
 pub const RECORD_BYTES: usize = 100;
 
 /// Storage of a journal across restarts.
 pub trait Place {
-    /// Opens the journal as it was left by the last one opened here, which is gone. The first is empty and has an identity
-    /// that no other place's has.
+    /// Opens the journal in the state left by the previous one opened here, which has been dropped. The first one is
+    /// empty, and its identity differs from those of all other places.
     fn open(&mut self) -> Box<dyn Journal>;
 }
 
-/// Runs every check, each on a place of its own.
+/// Runs all checks, each on a new place.
 pub fn all(make: &mut dyn FnMut() -> Box<dyn Place>) {
     begins_with_an_identity_of_its_own(&mut *make(), &mut *make());
     for check in [
@@ -72,7 +73,7 @@ fn payloads(journal: &dyn Journal) -> Vec<Vec<u8>> {
     read(journal, 0).into_iter().map(|seen| seen.payload).collect()
 }
 
-/// Writes one group of `count` records of the usual length, which contain their numbers from `from` on.
+/// Writes one group of `count` usual records, which contain their offsets, from `from` on.
 fn write(journal: &mut dyn Journal, from: usize, count: usize) -> DictionaryId {
     let dictionary = journal.begin().expect("a group begins");
     for i in from..from + count {
@@ -131,7 +132,7 @@ fn skips_offsets_behind_records(place: &mut dyn Place) {
     while let Some(item) = reader.next().expect("reading goes on") {
         match item {
             Item::Entry(entry) => offsets.push(entry.offset.0),
-            // a journal may know that records were there
+            // a journal may report the skipped offsets as lost records
             Item::Damage(damage) => assert_eq!(damage.lost, 3..20),
         }
     }
@@ -184,7 +185,7 @@ fn wants_a_begin(place: &mut dyn Place) {
     assert!(matches!(journal.append(b"a"), Err(JournalError::Void)));
     assert!(matches!(journal.sync(), Err(JournalError::Void)));
     write(&mut *journal, 0, 1);
-    // without a failure, an append may begin a group, but only `begin` makes room
+    // `begin` may be called again before records are appended
     journal.begin().expect("a group begins");
     journal.begin().expect("and again");
     write(&mut *journal, 1, 1);
@@ -275,7 +276,7 @@ fn survives_a_restart(place: &mut dyn Place) {
         write(&mut *journal, end, count);
         end += count;
         last = end.checked_sub(1).map(usual);
-        // not synced, so lost
+        // not synced, so it is lost
         journal.begin().expect("a group begins");
         journal.append(b"void").expect("a record is taken");
     }

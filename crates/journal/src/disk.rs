@@ -1,8 +1,8 @@
-//! File operations: of the operating system, or of a simulation.
+//! File operations of the operating system, or of a simulation.
 //!
-//! Implementations promise the same as POSIX: after [`DiskFile::sync_data`] a file's bytes survive a power loss, after
-//! [`Disk::sync_dir`] the names in a directory do, and before that they may or may not. Calls are made at most once a group,
-//! never once a sample, so dynamic dispatch costs nothing.
+//! Implementations give the guarantees of POSIX. A file's bytes survive a power loss after [`DiskFile::sync_data`], and
+//! the names in a directory after [`Disk::sync_dir`]; before that they may or may not. Calls are made a few times per
+//! group and never per sample, so the cost of dynamic dispatch does not matter.
 //!
 //! Every name on which acknowledged data depends is synced before the acknowledgement:
 //!
@@ -26,12 +26,12 @@ pub trait Disk: Send + Sync + std::fmt::Debug {
     /// durable once the parent is synced: see [`create_dir_all`].
     fn create_dir(&self, dir: &Path, access: Access) -> io::Result<()>;
 
-    /// Entries of a directory, at most `most`, in any order.
+    /// Lists up to `most` entries of a directory, in any order.
     fn list(&self, dir: &Path, most: usize) -> io::Result<Vec<Listed>>;
 
     fn open(&self, path: &Path, mode: Mode) -> io::Result<Box<dyn DiskFile>>;
 
-    /// Renames a file within its directory, and replaces a file of that name. Atomic, also in a crash.
+    /// Renames a file within its directory, and replaces a file of that name. Atomic, even in a crash.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
 
     /// Removes a file.
@@ -50,7 +50,7 @@ pub trait Disk: Send + Sync + std::fmt::Debug {
 pub enum Access {
     /// Accessible to the owner only.
     Private,
-    /// Accessible as the umask allows: other programs' files may be in it too.
+    /// Accessible as the umask allows, because it may also contain files of other programs.
     Shared,
 }
 
@@ -89,7 +89,8 @@ pub trait DiskFile: Send + Sync + std::fmt::Debug {
     /// Truncates the file, or extends it with zeros.
     fn set_len(&self, bytes: u64) -> io::Result<()>;
 
-    /// Allocates space for `bytes` bytes from `at` on. Beyond its end the file is extended with zeros.
+    /// Allocates space for `bytes` bytes from `at` on. If this is beyond the end of the file, it is extended with
+    /// zeros.
     fn allocate(&self, at: u64, bytes: u64) -> io::Result<()>;
 
     /// Makes the file's bytes and length durable.
@@ -119,7 +120,8 @@ pub fn create_dir_all(disk: &dyn Disk, dir: &Path, access: Access) -> io::Result
     let above = if above.as_os_str().is_empty() { Path::new(".") } else { above };
     match disk.create_dir(dir, access) {
         Ok(()) => disk.sync_dir(above),
-        // its creator may have died before the sync; if the parent may not be opened, another user created it
+        // The process that created it may have died before the sync. If there is no permission to open the parent,
+        // another user created it.
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => match disk.sync_dir(above) {
             Err(e) if e.kind() == io::ErrorKind::PermissionDenied => Ok(()),
             synced => synced,

@@ -1,4 +1,4 @@
-//! Journal errors and the reaction expected of the caller.
+//! Errors of journals, and kinds of errors by what the caller should do.
 
 use crate::{Offset, RECORD_BYTES_MAX};
 use model::ErrorKind;
@@ -12,22 +12,22 @@ pub enum JournalError {
     Io {
         /// Failed operation, as a verb: "write", "fdatasync".
         operation: &'static str,
-        /// Location, for people: for example a path.
+        /// Location as text for people, such as a path.
         place: String,
         /// Error of the operating system.
         source: io::Error,
     },
-    /// The disk is full, or a quota is used up. Writing resumes by itself once there is room again.
+    /// The disk is full, or a quota is exhausted. Writing resumes without intervention once there is room again.
     #[error("disk is full: {operation} {place}: {source}")]
     Full {
         /// Failed operation.
         operation: &'static str,
-        /// Location, for people: for example a path.
+        /// Location as text for people, such as a path.
         place: String,
         /// Error of the operating system.
         source: io::Error,
     },
-    /// A record above [`RECORD_BYTES_MAX`].
+    /// A record is longer than [`RECORD_BYTES_MAX`].
     #[error("record of {bytes} bytes is too large, the limit is {RECORD_BYTES_MAX}")]
     TooLarge {
         /// Length of the record.
@@ -36,14 +36,14 @@ pub enum JournalError {
     /// A file was written by a later version of Floodmark.
     #[error("{place} has journal format version {found}, this build reads version {known}")]
     Version {
-        /// Location: for example a path.
+        /// Location, such as a path.
         place: String,
         /// Version that was found.
         found: u16,
         /// The version that this build reads.
         known: u16,
     },
-    /// A record written by a later version of Floodmark.
+    /// A record was written by a later version of Floodmark.
     #[error(
         "journal record at offset {} has version {found}, this build reads versions up to {known}: \
          it was written by a later version of Floodmark; start that one again, nothing was changed",
@@ -57,8 +57,8 @@ pub enum JournalError {
         /// The latest version that this build reads.
         known: u8,
     },
-    /// [`crate::Journal::begin`] was not called, or not since an earlier error made the group void. Nothing of the group is
-    /// kept.
+    /// [`crate::Journal::begin`] was not called, or was not called again after an error made the group void. No record
+    /// of the group is kept.
     #[error("journal group is void: begin a new one")]
     Void,
     /// A fault injected by [`crate::faulty`].
@@ -67,7 +67,7 @@ pub enum JournalError {
 }
 
 impl JournalError {
-    /// Reaction expected of the caller.
+    /// Kind of error, by what the caller should do.
     pub const fn kind(&self) -> ErrorKind {
         match self {
             Self::Io { .. } | Self::Full { .. } | Self::Injected(_) => ErrorKind::Unavailable,

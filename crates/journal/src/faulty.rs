@@ -1,4 +1,4 @@
-//! Fault injection: a wrapper that lets any journal fail, with seeded faults, and simulated damage of files by crashes.
+//! Injects faults: a wrapper makes any journal fail, with seeded faults, and functions damage files like a crash.
 
 use crate::{DictionaryId, Identity, Journal, JournalError, JournalStats, Offset, Reader};
 use std::fs::{self, File};
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use stdx::rng::Rng;
 
-/// Probabilities of faults, from 0 to 1 for each call.
+/// Probabilities of faults per call, from 0 to 1.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Faults {
     /// `append` fails.
@@ -18,11 +18,11 @@ pub struct Faults {
     pub sync_error: f64,
     /// The disk becomes full, for [`Self::full_calls`] calls.
     pub full: f64,
-    /// Calls of `begin` and `append` that find the disk full.
+    /// Number of calls of `begin` and `append` for which the disk stays full.
     pub full_calls: u64,
 }
 
-/// Any journal, with seeded faults.
+/// A journal with injected, seeded faults.
 #[derive(Debug)]
 pub struct Faulty {
     inner: Box<dyn Journal>,
@@ -49,7 +49,7 @@ impl Faulty {
         self.injected
     }
 
-    /// Fails with probability `chance`, which voids the group.
+    /// Fails with probability `chance`. A failure voids the group.
     fn strike(&mut self, chance: f64, what: &'static str) -> Result<(), JournalError> {
         if self.rng.chance(chance) {
             return Err(self.fail(JournalError::Injected(what)));
@@ -158,8 +158,8 @@ pub fn flip_bit(path: &Path, within: Range<u64>, rng: &mut Rng) -> io::Result<u6
     Ok(at)
 }
 
-/// Simulates a power loss: the bytes from `durable` on were written and not synced, so the file may be cut, and each of its
-/// blocks may be intact, zero or garbage.
+/// Simulates a power loss. The bytes from `durable` on were written but not synced, so the file may be truncated, and
+/// each of these blocks may be intact, zero or garbage.
 pub fn tear(path: &Path, durable: u64, rng: &mut Rng) -> io::Result<()> {
     const BLOCK: u64 = 512;
     let file = File::options().write(true).open(path)?;
@@ -171,7 +171,7 @@ pub fn tear(path: &Path, durable: u64, rng: &mut Rng) -> io::Result<()> {
         len = durable + rng.below(len - durable + 1);
         file.set_len(len)?;
     }
-    // undurable bytes in the same block as durable ones may be lost without harm to these
+    // bytes that are not durable may be lost without harming durable bytes of the same block
     let mut at = durable;
     while at < len {
         let end = ((at / BLOCK + 1) * BLOCK).min(len);

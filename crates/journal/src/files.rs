@@ -1,16 +1,16 @@
-//! The journal as segment files in a directory: the default.
+//! The default journal: segment files in a directory.
 //!
-//! - `frame`: a record in a file; `identity`: the file with the journal's identity
-//! - `segment`: a file's name and header
-//! - `writer`: the newest segment: allocating ahead, group commit
-//! - `scan`: walking a segment over damage; `window`: the buffer it looks through
-//! - `recover`: what is there after a crash
-//! - `repair`: one wrong byte in a record is put right
-//! - [`inspect`]: a look at the files that changes nothing
-//! - `reader`, `quarantine`: reading everything, and putting aside what is damaged
+//! - `frame`: encoding of a record in a file; `identity`: the file with the journal's identity
+//! - `segment`: name and header of a segment file
+//! - `writer`: writes the newest segment, with preallocation and group commit
+//! - `scan`: reads the records of a segment, and continues after damage; `window`: its read buffer
+//! - `recover`: finds segments and the end of the journal after a crash
+//! - `repair`: corrects a single wrong byte in a record
+//! - [`inspect`]: reads the files without changing them
+//! - `reader`, `quarantine`: reads all segments, and copies damaged bytes to the quarantine
 //!
-//! A segment is a dictionary. After an opening, and after any failure, a new one begins: nothing is ever
-//! written after a place that may be damaged. `docs/formats/journal.md` draws the files.
+//! A segment is a dictionary. A new one begins after the journal was opened, and after any failure, so nothing is
+//! ever written behind bytes that may be damaged. `docs/formats/journal.md` describes the files.
 
 mod frame;
 mod identity;
@@ -45,7 +45,7 @@ pub enum Durability {
     /// Synced to the disk: survives a power loss.
     #[default]
     Fsync,
-    /// A record is written to the operating system: it survives only a crash of the process.
+    /// Written to the operating system: survives a crash of the process, but not a power loss.
     Os,
 }
 
@@ -54,16 +54,17 @@ pub enum Durability {
 pub struct Options {
     /// Condition for a record to count as durable.
     pub durability: Durability,
-    /// Length at which a segment takes no more groups. It is exceeded by at most one group.
+    /// Length at which a segment takes no more groups. At most one group exceeds it.
     pub segment_bytes: u64,
-    /// Space allocated ahead of writes: a sync inside allocated space took 0.14 ms, one that grows the file 0.31 ms (20 kB
-    /// groups on ext4).
+    /// Space allocated ahead of writes. A sync inside allocated space took 0.14 ms, and one that grows the file 0.31 ms
+    /// (20 kB groups on ext4).
     pub preallocate_bytes: u64,
-    /// Space that must be available before a group begins, so that a full disk is noticed before a group is half written.
+    /// Space that must be available before a group begins, so that a full disk is detected before part of a group is
+    /// written.
     pub headroom_bytes: u64,
     /// Seed for the salts of segments; random for each data directory.
     pub seed: u64,
-    /// Number of the identity of a journal that has none yet; random for each opening.
+    /// Number for the identity of a journal that has none yet; random for each opening.
     pub fresh_id: u64,
     /// File system of the segments.
     pub disk: Arc<dyn Disk>,
@@ -94,7 +95,7 @@ pub struct Files {
     writer: Option<(Writer, DictionaryId)>,
     /// True if the group failed, or none was begun.
     void: bool,
-    /// True if the dictionary was ended so that it can be dropped: the next one may use the reserve.
+    /// True if the dictionary was ended so that it can be dropped. The next segment may then use the reserve.
     was_ended: bool,
     /// True if the reserve exists.
     has_reserve: bool,
@@ -121,8 +122,8 @@ struct Segment {
 impl Files {
     /// Opens the journal of `partition` under `dir`, which is created if absent. It must not be open elsewhere.
     ///
-    /// Succeeds despite damage: a torn end is copied to the quarantine and cut off, other damage is reported by readers.
-    /// Fails on a later format version.
+    /// Succeeds despite damage: a torn end is copied to the quarantine and cut off, and readers report other damage.
+    /// Fails if the newest segment has an unknown format version.
     pub fn open(dir: &Path, partition: u32, options: Options) -> Result<Self, JournalError> {
         let partition_dir = segment::partition_dir(dir, partition);
         disk::create_dir_all(&*options.disk, &partition_dir, Access::Private)
@@ -302,7 +303,7 @@ impl Journal for Files {
     fn truncate(&mut self, before: Offset) -> Result<(), JournalError> {
         let ended = self.segments.iter().skip(1).take_while(|s| s.first <= before.0).count();
         for _ in 0..ended {
-            // oldest first, so that a crash in between leaves no gap
+            // the oldest is removed first, so that a crash in between leaves no gap
             let Some(oldest) = self.segments.front() else { break };
             let path = segment::path(&self.dir, oldest.first);
             if self.quarantine.wants(oldest.first) {
@@ -315,7 +316,7 @@ impl Journal for Files {
                     _ => {}
                 }
             }
-            // one at a time: a power loss may restore any of the removals that are not synced, which would leave a gap
+            // Each removal is synced: a power loss may undo any removals that are not synced, which could leave a gap.
             writer::sync_dir(&self.dir, &self.options)?;
             self.segments.pop_front();
             self.quarantine.set_start(self.start().0);

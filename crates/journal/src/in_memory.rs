@@ -1,5 +1,5 @@
-//! The reference implementation: a journal in memory. Tests restart it with [`Memory::reopen`], which shares its durable
-//! content.
+//! A journal in memory, which is the reference implementation. Tests restart it with [`Memory::reopen`], which shares
+//! the durable records.
 
 use crate::{
     Damage, DictionaryId, Entry, Identity, Item, Journal, JournalError, JournalId, JournalStats, Offset,
@@ -11,9 +11,9 @@ use std::sync::{Arc, Mutex, MutexGuard};
 #[derive(Debug)]
 pub struct Memory {
     shared: Arc<Mutex<Shared>>,
-    /// Records of the group, not yet durable.
+    /// Records of the current group, not yet durable.
     pending: Vec<Arc<[u8]>>,
-    /// The dictionary that `begin` returned; `None` if the next one must be new.
+    /// Dictionary returned by `begin`; `None` if the next `begin` must begin a new one.
     dictionary: Option<DictionaryId>,
     void: bool,
     dictionary_records_max: usize,
@@ -37,13 +37,13 @@ struct Dictionary {
 }
 
 impl Memory {
-    /// Empty journal whose dictionaries are full at `dictionary_records_max` records.
+    /// An empty journal whose dictionaries are full at `dictionary_records_max` records.
     pub fn new(id: JournalId, dictionary_records_max: usize) -> Self {
         let shared = Shared { id, dictionaries: Vec::new(), next_id: 0, end: 0 };
         Self::over(Arc::new(Mutex::new(shared)), dictionary_records_max)
     }
 
-    /// The journal as the next owner finds it after this one was dropped.
+    /// The same journal for its next owner, after this one was dropped. Only durable records are in it.
     pub fn reopen(&self) -> Self {
         Self::over(Arc::clone(&self.shared), self.dictionary_records_max)
     }

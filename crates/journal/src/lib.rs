@@ -6,23 +6,23 @@
 //!          dictionary                      durable end
 //! ```
 //!
-//! A partition's journal is a sequence of records, numbered densely by [`Offset`]. It has one owner, who
-//! writes in *groups*: [`Journal::begin`], some [`Journal::append`], one [`Journal::sync`]. Only what `sync`
-//! returned from may be acknowledged. A group is kept whole or, after any error, not at all.
+//! A partition's journal is a sequence of records, numbered densely by [`Offset`]. It has one owner, which writes in
+//! *groups*: [`Journal::begin`], some calls of [`Journal::append`], one [`Journal::sync`]. Records may be acknowledged
+//! only after `sync` has succeeded. A group is kept whole or, after any error, not at all.
 //!
-//! The meaning of a record is the business of [`record`]; the journals move bytes. Records of one *dictionary*
-//! may refer to what earlier records of the same dictionary defined (series' labels are written once), so a
-//! dictionary is what can be replayed alone.
+//! Journals store bytes; only [`record`] knows what a record means. The records of one *dictionary* may refer to
+//! definitions in earlier records of the same dictionary (series' labels are written once per dictionary). So each
+//! dictionary can be replayed alone.
 //!
-//! [`open`] gives the journal that [`Settings`] ask for:
+//! [`open`] opens the journal that [`Settings`] describe:
 //!
-//! - [`files`]: segment files in a directory, the default; [`disk`]: where the files lie
-//! - [`memory`]: the reference implementation, for tests
-//! - [`faulty`]: any of them, with seeded faults
-//! - [`conformance`]: what each of them must do, as one exported suite
+//! - [`files`]: segment files in a directory, the default; [`disk`]: the file system that holds them
+//! - [`in_memory`]: the reference implementation, for tests
+//! - [`faulty`]: a wrapper of any journal that injects seeded faults
+//! - [`conformance`]: a public test suite that every journal must pass
 //!
-//! Why no `delete` and no `update`: what is written stays as it is until the whole dictionary is dropped by
-//! [`Journal::truncate`]. Why no lock file: who may own a data directory is decided by who opens it.
+//! There is no `delete` and no `update`: written records stay unchanged until [`Journal::truncate`] drops their whole
+//! dictionary. There is no lock file either: the caller that opens a data directory ensures that it has one owner.
 
 pub mod conformance;
 pub mod disk;
@@ -45,7 +45,7 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Limit on the length of a record. A request of 64 MiB becomes at most about this long, whatever its content.
+/// Limit on the length of a record. A request of 64 MiB takes at most about this length, whatever its contents.
 pub const RECORD_BYTES_MAX: usize = 128 << 20;
 
 const _: () = assert!(2 * model::caps::BODY_BYTES_MAX <= RECORD_BYTES_MAX);
@@ -69,7 +69,7 @@ pub enum Settings {
         /// Options for writing the files.
         options: Options,
     },
-    /// A journal in memory, as its next owner finds it.
+    /// A journal in memory, which is opened in the state in which its last owner left it.
     Memory(Memory),
 }
 
@@ -83,8 +83,9 @@ pub fn open(settings: &Settings, partition: u32) -> Result<Box<dyn Journal>, Jou
 
 /// The durable log of one partition.
 ///
-/// One line on Kafka at each method keeps the trait honest: a journal there is one partition of a topic with one writer, an
-/// idempotent producer whose groups are single batches, since the control records of transactions would take offsets.
+/// Each method also says how Kafka would implement it, which shows that the trait does not depend on files. On Kafka, a
+/// journal is one partition of a topic with one writer: an idempotent producer whose groups are single batches, because
+/// the control records of transactions would take offsets.
 pub trait Journal: Send + std::fmt::Debug {
     /// The journal's identity. It stays the same when the journal is opened again; a recreated journal has another
     /// one.
@@ -92,14 +93,15 @@ pub trait Journal: Send + std::fmt::Debug {
     /// Kafka: the id of the topic, or the newest change of it in a compacted topic.
     fn identity(&self) -> Arc<dyn Identity>;
 
-    /// Assigns no offset below `offset`: something derived from the journal is complete up to there, and records may have been
-    /// lost. Before the first `begin` only.
+    /// Ensures that no offset below `offset` is assigned. For use if data derived from the journal is complete up to
+    /// there, although the journal has fewer records, because some may have been lost. Must be called before the first
+    /// `begin`.
     ///
     /// Kafka: an error if the partition ends before `offset`; its offsets cannot be skipped.
     fn skip_to(&mut self, offset: Offset) -> Result<(), JournalError>;
 
-    /// Begins a group, before its records are built. Begins a new dictionary if the current one is full or was ended by a
-    /// failure, and returns the dictionary of the group's records. Has no effect while appended records are not synced.
+    /// Begins a group, before its records are built. Begins a new dictionary if the current one is full or was ended.
+    /// Returns the dictionary of the group's records. Has no effect while appended records are not synced.
     ///
     /// Kafka: sends nothing; the header of each record says where its dictionary begins.
     fn begin(&mut self) -> Result<DictionaryId, JournalError>;
@@ -120,7 +122,8 @@ pub trait Journal: Send + std::fmt::Debug {
     /// Discards every record since the last successful sync. Their offsets will be assigned again, and the next `begin`
     /// starts a new dictionary. Has no effect after an error, which has done the same.
     ///
-    /// Kafka: drops the batch. One whose answer was lost is found by its sequence number before the next is sent.
+    /// Kafka: drops the batch. If the answer to a sent batch was lost, its sequence number shows whether it was stored;
+    /// this is checked before the next batch is sent.
     fn abandon(&mut self);
 
     /// Ends the current dictionary: the next `begin` starts a new one, so that all records before it can be dropped together.
@@ -129,29 +132,29 @@ pub trait Journal: Send + std::fmt::Debug {
     /// Kafka: the next record's header begins a dictionary.
     fn end_dictionary(&mut self);
 
-    /// Offset of the oldest record (of the next one if there are none).
+    /// Offset of the oldest record, or of the next record if there are none.
     ///
     /// Kafka: the first dictionary that begins at or after the log start offset.
     fn start(&self) -> Offset;
 
     /// One past the newest durable record.
     ///
-    /// Kafka: the high watermark, as of the last answer.
+    /// Kafka: the high watermark in the latest answer.
     fn durable_end(&self) -> Offset;
 
-    /// First record of the dictionary of the record at `offset`: a replay from `offset` has to read from here on for the
-    /// definitions. For an offset outside the journal, the nearest inside.
+    /// First record of the dictionary that contains the record at `offset`. A replay from `offset` has to start reading
+    /// there for the definitions. An offset outside the journal is replaced by the nearest one inside.
     ///
-    /// Kafka: from the headers of records, of which one for each dictionary is kept in memory.
+    /// Kafka: from headers of records, one of which is kept in memory for each dictionary.
     fn dictionary_start(&self, offset: Offset) -> Offset;
 
-    /// Streams the durable records from `from` (or from the start, if that is later) in order. The reader sees the current
-    /// state of the journal, and does not block the owner.
+    /// Streams the durable records in order, from `from` or, if that is later, from the start. The reader sees the
+    /// present state of the journal, and does not block the owner.
     ///
-    /// Kafka: a consumer that is assigned the partition, up to the high watermark of now.
+    /// Kafka: a consumer that is assigned the partition, up to the present high watermark.
     fn read(&self, from: Offset) -> Result<Box<dyn Reader>, JournalError>;
 
-    /// Drops the oldest dictionaries that end at or before `before`; never the newest.
+    /// Drops the oldest dictionaries that end at or before `before`, but never the newest one.
     ///
     /// Kafka: `DeleteRecords` up to the beginning of a dictionary. The topic has no retention of its own.
     fn truncate(&mut self, before: Offset) -> Result<(), JournalError>;
@@ -167,20 +170,20 @@ pub trait Reader: Send + std::fmt::Debug {
     /// The next record or damage; `None` at the end.
     fn next(&mut self) -> Result<Option<Item<'_>>, JournalError>;
 
-    /// Quarantines the record that [`Self::next`] returned last: its bytes are intact, but cannot be decoded. It counts as
-    /// lost. Panics if the last item was not a record.
+    /// Quarantines the record that [`Self::next`] returned last, because its bytes are intact but cannot be decoded.
+    /// The record counts as lost. Panics if the last item was not a record.
     ///
-    /// If possible, the journal keeps a copy of the record's dictionary when [`Journal::truncate`] drops it, because the
-    /// record refers to definitions there. This is forgotten at a restart: replay then finds the record again.
+    /// If possible, the journal keeps the record's dictionary when [`Journal::truncate`] drops it, because the record
+    /// refers to definitions there. This is not remembered across a restart, but replay then finds the record again.
     ///
-    /// Kafka: copies it to a topic for such records.
+    /// Kafka: copies the record to a topic for such records.
     fn put_aside(&mut self, what: &'static str) -> Damage;
 }
 
 /// Item of a reader.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Item<'a> {
-    /// A record, intact.
+    /// An intact record.
     Entry(Entry<'a>),
     /// Bytes that differ from what was written. Reading continues after them.
     Damage(Damage),
@@ -200,31 +203,31 @@ pub struct Entry<'a> {
 /// A damaged range of the journal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Damage {
-    /// Location, for people: a path and a range of bytes, or a topic, partition and offset.
+    /// Location as text for people: a path and a range of bytes, or a topic, partition and offset.
     pub place: String,
     /// Offsets of the lost records. Empty if no record is affected (for example, if a header is).
     pub lost: Range<u64>,
-    /// True if the journal proves that the lost records were durable, and so may have been acknowledged. False if they may be
-    /// part of a group that was being written during a power loss, or if no record is lost.
+    /// True if the journal proves that the lost records were durable, so they may have been acknowledged. False if they
+    /// may belong to a group that was being written during a power loss, or if no record is lost.
     pub acknowledged: bool,
     /// True if the damage was a single wrong byte and was repaired: the record is the next item.
     pub repaired: bool,
     /// Kind of damage.
     pub what: &'static str,
-    /// Location of the copy in the quarantine, for people; `None` if there is no copy.
+    /// Location of the copy in the quarantine, as text for people; `None` if there is no copy.
     pub copy: Option<String>,
 }
 
 /// Counts of a journal since it was opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct JournalStats {
-    /// Number of dictionaries now.
+    /// Present number of dictionaries.
     pub dictionaries: u64,
     /// Durable bytes in the dictionaries.
     pub bytes: u64,
-    /// Records appended, void ones included.
+    /// Records appended, including void ones.
     pub appended_records: u64,
-    /// Payload bytes appended, void ones included.
+    /// Payload bytes appended, including those of void records.
     pub appended_bytes: u64,
     /// Records made durable.
     pub synced_records: u64,

@@ -7,9 +7,10 @@
 //!            metadata  exemplars       see extras.rs
 //! ```
 //!
-//! A sample names its series by a [`SeriesRef`]. Each dictionary defines a reference once, in its first record that uses it;
-//! the writer keeps track of the references that a dictionary has defined. All values of a record are of one kind, which is
-//! that of the series it defines too: version 1 has floats, version 2 native histograms. This module does no I/O.
+//! A sample names its series by a [`SeriesRef`]. Each dictionary defines a reference once, in its first record that
+//! uses it. The writer keeps track of the references that a dictionary has defined. All values of a record, and all
+//! series that it defines, are of one kind: floats in version 1, native histograms in version 2. This module does no
+//! I/O.
 
 mod columns;
 mod define;
@@ -32,7 +33,7 @@ use model::{Exemplar, Histogram, LabelsRef, Metadata, SeriesRef, TenantId, Value
 use stdx::varint;
 use wire::Cursor;
 
-/// Latest version of the record format. The version is a record's first byte.
+/// Latest version of the record format. A record's first byte is its version.
 pub const RECORD_VERSION: u8 = VERSION_HISTOGRAMS;
 
 const VERSION_FLOATS: u8 = 1;
@@ -41,16 +42,18 @@ const VERSION_HISTOGRAMS: u8 = 2;
 /// Limit on samples in one record.
 pub const RECORD_SAMPLES_MAX: usize = REQUEST_SAMPLES_MAX;
 
-/// Thresholds of [`RecordEncoder::is_full`]: samples, canonical label bytes, encoded bytes. They are far above a usual
-/// request and far below the hard limits, so that a replay needs little memory for its largest record.
+/// Thresholds of [`RecordEncoder::is_full`]: samples, canonical label bytes, encoded bytes of metadata and exemplars.
+/// They are far above a usual request, but far below the hard limits, so that a replay needs little memory for its
+/// largest record.
 const FULL_SAMPLES: usize = 100_000;
 const FULL_LABEL_BYTES: usize = 4 << 20;
 const FULL_EXTRA_BYTES: usize = 1 << 20;
 
-/// Encoded histograms, besides [`FULL_SAMPLES`].
+/// Threshold on the bytes of encoded histograms, in addition to [`FULL_SAMPLES`].
 const FULL_HISTOGRAM_BYTES: usize = 8 << 20;
 
-/// Upper bound on an encoded sample: five bytes of reference, ten of timestamp, half a byte of tag and eight of value.
+/// Upper bound on the length of an encoded sample: five bytes for the reference, ten for the timestamp, half a byte for
+/// the tag and eight for the value.
 const SAMPLE_BYTES_MAX: usize = 24;
 
 const _: () = assert!(RECORD_SAMPLES_MAX * SAMPLE_BYTES_MAX < RECORD_BYTES_MAX);
@@ -59,7 +62,7 @@ const _: () = assert!(
         < RECORD_BYTES_MAX
 );
 
-/// Builds records; reusable.
+/// Encodes records; reusable.
 #[derive(Debug, Default)]
 pub struct RecordEncoder {
     tenant: Option<TenantId>,
@@ -82,12 +85,12 @@ impl RecordEncoder {
         Self::default()
     }
 
-    /// Begins a record of `tenant` for series of floats. Discards the previous content, and reuses its memory.
+    /// Begins a record of `tenant` for series of floats. Discards the previous contents, and reuses their memory.
     pub fn begin(&mut self, tenant: &TenantId) {
         self.begin_of(tenant, ValueKind::Float);
     }
 
-    /// [`Self::begin`] for series with values of `kind`.
+    /// Like [`Self::begin`], for series with values of `kind`.
     pub fn begin_of(&mut self, tenant: &TenantId, kind: ValueKind) {
         self.kind = kind;
         self.histograms.clear();
@@ -144,8 +147,9 @@ impl RecordEncoder {
         self.refs.is_empty() && self.definer.is_empty() && self.metadata_count + self.exemplars_count == 0
     }
 
-    /// True if the record should be finished and the rest of the batch go into another one. If checked before each series
-    /// (with at most [`model::caps::SERIES_LABEL_BYTES_MAX`] bytes of labels), records stay far below their hard limits.
+    /// True if the record should be finished, and the rest of the batch go into another one. If the caller checks this
+    /// before each series (with at most [`model::caps::SERIES_LABEL_BYTES_MAX`] bytes of labels), records stay far
+    /// below the hard limits.
     pub fn is_full(&self) -> bool {
         self.refs.len() >= FULL_SAMPLES
             || self.definer.label_bytes() >= FULL_LABEL_BYTES
@@ -189,12 +193,12 @@ impl RecordEncoder {
         self.definer.count()
     }
 
-    /// Encoded size of the definitions in the record finished last.
+    /// Encoded size of the definitions in the latest finished record.
     pub fn definition_bytes(&self) -> usize {
         self.definer.finished_bytes()
     }
 
-    /// Memory of the encoder in bytes.
+    /// Memory held by the encoder, in bytes.
     pub fn memory_bytes(&self) -> usize {
         self.definer.memory_bytes()
             + self.refs.capacity() * 4
@@ -215,9 +219,9 @@ pub struct Record {
     pub definitions: Definitions,
     /// The series of each sample, in order of arrival.
     pub refs: Vec<SeriesRef>,
-    /// Milliseconds since the Unix epoch, parallel to `refs`.
+    /// Timestamps in milliseconds since the Unix epoch, parallel to `refs`.
     pub timestamps: Vec<i64>,
-    /// Values, parallel to `refs`. Their kind is that of the series that the record defines too.
+    /// Values, parallel to `refs`. The series that the record defines have values of the same kind.
     pub values: Values,
     /// Metadata of metrics.
     pub metadata: Vec<Metadata>,
@@ -244,13 +248,13 @@ impl Record {
         Self::default()
     }
 
-    /// Decodes a record from untrusted bytes. After an error it is empty.
+    /// Decodes a record from untrusted bytes. After an error `self` is empty.
     pub fn decode(&mut self, payload: &[u8]) -> Result<(), RecordError> {
         self.decode_within(payload, &mut Unlimited)
     }
 
-    /// [`Self::decode`], reserving memory from `room` before it is allocated. Memory that the record holds already is not
-    /// reserved again.
+    /// Like [`Self::decode`], but reserves memory from `room` before it is allocated. Memory that the record already
+    /// holds is not reserved again.
     pub fn decode_within(&mut self, payload: &[u8], room: &mut dyn Room) -> Result<(), RecordError> {
         let decoded = self.try_decode(&mut Cursor::new(payload), room);
         if decoded.is_err() {
@@ -259,7 +263,7 @@ impl Record {
         decoded
     }
 
-    /// Discards the content, and keeps the memory.
+    /// Discards the contents but keeps the memory.
     pub fn clear(&mut self) {
         self.definitions.clear();
         self.clear_samples();
@@ -274,8 +278,8 @@ impl Record {
         self.values.truncate(0);
     }
 
-    /// Maps each sample's reference by `series_of`, and drops samples for which it returns `None`. Returns the number of
-    /// dropped samples.
+    /// Replaces each sample's reference by the result of `series_of`, and drops samples for which this is `None`.
+    /// Returns the number of dropped samples.
     pub fn translate(&mut self, series_of: impl Fn(SeriesRef) -> Option<SeriesRef>) -> usize {
         self.retain(|series, _| match series_of(*series) {
             Some(own) => {
@@ -286,7 +290,7 @@ impl Record {
         })
     }
 
-    /// Keeps the samples for which `keep` is true of series and time. Returns the number of the others.
+    /// Keeps the samples for whose series and timestamp `keep` returns true. Returns the number of dropped samples.
     pub fn retain(&mut self, mut keep: impl FnMut(&mut SeriesRef, i64) -> bool) -> usize {
         let (count, mut kept) = (self.refs.len(), 0);
         for i in 0..count {
@@ -306,7 +310,7 @@ impl Record {
         count - kept
     }
 
-    /// Memory of the record in bytes, without metadata and exemplars.
+    /// Memory held by the record in bytes, without metadata and exemplars.
     pub fn memory_bytes(&self) -> usize {
         self.definitions.memory_bytes()
             + self.refs.capacity() * 4
@@ -346,18 +350,18 @@ impl Record {
     }
 }
 
-/// Reads the version, which says the kind of values.
+/// Reads the version, which determines the kind of values.
 fn read_kind(cursor: &mut Cursor<'_>) -> Result<ValueKind, RecordError> {
     match cursor.byte()? {
         VERSION_FLOATS => Ok(ValueKind::Float),
         VERSION_HISTOGRAMS => Ok(ValueKind::Histogram),
-        // no encoder has ever written version 0, so zeros, for example, are not taken for a later version
+        // no encoder has ever written version 0; so zeros are damage, and not a later version
         0 => Err(RecordError::Malformed("no version")),
         later => Err(RecordError::Version(later)),
     }
 }
 
-/// Reads the tenant's name into `tenant`, unless it is the same.
+/// Reads the tenant's name. Changes `tenant` only if the name differs.
 fn read_tenant(cursor: &mut Cursor<'_>, tenant: &mut TenantId) -> Result<(), RecordError> {
     let len = cursor.byte()?;
     let name = cursor.take(len.into())?;

@@ -6,19 +6,20 @@
 //!   │ len  │ nth  │ offset        │ payload hash  │ payload crc │ header crc │ payload       │
 //! ```
 //!
-//! Little-endian. The header has a checksum of its own, so the next record can be found after a damaged payload, and no
-//! length is trusted (and no memory allocated) unchecked. The checksum also covers the segment's salt and the frame's position
-//! in the file, so neither stale or misplaced bytes nor a client's bytes in a payload can pass for a header. The header's
-//! checksum protects the payload's; the payload's hash (XXH3-64) confirms a [repair](super::repair).
+//! All numbers are little-endian. The header has a checksum of its own. So the next record can be found after a damaged
+//! payload, and the length is verified before it is used to allocate memory. The checksum also covers the segment's
+//! salt and the frame's position in the file. So neither stale or misplaced bytes nor a client's bytes in a payload can
+//! pass for a header. The header's checksum protects that of the payload; the payload's hash (XXH3-64) confirms a
+//! [repair](super::repair).
 //!
-//! `nth` is the number of records before this one in its group, so all records before `offset - nth` were durable when this
-//! one was written.
+//! `nth` is the number of records before this one in its group. So all records before `offset - nth` were durable when
+//! this one was written.
 
 use super::repair;
 use crate::RECORD_BYTES_MAX;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Bytes before a payload.
+/// Length of a frame's header, which precedes the payload.
 pub(super) const FRAME_HEADER_BYTES: usize = 32;
 
 /// Encoded header.
@@ -30,7 +31,7 @@ const HEADER_CRC_AT: usize = FRAME_HEADER_BYTES - 4;
 /// Header in front of a payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct FrameHeader {
-    /// Bytes of the payload.
+    /// Length of the payload in bytes.
     pub(super) len: u32,
     /// Number of records before this one in its group.
     nth: u32,
@@ -40,7 +41,7 @@ pub(super) struct FrameHeader {
     payload_crc: u32,
 }
 
-/// Initial value of header checksums in a segment with that salt.
+/// Initial value of header checksums in a segment with this salt.
 pub(super) fn crc_seed(salt: u64) -> u32 {
     crc32c::crc32c(&salt.to_le_bytes())
 }
@@ -49,10 +50,11 @@ fn header_crc(seed: u32, at: u64, header: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c_append(seed, &at.to_le_bytes()), header)
 }
 
-/// Appends the frame of record `offset` to `out`, for byte `at` of the file. Its group begins with `group`.
+/// Appends the frame of the record at `offset` to `out`, for byte `at` of the file. `group` is the offset of the first
+/// record in its group.
 pub(super) fn put(out: &mut Vec<u8>, seed: u32, at: u64, group: u64, offset: u64, payload: &[u8]) {
     let len = u32::try_from(payload.len()).expect("BUG: a record is within its limit");
-    // in a group of more records, the start is only known less precisely
+    // if the group has more records, readers do not know where it starts
     let nth = u32::try_from(offset - group).unwrap_or(u32::MAX);
     let start = out.len();
     out.extend_from_slice(&len.to_le_bytes());
@@ -82,8 +84,9 @@ pub(super) fn offset_of(header: &HeaderBytes) -> u64 {
 impl FrameHeader {
     /// Decodes and checks the header at byte `at`; `None` if it is not a header of this segment and position.
     ///
-    /// Zeros are none: allocated space has millions of places, and at one in 2^32 their checksum is zero, too. No record has such
-    /// a header, since the hash of an empty payload is not zero.
+    /// Zeros are not a header. Preallocated space has millions of positions with zeros, and at one position in 2^32,
+    /// the checksum of zeros is zero, too. No record has a header of zeros, because the hash of an empty payload is not
+    /// zero.
     pub(super) fn parse(seed: u32, at: u64, header: &HeaderBytes) -> Option<Self> {
         let sound = header_crc(seed, at, &header[..HEADER_CRC_AT]) == u32_at(header, HEADER_CRC_AT)
             && header.iter().any(|byte| *byte != 0);
@@ -97,8 +100,9 @@ impl FrameHeader {
         })
     }
 
-    /// Repairs a header at byte `at` with one wrong byte, if possible. Other bytes pass for such a header with a chance of
-    /// 1 : 600,000, so the offset and the payload have to confirm it.
+    /// Repairs and decodes a header at byte `at` that has one wrong byte; `None` if that is not possible. Other bytes
+    /// pass for such a header with a probability of 1 in 600,000, so the caller has to confirm it by the offset and the
+    /// payload.
     pub(super) fn parse_repaired(seed: u32, at: u64, header: &HeaderBytes) -> Option<Self> {
         let (body, crc) = (&header[..HEADER_CRC_AT], u32_at(header, HEADER_CRC_AT));
         let difference = header_crc(seed, at, body) ^ crc;
@@ -115,7 +119,8 @@ impl FrameHeader {
         Self::parse(seed, at, &repaired)
     }
 
-    /// Start of the record's group: everything before this offset was durable when the record was written.
+    /// Start of the record's group. All records before this offset were durable when the record was written. It is 0 if
+    /// the start is unknown.
     pub(super) fn group(&self) -> u64 {
         match self.nth {
             u32::MAX => 0,
@@ -128,7 +133,7 @@ impl FrameHeader {
         payload.len() == self.len as usize && crc32c::crc32c(payload) == self.payload_crc
     }
 
-    /// Repairs a payload with one wrong byte. False if it has more.
+    /// Repairs a payload with at most one wrong byte. Returns false if it has more.
     pub(super) fn repair(&self, payload: &mut [u8]) -> bool {
         let difference = crc32c::crc32c(payload) ^ self.payload_crc;
         match repair::wrong_byte(difference, payload.len()) {
@@ -180,7 +185,7 @@ mod tests {
 
     #[test]
     fn zeros_whose_checksum_is_zero_are_no_header() {
-        // found by solving the checksum, which is linear, for the salt
+        // this salt was found by solving the checksum, which is linear
         let seed = crc_seed(0x4e3e_c807);
         let zeros = [0; FRAME_HEADER_BYTES];
         assert_eq!(header_crc(seed, 1024, &zeros[..HEADER_CRC_AT]), 0);

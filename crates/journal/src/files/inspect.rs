@@ -1,4 +1,5 @@
-//! Read-only inspection of segment files, for `floodmark inspect`, also while a server writes them.
+//! Inspects segment files without changing them, for `floodmark inspect`. A server may be writing them at the same
+//! time.
 
 use super::scan::{Scanner, Step};
 use super::segment::{self, Headers, RECORDS_START};
@@ -9,7 +10,7 @@ use crate::{DictionaryId, JournalError};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-/// Limit on damaged ranges that are listed; all are counted.
+/// Limit on listed damaged ranges. All of them are counted.
 pub const DAMAGE_LISTED_MAX: usize = 100;
 
 /// Limit on segments of a partition.
@@ -18,13 +19,13 @@ const SEGMENTS_MAX: usize = 1 << 20;
 /// Contents of one segment file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SegmentReport {
-    /// The file.
+    /// Path of the segment file.
     pub path: PathBuf,
     /// Offsets of the records: the first, and one past the last.
     pub offsets: Range<u64>,
     /// Dictionary of the records; `None` if both copies of the header are damaged.
     pub dictionary: Option<DictionaryId>,
-    /// Records that could be read.
+    /// Number of records with intact or repaired bytes.
     pub records: u64,
     /// Series defined by the records.
     pub series: u64,
@@ -34,15 +35,15 @@ pub struct SegmentReport {
     pub unreadable: u64,
     /// Bytes up to the end of the last record. The file may be longer: space is allocated ahead.
     pub bytes: u64,
-    /// The file's length.
+    /// Length of the file.
     pub file_bytes: u64,
     /// Number of damaged ranges.
     pub damaged: u64,
-    /// The first damaged ranges: bytes, lost records, and the kind of damage.
+    /// The first damaged ranges: range of bytes, offsets of lost records, and kind of damage.
     pub damage: Vec<(Range<u64>, Range<u64>, &'static str)>,
 }
 
-/// The partitions that have a directory under `dir`, in order.
+/// Lists the partitions that have a directory under `dir`, in order.
 pub fn partitions(dir: &Path) -> Result<Vec<u32>, JournalError> {
     let in_dir = |e| JournalError::io("list", dir, e);
     let mut partitions = Vec::new();
@@ -53,7 +54,7 @@ pub fn partitions(dir: &Path) -> Result<Vec<u32>, JournalError> {
     Ok(partitions)
 }
 
-/// Reads the segments of a partition under `dir`, oldest first, and calls `each` with a report of each.
+/// Reads the segments of a partition under `dir`, oldest first, and calls `each` with a report on each of them.
 pub fn inspect(dir: &Path, partition: u32, mut each: impl FnMut(SegmentReport)) -> Result<(), JournalError> {
     let dir = segment::partition_dir(dir, partition);
     let in_dir = |e| JournalError::io("list", &dir, e);
@@ -65,7 +66,7 @@ pub fn inspect(dir: &Path, partition: u32, mut each: impl FnMut(SegmentReport)) 
     for (i, first) in firsts.iter().enumerate() {
         match report(&dir, partition, *first, firsts.get(i + 1).copied()) {
             Ok(report) => each(report),
-            // dropped by the server meanwhile
+            // dropped by the server in the meantime
             Err(JournalError::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {}
             Err(error) => return Err(error),
         }

@@ -6,9 +6,9 @@
 //!   <dir>/<partition>/quarantine/<segment>.journal               a whole segment, moved here when dropped
 //! ```
 //!
-//! The segment itself is not changed, and its damage is reported at each reading until it is dropped. The copy stays until an
-//! operator removes it. A segment with a record that is intact and cannot be decoded is moved here when it is dropped,
-//! because that record refers to definitions in it.
+//! The segment itself is not changed, and its damage is reported by every reader until the segment is dropped. The copy
+//! stays until an operator removes it. If a segment has a record that is intact but cannot be decoded, it is moved here
+//! when it is dropped, because that record refers to definitions in the segment.
 
 use super::scan::Hole;
 use super::window::Window;
@@ -21,10 +21,10 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// Bytes copied at a time.
+/// Number of bytes copied at a time.
 const COPY_BYTES: usize = 64 << 10;
 
-/// Limit on damaged ranges remembered, so that repeated readings are not counted again.
+/// Limit on remembered damaged ranges. They are remembered so that repeated readings are not counted again.
 const REMEMBERED_MAX: usize = 4096;
 
 /// Quarantine of a partition, shared by its journal and readers.
@@ -42,7 +42,7 @@ pub(super) struct Quarantine {
 struct Met {
     /// First offsets of segments to move here when they are dropped.
     kept: BTreeSet<u64>,
-    /// Damage already counted: a segment, and the position in it.
+    /// Damage already counted: segment, and position in the segment.
     seen: BTreeSet<(PathBuf, u64)>,
     damaged_ranges: u64,
     lost_records: u64,
@@ -55,7 +55,7 @@ impl Quarantine {
         Self { disk, dir, start: AtomicU64::new(0), met: Mutex::default() }
     }
 
-    /// Notes that segments before `start` were dropped.
+    /// Records that segments before `start` were dropped.
     pub(super) fn set_start(&self, start: u64) {
         self.start.store(start, Ordering::Release);
     }
@@ -92,7 +92,7 @@ impl Quarantine {
         let _ = self.copy(window, bytes, &report);
     }
 
-    /// Result for a segment without a file: `None` if the owner dropped it, else the damage.
+    /// Handles a segment whose file is missing. Returns `None` if the owner dropped it, otherwise the damage.
     pub(super) fn missing(&self, segment: &Path, lost: Range<u64>) -> Option<Damage> {
         if lost.end <= self.start.load(Ordering::Acquire) {
             return None;

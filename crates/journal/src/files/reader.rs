@@ -1,4 +1,4 @@
-//! Reads segments, one after the other.
+//! Reads the records of all segments in order.
 
 use super::quarantine::Quarantine;
 use super::scan::{Hole, Scanner, Step};
@@ -82,7 +82,7 @@ impl Reader for SegmentsReader {
 }
 
 impl SegmentsReader {
-    /// Opens a segment. Returns damage if nothing of it can be read.
+    /// Opens a segment. Returns damage if no part of it can be read.
     fn open(&mut self, segment: Range<u64>) -> Result<Option<Damage>, JournalError> {
         let path = segment::path(&self.dir, segment.start);
         let mut window = match Window::open(&*self.disk, &path) {

@@ -1,4 +1,4 @@
-//! Recovery of a partition's directory at its opening.
+//! Recovers a partition's directory when the journal is opened.
 
 use super::quarantine::Quarantine;
 use super::scan::{Scanner, Step};
@@ -46,7 +46,7 @@ fn list(disk: &dyn Disk, dir: &Path) -> Result<Vec<Segment>, JournalError> {
         if let Some(first) = segment::first_of(&name) {
             segments.push(Segment { first: first.0, bytes });
         } else if Path::new(&name).extension().is_some_and(|extension| extension == UNFINISHED) {
-            // left by a crash while a segment was being created; it has no records
+            // left behind by a crash during the creation of a segment; it has no records
             let path = dir.join(name);
             disk.remove(&path).map_err(|e| JournalError::io("remove", &path, e))?;
         }
@@ -66,8 +66,8 @@ fn recover_newest(
     let path = segment::path(dir, newest.first);
     let mut window = Window::open(&*options.disk, &path)?;
     let Some(header) = Headers::read(&mut window, partition, newest.first)?.header else {
-        // No record can be read without the salt. Offsets that may have been in use are not assigned again, and readers report
-        // the segment, unless it was never written.
+        // No record can be read without the salt. Offsets that may have been in use are not assigned again. Readers
+        // report the segment, unless it was never written.
         let content = window.end_of_content(0)?;
         return Ok((newest.first + content.div_ceil(super::frame::FRAME_HEADER_BYTES as u64), 0));
     };
@@ -75,7 +75,7 @@ fn recover_newest(
     let end = loop {
         match scanner.step()? {
             Step::End { at } => break at,
-            // readers report damage; here only the end matters
+            // only the end matters here; readers report damage
             Step::Record { .. } | Step::Damage(_) => {}
         }
     };
@@ -88,7 +88,8 @@ fn recover_newest(
         file.set_len(end).map_err(|e| JournalError::io("truncate", &path, e))?;
     }
     if options.durability == Durability::Fsync {
-        // Records that were written and not synced when the process died are readable from now on, so they are made durable.
+        // Records that were written but not synced when the process died can be read from now on, so they must become
+        // durable.
         file.sync_data().map_err(|e| JournalError::io("fdatasync", &path, e))?;
     }
     newest.bytes = end;

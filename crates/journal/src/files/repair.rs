@@ -1,11 +1,12 @@
 //! Locates a single wrong byte by its CRC-32C.
 //!
-//! CRCs are linear: the XOR of the checksums of the written and the read bytes is the checksum of the XOR of the bytes. If
-//! they differ in one byte, by the mask `m`, with `k` bytes after it, this difference is the CRC table's entry for `m`,
-//! advanced by `k` zero bytes. So the difference is moved *back*, a byte at a time, until it is an entry of the table. A
-//! difference of more bytes looks like that by chance in one of `2^32 / 256 n` cases, so a repair needs another confirmation.
+//! CRCs are linear: the XOR of the checksums of the written and the read bytes is the checksum (without inversions) of
+//! the XOR of the bytes. If they differ in one byte, by the mask `m`, with `k` bytes after it, this difference is the
+//! CRC table's entry for `m`, advanced by `k` zero bytes. So the difference is moved *back* one byte at a time, until
+//! it is an entry of the table. In `n` bytes, a difference of more than one byte looks like this by chance in one of
+//! `2^32 / (256 n)` cases, so a repair needs another confirmation.
 
-/// CRC-32C of each single byte, without the inversions at both ends (reflected polynomial 0x82F63B78).
+/// CRC-32C of each single byte, without the initial and final inversion (reflected polynomial 0x82F63B78).
 const TABLE: [u32; 256] = {
     let mut table = [0; 256];
     let mut i = 0;
@@ -22,7 +23,7 @@ const TABLE: [u32; 256] = {
     table
 };
 
-/// Index of the table's entry with a given high byte: each high byte occurs once.
+/// Index of the table's entry with a given high byte. Each high byte occurs once.
 const BY_HIGH_BYTE: [u8; 256] = {
     let mut index = [0; 256];
     let mut i = 0;
@@ -33,8 +34,9 @@ const BY_HIGH_BYTE: [u8; 256] = {
     index
 };
 
-/// Locates a single wrong byte in `len` bytes from the difference of the checksums. Returns its position and the mask to
-/// correct it; if several positions fit, the one nearest to the end. `None` if nothing is wrong, or more than one byte.
+/// Locates a single wrong byte in `len` bytes from the difference of the checksums. Returns its position and the mask
+/// that corrects it. If several positions match, it is the one nearest to the end. Returns `None` if no byte or more
+/// than one is wrong.
 pub(super) fn wrong_byte(difference: u32, len: usize) -> Option<(usize, u8)> {
     if difference == 0 {
         return None;
@@ -46,7 +48,7 @@ pub(super) fn wrong_byte(difference: u32, len: usize) -> Option<(usize, u8)> {
         if state == entry {
             return Some((i, index));
         }
-        // the state before a zero byte was added
+        // the state before the zero byte was processed
         state = (state ^ entry) << 8 | u32::from(index);
     }
     None

@@ -1,4 +1,4 @@
-//! Scanner of the records of one segment, which continues after damage.
+//! Scans the records of one segment, and continues after damage.
 
 use super::frame::{self, FRAME_HEADER_BYTES, FrameHeader};
 use super::segment::RECORDS_START;
@@ -9,7 +9,7 @@ use std::ops::Range;
 /// Next item of a segment.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// A record; [`Scanner::payload`] has its bytes.
+    /// A record. [`Scanner::payload`] returns its bytes.
     Record { offset: u64 },
     /// Bytes that differ from what was written.
     Damage(Hole),
@@ -39,12 +39,13 @@ pub(super) struct Scanner {
     at: u64,
     /// Expected number of the next record.
     next: u64,
-    /// Start of the next segment, or the durable end; unknown while the newest segment is recovered.
+    /// First offset of the next segment, or the durable end. `None` while the newest segment is recovered, as it is
+    /// unknown.
     bound: Option<u64>,
     payload: Payload,
     /// File range of the current record.
     frame: Range<u64>,
-    /// A repaired record whose damage was reported: it is the next item.
+    /// A repaired record whose damage was already reported. It is the next item.
     repaired: Option<(FrameHeader, Vec<u8>)>,
 }
 
@@ -70,7 +71,7 @@ impl Scanner {
         Self { window, seed, at: RECORDS_START, next: first, bound, payload, frame: 0..0, repaired: None }
     }
 
-    /// The offset after the last record seen.
+    /// Offset after that of the latest record.
     pub(super) fn next_offset(&self) -> u64 {
         self.next
     }
@@ -87,7 +88,7 @@ impl Scanner {
         }
     }
 
-    /// The record that [`Self::step`] returned last, as a hole: its checksums match, but it cannot be decoded.
+    /// Hole for the record that [`Self::step`] returned last, whose checksums match, but which cannot be decoded.
     pub(super) fn unreadable(&self, what: &'static str) -> Hole {
         let lost = self.next - 1..self.next;
         Hole { bytes: self.frame.clone(), lost, acknowledged: true, repaired: false, what }
@@ -112,8 +113,8 @@ impl Scanner {
         }
     }
 
-    /// Handles damage at the current position: repairs the record, or continues at the next intact one, searched from
-    /// `search_from` on.
+    /// Handles damage at the current position. Repairs the record if possible; otherwise continues at the next intact
+    /// record, which is searched from byte `search_from` on.
     fn damage(&mut self, search_from: u64, what: &'static str) -> Result<Step, JournalError> {
         self.repaired = self.repair()?;
         if let Some((header, _)) = &self.repaired {
@@ -126,14 +127,15 @@ impl Scanner {
                 let acknowledged = self.is_proven(self.next, at)?;
                 Ok(self.skip(at, offset, acknowledged, what))
             }
-            // the end of the newest segment, torn or not
+            // the end of the newest segment, whether torn or not
             (None, None) => Ok(Step::End { at: self.at }),
             // the next segment's first offset proves that the records existed
             (None, Some(bound)) => Ok(self.skip(self.window.len().max(self.at), bound, true, what)),
         }
     }
 
-    /// Repairs the record expected at the current position, if it has only one wrong byte.
+    /// Repairs the record expected at the current position; `None` if its header or payload has more than one wrong
+    /// byte.
     fn repair(&mut self) -> Result<Option<(FrameHeader, Vec<u8>)>, JournalError> {
         let (seed, at) = (self.seed, self.at);
         let header = self.window.get(at, FRAME_HEADER_BYTES)?.first_chunk().and_then(|bytes| {
@@ -147,9 +149,9 @@ impl Scanner {
         Ok(header.repair(&mut payload).then_some((header, payload)))
     }
 
-    /// True if one of the records from `at` on proves that `offset` was durable when it was written.
+    /// True if one of the records from byte `at` on proves that the record at `offset` was durable when it was written.
     fn is_proven(&mut self, offset: u64, mut at: u64) -> Result<bool, JournalError> {
-        // Records of the same group prove nothing. If they are not contiguous, no proof is found.
+        // Records of the same group prove nothing. The search ends at the first damage.
         while let Found::Whole(header) = self.look(at)? {
             if header.group() > offset {
                 return Ok(true);
@@ -188,18 +190,19 @@ impl Scanner {
         if end > self.window.len() {
             return Ok(Found::Header(header));
         }
-        // header and payload at once, so that the window does not move between them
+        // header and payload are read at once, so that the window does not move between them
         let frame = self.window.get(at, FRAME_HEADER_BYTES + header.len as usize)?;
         let whole = frame.get(FRAME_HEADER_BYTES..).is_some_and(|payload| header.matches(payload));
         Ok(if whole { Found::Whole(header) } else { Found::Header(header) })
     }
 
-    /// Searches for the first intact record at or after byte `from` that can follow. Returns its position and offset.
+    /// Searches for the first intact record with a possible offset, at or after byte `from`. Returns its position and
+    /// offset.
     ///
     /// Tries every byte. Candidates with an impossible offset are rejected before any checksum is computed, and headers are
-    /// salted, so this takes about a nanosecond per byte, whatever the bytes are.
+    /// salted. So this takes about a nanosecond per byte, for any bytes.
     fn search(&mut self, from: u64) -> Result<Option<(u64, u64)>, JournalError> {
-        // no more records can be missing than fit into the rest of the file
+        // at most as many records can be missing as fit into the rest of the file
         let fit = self.window.len().saturating_sub(from) / FRAME_HEADER_BYTES as u64;
         let missing_max = self.window.len().saturating_sub(self.at) / FRAME_HEADER_BYTES as u64;
         let end = self.bound.unwrap_or(u64::MAX).min(self.next.saturating_add(missing_max + fit + 1));

@@ -1,4 +1,4 @@
-//! A segment file's name and header.
+//! Name and header of a segment file.
 //!
 //! ```text
 //!   <dir>/<partition>/<first offset, 20 digits>.journal
@@ -8,8 +8,8 @@
 //!   │ header        │0 │ header again  │0 │ records           │ 0 0 0 …   │
 //! ```
 //!
-//! The header has two copies, in two sectors, because its salt is needed to read any record. A segment ends at the first
-//! offset of the next one: records beyond that were abandoned before they were durable.
+//! The header has two copies in different sectors, because its salt is needed to read any record. A segment ends at the
+//! first offset of the next one. Records from that offset on were abandoned before they were durable.
 
 use super::window::Window;
 use crate::{JournalError, Offset};
@@ -60,7 +60,7 @@ impl Header {
         out
     }
 
-    /// Decodes one copy. `None` if it is damaged; the error is the unknown version of an intact one.
+    /// Decodes one copy; `None` if it is damaged. The error is the unknown version of an intact copy.
     fn decode(copy: &[u8]) -> Result<Option<Self>, u16> {
         let Some(copy) = copy.first_chunk::<HEADER_BYTES>() else { return Ok(None) };
         let u32_at = |at: usize| copy[at..].first_chunk().map_or(0, |b| u32::from_le_bytes(*b));
@@ -80,7 +80,7 @@ impl Header {
 pub(super) struct Headers {
     /// The header, if any copy is intact and belongs to this file.
     pub(super) header: Option<Header>,
-    /// Offsets of the damaged copies.
+    /// File offsets of the damaged copies.
     pub(super) damaged: Vec<u64>,
 }
 
@@ -103,12 +103,12 @@ impl Headers {
     }
 }
 
-/// The directory of a partition.
+/// Directory of a partition.
 pub(super) fn partition_dir(dir: &Path, partition: u32) -> PathBuf {
     dir.join(partition.to_string())
 }
 
-/// The file of the segment that begins with `first`.
+/// File of the segment whose first offset is `first`.
 pub(super) fn path(partition_dir: &Path, first: u64) -> PathBuf {
     partition_dir.join(format!("{first:020}.{EXTENSION}"))
 }

@@ -1,14 +1,14 @@
-//! Buffered access to a file.
+//! Buffered reads of a file.
 
 use crate::JournalError;
 use crate::disk::{Disk, DiskFile, Mode};
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Bytes read at a time.
+/// Number of bytes read at a time.
 pub(super) const WINDOW_BYTES: usize = 256 << 10;
 
-/// A file with a read buffer, which holds at least the range requested last.
+/// A file with a read buffer, which holds at least the latest requested range.
 #[derive(Debug)]
 pub(super) struct Window {
     file: Box<dyn DiskFile>,
@@ -32,12 +32,12 @@ impl Window {
         &self.path
     }
 
-    /// The file's length when it was opened.
+    /// Length of the file when it was opened.
     pub(super) fn len(&self) -> u64 {
         self.len
     }
 
-    /// The `len` bytes at `at`; fewer only at the end of the file.
+    /// Returns the `len` bytes at `at`; fewer only at the end of the file.
     pub(super) fn get(&mut self, at: u64, len: usize) -> Result<&[u8], JournalError> {
         let len = usize::try_from(self.len.saturating_sub(at)).unwrap_or(usize::MAX).min(len);
         let buffered = self.start..=self.start + self.filled as u64;
@@ -67,7 +67,7 @@ impl Window {
         Ok(())
     }
 
-    /// One past the last nonzero byte from `from` on; `from` if all are zero.
+    /// Position after the last nonzero byte from `from` on; `from` if all bytes there are zero.
     pub(super) fn end_of_content(&mut self, from: u64) -> Result<u64, JournalError> {
         let (mut at, mut end) = (from, from);
         loop {

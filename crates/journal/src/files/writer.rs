@@ -1,4 +1,4 @@
-//! Writer of the newest segment.
+//! Writes the newest segment.
 
 use super::frame;
 use super::segment::{self, Header, RECORDS_START, UNFINISHED};
@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 /// Size at which buffered records are written, even before a sync.
 const BUFFER_BYTES_MAX: usize = 1 << 20;
 
-/// Name of the file that reserves space, and its size beyond the headroom of a segment: for the metadata and exemplars with
-/// which a new dictionary begins.
+/// Name of the file that reserves space, and its size in addition to the headroom of a segment: room for the metadata
+/// and exemplars with which a new dictionary begins.
 const RESERVE: &str = "reserve";
 const RESERVE_BYTES: u64 = 1 << 20;
 
@@ -36,8 +36,8 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    /// Creates a segment file. It gets its name only when its header is durable. A segment of the same name, which can have no
-    /// durable record, is replaced.
+    /// Creates a segment file. It gets its name only once its header is durable. It replaces a segment of the same
+    /// name, which cannot have a durable record.
     pub(super) fn create(dir: &Path, header: Header, options: &Options) -> Result<Self, JournalError> {
         let unfinished = segment::path(dir, header.first).with_extension(UNFINISHED);
         let file = options.disk.open(&unfinished, Mode::Create);
@@ -45,7 +45,7 @@ impl Writer {
         Self::begin(dir, header, options, file, 0)
     }
 
-    /// [`Self::create`] in reserved space ([`make_reserve`]), for a full disk.
+    /// Like [`Self::create`], but uses the reserved space ([`make_reserve`]), for a full disk.
     pub(super) fn create_in_reserve(
         dir: &Path,
         header: Header,
@@ -53,7 +53,7 @@ impl Writer {
     ) -> Result<Self, JournalError> {
         let unfinished = segment::path(dir, header.first).with_extension(UNFINISHED);
         let failed = |e| JournalError::io("use the reserve for", &unfinished, e);
-        // renamed instead of removed, so that no other program can take the space in between
+        // The reserve is renamed instead of removed, so that no other program can take its space.
         options.disk.rename(&dir.join(RESERVE), &unfinished).map_err(failed)?;
         let file = options.disk.open(&unfinished, Mode::Change).map_err(failed)?;
         let allocated = file.len().map_err(failed)?;
@@ -87,7 +87,7 @@ impl Writer {
                 Ok(writer)
             }
             Err(e) => {
-                // if this fails, the next open removes it
+                // if this fails, the next opening removes it
                 let _ = disk.remove(&writer.path);
                 Err(e)
             }
@@ -110,7 +110,7 @@ impl Writer {
         self.durable > RECORDS_START && self.durable >= options.segment_bytes
     }
 
-    /// Allocates room for `more` bytes and the headroom, so that a full disk is noticed before anything is written.
+    /// Allocates room for `more` bytes and the headroom, so that a full disk is detected before anything is written.
     pub(super) fn allocate(&mut self, more: usize, options: &Options) -> Result<(), JournalError> {
         let end = self.written + (self.buffer.len() + more) as u64;
         let needed = end + options.headroom_bytes.min(options.segment_bytes);
@@ -129,7 +129,8 @@ impl Writer {
         let length = end - self.allocated;
         match self.file.allocate(self.allocated, length) {
             Ok(()) => self.allocated = end,
-            // Not every file system supports this; then the file grows as it is written, and each sync costs more.
+            // Not every file system supports this. Without it, the file grows as it is written, and each sync takes
+            // longer.
             Err(e) if matches!(e.kind(), ErrorKind::Unsupported | ErrorKind::InvalidInput) => {
                 self.allocated = u64::MAX;
             }
@@ -138,7 +139,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Buffers a record of the group that begins with `group`. It is written at the latest by [`Self::sync`].
+    /// Buffers a record of the group whose first offset is `group`. It is written by [`Self::sync`] at the latest.
     pub(super) fn append(
         &mut self,
         group: u64,
@@ -179,8 +180,9 @@ impl Writer {
 
     /// Ends the segment at its durable end. Frees the space allocated ahead, and cuts off an abandoned group.
     ///
-    /// Errors are ignored: a void record that stays is beyond the first offset of the next segment, and is not read. After a
-    /// failed fdatasync the file is not synced again: pages that the kernel then considers clean need not be on the disk.
+    /// Errors are ignored: void records that remain are at or beyond the first offset of the next segment, so they are
+    /// not read. After a failed fdatasync, the file is not synced again, because the kernel may consider pages clean
+    /// that are not on the disk.
     pub(super) fn close(self) {
         if self.allocated > self.durable || self.written > self.durable {
             let _ = self.file.set_len(self.durable);
@@ -188,8 +190,8 @@ impl Writer {
     }
 }
 
-/// Reserves space for one segment, so that a full disk can be emptied: a new segment must be begun before old ones are
-/// dropped. True if the reserve exists.
+/// Reserves space for one segment. If the disk is full, a new segment has to be begun before old ones can be dropped,
+/// and it uses this space. Returns true if the reserve exists.
 pub(super) fn make_reserve(dir: &Path, options: &Options) -> bool {
     let (disk, path) = (&options.disk, dir.join(RESERVE));
     let bytes = options.headroom_bytes.min(options.segment_bytes) + RESERVE_BYTES;
@@ -198,7 +200,7 @@ pub(super) fn make_reserve(dir: &Path, options: &Options) -> bool {
     }
     let made = disk.open(&path, Mode::Create).and_then(|file| file.allocate(0, bytes));
     if made.is_err() {
-        // there is no room: a partial reserve is freed
+        // there is no room, so a partial reserve is freed
         let _ = disk.remove(&path);
     }
     made.is_ok()

@@ -1,4 +1,5 @@
-//! Columns: integers as deltas, in runs if that is shorter; doubles with leading tags; histograms with their lengths.
+//! Encodes and decodes columns: integers as deltas, in runs if that is shorter; doubles after their tags; histograms
+//! with their lengths.
 //!
 //! ```text
 //!   deltas = 0  n × zigzag(delta)
@@ -8,14 +9,14 @@
 //!
 //!   tag 0..=7     a whole number v ≥ 0 in that many bytes (0: v = 0)
 //!   tag 8..=14    a whole number v < 0: the complement !v in (tag - 8) bytes
-//!   tag 15        any other double: its 8 bytes as they are
+//!   tag 15        any other double: its 8 bytes unchanged
 //!
 //!   histograms = n × { varint(length)  histogram, see model::histogram }
 //! ```
 //!
-//! The first delta is from 0. References that ascend by one, equal timestamps and equidistant timestamps take only a few
-//! runs. A table gives the length of a body, which is read with one masked load: no branch depends on the values, which would
-//! cost a misprediction for every other sample.
+//! The first delta is the difference to 0. References that ascend by one, equal timestamps and equidistant timestamps
+//! take only a few runs. A table gives the length of a body, which is read with one masked load. So no branch depends
+//! on the values; such a branch would be mispredicted for every other sample.
 
 use super::wire::Cursor;
 use super::{RecordError, Room};
@@ -28,7 +29,7 @@ const RUNS: u8 = 1;
 
 /// Writes a column as deltas. The count is not written.
 pub(super) fn put_deltas<T: Copy + Into<i64>>(out: &mut Vec<u8>, column: &[T]) {
-    // a run costs two varints, a plain delta one
+    // a run takes two varints, a plain delta takes one
     if 2 * count_runs(column) < column.len() + 2 {
         put_runs(out, column);
     } else {
@@ -151,7 +152,7 @@ const fn pack(value: f64) -> (u8, u64) {
     (TAG_DOUBLE, value.to_bits())
 }
 
-/// Inverse of [`pack`]. Bytes of the body beyond its length are ignored.
+/// The inverse of [`pack`]. Bytes of `body` beyond its length are ignored.
 #[inline]
 const fn unpack(tag: u8, body: u64) -> f64 {
     let mask = match BODY_BYTES[tag as usize & 15] {
@@ -172,7 +173,7 @@ const fn unpack(tag: u8, body: u64) -> f64 {
 pub(super) fn put_values(out: &mut Vec<u8>, values: &[f64]) {
     let start = out.len();
     let tags_len = values.len().div_ceil(2);
-    // room for the longest bodies; the unused part is cut off below
+    // room for bodies of maximum length; the unused part is truncated below
     out.resize(start + tags_len + 8 * values.len(), 0);
     let (tags, bodies) = out[start..].split_at_mut(tags_len);
     let mut at = 0;
@@ -203,7 +204,7 @@ pub(super) fn values(
                 Some(eight) => u64::from_le_bytes(*eight),
                 None => last_bytes(bodies),
             };
-            // the high nibble of the last byte of an odd count is 0 and takes nothing
+            // if the count is odd, the high nibble of the last byte is 0 and has no body
             let len = BODY_BYTES[tag as usize] as usize;
             bodies = bodies.get(len..).ok_or(RecordError::Truncated)?;
             values.push(unpack(tag, body));

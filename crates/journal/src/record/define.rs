@@ -1,4 +1,4 @@
-//! Encoder of series definitions: the labels of references, valid from there to the end of the dictionary.
+//! Encodes series definitions: the labels of references, valid from the defining record to the end of the dictionary.
 //!
 //! ```text
 //!   section  = varint(raw length, 0: no definitions)  varint(packed length, 0: not packed)  body
@@ -7,13 +7,13 @@
 //!              n × series
 //!   series   = varint(labels)  bitmap of min(labels, previous series' labels) bits, low bit first
 //!              for each label that is marked, or beyond the previous series' labels:
-//!                name   0: the same name as there | 1 + symbol
+//!                name   0: same name as in the previous series | 1 + symbol
 //!                value  symbol
-//!   symbol   = varint  0: the next new one | how far back from the next new one
+//!   symbol   = varint  0: the next unused symbol | distance back from the next unused symbol
 //! ```
 //!
-//! A series is encoded by its difference from the previous one, which is small when the series of a target are adjacent. The
-//! packed form is an LZ4 block; it is used if it saves an eighth.
+//! A series is encoded as its difference from the previous one, which is small if the series of a target are adjacent.
+//! The packed form is an LZ4 block. It is used if it saves more than an eighth.
 
 use super::columns::put_deltas;
 use super::definitions::RECORD_LABEL_BYTES_MAX;
@@ -24,7 +24,7 @@ use std::hash::BuildHasher;
 use std::ops::Range;
 use stdx::varint;
 
-/// Minimum size of a body that is packed: below, packing saves nothing.
+/// Minimum size of a body that is packed. Packing a smaller body saves nothing.
 const PACK_BYTES_MIN: usize = 128;
 
 const _: () = assert!(SERIES_LABELS_MAX <= 128, "the bitmap of labels is a u128");
@@ -35,12 +35,12 @@ pub(super) struct Definer {
     refs: Vec<u32>,
     symbols: Symbols,
     series: Vec<u8>,
-    /// Name and value of each label of the series defined last.
+    /// Symbols of the name and value of each label in the previous series.
     previous: Vec<(u32, u32)>,
     label_bytes: usize,
     body: Vec<u8>,
     packed: Vec<u8>,
-    /// Size of the section finished last.
+    /// Size of the latest finished section.
     finished_bytes: usize,
 }
 
@@ -61,7 +61,7 @@ impl Definer {
         self.refs.len()
     }
 
-    /// Canonical bytes of all label sets so far.
+    /// Number of canonical bytes of all label sets so far.
     pub(super) fn label_bytes(&self) -> usize {
         self.label_bytes
     }
@@ -83,7 +83,7 @@ impl Definer {
         );
         self.refs.push(series.0);
         let before = self.previous.len();
-        // count and bitmap are written first, but known last
+        // Count and bitmap come first, but are known last: room for them is left here.
         let head = self.series.len();
         self.series.extend_from_slice(&[0; 2 + 16]);
         let (mut count, mut marked) = (0, 0u128);
@@ -112,7 +112,7 @@ impl Definer {
         self.close_head(head, count, &marked.to_le_bytes()[..count.min(before).div_ceil(8)]);
     }
 
-    /// Fills in count and bitmap at `head`, and moves the following bytes up to them.
+    /// Fills in count and bitmap at `head`, and closes the gap between them and the following bytes.
     fn close_head(&mut self, head: usize, count: usize, bitmap: &[u8]) {
         let mut at = head;
         let mut put = |byte: u8| {
@@ -129,7 +129,7 @@ impl Definer {
         self.series.truncate(at + len - tail);
     }
 
-    /// Size of the section finished last.
+    /// Size of the latest finished section.
     pub(super) fn finished_bytes(&self) -> usize {
         self.finished_bytes
     }
@@ -163,7 +163,7 @@ impl Definer {
         }
     }
 
-    /// Packs the body; `None` if that saves too little.
+    /// Packs the body. Returns the packed length, or `None` if packing saves too little.
     fn pack(&mut self) -> Option<usize> {
         if self.body.len() < PACK_BYTES_MIN {
             return None;
@@ -197,12 +197,12 @@ impl Symbols {
         self.table.clear();
     }
 
-    /// The text of a symbol, as bytes, which need no further UTF-8 check.
+    /// Text of a symbol as bytes, which avoids a check for UTF-8.
     fn get(&self, symbol: u32) -> &[u8] {
         &self.text[span(&self.ends, symbol)]
     }
 
-    /// Writes the code of a text, plus `base`, and returns its symbol.
+    /// Appends the code of a text plus `base` to `out`; returns its symbol.
     fn put(&mut self, text: &str, base: u64, out: &mut Vec<u8>) -> u32 {
         let Self { text: texts, ends, table, hasher } = self;
         let next = ends.len() as u32;

@@ -1,4 +1,4 @@
-//! Reads series definitions. [`super::define`] has the format.
+//! Decodes series definitions. [`super::define`] describes the format.
 
 use super::columns::deltas;
 use super::wire::Cursor;
@@ -9,8 +9,8 @@ use model::labels::{METRIC_NAME, put_label};
 use model::{LabelsRef, SeriesRef};
 use std::ops::Range;
 
-/// Limit on the canonical label bytes of one record's definitions. Labels shared between series are encoded in a few bytes,
-/// so the record's length does not bound them.
+/// Limit on the canonical label bytes of one record's definitions. Labels that series share are encoded in a few bytes,
+/// so the record's length does not limit them.
 pub const RECORD_LABEL_BYTES_MAX: usize = 256 << 20;
 
 const _: () = assert!(
@@ -23,20 +23,20 @@ const _: () = assert!(
 #[derive(Debug, Default)]
 pub struct Definitions {
     refs: Vec<SeriesRef>,
-    /// Canonical labels, one series after the other.
+    /// Canonical labels of all series, concatenated.
     bytes: Vec<u8>,
     /// End of each series' labels in `bytes`.
     ends: Vec<u32>,
-    /// The labels of the series read last.
+    /// Labels of the previous series.
     last: Vec<Label>,
     unpacked: Unpacked,
 }
 
-/// The bytes of a definitions section, unpacked; reusable.
+/// Buffer for an unpacked definitions section; reusable.
 #[derive(Debug, Default)]
 pub(super) struct Unpacked(Vec<u8>);
 
-/// A label of the series read last: its name, and its range in that series' bytes.
+/// A label of the previous series: symbol of its name, and its range in that series' bytes.
 #[derive(Debug, Clone, Copy)]
 struct Label {
     name: u32,
@@ -55,7 +55,7 @@ impl Definitions {
         self.refs.is_empty()
     }
 
-    /// Each reference with its labels, in order.
+    /// References with their labels, in order.
     pub fn iter(&self) -> impl Iterator<Item = (SeriesRef, LabelsRef<'_>)> {
         self.refs.iter().zip(&self.ends).scan(0, |start, (series, end)| {
             let bytes = &self.bytes[*start as usize..*end as usize];
@@ -106,7 +106,7 @@ impl Definitions {
         Ok(())
     }
 
-    /// Makes room for another series.
+    /// Makes room for the labels of another series.
     #[cold]
     fn grow(&mut self, room: &mut dyn Room) -> Result<(), RecordError> {
         let (len, capacity) = (self.bytes.len(), self.bytes.capacity());
@@ -122,7 +122,7 @@ impl Definitions {
         let mut bitmap = [0; 16];
         let marks = cursor.take(count.min(before).div_ceil(8))?;
         bitmap[..marks.len()].copy_from_slice(marks);
-        // labels beyond those of the previous series are new
+        // all labels beyond those of the previous series are new
         let new = u128::from_le_bytes(bitmap) | u128::MAX.checked_shl(before as u32).unwrap_or(0);
 
         let start = self.bytes.len();
@@ -144,7 +144,7 @@ impl Definitions {
 
     /// Copies labels of the previous series to the series that begins at `start`.
     fn copy_labels(&mut self, labels: Range<usize>, start: usize) {
-        // `ends` has every series but the one being read
+        // `ends` has all series except the one being read
         let before = self.ends.len().checked_sub(2).map_or(0, |i| self.ends[i]);
         let (first, last) = (self.last[labels.start].start, self.last[labels.end - 1].end);
         let at = (self.bytes.len() - start) as u32;
@@ -187,8 +187,8 @@ impl Definitions {
         Ok(())
     }
 
-    /// Checks that the labels of a series are in canonical order; each label was checked before. The order of labels that are
-    /// unchanged from the previous series (not `new`) is known.
+    /// Checks the order of a series' labels, its metric name, and the limits on label bytes. Each label was checked
+    /// before. Two adjacent labels that are unchanged from the previous series (not `new`) are known to be in order.
     fn check_series(&self, start: usize, new: u128, texts: &Texts<'_>) -> Result<(), RecordError> {
         let malformed = |what| Err(RecordError::Malformed(what));
         let changed = new | new << 1;
@@ -208,7 +208,8 @@ impl Definitions {
 }
 
 impl Unpacked {
-    /// Returns the body of the next section; empty if there are no definitions. A packed body is unpacked into this buffer.
+    /// Returns the body of the next section, which is empty if there are no definitions. A packed body is unpacked into
+    /// this buffer.
     pub(super) fn section<'a, 'bytes: 'a>(
         &'a mut self,
         cursor: &mut Cursor<'bytes>,
@@ -238,13 +239,13 @@ impl Unpacked {
     }
 }
 
-/// The texts of a record.
+/// Symbol table of a record.
 #[derive(Debug)]
 struct Texts<'a> {
     text: &'a str,
-    /// End of each entry in `text`; each begins where the previous one ends.
+    /// End of each symbol in `text`; each begins where the previous one ends.
     ends: Vec<u32>,
-    /// Number of texts used so far: they are numbered in order of first use.
+    /// Number of symbols used so far. They are numbered in order of first use.
     seen: usize,
 }
 
@@ -275,7 +276,7 @@ impl<'a> Texts<'a> {
         &self.text[start as usize..self.ends[symbol as usize] as usize]
     }
 
-    /// Decodes a symbol: code 0 is the next new one, others count back from there.
+    /// Decodes a symbol. Code 0 is the next unused symbol; other codes count back from there.
     #[inline]
     fn resolve(&mut self, back: u64) -> Result<u32, RecordError> {
         let symbol = usize::try_from(back).ok().and_then(|back| self.seen.checked_sub(back));

@@ -11,13 +11,13 @@ pub enum RecordError {
     /// The record is from a later version of Floodmark.
     #[error("journal record has version {0}, this build reads versions up to {RECORD_VERSION}")]
     Version(u8),
-    /// The bytes have content that no encoder writes.
+    /// The bytes contain something that no encoder writes.
     #[error("malformed journal record: {0}")]
     Malformed(&'static str),
-    /// The memory for decoding cannot be reserved. The bytes may be valid.
+    /// Memory for decoding cannot be reserved. The bytes may be valid.
     #[error("no memory to decode a journal record: {bytes} more bytes are not available")]
     NoRoom {
-        /// Size of the last reservation.
+        /// Size of the refused reservation.
         bytes: usize,
     },
 }

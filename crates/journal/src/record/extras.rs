@@ -1,4 +1,4 @@
-//! Metadata and exemplars of a record, uncompressed because there are few.
+//! Encodes and decodes metadata and exemplars of a record. They are not compressed, because there are few.
 //!
 //! ```text
 //!   metadata   = varint(n)  n × { u8 kind  text metric  text help  text unit }
@@ -39,7 +39,7 @@ pub(super) fn metadata(
     into.clear();
     let count = cursor.count(REQUEST_EXTRAS_MAX)?;
     if count > 0 {
-        // the rest of the record is at least as long as the texts
+        // the texts are at most as long as the rest of the record
         room.reserve_for(into, count)?;
         room.try_reserve(cursor.rest.len())?;
         into.reserve_exact(count);
@@ -71,7 +71,7 @@ pub(super) fn exemplars(
     let mut labels = LabelsBuilder::new();
     let count = cursor.count(REQUEST_EXTRAS_MAX)?;
     if count > 0 {
-        // in memory each label takes a few bytes more: lengths of two bytes, and tags
+        // in memory, each label takes a few bytes more, for two-byte lengths and tags
         room.reserve_for(into, count)?;
         room.try_reserve(cursor.rest.len().saturating_mul(4))?;
         into.reserve_exact(count);
@@ -90,7 +90,7 @@ pub(super) fn exemplars(
     Ok(())
 }
 
-/// Reads the series of exemplars, and skips their content.
+/// Reads the references of exemplars, and skips their other fields.
 pub(super) fn exemplar_refs(
     cursor: &mut Cursor<'_>,
     into: &mut Vec<SeriesRef>,

@@ -1,4 +1,5 @@
-//! References in a record, without labels and samples: enough to determine the needed definitions.
+//! Decodes only the references in a record, without labels and samples. This is enough to determine the definitions it
+//! needs.
 
 use super::columns::{deltas, skip_deltas, skip_histograms, skip_values};
 use super::definitions::Unpacked;
@@ -6,8 +7,9 @@ use super::wire::Cursor;
 use super::{RECORD_SAMPLES_MAX, RecordError, Room, extras, read_kind, read_tenant, series_ref};
 use model::{SeriesRef, TenantId, ValueKind};
 
-/// The references in a record; reusable. Decoding costs a fraction of [`super::Record::decode`]: no labels are assembled, and
-/// no timestamps or values are kept. It accepts all records that `decode` accepts, and some invalid ones.
+/// References in a record; reusable. Decoding costs a fraction of [`super::Record::decode`], because no labels are
+/// assembled, and no timestamps or values are kept. It accepts all records that `decode` accepts, and some invalid
+/// ones.
 #[derive(Debug)]
 pub struct Outline {
     /// Tenant of the record.

@@ -1,15 +1,15 @@
-//! Memory reservations of decoders: a few bytes in a journal can expand to many in memory.
+//! Memory reservations for decoders, since a few bytes in a journal can expand to many in memory.
 
 use super::RecordError;
 
-/// A memory budget from which decoders reserve before they allocate. They release nothing: that is up to the budget's
-/// owner, who knows how long the decoded record lives.
+/// A memory budget from which decoders reserve before they allocate. They do not release anything: the budget's owner
+/// does, because it knows how long the decoded record lives.
 pub trait Room {
     /// Reserves `bytes` more; false if they are not available.
     fn reserve(&mut self, bytes: usize) -> bool;
 }
 
-/// Room without a limit, for readers of their own records and for tests.
+/// Room without a limit, for callers that decode their own records, and for tests.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Unlimited;
 

@@ -187,7 +187,7 @@ fn check_bytes(content: &Content, expected: Expect) {
     assert_eq!(Content::of(&record), *content);
 }
 
-/// Golden bytes: they are on users' disks, so a change here is a new version of the format.
+/// Golden bytes. Such bytes are on users' disks, so a change here requires a new version of the format.
 #[test]
 fn golden_records() {
     check_bytes(
@@ -357,7 +357,7 @@ fn counts_take_no_memory_before_they_are_believed() {
         assert!(record.decode(&[&header[..], rest].concat()).is_err(), "{rest:x?}");
         assert!(record.memory_bytes() < 1000, "{rest:x?}");
     };
-    // huge counts: 2^32 bytes of definitions; the same, packed; samples; metadata; exemplars
+    // huge counts: 2^32 bytes of definitions, not packed and packed; samples; metadata; exemplars
     check(&huge);
     check(&[&huge[..], &[1, 0]].concat());
     check(&[&[0][..], &huge].concat());
@@ -365,7 +365,7 @@ fn counts_take_no_memory_before_they_are_believed() {
     check(&[&[0, 0, 0][..], &huge].concat());
     // two million samples in a few bytes of runs, and no bytes for their values
     check(&[0, 0x80, 0x89, 0x7a, 1, 1, 2, 0x80, 0x89, 0x7a, 1, 1, 0, 0x80, 0x89, 0x7a]);
-    // as many histograms, and no bytes for them
+    // two million histograms, and no bytes for them
     let many =
         [&[VERSION_HISTOGRAMS, 1, b't'][..], &[0, 0x80, 0x89, 0x7a, 1, 1, 2, 0x80, 0x89, 0x7a, 1, 1, 0]];
     assert!(Record::new().decode(&many.concat()).is_err());

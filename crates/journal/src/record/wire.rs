@@ -1,4 +1,4 @@
-//! Cursor over untrusted bytes, and encoding of texts.
+//! Reads fields from untrusted bytes, and writes texts.
 
 use super::error::RecordError;
 use stdx::varint;
@@ -42,7 +42,8 @@ impl<'a> Cursor<'a> {
         })
     }
 
-    /// Reads a count of at most `max` items, of which each takes at least one bit of the remaining bytes.
+    /// Reads a count of items. Fails if it exceeds `max`, or the number of remaining bits, since each item takes at
+    /// least one bit.
     pub(crate) fn count(&mut self, max: usize) -> Result<usize, RecordError> {
         let n = self.varint()?;
         let bound = self.rest.len().saturating_mul(8).min(max);

@@ -1,4 +1,4 @@
-//! The operating system's files, with injected faults.
+//! The operating system's file system with injected faults.
 
 use journal::Disk;
 use journal::disk::{Access, DiskFile, Listed, Mode, Os};
@@ -6,12 +6,12 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// A file operation that is made to fail.
+/// An injected fault of a file operation.
 #[derive(Debug)]
 pub(crate) struct FileFault {
     /// Injected error of the operating system.
     pub(crate) error: io::Error,
-    /// Bytes of a write that are written nevertheless.
+    /// Number of bytes that a failing write still writes.
     pub(crate) done: usize,
 }
 

@@ -10,7 +10,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use stdx::rng::Rng;
 
-/// As in `docs/formats/journal.md`.
+/// Constants of the format: see `docs/formats/journal.md`.
 const RECORDS_START: u64 = 1024;
 const FRAME_HEADER_BYTES: u64 = 32;
 
@@ -38,7 +38,7 @@ fn read(journal: &Files) -> Read {
     found
 }
 
-/// The segment and the range of bytes.
+/// Segment and range of bytes, parsed from the place of the damage.
 fn place_of(damage: &Damage) -> (&Path, Range<usize>) {
     let Some((segment, bytes)) = damage.place.split_once(": bytes ") else {
         return (Path::new(&damage.place), 0..0);
@@ -58,7 +58,7 @@ fn random_payload(rng: &mut Rng) -> Vec<u8> {
         1 => 2000,
         _ => rng.below(200),
     };
-    // low entropy, with zeros and with bytes that look like headers
+    // low entropy, with many zeros and with bytes that resemble headers
     (0..len).map(|_| (rng.below(4) * rng.below(3)) as u8).collect()
 }
 
@@ -72,7 +72,7 @@ fn write_group(journal: &mut Files, rng: &mut Rng) -> Vec<Vec<u8>> {
     group
 }
 
-/// A segment as it was written: its file, and the position of each record.
+/// Layout of a segment as written: its file, and the position of each record.
 struct Layout {
     path: PathBuf,
     len: u64,
@@ -121,7 +121,7 @@ fn damage_file(layout: &Layout, rng: &mut Rng) -> Range<u64> {
             start..end
         }
         _ => {
-            // another part of the same file, frames and all
+            // another part of the same file, including frames
             let bytes = fs::read(&layout.path).unwrap();
             let from = rng.below(len - (end - start) + 1) as usize;
             file.write_all_at(&bytes[from..from + (end - start) as usize], start).unwrap();
@@ -130,7 +130,7 @@ fn damage_file(layout: &Layout, rng: &mut Rng) -> Range<u64> {
     }
 }
 
-/// True if both copies of the header were touched, so that no record of the file can be read.
+/// True if both copies of the header were changed, so that no record of the file can be read.
 fn headless(touched: &[Range<u64>]) -> bool {
     let hit = |copy: Range<u64>| touched.iter().any(|t| t.start < copy.end && copy.start < t.end);
     hit(0..64) && hit(512..576)
@@ -188,7 +188,7 @@ fn damaged_journal_reads_the_rest(seed: u64) {
     assert_eq!((again.records.len(), again.damage), (found.records.len(), found.damage), "seed {seed}");
     assert_eq!(stats, journal.stats());
 
-    // and the journal can be written again
+    // the journal can be written again
     let end = journal.durable_end().0;
     let more = write_group(&mut journal, &mut rng);
     let all = read(&journal);
@@ -223,8 +223,8 @@ fn no_single_wrong_byte_loses_anything() {
     }
 }
 
-/// Repeated power losses while a group is written: synced records stay, records of the group come back as written or not at
-/// all, and offsets of records that a reader has seen are not assigned again.
+/// Repeated power losses while a group is written. Synced records remain; records of the group are read as written or
+/// not at all; offsets of records that a reader has seen are not assigned again.
 fn power_losses(seed: u64) {
     let mut rng = Rng::new(seed);
     let dir = scratch();
@@ -249,7 +249,7 @@ fn power_losses(seed: u64) {
         drop(journal);
         let durable = fs::metadata(&newest).unwrap().len() - frames;
         if rng.chance(0.5) {
-            // space that was allocated ahead
+            // simulates preallocated space
             let file = File::options().write(true).open(&newest).unwrap();
             file.set_len(durable + frames + rng.below(5000)).unwrap();
         }
@@ -329,7 +329,7 @@ fn each_kind_of_damage_has_its_name() {
     // damage to the last record of the newest segment looks like its end
     check(|files| overwrite(&files[2], frame(4) + 40, &[9, 9]), 14, &[]);
     check(|files| overwrite(&files[2], frame(0) + 30, &[9; 600]), 10, &[]);
-    // cut files
+    // truncated files
     let cut = |path: &PathBuf, len| File::options().write(true).open(path).unwrap().set_len(len).unwrap();
     check(|files| cut(&files[1], frame(3) + 5), 15, &[(no_header, 8..10)]);
     check(|files| cut(&files[2], frame(3) + 5), 13, &[]);
@@ -349,7 +349,7 @@ fn each_kind_of_damage_has_its_name() {
     check(|files| fs::copy(&files[0], &files[1]).map(drop).unwrap(), 15, &[(headless, 5..10)]);
 }
 
-/// Groups of two records, some of them damaged: checks which losses are proven.
+/// Groups of two records, some of which are damaged: checks which lost records are proven to have been durable.
 #[test]
 fn a_hole_in_the_last_group_may_never_have_been_acknowledged() {
     let check = |harmed: &[u64], expected: &[(Range<u64>, bool)]| {
@@ -430,7 +430,7 @@ fn many_restarts_leave_no_pile_of_files() {
         journal.begin().unwrap();
     }
     assert_eq!(segment_files(dir.path(), 0).unwrap().len(), 1);
-    // beside it only the identity and the space that is kept for a full disk
+    // besides it, only the identity and the reserve for a full disk
     assert!(fs::read_dir(dir.path().join("0")).unwrap().count() <= 3);
 }
 

@@ -1,4 +1,4 @@
-//! Every name in the path of a record is durable when the record is acknowledged.
+//! All names in the path of a record are durable when the record is acknowledged.
 
 use journal::disk::{Access, DiskFile, Listed, Mode, Os};
 use journal::{Disk, Files, Item, Journal, Options};
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// The operating system's files, with a record of the names that would survive a power loss.
+/// The operating system's file system, with a list of the names that would survive a power loss.
 #[derive(Debug, Default)]
 struct Noted(Mutex<BTreeMap<PathBuf, BTreeSet<PathBuf>>>);
 
@@ -77,7 +77,7 @@ fn a_record_in_a_fresh_directory_is_durable_with_all_above_it() {
     commit(root.path(), &root.path().join("data/deep/journal"));
 }
 
-/// An earlier process died after it had created the directories, before they were synced.
+/// An earlier process died after it had created the directories and before they were synced.
 #[test]
 fn directories_that_were_there_are_made_durable_too() {
     let root = tempfile::tempdir().unwrap();
@@ -86,12 +86,12 @@ fn directories_that_were_there_are_made_durable_too() {
     commit(&dir, &dir);
 }
 
-/// The operating system's files, with a power loss after some removals.
+/// The operating system's file system, with a power loss after some removals.
 #[derive(Debug)]
 struct Failing {
-    /// Removals left before the power loss.
+    /// Number of removals left before the power loss.
     removals: AtomicUsize,
-    /// Files removed since the last sync: a power loss may bring any of them back.
+    /// Files removed since the last sync. A power loss may restore any of them.
     unsynced: Mutex<Vec<(PathBuf, Vec<u8>)>>,
 }
 
@@ -139,7 +139,7 @@ impl Disk for Failing {
     }
 }
 
-/// Drops three segments of four, and loses power after `removals` of them. Returns the files that may reappear.
+/// Drops three of four segments, with a power loss after `removals` of them. Returns the files that may reappear.
 fn drop_segments(dir: &Path, removals: usize) -> Vec<(PathBuf, Vec<u8>)> {
     let disk = Arc::new(Failing { removals: AtomicUsize::new(removals), unsynced: Mutex::default() });
     let options = Options { disk: Arc::clone(&disk) as Arc<dyn Disk>, ..Options::default() };

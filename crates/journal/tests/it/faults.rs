@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 use stdx::rng::Rng;
 
-/// Faults in any operation; writes may be partial.
+/// Random faults in all operations; writes may be partial.
 #[derive(Debug)]
 struct Random(Mutex<Rng>);
 
@@ -100,7 +100,7 @@ fn a_full_disk_refuses_until_there_is_room() {
     }
     assert_eq!(read, kept);
 
-    // and writing resumes by itself
+    // writing resumes without intervention
     left.0.store(50 << 20, Ordering::SeqCst);
     assert_eq!(group(&mut journal).unwrap(), Offset(kept + 1));
     assert!(journal.stats().dictionaries <= 2, "no pile of segments");
@@ -109,7 +109,7 @@ fn a_full_disk_refuses_until_there_is_room() {
 /// Fails one `fdatasync`, and records later operations on that file.
 #[derive(Debug)]
 struct OneBadSync {
-    /// Syncs before the one that fails.
+    /// Number of syncs left before the one that fails.
     left: AtomicI64,
     failed: Mutex<Option<PathBuf>>,
     touched: Mutex<Vec<&'static str>>,
@@ -151,7 +151,7 @@ fn a_failed_sync_is_never_tried_again_on_the_same_file() {
     assert_eq!(journal.append(b"next").unwrap(), Offset(1));
     journal.sync().unwrap();
     drop(journal);
-    // the kernel may have dropped pages that it could not write: a second sync of the file would succeed wrongly
+    // The kernel may have dropped pages that it could not write, so a second sync of the file would wrongly succeed.
     assert!(faults.failed.lock().unwrap().is_some());
     assert_eq!(*faults.touched.lock().unwrap(), [""; 0]);
 

@@ -1,4 +1,5 @@
-//! The bytes of a small segment file. They are on users' disks, so a change here is a new version of the format.
+//! Bytes of a small segment file. Such bytes are on users' disks, so a change here requires a new version of the
+//! format.
 
 use crate::conform::{scratch, small_segments};
 use expect_test::expect;

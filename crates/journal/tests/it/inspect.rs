@@ -1,4 +1,4 @@
-//! Inspection agrees with what was written, and changes nothing.
+//! Inspection reports what was written, and changes nothing.
 
 use crate::conform::{scratch, small_segments};
 use journal::faulty::{flip_bit, segment_files};

@@ -1,4 +1,4 @@
-//! All journals with the conformance suite, and the one in files with crashes and damage.
+//! Runs the conformance suite on all journals, and tests the journal in files with crashes and damage.
 
 mod bad_disk;
 mod conform;
