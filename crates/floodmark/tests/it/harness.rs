@@ -24,6 +24,7 @@ pub(crate) use http::{Connection, Reply, Request};
 pub(crate) use process::{Options, Server};
 pub(crate) use service::Service;
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use stdx::clock::{Clock, SystemClock};
 
@@ -44,5 +45,14 @@ pub(crate) fn wait_for<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
         }
         assert!(began.elapsed() < PATIENCE, "waited {PATIENCE:?} in vain for {what}");
         std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Sets a flag when it is dropped, also by a panic, so that threads that wait for the flag end.
+pub(crate) struct SetOnDrop<'f>(pub(crate) &'f AtomicBool);
+
+impl Drop for SetOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
     }
 }

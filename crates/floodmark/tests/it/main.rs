@@ -20,7 +20,7 @@
 //! - `tokens`: JSON Web Tokens of other services, and many ways to forge them
 //! - `across_tenants`: queries of several tenants at once
 //! - `tls`, `administration`: encrypted connections; a listener for operators
-//! - `tenants`: limits of tenants, changed at run time
+//! - `tenants`, `overrides`: limits of tenants, changed at run time, and a hundred times under load
 //! - `replicas`: pairs of Prometheus servers whose samples are stored once
 //! - `memory`: the process takes no more memory than `--memory`
 //! - `churn`: constant series churn, with kill -9 in between
@@ -53,6 +53,7 @@ mod lab;
 mod lake;
 mod memory;
 mod overload;
+mod overrides;
 mod queries;
 mod read_api;
 mod real_prometheus;
