@@ -29,7 +29,7 @@ pub struct Inside {
     pub bytes: u64,
 }
 
-/// Why a gate refuses a request.
+/// Reason why a gate refuses a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Full {
     /// The number of requests or their bytes have reached the gate's limit.

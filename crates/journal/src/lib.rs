@@ -185,7 +185,7 @@ pub trait Reader: Send + std::fmt::Debug {
 pub enum Item<'a> {
     /// An intact record.
     Entry(Entry<'a>),
-    /// Bytes that differ from what was written. Reading continues after them.
+    /// Bytes that differ from those that were written. Reading continues after them.
     Damage(Damage),
 }
 

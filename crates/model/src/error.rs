@@ -9,7 +9,7 @@ use std::time::Duration;
 pub enum ErrorKind {
     /// The request is invalid and will remain so: do not retry.
     Invalid,
-    /// The request is larger than allowed: do not retry as it is.
+    /// The request is larger than allowed: do not retry it unchanged.
     TooLarge,
     /// The caller presents no known credentials.
     Unauthenticated,

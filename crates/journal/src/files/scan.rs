@@ -11,13 +11,13 @@ use std::ops::Range;
 pub(super) enum Step {
     /// A record. [`Scanner::payload`] returns its bytes.
     Record { offset: u64 },
-    /// Bytes that differ from what was written.
+    /// Bytes that differ from those that were written.
     Damage(Hole),
     /// End of the records, at this byte of the file.
     End { at: u64 },
 }
 
-/// Bytes that differ from what was written.
+/// Bytes that differ from those that were written.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Hole {
     pub(super) bytes: Range<u64>,
