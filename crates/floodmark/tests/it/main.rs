@@ -21,6 +21,7 @@
 //! - `across_tenants`: queries of several tenants at once
 //! - `tls`, `administration`: encrypted connections; a listener for operators
 //! - `tenants`, `overrides`: limits of tenants, changed at run time, and a hundred times under load
+//! - `hostile_tenant`: what one tenant with valid credentials can do to others
 //! - `replicas`: pairs of Prometheus servers whose samples are stored once
 //! - `memory`: the process takes no more memory than `--memory`
 //! - `churn`: constant series churn, with kill -9 in between
@@ -49,6 +50,7 @@ mod endings;
 mod forward_auth;
 mod golden;
 mod graphite;
+mod hostile_tenant;
 mod lab;
 mod lake;
 mod memory;

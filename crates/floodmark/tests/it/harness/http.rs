@@ -82,6 +82,11 @@ impl Request {
         self.header("X-Scope-OrgID", tenant)
     }
 
+    /// True for paths that take samples, whose errors are plain text.
+    pub(crate) fn is_write(&self) -> bool {
+        ["/api/v1/write", "/api/v1/push", "/api/prom/push", "/api/v1/graphite"].contains(&self.path.as_str())
+    }
+
     pub(crate) fn path(mut self, path: &str) -> Self {
         self.path = path.into();
         self

@@ -1,0 +1,237 @@
+//! A tenant with valid credentials sends what hurts, while two others write and query: each of their requests is answered, and
+//! correctly; the process stays within `--memory` and is never restarted; and the hostile tenant gets answers in the form of
+//! the protocol.
+//!
+//! - `queries`: requests to read
+//! - `writes`: bodies of writes
+//! - `connections`: what is done with connections
+
+mod connections;
+mod queries;
+mod writes;
+
+use crate::authentication::sha256;
+use crate::harness::wire::{self, Series};
+use crate::harness::{Connection, Options, Reply, Request, Server, SetOnDrop, now_ms, wait_for};
+use serde_json::Value;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+const MIB: u64 = 1 << 20;
+
+/// Value of `--memory`.
+const BUDGET: u64 = 256 * MIB;
+
+/// Times that a request is sent at once.
+const AT_ONCE: usize = 4;
+
+/// A request that hurts, and the statuses that may answer it.
+struct Attack {
+    name: &'static str,
+    request: Request,
+    allowed: &'static [u16],
+}
+
+impl Attack {
+    const fn new(name: &'static str, request: Request, allowed: &'static [u16]) -> Self {
+        Self { name, request, allowed }
+    }
+}
+
+fn credentials() -> String {
+    let token = |tenant: &str| {
+        let digest = sha256(&secret(tenant));
+        format!(
+            "[token.{tenant}]\nsha256 = \"{digest}\"\ntenants = [\"{tenant}\"]\nroles = [\"read\", \"write\"]\n"
+        )
+    };
+    let metrics =
+        format!("[token.scraper]\nsha256 = \"{}\"\nroles = [\"metrics\"]\n", sha256(&secret("scraper")));
+    ["a", "b", "hostile"].map(token).concat() + &metrics
+}
+
+fn secret(name: &str) -> String {
+    format!("secret-of-{name}")
+}
+
+/// The request with the token of a tenant.
+fn of(tenant: &str, request: Request) -> Request {
+    request.header("Authorization", &format!("Bearer {}", secret(tenant)))
+}
+
+/// A tenant that is watched.
+struct Watcher<'s> {
+    server: &'s Server,
+    tenant: &'static str,
+    /// A connection that is kept; without it, each request has one of its own.
+    kept: Option<Connection>,
+    requests: u64,
+    slowest: (Duration, &'static str),
+}
+
+impl<'s> Watcher<'s> {
+    fn new(server: &'s Server, tenant: &'static str, is_keeping: bool) -> Self {
+        let kept = is_keeping.then(|| Connection::open(server.address).unwrap());
+        Self { server, tenant, kept, requests: 0, slowest: (Duration::ZERO, "") }
+    }
+
+    /// Writes samples and queries each at once. No request may fail.
+    fn run(&mut self, stop: &AtomicBool) {
+        let mut last_ms = 0;
+        while !stop.load(Ordering::Relaxed) {
+            let at_ms = now_ms().max(last_ms + 1);
+            last_ms = at_ms;
+            let value = self.requests as f64;
+            let body =
+                wire::v1(&[Series::named("watched").label("tenant", self.tenant).sample(at_ms, value)]);
+            self.send("a write", Request::write(&body)).expect(204, &[]);
+            let time = crate::harness::read::seconds(at_ms);
+            let query = Request::ask("/api/v1/query", &[("query", "sum(watched)"), ("time", &time)]);
+            let found = self.send("a query", query).expect(200, &["success"]).json();
+            assert_eq!(found["data"]["result"][0]["value"][1], value.to_string(), "{found}");
+        }
+    }
+
+    fn send(&mut self, what: &'static str, request: Request) -> Reply {
+        let (request, began) = (of(self.tenant, request), Instant::now());
+        let reply = match &mut self.kept {
+            None => self.server.send(&request),
+            // the server may close an idle connection when others need it: every client then opens another one
+            Some(kept) => kept.send(&request).unwrap_or_else(|_| {
+                *kept = Connection::open(self.server.address).unwrap();
+                kept.send(&request)
+                    .unwrap_or_else(|e| panic!("tenant {}: no answer to {what}: {e}", self.tenant))
+            }),
+        };
+        if reply.header("connection") == Some("close") && self.kept.is_some() {
+            self.kept = Some(Connection::open(self.server.address).unwrap());
+        }
+        self.requests += 1;
+        self.slowest = self.slowest.max((began.elapsed(), what));
+        reply
+    }
+}
+
+/// Checks that an answer has the form that clients of the path expect.
+#[track_caller]
+fn check_form(name: &str, request: &Request, reply: &Reply) {
+    let text = reply.text();
+    assert_ne!(reply.status, 500, "{name}: {text}");
+    let is_temporary = matches!(reply.status, 429 | 503);
+    assert_eq!(is_temporary, reply.header("retry-after").is_some(), "{name}: {} {text}", reply.status);
+    if reply.status < 300 {
+        return;
+    }
+    if request.is_write() {
+        assert!(!text.trim().is_empty() && !text.starts_with('{'), "{name}: {} {text}", reply.status);
+        return;
+    }
+    let json: Value =
+        serde_json::from_str(&text).unwrap_or_else(|e| panic!("{name}: {} {e}: {text}", reply.status));
+    let has = |field: &str| json[field].as_str().is_some_and(|text| !text.is_empty());
+    assert!(json["status"] == "error" && has("errorType") && has("error"), "{name}: {text}");
+}
+
+/// Sends the request several times at once.
+fn run(server: &Server, attack: Attack) {
+    let Attack { name, request, allowed } = attack;
+    let (request, began) = (of("hostile", request), Instant::now());
+    let send = || {
+        let mut connection = Connection::open(server.address).unwrap();
+        // the server may answer before it has read everything
+        let _ = connection.send_bytes(&request.bytes());
+        let reply = connection.reply().unwrap_or_else(|e| panic!("{name}: no answer: {e}"));
+        check_form(name, &request, &reply);
+        assert!(allowed.contains(&reply.status), "{name}: {} {}", reply.status, reply.text());
+        reply.status
+    };
+    let statuses: Vec<_> = std::thread::scope(|threads| {
+        let sent: Vec<_> = (0..AT_ONCE).map(|_| threads.spawn(send)).collect();
+        sent.into_iter().map(|sent| sent.join().unwrap_or_else(|e| std::panic::resume_unwind(e))).collect()
+    });
+    eprintln!(
+        "{name}: {statuses:?} in {:.1} s, {} MiB",
+        began.elapsed().as_secs_f64(),
+        server.peak_bytes() / MIB
+    );
+}
+
+/// Data of the hostile tenant: some MB of labels, and samples for queries to work on.
+fn fill(server: &Server) {
+    let now = now_ms();
+    for part in 0..10 {
+        let one = |i: usize| {
+            let series =
+                Series::named("own").label("i", format!("{part}-{i}")).label("text", "ab".repeat(200));
+            series.samples((0..60).map(|n| (now - 600_000 + n * 10_000, n as f64)))
+        };
+        let body = wire::v1(&(0..200).map(one).collect::<Vec<_>>());
+        server.send(&of("hostile", Request::write(&body))).expect(204, &[]);
+    }
+}
+
+/// Runs `attack` while the others are watched.
+#[track_caller]
+fn check(attack: impl FnOnce(&Server)) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("auth.toml");
+    std::fs::write(&path, credentials()).unwrap();
+    let options = Options::default().arg("--auth-file").arg(path.to_str().unwrap());
+    let options =
+        options.arg("--trusted-proxies").arg("[]").arg("--memory").arg(&format!("{}MiB", BUDGET / MIB));
+    let config = "query_timeout = \"3s\"\nbody_timeout = \"5s\"";
+    let mut server = Server::start(options.config(config).allow("slow query").allow("requests refused"));
+    let pid = server.pid();
+    fill(&server);
+    let stop = AtomicBool::new(false);
+    let watched = std::thread::scope(|threads| {
+        let set_on_drop = SetOnDrop(&stop);
+        let watch = |tenant, is_keeping| {
+            let (server, stop) = (&server, &stop);
+            threads.spawn(move || {
+                let mut watcher = Watcher::new(server, tenant, is_keeping);
+                watcher.run(stop);
+                (watcher.requests, watcher.slowest)
+            })
+        };
+        let watchers = [watch("a", true), watch("b", false)];
+        attack(&server);
+        drop(set_on_drop);
+        watchers.map(|watcher| watcher.join().unwrap_or_else(|e| std::panic::resume_unwind(e)))
+    });
+    for (requests, (slowest, what)) in watched {
+        eprintln!("{requests} requests of others were answered, the slowest, {what}, after {slowest:?}");
+        assert!(requests > 10, "{requests}");
+    }
+    let peak = server.peak_bytes();
+    eprintln!("{} MiB at the most, of {} MiB", peak / MIB, BUDGET / MIB);
+    assert!(server.is_running() && server.pid() == pid);
+    assert!(peak < BUDGET, "{} MiB at the most, of {} MiB", peak / MIB, BUDGET / MIB);
+    // nothing is held for what has ended, and the tenant is served as before
+    wait_for("memory of requests", || {
+        let text = server.send(&of("scraper", Request::get("/metrics"))).text();
+        text.contains("\nfloodmark_write_inflight_bytes 0\n").then_some(())
+    });
+    let mut watcher = Watcher::new(&server, "hostile", false);
+    let body = wire::v1(&[Series::named("own")
+        .label("i", "0-0")
+        .label("text", "ab".repeat(200))
+        .sample(now_ms(), 1.0)]);
+    watcher.send("a write", Request::write(&body)).expect(204, &[]);
+    watcher.send("a query", Request::ask("/api/v1/query", &[("query", "1 + 1")])).expect(200, &["\"2\""]);
+}
+
+#[test]
+fn queries_of_a_hostile_tenant() {
+    check(|server| queries::attacks(now_ms()).into_iter().for_each(|attack| run(server, attack)));
+}
+
+#[test]
+fn writes_of_a_hostile_tenant() {
+    check(|server| writes::attacks(now_ms()).into_iter().for_each(|attack| run(server, attack)));
+}
+
+#[test]
+fn connections_of_a_hostile_tenant() {
+    check(connections::attack);
+}
