@@ -75,7 +75,7 @@ mod tests {
         let (small, large): (Vec<_>, Vec<_>) =
             (0..50_000).map(|i| (Box::new(i), vec![0_u8; if i % 1_000 == 0 { 100_000 } else { 0 }])).unzip();
         let during = statistics();
-        // other tests run meanwhile
+        // the bounds are loose because other tests allocate at the same time
         let grown = during.objects.saturating_sub(before.objects);
         assert!((45_000..500_000).contains(&grown), "{before:?} {during:?}");
         assert!(during.allocated_bytes > before.allocated_bytes + 5_000_000, "{before:?} {during:?}");

@@ -11,10 +11,10 @@
 //! [`crate::Partition::evict_turn`]):
 //!
 //! - *unlink*: lookups by key no longer find the series. A writer that found it before may still append to
-//!   it, and creating it again returns it. Either way the series stays.
+//!   it, and a writer that creates it again gets the same series. Either way the series is known again.
 //! - *unlist*: the series leaves all postings, and its key is forgotten. A reader that selected it before can
 //!   still read its labels.
-//! - *remove*: its labels are dropped, with the pairs that only it had. Its number is reused for new series.
+//! - *remove*: its labels are dropped, and so are label pairs that no other series has. Its number is reused for new series.
 
 use crate::index::Verdict;
 use crate::select::Present;

@@ -95,7 +95,7 @@ pub(crate) async fn write_batch(
     store_within(context, tenant, known, resolved).await
 }
 
-/// Stores a resolved request, which holds `known`, a pass of the gate of known series.
+/// Stores a resolved request. `known` is the pass that it got from the gate of known series.
 async fn store_within(
     context: &Arc<Context>,
     tenant: &TenantId,

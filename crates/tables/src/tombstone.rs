@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   sequence   11   12   13   T 14   15   16            T masks 11, 12 and 13, and nothing written after it
-//!                                                       rewritten files say in their names that they have taken T in
+//!                                                       names of rewritten files record that T is applied
 //! ```
 //!
 //! A tombstone has a position in the order of writes. It masks the files before it until they are rewritten without the deleted

@@ -70,7 +70,7 @@ impl Tally {
 }
 
 impl Counts {
-    /// Counts a scheduled request that is begun.
+    /// Counts a scheduled request, once, when work on it begins.
     pub(crate) fn offer(&mut self, samples: u64) {
         self.totals.requests += 1;
         self.totals.samples_offered += samples;
@@ -120,7 +120,7 @@ impl Counts {
     }
 }
 
-/// Counts one more of `reason`. Only the first of each kind allocates.
+/// Adds one to the count of `reason`. Allocates only if the reason is new.
 pub(crate) fn count(by_reason: &mut BTreeMap<String, u64>, reason: &str) {
     match by_reason.get_mut(reason) {
         Some(count) => *count += 1,

@@ -1,4 +1,4 @@
-//! The target's process: the run starts, watches, kills and ends it, as the scenario says.
+//! Starts, watches, kills and stops the target's process, as the scenario says.
 
 mod output;
 pub(crate) mod sandbox;

@@ -97,7 +97,7 @@ impl BinaryOp {
 /// Vector matching: the labels by which series of two vectors are paired.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Matching {
-    /// True for `on` the labels, false for `ignoring` them.
+    /// True for `on(labels)`, false for `ignoring(labels)`.
     pub(super) on: bool,
     /// Sorted.
     pub(super) labels: Vec<String>,

@@ -87,7 +87,7 @@ impl Tenant {
         }
     }
 
-    /// Its part of the memory of write requests, within its share and its limit.
+    /// Memory account for this tenant's write requests. Sets its share and its limit from `own` first.
     pub(crate) fn inflight(&self, own: &TenantSettings) -> &Account {
         self.inflight.share(multiple(own), own.inflight_bytes.unwrap_or(u64::MAX));
         &self.inflight

@@ -103,7 +103,7 @@ impl Indexed {
         true
     }
 
-    /// True if the next row's pages are not open.
+    /// True if there is a next row and its pages are not open yet.
     pub(super) const fn is_dry(&self) -> bool {
         self.next == self.ready && self.next < self.rows.len()
     }

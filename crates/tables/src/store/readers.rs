@@ -1,7 +1,7 @@
 //! Table versions that are being read in this process: their files are not swept.
 //!
-//! A list of live files registers its version until it is dropped. Until then, files that were live in that version are kept,
-//! since an export may run for hours.
+//! Each list of live files registers its version for as long as the list exists. Meanwhile, sweeps keep the files that were live
+//! in that version, since an export may read them for hours.
 
 use object_store::path::Path;
 use std::collections::{BTreeMap, HashMap};
@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 #[derive(Debug, Default)]
 pub(crate) struct Readers(Mutex<HashMap<Path, BTreeMap<u64, usize>>>);
 
-/// A running read of one version.
+/// Registration of a read of one version; ends when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Reading {
     readers: Arc<Readers>,

@@ -53,7 +53,7 @@ impl Upload {
         &self.staging
     }
 
-    /// Bytes buffered until a part is full; at most [`PART_BYTES`] and one write.
+    /// Capacity of the buffer that collects a part: less than twice [`PART_BYTES`], unless a single write is larger.
     pub fn held_bytes(&self) -> usize {
         self.buffer.capacity()
     }

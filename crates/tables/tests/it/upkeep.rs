@@ -273,8 +273,8 @@ fn live_bytes(table: &Table) -> u64 {
     table.files().unwrap().all().iter().map(|f| f.bytes).sum()
 }
 
-/// Some small files with the same sample, then a large one that overrides it; then another engine's `DELETE` rewrites the
-/// small ones, and four more come. Merges all of them, and checks that no sample has changed.
+/// Commits `rewritten` small files with values of one sample, then a large file that overrides it. Another engine's `DELETE`
+/// rewrites the small files, and four more small files are committed. Merges all files, and checks that no sample has changed.
 fn merge_rewritten(rewritten: u64, today: Date) -> Vec<LiveFile> {
     let folder = TempDir::new().unwrap();
     let table = open(&folder);

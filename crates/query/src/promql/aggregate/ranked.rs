@@ -189,7 +189,7 @@ fn offer(op: AggregateOp, heap: &mut Heap, entry: Entry, param: f64, share: f64)
     better
 }
 
-/// A number in 0 to 1 that depends on labels only.
+/// Hash of the labels, from 0 to 1. `limit_ratio` compares it with the ratio, so it selects the same series at each step.
 fn share_of(labels: &[u8]) -> f64 {
     (SeriesKey::of(labels, 0).0 >> 64) as f64 / u64::MAX as f64
 }
