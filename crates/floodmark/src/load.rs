@@ -1,7 +1,7 @@
 //! `floodmark lab`: runs the lab's commands.
 
 use crate::cli::load::{LabCommand, LabVerify, LabWrite};
-use crate::output::{print, say, show};
+use crate::output::{observer, print, say, show};
 use crate::scenario;
 use crate::signals::stoppable;
 use crate::traffic;
@@ -9,7 +9,7 @@ use anyhow::Context;
 use lab::drive::options::RunOptions;
 use lab::drive::run::carry_out;
 use lab::show::text::verify_report;
-use lab::{Ledger, Observer, Scenario, Silent, Stderr};
+use lab::{Ledger, Scenario};
 use std::io::IsTerminal;
 use std::time::Duration;
 
@@ -67,8 +67,4 @@ async fn verify(args: &LabVerify) -> anyhow::Result<bool> {
         false => print(verify_report(&report, std::io::stdout().is_terminal()))?,
     }
     Ok(report.is_good())
-}
-
-pub(crate) fn observer(quiet: bool) -> Box<dyn Observer> {
-    if quiet { Box::new(Silent) } else { Box::new(Stderr::new()) }
 }

@@ -3,8 +3,8 @@
 use crate::cli::result::ResultArgs;
 use anstream::{AutoStream, ColorChoice};
 use anyhow::{Context, Result};
-use lab::RunResult;
 use lab::show::{html, junit, markdown, summary};
+use lab::{Observer, RunResult, Silent, Stderr};
 use std::fmt::Display;
 use std::io::{self, ErrorKind, IsTerminal, Write};
 
@@ -36,6 +36,11 @@ pub(crate) fn say(line: impl Display) -> Result<()> {
 /// Writes a line to stderr; failures are ignored.
 pub(crate) fn note(line: impl Display) {
     writeln!(io::stderr().lock(), "{line}").ok();
+}
+
+/// Returns the destination of the lab's progress: stderr, or nothing if `quiet`.
+pub(crate) fn observer(quiet: bool) -> Box<dyn Observer> {
+    if quiet { Box::new(Silent) } else { Box::new(Stderr::new()) }
 }
 
 /// Text of an error with its causes. A cause with which the text already ends is not repeated.

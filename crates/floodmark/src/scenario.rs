@@ -4,8 +4,7 @@ use crate::cli::load::{InitArgs, ScenariosArgs};
 use crate::cli::scenario::{
     Bounds, FindLimitArgs, FindMinimumArgs, MergeArgs, RaceArgs, RunArgs, ScenarioArgs,
 };
-use crate::load::observer;
-use crate::output::{print, save, say, show};
+use crate::output::{observer, print, save, say, show};
 use crate::signals::stoppable;
 use anyhow::{Context, Result, bail, ensure};
 use lab::campaign::search::Search;

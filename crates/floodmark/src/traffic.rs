@@ -2,8 +2,7 @@
 
 use crate::cli::result::{PrintArgs, ResultArgs};
 use crate::cli::traffic::{LabCompare, LabRecord, LabReplay, LabReport};
-use crate::load::observer;
-use crate::output::{print, say, show};
+use crate::output::{observer, print, say, show};
 use crate::signals::stoppable;
 use lab::drive::options::RunOptions;
 use lab::drive::run::run;
