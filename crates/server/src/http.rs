@@ -39,7 +39,7 @@ mod tenant_limits;
 use crate::audit::Audit;
 use crate::auth::Access;
 use crate::limits::gate::Gate;
-use crate::listen::{Handshakes, Listener};
+use crate::listen::{HandshakeContext, Handshakes, Listener, PendingHandshakes};
 use crate::node::Node;
 use crate::refusal::Jitter;
 use crate::refusal::{OTHER, REASONS};
@@ -76,6 +76,7 @@ pub(crate) struct App {
     pub(crate) query_log: Arc<QueryLog>,
     pub(crate) recent_refusals: Arc<RecentRefusals>,
     pub(crate) audit: Arc<Audit>,
+    pub(crate) handshakes: PendingHandshakes,
     /// Gate of running and waiting queries.
     pub(crate) waiting: Gate,
     /// Gate of running exports.
@@ -174,6 +175,7 @@ impl App {
             query_log: Arc::new(QueryLog::new(settings, Arc::clone(clock), r)),
             recent_refusals: Arc::new(RecentRefusals::new(Arc::clone(clock))),
             audit: Arc::new(Audit::new(Arc::clone(clock))),
+            handshakes: PendingHandshakes::among(settings.connections_max),
             waiting: Gate::new(concurrency * QUERIES_WAITING),
             exporting: Gate::of_few(settings.budget.exports_max(concurrency)),
             rendering: Arc::default(),
@@ -198,7 +200,14 @@ const ADMIN_CONNECTIONS_MAX: usize = 16;
 /// Serves until `stop` resolves, then lets requests in flight finish.
 pub async fn serve(node: Node, sockets: Sockets, stop: impl Future<Output = ()> + Send) {
     let (app, settings, registry) = (App::new(node.clone()), node.settings(), node.registry());
-    let handshakes = Arc::new(Handshakes::new(Arc::clone(node.tls()), Arc::clone(&app.audit), registry));
+    let context = HandshakeContext {
+        tls: Arc::clone(node.tls()),
+        pending: app.handshakes.clone(),
+        traffic: Arc::clone(&node.writes().traffic),
+        clock: Arc::clone(&node.reads().clock),
+        audit: Arc::clone(&app.audit),
+    };
+    let handshakes = Arc::new(Handshakes::new(context, registry));
     let handshakes = settings.tls.as_ref().map(|_| handshakes);
     let Sockets { main, admin } = sockets;
     let guard = BrowserGuard::new(address(&main), &settings.allow_host);

@@ -1,11 +1,12 @@
 //! Accepts connections until the node stops.
 //!
 //! ```text
-//!   accept ─▶ connections (a place) ─▶ handshake, if connections are encrypted ─▶ http1
+//!   accept ─▶ connections (a place) ─▶ http1
+//!   accept ─▶ handshake (bounds) ─▶ connections (a place) ─▶ handshake ─▶ http1     if connections are encrypted
 //! ```
 //!
-//! At the limit of connections, accepting waits for a place for moments only: see [`connections`]. Each connection is a task,
-//! so a slow handshake delays nobody.
+//! At the limit of connections, accepting waits for a place for at most a moment: see [`connections`]. Each connection is a task,
+//! so a slow handshake delays no other connection.
 
 mod connections;
 mod handshake;
@@ -15,12 +16,13 @@ mod peer;
 mod stall;
 mod turned_away;
 
-pub(crate) use handshake::Handshakes;
+pub(crate) use handshake::{Context as HandshakeContext, Handshakes, PendingHandshakes};
 pub(crate) use peer::Peer;
 
 use crate::tls::ClientNames;
 use axum::Router;
 use connections::{Connections, Full, Link, Place};
+use handshake::Pending;
 use http1::Http1;
 use patience::Patience;
 use stall::StallTimeout;
@@ -102,12 +104,20 @@ impl Listener {
                 },
                 () = &mut stop => break,
             };
+            // before a place is taken: a flood of handshakes must not displace open connections
+            let handshake = match &self.handshakes {
+                None => None,
+                Some(handshakes) => match handshakes.admit(peer) {
+                    Some(pending) => Some((Arc::clone(handshakes), pending)),
+                    None => continue,
+                },
+            };
             let entered = tokio::select! {
                 entered = enter(&self.connections) => entered,
                 () = &mut stop => break,
             };
             match entered {
-                Some(place) => self.speak(stream, peer, place),
+                Some(place) => self.speak(stream, peer, place, handshake),
                 None if self.handshakes.is_none() => self.turned_away.busy(stream),
                 // a client that begins with TLS would not understand the answer
                 None => drop(stream),
@@ -120,11 +130,17 @@ impl Listener {
     }
 
     /// Serves one connection, in a task of its own.
-    fn speak(&self, stream: TcpStream, peer: Peer, place: Place) {
+    fn speak(
+        &self,
+        stream: TcpStream,
+        peer: Peer,
+        place: Place,
+        handshake: Option<(Arc<Handshakes>, Pending)>,
+    ) {
         let _ = stream.set_nodelay(true); // affects only latency
         let (link, session) = (place.share(), self.http1.session());
         let patience = self.patience;
-        let Some(handshakes) = self.handshakes.clone() else {
+        let Some((handshakes, pending)) = handshake else {
             let stream = StallTimeout::new(stream, patience, Arc::clone(&link));
             let served = session.serve(stream, Client { peer, names: None }, Arc::clone(&link));
             tokio::spawn(until_closed(served, place));
@@ -133,7 +149,7 @@ impl Listener {
         let (mut stopping, turned_away) = (self.stopping.subscribe(), self.turned_away.clone());
         let serve = async move {
             let accepted = tokio::select! {
-                accepted = handshakes.accept(stream, peer, &link, patience, &turned_away) => accepted,
+                accepted = handshakes.accept(stream, peer, pending, (&link, patience), &turned_away) => accepted,
                 _ = stopping.wait_for(|is_stopping| *is_stopping) => None,
             };
             if let Some((stream, names)) = accepted {

@@ -133,7 +133,7 @@ async fn resolve<D: Decoder>(
     context: &Arc<Context>,
     decoders: &Arc<Decoders<D>>,
     request: Encoded<D>,
-    thread: Option<Permit>,
+    thread: Option<Permit<TenantId>>,
     began: Instant,
 ) -> Result<Resolved, Refusal> {
     let _passing = context.traffic.enter();

@@ -31,19 +31,26 @@ impl Authority {
 
     /// Signs a certificate for a server on this machine.
     pub fn server(&self, name: &str) {
-        self.request(name, "/CN=server", "DNS:localhost,IP:127.0.0.1", "serverAuth");
+        self.request(name, "/CN=server", "DNS:localhost,IP:127.0.0.1", "serverAuth", &NEW_KEY);
+        self.sign(name);
+    }
+
+    /// As [`Self::server`], with a kind of key that takes long to sign with, and a second to make.
+    pub fn server_with_rsa(&self, name: &str) {
+        let new_key = ["-newkey", "rsa:4096", "-nodes"];
+        self.request(name, "/CN=server", "DNS:localhost,IP:127.0.0.1", "serverAuth", &new_key);
         self.sign(name);
     }
 
     /// Signs a certificate for a client, with alternative names such as `DNS:a.example,URI:b:c`, or none.
     pub fn client(&self, name: &str, subject: &str, alternative_names: &str) {
-        self.request(name, subject, alternative_names, "clientAuth");
+        self.request(name, subject, alternative_names, "clientAuth", &NEW_KEY);
         self.sign(name);
     }
 
     /// Signs a certificate for a client that has long expired.
     pub fn expired_client(&self, name: &str, subject: &str) {
-        self.request(name, subject, "", "clientAuth");
+        self.request(name, subject, "", "clientAuth", &NEW_KEY);
         let settings = "[ca]\ndefault_ca=x\n[x]\ndatabase=index\nnew_certs_dir=.\nrand_serial=yes\n\
                         default_md=sha256\npolicy=any\n[any]\ncommonName=supplied\n";
         std::fs::write(self.path("ca.cnf"), settings).expect("write a file");
@@ -56,7 +63,7 @@ impl Authority {
         self.openssl(&[&authority[..], &files, &times].concat());
     }
 
-    fn request(&self, name: &str, subject: &str, alternative_names: &str, purpose: &str) {
+    fn request(&self, name: &str, subject: &str, alternative_names: &str, purpose: &str, new_key: &[&str]) {
         let [key, request, extensions] = ["key", "csr", "ext"].map(|extension| format!("{name}.{extension}"));
         let mut text = format!("extendedKeyUsage={purpose}\n");
         if !alternative_names.is_empty() {
@@ -64,7 +71,7 @@ impl Authority {
         }
         std::fs::write(self.path(&extensions), text).expect("write a file");
         let subject = ["-keyout", &key, "-out", &request, "-subj", subject];
-        self.openssl(&[&["req", "-new"][..], &NEW_KEY, &subject].concat());
+        self.openssl(&[&["req", "-new"][..], new_key, &subject].concat());
     }
 
     fn sign(&self, name: &str) {

@@ -5,7 +5,9 @@ use crate::harness::lab::{good, lab};
 use crate::harness::tls::Client;
 use crate::harness::wire::{self, Series};
 use crate::harness::{Connection, Options, Request, Server, http, now_ms, wait_for};
+use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read};
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -246,17 +248,20 @@ fn certificates_change_under_load() {
 /// Beginning of a TLS record, whose rest is never sent.
 const HALF_A_HELLO: [u8; 12] = [22, 3, 1, 2, 0, 1, 0, 1, 252, 3, 3, 0];
 
+/// An address of this machine, in another network than the usual 127.0.0.1.
+const ELSEWHERE: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 1, 1));
+
 #[test]
 fn slow_handshakes_hinder_nobody() {
     let Some((authority, _dir)) = authority() else { return };
     let client = Client::new(&[&authority], None);
-    let options = options(&authority).client(client.clone());
+    let options = options(&authority).client(client.clone().from(ELSEWHERE));
     let server = Server::start(options.config("connections = 250"));
     let slow = || -> Vec<_> {
         let open = |number: usize| {
             let mut connection = Connection::open(server.address).unwrap();
-            // some send nothing at all
-            connection.send_bytes(&HALF_A_HELLO[..number % HALF_A_HELLO.len()]).unwrap();
+            // some send nothing at all; some are refused
+            let _ = connection.send_bytes(&HALF_A_HELLO[..number % HALF_A_HELLO.len()]);
             connection
         };
         (0..200).map(open).collect()
@@ -266,16 +271,62 @@ fn slow_handshakes_hinder_nobody() {
     let mut held = slow();
     for _ in 0..50 {
         known.send(&line("m")).unwrap().expect(204, &[]);
-        client.send(server.address, &line("m")).unwrap().expect(204, &[]);
+        server.send(&line("m")).expect(204, &[]);
     }
-    // more connections than allowed: slow handshakes are closed for others
+    // their neighbours take the places of those that send nothing
     held.extend(slow());
     for _ in 0..20 {
         wait_for("a place", || {
             client.send(server.address, &line("m")).ok().filter(|reply| reply.status == 204)
         });
     }
+    assert!(handshakes(&server, "refused") > 0.0 && handshakes(&server, "displaced") > 0.0);
     assert!(server.metric("floodmark_http_connections") <= 250.0);
+    assert!(server.metric("floodmark_tls_handshakes_pending") <= 32.0, "of 62, one network gets half");
+}
+
+/// A flood of complete ClientHellos: the server has to sign each answer, with an RSA key of 4,096 bits.
+#[test]
+fn a_flood_of_handshakes_leaves_senders_their_turns() {
+    let Some((authority, _dir)) = authority() else { return };
+    authority.server_with_rsa("server");
+    let client = Client::new(&[&authority], None);
+    let options = options(&authority).client(client.clone().from(ELSEWHERE));
+    let server = Server::start(options.config("connections = 128"));
+    let mut known = client.open(server.address).unwrap();
+    known.send(&line("m")).unwrap().expect(204, &[]);
+    let hello = client.hello();
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|threads| {
+        let flood = || {
+            let mut held = VecDeque::new();
+            while !is_over.load(Ordering::Relaxed) {
+                if let Ok(mut connection) = Connection::open(server.address)
+                    && connection.send_bytes(&hello).is_ok()
+                {
+                    held.push_back(connection);
+                }
+                if held.len() > 64 {
+                    held.pop_front();
+                }
+            }
+        };
+        let flood = [threads.spawn(flood), threads.spawn(flood)];
+        wait_for("the bound", || (handshakes(&server, "refused") > 0.0).then_some(()));
+        for _ in 0..10 {
+            // on the open connection, and on a new one from another network
+            known.send(&line("m")).unwrap().expect(204, &[]);
+            server.send(&line("m")).expect(204, &[]);
+        }
+        assert!(server.metric("floodmark_tls_handshakes_pending") <= 17.0);
+        is_over.store(true, Ordering::Relaxed);
+        flood.into_iter().for_each(|flood| flood.join().unwrap());
+    });
+    wait_for("a neighbour's turn", || {
+        client.send(server.address, &line("m")).ok().filter(|reply| reply.status == 204)
+    });
+    let limits = server.send(&Request::get("/api/v1/admin/limits")).text();
+    assert!(limits.contains(r#"{"name":"TLS handshakes in progress","value":32,"#), "{limits}");
 }
 
 #[test]

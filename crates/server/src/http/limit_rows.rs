@@ -6,6 +6,9 @@ use crate::settings::{EffectiveSetting, SETTINGS, Setting};
 use crate::telemetry::accounts;
 use model::TenantId;
 
+/// Limit on TLS handshakes.
+const HANDSHAKES: &str = "TLS handshakes in progress";
+
 /// A limit and its use. Sizes are in bytes.
 #[derive(Debug)]
 pub(super) struct Row {
@@ -86,6 +89,7 @@ pub(super) fn of_node(app: &App) -> Vec<Row> {
         ("query_concurrency", settings.query_concurrency, app.queries.waiting_and_running().1, None),
         ("queries that wait or run", app.waiting.limit(), app.waiting.inside(), Some(app.waiting.peak())),
         ("exports", app.exporting.limit(), app.exporting.inside(), Some(app.exporting.peak())),
+        (HANDSHAKES, app.handshakes.limit(), app.handshakes.count(), Some(app.handshakes.peak())),
         ("tenants", settings.tenants_max, app.node.writes().tenants.all().len(), None),
     ];
     let gates = gates.into_iter().map(|(name, limit, used, peak)| {
@@ -126,6 +130,9 @@ fn reason_of(name: &str) -> &'static str {
         }
         "queries that wait or run" => {
             "64 for each query that may run at once. A tenant leaves a part of the places to others"
+        }
+        HANDSHAKES => {
+            "A quarter of the connections, whose memory they use. Half of them may be of one network (IPv4 /24, IPv6 /64)"
         }
         "exports" => {
             "An export holds memory and a thread for as long as its client reads. A tenant gets half of the places"

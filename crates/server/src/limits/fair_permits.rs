@@ -1,42 +1,54 @@
-//! A semaphore whose waiters take turns by tenant.
+//! A semaphore whose waiters take turns by key, such as their tenant.
 
-use model::TenantId;
 use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
+use std::fmt::Debug;
+use std::hash::Hash;
 use std::sync::Arc;
 use tokio::sync::oneshot;
 
-/// Bounded number of permits. Tenants that wait take turns: one with a thousand requests waits as long as another with one.
-/// Requests that wait hold memory and a connection, which bound their number.
-#[derive(Debug, Clone)]
-pub(crate) struct FairPermits(Arc<Mutex<State>>);
+/// Bounded number of permits. Keys that wait take turns: a tenant with a thousand requests waits as long as another with one.
+/// Whatever waits holds memory and a connection, which bound the number of waiters.
+#[derive(Debug)]
+pub(crate) struct FairPermits<K: Key>(Arc<Mutex<State<K>>>);
+
+/// A key by which waiters take turns.
+pub(crate) trait Key: Clone + Eq + Hash + Debug + Send + Sync {}
+
+impl<K: Clone + Eq + Hash + Debug + Send + Sync> Key for K {}
 
 #[derive(Debug)]
-struct State {
+struct State<K: Key> {
     free: usize,
-    waiting: HashMap<TenantId, VecDeque<oneshot::Sender<Permit>>>,
-    /// Tenants that wait, in the order of their turns; each is once in it.
-    turns: VecDeque<TenantId>,
+    waiting: HashMap<K, VecDeque<oneshot::Sender<Permit<K>>>>,
+    /// Keys that wait, in the order of their turns, each once.
+    turns: VecDeque<K>,
 }
 
-/// Permission to go on. Dropping it gives it to the next waiter.
+/// Permission to continue. Dropping it hands it to the next waiter.
 #[derive(Debug)]
-pub(crate) struct Permit(Option<FairPermits>);
+pub(crate) struct Permit<K: Key>(Option<FairPermits<K>>);
 
-impl FairPermits {
+impl<K: Key> Clone for FairPermits<K> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<K: Key> FairPermits<K> {
     pub(crate) fn new(free: usize) -> Self {
         Self(Arc::new(Mutex::new(State { free, waiting: HashMap::new(), turns: VecDeque::new() })))
     }
 
     /// Waits for a permit. A waiter that is dropped leaves its place.
-    pub(crate) async fn acquire(&self, tenant: &TenantId) -> Permit {
+    pub(crate) async fn acquire(&self, key: &K) -> Permit<K> {
         let waits = {
             let mut state = self.0.lock();
             if state.free > 0 {
                 state.free -= 1;
                 return Permit(Some(self.clone()));
             }
-            state.wait(tenant)
+            state.wait(key)
         };
         waits.await.expect("BUG: a place in the queue was dropped without its turn")
     }
@@ -59,10 +71,10 @@ impl FairPermits {
     }
 }
 
-impl State {
-    fn wait(&mut self, tenant: &TenantId) -> oneshot::Receiver<Permit> {
+impl<K: Key> State<K> {
+    fn wait(&mut self, key: &K) -> oneshot::Receiver<Permit<K>> {
         let (sender, receiver) = oneshot::channel();
-        match self.waiting.get_mut(tenant) {
+        match self.waiting.get_mut(key) {
             Some(waiting) => {
                 if waiting.len() == waiting.capacity() {
                     waiting.retain(|sender| !sender.is_closed()); // they would add up while no permit becomes free
@@ -70,22 +82,22 @@ impl State {
                 waiting.push_back(sender);
             }
             None => {
-                self.turns.push_back(tenant.clone());
-                self.waiting.insert(tenant.clone(), VecDeque::from([sender]));
+                self.turns.push_back(key.clone());
+                self.waiting.insert(key.clone(), VecDeque::from([sender]));
             }
         }
         receiver
     }
 
-    fn next(&mut self) -> Option<oneshot::Sender<Permit>> {
-        while let Some(tenant) = self.turns.pop_front() {
-            let waiting = self.waiting.get_mut(&tenant).expect("BUG: a tenant with a turn waits");
-            // one that is gone costs its tenant no turn
+    fn next(&mut self) -> Option<oneshot::Sender<Permit<K>>> {
+        while let Some(key) = self.turns.pop_front() {
+            let waiting = self.waiting.get_mut(&key).expect("BUG: a key with a turn waits");
+            // a waiter that is gone does not use up its key's turn
             let next = std::iter::from_fn(|| waiting.pop_front()).find(|sender| !sender.is_closed());
             if waiting.is_empty() {
-                self.waiting.remove(&tenant);
+                self.waiting.remove(&key);
             } else {
-                self.turns.push_back(tenant);
+                self.turns.push_back(key);
             }
             if next.is_some() {
                 return next;
@@ -95,7 +107,7 @@ impl State {
     }
 }
 
-impl Drop for Permit {
+impl<K: Key> Drop for Permit<K> {
     fn drop(&mut self) {
         if let Some(permits) = self.0.take() {
             permits.release();
@@ -106,6 +118,7 @@ impl Drop for Permit {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use model::TenantId;
     use std::pin::{Pin, pin};
     use std::task::{Context, Poll, Waker};
 

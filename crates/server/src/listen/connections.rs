@@ -20,8 +20,8 @@ use tokio::time::Instant;
 /// Time that a client has to send a request, to bring its body up to the minimum rate, or to read more.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// A new connection is not closed before this age: its first request may be on its way.
-const NEWEST: Duration = Duration::from_millis(100);
+/// Age before which a new connection is not closed: its first message may be on its way.
+pub(super) const NEWEST: Duration = Duration::from_millis(100);
 
 /// All open connections. Cloning gives another handle.
 #[derive(Debug, Clone)]

@@ -1,9 +1,20 @@
 //! TLS handshakes.
 //!
-//! A handshake is bounded in time, and its connection has a place that it may lose to a newer one. Reading the client's first
-//! message is waiting, and is done in the connection's task. The signature that follows takes up to some milliseconds, with an
-//! RSA key of 4,096 bits, so it is made on a thread, by at most half of the processors at a time: senders whose connections
-//! are open keep the rest.
+//! ```text
+//!   admit (bounds) ─▶ ClientHello ─▶ wait for a processor ─▶ sign, on a thread ─▶ the client's Finished ─▶ connection
+//!   └──────────────── in the connection's task ─────────────┘                     └─ in the connection's task ─────┘
+//! ```
+//!
+//! The number of handshakes in progress is bounded, in total and by network: see [`pending`]. Each is bounded in time.
+//!
+//! A signature takes up to some milliseconds, with an RSA key of 4,096 bits. It is made on a thread, for at most half of the
+//! processors at a time. Networks that wait for a processor take turns, so a network with a thousand handshakes delays the one
+//! handshake of another by one signature. After each signature its processor is left to write requests in progress for up to
+//! seven times as long ([`Traffic::let_pass_after`]): connections that are open come before new ones.
+
+mod pending;
+
+pub(crate) use pending::{Pending, PendingHandshakes};
 
 use super::connections::Link;
 use super::patience::Patience;
@@ -11,27 +22,31 @@ use super::peer::Peer;
 use super::stall::StallTimeout;
 use super::turned_away::TurnedAway;
 use crate::audit::Audit;
+use crate::limits::fair_permits::FairPermits;
+use crate::limits::pacer::{Traffic, processor_time};
 use crate::machine::cores;
 use crate::tls::{ClientNames, Tls};
+use pending::{Entry, Network};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
+use stdx::clock::Clock;
 use stdx::telemetry::{Counter, Registry};
 use tokio::net::TcpStream;
-use tokio::sync::Semaphore;
-use tokio::time::timeout;
-use tokio_rustls::LazyConfigAcceptor;
-use tokio_rustls::rustls;
+use tokio::sync::oneshot;
+use tokio::time::{Instant, timeout};
 use tokio_rustls::rustls::server::Acceptor;
+use tokio_rustls::rustls::{self, ServerConfig, ServerConnection};
 use tokio_rustls::server::TlsStream;
+use tokio_rustls::{Accept, LazyConfigAcceptor, StartHandshake};
 
 /// Timeout of a handshake.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Limit on what a connection holds of records to be sent. The default of 64 KiB would double the memory of a connection.
+/// Limit on a connection's buffered outgoing records. The default of 64 KiB would double the memory of a connection.
 const SENT_BYTES_MAX: usize = 16 << 10;
 
-/// Limit on the certificates of a client, which its connection holds while it is open.
+/// Limit on a client's certificates, which its connection holds while it is open.
 const CERTIFICATES_BYTES_MAX: usize = 16 << 10;
 
 /// First byte of a TLS connection: a record of the type handshake.
@@ -44,14 +59,54 @@ type Encrypted = TlsStream<StallTimeout<TcpStream>>;
 #[derive(Debug)]
 pub(crate) struct Handshakes {
     tls: Arc<Tls>,
-    /// Handshakes that compute at a time.
-    computing: Arc<Semaphore>,
+    pending: PendingHandshakes,
+    /// Permits to compute: for half of the processors.
+    processors: FairPermits<Network>,
+    traffic: Arc<Traffic>,
+    clock: Arc<dyn Clock>,
     audit: Arc<Audit>,
+    metrics: Metrics,
+}
+
+/// Counters of handshakes, by result.
+#[derive(Debug)]
+struct Metrics {
     ok: Counter,
     certificate: Counter,
     plaintext: Counter,
     timeout: Counter,
     failed: Counter,
+    refused: Counter,
+    displaced: Counter,
+}
+
+impl Metrics {
+    fn new(r: &Registry) -> Self {
+        let counter = |result| {
+            let help = "TLS handshakes, by how they ended.";
+            r.counter_with("floodmark_tls_handshakes_total", help, &[("result", result)])
+        };
+        Self {
+            ok: counter("ok"),
+            certificate: counter("certificate"),
+            plaintext: counter("plaintext"),
+            timeout: counter("timeout"),
+            failed: counter("failed"),
+            refused: counter("refused"),
+            displaced: counter("displaced"),
+        }
+    }
+}
+
+/// Parts of the node that handshakes use.
+#[derive(Debug)]
+pub(crate) struct Context {
+    pub(crate) tls: Arc<Tls>,
+    pub(crate) pending: PendingHandshakes,
+    /// Write requests in progress, which come before handshakes.
+    pub(crate) traffic: Arc<Traffic>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) audit: Arc<Audit>,
 }
 
 /// Reasons why a handshake fails.
@@ -78,50 +133,61 @@ impl From<io::Error> for Failure {
 }
 
 impl Handshakes {
-    pub(crate) fn new(tls: Arc<Tls>, audit: Arc<Audit>, r: &Registry) -> Self {
-        let counter = |result| {
-            let help = "TLS handshakes, by how they ended.";
-            r.counter_with("floodmark_tls_handshakes_total", help, &[("result", result)])
-        };
-        Self {
-            tls,
-            computing: Arc::new(Semaphore::new((cores() / 2).max(1))),
-            audit,
-            ok: counter("ok"),
-            certificate: counter("certificate"),
-            plaintext: counter("plaintext"),
-            timeout: counter("timeout"),
-            failed: counter("failed"),
+    pub(crate) fn new(context: Context, r: &Registry) -> Self {
+        let Context { tls, pending, traffic, clock, audit } = context;
+        let counted = pending.clone();
+        let help = "TLS handshakes in progress.";
+        r.gauge_fn("floodmark_tls_handshakes_pending", help, &[], move || counted.count() as f64);
+        let processors = FairPermits::new((cores() / 2).max(1));
+        Self { tls, pending, processors, traffic, clock, audit, metrics: Metrics::new(r) }
+    }
+
+    /// Admits a handshake with `peer`. `None` if too many are in progress: then the connection must be closed.
+    pub(super) fn admit(&self, peer: Peer) -> Option<Pending> {
+        match self.pending.enter(peer.0.ip(), Instant::now()) {
+            Entry::Admitted(pending) => Some(pending),
+            Entry::Refused => {
+                self.metrics.refused.inc();
+                None
+            }
         }
     }
 
-    /// The encrypted connection, and the names of the client's certificate, if it has shown one. `None` if the handshake fails.
+    /// Returns the encrypted connection, and the names of the client's certificate, if it has shown one. `None` if the handshake
+    /// fails.
     pub(super) async fn accept(
         &self,
         stream: TcpStream,
         peer: Peer,
-        link: &Arc<Link>,
-        patience: Patience,
+        pending: Pending,
+        connection: (&Arc<Link>, Patience),
         turned_away: &TurnedAway,
     ) -> Option<(Encrypted, Option<ClientNames>)> {
-        match timeout(TIMEOUT, self.handshake(stream, link, patience)).await {
+        let finished = tokio::select! {
+            finished = timeout(TIMEOUT, self.handshake(stream, &pending, connection)) => finished,
+            () = pending.displaced() => {
+                self.metrics.displaced.inc();
+                return None;
+            }
+        };
+        match finished {
             Ok(Ok(accepted)) => {
-                self.ok.inc();
+                self.metrics.ok.inc();
                 return Some(accepted);
             }
             Ok(Err(Failure::Plaintext(stream))) => {
-                self.plaintext.inc();
+                self.metrics.plaintext.inc();
                 turned_away.not_encrypted(stream);
             }
             Ok(Err(Failure::Certificate(why))) => {
-                self.certificate.inc();
+                self.metrics.certificate.inc();
                 self.audit.refused_handshake(peer.0.ip(), &why);
             }
             Ok(Err(Failure::Other(error))) => {
-                self.failed.inc();
+                self.metrics.failed.inc();
                 tracing::debug!(%error, peer = %peer.0, "TLS handshake failed");
             }
-            Err(_) => self.timeout.inc(),
+            Err(_) => self.metrics.timeout.inc(),
         }
         None
     }
@@ -129,8 +195,8 @@ impl Handshakes {
     async fn handshake(
         &self,
         stream: TcpStream,
-        link: &Arc<Link>,
-        patience: Patience,
+        pending: &Pending,
+        (link, patience): (&Arc<Link>, Patience),
     ) -> Result<(Encrypted, Option<ClientNames>), Failure> {
         let mut first = [0];
         if stream.peek(&mut first).await? == 0 {
@@ -141,22 +207,40 @@ impl Handshakes {
         }
         let stream = StallTimeout::new(stream, patience, Arc::clone(link));
         let hello = LazyConfigAcceptor::new(Acceptor::default(), stream).await?;
+        pending.has_client_hello();
         let current = self.tls.current();
-        // only if the files became invalid between the check of the settings and the start
+        // absent only if the files became invalid between the check of the settings and the start
         let loaded = Option::as_ref(&current).ok_or_else(|| io::Error::other("no certificate"))?;
         let config = Arc::clone(&loaded.config);
-        let permit = Arc::clone(&self.computing).acquire_owned().await.expect("BUG: it is never closed");
-        let answer = tokio::task::spawn_blocking(move || {
-            let _permit = permit;
-            hello.into_stream_with(config, |connection| connection.set_buffer_limit(Some(SENT_BYTES_MAX)))
-        });
-        let stream = answer.await.map_err(io::Error::other)?.await?;
+        let answer = self.answer(hello, config, pending.network()).await?;
+        pending.has_answer();
+        let stream = answer.await?;
         let names = names(&stream)?;
         Ok((stream, names))
     }
+
+    /// Computes the server's answer, when it is the turn of `network`.
+    async fn answer(
+        &self,
+        hello: StartHandshake<StallTimeout<TcpStream>>,
+        config: Arc<ServerConfig>,
+        network: Network,
+    ) -> io::Result<Accept<StallTimeout<TcpStream>>> {
+        let permit = self.processors.acquire(&network).await;
+        let (traffic, clock) = (Arc::clone(&self.traffic), Arc::clone(&self.clock));
+        let (send, answer) = oneshot::channel();
+        tokio::task::spawn_blocking(move || {
+            let before = processor_time();
+            let limit = |connection: &mut ServerConnection| connection.set_buffer_limit(Some(SENT_BYTES_MAX));
+            let _ = send.send(hello.into_stream_with(config, limit)); // the connection may have been displaced
+            traffic.let_pass_after(processor_time().saturating_sub(before), &*clock);
+            drop(permit);
+        });
+        answer.await.map_err(io::Error::other)
+    }
 }
 
-/// Names of the client's certificate, if it has shown one.
+/// Returns the names of the client's certificate, if it has shown one.
 fn names(stream: &Encrypted) -> Result<Option<ClientNames>, Failure> {
     let Some(certificates) = stream.get_ref().1.peer_certificates() else { return Ok(None) };
     let bytes: usize = certificates.iter().map(|certificate| certificate.len()).sum();

@@ -20,7 +20,7 @@ pub(crate) struct Gates {
     /// Requests that create series, and their memory.
     creating: Gate,
     /// Permits to decode large bodies: one for each core.
-    decoding: FairPermits,
+    decoding: FairPermits<TenantId>,
 }
 
 impl Gates {
@@ -79,7 +79,7 @@ impl Gates {
     }
 
     /// Waits until a large body of a tenant may be decoded on a thread of its own.
-    pub(super) async fn decoding_permit(&self, tenant: &TenantId) -> Permit {
+    pub(super) async fn decoding_permit(&self, tenant: &TenantId) -> Permit<TenantId> {
         self.decoding.acquire(tenant).await
     }
 

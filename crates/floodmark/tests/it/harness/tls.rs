@@ -3,9 +3,10 @@
 use super::PATIENCE;
 use super::http::{Reply, Request};
 use std::io::{self, BufReader, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::sync::Arc;
 use stdx::authority::Authority;
+use tokio::net::TcpSocket;
 use tokio_rustls::rustls::client::Resumption;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -16,7 +17,11 @@ use tokio_rustls::rustls::{
 
 /// A client that trusts some authorities, with or without a certificate of its own.
 #[derive(Debug, Clone)]
-pub(crate) struct Client(Arc<ClientConfig>);
+pub(crate) struct Client {
+    config: Arc<ClientConfig>,
+    /// Address of its end of connections, if it is not the usual one.
+    from: Option<IpAddr>,
+}
 
 impl Client {
     /// A client that trusts `authorities`. If `certificate` is a name, it presents `NAME.pem` of the last authority.
@@ -48,17 +53,36 @@ impl Client {
         };
         config.alpn_protocols = vec![protocol.to_vec()];
         config.resumption = Resumption::disabled();
-        Self(Arc::new(config))
+        Self { config: Arc::new(config), from: None }
+    }
+
+    /// Connects from another address of this machine.
+    pub(crate) fn from(self, address: IpAddr) -> Self {
+        Self { from: Some(address), ..self }
+    }
+
+    fn session(&self) -> io::Result<ClientConnection> {
+        let name = ServerName::try_from("localhost").unwrap();
+        ClientConnection::new(Arc::clone(&self.config), name).map_err(io::Error::other)
+    }
+
+    /// The first message of a handshake.
+    pub(crate) fn hello(&self) -> Vec<u8> {
+        let mut hello = Vec::new();
+        self.session().unwrap().write_tls(&mut hello).unwrap();
+        hello
     }
 
     /// Opens a connection and finishes the handshake.
     pub(crate) fn open(&self, address: SocketAddr) -> io::Result<Connection> {
-        let mut socket = TcpStream::connect(address)?;
+        let mut socket = match self.from {
+            Some(from) => connect_from(from, address)?,
+            None => TcpStream::connect(address)?,
+        };
         socket.set_nodelay(true)?;
         socket.set_read_timeout(Some(PATIENCE))?;
         socket.set_write_timeout(Some(PATIENCE))?;
-        let name = ServerName::try_from("localhost").unwrap();
-        let mut session = ClientConnection::new(Arc::clone(&self.0), name).map_err(io::Error::other)?;
+        let mut session = self.session()?;
         while session.is_handshaking() {
             session.complete_io(&mut socket)?;
         }
@@ -69,6 +93,18 @@ impl Client {
     pub(crate) fn send(&self, address: SocketAddr, request: &Request) -> io::Result<Reply> {
         self.open(address)?.send(request)
     }
+}
+
+/// Connects from one of this machine's addresses.
+fn connect_from(from: IpAddr, address: SocketAddr) -> io::Result<TcpStream> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
+    let stream = runtime.block_on(async {
+        let socket = TcpSocket::new_v4()?;
+        socket.bind((from, 0).into())?;
+        socket.connect(address).await?.into_std()
+    })?;
+    stream.set_nonblocking(false)?;
+    Ok(stream)
 }
 
 /// A kept-alive connection.
