@@ -18,6 +18,7 @@ mod file;
 mod forward;
 mod grant;
 mod jwt;
+mod memory;
 mod networks;
 mod recent;
 #[cfg(test)]
@@ -35,9 +36,11 @@ use credentials::Credentials;
 use forward::Forward;
 use grant::Grant;
 use jwt::{Jwt, Proof};
+use memory::Memory;
 use model::{ErrorKind, Principal, TenantId, TenantSet};
 use std::net::IpAddr;
 use std::sync::Arc;
+use stdx::budget::Account;
 use stdx::clock::Clock;
 use stdx::telemetry::Registry;
 
@@ -128,6 +131,8 @@ pub(crate) struct Auth {
     credentials: Watched<AuthFile>,
     jwt: Jwt,
     forward: Arc<Forward>,
+    /// Memory of keys from addresses.
+    keys: Account,
     trusted_proxies: Networks,
     /// Tenant that only the node itself writes to.
     own_tenant: TenantId,
@@ -137,10 +142,12 @@ pub(crate) struct Auth {
 
 impl Auth {
     pub(crate) fn new(settings: &Settings, clock: Arc<dyn Clock>, r: &Registry) -> Self {
+        let memory = Memory::shared_out(settings.budget.auth_bytes);
         let auth = Self {
             credentials: Watched::new(settings.auth_file.clone(), Credentials::default(), r),
-            jwt: Jwt::new(Arc::clone(&clock), r),
-            forward: Arc::new(Forward::new(clock, r)),
+            jwt: Jwt::new(Arc::clone(&clock), &memory, r),
+            forward: Arc::new(Forward::new(clock, &memory, r)),
+            keys: memory.keys,
             trusted_proxies: settings.trusted_proxies.clone(),
             own_tenant: settings.self_monitoring.tenant.clone(),
             anyone: ANYONE.into(),
@@ -153,6 +160,11 @@ impl Auth {
     /// True if callers need a credential or a trusted proxy.
     pub(crate) const fn is_required(&self) -> bool {
         self.credentials.has_source()
+    }
+
+    /// Memory in use, of the account that [`memory`] divides.
+    pub(crate) fn held_bytes(&self) -> u64 {
+        self.jwt.held_bytes() + self.forward.held_bytes() + self.keys.used_bytes()
     }
 
     /// Reads the file again if it has changed.

@@ -45,7 +45,7 @@ pub struct Node(Arc<Inner>);
 struct Inner {
     writes: Arc<write_path::Context>,
     reads: Arc<query_source::Context>,
-    auth: Auth,
+    auth: Arc<Auth>,
     tls: Arc<Tls>,
     #[cfg(test)]
     owning: Arc<crate::partition::Context>,
@@ -142,7 +142,7 @@ impl Node {
         let keeper = Upkeep::new(Arc::new(assembly.upkeep()), receive, Arc::clone(&stopping));
         let node = Self(Arc::new(Inner {
             reads: Arc::new(assembly.reads()),
-            auth: assembly.auth(),
+            auth: Arc::new(assembly.auth()),
             tls: assembly.tls(),
             writes: Arc::new(assembly.writes(commands, stopping)),
             #[cfg(test)]
@@ -226,7 +226,7 @@ impl Node {
     }
 
     /// Credentials and trusted proxies.
-    pub(crate) fn auth(&self) -> &Auth {
+    pub(crate) fn auth(&self) -> &Arc<Auth> {
         &self.0.auth
     }
 

@@ -1,10 +1,11 @@
-//! Requests to other services of the operator: where keys are published, and who decides about callers.
+//! Client for other services of the operator: those that publish keys, and those that decide about callers.
 //!
-//! Redirections are not followed: an answer comes from the address that is configured, or not at all.
+//! Redirections are not followed: an answer comes from the configured address, or the request fails.
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Empty, Limited};
 use hyper::header::{HOST, HeaderMap, HeaderValue, USER_AGENT};
+use hyper::http::response;
 use hyper::{Request, Response, Uri};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
@@ -15,8 +16,8 @@ use std::time::Duration;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
-/// Limit on the head of an answer.
-const HEAD_BYTES_MAX: usize = 64 << 10;
+/// Limit on the head of an answer, and on what is buffered of its body.
+pub(crate) const HEAD_BYTES_MAX: usize = 16 << 10;
 
 /// Limit on idle connections to one service.
 const IDLE_MAX: usize = 8;
@@ -24,14 +25,14 @@ const IDLE_MAX: usize = 8;
 /// Time after which an idle connection is closed.
 const IDLE: Duration = Duration::from_secs(30);
 
-/// A client for `http` and `https`. Certificates are checked with the authorities that this machine trusts.
+/// Client for `http` and `https`. Certificates are verified with the authorities that this machine trusts.
 #[derive(Debug, Clone)]
 pub(crate) struct Outgoing(Client<HttpsConnector<HttpConnector>, Empty<Bytes>>);
 
 impl Outgoing {
     pub(crate) fn new() -> Self {
         let mut roots = RootCertStore::empty();
-        // some of a machine's certificates may be unreadable; what matters is whether one fits
+        // unreadable certificates are skipped: the service's authority may be among the others
         roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions()
@@ -49,7 +50,8 @@ impl Outgoing {
         Self(client)
     }
 
-    /// Asks with GET for an answer with a body of at most `bytes_max`, within `timeout`. Errors do not repeat the address.
+    /// Sends a GET. The answer's body may have at most `bytes_max`, and must be complete within `timeout`. Errors do not repeat the
+    /// address.
     pub(crate) async fn get(
         &self,
         uri: &Uri,
@@ -57,32 +59,61 @@ impl Outgoing {
         bytes_max: usize,
         timeout: Duration,
     ) -> Result<Response<Bytes>, String> {
-        let mut request = Request::new(Empty::new());
-        *request.uri_mut() = uri.clone();
-        *request.headers_mut() = headers;
-        request.headers_mut().remove(HOST); // the client sets that of the address
-        let agent = HeaderValue::from_static(concat!("floodmark/", env!("CARGO_PKG_VERSION")));
-        request.headers_mut().entry(USER_AGENT).or_insert(agent);
         let answer = async {
-            let (head, body) = self.0.request(request).await.map_err(|error| chain(&error))?.into_parts();
+            let (head, body) =
+                self.0.request(request(uri, headers)).await.map_err(|error| chain(&error))?.into_parts();
             let body = Limited::new(body, bytes_max).collect().await;
-            let body = body.map_err(|error| {
-                format!("its answer could not be read: {error} (limit {bytes_max} bytes)")
-            })?;
-            Ok(Response::from_parts(head, body.to_bytes()))
+            Ok(Response::from_parts(head, body.map_err(|error| unreadable(&*error, bytes_max))?.to_bytes()))
         };
-        let no_answer = || format!("no answer within {} s", timeout.as_secs_f64());
-        tokio::time::timeout(timeout, answer).await.map_err(|_| no_answer())?
+        tokio::time::timeout(timeout, answer).await.map_err(|_| no_answer(timeout))?
+    }
+
+    /// As [`Self::get`], without keeping the answer's body.
+    pub(crate) async fn get_head(
+        &self,
+        uri: &Uri,
+        headers: HeaderMap,
+        bytes_max: usize,
+        timeout: Duration,
+    ) -> Result<response::Parts, String> {
+        let answer = async {
+            let (head, body) =
+                self.0.request(request(uri, headers)).await.map_err(|error| chain(&error))?.into_parts();
+            let mut body = Limited::new(body, bytes_max);
+            while let Some(frame) = body.frame().await {
+                frame.map_err(|error| unreadable(&*error, bytes_max))?;
+            }
+            Ok(head)
+        };
+        tokio::time::timeout(timeout, answer).await.map_err(|_| no_answer(timeout))?
     }
 }
 
-/// An error with its causes: the client's own says only that something failed.
+fn request(uri: &Uri, headers: HeaderMap) -> Request<Empty<Bytes>> {
+    let mut request = Request::new(Empty::new());
+    *request.uri_mut() = uri.clone();
+    *request.headers_mut() = headers;
+    request.headers_mut().remove(HOST); // the client sets that of the address
+    let agent = HeaderValue::from_static(concat!("floodmark/", env!("CARGO_PKG_VERSION")));
+    request.headers_mut().entry(USER_AGENT).or_insert(agent);
+    request
+}
+
+fn unreadable(error: &(dyn std::error::Error + Send + Sync), bytes_max: usize) -> String {
+    format!("its answer could not be read: {error} (limit {bytes_max} bytes)")
+}
+
+fn no_answer(timeout: Duration) -> String {
+    format!("no answer within {} s", timeout.as_secs_f64())
+}
+
+/// An error with its causes.
 fn chain(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(error.source(), |cause| cause.source());
     causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }
 
-/// The address of a service, if it is one that can be asked.
+/// Parses the address of a service.
 pub(crate) fn parse(text: &str) -> Result<Uri, &'static str> {
     const MUST: &str = "must be a URL such as https://example.com/keys, without user and password";
     let uri: Uri = text.parse().map_err(|_| MUST)?;

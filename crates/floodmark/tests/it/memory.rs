@@ -18,7 +18,7 @@ fn check(attack: impl Fn(&Server)) {
         let options = Options::default().allow("server::seal::sealer::report");
         let server = Server::start(options.arg("--memory").arg(&format!("{memory}MiB")));
         let account = |name| server.metric(&format!("floodmark_budget_limit_bytes{{account=\"{name}\"}}"));
-        let accounts = ["head", "inflight", "query", "flush", "decoders", "other"].map(account);
+        let accounts = ["head", "inflight", "query", "flush", "decoders", "auth", "other"].map(account);
         assert_eq!(accounts.iter().sum::<f64>(), (memory * MIB) as f64, "{accounts:?}");
         attack(&server);
         let peak = server.peak_bytes();

@@ -23,9 +23,6 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 /// Time for which a network counts as known after one of its credentials was accepted.
 const KNOWN_FOR: Duration = Duration::from_secs(3600);
 
-/// Memory for known networks, and for the rates of networks: some thousands of each.
-const NETWORKS_BYTES: usize = 1 << 20;
-
 /// Bounds on checks of one kind.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Bounds {
@@ -96,12 +93,13 @@ impl Check<'_> {
 }
 
 impl Checks {
-    pub(super) fn new(clock: Arc<dyn Clock>, bounds: Bounds) -> Self {
+    /// Keeps known networks within `networks_bytes`, and rates of networks likewise.
+    pub(super) fn new(clock: Arc<dyn Clock>, bounds: Bounds, networks_bytes: usize) -> Self {
         Self {
             clock,
             bounds,
-            known: Recent::within(NETWORKS_BYTES),
-            buckets: Recent::within(NETWORKS_BYTES),
+            known: Recent::within(networks_bytes),
+            buckets: Recent::within(networks_bytes),
             strangers: Mutex::default(),
             of_known: Lane::new(&bounds),
             of_strangers: Lane::new(&bounds),
@@ -121,6 +119,11 @@ impl Checks {
         let inside = lane.inside.try_acquire().map_err(|_| crowded())?;
         let running = lane.running.acquire().await.expect("BUG: it is never closed");
         Ok(Check { checks: self, network, _running: running, _inside: inside })
+    }
+
+    /// Memory in use for networks.
+    pub(super) fn held_bytes(&self) -> u64 {
+        self.known.held_bytes() + self.buckets.held_bytes()
     }
 
     fn pay(&self, network: Network, is_known: bool, now: Instant) -> Result<(), Refusal> {
@@ -171,7 +174,7 @@ mod tests {
 
     fn start() -> (Arc<ManualClock>, Checks) {
         let clock = Arc::new(ManualClock::at(0));
-        (Arc::clone(&clock), Checks::new(clock, BOUNDS))
+        (Arc::clone(&clock), Checks::new(clock, BOUNDS, 1 << 20))
     }
 
     /// How many of `count` checks may begin.

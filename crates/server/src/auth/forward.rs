@@ -16,19 +16,23 @@
 use super::checks::{Bounds, Checks};
 use super::credentials::{Credentials, Digest, sha256};
 use super::grant::{Grant, Roles, Tenants};
+use super::memory::Memory;
 use super::recent::Recent;
 use super::unauthenticated;
-use crate::outgoing::Outgoing;
+use crate::outgoing::{HEAD_BYTES_MAX, Outgoing};
 use crate::refusal::Refusal;
 use admission::rate::Rate;
 use hyper::header::{HeaderName, HeaderValue};
-use hyper::{HeaderMap, Method, Response, StatusCode, Uri};
+use hyper::http::response;
+use hyper::{HeaderMap, Method, StatusCode, Uri};
 use model::{TenantPatterns, TenantSet};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::net::IpAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
+use stdx::budget::Account;
 use stdx::clock::Clock;
 use stdx::telemetry::{Counter, Registry};
 use tokio::sync::watch;
@@ -42,22 +46,30 @@ pub(super) const HEADERS_MAX: usize = 16;
 /// Limit on their bytes in one request.
 const HEADER_BYTES_MAX: usize = 16 << 10;
 
-/// Limit on the body of an answer, which is not looked at.
+/// Limit on the body of an answer, which is read and discarded.
 const BODY_BYTES_MAX: usize = 64 << 10;
 
 /// Limit on the tenants in an answer: each request is matched with all of them.
 const TENANTS_MAX: usize = 100;
 
-/// Memory for answers: some ten thousand.
-const ANSWERS_BYTES: usize = 4 << 20;
+/// Limit on questions that are asked at once of known networks, and of others.
+const AT_ONCE_MAX: usize = 16;
 
-/// Requests to the service, at once and a second.
-const BOUNDS: Bounds = Bounds {
-    at_once: 16,
-    waiting: 256,
-    per_network: Rate { per_s: 500, burst: Duration::from_secs(1) },
-    from_strangers: Rate { per_s: 1000, burst: Duration::from_secs(1) },
-};
+/// Memory of a question while it is asked: buffers of a connection, for a head of 16 KiB in each direction.
+const ASKED_BYTES: usize = 2 * HEAD_BYTES_MAX + (8 << 10);
+
+/// Memory of a question beside its headers, while it waits: its task, and its places in maps.
+const QUESTION_BYTES: u64 = 2 << 10;
+
+/// Bounds on questions with `asked_bytes` of memory for those being asked.
+fn bounds(asked_bytes: usize) -> Bounds {
+    Bounds {
+        at_once: (asked_bytes / 2 / ASKED_BYTES).clamp(1, AT_ONCE_MAX),
+        waiting: 256,
+        per_network: Rate { per_s: 500, burst: Duration::from_secs(1) },
+        from_strangers: Rate { per_s: 1000, burst: Duration::from_secs(1) },
+    }
+}
 
 /// A service that decides about callers: `[forward]` in the file of credentials.
 #[derive(Debug)]
@@ -133,6 +145,9 @@ pub(super) struct Forward {
     /// Questions without an answer so far: those that [`Checks`] admits, and those about to be refused by it.
     pending: Mutex<HashMap<Question, Pending>>,
     checks: Checks,
+    /// Memory of pending questions.
+    memory: Account,
+    asked_now: AtomicUsize,
     metrics: Metrics,
 }
 
@@ -145,16 +160,18 @@ struct Metrics {
 }
 
 impl Forward {
-    pub(super) fn new(clock: Arc<dyn Clock>, r: &Registry) -> Self {
+    pub(super) fn new(clock: Arc<dyn Clock>, memory: &Memory, r: &Registry) -> Self {
         let counter = |result| {
             let help = "Questions to the service of forward authentication, by its answer; cached ones were not asked.";
             r.counter_with("floodmark_auth_forwards_total", help, &[("result", result)])
         };
         Self {
             client: OnceLock::new(),
-            answers: Recent::within(ANSWERS_BYTES),
+            answers: Recent::within(memory.answers_bytes),
             pending: Mutex::default(),
-            checks: Checks::new(Arc::clone(&clock), BOUNDS),
+            checks: Checks::new(Arc::clone(&clock), bounds(memory.asked_bytes), memory.networks_bytes),
+            memory: memory.questions.clone(),
+            asked_now: AtomicUsize::new(0),
             metrics: Metrics {
                 cached: counter("cached"),
                 accepted: counter("accepted"),
@@ -163,6 +180,12 @@ impl Forward {
             },
             clock,
         }
+    }
+
+    /// Memory in use.
+    pub(super) fn held_bytes(&self) -> u64 {
+        let asked_bytes = self.asked_now.load(Ordering::Relaxed) * ASKED_BYTES;
+        self.answers.held_bytes() + self.checks.held_bytes() + self.memory.used_bytes() + asked_bytes as u64
     }
 
     /// Returns what the service allows the sender of a request with these `headers`. An answer belongs to `credentials`: the
@@ -179,7 +202,7 @@ impl Forward {
             self.metrics.cached.inc();
             return granted(remembered.answer);
         }
-        let mut pending = self.pending(credentials, question, headers, address);
+        let mut pending = self.pending(credentials, question, headers, address)?;
         let answer = match pending.wait_for(Option::is_some).await {
             Ok(answer) => answer.clone(),
             Err(_) => None, // its task panicked
@@ -194,11 +217,15 @@ impl Forward {
         question: Question,
         headers: HeaderMap,
         address: IpAddr,
-    ) -> Pending {
+    ) -> Result<Pending, Refusal> {
         let mut all = self.pending.lock();
         if let Some(same) = all.get(&question).filter(|same| same.has_changed().is_ok()) {
-            return same.clone();
+            return Ok(same.clone());
         }
+        let bytes = headers.iter().map(|(name, value)| name.as_str().len() + value.len()).sum::<usize>();
+        let memory = self.memory.reserve(bytes as u64 + QUESTION_BYTES).map_err(|error| {
+            Refusal::busy("auth_busy", format!("the credentials were not checked: {error}"))
+        })?;
         let (answer, pending) = watch::channel(None);
         all.insert(question, pending.clone());
         let (this, credentials) = (Arc::clone(self), Arc::clone(credentials));
@@ -208,8 +235,9 @@ impl Forward {
             this.note(&credentials, question, &found);
             this.pending.lock().remove(&question);
             answer.send_replace(Some(found));
+            drop(memory);
         });
-        pending
+        Ok(pending)
     }
 
     async fn asked(&self, credentials: &Credentials, headers: HeaderMap, address: IpAddr) -> Answer {
@@ -219,7 +247,9 @@ impl Forward {
             Err(refusal) => return Answer::None(refusal),
         };
         let client = self.client.get_or_init(Outgoing::new);
-        let answer = client.get(&service.uri, headers, BODY_BYTES_MAX, service.timeout).await;
+        self.asked_now.fetch_add(1, Ordering::Relaxed);
+        let answer = client.get_head(&service.uri, headers, BODY_BYTES_MAX, service.timeout).await;
+        self.asked_now.fetch_sub(1, Ordering::Relaxed);
         let answer = match answer {
             Ok(response) => service.read(&response),
             Err(error) => {
@@ -289,9 +319,9 @@ impl Service {
         Ok(Some(question))
     }
 
-    fn read(&self, response: &Response<bytes::Bytes>) -> Answer {
-        match response.status() {
-            status if status.is_success() => Answer::In(Arc::new(self.grant(response.headers()))),
+    fn read(&self, response: &response::Parts) -> Answer {
+        match response.status {
+            status if status.is_success() => Answer::In(Arc::new(self.grant(&response.headers))),
             StatusCode::UNAUTHORIZED => Answer::Unknown,
             StatusCode::FORBIDDEN => Answer::Forbidden,
             status => {

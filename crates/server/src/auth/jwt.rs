@@ -26,6 +26,7 @@ pub(super) use token::is_token;
 use super::checks::{Bounds, Check, Checks};
 use super::credentials::{Credentials, Digest, sha256};
 use super::grant::{Grant, Roles};
+use super::memory::Memory;
 use super::recent::Recent;
 use super::unauthenticated;
 use crate::refusal::Refusal;
@@ -53,11 +54,8 @@ pub(super) const LEEWAY_MS_MAX: i64 = 300_000;
 /// `leeway` where it is not given: clocks that are kept in time differ by less.
 pub(super) const LEEWAY_MS: i64 = 30_000;
 
-/// Memory for verified tokens: some ten thousand.
-const VERIFIED_BYTES: usize = 8 << 20;
-
-/// Memory for tokens with a wrong signature, so that a sender who repeats one costs no more checks: some thousands.
-const WRONG_BYTES: usize = 1 << 20;
+/// Memory of a verified token's grant beside the texts in it.
+const GRANT_BYTES: usize = 256;
 
 /// A signature takes 24 µs (RSA, 2048 bits) to 0.1 ms (RSA, 4096 bits) of a core: strangers may take a tenth of one.
 const BOUNDS: Bounds = Bounds {
@@ -121,7 +119,7 @@ struct Verified {
 pub(super) struct Jwt {
     clock: Arc<dyn Clock>,
     verified: Recent<Digest, Verified>,
-    /// Digests of tokens that a key has not signed.
+    /// Digests of tokens that a key has not signed: a sender that repeats one causes no further checks.
     wrong: Recent<Digest, Weak<Key>>,
     checks: Checks,
     pub(super) urls: Arc<KeyUrls>,
@@ -145,17 +143,17 @@ pub(super) enum Proof {
 }
 
 impl Jwt {
-    pub(super) fn new(clock: Arc<dyn Clock>, r: &Registry) -> Self {
+    pub(super) fn new(clock: Arc<dyn Clock>, memory: &Memory, r: &Registry) -> Self {
         let counter = |result| {
             let help =
                 "Tokens of other services (JWT), by what became of them; cached ones were verified before.";
             r.counter_with("floodmark_auth_tokens_total", help, &[("result", result)])
         };
         Self {
-            verified: Recent::within(VERIFIED_BYTES),
-            wrong: Recent::within(WRONG_BYTES),
-            checks: Checks::new(Arc::clone(&clock), BOUNDS),
-            urls: Arc::new(KeyUrls::new(r)),
+            verified: Recent::within(memory.verified_bytes),
+            wrong: Recent::within(memory.wrong_bytes),
+            checks: Checks::new(Arc::clone(&clock), BOUNDS, memory.networks_bytes),
+            urls: Arc::new(KeyUrls::new(memory.keys.clone(), r)),
             metrics: Metrics {
                 cached: counter("cached"),
                 accepted: counter("accepted"),
@@ -164,6 +162,11 @@ impl Jwt {
             },
             clock,
         }
+    }
+
+    /// Memory in use, without that of keys.
+    pub(super) fn held_bytes(&self) -> u64 {
+        self.verified.held_bytes() + self.wrong.held_bytes() + self.checks.held_bytes()
     }
 
     /// What the token of a sender at `address` proves.
@@ -219,7 +222,7 @@ impl Jwt {
             let (credentials, key) = (Arc::downgrade(credentials), Arc::downgrade(&key));
             let leeway_ms = issuer.leeway_ms;
             let verified = Verified { credentials, key, times, leeway_ms, grant: Arc::clone(&grant) };
-            self.verified.put(digest, verified, token.signed.len());
+            self.verified.put(digest, verified, token.signed.len() + GRANT_BYTES);
             return Ok(Proof::Of(grant));
         }
         match fault {

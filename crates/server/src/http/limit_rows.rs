@@ -125,6 +125,10 @@ fn reason_of(name: &str) -> &'static str {
         "query" => "Queries, exports, answers on their way out, and the cache of table data",
         "flush" => "Table files being written, by sealing and compaction",
         "decoders" => "Idle decoders between write requests",
+        "auth" => {
+            "What authentication remembers: verified tokens, answers of the service of [forward], keys of issuers, networks; and \
+             questions to that service. The part that is full forgets its oldest entries"
+        }
         "other" => {
             "Memory outside the accounts: the process itself, connections, open tables, buffers, the allocator's slack"
         }

@@ -29,6 +29,9 @@ pub(crate) const fn connection_bytes(is_encrypted: bool) -> usize {
     if is_encrypted { CONNECTION_BYTES + TLS_BYTES } else { CONNECTION_BYTES }
 }
 
+/// Limit on the memory of authentication: with it, some ten thousand verified tokens are remembered.
+const AUTH_BYTES_MAX: u64 = 32 << 20;
+
 /// Bounds on concurrent exports.
 const EXPORTS_MIN: u64 = 2;
 const EXPORTS_MAX: u64 = 4;
@@ -48,9 +51,11 @@ pub struct Budget {
     pub query_bytes: u64,
     /// Table files being written, by sealing and compaction: 10 %.
     pub flush_bytes: u64,
-    /// Idle decoders between write requests: 3 %.
+    /// Idle decoders between write requests: 2 %.
     pub decoders_bytes: u64,
-    /// Memory outside the accounts: the process itself, and 7 % for connections, open tables, buffers, and the allocator's
+    /// What authentication remembers of callers and services: 1 %, at most [`AUTH_BYTES_MAX`].
+    pub auth_bytes: u64,
+    /// Memory outside the accounts: the process itself, and at least 7 % for connections, open tables, buffers, and the allocator's
     /// slack.
     pub other_bytes: u64,
 }
@@ -165,8 +170,9 @@ impl Budget {
     fn shared_out(total_bytes: u64, reason: String) -> Self {
         let percent = |n| Self::percent(total_bytes, n);
         let (head_bytes, inflight_bytes, query_bytes) = (percent(50), percent(15), percent(15));
-        let (flush_bytes, decoders_bytes) = (percent(10), percent(3));
-        let parts = head_bytes + inflight_bytes + query_bytes + flush_bytes + decoders_bytes;
+        let (flush_bytes, decoders_bytes) = (percent(10), percent(2));
+        let auth_bytes = percent(1).min(AUTH_BYTES_MAX);
+        let parts = head_bytes + inflight_bytes + query_bytes + flush_bytes + decoders_bytes + auth_bytes;
         let other_bytes = total_bytes - parts;
         Self {
             total_bytes,
@@ -176,6 +182,7 @@ impl Budget {
             query_bytes,
             flush_bytes,
             decoders_bytes,
+            auth_bytes,
             other_bytes,
         }
     }
@@ -187,7 +194,7 @@ impl fmt::Display for Budget {
         write!(
             f,
             "{} MiB ({}) = head {} (exemplars {}, metadata {}, replicas {}) + inflight {} + query {} (evaluation {}, cache {}, exports {}, \
-             answers {}) + flush {} + decoders {} + other {} (process {}, connections {}, tables {}, spare {})",
+             answers {}) + flush {} + decoders {} + auth {} + other {} (process {}, connections {}, tables {}, spare {})",
             mib(self.total_bytes),
             self.reason,
             mib(self.head_bytes),
@@ -202,6 +209,7 @@ impl fmt::Display for Budget {
             mib(self.answers_bytes()),
             mib(self.flush_bytes),
             mib(self.decoders_bytes),
+            mib(self.auth_bytes),
             mib(self.other_bytes),
             mib(PROCESS_BYTES),
             mib(self.connections_bytes()),
@@ -225,6 +233,7 @@ mod tests {
                 b.query_bytes,
                 b.flush_bytes,
                 b.decoders_bytes,
+                b.auth_bytes,
                 b.other_bytes,
             ];
             assert_eq!(parts.iter().sum::<u64>(), total);
@@ -240,7 +249,7 @@ mod tests {
     #[test]
     fn the_printed_budget_has_all_of_its_parts() {
         let expected = "256 MiB (as set) = head 123 (exemplars 6, metadata 6, replicas 1) + inflight 37 + query 37 \
-                        (evaluation 18, cache 4, exports 4, answers 9) + flush 24 + decoders 7 + other 25 (process 8, \
+                        (evaluation 18, cache 4, exports 4, answers 9) + flush 24 + decoders 4 + auth 2 + other 25 (process 8, \
                         connections 12, tables 2, spare 2)";
         assert_eq!(Budget::of(256 << 20).unwrap().to_string(), expected);
     }

@@ -72,7 +72,7 @@ settings! {
         MEMORY: Bytes = derived("memory", "half of the control group's limit or of the machine's memory",
             "Memory budget of the process, such as 2GiB")
             .why("8 MiB are for the process itself. Of the rest, 50 % is for the head, 15 % for requests in flight, 15 % for \
-                queries (an eighth of which is a cache of table data), 10 % for files being written, 3 % for pooled decoders, \
+                queries (an eighth of which is a cache of table data), 10 % for files being written, 2 % for pooled decoders, 1 % (at most 32 MiB) for authentication, \
                 7 % for everything else. The default is half because the page cache and other processes need memory too")
             .within(TOTAL_BYTES_MIN, u64::MAX)
             .common();

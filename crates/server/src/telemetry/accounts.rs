@@ -113,6 +113,8 @@ fn parts(node: &Node) -> Vec<Part> {
     let (heads, peak) = (Arc::clone(&writes.heads), Arc::clone(&writes.heads));
     let held = Arc::clone(reads);
     let query = move || held.answers.used_bytes() + held.lake.cache.stats().held_bytes;
+    let callers = Arc::downgrade(node.auth());
+    let auth: Read = Arc::new(move || callers.upgrade().map_or(0, |auth| auth.held_bytes()));
     vec![
         Part {
             name: "head",
@@ -125,6 +127,7 @@ fn parts(node: &Node) -> Vec<Part> {
         Part::seen("query", budget.query_bytes, Arc::new(query)),
         Part::of(&writes.lake.flush),
         Part::of(&writes.decoders),
+        Part::seen("auth", budget.auth_bytes, auth),
     ]
 }
 

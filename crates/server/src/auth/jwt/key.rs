@@ -73,6 +73,17 @@ impl std::fmt::Debug for Key {
 }
 
 impl Key {
+    fn bytes(&self) -> usize {
+        let of_material = match &self.material {
+            Material::Rs256(PublicKeyComponents { n, e }) => n.capacity() + e.capacity(),
+            Material::Hs256(_) | Material::Es256(_) => 0,
+        };
+        size_of::<Arc<Self>>()
+            + size_of::<Self>()
+            + self.id.as_ref().map_or(0, String::capacity)
+            + of_material
+    }
+
     fn hs256(id: Option<String>, secret: &[u8]) -> Result<Self, String> {
         if secret.len() < SECRET_BYTES_MIN {
             return Err(format!(
@@ -172,6 +183,11 @@ impl KeySet {
 
     pub(super) fn len(&self) -> usize {
         self.0.len()
+    }
+
+    /// Memory of the keys.
+    pub(super) fn bytes(&self) -> usize {
+        self.0.iter().map(|key| key.bytes()).sum()
     }
 
     /// The keys that may have signed a token.

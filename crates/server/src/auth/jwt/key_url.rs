@@ -10,11 +10,13 @@
 //! ```
 
 use super::key::{KEY_SET_BYTES_MAX, KeySet, Origin};
+use super::key_urls::Shared;
 use crate::outgoing::Outgoing;
 use hyper::{HeaderMap, Uri};
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use std::sync::Arc;
 use std::time::Duration;
+use stdx::budget::Reservation;
 use stdx::telemetry::{Counter, Registry};
 use tokio::sync::{Notify, Semaphore, watch};
 
@@ -54,10 +56,12 @@ enum State {
 pub(super) struct KeyUrl {
     uri: Uri,
     keys: RwLock<Arc<KeySet>>,
+    /// Memory of these keys.
+    held: Mutex<Option<Reservation>>,
     state: watch::Sender<State>,
     wanted: Notify,
     waiting: Semaphore,
-    metrics: FetchMetrics,
+    shared: Shared,
 }
 
 /// Counts of fetches.
@@ -89,14 +93,15 @@ pub(super) enum Waited {
 }
 
 impl KeyUrl {
-    pub(super) fn new(uri: Uri, metrics: FetchMetrics) -> Self {
+    pub(super) fn new(uri: Uri, shared: Shared) -> Self {
         Self {
             uri,
             keys: RwLock::default(),
+            held: Mutex::default(),
             state: watch::Sender::new(State::Fetching),
             wanted: Notify::new(),
             waiting: Semaphore::new(WAITING_MAX),
-            metrics,
+            shared,
         }
     }
 
@@ -134,6 +139,7 @@ impl KeyUrl {
     }
 
     async fn fetch(&self, client: &Outgoing) -> Result<KeySet, String> {
+        let _turn = self.shared.fetching.acquire().await.map_err(|error| error.to_string())?;
         let answer = client.get(&self.uri, HeaderMap::new(), KEY_SET_BYTES_MAX, TIMEOUT).await?;
         if answer.status() != hyper::StatusCode::OK {
             return Err(format!("it answered {}", answer.status()));
@@ -144,17 +150,22 @@ impl KeyUrl {
 
     /// Puts fetched keys into effect. True if there are any.
     pub(super) fn note(&self, fetched: Result<KeySet, String>) -> bool {
+        let fetched = fetched.and_then(|keys| {
+            let memory = self.shared.memory.reserve(keys.bytes() as u64);
+            memory.map(|memory| (keys, memory)).map_err(|error| error.to_string())
+        });
         let is_ok = fetched.is_ok();
         let before = self.keys();
         match fetched {
-            Ok(keys) => {
+            Ok((keys, memory)) => {
                 let count = keys.len();
                 *self.keys.write() = Arc::new(keys.replacing(&before));
-                self.metrics.ok.inc();
+                *self.held.lock() = Some(memory);
+                self.shared.metrics.ok.inc();
                 tracing::debug!(url = shown(&self.uri), count, "keys of tokens fetched");
             }
             Err(error) => {
-                self.metrics.failed.inc();
+                self.shared.metrics.failed.inc();
                 let kept = before.len();
                 tracing::warn!(url = shown(&self.uri), %error, kept, "keys of tokens not fetched; those that are known stay in effect");
             }

@@ -6,8 +6,9 @@ use crate::outgoing::Outgoing;
 use parking_lot::RwLock;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use stdx::budget::Account;
 use stdx::telemetry::Registry;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinSet;
 
 #[derive(Debug)]
@@ -15,12 +16,26 @@ pub(in crate::auth) struct KeyUrls {
     /// At most as many as there may be issuers.
     urls: RwLock<BTreeMap<Arc<str>, Arc<KeyUrl>>>,
     changed: Notify,
-    metrics: FetchMetrics,
+    shared: Shared,
+}
+
+/// Limit on fetches at a time, each of which may hold an answer of 256 KiB.
+const FETCHES_MAX: usize = 2;
+
+/// Parts that the fetches of all addresses share.
+#[derive(Debug, Clone)]
+pub(super) struct Shared {
+    /// Memory of keys.
+    pub(super) memory: Account,
+    pub(super) fetching: Arc<Semaphore>,
+    pub(super) metrics: FetchMetrics,
 }
 
 impl KeyUrls {
-    pub(super) fn new(r: &Registry) -> Self {
-        Self { urls: RwLock::default(), changed: Notify::new(), metrics: FetchMetrics::new(r) }
+    pub(super) fn new(memory: Account, r: &Registry) -> Self {
+        let fetching = Arc::new(Semaphore::new(FETCHES_MAX));
+        let shared = Shared { memory, fetching, metrics: FetchMetrics::new(r) };
+        Self { urls: RwLock::default(), changed: Notify::new(), shared }
     }
 
     pub(super) fn get(&self, url: &str) -> Option<Arc<KeyUrl>> {
@@ -36,7 +51,7 @@ impl KeyUrls {
         let mut urls = self.urls.write();
         let mut next = BTreeMap::new();
         for (url, uri) in wanted {
-            let new = || Arc::new(KeyUrl::new(uri.clone(), self.metrics.clone()));
+            let new = || Arc::new(KeyUrl::new(uri.clone(), self.shared.clone()));
             next.insert(Arc::clone(url), urls.get(url).cloned().unwrap_or_else(new));
         }
         if !next.keys().eq(urls.keys()) {

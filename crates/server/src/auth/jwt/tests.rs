@@ -105,7 +105,7 @@ impl Setup {
 
     fn of(text: &str, keys: &str) -> Self {
         let (clock, registry) = (Arc::new(ManualClock::at(NOW_MS)), Registry::new());
-        let jwt = Jwt::new(Arc::<ManualClock>::clone(&clock), &registry);
+        let jwt = Jwt::new(Arc::<ManualClock>::clone(&clock), &Memory::ample(), &registry);
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("auth.toml"), text).unwrap();
         std::fs::write(dir.path().join("keys"), keys).unwrap();

@@ -1,0 +1,73 @@
+//! Division of the account `auth`: memory whose size callers and other services decide.
+//!
+//! | share | for |
+//! | ---: | --- |
+//! | 5/16 | verified tokens |
+//! | 3/16 | answers of the deciding service |
+//! | 3/16 | questions to it: those that wait, and those that are asked |
+//! | 2/16 | keys from addresses |
+//! | 2/16 | networks: known ones and their rates, for tokens and for questions |
+//! | 1/16 | tokens with a wrong signature |
+//!
+//! What the operator decides is not in it: the file of credentials (8 MiB at most), and answers with keys while they are fetched
+//! (512 KiB at most).
+
+use stdx::budget::Account;
+
+/// Limits on the parts of the account.
+#[derive(Debug)]
+pub(super) struct Memory {
+    pub(super) verified_bytes: usize,
+    pub(super) wrong_bytes: usize,
+    pub(super) answers_bytes: usize,
+    /// Limit on each of the four maps of networks.
+    pub(super) networks_bytes: usize,
+    /// Questions that wait for their turn.
+    pub(super) questions: Account,
+    /// Limit on questions that are asked at a time.
+    pub(super) asked_bytes: usize,
+    pub(super) keys: Account,
+}
+
+impl Memory {
+    /// Divides an account of `bytes`.
+    pub(super) fn shared_out(bytes: u64) -> Self {
+        let share = |sixteenths: u64| bytes / 16 * sixteenths;
+        Self {
+            verified_bytes: share(5) as usize,
+            wrong_bytes: share(1) as usize,
+            answers_bytes: share(3) as usize,
+            networks_bytes: (share(2) / 4) as usize,
+            questions: Account::new("auth questions", share(1)),
+            asked_bytes: share(2) as usize,
+            keys: Account::new("auth keys", share(2)),
+        }
+    }
+}
+
+#[cfg(test)]
+impl Memory {
+    /// Memory as of a large machine.
+    pub(super) fn ample() -> Self {
+        Self::shared_out(32 << 20)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limits::budget::{Budget, TOTAL_BYTES_MIN};
+
+    #[test]
+    fn the_shares_fit_into_the_account() {
+        for total in (0..=12).map(|n| (TOTAL_BYTES_MIN << n) + 12_345) {
+            let bytes = Budget::of(total).unwrap().auth_bytes;
+            let memory = Memory::shared_out(bytes);
+            let caches =
+                memory.verified_bytes + memory.wrong_bytes + memory.answers_bytes + 4 * memory.networks_bytes;
+            let accounts = memory.questions.limit_bytes() + memory.keys.limit_bytes();
+            let sum = caches as u64 + memory.asked_bytes as u64 + accounts;
+            assert!((bytes - 32..=bytes).contains(&sum), "{sum} of {bytes} in {total}");
+        }
+    }
+}
