@@ -3,7 +3,8 @@
 //! Each request for an administrative operation is a line. Requests and handshakes refused for lack of credentials or rights
 //! get at most one line per second for each sender and reason.
 //!
-//! No line contains a header, because headers can carry credentials.
+//! No line contains a header, because headers can carry credentials. Nor does one contain the values of parameters that are named
+//! like a credential: the server ignores these, but clients send them by mistake.
 
 use crate::refusal::Refusal;
 use axum::http::{Method, StatusCode, Uri};
@@ -51,7 +52,8 @@ impl Audit {
         uri: &Uri,
         status: StatusCode,
     ) {
-        let (path, query) = (beginning(uri.path()), beginning(uri.query().unwrap_or_default()));
+        let query = without_secrets(beginning(uri.query().unwrap_or_default()));
+        let path = beginning(uri.path());
         tracing::info!(target: "audit", %caller, %client, %method, path, query, status = status.as_u16(), "operation");
     }
 
@@ -93,6 +95,20 @@ impl Audit {
     }
 }
 
+/// Parts of the names of parameters whose values may be secret.
+const SECRET_NAMES: [&str; 5] = ["auth", "key", "pass", "secret", "token"];
+
+/// Replaces the values of parameters that may be secret.
+fn without_secrets(query: &str) -> String {
+    let shown = |pair: &str| {
+        let name = pair.split('=').next().unwrap_or_default();
+        let lower = name.to_ascii_lowercase();
+        let is_secret = SECRET_NAMES.iter().any(|word| lower.contains(word));
+        if is_secret { format!("{name}=…") } else { pair.to_owned() }
+    };
+    query.split('&').map(shown).collect::<Vec<_>>().join("&")
+}
+
 /// Cuts a text that a client chose to [`TEXT_BYTES_MAX`].
 fn beginning(text: &str) -> &str {
     &text[..text.floor_char_boundary(TEXT_BYTES_MAX)]
@@ -118,6 +134,19 @@ mod tests {
         clock.advance(1_000);
         assert_eq!(audit.counted(sender(1), "unauthenticated"), Some(10_001));
         assert_eq!(audit.counted(sender(1), "unauthenticated"), None);
+    }
+
+    #[test]
+    fn values_of_parameters_that_may_be_secret_are_left_out() {
+        for (query, expected) in [
+            ("", ""),
+            ("mode=diff&tenant=a", "mode=diff&tenant=a"),
+            ("Token=abc&mode=diff", "Token=…&mode=diff"),
+            ("access_token=a=b&a", "access_token=…&a"),
+            ("x=1&password", "x=1&password=…"),
+        ] {
+            assert_eq!(without_secrets(query), expected);
+        }
     }
 
     #[test]

@@ -16,6 +16,7 @@
 //! - `overload`, `amplify`: overload; small inputs that expand into much memory or work
 //! - `authentication`: valid and invalid credentials, and what they allow
 //! - `self_monitoring`: the server's own metrics as series
+//! - `wrong_credentials`: none is accepted, and no secret is written anywhere
 //! - `forward_auth`: another service authenticates requests
 //! - `tokens`: JSON Web Tokens of other services, and many ways to forge them
 //! - `across_tenants`: queries of several tenants at once
@@ -70,3 +71,4 @@ mod tokens;
 mod traffic;
 mod transfer;
 mod write_api;
+mod wrong_credentials;

@@ -74,6 +74,15 @@ fn encryption() {
 }
 
 #[test]
+fn wrong_credentials() {
+    if Command::new("openssl").arg("version").output().is_err() {
+        return stdx::skipped::for_want_of("openssl");
+    }
+    let args = ["--series", "400", "--duration", "1", "--runs", "1", "--attempts", "700"];
+    check("credentials.py", &args, &["medians: p99 ", "attempts a second"]);
+}
+
+#[test]
 fn merges() {
     let args = ["--series", "4000", "--duration", "2", "--step", "1"];
     check("merging.py", &args, &["when nobody writes", "merged bytes for each sealed: "]);

@@ -24,11 +24,11 @@ pub(crate) fn authority() -> Option<(Authority, TempDir)> {
     Some((authority, dir))
 }
 
-fn text(path: &Path) -> &str {
+pub(crate) fn text(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
-fn options(authority: &Authority) -> Options {
+pub(crate) fn options(authority: &Authority) -> Options {
     let options = Options::default().arg("--tls-cert").arg(text(&authority.path("server.pem")));
     options.arg("--tls-key").arg(text(&authority.path("server.key")))
 }
@@ -124,7 +124,7 @@ pub(crate) fn with_clients(authority: &Authority, dir: &Path, auth: &str) -> Opt
 
 /// Sends a request with a client that must be refused, and returns the error. With TLS 1.3, the connection is refused after the
 /// client has sent its request.
-fn refused(client: &Client, server: &Server) -> io::Error {
+pub(crate) fn refused(client: &Client, server: &Server) -> io::Error {
     let error = client.send(server.address, &line("m")).expect_err("it is let in");
     let is_alert = error.get_ref().is_some_and(|error| error.is::<rustls::Error>());
     let is_closed = [ErrorKind::ConnectionReset, ErrorKind::BrokenPipe, ErrorKind::UnexpectedEof];

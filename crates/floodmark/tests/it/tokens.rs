@@ -12,53 +12,53 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use tempfile::TempDir;
 
-fn encoded(bytes: impl AsRef<[u8]>) -> String {
+pub(crate) fn encoded(bytes: impl AsRef<[u8]>) -> String {
     BASE64_URL_SAFE_NO_PAD.encode(bytes)
 }
 
 /// A signing key on the curve P-256.
-struct Signer {
+pub(crate) struct Signer {
     pair: EcdsaKeyPair,
     id: &'static str,
 }
 
 impl Signer {
-    fn new(id: &'static str) -> Self {
+    pub(crate) fn new(id: &'static str) -> Self {
         let (algorithm, random) = (&ECDSA_P256_SHA256_FIXED_SIGNING, SystemRandom::new());
         let pkcs8 = EcdsaKeyPair::generate_pkcs8(algorithm, &random).unwrap();
         Self { pair: EcdsaKeyPair::from_pkcs8(algorithm, pkcs8.as_ref(), &random).unwrap(), id }
     }
 
-    fn public(&self) -> Value {
+    pub(crate) fn public(&self) -> Value {
         let (x, y) = self.pair.public_key().as_ref()[1..].split_at(32);
         json!({ "kty": "EC", "crv": "P-256", "kid": self.id, "x": encoded(x), "y": encoded(y) })
     }
 
-    fn bearer(&self, claims: &Value) -> String {
+    pub(crate) fn bearer(&self, claims: &Value) -> String {
         let signed = unsigned(&json!({ "alg": "ES256", "kid": self.id }), claims);
         let signature = self.pair.sign(&SystemRandom::new(), signed.as_bytes()).unwrap();
         format!("Bearer {signed}.{}", encoded(signature))
     }
 }
 
-fn unsigned(header: &Value, claims: &Value) -> String {
+pub(crate) fn unsigned(header: &Value, claims: &Value) -> String {
     format!("{}.{}", encoded(header.to_string()), encoded(claims.to_string()))
 }
 
-fn hs256(secret: &[u8], header: &Value, claims: &Value) -> String {
+pub(crate) fn hs256(secret: &[u8], header: &Value, claims: &Value) -> String {
     let signed = unsigned(header, claims);
     let signature = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, secret), signed.as_bytes());
     format!("Bearer {signed}.{}", encoded(signature))
 }
 
-fn claims(after_s: i64) -> Value {
+pub(crate) fn claims(after_s: i64) -> Value {
     json!({
         "iss": "https://id.example", "aud": "floodmark", "sub": "alice", "exp": now_ms() / 1000 + after_s,
         "tenants": ["a"], "roles": ["read", "write"],
     })
 }
 
-fn with(name: &str, value: Value) -> Value {
+pub(crate) fn with(name: &str, value: Value) -> Value {
     let mut claims = claims(3600);
     claims[name] = value;
     claims

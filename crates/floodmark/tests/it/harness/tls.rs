@@ -116,6 +116,17 @@ impl Connection {
         Reply::read(&mut self.0)
     }
 
+    /// Sends a request that the server may refuse before all of it was sent.
+    pub(crate) fn send_until_refused(&mut self, request: &Request) -> io::Result<Reply> {
+        let _ = self.0.get_mut().write_all(&request.bytes()); // fails once the server has closed the connection
+        let StreamOwned { conn, sock } = self.0.get_mut();
+        // `StreamOwned` would try to send the rest first
+        while conn.read_tls(sock).is_ok_and(|bytes| bytes > 0) {
+            conn.process_new_packets().map_err(io::Error::other)?;
+        }
+        Reply::read(&mut BufReader::new(conn.reader()))
+    }
+
     /// The TLS session, for what was negotiated.
     pub(crate) fn session(&self) -> &ClientConnection {
         &self.0.get_ref().conn
