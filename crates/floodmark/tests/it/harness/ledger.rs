@@ -1,10 +1,10 @@
 //! A load in which each value is computed from its series and time. The ledger of acknowledged samples is
 //! therefore one number for each writer.
 
-use super::http::{Connection, Request};
+use super::http::{Connection, Reply, Request};
 use super::now_ms;
 use super::process::Server;
-use super::read::Matrix;
+use super::read::{self, Matrix};
 use super::wire::{self, Series};
 use std::io;
 use std::net::SocketAddr;
@@ -21,9 +21,14 @@ const SAMPLES: u64 = 5;
 /// Time between two samples of a series.
 const STEP_MS: i64 = 10;
 
+/// Requests that are read back by one query: a server with little memory answers it.
+const PAGE: u64 = 500;
+
 /// One writer and its acknowledged requests.
 #[derive(Debug, Clone)]
 pub(crate) struct Writer {
+    /// Tenant of the requests; `None` for requests without a tenant header.
+    tenant: Option<String>,
     seed: u64,
     id: u64,
     base_ms: i64,
@@ -39,24 +44,44 @@ impl Writer {
     pub(crate) fn new(seed: u64, id: u64) -> Self {
         // far enough in the past that a run seldom has to wait for the clock
         let base_ms = now_ms() - 50 * 60_000;
-        Self { seed, id, base_ms, acknowledged: 0, in_doubt: false, refused: 0 }
+        Self { tenant: None, seed, id, base_ms, acknowledged: 0, in_doubt: false, refused: 0 }
+    }
+
+    /// A writer of a tenant.
+    pub(crate) fn of_tenant(mut self, tenant: &str) -> Self {
+        self.tenant = Some(tenant.into());
+        self
     }
 
     /// Writes until the server is gone or `stop` is set. A refused request is retried.
     pub(crate) fn run(&mut self, address: SocketAddr, stop: &AtomicBool) {
-        let _gone = self.try_run(address, stop);
+        let _gone = self.try_run(address, |_| stop.load(Ordering::Relaxed), |_| {});
     }
 
-    fn try_run(&mut self, address: SocketAddr, stop: &AtomicBool) -> io::Result<()> {
+    /// Writes until so many requests are acknowledged. After a refusal it waits as long as it is told.
+    pub(crate) fn catch_up(&mut self, address: SocketAddr, requests: u64) -> io::Result<()> {
+        let wait = |reply: &Reply| {
+            let seconds = reply.header("retry-after").and_then(|seconds| seconds.parse().ok());
+            std::thread::sleep(Duration::from_secs(seconds.expect("a number of seconds")));
+        };
+        self.try_run(address, |writer| writer.acknowledged >= requests, wait)
+    }
+
+    fn try_run(
+        &mut self,
+        address: SocketAddr,
+        is_over: impl Fn(&Self) -> bool,
+        wait: impl Fn(&Reply),
+    ) -> io::Result<()> {
         let mut connection = Connection::open(address)?;
-        while !stop.load(Ordering::Relaxed) {
+        while !is_over(self) {
             if self.next_ms() > now_ms() {
                 // a server refuses samples from the future
                 std::thread::sleep(Duration::from_millis(5));
                 continue;
             }
             self.in_doubt = true;
-            let reply = connection.send(&Request::write(&self.request(self.acknowledged)))?;
+            let reply = connection.send(&self.next_request())?;
             match reply.status {
                 204 => {
                     self.acknowledged += 1;
@@ -70,6 +95,7 @@ impl Writer {
                     );
                     // a partition that was not refused may have stored its part
                     self.refused += 1;
+                    wait(&reply);
                 }
                 other => panic!("status {other}: {}", reply.text()),
             }
@@ -81,8 +107,8 @@ impl Writer {
     }
 
     /// Sends the next request once; returns the reply.
-    pub(crate) fn write_once(&mut self, server: &Server) -> super::Reply {
-        let reply = server.send(&Request::write(&self.request(self.acknowledged)));
+    pub(crate) fn write_once(&mut self, server: &Server) -> Reply {
+        let reply = server.send(&self.next_request());
         self.acknowledged += u64::from(reply.status == 204);
         self.in_doubt = reply.status != 204;
         reply
@@ -93,16 +119,25 @@ impl Writer {
         self.base_ms + ((self.acknowledged + 1) * SAMPLES) as i64 * STEP_MS
     }
 
-    fn request(&self, number: u64) -> Vec<u8> {
+    /// The next request.
+    fn next_request(&self) -> Request {
+        let request = Request::write(&self.body(self.acknowledged));
+        match &self.tenant {
+            Some(tenant) => request.tenant(tenant),
+            None => request,
+        }
+    }
+
+    fn body(&self, number: u64) -> Vec<u8> {
         let one = |series: u64| {
             let name = series.to_string();
             let labels = [("__name__", "load"), ("series", name.as_str()), ("writer", &self.id.to_string())];
-            Series::new(&labels).samples(self.samples(series, number))
+            Series::new(&labels).samples(self.samples_of(series, number))
         };
         wire::v1(&(0..SERIES).map(one).collect::<Vec<_>>())
     }
 
-    fn samples(&self, series: u64, request: u64) -> impl Iterator<Item = (i64, f64)> + use<> {
+    fn samples_of(&self, series: u64, request: u64) -> impl Iterator<Item = (i64, f64)> + use<> {
         let (seed, id, base_ms) = (self.seed, self.id, self.base_ms);
         (request * SAMPLES..(request + 1) * SAMPLES).map(move |i| {
             let random = mix(seed ^ mix(id ^ mix(series ^ mix(i))));
@@ -124,7 +159,7 @@ impl Writer {
             let stored = self.of_series(&found, series);
             let expected = self.expected(series, from);
             let in_doubt: Vec<_> = match self.in_doubt {
-                true => self.samples(series, self.acknowledged).map(|(t, v)| (t, v.to_bits())).collect(),
+                true => self.samples_of(series, self.acknowledged).map(|(t, v)| (t, v.to_bits())).collect(),
                 false => Vec::new(),
             };
             let (certain, rest) = stored.split_at(expected.len().min(stored.len()));
@@ -143,12 +178,12 @@ impl Writer {
     #[track_caller]
     pub(crate) fn watch(&self, server: &Server, before: &[u64]) -> Vec<u64> {
         let everything = format!("load{{writer=\"{}\"}}[2h]", self.id);
-        let found = server.samples(&everything, now_ms());
+        let found = self.samples(server, &everything, now_ms());
         let requests_of = |series: u64| {
             let stored = self.of_series(&found, series);
             let requests = stored.len() as u64 / SAMPLES;
             assert_eq!(requests * SAMPLES, stored.len() as u64, "half of a request");
-            let sent = (0..requests).flat_map(|n| self.samples(series, n)).map(|(t, v)| (t, v.to_bits()));
+            let sent = (0..requests).flat_map(|n| self.samples_of(series, n)).map(|(t, v)| (t, v.to_bits()));
             assert!(sent.eq(stored.iter().copied()), "series {series} is no beginning of what was sent");
             let least = before.get(series as usize).copied().unwrap_or(0);
             assert!(requests >= least, "series {series} has {requests} requests and had {least}");
@@ -178,13 +213,26 @@ impl Writer {
         self.acknowledged * SERIES * SAMPLES
     }
 
+    /// Stored samples of the requests from `from` on, read in pages.
     fn found(&self, server: &Server, from: u64) -> Matrix {
         // one request more than were acknowledged, for the one in doubt
-        let until_ms = self.base_ms + ((self.acknowledged + 1) * SAMPLES) as i64 * STEP_MS;
-        let since_ms = self.base_ms + (from * SAMPLES) as i64 * STEP_MS;
-        // a window excludes its start, so it begins a millisecond earlier
-        let window_ms = until_ms - since_ms + 1;
-        server.samples(&format!("load{{writer=\"{}\"}}[{window_ms}ms]", self.id), until_ms)
+        let to = self.acknowledged + 1;
+        let mut all = Matrix::new();
+        for first in (from..to).step_by(PAGE as usize) {
+            let start_ms = |request: u64| self.base_ms + (request * SAMPLES) as i64 * STEP_MS;
+            let (since_ms, until_ms) = (start_ms(first), start_ms(to.min(first + PAGE)));
+            // a window excludes its start and includes its end, so both are a millisecond earlier
+            let window_ms = until_ms - since_ms;
+            let selector = format!("load{{writer=\"{}\"}}[{window_ms}ms]", self.id);
+            for (series, samples) in self.samples(server, &selector, until_ms - 1) {
+                all.entry(series).or_default().extend(samples);
+            }
+        }
+        all
+    }
+
+    fn samples(&self, server: &Server, selector: &str, at_ms: i64) -> Matrix {
+        read::matrix(&server.query_as(self.tenant.as_deref(), selector, at_ms))
     }
 
     fn of_series<'a>(&self, found: &'a Matrix, series: u64) -> &'a [(i64, u64)] {
@@ -194,6 +242,6 @@ impl Writer {
 
     fn expected(&self, series: u64, from: u64) -> Vec<(i64, u64)> {
         let requests = from..self.acknowledged;
-        requests.flat_map(|n| self.samples(series, n)).map(|(t, v)| (t, v.to_bits())).collect()
+        requests.flat_map(|n| self.samples_of(series, n)).map(|(t, v)| (t, v.to_bits())).collect()
     }
 }

@@ -112,7 +112,8 @@ impl Owner {
                 | Command::Late(..)
                 | Command::Discard(..)
                 | Command::Relocate(_)
-                | Command::Truncate(_) => {}
+                | Command::Truncate(_)
+                | Command::Forget(_) => {}
                 Command::Sealed(sealed) => self.let_go(replay, next, sealed)?,
             }
         }
