@@ -1,6 +1,6 @@
 """Effect of one tenant's flood on other tenants.
 
-    FLOODMARK=path/to/floodmark python3 bench/fairness.py [--memory 512] [--duration 60] [--runs 1] [--json FILE] SYSTEM PROGRAM [ABUSE ...]
+    FLOODMARK=path/to/floodmark python3 bench/fairness.py [--memory 512] [--duration 60] [--rate 10000] [--runs 1] [--json FILE] SYSTEM PROGRAM [ABUSE ...]
 
 SYSTEM is floodmark or cortex (`bench/systems.py`), PROGRAM its binary; FLOODMARK is the binary of the lab, whatever the server is. Three
 tenants write 10 k known series each at a fixed rate (latency from the intended start), first alone, then while a fourth tenant, or many
@@ -18,7 +18,6 @@ import multiprocessing
 import os
 import subprocess
 import tempfile
-import threading
 import time
 import urllib.error
 import urllib.parse
@@ -26,12 +25,14 @@ import urllib.request
 
 import remote_write
 from control_group import ControlGroup
-from floodmark_bench import FLOODMARK, lab_write
+from floodmark_bench import FLOODMARK
+from known_tenants import lost, of_tenant, p99_ms, write, write_known
 from systems import System
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--memory", type=int, default=512, help="MiB of the control group; 0: none")
 parser.add_argument("--duration", type=int, default=60, help="seconds of each abuse")
+parser.add_argument("--rate", type=int, default=10_000, help="samples a second of each of the three tenants")
 parser.add_argument("--runs", type=int, default=1)
 parser.add_argument("--json", help="file to which each run is appended as a line")
 parser.add_argument("system", choices=["floodmark", "cortex"])
@@ -39,36 +40,9 @@ parser.add_argument("program")
 parser.add_argument("abuses", nargs="*")
 args = parser.parse_args()
 
-KNOWN = ["--metrics", 100, "--series", 100, "--writers", 1, "--rate", 10_000, "--labels", 10]
-TENANTS = ["a", "b", "c"]
 # Cortex' limits for each tenant
 os.environ.update({"AUTH": "true", "INGESTION_RATE": "25000", "INGESTION_BURST": "100000", "SERIES_PER_USER": "50000"})
 now = time.time()
-
-
-def of_tenant(tenant):
-    return ["--header", "X-Scope-OrgID: " + tenant]
-
-
-def write(server, tenant, *flags):
-    return lab_write(server.write_url, *of_tenant(tenant), "--read-url", server.read_url, *flags)
-
-
-def write_known(server, seconds):
-    """Reports of the three known tenants, which write at the same time; `None` for one whose server is gone."""
-    reports = {}
-
-    def one(tenant):
-        seed = ["--seed", TENANTS.index(tenant) + 1]
-        try:
-            reports[tenant] = write(server, tenant, *KNOWN, *seed, "--duration", "%ds" % seconds, "--give-up-after", "5s", "--verify")
-        except (subprocess.CalledProcessError, json.JSONDecodeError):
-            reports[tenant] = None
-
-    threads = [threading.Thread(target=one, args=(tenant,)) for tenant in TENANTS]
-    [thread.start() for thread in threads]
-    [thread.join() for thread in threads]
-    return reports
 
 
 def flood(*flags):
@@ -165,22 +139,21 @@ def measure(name):
     group = ControlGroup(args.memory)
     with tempfile.TemporaryDirectory(prefix="floodmark-bench-") as data:
         server = System(args.system, args.program, data, prepare=group.enter)
-        write_known(server, 3)
+        write_known(server, 3, args.rate)
         # data for the queries of tenant d
         write(server, "d", "--metrics", 200, "--series", 100, "--writers", 1, "--rounds", 20)
         clients = ABUSES[name](server)
         time.sleep(1)
-        reports = list(write_known(server, args.duration).values())
+        reports = write_known(server, args.duration, args.rate)
         alive = server.process.poll() is None and group.kills() == 0
         for client in clients:
             client.terminate()
             client.wait() if isinstance(client, subprocess.Popen) else client.join()
-        verdicts = [report and report["verify"] for report in reports]
         run = {
             "system": args.system,
             "abuse": name,
-            "p99_ms": max(report["latency"]["p99_s"] for report in reports) * 1e3 if all(reports) else None,
-            "lost": sum(verdict["lost"] for verdict in verdicts) if all(verdicts) else None,
+            "p99_ms": p99_ms(reports),
+            "lost": lost(reports),
             "peak_mib": group.peak_mib() or server.rss_peak_bytes() >> 20,
             "alive": alive,
             "refused": refusals(server) if alive else {},
@@ -202,10 +175,10 @@ alone_ms = None
 print("%-15s %10s %8s %6s %9s %7s  %s" % ("abuse", "p99 ms", "ratio", "lost", "peak MiB", "killed", "refused"))
 for name in args.abuses or list(ABUSES):
     runs = [measure(name) for _ in range(args.runs)]
-    p99_ms = median([run["p99_ms"] for run in runs])
-    alone_ms = alone_ms or p99_ms
-    lost = "?" if any(run["lost"] is None for run in runs) else sum(run["lost"] for run in runs)
+    worst_ms = median([run["p99_ms"] for run in runs])
+    alone_ms = alone_ms or worst_ms
+    missing = "?" if any(run["lost"] is None for run in runs) else sum(run["lost"] for run in runs)
     shown = ", ".join("%s %d" % pair for pair in sorted(runs[-1]["refused"].items()))
     print("%-15s %10s %8s %6s %9d %7s  %s" % (
-        name, "-" if p99_ms is None else "%.2f" % p99_ms, "-" if p99_ms is None else "%.2f" % (p99_ms / alone_ms), lost,
+        name, "-" if worst_ms is None else "%.2f" % worst_ms, "-" if worst_ms is None else "%.2f" % (worst_ms / alone_ms), missing,
         max(run["peak_mib"] for run in runs), sum(not run["alive"] for run in runs) or "no", shown), flush=True)

@@ -53,10 +53,11 @@ class Process:
             return f.read()
 
 
-def lab_write(url, *flags):
-    """Result of `floodmark lab write` with these flags. The keys of its totals are moved to the top level."""
+def lab_write(url, *flags, check=True):
+    """Result of `floodmark lab write` with these flags. The keys of its totals are moved to the top level. With `check`, a run that lost
+    samples is an error."""
     command = [FLOODMARK, "lab", "write", "--target", url, "--json", "--quiet", *map(str, flags)]
-    result = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)
+    result = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=check).stdout)
     return {**result["totals"], **result}
 
 

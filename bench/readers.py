@@ -1,11 +1,11 @@
 """Number of samples in a metrics table, and a digest of them, as read by engines other than Floodmark.
 
-    python readers.py deltalake|duckdb|polars|spark TABLE
+    python readers.py deltalake|duckdb|datafusion|polars|spark TABLE
 
 Prints `samples`, `rows` (samples that were sent twice count twice) and `digest`: the sum, modulo 2^64, of a hash of
 each (series, millisecond, bits of the value). The digest does not depend on order, so two engines agree on it only if they agree
-on every bit of every sample. Needs `deltalake`, `numpy` and `pyarrow`; for the other engines also `duckdb`, `polars`, or, for Spark,
-`pyspark==4.2.*` and the jars of delta-spark 4.4.0 in the directory DELTA_SPARK_JARS.
+on every bit of every sample. Needs `deltalake` (which includes DataFusion), `numpy` and `pyarrow`; for the other engines also `duckdb`,
+`polars`, or, for Spark, `pyspark==4.2.*` and the jars of delta-spark 4.4.0 in the directory DELTA_SPARK_JARS.
 """
 
 import glob
@@ -85,6 +85,21 @@ def duckdb(path):
     return digest(series, found.column("t").to_numpy(), found.column("value").to_numpy())
 
 
+def datafusion(path):
+    """The view of docs/sql.md."""
+    from deltalake import DeltaTable, QueryBuilder
+
+    query = """
+        SELECT series, CAST(t AS BIGINT) / 1000 AS t,
+               CASE WHEN mantissa IS NULL THEN number ELSE CAST(base + mantissa AS DOUBLE) / power(CAST(10 AS DOUBLE), exponent) END AS value
+        FROM (
+            SELECT series, exponent, base, unnest(timestamps) AS t, unnest(mantissas) AS mantissa, unnest(floats) AS number
+            FROM metrics)"""
+    found = pyarrow.table(QueryBuilder().register("metrics", DeltaTable(path)).execute(query).read_all())
+    series = numpy.frombuffer(b"".join(found.column("series").to_pylist()), "u8").reshape(-1, 2)
+    return digest(series, found.column("t").to_numpy(), found.column("value").to_numpy())
+
+
 def polars(path):
     """Reads by the expression of docs/sql.md."""
     import polars as pl
@@ -143,5 +158,8 @@ def spark(path):
 
 
 if __name__ == "__main__":
-    engine = {"deltalake": deltalake, "duckdb": duckdb, "polars": polars, "spark": spark}[sys.argv[1]]
-    print(json.dumps(engine(sys.argv[2])))
+    engines = {"deltalake": deltalake, "duckdb": duckdb, "datafusion": datafusion, "polars": polars, "spark": spark}
+    engine = engines[sys.argv[1]]
+    print(json.dumps(engine(sys.argv[2])), flush=True)
+    if sys.argv[1] != "spark":
+        os._exit(0)  # threads of these libraries have been seen to abort in Python's usual shutdown

@@ -3,7 +3,8 @@
 import struct
 
 
-def _varint(number):
+def varint(number):
+    """`number` as protobuf writes it."""
     out = bytearray()
     while number > 127:
         out.append(number & 127 | 128)
@@ -13,19 +14,28 @@ def _varint(number):
 
 
 def _field(number, content):
-    return _varint(number << 3 | 2) + _varint(len(content)) + content
+    return varint(number << 3 | 2) + varint(len(content)) + content
 
 
-def series(labels, at_ms, value=1.0):
-    """A `TimeSeries` with one sample, as a field of a `WriteRequest`. `labels` is a dictionary."""
-    out = b"".join(_field(1, _field(1, name.encode()) + _field(2, text.encode())) for name, text in sorted(labels.items()))
-    sample = b"\x09" + struct.pack("<d", value) + b"\x10" + _varint(at_ms)
-    return _field(1, out + _field(2, sample))
+def labels(of):
+    """The labels of a `TimeSeries`, from a dictionary."""
+    return b"".join(_field(1, _field(1, name.encode()) + _field(2, text.encode())) for name, text in sorted(of.items()))
+
+
+def time_series(encoded_labels, samples):
+    """A `TimeSeries` as a field of a `WriteRequest`. A sample is milliseconds and a value."""
+    encoded = (b"\x09" + struct.pack("<d", value) + b"\x10" + varint(at_ms) for at_ms, value in samples)
+    return _field(1, encoded_labels + b"".join(_field(2, sample) for sample in encoded))
+
+
+def series(of, at_ms, value=1.0):
+    """A `TimeSeries` with one sample and the labels of a dictionary."""
+    return time_series(labels(of), [(at_ms, value)])
 
 
 def snappy(body):
     """`body` in Snappy's block format, as literals only."""
-    out = bytearray(_varint(len(body)))
+    out = bytearray(varint(len(body)))
     for start in range(0, len(body), 1 << 16):
         part = body[start : start + (1 << 16)]
         out += bytes([61 << 2]) + (len(part) - 1).to_bytes(2, "little") + part

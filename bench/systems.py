@@ -40,9 +40,9 @@ class System(Process):
             os.makedirs(os.path.join(self.data, folder), exist_ok=True)
         self.start()
 
-    def start(self):
-        """Starts the server; returns the seconds until it was ready."""
-        port = free_port()
+    def start(self, port=None):
+        """Starts the server, on a free port unless one is given; returns the seconds until it was ready."""
+        port = port or free_port()
         self.base = "http://127.0.0.1:%d" % port
         self.write_url = self.base + ("/api/v1/push" if self.name == "cortex" else "/api/v1/write")
         self.read_url = self.base + ("/prometheus" if self.name == "cortex" else "")

@@ -107,10 +107,10 @@ if [ ! -x "$bin/azurite-blob" ]; then
     fi
 fi
 
-# Other engines that read the tables: Python's deltalake (delta-rs) and DuckDB.
+# Other engines that read the tables: Python's deltalake (delta-rs, with DataFusion), DuckDB and Polars.
 py=$cache/py
-readers="deltalake duckdb pyarrow"
-if ! "$py/bin/python" -c 'import deltalake, duckdb, pyarrow' 2>/dev/null; then
+readers="deltalake duckdb numpy polars pyarrow"
+if ! "$py/bin/python" -c 'import deltalake, duckdb, numpy, polars, pyarrow' 2>/dev/null; then
     if ! have python3; then
         missing "$readers" "no python3 here"
     else

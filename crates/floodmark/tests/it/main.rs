@@ -26,6 +26,7 @@
 //! - `replicas`: pairs of Prometheus servers whose samples are stored once
 //! - `memory`: the process takes no more memory than `--memory`
 //! - `churn`: constant series churn, with kill -9 in between
+//! - `floods`: many new series, many new tenants and many returning senders at once, beside known series
 //! - `transfer`: import, export and inspect
 //! - `lab`, `endings`: scenarios with faults, wrong answers and full disks; Ctrl-C and terminals that go away
 //! - `traffic`: traffic is recorded and replayed, and its report is opened in a browser
@@ -48,6 +49,7 @@ mod deploy;
 mod disk_full;
 mod durability;
 mod endings;
+mod floods;
 mod forward_auth;
 mod golden;
 mod graphite;

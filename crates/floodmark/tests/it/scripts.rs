@@ -100,3 +100,10 @@ fn churn_with_kills() {
     let args = ["--seconds", "8", "--cgroup", "0", "--memory", "256MiB", "--ready", "60"];
     check("churn_kill.py", &args, &["good: ready after "]);
 }
+
+#[test]
+fn fairness() {
+    let size = ["--memory", "0", "--duration", "2", "--rate", "500"];
+    let args = [&size[..], &["floodmark", BINARY, "nothing", "label lists"]].concat();
+    check("fairness.py", &args, &["nothing ", "label lists "]);
+}

@@ -2,9 +2,11 @@
 
 use super::{compact, flush, foreign, seed};
 use crate::harness::ledger::Writer;
-use crate::harness::{Options, Request, Server, now_ms, wire};
+use crate::harness::{Options, Request, Server, http, now_ms, wire};
 use serde_json::Value;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use stdx::rng::Rng;
 
 const PATH: &str = "/api/v1/admin/tsdb/delete_series";
 
@@ -73,7 +75,53 @@ fn what_was_deleted_under_load_stays_deleted_after_kill_9_and_can_be_written_aga
         writer.verify(&server, 0);
         samples += writer.sample_count();
     }
-    foreign::check_count(&server.data_dir().join("tables/anonymous/metrics"), samples);
+    foreign::check_with_all(&server.data_dir().join("tables/anonymous/metrics"), samples);
+}
+
+/// A delete that is interrupted has happened, or it has not.
+#[test]
+fn kill_9_during_a_delete_leaves_everything_or_nothing() {
+    let seed = seed();
+    let mut rng = Rng::new(seed);
+    let options =
+        Options::default().config("segment_size = \"1MiB\"\nseal_after = \"300ms\"\npartitions = 2");
+    let mut server = Server::start(options);
+    let mut other = Writer::new(seed, 0);
+    let (mut deleted, mut outcomes) = (Writer::new(seed, 1), [0; 3]);
+    for round in 0..12 {
+        let stop = AtomicBool::new(false);
+        let (address, pause_ms) = (server.address, rng.below(500));
+        for _ in 0..10 {
+            deleted.write_once(&server).expect(204, &[]);
+        }
+        let is_answered = std::thread::scope(|threads| {
+            threads.spawn(|| other.run(address, &stop));
+            let request = Request::form(PATH, &[("match[]", "load{writer=\"1\"}")]);
+            let answer = threads.spawn(move || http::once(address, &request).map(|reply| reply.status));
+            // the moment is what is random here: nothing is waited for
+            std::thread::sleep(Duration::from_millis(pause_ms));
+            server.kill9();
+            stop.store(true, Ordering::Relaxed);
+            answer.join().unwrap().is_ok_and(|status| status == 204)
+        });
+        server.restart();
+        other.verify(&server, 0);
+        let is_gone = server.samples("load{writer=\"1\"}[2h]", now_ms()).is_empty();
+        assert!(is_gone || !is_answered, "round {round}: answered with 204, and still there");
+        outcomes[usize::from(is_gone) + usize::from(is_answered)] += 1;
+        if is_gone {
+            deleted = Writer::new(seed, 1);
+        } else {
+            deleted.verify(&server, 0);
+        }
+    }
+    eprintln!("not done, done without an answer, done with one: {outcomes:?}");
+    delete(&server, &[("match[]", "load{writer=\"1\"}")]);
+    other.write_once(&server).expect(204, &[]);
+    flush(&server);
+    compact(&server);
+    other.verify(&server, 0);
+    foreign::check_with_all(&server.data_dir().join("tables/anonymous/metrics"), other.sample_count());
 }
 
 #[test]

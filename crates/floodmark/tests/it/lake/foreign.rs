@@ -1,39 +1,46 @@
-//! Reads tables with another engine, Python's `deltalake`.
+//! Reads tables with other engines.
 
 use crate::harness::outside::cache;
+use serde_json::Value;
 use std::path::Path;
 use std::process::Command;
 
-/// Script that counts samples. It skips Python's usual shutdown, in which threads of its libraries sometimes abort.
-const SCRIPT: &str = r#"
-import os, sys
-from deltalake import DeltaTable
-columns = ["name", "labels", "timestamps"]
-table = DeltaTable(sys.argv[1]).to_pyarrow_table(columns=columns)
-seen = set()
-for name, labels, times in zip(*(table.column(c).to_pylist() for c in columns)):
-    series = (name, tuple(sorted(labels)))
-    seen.update((series, t) for t in times)
-print(len(seen), flush=True)
-os._exit(0)
-"#;
+/// Engines of `bench/readers.py` that are Python packages.
+const ENGINES: [&str; 4] = ["deltalake", "duckdb", "datafusion", "polars"];
 
 /// Programs that the check needs.
-const READERS: &str = "Python with deltalake (scripts/test-servers.sh)";
+const READERS: &str = "Python with deltalake, duckdb, numpy, polars and pyarrow (scripts/test-servers.sh)";
 
 /// Checks the number of samples with Python's `deltalake`, if it is installed. Samples of one series and time count once: if a
 /// sender repeats a sealed sample, it is stored twice until it is compacted.
 pub(super) fn check_count(table: &Path, samples: u64) {
-    let python = cache().join("py/bin/python");
-    let ended = match Command::new(&python).arg("-c").arg(SCRIPT).arg(table).output() {
-        Ok(ended) => ended,
-        Err(_) => return stdx::skipped::for_want_of(READERS),
-    };
-    let text = String::from_utf8_lossy(&ended.stderr);
-    if text.contains("ModuleNotFoundError") {
+    check(&ENGINES[..1], table, samples);
+}
+
+/// Checks the number of samples with each of four engines, which must also agree on every bit.
+pub(super) fn check_with_all(table: &Path, samples: u64) {
+    check(&ENGINES, table, samples);
+}
+
+fn check(engines: &[&str], table: &Path, samples: u64) {
+    let Some(found) = engines.iter().map(|engine| read(engine, table)).collect::<Option<Vec<_>>>() else {
         return stdx::skipped::for_want_of(READERS);
+    };
+    for (engine, found_by) in engines.iter().zip(&found) {
+        assert_eq!(found_by["samples"], samples, "{engine} counts what was acknowledged");
+        assert_eq!(found_by["digest"], found[0]["digest"], "{engine} and {} agree", engines[0]);
     }
-    assert!(ended.status.success(), "{text}");
-    let counted = String::from_utf8_lossy(&ended.stdout).trim().parse::<u64>().expect("a count");
-    assert_eq!(counted, samples, "another engine counts what was acknowledged");
+}
+
+/// Number of samples and their digest, as an engine reads them; `None` if Python or one of its modules is missing.
+fn read(engine: &str, table: &Path) -> Option<Value> {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bench/readers.py");
+    let mut command = Command::new(cache().join("py/bin/python"));
+    let ended = command.arg("-B").arg(script).arg(engine).arg(table).output().ok()?;
+    let said = String::from_utf8_lossy(&ended.stderr);
+    if said.contains("ModuleNotFoundError") {
+        return None;
+    }
+    assert!(ended.status.success(), "{engine}: {said}");
+    Some(serde_json::from_slice(&ended.stdout).expect("what the script prints"))
 }
