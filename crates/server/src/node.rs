@@ -198,7 +198,9 @@ impl Node {
                 std::thread::sleep(HELPERS_POLL);
             }
             if !helper.is_finished() {
-                tracing::info!("sealing or upkeep was interrupted; it continues after the next start");
+                tracing::info!(
+                    "sealing or upkeep did not stop in time; its work continues after the next start"
+                );
             }
         }
     }

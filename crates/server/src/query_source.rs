@@ -87,7 +87,7 @@ impl SeriesSet for HeadSet<'_> {
             if let Some(series) = series.next() {
                 let series = SeriesRef(series);
                 let head = partition.head.read();
-                let head = head.tenant(self.tenant).expect("BUG: a tenant's head went away");
+                let head = head.tenant(self.tenant).expect("BUG: a tenant's head disappeared");
                 // checked before unpacking, because compressed samples may take a hundredth of their unpacked size
                 let most = head.samples_at_most(series, self.range);
                 let weight = match head.kind(series) {
@@ -125,7 +125,7 @@ impl SeriesSet for HeadSet<'_> {
         if self.labels.is_empty() {
             let series = self.current.expect("BUG: labels() before next()");
             let head = self.parts[self.at].0.head.read();
-            let head = head.tenant(self.tenant).expect("BUG: a tenant's head went away");
+            let head = head.tenant(self.tenant).expect("BUG: a tenant's head disappeared");
             head.write_labels(series, &mut self.labels);
         }
         LabelsRef::from_canonical(&self.labels)

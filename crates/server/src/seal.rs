@@ -252,7 +252,7 @@ impl Lake {
             mark.tenants.insert(tenant.as_str().into(), own);
         }
         if let Err(error) = manifest.settle(TABLE, partition, mark) {
-            tracing::warn!(partition, %error, "cannot note which tenants are closed; the next replay finds out");
+            tracing::warn!(partition, %error, "cannot save which tenants are closed; the next replay determines it again");
         }
     }
 

@@ -244,7 +244,7 @@ impl Stepped {
     fn begin_replay(&self, baton: &Arc<Baton>) {
         for (number, acting) in self.owners.borrow_mut().iter_mut().enumerate() {
             let Acting::Here(owner) = std::mem::replace(acting, Acting::Away) else {
-                panic!("BUG: it replays already")
+                panic!("BUG: the owner is already replaying")
             };
             *acting = Acting::Replaying(Replaying::begin(number, owner, baton));
         }
@@ -277,7 +277,7 @@ impl Stepped {
                 }
                 Err(replaying) => Acting::Replaying(replaying),
             },
-            Acting::Away => panic!("BUG: it has its turn already"),
+            Acting::Away => panic!("BUG: the owner is already having its turn"),
         };
         self.owners.borrow_mut()[partition] = acting;
     }

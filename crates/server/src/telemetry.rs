@@ -101,15 +101,15 @@ impl WriteMetrics {
             seconds_new: seconds("new"),
             series_evicted: r.counter(
                 "floodmark_head_series_evicted_total",
-                "Series that left memory because nobody sent them any more.",
+                "Idle series evicted from memory.",
             ),
             series_created: r.counter("floodmark_head_series_created_total", "Series created."),
             late_samples: r.counter(
                 "floodmark_head_late_samples_total",
-                "Samples stored that came out of order or changed a value.",
+                "Stored samples that were out of order or changed a value.",
             ),
             duplicate_samples: r
-                .counter("floodmark_head_duplicate_samples_total", "Samples that came again unchanged."),
+                .counter("floodmark_head_duplicate_samples_total", "Repeated samples with an unchanged value, which are not stored again."),
             sync_seconds: r.histogram(
                 "floodmark_journal_sync_duration_seconds",
                 "Time to make a group durable.",
@@ -123,7 +123,7 @@ impl WriteMetrics {
             replayed_samples: r
                 .counter("floodmark_journal_replayed_samples_total", "Samples replayed at start."),
             damaged_ranges: r
-                .counter("floodmark_journal_damaged_ranges_total", "Damaged stretches met in replay."),
+                .counter("floodmark_journal_damaged_ranges_total", "Damaged ranges of the journal found during replay."),
             lost_records: r.counter(
                 "floodmark_journal_lost_records_total",
                 "Records lost to damage, unreadable ones included.",

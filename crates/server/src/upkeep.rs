@@ -159,7 +159,7 @@ impl Upkeep {
 
     fn discover(&self) {
         if let Err(error) = self.lake().tables.discover() {
-            tracing::warn!(%error, "cannot look which tenants have tables");
+            tracing::warn!(%error, "cannot list the tenants that have tables");
         }
     }
 
@@ -312,7 +312,7 @@ impl Upkeep {
         }
         if let Done::Damaged(file) = &done {
             let reason = kept.upkeep.reason(file);
-            tracing::error!(%tenant, table = kind.folder(), file, reason, "a file is damaged: it is left alone, and its samples are missing in answers");
+            tracing::error!(%tenant, table = kind.folder(), file, reason, "a file is damaged: it is not compacted, and answers to queries lack its samples");
         }
         count(metrics, key, &done);
         Ok(())
@@ -373,7 +373,7 @@ fn count(metrics: &LakeMetrics, (tenant, kind): &Key, done: &Done) {
         }
         Done::Checkpointed => metrics.checkpoints.inc(),
         Done::Deleted(deletes) => {
-            tracing::info!(%tenant, table, deletes, "no file has what was deleted any more");
+            tracing::info!(%tenant, table, deletes, "all deleted samples are removed from the files of the table");
         }
         Done::Cleaned(_) | Done::Compacted(_) | Done::Clean | Done::GivenUp | Done::Damaged(_) => {}
     }

@@ -112,7 +112,7 @@ impl WallClock {
         }
         match self.memory.store(Some(now.wall_ms)) {
             Ok(()) => *noted_ms = Some(now.steady_ms),
-            Err(error) => self.memory.warn(&error.to_string(), "cannot be written; it is tried again"),
+            Err(error) => self.memory.warn(&error.to_string(), "cannot be saved; it will be retried"),
         }
     }
 }
@@ -120,7 +120,7 @@ impl WallClock {
 /// Logs a change of the verdict.
 fn tell(doubt: Option<Doubt>) {
     match doubt {
-        None => tracing::info!("the clock is believed: samples expire by it"),
+        None => tracing::info!("the clock is trusted: samples expire according to it"),
         Some(Doubt::Settling) => {
             tracing::info!("the clock is plausible; nothing expires until it has settled")
         }

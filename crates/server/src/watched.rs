@@ -67,7 +67,7 @@ impl<S: Source> Watched<S> {
             reloads: ["ok", "failed"].map(reloads),
         };
         let is_current = Arc::clone(&watched.is_current);
-        let help = "1 if the file is in effect as it is now, 0 if it is invalid or unreadable.";
+        let help = "1 if the current content of the file is in effect, 0 if it is invalid or unreadable.";
         r.gauge_fn("floodmark_file_current", help, &[("file", S::NAME)], move || {
             f64::from(u8::from(is_current.load(Ordering::Relaxed)))
         });

@@ -167,7 +167,9 @@ async fn store(context: &Arc<Context>, resolved: Resolved) -> Result<Outcome, Un
         match answer.await {
             Ok(Ok(share)) => outcome.add(share),
             Ok(Err(refusal)) => _ = refused.get_or_insert(refusal),
-            Err(_) => _ = refused.get_or_insert_with(|| internal("a partition's owner is gone".into())),
+            Err(_) => {
+                _ = refused.get_or_insert_with(|| internal("a partition's owner thread has ended".into()))
+            }
         }
     }
     if !outcome.postponed.is_empty()

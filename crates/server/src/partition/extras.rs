@@ -74,7 +74,7 @@ impl Owner {
                         "metadata may take {limit} MiB, shared by tenants and partitions; raise the limit with --memory"
                     )
                 }
-                MetadataRefusal::Families => "the tenant has as many metric families as may be".to_owned(),
+                MetadataRefusal::Families => "the tenant has reached the limit on metric families".to_owned(),
             };
             tracing::info!(partition, %tenant, metric, "metadata of new metric families is left out: {why}");
         }

@@ -30,7 +30,7 @@ const IN_TURN: &str = "BUG: a tenant with a turn has a submission";
 
 impl FairQueue {
     pub(super) fn new(quantum: u32) -> Self {
-        assert!(quantum > 0, "BUG: nobody's turn would ever come");
+        assert!(quantum > 0, "BUG: the quantum of a fair queue is 0");
         Self { of_tenants: HashMap::new(), turns: VecDeque::new(), quantum, len: 0 }
     }
 

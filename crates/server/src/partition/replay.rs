@@ -137,7 +137,7 @@ impl Owner {
                     return Err(JournalError::RecordVersion { offset: entry.offset, found, known }.into());
                 }
                 Err(RecordError::Malformed(what)) => return Ok(Err(what)),
-                Err(RecordError::Truncated) => return Ok(Err("a record that ends too early")),
+                Err(RecordError::Truncated) => return Ok(Err("a truncated record")),
             }
             if replay.buffers.record.is_deleted {
                 self.partition.grew(replay.forget(&mut self.partition.head.write()));
@@ -213,7 +213,7 @@ fn report(partition: usize, damage: &Damage) {
             what,
             ?lost,
             copy,
-            "journal is damaged, records are lost; reading on after them"
+            "journal is damaged and records are lost; replay continues after them"
         );
     } else {
         tracing::warn!(

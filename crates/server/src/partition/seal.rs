@@ -132,7 +132,7 @@ impl Owner {
                     self.journal.abandon();
                     self.dictionary.forget();
                     let partition = self.number;
-                    tracing::warn!(partition, %error, "cannot begin a new dictionary; the journal is not shortened this time");
+                    tracing::warn!(partition, %error, "cannot begin a new dictionary; the journal is not truncated this time");
                 }
             }
         }
@@ -250,7 +250,7 @@ impl Owner {
     pub(super) fn truncate_to_mark(&mut self) {
         let needed = Offset(self.context.lake.mark(self.number).needed_from());
         if let Err(error) = self.journal.truncate(needed.min(self.sealing.carried)) {
-            tracing::warn!(partition = self.number, %error, "cannot shorten the journal");
+            tracing::warn!(partition = self.number, %error, "cannot truncate the journal");
         }
         self.publish_stats();
     }

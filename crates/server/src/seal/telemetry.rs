@@ -89,7 +89,7 @@ impl LakeMetrics {
             ),
             frozen_samples: r.gauge(
                 "floodmark_seal_frozen_samples",
-                "Samples that stand still in the heads until they are committed.",
+                "Frozen samples in the heads, which wait to be committed.",
             ),
             left_out_files: r.counter(
                 "floodmark_query_left_out_files_total",
@@ -100,45 +100,45 @@ impl LakeMetrics {
             merged_bytes: r
                 .counter("floodmark_compact_bytes_total", "Bytes of files that were merged into others."),
             merge_jobs_waiting: r
-                .gauge("floodmark_compact_jobs_waiting", "Merges that are planned and not done yet."),
+                .gauge("floodmark_compact_jobs_waiting", "Merges that are planned but not done yet."),
             merged_samples: r
                 .counter("floodmark_compact_samples_total", "Samples that merges have written, counted while they run."),
             rollup_days: Resolution::ALL.map(|resolution| {
                 r.counter_with(
                     "floodmark_rollup_days_total",
-                    "Days of which a rollup was made.",
+                    "Days rolled up.",
                     &[("table", resolution.folder())],
                 )
             }),
             rollup_samples: r.counter(
                 "floodmark_rollup_samples_total",
-                "Samples that rollups have been made of, counted while they run.",
+                "Samples read by rollups, counted while they run.",
             ),
             rollup_days_waiting: r
-                .gauge("floodmark_rollup_days_waiting", "Days whose rollup is planned and not made yet."),
+                .gauge("floodmark_rollup_days_waiting", "Days whose rollup is planned but not done yet."),
             failing_tables: r.gauge(
                 "floodmark_upkeep_failing_tables",
                 "Tables whose upkeep fails; the log says why.",
             ),
             damaged_files: r.gauge(
                 "floodmark_upkeep_damaged_files",
-                "Files that merges met and left alone, since they are damaged.",
+                "Damaged files that compaction skips.",
             ),
             open_tables: r.gauge("floodmark_tables_open", "Tables that are open."),
             open_tables_bytes: r
-                .gauge("floodmark_tables_open_bytes", "Bytes that the lists of files of open tables hold."),
+                .gauge("floodmark_tables_open_bytes", "Memory of the file lists of open tables."),
             upkeep_failures: r.counter(
                 "floodmark_upkeep_failures_total",
                 "Jobs of upkeep that failed and are tried again.",
             ),
-            expired_files: r.counter("floodmark_retention_files_total", "Files dropped for their age."),
+            expired_files: r.counter("floodmark_retention_files_total", "Files dropped because they are older than the retention."),
             vacuumed_files: r
                 .counter("floodmark_vacuum_files_total", "Files deleted that no table needs any more."),
-            vacuumed_bytes: r.counter("floodmark_vacuum_bytes_total", "Their bytes."),
+            vacuumed_bytes: r.counter("floodmark_vacuum_bytes_total", "Bytes of the deleted files that no table needs any more."),
             checkpoints: r.counter("floodmark_upkeep_checkpoints_total", "Checkpoints of tables' logs."),
             log_repairs: r.counter(
                 "floodmark_tables_log_repairs_total",
-                "Times that a table's log was opened without a checkpoint that turned out to be damaged.",
+                "Times that a table's log was opened without its checkpoint, because the checkpoint is damaged.",
             ),
         }
     }

@@ -98,7 +98,7 @@ impl Replaying {
             Ok(done) => Ok(done),
             Err(TryRecvError::Empty) => Err(self),
             Err(TryRecvError::Disconnected) => {
-                let panic = self.thread.join().expect_err("BUG: who says nothing has panicked");
+                let panic = self.thread.join().expect_err("BUG: a replay ended without a result or a panic");
                 resume_unwind(panic)
             }
         }

@@ -71,9 +71,13 @@ pub(super) fn register(node: &Node) {
     for Part { name, limit_bytes, used, peak, .. } in with_other(node) {
         let labels = [("account", name)];
         let gauge = |name, help, read: Read| r.gauge_fn(name, help, &labels, move || read() as f64);
-        gauge("floodmark_budget_limit_bytes", "What an account may hold.", Arc::new(move || limit_bytes));
-        gauge("floodmark_budget_used_bytes", "What an account holds.", used);
-        gauge("floodmark_budget_peak_bytes", "The most that an account ever held.", peak);
+        gauge(
+            "floodmark_budget_limit_bytes",
+            "Limit on the memory of an account.",
+            Arc::new(move || limit_bytes),
+        );
+        gauge("floodmark_budget_used_bytes", "Memory that an account holds.", used);
+        gauge("floodmark_budget_peak_bytes", "Peak memory of an account.", peak);
     }
 }
 
@@ -92,10 +96,15 @@ fn register_head_parts(node: &Node) {
     ];
     for (part, limit_bytes, read) in parts {
         let labels = [("account", "head"), ("part", part)];
-        let help = "What a part of an account may hold.";
+        let help = "Limit on the memory of a part of an account.";
         r.gauge_fn("floodmark_budget_part_limit_bytes", help, &labels, move || limit_bytes as f64);
         let used = move || read() as f64;
-        r.gauge_fn("floodmark_budget_part_used_bytes", "What a part of an account holds.", &labels, used);
+        r.gauge_fn(
+            "floodmark_budget_part_used_bytes",
+            "Memory that a part of an account holds.",
+            &labels,
+            used,
+        );
     }
 }
 

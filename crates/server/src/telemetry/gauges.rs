@@ -52,7 +52,7 @@ fn of_clusters(node: &Node) {
     let tenants = Arc::clone(&node.writes().tenants);
     let clusters =
         move || tenants.all().iter().map(|tenant| tenant.replicas.lock().clusters()).sum::<usize>();
-    let help = "Clusters of replicas that are remembered.";
+    let help = "Clusters of replicas in memory.";
     node.registry().gauge_fn("floodmark_ha_clusters", help, &[], move || clusters() as f64);
 }
 
@@ -81,11 +81,11 @@ fn of_accounts(node: &Node) {
         r.gauge_fn(name, help, &[], move || read(&account) as f64);
     };
     let (answers, inflight) = (&node.reads().answers, &node.writes().inflight);
-    let help = "Memory of answers on their way out.";
+    let help = "Memory of answers until they are sent.";
     gauge("floodmark_query_answers_bytes", help, answers, Account::used_bytes);
-    let help = "Memory of write requests now.";
+    let help = "Memory of write requests in progress.";
     gauge("floodmark_write_inflight_bytes", help, inflight, Account::used_bytes);
-    let help = "The most that write requests ever held.";
+    let help = "Peak memory of write requests in progress.";
     gauge("floodmark_write_inflight_peak_bytes", help, inflight, Account::peak_bytes);
 }
 
@@ -102,7 +102,7 @@ fn of_blocked_tenants(node: &Node) {
     let reads = Arc::clone(node.reads());
     node.registry().gauge_fn(
         "floodmark_seal_floodmark_lag_seconds",
-        "Age of the oldest sample that is in no table yet.",
+        "Age of the oldest sample that is not yet in a table.",
         &[],
         move || floodmark_lag_ms(&reads) as f64 / 1000.0,
     );

@@ -19,7 +19,7 @@ pub(super) fn register(node: &Node) {
     r.gauge_fn("process_start_time_seconds", help, &[], move || started_s);
     r.counter_fn("process_cpu_seconds_total", "Processor time, of user and system together.", cpu_seconds);
     let gauge = |name, help, read: fn() -> f64| r.gauge_fn(name, help, &[], read);
-    gauge("process_resident_memory_bytes", "Memory that is in RAM.", || Status::read().resident_bytes);
+    gauge("process_resident_memory_bytes", "Resident memory.", || Status::read().resident_bytes);
     gauge("process_virtual_memory_bytes", "Address space.", || Status::read().virtual_bytes);
     gauge("process_threads", "Threads.", || Status::read().threads);
     gauge("process_open_fds", "Open files and connections.", open_files);
@@ -33,7 +33,7 @@ pub(super) fn register(node: &Node) {
         ("target", &target),
         ("profile", if cfg!(debug_assertions) { "debug" } else { "release" }),
     ];
-    r.gauge_fn("floodmark_build_info", "1, with what was built.", &labels, || 1.0);
+    r.gauge_fn("floodmark_build_info", "Build information; the value is 1.", &labels, || 1.0);
 }
 
 fn cpu_seconds() -> f64 {

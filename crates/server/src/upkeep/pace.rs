@@ -59,7 +59,7 @@ impl Pace {
             }
             if let Err(error) = table.refresh() {
                 // the next check of the table counts it
-                tracing::debug!(%tenant, %error, "cannot look for newer versions of a table");
+                tracing::debug!(%tenant, %error, "cannot refresh a table");
             }
         }
         self.refreshed = self.instant();

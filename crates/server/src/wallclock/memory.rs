@@ -44,11 +44,11 @@ impl Memory {
         match disk::read(&*memory.disk, &memory.path) {
             Ok(bytes) => match parse(&bytes) {
                 Ok(believed) => return (memory, believed),
-                Err(reason) => memory.warn(&reason, "is not readable; dates of commits stand in for it"),
+                Err(reason) => memory.warn(&reason, "is damaged; dates of commits are used instead"),
             },
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => {
-                memory.warn(&error.to_string(), "cannot be read; dates of commits stand in for it");
+                memory.warn(&error.to_string(), "cannot be read; dates of commits are used instead");
                 return (memory, Believed::Unknown);
             }
         }

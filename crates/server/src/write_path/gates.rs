@@ -38,10 +38,10 @@ impl Gates {
             &creating,
             Gate::inside,
         );
-        gauge("floodmark_write_inflight_requests", "Write requests being worked on.", &known, Gate::inside);
+        gauge("floodmark_write_inflight_requests", "Write requests in progress.", &known, Gate::inside);
         gauge(
             "floodmark_write_inflight_requests_peak",
-            "The most write requests that were ever worked on at once.",
+            "Peak number of write requests in progress.",
             &known,
             Gate::peak,
         );

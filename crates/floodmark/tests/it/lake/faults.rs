@@ -50,7 +50,7 @@ fn without_tables_it_serves_from_the_journal() {
     std::fs::write(&tables, "in the way").unwrap();
     let options = options(&format!("file://{}", tables.display()))
         .allow("a table cannot be read")
-        .allow("cannot look which tenants have tables");
+        .allow("cannot list the tenants that have tables");
     let mut server = Server::start(options);
     let mut writer = Writer::new(seed(), 1);
     for _ in 0..3 {

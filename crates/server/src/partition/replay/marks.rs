@@ -67,7 +67,7 @@ impl Owner {
             let sealed: BTreeMap<_, _> = asked.iter().filter_map(beyond).collect();
             tracing::error!(
                 partition = self.number,
-                "tables are ahead of this journal: they were made from another one, or the journal lost its end"
+                "tables contain offsets beyond the end of this journal: they were written from another journal, or this one lost its end"
             );
             if let Err(error) = self.context.lake.rename_source(self.number, end, sealed) {
                 tracing::error!(partition = self.number, %error, "cannot rename the journal's source");

@@ -135,7 +135,7 @@ impl<O: Owners> Sealer<O> {
             Ok(turn) => turn,
             Err(error) => {
                 let partition = late.number;
-                tracing::warn!(partition, %error, "cannot replay the journal for closed tenants; it is retried");
+                tracing::warn!(partition, %error, "cannot replay the journal for closed tenants; the replay will be retried");
                 late.tenants.keys().for_each(|tenant| lake.closed.explain(tenant, error.to_string()));
                 return Event::Asked { replaying: None };
             }

@@ -109,7 +109,7 @@ impl<O: Owners> Sealer<O> {
                     partition,
                     tenants,
                     bytes,
-                    "samples of blocked tenants were moved: the journal is shorter"
+                    "relocated samples of blocked tenants and truncated the journal"
                 );
             }
             Report::NotShortened { partition, error } => {
