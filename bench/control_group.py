@@ -32,8 +32,9 @@ class ControlGroup:
 
     def peak_mib(self):
         """Peak memory of the group, including its page cache."""
-        name = "memory.max_usage_in_bytes" if self.is_v1 else "memory.peak"
-        return int(self._read(name)) >> 20 if self.dir else 0
+        if not self.dir:
+            return 0
+        return int(self._read("memory.max_usage_in_bytes" if self.is_v1 else "memory.peak")) >> 20
 
     def _read(self, name):
         with open(os.path.join(self.dir, name)) as file:
