@@ -182,11 +182,6 @@ impl TenantHead {
         Present { end: self.series.len() as u32, absent }
     }
 
-    /// True if any series holds samples. Visits all of them.
-    pub(crate) fn holds_samples(&self) -> bool {
-        (0..self.series.len()).filter_map(|i| self.series.find(i)).any(Series::holds_samples)
-    }
-
     /// True if the tenant may be forgotten: it has no series, and its metadata (if any) came with evicted series. Metadata
     /// that was restored stays until it is idle, since replay itself evicts series.
     pub(crate) fn is_forgettable(&self, idle: Idle) -> bool {

@@ -7,10 +7,6 @@
 //!
 //! Everything acknowledged before the request is in the table when the tombstone is committed, and so comes before it in the order of writes.
 //! What is written after the answer comes after it. What is written meanwhile may be on either side.
-//!
-//! - [`tenant`]: deletes of everything that a tenant has
-
-pub(crate) mod tenant;
 
 use crate::query_source::Context;
 use crate::refusal::Refusal;

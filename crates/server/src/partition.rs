@@ -17,7 +17,6 @@ mod dictionary;
 mod evict;
 mod extras;
 mod fair_queue;
-mod forget;
 mod handles;
 mod outage;
 mod relocate;
@@ -36,7 +35,6 @@ use dictionary::Dictionary;
 use evict::Evicting;
 use extras::Incoming;
 use fair_queue::FairQueue;
-pub(crate) use forget::Forget;
 pub(crate) use handles::Owners;
 use head::TenantHead;
 use journal::{Journal, JournalError, Offset, RecordEncoder};
@@ -96,8 +94,6 @@ pub(crate) enum Command {
     Relocate(Relocate),
     /// Truncates the journal to the partition's mark.
     Truncate(SyncSender<()>),
-    /// Drops what a deleted tenant has beside samples.
-    Forget(Forget),
     Stop,
 }
 
@@ -282,7 +278,6 @@ impl Owner {
                     self.truncate_to_mark();
                     let _ = reply.send(()); // the receiver may be gone
                 }
-                Command::Forget(forget) => self.forget(forget),
             }
             let is_enough = cost >= GROUP_COST_MAX || taken >= QUEUE_MAX;
             next = if is_enough { None } else { self.commands.try_recv().ok() };

@@ -24,7 +24,6 @@ mod actions;
 mod clean;
 mod columns;
 mod commit;
-mod dropped;
 mod failure;
 mod floodmark;
 mod lease;
@@ -136,12 +135,6 @@ impl Files {
     /// Deletes that may not be applied to all files yet, and the sequence of the last one.
     pub fn tombstones(&self) -> &Tombstones {
         &self.pending.all
-    }
-
-    /// Files of which a delete up to sequence `upto` hides every row.
-    pub(crate) fn covered(&self, upto: i64) -> impl Iterator<Item = &LiveFile> {
-        let tombstones = move || self.pending.all.list.iter().filter(move |t| t.sequence <= upto);
-        self.list.iter().filter(move |file| tombstones().any(|t| t.covers(file)))
     }
 
     /// Mask of the samples of `file` that deletes hide.

@@ -72,8 +72,6 @@ pub enum Step {
         /// The first millisecond that is kept.
         before_ms: i64,
     },
-    /// Removes files of which deletes hide every row.
-    DropDeleted,
     /// Merges files.
     Compact(Job),
     /// Rewrites a file without deleted rows, if it has any.
@@ -93,8 +91,6 @@ pub enum Step {
 pub enum Done {
     /// Number of files expired.
     Expired(usize),
-    /// Number of files removed because deletes hide every row.
-    Dropped(usize),
     /// The files are merged.
     Compacted(Progress),
     /// The file has no deleted rows.
@@ -143,15 +139,9 @@ impl Upkeep {
             steps.push(Step::Expire { before_ms });
         }
         if let Some(limits) = &policy.compact {
-            if files.covered(policy.deletes_upto).next().is_some() {
-                steps.push(Step::DropDeleted);
-            }
-            // they are dropped without being read, now or once the deletes are not needed elsewhere
-            let covered: HashSet<&str> = files.covered(i64::MAX).map(|file| file.path.as_str()).collect();
-            let is_left =
-                |f: &LiveFile| self.damaged.contains_key(&f.path) || covered.contains(f.path.as_str());
-            let jobs = compact::plan(table.kind(), files.all(), Date::of(now.wall_ms), limits, is_left);
-            let is_clean = |f: &LiveFile, sequence| is_left(f) || self.is_clean(f, sequence);
+            let is_damaged = |f: &LiveFile| self.damaged.contains_key(&f.path);
+            let jobs = compact::plan(table.kind(), files.all(), Date::of(now.wall_ms), limits, is_damaged);
+            let is_clean = |f: &LiveFile, sequence| is_damaged(f) || self.is_clean(f, sequence);
             let purges = compact::purges(&files, &jobs, is_clean);
             steps.extend(jobs.into_iter().map(Step::Compact));
             steps.extend(purges.into_iter().map(Step::Purge));
@@ -193,18 +183,6 @@ impl Upkeep {
                     }
                     if !go_on(&Progress::default()) {
                         return Ok(Done::Expired(expired));
-                    }
-                }
-            }
-            Step::DropDeleted => {
-                let mut dropped = 0;
-                loop {
-                    match table.drop_deleted(policy.deletes_upto)?.len() {
-                        0 => return Ok(Done::Dropped(dropped)),
-                        n => dropped += n,
-                    }
-                    if !go_on(&Progress::default()) {
-                        return Ok(Done::Dropped(dropped));
                     }
                 }
             }

@@ -4,7 +4,7 @@
 use super::columns::{deltas, skip_deltas, skip_histograms, skip_values};
 use super::definitions::Unpacked;
 use super::wire::Cursor;
-use super::{Body, RECORD_SAMPLES_MAX, RecordError, Room, extras, read_tenant, read_version, series_ref};
+use super::{RECORD_SAMPLES_MAX, RecordError, Room, extras, read_kind, read_tenant, series_ref};
 use model::{SeriesRef, TenantId, ValueKind};
 
 /// References in a record; reusable. Decoding costs a fraction of [`super::Record::decode`], because no labels are
@@ -14,8 +14,6 @@ use model::{SeriesRef, TenantId, ValueKind};
 pub struct Outline {
     /// Tenant of the record.
     pub tenant: TenantId,
-    /// As in [`super::Record`].
-    pub is_deleted: bool,
     /// References that the record defines.
     pub defined: Vec<SeriesRef>,
     /// The series of each sample.
@@ -28,7 +26,6 @@ impl Default for Outline {
     fn default() -> Self {
         Self {
             tenant: TenantId::anonymous(),
-            is_deleted: false,
             defined: Vec::new(),
             sampled: Vec::new(),
             exemplars: Vec::new(),
@@ -48,26 +45,17 @@ impl Outline {
     pub fn decode(&mut self, payload: &[u8], room: &mut dyn Room) -> Result<(), RecordError> {
         let decoded = self.try_decode(&mut Cursor::new(payload), room);
         if decoded.is_err() {
-            self.clear();
+            self.defined.clear();
+            self.sampled.clear();
+            self.exemplars.clear();
         }
         decoded
     }
 
-    fn clear(&mut self) {
-        self.is_deleted = false;
-        self.defined.clear();
-        self.sampled.clear();
-        self.exemplars.clear();
-    }
-
     fn try_decode(&mut self, cursor: &mut Cursor<'_>, room: &mut dyn Room) -> Result<(), RecordError> {
-        let content = read_version(cursor)?;
+        let kind = read_kind(cursor)?;
         read_tenant(cursor, &mut self.tenant)?;
-        self.clear();
-        let Body::Batch(kind) = content else {
-            self.is_deleted = true;
-            return Ok(());
-        };
+        self.defined.clear();
         let body = self.unpacked.section(cursor, room)?;
         if !body.is_empty() {
             let mut body = Cursor::new(body);
@@ -75,6 +63,7 @@ impl Outline {
             room.reserve_for(&self.defined, count)?;
             deltas(&mut body, count, &mut self.defined, series_ref)?;
         }
+        self.sampled.clear();
         let count = cursor.count(RECORD_SAMPLES_MAX)?;
         if count > 0 {
             room.reserve_for(&self.sampled, count)?;

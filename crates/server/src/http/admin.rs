@@ -9,14 +9,12 @@
 //! | GET `/api/v1/admin/refusals` | what was refused of late, of all tenants |
 //! | GET `/api/v1/admin/tenants` | tenants in memory, and what each holds |
 //! | GET `/api/v1/admin/limits` | limits of the node and of a tenant, and what is in use |
-//! | POST `/api/v1/admin/delete_tenant` | delete all that a tenant has |
 //! | POST PUT `/api/v1/admin/tsdb/delete_series` | delete samples of a tenant |
 //! | GET `/config`, `/runtime_config` | settings in effect; those of tenants, which can change at run time |
 
 mod compact;
 mod config;
 mod delete_series;
-mod delete_tenant;
 mod flush;
 mod limits;
 mod tenants;
@@ -40,7 +38,6 @@ pub(super) fn routes() -> Router<App> {
         .route("/api/v1/admin/refusals", get(recent_refusals::of_all))
         .route("/api/v1/admin/tenants", get(tenants::list))
         .route("/api/v1/admin/limits", get(limits::limits))
-        .route("/api/v1/admin/delete_tenant", post(delete_tenant::delete_tenant))
         .route("/config", get(config::all))
         .route("/runtime_config", get(config::of_tenants))
 }

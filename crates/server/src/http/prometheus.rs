@@ -3,7 +3,7 @@
 pub(super) mod active_queries;
 pub(super) mod admission;
 pub(super) mod cardinality;
-pub(super) mod description;
+mod description;
 pub(super) mod export;
 pub(super) mod metadata;
 pub(super) mod query;

@@ -273,18 +273,6 @@ impl Tenants {
         Arc::clone(all.entry(id.clone()).or_insert_with(tenant))
     }
 
-    /// Drops what was noted of a deleted tenant, and its state unless that is in use.
-    pub(crate) fn forget(&self, id: &TenantId) {
-        let mut all = self.all.write();
-        let Some(tenant) = all.get(id) else { return };
-        *tenant.replicas.lock() = Replicas::default();
-        tenant.series_peak.store(tenant.series(), Ordering::Relaxed);
-        // a state in use must stay the only one of its tenant
-        if Arc::strong_count(tenant) == 1 && tenant.bytes() == 0 {
-            all.remove(id);
-        }
-    }
-
     /// All states.
     pub(crate) fn all(&self) -> Vec<Arc<Tenant>> {
         self.all.read().values().cloned().collect()
@@ -367,28 +355,6 @@ pub(crate) mod tests {
         assert!(kept.len() <= 2 * 1003, "{} tenants", kept.len());
         assert!(Arc::ptr_eq(&in_use, &tenants.get(&id(0)).unwrap()));
         assert_eq!(tenants.get(&id(1)).unwrap().bytes(), 500);
-    }
-
-    #[test]
-    fn a_deleted_tenant_starts_anew() {
-        let dir = tempfile::tempdir().unwrap();
-        let mut own = small_settings(dir.path()).tenants.general;
-        (own.requests_per_second, own.rate_burst_ms) = (Some(1), 1000);
-        let (tenants, now) = (Tenants::for_test(1), Instant::now());
-        let in_use = tenants.of(&id(0), || true, now);
-        for number in 0..2 {
-            let tenant = tenants.of(&id(number), || true, now);
-            tenant.hold(0, 9, 500);
-            tenant.admit(&own, 1, now).unwrap();
-            tenant.hold(0, 0, 0);
-            drop(tenant);
-            tenants.forget(&id(number));
-        }
-        tenants.forget(&id(2));
-        assert!(Arc::ptr_eq(&in_use, &tenants.get(&id(0)).unwrap()));
-        assert_eq!(in_use.series_peak(), 0);
-        assert!(in_use.admit(&own, 1, now).is_err(), "its rates still count");
-        assert!(tenants.get(&id(1)).is_none());
     }
 
     #[test]

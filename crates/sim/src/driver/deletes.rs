@@ -51,8 +51,7 @@ impl Driver {
         let metric = METRICS[self.below(METRICS.len() as u64) as usize];
         let series = format!("s[{}-{}]", self.below(5), 5 + self.below(5));
         let matcher = |name: &str, op, value: &str| Matcher::new(name, op, value).expect("BUG: it is valid");
-        let selectors = match self.below(5) {
-            4 => Delete::everything().selectors,
+        let selectors = match self.below(4) {
             0 => vec![vec![matcher("__name__", MatchOp::Equal, metric)]],
             1 => vec![vec![matcher("series", MatchOp::Regex, &series)]],
             2 => vec![vec![

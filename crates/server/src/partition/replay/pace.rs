@@ -112,8 +112,7 @@ impl Owner {
                 | Command::Late(..)
                 | Command::Discard(..)
                 | Command::Relocate(_)
-                | Command::Truncate(_)
-                | Command::Forget(_) => {}
+                | Command::Truncate(_) => {}
                 Command::Sealed(sealed) => self.let_go(replay, next, sealed)?,
             }
         }
