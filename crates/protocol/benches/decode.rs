@@ -104,7 +104,10 @@ impl<'a> Work<'a> {
     }
 
     fn bytes_decoded(&self) -> usize {
-        self.bodies.iter().map(|b| snap::raw::decompress_len(b).expect("made here")).sum()
+        self.bodies
+            .iter()
+            .map(|b| snap::raw::decompress_len(b).expect("BUG: generated input is invalid"))
+            .sum()
     }
 }
 
@@ -113,15 +116,15 @@ fn measured(work: &mut Work<'_>) {
     match work.part.as_str() {
         "snappy" | "snappy-v2" => {
             for body in work.bodies {
-                decompress_snappy(body, &mut work.out).expect("made here");
+                decompress_snappy(body, &mut work.out).expect("BUG: generated input is invalid");
                 black_box(&work.out);
             }
         }
         "snap" | "snap-v2" => {
             for body in work.bodies {
-                work.out.resize(snap::raw::decompress_len(body).expect("made here"), 0);
+                work.out.resize(snap::raw::decompress_len(body).expect("BUG: generated input is invalid"), 0);
                 let done = snap::raw::Decoder::new().decompress(body, &mut work.out);
-                black_box(done.expect("made here"));
+                black_box(done.expect("BUG: generated input is invalid"));
             }
         }
         "v1" => decode(work, Version::V1),
@@ -129,7 +132,9 @@ fn measured(work: &mut Work<'_>) {
         "v2" | "v2-metadata" => decode(work, Version::V2),
         "labels" => {
             for labels in &work.fleet.labels {
-                black_box(labels_of(labels.as_bytes(), &mut work.labels).expect("made here"));
+                black_box(
+                    labels_of(labels.as_bytes(), &mut work.labels).expect("BUG: generated input is invalid"),
+                );
             }
         }
         _ => unreachable!("BUG: checked when it was made"),
@@ -141,11 +146,14 @@ fn decode_replica(work: &mut Work<'_>) {
     let hasher = SeriesHasher::new(1);
     for body in work.bodies {
         let request = Request { format: Version::V1, body: Body::snappy(body) };
-        work.decoder.decode(request, &mut work.batch, &mut work.memory).expect("made here");
+        work.decoder
+            .decode(request, &mut work.batch, &mut work.memory)
+            .expect("BUG: generated input is invalid");
         let Batch { bytes, floats, .. } = &mut work.batch;
         for series in &mut floats.series {
             let (start, end) = (series.labels.start as usize, series.labels.end as usize);
-            let [_, off] = find_labels(&bytes[start..end], ["cluster", "container"]).expect("made here");
+            let [_, off] = find_labels(&bytes[start..end], ["cluster", "container"])
+                .expect("BUG: generated input is invalid");
             let (before, after) = (start..start + off.range.start, start + off.range.end..end);
             let at = bytes.len();
             bytes.extend_from_within(before);
@@ -161,7 +169,7 @@ fn decode(work: &mut Work<'_>, version: Version) {
     for body in work.bodies {
         work.decoder
             .decode(Request { format: version, body: Body::snappy(body) }, &mut work.batch, &mut work.memory)
-            .expect("made here");
+            .expect("BUG: generated input is invalid");
         black_box(&work.batch.floats.series);
     }
 }
