@@ -1,0 +1,170 @@
+"""What floods of series, tenants and returning senders do to a server, and to three tenants with known series.
+
+    FLOODMARK=path/to/floodmark python3 bench/floods.py [--memory 512] [--part 1] [--json FILE] SYSTEM PROGRAM [FLOOD ...]
+
+SYSTEM is floodmark, victoriametrics, prometheus or cortex (`bench/systems.py`), PROGRAM its binary; FLOODMARK is the binary of the lab.
+Each flood gets a fresh server in a memory control group of --memory MiB. Three tenants write 10 k known series each at 10 k samples/s
+from before the flood until after its end. --part divides the size of every flood, to try the script.
+
+The columns: seconds until the flood was stored; its acknowledged samples; acknowledged samples, of the flood and of the three tenants,
+that cannot be read; requests of the flood that were refused; requests of the three tenants that were refused; the p99 of the worst of
+the three; peak memory of the group; and whether the kernel killed the server.
+"""
+
+import argparse
+import concurrent.futures
+import http.client
+import json
+import os
+import tempfile
+import threading
+import time
+import urllib.parse
+
+import remote_write
+from control_group import ControlGroup
+from known_tenants import lost, of_tenant, p99_ms, write, write_known
+from systems import NAMES, System
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--memory", type=int, default=512, help="MiB of the control group; 0: none")
+parser.add_argument("--part", type=int, default=1, help="divisor of the size of every flood")
+parser.add_argument("--json", help="file to which each result is appended as a line")
+parser.add_argument("system", choices=NAMES)
+parser.add_argument("program")
+parser.add_argument("floods", nargs="*")
+args = parser.parse_args()
+
+# Cortex' limits for each tenant
+os.environ.update({"AUTH": "true", "INGESTION_RATE": "25000", "INGESTION_BURST": "100000", "SERIES_PER_USER": "50000"})
+
+PATIENT = ["--give-up-after", "15m", "--verify"]
+
+
+class Stored:
+    """What a flood has stored so far."""
+
+    def __init__(self):
+        self.acknowledged = self.lost = self.refused = 0
+        self.lock = threading.Lock()
+
+    def add(self, report):
+        """Adds a report of the lab."""
+        with self.lock:
+            self.acknowledged += report["samples_acknowledged"]
+            self.lost += report["verify"]["lost"] if report["verify"] else 0
+            self.refused += report["attempts"] - report["requests"]
+
+
+def lab(server, stored, tenant, *flags):
+    try:
+        stored.add(write(server, tenant, *flags, *PATIENT))
+    except (json.JSONDecodeError, KeyError, TypeError) as error:
+        print("no report of tenant %s: %r" % (tenant, error), flush=True)
+
+
+def one_tenant(server, stored):
+    """20 M distinct series of one tenant: 200 k, replaced a hundred times."""
+    shape = ["--metrics", 1000, "--series", 50, "--writers", 4, "--interval", "1s", "--series-churn", "1s"]
+    lab(server, stored, "d", *shape, "--rounds", 100 // args.part)
+
+
+def thousand_tenants(server, stored):
+    """20 M distinct series of a thousand tenants, eight of which send at a time."""
+    shape = ["--metrics", 100, "--series", 200, "--writers", 1, "--rounds", 1, "--batch", 10_000]
+    with concurrent.futures.ThreadPoolExecutor(8) as senders:
+        list(senders.map(lambda number: lab(server, stored, "d-%d" % number, *shape), range(1000 // args.part)))
+
+
+def relabelled(server, stored):
+    """1 M known series that get another label value at once."""
+    shape = ["--metrics", 1000, "--series", 250 // args.part, "--writers", 4, "--interval", "15s", "--series-churn", "15s"]
+    lab(server, stored, "d", *shape, "--rounds", 2)
+
+
+def new_tenants(server, stored):
+    """5,000 tenants at once, with a series each, on 64 connections. Nobody repeats a refused request."""
+    url = urllib.parse.urlparse(server.write_url)
+
+    def send(numbers):
+        connection = http.client.HTTPConnection(url.netloc, timeout=60)
+        for number in numbers:
+            body = remote_write.snappy(remote_write.series({"__name__": "flood"}, int(time.time() * 1000), number))
+            connection.request("POST", url.path, body, {**remote_write.HEADERS, "X-Scope-OrgID": "new-%d" % number})
+            answer = connection.getresponse()
+            answer.read()
+            with stored.lock:
+                stored.acknowledged += answer.status < 300
+                stored.refused += answer.status >= 300
+
+    total = 5000 // args.part
+    with concurrent.futures.ThreadPoolExecutor(64) as senders:
+        list(senders.map(send, [range(first, total, 64) for first in range(64)]))
+
+
+def returning_senders(server, stored):
+    """1,000 senders of 100 series each that were cut off for five minutes: each sends 20 scrapes as fast as it can."""
+    shape = ["--metrics", 10, "--series", 10, "--writers", 1000 // args.part, "--interval", "15s"]
+    lab(server, stored, "d", *shape, "--rounds", 1, "--start", "-5m")
+    lab(server, stored, "d", *shape, "--rounds", 20, "--start", "-285s")
+
+
+FLOODS = {
+    "one tenant": (one_tenant, 120),
+    "1,000 tenants": (thousand_tenants, 120),
+    "relabelled": (relabelled, 30),
+    "new tenants": (new_tenants, 20),
+    "senders": (returning_senders, 30),
+}
+
+
+def measure(name):
+    flood, known_s = FLOODS[name]
+    group = ControlGroup(args.memory)
+    with tempfile.TemporaryDirectory(prefix="floodmark-bench-") as data:
+        server = System(args.system, args.program, data, prepare=group.enter)
+        # a tenant with tables is not new
+        write_known(server, 3)
+        if args.system == "floodmark":
+            server.post("/api/v1/admin/flush")
+            server.kill()
+            server.start()
+        known = {}
+        # the three tenants write during most of the flood, and repeat what is refused
+        writing = threading.Thread(target=lambda: known.update(write_known(server, max(5, known_s // args.part))))
+        writing.start()
+        time.sleep(1)
+        stored, began = Stored(), time.monotonic()
+        try:
+            flood(server, stored)
+        except OSError as error:
+            print("the flood ended: %r" % error, flush=True)
+        took_s = time.monotonic() - began
+        writing.join()
+        alive = server.process.poll() is None and group.kills() == 0
+        result = {
+            "system": args.system,
+            "flood": name,
+            "seconds": took_s,
+            "acknowledged": stored.acknowledged,
+            "lost": stored.lost,
+            "known_lost": lost(known),
+            "refused": stored.refused,
+            "known_refused": sum(report["attempts"] - report["requests"] for report in known.values()) if all(known.values()) else None,
+            "p99_ms": p99_ms(known),
+            "peak_mib": group.peak_mib() or server.rss_peak_bytes() >> 20,
+            "alive": alive,
+        }
+        server.kill()
+    if args.json:
+        with open(args.json, "a") as file:
+            file.write(json.dumps(result) + "\n")
+    return result
+
+
+columns = ["flood", "seconds", "acknowledged", "lost", "known_lost", "refused", "known_refused", "p99_ms", "peak_mib", "alive"]
+print("%-14s" % columns[0] + "".join("%14s" % column for column in columns[1:]))
+for name in args.floods or list(FLOODS):
+    result = measure(name)
+    shown = ["%.1f" % value if isinstance(value, float) else str(value) for value in (result[column] for column in columns)]
+    print("%-14s" % shown[0] + "".join("%14s" % value for value in shown[1:]), flush=True)
