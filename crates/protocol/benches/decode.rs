@@ -29,15 +29,15 @@ pub(crate) const PARTS: [&str; 9] =
 #[allow(dead_code, reason = "the tests include this file for `run`")]
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).filter(|a| a != "--bench").collect();
-    let passes = args.get(1).map_or(200, |n| n.parse().expect("passes are a number"));
+    let passes = args.get(1).map_or(200, |n| n.parse().expect("PASSES must be a number"));
     match args.first() {
         Some(part) => run(&[part], 10, passes),
         None => run(&PARTS, 10, passes),
     }
 }
 
-/// Measures each of `parts` over `requests` requests, `passes` times, and prints a line. The best pass shows the cost
-/// of the code; the difference to the median shows how busy the machine was.
+/// Measures each of `parts` over `requests` requests, `passes` times, and prints a line for each part. The best pass
+/// shows the cost of the code; the difference to the median shows how busy the machine was.
 pub(crate) fn run(parts: &[&str], requests: usize, passes: usize) {
     let fleet = Fleet::new(requests);
     println!(
@@ -83,7 +83,7 @@ impl<'a> Work<'a> {
             "snap" | "snappy" | "v1" | "v1-replica" | "labels" => &fleet.v1,
             "snap-v2" | "snappy-v2" | "v2" => &fleet.v2,
             "v2-metadata" => &fleet.v2_metadata,
-            other => panic!("no part {other:?}; there are {PARTS:?}"),
+            other => panic!("unknown part {other:?}; the parts are {PARTS:?}"),
         };
         let mut work = Self {
             part: part.into(),
@@ -91,7 +91,7 @@ impl<'a> Work<'a> {
             fleet,
             decoder: Decoder::new(1),
             batch: Batch::default(),
-            memory: Account::new("bench", u64::MAX).reserve(0).expect("plenty"),
+            memory: Account::new("bench", u64::MAX).reserve(0).expect("BUG: cannot reserve 0 bytes"),
             out: Vec::new(),
             labels: LabelsBuilder::new(),
         };
@@ -137,7 +137,7 @@ fn measured(work: &mut Work<'_>) {
                 );
             }
         }
-        _ => unreachable!("BUG: checked when it was made"),
+        _ => unreachable!("BUG: Work::of checks the name of the part"),
     }
 }
 

@@ -58,7 +58,6 @@ pub(crate) fn shown(header: &str) -> String {
 /// A body as sent.
 #[derive(Debug, Clone, Copy)]
 pub struct Body<'a> {
-    /// Compression of the body.
     pub encoding: Encoding,
     pub bytes: &'a [u8],
 }
@@ -68,8 +67,8 @@ pub struct Body<'a> {
 const ZSTD_CONTEXT_BYTES: usize = 96 << 10;
 const ZSTD_STREAM_BYTES: usize = 480 << 10;
 
-/// Binary logarithm of the largest window accepted for a zstd frame that does not declare its size, as recommended by
-/// RFC 8878.
+/// Binary logarithm of the largest window accepted for a zstd frame that does not declare its size: 8 MiB, as RFC 8878
+/// recommends.
 const ZSTD_WINDOW_LOG_MAX: u32 = 23;
 
 /// Maximum decompressed size of a zstd block, and minimum size of a compressed block: a header of three bytes and one
@@ -149,7 +148,7 @@ impl<'a> Body<'a> {
         purse: &mut Purse<'_>,
     ) -> Result<(), DecodeError> {
         out.clear();
-        // The input decides how few bytes each read returns. With a small buffer, no read costs more than it returns.
+        // Crafted input can make each read return very few bytes. With a small buffer, such a read is still cheap.
         let mut step = Vec::new();
         purse.room(&mut step, STEP_BYTES)?;
         step.resize(STEP_BYTES, 0);
@@ -170,8 +169,8 @@ impl<'a> Body<'a> {
     }
 }
 
-/// Size declared by a zstd frame. A body must consist of one frame, because each of many tiny frames would cost more
-/// than its bytes.
+/// Size declared by a zstd frame. A body must consist of one frame: the cost of each frame is high, so a short body of
+/// many tiny frames would be expensive.
 fn zstd_len(bytes: &[u8]) -> Result<Option<usize>, DecodeError> {
     let damaged = |error: &str| DecodeError::Damaged { encoding: Encoding::Zstd, error: error.into() };
     let declared = zstd_safe::get_frame_content_size(bytes).map_err(|_| damaged("not a zstd frame"))?;
@@ -184,7 +183,7 @@ fn zstd_len(bytes: &[u8]) -> Result<Option<usize>, DecodeError> {
         return Err(DecodeError::DecodedTooLarge(declared));
     }
     if declared > bytes.len() as u64 / ZSTD_BLOCK_BYTES_MIN * ZSTD_BLOCK_BYTES_MAX {
-        return Err(damaged("declares more bytes than its length can hold"));
+        return Err(damaged("declared length is larger than the body can expand to"));
     }
     Ok(Some(declared as usize))
 }

@@ -26,7 +26,8 @@ pub trait Decoder: Send + 'static {
     /// A decoder without working memory. It hashes labels with `seed` (see [`model::SeriesKey`]).
     fn new(seed: u64) -> Self;
 
-    /// Decodes a request into an empty `batch`. Memory for growth is first reserved with `purse`.
+    /// Decodes a request into an empty `batch`. Before the decoder or the batch grows, the bytes are reserved with
+    /// `purse`.
     fn fill(
         &mut self,
         request: Request<'_, Self::Format>,
@@ -39,8 +40,9 @@ pub trait Decoder: Send + 'static {
 
     /// Decodes a request into `batch` and drops its previous contents.
     ///
-    /// Memory by which the decoder and the batch grow is first reserved with `memory`; memory that they already have is
-    /// not. `memory` never shrinks, and afterwards covers at least this growth. After an error the batch is empty.
+    /// Before the decoder or the batch grows, the additional bytes are reserved with `memory`. Bytes that they already
+    /// have are not reserved again. `memory` never shrinks; afterwards it covers at least the growth. After an error,
+    /// the batch is empty.
     fn decode(
         &mut self,
         request: Request<'_, Self::Format>,

@@ -24,7 +24,7 @@ pub struct Extras<'a> {
     pub start_ms: i64,
 }
 
-/// A message's bytes as a snappy block.
+/// Compresses messages as snappy blocks.
 struct Block {
     snappy: snap::raw::Encoder,
     /// Buffer for the block, which may be longer than the block.

@@ -44,9 +44,9 @@ pub enum DecodeError {
     /// The symbol table of a 2.0 request does not begin with the empty string, as the specification requires.
     #[error("the first symbol has {0} bytes, it must be the empty string")]
     FirstSymbol(usize),
-    /// The message has fields, but no known ones. Most likely it is a message of the other version.
+    /// The message has only unknown fields. Most likely it is a message of the other protocol version.
     #[error(
-        "not a {expected} message: it has fields, but none that this message has; {other} is sent with the content type \
+        "not a {expected} message: none of its fields belongs to that type; send a {other} message with the content type \
          application/x-protobuf;proto={other}"
     )]
     OtherMessage {
@@ -69,7 +69,7 @@ pub enum DecodeError {
 }
 
 impl DecodeError {
-    /// Kind of error, by what the sender should do.
+    /// Kind of error, which determines what the sender should do.
     pub const fn kind(&self) -> ErrorKind {
         match self {
             Self::ContentType(_) | Self::ContentEncoding { .. } => ErrorKind::Unsupported,

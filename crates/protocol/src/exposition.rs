@@ -75,11 +75,11 @@ pub fn parse(line: &[u8], dialect: Dialect, builder: &mut LabelsBuilder) -> Resu
         reader.labels(builder)?;
     }
     let value = reader.word();
-    let value = parse_value(value).ok_or_else(|| reader.error("no value"))?;
+    let value = parse_value(value).ok_or_else(|| reader.error("missing or invalid value"))?;
     let time = reader.word();
     let timestamp_ms = match time {
         "" => None,
-        text => Some(parse_time(text, dialect).ok_or_else(|| reader.error("no timestamp"))?),
+        text => Some(parse_time(text, dialect).ok_or_else(|| reader.error("invalid timestamp"))?),
     };
     // only an exemplar may follow
     reader.spaces();
@@ -212,8 +212,8 @@ fn parse_time(text: &str, dialect: Dialect) -> Option<i64> {
     (ms.abs() <= (1u64 << 53) as f64).then_some(ms as i64)
 }
 
-/// Appends the lines of a series' samples. Leaves out staleness markers, which the formats cannot express; returns
-/// their number.
+/// Appends the lines of a series' samples. The formats cannot express staleness markers: these are left out, and their
+/// number is returned.
 pub fn put_samples(
     out: &mut Vec<u8>,
     dialect: Dialect,
@@ -285,7 +285,7 @@ fn put_series(out: &mut Vec<u8>, labels: LabelsRef<'_>) {
     out.push(b' ');
 }
 
-/// True if a name needs no quotes. Only names of metrics may have colons.
+/// True if a name needs no quotes. `colons` allows colons, as in names of metrics.
 fn is_plain(name: &str, colons: bool) -> bool {
     let fits = |b: u8| b.is_ascii_alphanumeric() || b == b'_' || (colons && b == b':');
     name.bytes().all(fits) && !name.is_empty() && !name.starts_with(|c: char| c.is_ascii_digit())

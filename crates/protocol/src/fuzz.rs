@@ -1,4 +1,5 @@
-//! Bodies of the fuzz targets. Each function takes any bytes; it panics if the code panics or breaks a promise.
+//! Bodies of the fuzz targets. Each function takes any bytes, and panics if a decoder panics or
+//! breaks a guarantee.
 //!
 //! `fuzz/` at the root of the workspace calls these functions under cargo-fuzz, and the crate's own tests call them on
 //! mutated requests.
@@ -23,20 +24,20 @@ pub fn graphite_body(body: &[u8]) {
 fn decode<D: Decoder>(format: D::Format, body: Body<'_>) {
     let mut batch = Batch::default();
     let account = Account::new("fuzz", ACCOUNT_BYTES);
-    let mut memory = account.reserve(0).expect("BUG: nothing always fits");
+    let mut memory = account.reserve(0).expect("BUG: cannot reserve 0 bytes");
     let mut decoder = D::new(SEED);
     let decoded = decoder.decode(Request { format, body }, &mut batch, &mut memory);
     let grown = batch.memory_bytes() + decoder.memory_bytes();
     let paid = memory.bytes() + ONE_SERIES_BYTES;
-    assert!(decoded.is_err() || grown as u64 <= paid, "{grown} bytes, {} bought", memory.bytes());
+    assert!(decoded.is_err() || grown as u64 <= paid, "{grown} bytes in use, {} reserved", memory.bytes());
     check(&batch);
     if decoded.is_err() {
         assert!(
             batch.floats.series.is_empty() && batch.bytes.is_empty(),
-            "a failed request leaves something"
+            "a failed request leaves data in the batch"
         );
     } else {
-        assert!(body.decoded_len().is_ok(), "decoded what was not to be decoded");
+        assert!(body.decoded_len().is_ok(), "decoded a body with an invalid declared length");
     }
 }
 
@@ -51,12 +52,15 @@ pub fn snappy_block(body: &[u8]) {
     let mut ours = Vec::new();
     let decompressed = decompress_snappy(body, &mut ours);
     if Body::snappy(body).decoded_len().is_err() {
-        assert!(decompressed.is_err(), "decompressed what was not to be");
+        assert!(decompressed.is_err(), "decompressed a body with an invalid declared length");
         return;
     }
     match snap::raw::Decoder::new().decompress_vec(body) {
-        Ok(theirs) => assert!(decompressed.is_ok() && ours == theirs, "snap reads it, or otherwise"),
-        Err(e) => assert!(decompressed.is_err(), "snap refuses it: {e}"),
+        Ok(theirs) => assert!(
+            decompressed.is_ok() && ours == theirs,
+            "the snap crate accepts the body, but our result fails or differs"
+        ),
+        Err(e) => assert!(decompressed.is_err(), "the snap crate refuses the body, but ours does not: {e}"),
     }
 }
 
@@ -75,7 +79,7 @@ const SEED: u64 = 7;
 /// Upper bound on the memory for one series, by the limits on input.
 const ONE_SERIES_BYTES: u64 = 512 << 10;
 
-/// Account of a fuzzed decoder: sufficient for most inputs, but too small for some.
+/// Memory for a fuzzed decoder: sufficient for most inputs, but too little for some.
 const ACCOUNT_BYTES: u64 = 4 << 20;
 
 /// Checks the invariants of a batch.
@@ -83,12 +87,12 @@ fn check(batch: &Batch) {
     assert_eq!(batch.floats.timestamps.len(), batch.floats.values.len());
     let mut next_sample = 0;
     for series in &batch.floats.series {
-        assert_eq!(series.samples.start, next_sample, "samples lie in the order of their series");
+        assert_eq!(series.samples.start, next_sample, "samples are not in the order of their series");
         next_sample = series.samples.end;
         assert_eq!(series.key, SeriesKey::of(batch.label_bytes(series), SEED));
         series_labels(batch.label_bytes(series));
     }
-    assert_eq!(next_sample as usize, batch.floats.timestamps.len(), "each sample has a series");
+    assert_eq!(next_sample as usize, batch.floats.timestamps.len(), "a sample has no series");
     assert!(batch.floats.exemplars.iter().all(|(at, _)| (*at as usize) < batch.floats.series.len()));
     for (_, labels) in &batch.refused {
         assert!(batch.bytes.get(labels.start as usize..labels.end as usize).is_some());

@@ -6,8 +6,8 @@
 //!   disk.used;rack=b;host=web1 43 1795284000.5 the same series
 //! ```
 //!
-//! The path becomes the metric's name unchanged, including dots. Lines are independent: an unreadable line is left out
-//! and reported with its number and the fault, and the other lines are accepted. A line without a time is treated as
+//! The path becomes the metric's name unchanged, including dots. Lines are independent: an unreadable line is left out,
+//! its number and fault are reported, and the other lines are accepted. A line without a time is treated as
 //! unreadable. If the time of arrival were used instead, a repeated request would store its samples twice with
 //! different times, and this machine's clock would stand in for the sender's. Sources:
 //! <https://graphite.readthedocs.io/en/latest/feeding-carbon.html> and
@@ -20,7 +20,7 @@ use model::{Batch, BatchSeries, SeriesBatch, SeriesError, SeriesHasher};
 use std::ops::Range;
 use stdx::budget::{Exhausted, Purse};
 
-/// Accepted compressions of a body. Without the header, a body is not compressed.
+/// Accepted compressions of a body. Without the header `Content-Encoding`, a body is not compressed.
 pub const ENCODINGS: &[Encoding] = &[Encoding::Identity, Encoding::Gzip, Encoding::Zstd];
 
 /// Maximum length of a line: enough for the labels of a series, and for a value and a time in any notation.
@@ -118,7 +118,7 @@ impl Lines<'_, '_> {
         let time = words.next().ok_or_else(|| Fault::Line("no time".into()))?;
         let timestamp_ms = time_of(time).ok_or_else(|| fault("time", time, "is not a number of seconds"))?;
         if let Some(word) = words.next() {
-            return Err(fault("text", word, "after the time"));
+            return Err(fault("unexpected text", word, "after the time"));
         }
         self.read_path(path)?;
         self.push(path, timestamp_ms, value)
@@ -139,7 +139,7 @@ impl Lines<'_, '_> {
             let (name, value) = (at..at + equals, at + equals + 1..at + tag.len());
             at += tag.len() + 1;
             if value.is_empty() {
-                continue; // no such label, as everywhere
+                continue; // an empty value means "no such label", as in the other formats
             }
             self.purse.push(self.labels, (narrow(name), narrow(value)))?;
         }

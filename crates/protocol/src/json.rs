@@ -7,9 +7,9 @@ const DEPTH_MAX: usize = 64;
 
 /// Syntax error in JSON, with its position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("not the expected JSON at byte {at}: {what}")]
+#[error("unexpected JSON at byte {at}: {what}")]
 pub struct JsonError {
-    /// Position in bytes, from the start.
+    /// Byte offset from the start of the text.
     pub at: usize,
     /// Description of the error.
     pub what: &'static str,
@@ -72,12 +72,12 @@ impl<'a> Parser<'a> {
         &mut self,
         mut member: impl FnMut(&mut Self, &str) -> Result<(), JsonError>,
     ) -> Result<(), JsonError> {
-        self.expect(b'{', "no object")?;
+        self.expect(b'{', "expected an object")?;
         self.deeper()?;
         if !self.is_next(b'}') {
             loop {
                 let key = self.string()?;
-                self.expect(b':', "no colon")?;
+                self.expect(b':', "expected a colon")?;
                 member(self, &key)?;
                 if !self.is_next(b',') {
                     break self.expect(b'}', "expected a comma or the end of the object")?;
@@ -93,7 +93,7 @@ impl<'a> Parser<'a> {
         &mut self,
         mut element: impl FnMut(&mut Self) -> Result<(), JsonError>,
     ) -> Result<(), JsonError> {
-        self.expect(b'[', "no list")?;
+        self.expect(b'[', "expected a list")?;
         self.deeper()?;
         if !self.is_next(b']') {
             loop {
@@ -109,7 +109,7 @@ impl<'a> Parser<'a> {
 
     /// Parses a string. It is borrowed if it has no escape sequences.
     pub(crate) fn string(&mut self) -> Result<Cow<'a, str>, JsonError> {
-        self.expect(b'"', "no string")?;
+        self.expect(b'"', "expected a string")?;
         let start = self.at;
         let rest = &self.bytes[start..];
         let plain = rest.iter().position(|b| matches!(b, b'"' | b'\\' | 0..0x20));
@@ -123,7 +123,7 @@ impl<'a> Parser<'a> {
         self.escaped(text.into()).map(Cow::Owned)
     }
 
-    /// Parses the rest of a string from its first escape sequence on; `text` is the part before it.
+    /// Parses the rest of a string, starting at its first escape sequence. `text` is the part before.
     fn escaped(&mut self, mut text: String) -> Result<String, JsonError> {
         loop {
             let rest = &self.bytes[self.at..];
@@ -134,7 +134,7 @@ impl<'a> Parser<'a> {
             match rest[plain] {
                 b'"' => return Ok(text),
                 b'\\' => text.push(self.escape()?),
-                _ => return Err(self.error("a control character in a string")),
+                _ => return Err(self.error("control character in a string")),
             }
         }
     }
@@ -161,7 +161,7 @@ impl<'a> Parser<'a> {
                 }
                 char::from_u32(code).ok_or_else(|| self.error("unpaired surrogate"))?
             }
-            _ => return Err(self.error("an unknown escape")),
+            _ => return Err(self.error("unknown escape sequence in a string")),
         })
     }
 
@@ -173,7 +173,7 @@ impl<'a> Parser<'a> {
         code.ok_or(JsonError { at: self.at - 4, what: "expected four hex digits" })
     }
 
-    /// Reads the text of a number.
+    /// Reads consecutive characters that can be part of a number. Does not check their order.
     pub(crate) fn number(&mut self) -> Result<&'a str, JsonError> {
         self.spaces();
         let rest = &self.bytes[self.at..];
@@ -218,7 +218,7 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// Appends a string in quotes.
+/// Appends a string in quotes, and escapes characters where JSON requires it.
 pub(crate) fn put_string(out: &mut Vec<u8>, text: &str) {
     out.push(b'"');
     let bytes = text.as_bytes();

@@ -46,7 +46,7 @@ pub fn parse(
     })?;
     json.end()?;
     if !labelled {
-        return Err(json.error("no \"metric\""));
+        return Err(json.error("missing \"metric\""));
     }
     if samples.timestamps.len() != samples.values.len() {
         return Err(json.error("the numbers of values and timestamps differ"));
@@ -60,7 +60,7 @@ fn value(json: &mut Parser<'_>) -> Result<f64, JsonError> {
             "Infinity" | "+Infinity" | "Inf" | "+Inf" => Ok(f64::INFINITY),
             "-Infinity" | "-Inf" => Ok(f64::NEG_INFINITY),
             "NaN" => Ok(NAN),
-            _ => Err(json.error("a text that is not a value")),
+            _ => Err(json.error("a string that is not NaN or Infinity")),
         },
         Some(b'n') => match json.word()? {
             "null" => Ok(f64::from_bits(STALE_NAN_BITS)),

@@ -15,9 +15,9 @@ const LABEL_VALUE: Tag = tag(2, WireType::Len);
 /// why the series cannot be stored.
 ///
 /// Most senders sort labels; then the bytes are only checked and copied. Otherwise labels are sorted here. Empty values
-/// mean "no such label" and are dropped. The error reports a fault in this order: damaged bytes, not UTF-8, too many
-/// labels, a name or value too long, all labels together too long, an empty or repeated name, no metric name. Memory is
-/// bounded by the limits on labels, for any `raw`.
+/// mean "no such label" and are dropped. Of several faults, the error reports the first in this order: damaged bytes,
+/// not UTF-8, too many labels, a name or value too long, all labels together too long, an empty or repeated name, no
+/// metric name. Memory is bounded by the limits on labels, for any `raw`.
 pub fn labels_of(raw: &[u8], builder: &mut LabelsBuilder) -> Result<Labels, SeriesError> {
     if is_canonical(raw) {
         return Ok(LabelsRef::from_canonical(raw).to_owned());
@@ -38,8 +38,8 @@ pub struct LabelField<'a> {
 /// Finds labels by name in label bytes as sent. Returns `None` if one of them is missing, empty or repeated, or if the
 /// bytes are damaged.
 ///
-/// The search ends at the first other label after all wanted labels were found. So a repeated name is detected only if
-/// the repetition comes before that, as in sorted labels, where it directly follows the first label.
+/// The search ends at the first unwanted label after all wanted labels were found, so a repetition after that label is
+/// not detected. In sorted labels, a repetition directly follows the label that it repeats.
 pub fn find_labels<'a, const N: usize>(raw: &'a [u8], names: [&str; N]) -> Option<[LabelField<'a>; N]> {
     let mut found: [Option<LabelField<'a>>; N] = [const { None }; N];
     let (mut missing, mut fields) = (N, Reader::new(raw));
@@ -70,7 +70,7 @@ pub fn find_labels<'a, const N: usize>(raw: &'a [u8], names: [&str; N]) -> Optio
             None => {}
         }
     }
-    (missing == 0).then(|| found.map(|field| field.expect("BUG: none is missing")))
+    (missing == 0).then(|| found.map(|field| field.expect("BUG: no label is missing")))
 }
 
 /// Number of bytes for tags and lengths in a short label.
@@ -174,12 +174,11 @@ impl Total {
         Ok(())
     }
 
-    /// True unless [`Self::check`] fails already.
+    /// True if [`Self::check`] succeeds with the labels counted so far.
     pub(crate) fn fits(&self) -> bool {
         self.labels <= SERIES_LABELS_MAX && self.bytes <= SERIES_LABEL_BYTES_MAX
     }
 
-    /// Checks the totals.
     pub(crate) fn check(&self) -> Result<(), SeriesError> {
         if self.labels > SERIES_LABELS_MAX {
             return Err(SeriesError::TooManyLabels(self.labels));

@@ -7,7 +7,7 @@
 //! - [`tsdb`]: blocks of Prometheus' database
 //! - [`jsonl`], [`exposition`]: series and samples as JSON lines and as text, both read and written
 //! - [`encode`]: encoders, for the lab and for round-trip tests
-//! - [`fuzz`]: one function per fuzz target, which ordinary tests run, too
+//! - [`fuzz`]: one function per fuzz target; ordinary tests call them, too
 
 mod body;
 mod decoder;

@@ -11,11 +11,11 @@
 //! Prometheus, and <https://prometheus.io/docs/specs/prw/remote_write_spec_2_0/>.
 //!
 //! A series with a known key costs a walk over field headers and a hash; its labels are not parsed. Both versions give
-//! the same key to the same labels in the same order: 1.0 sends the canonical form of [`model::labels`] anyway, and for
-//! 2.0 it is rebuilt from the symbol table.
+//! the same key to the same labels in the same order, because a key is a hash of label bytes in the layout of
+//! [`model::labels`]. 1.0 sends this layout; for 2.0, the decoder rebuilds it from the symbol table.
 //!
 //! A broken message (truncated, not protobuf, beyond a limit) fails the whole request with a [`DecodeError`]. A fault
-//! in one series leaves out only that series, and it is counted in [`Batch::refused_series`].
+//! in one series leaves out only that series, which is counted in [`Batch::refused_series`].
 
 mod exemplar;
 mod metadata;
@@ -30,7 +30,8 @@ use crate::{DecodeError, Encoding, Request};
 use model::{Batch, LabelsBuilder, SeriesHasher};
 use stdx::budget::Purse;
 
-/// Accepted compressions of a body. Without the header it is snappy, as in Prometheus. vmagent sends zstd.
+/// Accepted compressions of a body. Without the header `Content-Encoding`, a body is snappy, as in Prometheus. vmagent
+/// sends zstd.
 pub const ENCODINGS: &[Encoding] = &[Encoding::Snappy, Encoding::Zstd];
 
 /// Version of the protocol, each with its own message type.
@@ -68,7 +69,7 @@ struct Seen {
 }
 
 impl Seen {
-    /// Refuses a message that has unknown fields only, so that it cannot be of the stated version.
+    /// Fails if the message has only unknown fields: then it is not a message of the stated version.
     fn check(&self, version: Version) -> Result<(), DecodeError> {
         if self.unknown && !self.known {
             let (expected, other) = (version.message(), version.other().message());
@@ -78,16 +79,15 @@ impl Seen {
     }
 }
 
-/// Decodes bodies. It keeps its working memory between bodies, so that a warm decoder does not allocate.
-///
-/// The memory that it keeps is bounded by [`Decoder::KEPT_BYTES_MAX`].
+/// Decodes bodies. A decoder keeps up to [`Decoder::KEPT_BYTES_MAX`] bytes of working memory between bodies, so that a
+/// warm decoder does not allocate.
 #[derive(Debug)]
 pub struct Decoder {
     seed: u64,
     hasher: SeriesHasher,
-    /// Decompressed body of a 2.0 request. That of a 1.0 request is in the batch's arena.
+    /// Decompressed body of a 2.0 request. A 1.0 request is decompressed into the batch's arena.
     body: Vec<u8>,
-    /// Labels of series of a 1.0 request whose label fields are not contiguous.
+    /// Copied labels of the series of a 1.0 request whose label fields are not contiguous.
     gathered: Vec<u8>,
     /// Builder of the labels of exemplars.
     labels: LabelsBuilder,

@@ -35,7 +35,7 @@ pub use tombstones::Tombstones;
 #[derive(Debug, thiserror::Error)]
 pub enum TsdbError {
     /// A file cannot be read.
-    #[error("{file}: {source}")]
+    #[error("cannot read {file}: {source}")]
     Io {
         /// File of the block.
         file: &'static str,

@@ -1,9 +1,9 @@
 //! Reads Protocol Buffers field by field from borrowed bytes.
 //!
-//! A [`Reader`] reads one message. Its bytes are the body from its start to the end of that message, so all offsets in
-//! errors are relative to the start of the body. No code here recurses or allocates. The rules are those of
-//! <https://protobuf.dev/programming-guides/encoding/>: varints have at most ten bytes, and field numbers start at 1.
-//! Groups are refused: they are deprecated, and the messages read here have none.
+//! A [`Reader`] reads one message. It holds the body from its start to the end of the message, so offsets in errors
+//! count from the start of the body. No code here recurses or allocates. Varints have at most ten bytes, and field
+//! numbers start at 1. Groups are refused: they are deprecated, and the messages read here have none. Source:
+//! <https://protobuf.dev/programming-guides/encoding/>.
 
 use std::ops::Range;
 use stdx::varint;
@@ -44,7 +44,7 @@ pub enum Fault {
     Mismatch,
 }
 
-/// Encoding of a field's value. No known field has the fourth type, of 32 bits.
+/// Encoding of a field's value. No field read here has the fourth type, a number of 32 bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WireType {
     Varint,
@@ -52,10 +52,9 @@ pub(crate) enum WireType {
     Len,
 }
 
-/// Key of a field with its number and type: `number << 3 | type`. It is valid.
+/// Valid key of a field: `number << 3 | type`.
 pub(crate) type Tag = u32;
 
-/// The tag of a known field.
 pub(crate) const fn tag(field: u32, wire: WireType) -> Tag {
     let kind = match wire {
         WireType::Varint => 0,
@@ -65,7 +64,6 @@ pub(crate) const fn tag(field: u32, wire: WireType) -> Tag {
     field << 3 | kind
 }
 
-/// The field number of a tag.
 pub(crate) const fn field_of(tag: Tag) -> u32 {
     tag >> 3
 }
@@ -105,7 +103,7 @@ impl<'a> Reader<'a> {
     /// Skips bytes that the caller has read from [`Self::rest`].
     pub(crate) fn advance(&mut self, bytes: usize) {
         self.at += bytes;
-        assert!(self.at <= self.bytes.len(), "BUG: beyond the end of the message");
+        assert!(self.at <= self.bytes.len(), "BUG: advanced beyond the end of the message");
     }
 
     /// Unread bytes of the message.
@@ -190,7 +188,7 @@ impl<'a> Reader<'a> {
     /// A reader of the same message without its last `tail` bytes, which must all be unread.
     pub(crate) fn without_tail(&self, tail: usize) -> Self {
         let end = self.bytes.len() - tail;
-        assert!(end >= self.at, "BUG: cut off what was read");
+        assert!(end >= self.at, "BUG: the tail includes bytes that were already read");
         Self { bytes: &self.bytes[..end], at: self.at }
     }
 
@@ -203,7 +201,7 @@ impl<'a> Reader<'a> {
         Ok(value)
     }
 
-    /// Reads a length-delimited value as a message. This reader continues behind it.
+    /// Returns a reader of a length-delimited message, and skips that message.
     #[inline(always)]
     pub(crate) fn message(&mut self) -> Result<Self, WireError> {
         let end = self.end_of_len()?;
@@ -212,10 +210,11 @@ impl<'a> Reader<'a> {
         Ok(inner)
     }
 
-    /// Skips consecutive fields with this one-byte tag, which is that of a length-delimited field.
+    /// Skips consecutive length-delimited fields with the one-byte tag `tag`.
     ///
-    /// Each length determines the position of the next one, so a simple loop waits for memory at every field. Since
-    /// runs resemble the previous run, its steps are taken speculatively, and only checked against the bytes read.
+    /// Each length determines the position of the next field, so a simple loop waits for memory at every field. But a
+    /// run resembles the previous run. So this function takes the steps of the previous run speculatively, and checks
+    /// each step against the bytes read.
     #[inline(always)]
     pub(crate) fn skip_run(&mut self, tag: u8, last: &mut RunSteps) -> Result<(), WireError> {
         let mut at = self.at;
@@ -231,7 +230,7 @@ impl<'a> Reader<'a> {
             }
             at += usize::from(*step);
         }
-        // after a step beyond the end, the run is skipped again plainly to find the offset for the error
+        // after a step beyond the end, the plain loop skips the run again, to find the offset for the error
         if at <= self.bytes.len() {
             self.at = at;
         }
@@ -263,8 +262,8 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Skips a field with an unknown number. A field with one of the `known` numbers has the wrong wire type if it gets
-    /// here, which is an error, as in Prometheus' decoder.
+    /// Skips a field with an unknown number. If its number is one of `known`, the field has the wrong wire type. That
+    /// is an error, as in Prometheus' decoder.
     #[cold]
     pub(crate) fn skip_unknown(&mut self, tag: Tag, known: &[u32]) -> Result<(), WireError> {
         if known.contains(&field_of(tag)) {
@@ -274,8 +273,8 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Headers (tag and one-byte length) of the latest run of fields, and the number of bytes to the next header. They are
-/// only used as a prediction.
+/// Headers (tag and one-byte length) of the fields of the latest run, and the number of bytes from each header to the
+/// next. They only predict the next run.
 #[derive(Debug, Default)]
 pub(crate) struct RunSteps {
     headers: [u16; Self::FIELDS_MAX],
@@ -283,7 +282,7 @@ pub(crate) struct RunSteps {
 }
 
 impl RunSteps {
-    /// Maximum number of fields that are predicted. Fields after these are skipped plainly.
+    /// Maximum number of fields that are predicted. Later fields are skipped without prediction.
     const FIELDS_MAX: usize = 32;
 }
 

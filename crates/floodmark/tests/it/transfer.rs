@@ -301,7 +301,7 @@ fn text_and_lines_in_any_order() {
     assert!(complaint.contains("# EOF"), "{complaint}");
     fs::write(at("bad"), "a 1 1\nb x 2\n").unwrap();
     let complaint = fail(&["import", "prometheus", text(&at("bad")), "--data-dir", text(&at("cut-data"))]);
-    assert!(complaint.contains("line 2") && complaint.contains("no value"), "{complaint}");
+    assert!(complaint.contains("line 2") && complaint.contains("missing or invalid value"), "{complaint}");
 }
 
 #[test]

@@ -8,7 +8,7 @@ const METRICS: usize = 100;
 const REQUEST_SERIES: usize = 2000;
 const START_MS: i64 = 1_795_276_800_000;
 
-/// The same samples in all forms.
+/// Requests with the same samples in each encoding.
 pub(crate) struct Fleet {
     /// Remote write 1.0 bodies.
     pub(crate) v1: Vec<Vec<u8>>,

@@ -12,11 +12,11 @@
 //!
 //! Remote-write bodies are repetitive: nearly all elements are copies, half of them of 64 bytes. The main
 //! cost is not moving bytes, but finding the start of the next element. So the common path branches on the
-//! kind of element: the processor predicts the branch and continues, whereas it would have to wait for a
-//! lookup in a table of lengths. The common path also moves 32 or 64 bytes, whatever the length is. This
-//! needs spare room behind the output, so the code writes into memory that it reserves itself, and is
-//! unsafe. On such bodies it takes three quarters of the time of the `snap` crate (`benches/decode.rs`),
-//! against which it is tested.
+//! kind of element: the processor predicts the branch and continues. It would have to wait for a lookup in
+//! a table of lengths. The common path also moves 16, 32 or 64 bytes, even if the element is shorter. This
+//! needs spare room after the output, so the code is unsafe: it writes into reserved, uninitialized memory.
+//! On remote-write bodies, the code takes three quarters of the time of the `snap` crate
+//! (`benches/decode.rs`). Tests compare its output with that of `snap`.
 
 use crate::DecodeError;
 use model::caps::{BODY_BYTES_MAX, BODY_COMPRESSED_BYTES_MAX};
@@ -28,7 +28,7 @@ const LITERAL: u8 = 0;
 const COPY_1: u8 = 1;
 const COPY_2: u8 = 2;
 
-/// Smallest value of a literal's six bits that stands for a number of length bytes that follow.
+/// From this value on, a literal's six bits give the number of length bytes that follow the tag.
 const LITERAL_LONG: usize = 60;
 
 /// Maximum number of decompressed bytes per byte of an element: a copy of up to 64 bytes takes 3 bytes (a short copy of
@@ -38,10 +38,10 @@ const EXPANSION_MAX: usize = 64usize.div_ceil(3);
 /// Maximum number of bytes moved for an element on the common path.
 const MOVE: usize = 64;
 
-/// Number of input bytes that the common path may read: a tag, then an offset or a literal.
+/// Maximum number of input bytes that the common path reads for an element: a tag, then an offset or a literal.
 const LOOK_AHEAD: usize = 1 + MOVE;
 
-/// Memory is reserved in multiples of this size, so that a buffer is not moved for every slightly larger body.
+/// Memory is reserved in multiples of this size, so that a buffer is not reallocated for every slightly larger body.
 const RESERVE_STEP: usize = 1 << 16;
 
 /// Decompressed length as declared in `body`. It is checked against the limits, and against the maximum to which a body
@@ -57,7 +57,7 @@ fn split_header(body: &[u8]) -> Result<(usize, &[u8]), DecodeError> {
         return Err(DecodeError::BodyTooLarge(body.len()));
     }
     let Some(last) = body.iter().take(5).position(|byte| *byte < 0x80) else {
-        return Err(DecodeError::Snappy("no valid length in front"));
+        return Err(DecodeError::Snappy("no valid length at the start"));
     };
     let (header, elements) = body.split_at(last + 1);
     let declared = header.iter().rev().fold(0u64, |n, byte| n << 7 | u64::from(byte & 0x7f));
@@ -66,7 +66,7 @@ fn split_header(body: &[u8]) -> Result<(usize, &[u8]), DecodeError> {
     }
     let declared = declared as usize;
     if declared > elements.len() * EXPANSION_MAX {
-        return Err(DecodeError::Snappy("declares more bytes than its length can hold"));
+        return Err(DecodeError::Snappy("declared length is larger than the body can expand to"));
     }
     Ok((declared, elements))
 }
@@ -80,7 +80,7 @@ pub fn decompress(body: &[u8], out: &mut Vec<u8>) -> Result<(), DecodeError> {
     })
 }
 
-/// Like [`decompress`], but reserves the memory first.
+/// Like [`decompress`], but first reserves the memory with `purse`.
 pub(super) fn decompress_bought(
     body: &[u8],
     out: &mut Vec<u8>,
@@ -151,8 +151,8 @@ impl Expansion<'_> {
         while elements.len() - at > LOOK_AHEAD {
             // SAFETY: More than 65 bytes are left in the input: enough for a tag, and an offset or a literal of
             // up to 64 bytes. The output has `MOVE` bytes behind `len`, and the checks against `left` ensure
-            // `done <= len`. A copy starts at `done - offset`, which is within the written bytes. Bytes that
-            // it moves from behind `done` are never counted as written.
+            // `done <= len`. A copy starts at `done - offset`, which is within the written bytes. A copy may
+            // move bytes from after `done`, too; these are never counted as written.
             unsafe {
                 let input = elements.as_ptr().add(at);
                 let to = out.add(done);
@@ -263,7 +263,7 @@ unsafe fn repeat(to: *mut u8, offset: usize, length: usize) {
 }
 
 /// Moves 32 bytes, or 64 if `length` is above 32, in ascending steps of 16. This is correct for a source
-/// that begins at least 16 bytes or at least `length` bytes before `to`, or that does not overlap.
+/// that begins at least 16 bytes or at least `length` bytes before `to`, or that does not overlap the target.
 ///
 /// # Safety
 ///

@@ -32,7 +32,10 @@ fn decompress(encoding: Encoding, bytes: &[u8], limit_bytes: u64) -> (Result<Vec
     let mut memory = account.reserve(0).unwrap();
     let mut out = Vec::new();
     let decompressed = Body { encoding, bytes }.decompress(&mut out, &mut Purse::new(&mut memory));
-    assert!(decompressed.is_err() || memory.bytes() >= out.capacity() as u64, "what is there is paid for");
+    assert!(
+        decompressed.is_err() || memory.bytes() >= out.capacity() as u64,
+        "the output has more memory than was reserved"
+    );
     (decompressed.map(|()| out), account.peak_bytes())
 }
 
@@ -59,7 +62,7 @@ fn bodies_come_back_in_each_encoding() {
     }
 }
 
-/// Each frame costs more memory than its bytes, and senders of metrics write only one.
+/// Each frame costs more memory than it has bytes. Senders of metrics write only one frame.
 #[test]
 fn zstd_bodies_of_several_frames_are_refused() {
     for first in [compressed(Encoding::Zstd, &text(1000)), zstd_stream(&text(1000))] {

@@ -35,13 +35,13 @@ pub(super) const fn double_len(value: f64) -> usize {
     if value.to_bits() == 0 { 0 } else { 9 }
 }
 
-/// Appends a field with the one-byte tag `tag`, whose content are the `len` bytes that `write` appends.
+/// Appends a field with the one-byte tag `tag`. `write` appends the content, which must have `len` bytes.
 pub(super) fn message(out: &mut Vec<u8>, tag: u8, len: usize, write: impl FnOnce(&mut Vec<u8>)) {
     out.push(tag);
     varint::put(out, len as u64);
     let start = out.len();
     write(out);
-    assert_eq!(out.len() - start, len, "BUG: a message is not as long as announced");
+    assert_eq!(out.len() - start, len, "BUG: a message does not have the announced length");
 }
 
 /// Number of bytes of a field with a one-byte tag and `len` bytes of content.

@@ -30,7 +30,7 @@ impl V1Encoder {
         values: &[f64],
         extras: Extras<'_>,
     ) {
-        assert_eq!(timestamps.len(), values.len(), "BUG: each sample has a time and a value");
+        assert_eq!(timestamps.len(), values.len(), "BUG: the numbers of timestamps and values differ");
         let samples = || timestamps.iter().copied().zip(values.iter().copied());
         let len = labels.as_bytes().len()
             + samples().map(|(t, v)| field_len(sample_len(t, v))).sum::<usize>()

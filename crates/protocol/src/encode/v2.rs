@@ -49,7 +49,7 @@ impl V2Encoder {
         values: &[f64],
         extras: Extras<'_>,
     ) {
-        assert_eq!(timestamps.len(), values.len(), "BUG: each sample has a time and a value");
+        assert_eq!(timestamps.len(), values.len(), "BUG: the numbers of timestamps and values differ");
         let samples = || timestamps.iter().copied().zip(values.iter().copied());
         self.refs.clear();
         let series_refs = self.put_refs(labels);
@@ -165,7 +165,7 @@ impl SymbolTable {
         self.fields.clear();
         self.spans.clear();
         self.by_text.clear();
-        assert_eq!(self.reference(b""), 0, "BUG: the first symbol is the empty string");
+        assert_eq!(self.reference(b""), 0, "BUG: the first symbol is not the empty string");
     }
 
     fn reference(&mut self, text: &[u8]) -> u32 {

@@ -40,9 +40,9 @@ fn says_what_is_wrong() {
         let error = read(line, Dialect::Prometheus).unwrap_err();
         assert!(error.contains(expected), "{line}: {error}");
     };
-    check("up", "no value");
-    check("up x", "no value");
-    check("up 1 1.5", "no timestamp");
+    check("up", "missing or invalid value");
+    check("up x", "missing or invalid value");
+    check("up 1 1.5", "invalid timestamp");
     check("up 1 2 3", "trailing characters");
     check("up{a} 1", "a label without a value");
     check("up{a=\"b} 1", "unterminated");

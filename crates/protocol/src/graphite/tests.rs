@@ -17,11 +17,7 @@ fn decoded(text: &str) -> (Vec<(String, i64, f64)>, Vec<String>) {
             labels_of(raw, &mut builder).unwrap_or_else(|error| panic!("{error}: {}", describe_labels(raw)));
         let at = series.samples.start as usize;
         assert_eq!(series.samples.len(), 1);
-        assert_eq!(
-            labels.as_bytes(),
-            raw,
-            "canonical as decoded: known series are found without a second look"
-        );
+        assert_eq!(labels.as_bytes(), raw, "decoded label bytes are not canonical");
         (labels.to_string(), batch.floats.timestamps[at], batch.floats.values[at])
     };
     let samples = batch.floats.series.iter().map(sample).collect();
@@ -38,7 +34,7 @@ fn lines_are_read_in_all_their_forms() {
     check("a 1 7\r\n", "a{}", 7000, 1.0);
     check("\n \n\ta\t-1e3 \t 12.3456 \n", "a{}", 12_346, -1000.0);
     check("a inf 5", "a{}", 5000, f64::INFINITY);
-    check("a 1 -2", "a{}", -2000, 1.0); // before 1970: left out later, as from any protocol
+    check("a 1 -2", "a{}", -2000, 1.0); // before 1970: refused later, as for any protocol
     check("a 1 99999999999999999999", "a{}", i64::MAX, 1.0);
     check("a 1 9999999999999999", "a{}", i64::MAX, 1.0);
     let tagged = r#"disk.used{Zone="é", host="web1", path="/a=b"}"#;
@@ -60,7 +56,7 @@ fn lines_that_cannot_be_read_are_named_and_the_others_go_on() {
     check("a 1 now", r#"time "now" is not a number of seconds"#);
     check("a 1 nan", r#"time "nan" is not a number of seconds"#);
     check("a 1 inf", r#"time "inf" is not a number of seconds"#);
-    check("a 1 1 b", r#"text "b" after the time"#);
+    check("a 1 1 b", r#"unexpected text "b" after the time"#);
     check(";host=a 1 1", "no metric name before the tags");
     check("a;host 1 1", r#"tag "host" is not of the form name=value"#);
     check("a;=x 1 1", r#"tag "=x" is not of the form name=value"#);

@@ -29,15 +29,15 @@ fn says_what_is_wrong() {
         let error = read(line).unwrap_err();
         assert!(error.contains(expected), "{line}: {error}");
     };
-    check("", "no object");
-    check("{}", "no \"metric\"");
+    check("", "expected an object");
+    check("{}", "missing \"metric\"");
     check(r#"{"metric":{}}"#, "no metric name");
     check(r#"{"metric":{"__name__":"up"},"values":[1],"timestamps":[]}"#, "the numbers of values");
     check(r#"{"metric":{"__name__":"up"},"values":[true]}"#, "expected a number");
-    check(r#"{"metric":{"__name__":"up"},"values":["x"]}"#, "a text that is not a value");
+    check(r#"{"metric":{"__name__":"up"},"values":["x"]}"#, "a string that is not NaN or Infinity");
     check(r#"{"metric":{"__name__":"up"}} x"#, "trailing characters");
     check(r#"{"metric":{"__name__":"\ud800"}}"#, "unpaired surrogate");
-    check(&"[".repeat(100_000), "no object");
+    check(&"[".repeat(100_000), "expected an object");
     check(&format!(r#"{{"x":{}"#, "[".repeat(100_000)), "nested too deeply");
 }
 

@@ -21,7 +21,7 @@ impl<'a> ExemplarLabels<'a> {
         Self { builder, total: Total::default(), chars: 0, wrong: Ok(()) }
     }
 
-    /// Adds a label.
+    /// Adds a label, unless an error was found before.
     pub(super) fn push(&mut self, name: &[u8], value: &[u8]) {
         if self.wrong.is_ok() {
             let Self { builder, total, chars, .. } = self;

@@ -7,7 +7,8 @@
 //!
 //! The batch's arena is the decompressed body itself. A series' labels are the run of its field-1 entries. If the
 //! sender sorts them, this run is the canonical form of [`model::labels`], so it is hashed in place. Protobuf allows a
-//! sender to mix labels and samples; such labels are copied together behind the body.
+//! sender to mix labels and samples; such labels are copied together
+//! after the body.
 
 use super::exemplar::ExemplarLabels;
 use super::{Decoder, Seen, Version, metadata, sample};

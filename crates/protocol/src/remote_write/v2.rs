@@ -5,9 +5,9 @@
 //!   TimeSeries     1 labels_refs*   2 Sample*   3 Histogram*   4 Exemplar*   5 Metadata
 //! ```
 //!
-//! Labels are references into the request's symbol table. Each series' label bytes are rebuilt from it in the batch's
-//! arena, in the canonical layout and the order sent ([`rebuild`]), and hashed there. So a series has the same key in
-//! both versions.
+//! Labels are references into the request's symbol table. [`rebuild`] puts each series' label bytes into the batch's
+//! arena, in the canonical layout and in the order sent. There they are hashed, so a series has the same key in both
+//! versions.
 //!
 //! If the specification leaves a choice, this module follows Prometheus' receiver, with one exception: it accepts
 //! series with exemplars only, because Prometheus' own sender produces them.
@@ -45,7 +45,7 @@ const METADATA: Tag = tag(5, WireType::Len);
 pub(super) struct Scratch {
     symbols: Vec<Symbol>,
     rebuild: rebuild::Scratch,
-    /// References of a series whose reference fields are not one packed field.
+    /// Copied references of a series that has several reference fields.
     gathered: Vec<u8>,
     metadata: metadata::Scratch,
 }
@@ -72,8 +72,8 @@ pub(super) fn decode(
     Ok(())
 }
 
-/// Room in the arena for the labels of a series, even if it is refused halfway. Its own labels, and those that it
-/// shares with the previous series, may each take as many bytes as all labels of a valid series.
+/// Room in the arena for the labels of a series, even if the series is refused halfway. Labels shared with the previous
+/// series and other labels may each take as many bytes as all labels of a valid series.
 const SERIES_ROOM_BYTES: usize = 2 * SERIES_LABEL_BYTES_MAX + 64;
 
 /// Position of the symbols in the message: senders write them before the series.
@@ -83,7 +83,7 @@ enum SymbolsCame {
     Late,
 }
 
-/// Reads the request. If symbols come late, the caller reads it again with `everywhere`.
+/// Reads the request. If symbols come late, the caller reads the request again with `everywhere`.
 fn walk(
     decoder: &mut Decoder,
     batch: &mut Batch,
@@ -182,7 +182,7 @@ impl<'a> Walk<'a, '_> {
             self.batch.floats.timestamps.truncate(first_sample);
             self.batch.floats.values.truncate(first_sample);
             self.batch.bytes.truncate(labels_start);
-            // the labels put last may have been those of this series, and they are no longer in the arena
+            // the latest labels in the arena may have been those of this series, which were just removed
             self.last.forget();
             let labels = self.put_shown(&content)?;
             self.batch.refuse(error, labels, samples.len());
@@ -282,8 +282,8 @@ impl<'a> Walk<'a, '_> {
     }
 
     /// Appends the first labels of a refused series to the arena, as label bytes, for the error message. Each name and
-    /// value is truncated to one byte more than is shown. Returns their range, which is empty if there is nothing to
-    /// show.
+    /// value is truncated to one byte more than is shown. Returns the range of these bytes in the arena, which is empty
+    /// if there is nothing to show.
     #[cold]
     fn put_shown(&mut self, content: &Content) -> Result<Range<u32>, DecodeError> {
         let start = self.batch.bytes.len();

@@ -97,7 +97,8 @@ impl<R: ReadAt> Chunks<R> {
         }
         // the length counts only the data, without the encoding before it
         let bytes = window.get(start, 1 + len as usize + 4)?;
-        let (content, crc) = bytes.split_last_chunk::<4>().expect("BUG: it has its checksum");
+        let (content, crc) =
+            bytes.split_last_chunk::<4>().expect("BUG: fewer bytes than a checksum were read");
         if crc32c::crc32c(content) != u32::from_be_bytes(*crc) {
             return Err(damaged("a chunk that fails its checksum"));
         }

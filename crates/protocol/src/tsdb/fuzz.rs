@@ -12,7 +12,8 @@ pub fn block_files(bytes: &[u8]) {
 }
 
 /// Reads any bytes as the contents of index and chunks, with correct checksums around them. This reaches deeper than
-/// [`block_files`]. The first three bytes are the version of the index and how the other bytes are divided.
+/// [`block_files`]. The first byte selects the version of the index. The next two determine how the other bytes are
+/// divided.
 pub fn block_contents(bytes: &[u8]) {
     let [version, a, b, rest @ ..] = bytes else { return };
     let first = rest.len() * usize::from(*a) / 256;
@@ -25,7 +26,7 @@ pub fn block_contents(bytes: &[u8]) {
     index.extend((symbols.len() as u32).to_be_bytes());
     put_protected(&mut index, symbols);
     let series_at = index.len().next_multiple_of(16) as u64;
-    // all entries have the same length, which the first byte decides
+    // all entries have the same length, taken from the first byte
     let step = series.first().map_or(1, |n| usize::from(*n)).max(1);
     for entry in series.chunks(step) {
         index.resize(index.len().next_multiple_of(16), 0);
@@ -57,14 +58,14 @@ fn put_protected(out: &mut Vec<u8>, content: &[u8]) {
     out.extend(crc32c::crc32c(content).to_be_bytes());
 }
 
-/// Reads everything, and checks the promises of the readers.
+/// Reads all series and chunks, and checks what the readers guarantee.
 fn walk(index: &[u8], chunks: &[u8]) -> Result<(), TsdbError> {
     let mut index = Index::open(index)?;
     let mut chunks = Chunks::open(vec![chunks])?;
     let (mut entry, mut samples) = (SeriesEntry::default(), Samples::default());
     let mut progress = 0.0;
     while index.next(&mut entry)? {
-        assert!(index.progress() > progress, "a walk that stands still");
+        assert!(index.progress() > progress, "no progress after a series");
         progress = index.progress();
         if let Some(Ok(labels)) = &entry.labels {
             assert!(is_canonical(labels.as_bytes()), "{labels:?} is not canonical");

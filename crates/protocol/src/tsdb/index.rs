@@ -31,8 +31,8 @@ const SYMBOLS_MAX: u32 = 1 << 28;
 /// Limit on the cache of symbols. Each symbol is counted with 80 bytes of overhead.
 const CACHE_BYTES_MAX: usize = 16 << 20;
 
-/// Maximum length of a series' entry. A chunk takes about 10 bytes of it, so this is enough for a year of a sample per
-/// second.
+/// Maximum length of a series' entry. Each chunk takes about 10 bytes, so the limit is enough for one sample per second
+/// over a year.
 const ENTRY_BYTES_MAX: u64 = 4 << 20;
 
 /// Number of bytes read at a time, for sequential reading and for lookups.
@@ -135,13 +135,14 @@ impl<R: ReadAt + Clone> Index<R> {
     }
 
     /// Reads the next series. Returns false after the last one. If a series cannot be stored here, the reason is in the
-    /// entry, and reading can continue. After an error it cannot.
+    /// entry, and reading can continue. After an error, reading cannot continue.
     pub fn next(&mut self, entry: &mut SeriesEntry) -> Result<bool, TsdbError> {
         let Some(len) = self.entry_len()? else { return Ok(false) };
         let (at, start) = (self.at, len.start);
         let damaged = |reason| TsdbError::damaged(FILE, at, reason);
         let bytes = self.walk.get(start, len.bytes + 4)?;
-        let (content, crc) = bytes.split_last_chunk::<4>().expect("BUG: it has its checksum");
+        let (content, crc) =
+            bytes.split_last_chunk::<4>().expect("BUG: fewer bytes than a checksum were read");
         if crc32c::crc32c(content) != u32::from_be_bytes(*crc) {
             return Err(damaged("a series that fails its checksum"));
         }
@@ -287,7 +288,7 @@ impl<R: ReadAt> Symbols<R> {
             return Err(damaged(at, "symbols that reach beyond the end of the file"));
         }
         if count > SYMBOLS_MAX {
-            return Err(damaged(at, "more symbols than this build reads"));
+            return Err(damaged(at, "more than 268,435,456 symbols"));
         }
         check_crc(walk, at + 4, end)?;
         (symbols.count, symbols.start, symbols.end) = (count, at + 8, end);

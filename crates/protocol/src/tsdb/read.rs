@@ -9,13 +9,12 @@ pub trait ReadAt {
     /// Length of the file in bytes.
     fn len(&self) -> u64;
 
-    /// True for an empty file.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
     /// Fills `into` with the bytes from `offset` on. Fails with [`io::ErrorKind::UnexpectedEof`] if the file ends
-    /// before.
+    /// earlier.
     fn read_exact_at(&self, into: &mut [u8], offset: u64) -> io::Result<()>;
 }
 
@@ -72,7 +71,7 @@ impl<R: ReadAt> Window<R> {
         }
     }
 
-    /// Reads `len` bytes at `at`. The caller limits `len`. A range beyond the end of the file is an error, as damage.
+    /// Reads `len` bytes at `at`. The caller limits `len`. Fails with [`TsdbError::Damaged`] if the file ends earlier.
     pub(super) fn get(&mut self, at: u64, len: usize) -> Result<&[u8], TsdbError> {
         let got = self.get_up_to(at, len)?.len();
         if got < len {

@@ -22,7 +22,7 @@ fn walk(files: &BlockFiles) -> Result<Vec<(SeriesEntry, Samples)>, TsdbError> {
         let mut samples = Samples::default();
         for chunk in &entry.chunks {
             if let Chunk::Floats(data) = chunks.get(chunk.reference)? {
-                xor::decode(data, &mut samples).expect("a chunk of ours is whole");
+                xor::decode(data, &mut samples).expect("a chunk written by the encoder is valid");
             }
         }
         all.push((entry, samples));
@@ -150,7 +150,7 @@ fn refuses_other_versions_and_damage() {
     assert!(meta("\"version\": 1", "\"version\": 2").contains("version 2"));
     assert!(meta(ULID, "../../etc").contains("not a ULID"));
     assert!(meta("\"minTime\": 1", "\"minTime\": 9").contains("is before minTime 9"));
-    assert!(meta("\"stats\"", "stats").contains("no string"));
+    assert!(meta("\"stats\"", "stats").contains("expected a string"));
 }
 
 proptest! {

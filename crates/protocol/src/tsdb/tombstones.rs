@@ -12,7 +12,7 @@ use std::collections::HashMap;
 const FILE: &str = "tombstones";
 const MAGIC: u32 = 0x0130_BA30;
 
-/// Maximum size of the file, because it is held in memory. A deletion takes about 15 bytes.
+/// Maximum size of the file, which is held in memory. A deletion takes about 15 bytes.
 pub const TOMBSTONES_BYTES_MAX: u64 = 256 << 20;
 
 /// Deleted ranges of time, by series.
@@ -43,7 +43,7 @@ impl Tombstones {
             _ => return Err(damaged(4, "no version")),
         }
         if crc32c::crc32c(cursor.rest) != u32::from_be_bytes(*crc) {
-            return Err(damaged(content.len(), "the checksum is wrong"));
+            return Err(damaged(content.len(), "the deletions fail their checksum"));
         }
         let mut by_series: HashMap<u64, Vec<TimeRange>> = HashMap::new();
         while !cursor.rest.is_empty() {

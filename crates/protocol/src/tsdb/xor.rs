@@ -18,7 +18,7 @@
 use model::Samples;
 
 /// Appends a chunk's samples in the order of the chunk, which is ascending in every chunk written by Prometheus.
-/// Returns `None` if the bytes are truncated or invalid; the samples before that are appended.
+/// Returns `None` if the bytes are truncated or invalid; the samples before the fault are appended.
 pub fn decode(data: &[u8], samples: &mut Samples) -> Option<()> {
     let count = u16::from_be_bytes(*data.first_chunk()?);
     let mut bits = Bits::new(&data[2..]);

@@ -1,4 +1,4 @@
-//! For each kind of invalid input: the error, and that valid series of the same request are accepted.
+//! Checks the error for each kind of invalid input, and that valid series of the same request are accepted.
 
 use crate::plenty;
 use crate::proto::{self, Histogram, pack, v1, v2};
@@ -50,7 +50,7 @@ fn bodies_that_are_no_message() {
     let good = request(vec![series(&[("__name__", "up")])]);
     let both = [Version::V1, Version::V2];
     for version in both {
-        check(version, b"", ErrorKind::Invalid, "invalid snappy block: no valid length in front");
+        check(version, b"", ErrorKind::Invalid, "invalid snappy block: no valid length at the start");
         check(
             version,
             b"{\"not\": \"snappy\"}",
@@ -74,7 +74,7 @@ fn bodies_that_are_no_message() {
             version,
             b"\x80\x80\x80\x1e\x00\x00\x00\x00\x00\x00",
             ErrorKind::Invalid,
-            "invalid snappy block: declares more bytes than its length can hold",
+            "invalid snappy block: declared length is larger than the body can expand to",
         );
         check(
             version,

@@ -46,7 +46,7 @@ fn corpus(version: Version) -> Vec<Vec<u8>> {
 const MUTATIONS: usize = 4000;
 
 pub(crate) fn messages(version: Version) -> Vec<Vec<u8>> {
-    let unpack = |body: &Vec<u8>| snap::raw::Decoder::new().decompress_vec(body).expect("made here");
+    let unpack = |body: &Vec<u8>| snap::raw::Decoder::new().decompress_vec(body).expect("a snappy block");
     corpus(version).iter().map(unpack).collect()
 }
 

@@ -15,7 +15,7 @@ use protocol::{Body, Request};
 
 /// Practically unlimited memory.
 fn plenty() -> stdx::budget::Reservation {
-    stdx::budget::Account::new("test", u64::MAX).reserve(0).expect("an empty account")
+    stdx::budget::Account::new("test", u64::MAX).reserve(0).expect("BUG: cannot reserve 0 bytes")
 }
 
 /// A remote-write request compressed with snappy.

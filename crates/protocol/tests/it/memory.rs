@@ -76,7 +76,7 @@ fn what_can_be_bought_is_paid_for() {
     for (what, version, message) in amplifiers() {
         let (decoded, peak) = decode(version, &message, 1 << 40);
         match decoded {
-            Ok(batch) => assert!(batch.memory_bytes() as u64 <= peak, "{what}: {peak} bytes bought"),
+            Ok(batch) => assert!(batch.memory_bytes() as u64 <= peak, "{what}: {peak} bytes reserved"),
             Err(error) => assert!(matches!(error, DecodeError::TooMany { .. }), "{what}: {error}"),
         }
         eprintln!("{what} {version:?}: {} KiB become {} KiB", message.len() >> 10, peak >> 10);

@@ -9,13 +9,15 @@ pub(crate) fn body(message: &impl Message) -> Vec<u8> {
 
 /// Compresses any bytes to a request body.
 pub(crate) fn pack(message: &[u8]) -> Vec<u8> {
-    snap::raw::Encoder::new().compress_vec(message).expect("tests are small")
+    snap::raw::Encoder::new()
+        .compress_vec(message)
+        .expect("BUG: a test message is too large for a snappy block")
 }
 
 /// Decodes a request body to a message.
 pub(crate) fn unpack<M: Message + Default>(body: &[u8]) -> M {
-    let message = snap::raw::Decoder::new().decompress_vec(body).expect("a snappy block");
-    M::decode(message.as_slice()).expect("a message")
+    let message = snap::raw::Decoder::new().decompress_vec(body).expect("the body must be a snappy block");
+    M::decode(message.as_slice()).expect("the body must be a protobuf message")
 }
 
 /// Remote write 1.0, after `prompb/remote.proto` and `prompb/types.proto`.

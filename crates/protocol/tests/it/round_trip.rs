@@ -78,7 +78,7 @@ fn sample() -> impl Strategy<Value = (i64, u64)> {
     (time, value)
 }
 
-/// The first labels, up to the limit for an exemplar.
+/// Leaves out labels that exceed the limit for an exemplar.
 fn of_exemplar(labels: Pairs) -> Pairs {
     let mut left = model::caps::EXEMPLAR_LABEL_CHARS_MAX;
     let fits = |(name, value): &(String, String)| {

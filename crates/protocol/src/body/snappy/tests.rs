@@ -8,7 +8,7 @@ fn check_against_snap(body: &[u8]) {
     match (&ours, &theirs) {
         (Ok(ours), Ok(theirs)) => assert_eq!(ours, theirs, "{body:x?}"),
         (Err(_), Err(_)) => {}
-        // refused by us because of its declared length, before the elements are read
+        // our code refuses the declared length before it reads the elements
         (Err(e), Ok(theirs)) => assert!(theirs.len() > BODY_BYTES_MAX, "{e} {body:x?}"),
         (Ok(_), Err(e)) => panic!("{e} {body:x?}"),
     }
@@ -97,7 +97,7 @@ fn refuses_before_allocating() {
         assert_eq!(decompress(body, &mut out), Err(expected));
         assert_eq!(out.capacity(), 0);
     };
-    let no_length = || DecodeError::Snappy("no valid length in front");
+    let no_length = || DecodeError::Snappy("no valid length at the start");
     check(&[], no_length());
     check(&[0xff; 4], no_length());
     check(&[0x80, 0x80, 0x80, 0x80, 0x80, 0x01], no_length());
@@ -105,7 +105,7 @@ fn refuses_before_allocating() {
     check(&[0x81, 0x80, 0x80, 0x20, 0x00], DecodeError::DecodedTooLarge((64 << 20) + 1));
     check(
         &[0x80, 0x80, 0x80, 0x20, 0x00, 0x00],
-        DecodeError::Snappy("declares more bytes than its length can hold"),
+        DecodeError::Snappy("declared length is larger than the body can expand to"),
     );
     let large = vec![0; BODY_COMPRESSED_BYTES_MAX + 1];
     check(&large, DecodeError::BodyTooLarge(large.len()));

@@ -1,16 +1,16 @@
 //! Rebuilds label bytes from references.
 //!
-//! The series of one scrape share most of their labels, and senders send them one after the other. So the bytes of a
-//! series' references are compared with those of the previous series. A common tail stands for the same label bytes,
-//! which are copied in one piece; only the pairs before it are looked up.
+//! The series of one scrape share most of their labels, and senders send them one after the other. So the references of
+//! a series are compared with the references of the previous series. The label bytes of a common tail are copied in one
+//! piece. Only the pairs before the tail are looked up.
 //!
 //! ```text
 //!   references   [ name  m1 ][ job a ][ pod b ]          label bytes  {name=m1}{job=a}{pod=b}
 //!   of the next  [ name  m2 ][ job a ][ pod b ]                       {name=m2}+ copy of the rest
 //! ```
 //!
-//! Besides, the next target has the same metrics as this one. If a pair was put into the arena before, its label bytes
-//! are copied from there, in one piece instead of six.
+//! Besides, many targets have the same metrics. If a pair is already in the arena, its label bytes are copied from
+//! there, in one piece instead of six.
 
 use super::Stop;
 use super::symbols::{Symbols, read_ref};
@@ -36,7 +36,7 @@ pub(super) struct Scratch {
     tails: Vec<Tail>,
     /// Tails from each of the pairs that precede the common tail in this series.
     heads: Vec<Tail>,
-    /// Position in the arena of the pair put last with a value, indexed by the reference to the value.
+    /// For each value, indexed by its reference: the position in the arena of the latest pair with this value.
     put: Vec<Put>,
     /// Present generation. Entries of `put` with another generation are stale.
     generation: u32,
@@ -51,8 +51,8 @@ struct Put {
     len: u32,
 }
 
-/// Limit on the length of `put`. Pairs whose value has a greater reference are looked up each time, so that memory is
-/// bounded.
+/// Limit on the length of `put`, in entries of 16 bytes. A pair whose value has a greater reference is looked up each
+/// time.
 const PUT_MAX: usize = 16 << 10;
 
 impl Scratch {
@@ -175,7 +175,7 @@ impl<'a> LastSeries<'a> {
                 **before = Put { generation: *generation, name, start: pair_start as u32, len };
             }
         }
-        assert!(self.labels_end <= start, "BUG: the series before is not in the arena any more");
+        assert!(self.labels_end <= start, "BUG: the previous series is no longer in the arena");
         let old_tail = self.labels_end - tail.labels as usize..self.labels_end;
         arena.extend_from_within(old_tail);
         let tails_kept = tails.len() - 1 - kept;
@@ -227,7 +227,7 @@ fn common_suffix(a: &[u8], b: &[u8]) -> usize {
     }
 }
 
-/// Error for references that are not valid labels. Reads all of them again, so that the error has the totals.
+/// Error for references that are not valid labels. Reads all references again, so that the error has the totals.
 #[cold]
 fn refusal(mut refs: Reader<'_>, symbols: Symbols<'_>) -> Stop {
     let (mut count, mut text_bytes) = (0, 0);

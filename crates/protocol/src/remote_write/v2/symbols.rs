@@ -45,12 +45,11 @@ impl<'a> Symbols<'a> {
         }
     }
 
-    /// Number of symbols.
     pub(super) const fn len(&self) -> usize {
         self.table.len()
     }
 
-    /// The symbol at a position.
+    /// Text of a symbol; `None` for a reference beyond the table.
     #[inline(always)]
     pub(super) fn get(&self, reference: u32) -> Option<&'a [u8]> {
         let symbol = self.table.get(reference as usize)?;
