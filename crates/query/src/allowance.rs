@@ -6,23 +6,27 @@ use crate::Interrupt;
 use crate::matcher::{Matcher, Program};
 use std::sync::Arc;
 
-/// Nodes of all trees of a request; a label in a grouping counts as one. A generated rule has a few hundred.
+/// Maximum number of nodes in the expression trees of a request. A label in a grouping counts as a node. A
+/// generated rule has a few hundred nodes.
 pub const NODES_MAX: usize = 10_000;
 
-/// Matchers of all selectors of a request. Each of them walks the values of its label, up to one for each series.
+/// Maximum number of matchers in all selectors of a request. Each matcher walks the values of its label, up
+/// to one value for each series.
 pub const MATCHERS_MAX: usize = 1_000;
 
-/// Regular expressions of a request that need the regex engine, those of `label_replace` included. Lists of alternatives
-/// and prefixes do not.
+/// Maximum number of regular expressions of a request that need the regex engine, including those of
+/// `label_replace`. Lists of alternatives and prefixes do not need the engine.
 pub const PATTERNS_MAX: usize = 64;
 
-/// Memory of a node: in the argument list where it is parsed, twice while the list grows, and in the tree.
+/// Memory of a node. A node exists in the tree and in the argument list where it is parsed, and twice while
+/// that list grows.
 const NODE_BYTES: usize = 512;
 
-/// Memory of a matcher without its texts: in the tree, as a filter of heads, and as a predicate of tables.
+/// Memory of the three forms of a matcher, without texts: in the tree, as a filter of heads, as a predicate
+/// of tables.
 const MATCHER_BYTES: usize = 512;
 
-/// Copies of a matcher's text: as parsed, as pattern, and for the tables.
+/// Number of copies of a matcher's text: as parsed, as pattern, and for the tables.
 const MATCHER_TEXTS: usize = 4;
 
 /// Counts the parts of one request against its limits.
@@ -42,7 +46,8 @@ impl Allowance {
         Self { nodes: 0, matchers: 0, patterns: 0, spent_bytes: 0, bytes_max, interrupt: None }
     }
 
-    /// Ends parsing once `interrupt` is set. It is checked before each pattern is compiled, because that is the slow part.
+    /// Ends parsing once `interrupt` is set. The interrupt is checked before each pattern is compiled,
+    /// because compiling is the slow part.
     pub fn until(self, interrupt: Arc<dyn Interrupt>) -> Self {
         Self { interrupt: Some(interrupt), ..self }
     }
@@ -57,7 +62,7 @@ impl Allowance {
         self.spent_bytes
     }
 
-    /// Counts a node with `text_bytes` of its own.
+    /// Counts a node that has `text_bytes` of text.
     pub(crate) fn node(&mut self, text_bytes: usize) -> Result<(), String> {
         self.nodes += 1;
         if self.nodes > NODES_MAX {
@@ -68,11 +73,11 @@ impl Allowance {
         self.spend(NODE_BYTES + text_bytes)
     }
 
-    /// Counts a matcher with `text_bytes`, before it is built.
+    /// Counts a matcher that has `text_bytes` of text, before the matcher is built.
     pub(crate) fn matcher(&mut self, text_bytes: usize) -> Result<(), String> {
         self.matchers += 1;
         if self.matchers > MATCHERS_MAX {
-            return Err(format!("a request may have {MATCHERS_MAX} matchers, not more"));
+            return Err(format!("a request may have at most {MATCHERS_MAX} matchers"));
         }
         self.spend(MATCHER_BYTES + MATCHER_TEXTS * text_bytes)
     }
@@ -89,7 +94,8 @@ impl Allowance {
         Ok(())
     }
 
-    /// Counts a pattern that needs the regex engine. Its memory is counted separately, once it is compiled.
+    /// Counts a pattern that needs the regex engine. The memory of the pattern is counted separately, after
+    /// compilation.
     pub(crate) fn pattern(&mut self) -> Result<(), String> {
         self.patterns += 1;
         if self.patterns > PATTERNS_MAX {
@@ -119,7 +125,7 @@ impl Allowance {
 
     fn too_large(&self, more: u64) -> String {
         format!(
-            "parsing the request needs {} KiB of memory, and one query may hold {} KiB; the limit grows with --memory",
+            "parsing the request takes {} KiB of memory, the limit for one query is {} KiB; it grows with --memory",
             (self.spent_bytes + more) >> 10,
             self.bytes_max >> 10
         )

@@ -1,8 +1,8 @@
 //! Label matchers.
 //!
-//! Most regular expressions in queries are a literal, a few alternatives, `prefix.*` or `.+`. Those are
-//! recognised once, when the matcher is built, and never reach the regex engine; an index asks
-//! [`Matcher::set_matches`] and [`Matcher::prefix`] to look values up instead of testing them all.
+//! Most regular expressions in queries are a literal, a few alternatives, `prefix.*` or `.+`. Such an
+//! expression is recognised when the matcher is built, and never reaches the regex engine. An index calls
+//! [`Matcher::set_matches`] and [`Matcher::prefix`] to look values up instead of testing all of them.
 
 mod classes;
 mod pattern;
@@ -15,9 +15,9 @@ pub(crate) use program::Program;
 /// Longest regular expression, in bytes.
 pub const REGEX_BYTES_MAX: usize = 64 << 10;
 
-/// Maximum size of a compiled regular expression, in bytes, against patterns such as `((a{99}){99}){99}`. It bounds time as
-/// well: when the lazy automaton gives up, each byte of a value visits each of some 8,000 states, so that the longest value
-/// (16 KiB) takes half a second, and nothing can be cancelled meanwhile.
+/// Maximum size of a compiled regular expression, in bytes. It refuses patterns such as `((a{99}){99}){99}`.
+/// It also bounds the time of a match, which cannot be canceled. If the lazy automaton gives up, each byte of
+/// a value visits each of some 8,000 states; for the longest value (16 KiB), this takes half a second.
 pub const REGEX_COMPILED_BYTES_MAX: usize = 256 << 10;
 
 /// Operator of a matcher.
@@ -48,17 +48,14 @@ impl MatchOp {
 /// One label matcher, compiled.
 #[derive(Debug, Clone)]
 pub struct Matcher {
-    /// The label's name.
     pub name: String,
-    /// Operator.
     pub op: MatchOp,
-    /// Operand; for the regex operators the expression as written, which must match the whole value.
+    /// Operand. A regular expression is kept as written; it must match the whole value.
     pub value: String,
     /// Values accepted by `value`, before a negation.
     pattern: Pattern,
 }
 
-/// Reason why a matcher cannot be built.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MatcherError {
     /// The expression is not a valid regular expression, or its compiled form is too large.
@@ -114,7 +111,7 @@ impl Matcher {
         matches!(self.pattern, Pattern::Engine { .. })
     }
 
-    /// Memory held by the pattern.
+    /// Memory of the pattern, including the memory that matching may add.
     pub fn pattern_bytes(&self) -> usize {
         self.pattern.memory_bytes()
     }
@@ -124,13 +121,14 @@ impl Matcher {
         matches!(self.op, MatchOp::NotEqual | MatchOp::NotRegex)
     }
 
-    /// All values that `=` or `=~` accepts, sorted, if they can be listed; for a negative matcher, all values
-    /// that it rejects.
+    /// All values that `=` or `=~` accepts, sorted. `None` if the values cannot be listed. For `!=` and `!~`,
+    /// the values that the matcher rejects.
     pub fn set_matches(&self) -> Option<&[String]> {
         self.pattern.set()
     }
 
-    /// Common prefix of all values that `=` or `=~` accepts (for a negative matcher: rejects); empty if unknown.
+    /// Common prefix of all values that `=` or `=~` accepts; empty if unknown. For `!=` and `!~`, the prefix
+    /// of the values that the matcher rejects.
     pub fn prefix(&self) -> &str {
         self.pattern.prefix()
     }

@@ -11,7 +11,6 @@ pub struct MemorySource {
 }
 
 impl MemorySource {
-    /// An empty source.
     pub fn new() -> Self {
         Self::default()
     }
@@ -23,8 +22,8 @@ impl MemorySource {
         self.series.push((labels, samples));
     }
 
-    /// Adds one sample to a series; creates the series if it does not exist. A sample at the same time is
-    /// replaced.
+    /// Adds one sample to a series, and creates the series if absent. A sample of the series at the same time
+    /// is replaced.
     pub fn push(&mut self, labels: &Labels, timestamp_ms: i64, value: f64) {
         let is_wanted = |(l, samples): &(Labels, SeriesSamples)| l == labels && samples.floats().is_some();
         let at = self.series.iter().position(is_wanted).unwrap_or_else(|| {
@@ -32,7 +31,7 @@ impl MemorySource {
             self.series.len() - 1
         });
         let SeriesSamples::Floats(samples) = &mut self.series[at].1 else {
-            unreachable!("BUG: it has floats")
+            unreachable!("BUG: the series has no floats")
         };
         match samples.timestamps.binary_search(&timestamp_ms) {
             Ok(i) => samples.values[i] = value,
@@ -43,17 +42,14 @@ impl MemorySource {
         }
     }
 
-    /// Removes all series.
     pub fn clear(&mut self) {
         self.series.clear();
     }
 
-    /// Number of series.
     pub fn len(&self) -> usize {
         self.series.len()
     }
 
-    /// True if there is no series.
     pub fn is_empty(&self) -> bool {
         self.series.is_empty()
     }

@@ -7,9 +7,9 @@
 //!                        SeriesSource ┘
 //! ```
 //!
-//! Evaluation goes over series, not over steps. Each selector pulls every series once and computes all its
-//! steps in one pass ([`functions::range`]). Later operations are applied to the whole row ([`stream`]). An
-//! aggregation adds the row to its group and drops it ([`aggregate`]). Only operations that need several
+//! Evaluation goes over series, not over steps. Each selector pulls every series once and computes all steps
+//! in one pass ([`functions::range`]). Later operations are applied to the whole row ([`stream`]). An
+//! aggregation adds the row to its group and drops the row ([`aggregate`]). Only operations that need several
 //! series at once (vector matching, sorting) hold a [`matrix`].
 
 mod aggregate;
@@ -56,7 +56,7 @@ impl Expr {
         self.root.kind()
     }
 
-    /// The matchers of each selector in it, from left to right.
+    /// Matchers of each selector of the expression, from left to right.
     pub fn selectors(&self) -> Vec<&[Matcher]> {
         let mut all = Vec::new();
         self.root.selectors(&mut all);
@@ -136,7 +136,6 @@ impl<'a> Options<'a> {
 /// Result of an expression.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Answer {
-    /// The result.
     pub value: Value,
     /// Probable mistakes in the query or the data, in Prometheus' words, sorted.
     pub warnings: Vec<String>,
@@ -149,16 +148,12 @@ pub struct Answer {
 pub enum Value {
     /// A number at the evaluation time.
     Scalar {
-        /// Milliseconds.
         timestamp_ms: i64,
-        /// The number.
         value: f64,
     },
     /// A text at the evaluation time.
     String {
-        /// Milliseconds.
         timestamp_ms: i64,
-        /// The text.
         value: String,
     },
     /// Series with one value each: labels, milliseconds, value. The order is meaningful only for sorting
@@ -177,7 +172,7 @@ pub enum QueryErrorKind {
     Execution,
     /// The query took too long.
     Timeout,
-    /// The query was cancelled.
+    /// The query was canceled.
     Canceled,
     /// Storage cannot answer now: the same query may succeed later.
     Unavailable,
@@ -214,8 +209,8 @@ pub enum QueryError {
     /// The query exceeds [`Options::samples_max`].
     #[error("query processing would load too many samples into memory in query execution")]
     TooLarge,
-    /// Time limit reached. Not created in this crate, which has no clock: a caller that cancels a query for this reason
-    /// replaces [`QueryError::Canceled`] by it.
+    /// Time limit reached. This crate has no clock and never returns this error. A caller that cancels a
+    /// query because of its time limit replaces [`QueryError::Canceled`] by this error.
     #[error("query timed out in expression evaluation")]
     Timeout,
     /// [`Options::cancelled`] became true.
@@ -273,8 +268,8 @@ pub fn instant(
     eval::instant(&expr.root, at_ms, source, options)
 }
 
-/// Evaluates an expression at `start_ms`, and then every `step_ms` until `end_ms` (included if a step falls
-/// on it). The caller limits the number of steps.
+/// Evaluates an expression at `start_ms` and every `step_ms` after that, up to and including `end_ms`. The
+/// caller limits the number of steps.
 pub fn range(
     expr: &Expr,
     start_ms: i64,

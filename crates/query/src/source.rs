@@ -6,9 +6,9 @@ use model::{ErrorKind, LabelsRef, SeriesSamples, Statistic, TimeRange};
 /// One selection: series whose labels satisfy all matchers, and their samples within the range.
 #[derive(Debug, Clone, Copy)]
 pub struct Select<'a> {
-    /// Matchers, all of which must match; a label that a series does not have counts as the empty string.
+    /// Matchers, all of which must match. A label that a series does not have counts as the empty string.
     pub matchers: &'a [Matcher],
-    /// Closed, milliseconds.
+    /// Time range, both ends included.
     pub range: TimeRange,
 }
 
@@ -17,8 +17,9 @@ pub trait SeriesSource: Sync {
     /// Starts a pass over the selected series.
     fn select(&self, select: &Select<'_>) -> Result<Box<dyn SeriesSet + '_>, SourceError>;
 
-    /// Starts a pass over rolled-up data of the selected series; `None` if storage has none that it can give for this request.
-    /// Windows that lie wholly in [`Rolled::complete`] are answered from it, and the others from samples.
+    /// Starts a pass over rolled-up data of the selected series; `None` if storage has no rolled-up data for
+    /// this request. Windows that lie wholly in [`Rolled::complete`] are computed from buckets, other windows
+    /// from samples.
     fn select_rolled(&self, _select: &RolledSelect<'_>) -> Result<Option<Rolled<'_>>, SourceError> {
         Ok(None)
     }
@@ -62,7 +63,7 @@ pub struct RolledSelect<'a> {
 
 /// Rolled-up series.
 pub struct Rolled<'a> {
-    /// A pass over them.
+    /// A pass over the series.
     pub set: Box<dyn BucketSet + 'a>,
     /// Range in which the buckets account for all samples.
     pub complete: TimeRange,
@@ -83,8 +84,8 @@ impl std::fmt::Debug for Rolled<'_> {
 /// set.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Bucket {
-    /// End of the bucket. A window contains the bucket if it contains this time. Two consecutive buckets may have the same end;
-    /// each has a part of the samples then.
+    /// End of the bucket. A window contains the bucket if it contains this time. Two consecutive buckets may
+    /// have the same end; then each has some of the samples.
     pub end_ms: i64,
     /// [`Statistic::Count`].
     pub count: f64,
@@ -115,21 +116,21 @@ pub trait BucketSet {
     fn labels(&mut self) -> LabelsRef<'_>;
 }
 
-/// A streaming pass over the selected series, each visited once, in no particular order. Labels that have both floats and
-/// native histograms are two series.
+/// A streaming pass over the selected series, in no particular order. Each series is visited once. Labels
+/// that have both floats and native histograms are visited as two series.
 pub trait SeriesSet {
     /// Moves to the next series and replaces the content of `samples` by its samples inside the range,
     /// ascending; false at the end. Series without samples in the range may appear (empty).
     fn next(&mut self, samples: &mut SeriesSamples) -> Result<bool, SourceError>;
 
-    /// Limits the number of samples that may be unpacked for a series from now on: [`Self::next`] fails before it takes
-    /// more memory. It is called before each `next`. Without an implementation, the memory of a query is only checked
-    /// after a series has been read.
+    /// Limits the number of samples that may be unpacked for each following series. [`Self::next`] fails
+    /// before it takes more memory. Called before each `next`. The default implementation sets no limit; then
+    /// the memory of a query is only checked after a series has been read.
     fn limit(&mut self, samples_max: u64) {
         let _ = samples_max;
     }
 
-    /// Labels of the current series. Called only if they are needed: `count(x)` never calls it.
+    /// Labels of the current series. Called only if the query needs the labels: `count(x)` does not.
     fn labels(&mut self) -> LabelsRef<'_>;
 
     /// Approximate number of remaining series.
@@ -140,8 +141,7 @@ pub trait SeriesSet {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct SourceError {
-    /// Reaction expected of the caller.
+    /// Reaction expected from the caller.
     pub kind: ErrorKind,
-    /// Description of the failure.
     pub message: String,
 }

@@ -2,8 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Memory that a query holds and samples that it has read. One evaluation at a time writes it, and any thread may read it. The
-/// numbers are for display, so they need not be consistent with each other.
+/// Memory that a query holds, and samples that the query has read. One evaluation at a time writes them, and
+/// any thread may read them. The numbers are for display, so they need not be consistent with each other.
 #[derive(Debug, Default)]
 pub struct Usage {
     held_bytes: AtomicU64,
@@ -12,12 +12,11 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// Memory held at the moment.
     pub fn memory_bytes(&self) -> u64 {
         self.held_bytes.load(Ordering::Relaxed)
     }
 
-    /// The most memory held at any time so far.
+    /// Peak of the memory held so far.
     pub fn peak_memory_bytes(&self) -> u64 {
         self.peak_bytes.load(Ordering::Relaxed)
     }
@@ -27,13 +26,12 @@ impl Usage {
         self.samples.load(Ordering::Relaxed)
     }
 
-    /// Counts samples that were read.
     pub fn read(&self, samples: u64) {
         // there is one writer, so load and store need not be one atomic operation
         self.samples.store(self.samples() + samples, Ordering::Relaxed);
     }
 
-    /// Reports how much memory is held.
+    /// Sets the memory that is held now.
     pub fn hold(&self, bytes: u64) {
         self.held_bytes.store(bytes, Ordering::Relaxed);
         if bytes > self.peak_memory_bytes() {

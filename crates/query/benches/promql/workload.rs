@@ -147,7 +147,7 @@ impl Workload {
         }
     }
 
-    /// Reads the samples that a case selects, without evaluating them. Returns their number.
+    /// Reads the samples that a case selects, without evaluating the query. Returns the number of samples.
     fn drain(&self, case: &Case) -> usize {
         let matchers = query::parse_selector(case.selects).expect("parse a selector of the benchmark");
         let range = TimeRange::new(self.start_ms(case) - case.range_ms + 1, self.end_ms());

@@ -1,8 +1,9 @@
 //! Cost of translating a pattern's character classes, counted on its syntax tree beforehand.
 //!
-//! Translation is linear in the pattern with two exceptions. Under `(?i)` the code points of a class are visited one by one:
-//! `[!-\u{10ffff}]` has eight bytes and takes 1.1 million steps. A nested class is merged with the ranges before it. Neither
-//! can be interrupted, so patterns that need too many steps are refused.
+//! Translation is linear in the pattern with two exceptions. Under `(?i)` the code points of a class are
+//! visited one by one: `[!-\u{10ffff}]` has eight bytes and takes 1.1 million steps. A nested class is merged
+//! with the ranges before it. Neither step can be interrupted, so patterns that need too many steps are
+//! refused.
 
 use regex_syntax::ast::{
     Ast, ClassBracketed, ClassSet, ClassSetBinaryOp, ClassSetBinaryOpKind, ClassSetItem, ClassSetRange,
@@ -11,13 +12,13 @@ use regex_syntax::ast::{
 use regex_syntax::hir::translate::Translator;
 use regex_syntax::hir::{Class, HirKind};
 
-/// Steps that the classes of one pattern may take: some 75 ms. That is enough to fold one class of nearly all characters,
-/// such as `[\W_]`, or a dozen classes of all letters.
+/// Maximum number of steps for the classes of one pattern, about 75 ms. This is enough to fold one class of
+/// nearly all characters, such as `[\W_]`, or a dozen classes of all letters.
 const CLASS_STEPS_MAX: u64 = 2 << 20;
 
 const CODE_POINTS: u64 = 0x11_0000;
 
-/// Ranges that folding may add to a class, one for each code point that has a case.
+/// Maximum number of ranges that folding adds to a class: one for each code point that has a case.
 const FOLDED_RANGES_MAX: u64 = 3_000;
 
 /// Fails if the classes of `ast` take too many steps. The message says how many.
@@ -27,8 +28,8 @@ pub(super) fn check_cost(text: &str, ast: &Ast) -> Result<(), String> {
         return Ok(());
     }
     Err(format!(
-        "its character classes take {steps} steps to compile, the limit is {CLASS_STEPS_MAX}; (?i) takes one for each \
-         character"
+        "its character classes take {steps} steps to compile, the limit is {CLASS_STEPS_MAX}; (?i) takes one step for each \
+         character of a class"
     ))
 }
 

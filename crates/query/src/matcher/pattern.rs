@@ -5,7 +5,6 @@ use super::{MatcherError, Program, REGEX_BYTES_MAX};
 /// Maximum number of alternatives in a set; longer lists are left to the regex engine.
 const SET_LEN_MAX: usize = 10_000;
 
-/// Accepted values.
 #[derive(Debug, Clone)]
 pub(super) enum Pattern {
     /// `.*`
@@ -79,7 +78,8 @@ impl Pattern {
         }
     }
 
-    /// Bytes on the heap, including the two copies of a list of alternatives that are made for the tables.
+    /// Memory on the heap, including the two copies of a list of alternatives that are created for the
+    /// tables.
     pub(super) fn memory_bytes(&self) -> usize {
         const COPIES: usize = 3;
         const ALLOCATION_BYTES_MIN: usize = 16;

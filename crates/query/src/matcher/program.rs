@@ -9,7 +9,8 @@ use regex_syntax::ast::parse::Parser;
 use regex_syntax::hir::Hir;
 use regex_syntax::hir::translate::Translator;
 
-/// Memory that a pattern's lazy automaton may keep for its states. These are built while values are matched.
+/// Memory that a pattern's lazy automaton may keep for its states. Matching builds the states as it needs
+/// them.
 const AUTOMATON_BYTES_MAX: usize = 128 << 10;
 
 /// Limit on the visited set of the backtracking engine: one bit for each state and byte of a short value.
@@ -21,14 +22,16 @@ const SYNTAX_BYTES_PER_BYTE: usize = 256;
 /// Memory of a Unicode class (`\pL`, 650 ranges) in the syntax tree.
 const CLASS_BYTES: usize = 32 << 10;
 
-/// Memory of the NFA simulation per state, without its groups: in two sets, and on the stack of states to visit.
+/// Memory of the NFA simulation per state, without capture groups: an entry in each of two sets, and on the
+/// stack of states to visit.
 const STATE_BYTES: usize = 2 * 8 + 2 * 48;
 
-/// Maximum number of steps for finding the capture groups of one value: half a second, during which nothing can be
-/// cancelled. In a value that is too long for backtracking, each byte visits each state and copies the state's groups.
+/// Maximum number of steps for finding the capture groups of one value. They take half a second, during which
+/// the query cannot be canceled. If a value is too long for backtracking, each of its bytes visits each state
+/// and copies the state's groups.
 const GROUP_STEPS_MAX: usize = 128 << 20;
 
-/// Offsets of groups that are copied in the time of one visit to a state.
+/// Number of group offsets that are copied in the time of one visit to a state.
 const SLOTS_PER_STEP: usize = 8;
 
 /// A compiled regular expression that matches whole values.
@@ -51,7 +54,7 @@ impl Program {
     }
 
     fn compile_for(text: &str, with_groups: bool) -> Result<Self, MatcherError> {
-        // `a)|(b` would close the group that is put around it.
+        // `a)|(b` would close the group that anchors the pattern.
         if closes_too_early(text) {
             return Err(MatcherError::Regex(format!("unexpected ): `{text}`")));
         }
@@ -96,13 +99,14 @@ impl Program {
         self.regex.create_captures()
     }
 
-    /// Finds the capture groups; true if the value matches. Fails for a value for which that would take too long.
+    /// Finds the capture groups; true if the value matches. Fails if finding them takes more than
+    /// [`GROUP_STEPS_MAX`] steps.
     pub(crate) fn find_groups(&self, value: &str, groups: &mut Captures) -> Result<bool, String> {
         let steps = value.len().saturating_mul(self.steps_per_byte);
         if steps > GROUP_STEPS_MAX {
             return Err(format!(
-                "finding the groups in a value of {} bytes takes {steps} steps, the limit is {GROUP_STEPS_MAX}; they \
-                 grow with the groups and repetitions of the regular expression",
+                "finding the groups in a value of {} bytes takes {steps} steps, the limit is {GROUP_STEPS_MAX}; the \
+                 number grows with the groups and repetitions of the regular expression",
                 value.len()
             ));
         }
@@ -111,8 +115,8 @@ impl Program {
     }
 }
 
-/// Memory allocated for the first value that the other engines give up on: the offsets of all groups for each state, twice,
-/// and those of the match.
+/// Memory of the NFA simulation, which runs when the other engines cannot handle a value: the offsets of all
+/// groups for each state, twice, and the offsets of the match. The first such value allocates it.
 const fn simulation_bytes(states: usize, slots: usize) -> usize {
     let offsets = (states + 1) * slots * size_of::<usize>();
     2 * offsets + states * STATE_BYTES + 2 * slots * size_of::<usize>()
@@ -149,12 +153,13 @@ fn build(hir: &Hir, captures: WhichCaptures, backtrack: bool) -> Result<Regex, S
 
 fn too_large(limit: Option<usize>, error: &dyn std::fmt::Display) -> String {
     match limit {
-        Some(limit) => format!("expression needs more than {limit} bytes"),
+        Some(limit) => format!("the compiled expression takes more than {limit} bytes"),
         None => error.to_string(),
     }
 }
 
-/// Go's `\d`, `\s` and `\w` are ASCII, this engine's are Unicode (a hundred times as large).
+/// Replaces `\d`, `\s` and `\w` by ASCII classes, as in Go. This engine's own classes are Unicode, and a
+/// hundred times as large.
 fn with_ascii_classes(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut chars = text.chars();
@@ -203,7 +208,7 @@ fn closes_too_early(text: &str) -> bool {
     false
 }
 
-/// Escapes each `{` that begins no repetition. Go takes it literally; Rust's engine refuses it.
+/// Escapes each `{` that begins no repetition. Go treats such a brace as a literal; Rust's engine refuses it.
 fn escape_braces(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 4);
     let mut rest = text;
@@ -251,7 +256,7 @@ mod tests {
                 program.regex.search_slots_with(&mut cache, &input, slots);
                 let bytes = program.regex.memory_usage() + cache.memory_usage() + size_of_val(slots);
                 let paid = program.memory_bytes();
-                assert!(bytes <= paid, "{pattern:.40} {with_groups}: {bytes} bytes, {paid} paid");
+                assert!(bytes <= paid, "{pattern:.40} {with_groups}: {bytes} bytes in use, {paid} counted");
             }
         }
     }

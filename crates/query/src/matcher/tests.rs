@@ -127,7 +127,7 @@ fn memory_of_a_pattern_is_bounded_and_known() {
     // memory of the largest pattern that still compiles
     let largest = |unit: &str| {
         let sizes = (1..12).rev().map(|power| Program::compile(&unit.repeat(1 << power)));
-        sizes.into_iter().find_map(Result::ok).expect("a small one is compiled").memory_bytes()
+        sizes.into_iter().find_map(Result::ok).expect("the smallest pattern compiles").memory_bytes()
     };
     for unit in ["[ab]", "a*b*", "(a|b)", "\\pL"] {
         let bytes = largest(unit);

@@ -1,4 +1,4 @@
-//! Aggregations: rows are added to their group as they come, and forgotten.
+//! Aggregations. Each row is added to its group and then dropped.
 
 mod cells;
 mod ranked;
@@ -35,7 +35,7 @@ impl<'a> Evaluator<'a> {
         }
     }
 
-    /// Aggregations that need a few numbers for each group and step.
+    /// Evaluates an aggregation that needs a few numbers for each group and step.
     fn fold<C: Cell>(&mut self, aggregate: &Aggregate, grid: &Grid) -> Result<Matrix<'a>, QueryError> {
         let count = grid.count;
         let mut groups = Groups::new(&aggregate.grouping, self.meter);
@@ -109,7 +109,7 @@ impl<'a> Evaluator<'a> {
             drop_names[group] |= row.drop_name;
             let room = &mut values[group];
             if room.capacity() - room.len() < row.values.len() {
-                // while a vector grows by half, its old and its new memory exist: two and a half times the old
+                // a vector that grows by half has its old and its new memory for a while: 2.5 times the old
                 charge.add(2 * (room.len() / 2 + row.values.len()))?;
                 room.reserve_exact(room.len() / 2 + row.values.len());
             }
@@ -136,7 +136,7 @@ impl<'a> Evaluator<'a> {
 
     fn count_values(&mut self, aggregate: &Aggregate, grid: &Grid) -> Result<Matrix<'a>, QueryError> {
         let Some(Node::Text(label)) = &aggregate.param else {
-            panic!("BUG: types were checked, but the parameter is no text");
+            panic!("BUG: types were checked, but the parameter is not a string");
         };
         if label.is_empty() {
             return Err(QueryError::Execution(format!("invalid label name {label:?}")));

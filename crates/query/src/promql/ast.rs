@@ -41,7 +41,6 @@ pub(super) enum At {
     Start,
     /// End of the whole query.
     End,
-    /// Milliseconds.
     Time(i64),
 }
 
@@ -176,7 +175,7 @@ impl Node {
         }
     }
 
-    /// Adds the matchers of each selector, from left to right.
+    /// Adds the matchers of each selector to `all`, from left to right.
     pub(super) fn selectors<'n>(&'n self, all: &mut Vec<&'n [Matcher]>) {
         match self {
             Self::Number(_) | Self::Text(_) => {}

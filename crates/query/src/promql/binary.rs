@@ -40,8 +40,8 @@ pub(super) fn compare(op: BinaryOp, l: f64, r: f64) -> Option<bool> {
     })
 }
 
-/// Applies an operator between a vector's value and a scalar. A comparison that holds gives the vector's value
-/// `kept`, whichever side it is on.
+/// Applies an operator between a vector's value and a scalar. If a comparison holds, the result is `kept`,
+/// the vector's value, even if the vector is on the right.
 #[inline]
 pub(super) fn with_scalar(op: BinaryOp, l: f64, r: f64, kept: f64, return_bool: bool) -> f64 {
     match compare(op, l, r) {
@@ -52,8 +52,8 @@ pub(super) fn with_scalar(op: BinaryOp, l: f64, r: f64, kept: f64, return_bool: 
     }
 }
 
-/// The larger or smaller of two values as Go's `math.Max` and `math.Min` see it: NaN if either is, unless
-/// the other one is the infinity that wins anyway; -0 is smaller than 0.
+/// Returns the larger or smaller value, by the rules of Go's `math.Max` and `math.Min`. If a value is NaN, so
+/// is the result, unless the other value is the infinity that wins. -0 is smaller than 0.
 pub(super) fn extreme(a: f64, b: f64, larger: bool) -> f64 {
     let winner = if larger { f64::INFINITY } else { f64::NEG_INFINITY };
     if a == winner || b == winner {
@@ -61,7 +61,7 @@ pub(super) fn extreme(a: f64, b: f64, larger: bool) -> f64 {
     } else if a.is_nan() || b.is_nan() {
         f64::NAN
     } else if a == 0.0 && b == 0.0 {
-        // Rust's own max and min may give either of them
+        // for 0 and -0, Rust's own max and min may return either
         if a.is_sign_negative() == larger { b } else { a }
     } else if larger {
         a.max(b)
@@ -223,8 +223,8 @@ const PAIR_BYTES: usize = 2 * (size_of::<((usize, usize), usize)>() + 1);
 /// Memory of a result row in lists that are half full, without its steps.
 const TAKEN_BYTES: usize = 2 * (size_of::<Taken>() + size_of::<usize>());
 
-/// Steps at which the current match group wrote to a result row, including values that a comparison then filtered
-/// out.
+/// Steps at which the current match group wrote to a result row. Values that a comparison filtered out
+/// afterwards count too.
 #[derive(Debug, Default)]
 struct Taken {
     steps: Vec<bool>,
@@ -232,9 +232,9 @@ struct Taken {
     touched: bool,
 }
 
-/// Evaluation of an arithmetic or comparison operation, match group by match group. At each step, only one row
-/// of a group may have a value on the "one" side. On the "many" side several may, but without `group_left` and
-/// `group_right` only one there too.
+/// Evaluation of an arithmetic or comparison operation, match group by match group. At each step, only one
+/// row of a group may have a value on the "one" side. On the "many" side, several rows may have values, but
+/// only with `group_left` or `group_right`.
 struct Pairing<'p, 'm> {
     meter: &'p Meter<'p>,
     b: &'p Binary,
@@ -243,9 +243,10 @@ struct Pairing<'p, 'm> {
     active: Vec<bool>,
     drops_name: bool,
     out: Merged<'m>,
-    /// Result rows of pairs of rows.
+    /// Result row of each pair of rows.
     rows: HashMap<(usize, usize), usize>,
-    /// State of each result row; kept only with `group_left` or `group_right`, where several rows may share one.
+    /// State of each result row. Kept only with `group_left` or `group_right`, because then several pairs may
+    /// share a result row.
     taken: Vec<Taken>,
     /// Rows of `taken` that the current match group uses, each once.
     touched: Vec<usize>,
@@ -347,7 +348,7 @@ impl Pairing<'_, '_> {
         Ok(())
     }
 
-    /// Notes that the current match group writes to a result row.
+    /// Records that the current match group writes to a result row.
     fn touch(&mut self, out: usize) -> Result<(), QueryError> {
         if self.b.matching.many == Many::None {
             return Ok(());
@@ -394,7 +395,7 @@ impl Pairing<'_, '_> {
         if is_present(value) { self.out.set(out, step, value) } else { Ok(()) }
     }
 
-    /// The result row of a pair of rows, which is created if it is new.
+    /// Returns the result row of a pair of rows; creates the result row if absent.
     fn row_of(&mut self, many: usize, one: usize) -> Result<usize, QueryError> {
         if let Some(row) = self.rows.get(&(many, one)) {
             return Ok(*row);
@@ -425,7 +426,7 @@ impl Pairing<'_, '_> {
         if matching.include.is_empty() {
             return Ok(kept);
         }
-        // visits the labels that exist, because far more may be listed
+        // visits the labels of the series, because the list of labels may be far longer
         let changed = kept.iter().map(|(name, _)| (name, one.get(name).unwrap_or("")));
         let added = one.iter().filter(|(name, _)| kept.get(name).is_none());
         let changes = changed.chain(added).filter(|(name, _)| is_listed(&matching.include, name));

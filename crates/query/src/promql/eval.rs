@@ -114,7 +114,7 @@ fn sort_series(series: &mut Vec<(Labels, Samples)>, meter: &Meter<'_>) -> Result
     let mut charge = meter.charge();
     let text: usize = series.iter().map(|(labels, _)| labels.as_bytes().len()).sum();
     charge.add_bytes(text + series.len() * SORTING_BYTES)?;
-    // a key is shorter than the canonical form, which has lengths in the place of its terminators
+    // a key is shorter than the canonical form, which has lengths where the key has terminators
     let mut arena = Vec::with_capacity(text);
     let keys = series.iter().map(|(labels, _)| {
         let start = arena.len();

@@ -27,7 +27,6 @@ pub(super) struct Kahan {
 }
 
 impl Kahan {
-    /// Starts with one value.
     #[inline]
     pub(super) const fn of(value: f64) -> Self {
         Self { sum: value, compensation: 0.0 }
@@ -54,15 +53,14 @@ impl Kahan {
         self
     }
 
-    /// The sum.
     #[inline]
     pub(super) fn total(self) -> f64 {
         if self.sum.is_infinite() { self.sum } else { self.sum + self.compensation }
     }
 }
 
-/// Mean as Prometheus computes it: a compensated sum that is divided at the end. Once the sum would overflow,
-/// the mean itself is updated with each value instead.
+/// Mean as Prometheus computes it: a compensated sum, divided at the end. Once the sum would overflow, each
+/// value updates the mean itself.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Mean {
     count: f64,
@@ -98,12 +96,10 @@ impl Mean {
         self.sum.add(value / self.count);
     }
 
-    /// Number of values.
     pub(super) const fn count(&self) -> f64 {
         self.count
     }
 
-    /// The mean.
     pub(super) fn value(&self) -> f64 {
         if self.incremental {
             self.sum.sum + self.sum.compensation
@@ -118,7 +114,8 @@ pub(super) fn nan_first(a: &f64, b: &f64) -> std::cmp::Ordering {
     b.is_nan().cmp(&a.is_nan()).then(a.partial_cmp(b).unwrap_or(std::cmp::Ordering::Equal))
 }
 
-/// The `q`-quantile of `len` values that are sorted by [`nan_first`]. Between two values it is their weighted mean.
+/// The `q`-quantile of `len` values that are sorted by [`nan_first`]. A quantile between two values is their
+/// weighted mean.
 pub(super) fn quantile_sorted(q: f64, len: usize, sorted: impl Fn(usize) -> f64) -> f64 {
     if len == 0 || q.is_nan() {
         return f64::NAN;
@@ -164,8 +161,8 @@ pub(super) fn to_text(value: f64) -> String {
     let size = value.abs();
     if size != 0.0 && !(1e-4..1e21).contains(&size) {
         let text = format!("{value:e}");
-        let (digits, exponent) = text.split_once('e').expect("BUG: an exponent was asked for");
-        let exponent: i32 = exponent.parse().expect("BUG: an exponent is a number");
+        let (digits, exponent) = text.split_once('e').expect("BUG: a float in exponent form has no exponent");
+        let exponent: i32 = exponent.parse().expect("BUG: the exponent of a float is not an integer");
         let sign = if exponent < 0 { '-' } else { '+' };
         return format!("{digits}e{sign}{:02}", exponent.abs());
     }

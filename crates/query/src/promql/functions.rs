@@ -5,8 +5,8 @@
 //! - [`scalar`]: functions that return a scalar, such as `time` and `scalar`
 //! - [`range`]: functions of a window of samples, such as `rate` and `quantile_over_time`
 //!
-//! A new function is a line in the table, and a computation in one of the other three. Aggregations such as `sum` and `topk` are
-//! operators: see [`super::aggregate`].
+//! To add a function, add a line to the table and the computation to one of the other three modules.
+//! Aggregations such as `sum` and `topk` are operators: see [`super::aggregate`].
 
 mod instant;
 pub(super) mod range;

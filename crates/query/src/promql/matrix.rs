@@ -16,7 +16,7 @@ pub(super) const SERIES_VALUES: usize = 12;
 /// Size of a value: a timestamp and a number.
 pub(crate) const VALUE_BYTES: usize = 16;
 
-/// Counts and limits the values that an evaluation holds, and checks if it is cancelled.
+/// Counts and limits the values that an evaluation holds, and checks whether the evaluation is canceled.
 #[derive(Debug)]
 pub(super) struct Meter<'a> {
     held: Cell<u64>,
@@ -31,7 +31,7 @@ impl<'a> Meter<'a> {
         Self { held: Cell::new(0), max, cancelled, usage }
     }
 
-    /// Fails once the query is cancelled. Call it in every loop whose length depends on the request.
+    /// Fails once the query is canceled. Call it in every loop whose length depends on the request.
     #[inline]
     pub(super) fn check(&self) -> Result<(), QueryError> {
         if self.cancelled.is_set() { Err(QueryError::Canceled) } else { Ok(()) }
@@ -71,7 +71,7 @@ impl<'a> Meter<'a> {
     }
 }
 
-/// Memory charged to an evaluation, in values; returned when dropped.
+/// Memory charged to an evaluation, in values. Dropping it returns the memory.
 #[derive(Debug)]
 pub(super) struct Charge<'m> {
     meter: &'m Meter<'m>,
@@ -191,7 +191,7 @@ impl<'m> Matrix<'m> {
         self.push(name, values)
     }
 
-    /// Calls `visit` with each row, and frees rows on the way.
+    /// Calls `visit` with each row, and frees the rows already visited.
     pub(super) fn drain(mut self, mut visit: impl FnMut(RowName, &[f64])) {
         for (i, name) in std::mem::take(&mut self.names).into_iter().enumerate() {
             self.values.free_before(i);
@@ -199,7 +199,7 @@ impl<'m> Matrix<'m> {
         }
     }
 
-    /// Passes each row that has a value to `sink`, and frees rows on the way.
+    /// Passes each row that has a value to `sink`, and frees the rows already passed.
     pub(super) fn emit(mut self, sink: &mut Sink<'_>) -> Result<(), QueryError> {
         let names = std::mem::take(&mut self.names);
         for (i, mut name) in names.into_iter().enumerate() {
@@ -238,7 +238,7 @@ impl<'m> Merged<'m> {
         self.rows.contains_key(&name.labels)
     }
 
-    /// The row of these labels, which is created if there is none.
+    /// Returns the row of these labels; creates the row if absent.
     pub(super) fn row_of(&mut self, name: &RowName) -> Result<usize, QueryError> {
         if let Some(row) = self.rows.get(&name.labels) {
             return Ok(*row);

@@ -25,7 +25,7 @@ impl RowLabels for SetLabels<'_> {
     }
 }
 
-/// As [`SetLabels`], for a pass over buckets.
+/// Labels of the current series of a pass over buckets.
 struct BucketLabels<'s, 'b>(&'s mut (dyn BucketSet + 'b));
 
 impl RowLabels for BucketLabels<'_, '_> {
@@ -37,7 +37,8 @@ impl RowLabels for BucketLabels<'_, '_> {
 /// Cost of a bucket and its end, in values of 16 bytes.
 const BUCKET_VALUES: usize = (size_of::<Bucket>() + size_of::<i64>()).div_ceil(16);
 
-/// Cost of a key in a set, which doubles when seven eighths are full and then exists twice for a while.
+/// Cost of a key in a hash set, in values of 16 bytes. A set doubles when it is seven eighths full, and then
+/// exists twice for a while.
 const SEEN_VALUES: usize = 4;
 
 /// Removes staleness markers, which are not part of ranges.
@@ -95,8 +96,8 @@ impl<'a> Evaluator<'a> {
         Ok(())
     }
 
-    /// Evaluates an instant selector: finds the newest sample within the lookback at each step. Rows have its value,
-    /// or, with `times`, its time in seconds.
+    /// Evaluates an instant selector: finds the newest sample within the lookback at each step. Rows have the
+    /// value of the sample or, with `times`, its time in seconds.
     pub(super) fn select_instant(
         &mut self,
         selector: &Selector,
@@ -228,8 +229,8 @@ impl<'a> Evaluator<'a> {
         Ok(())
     }
 
-    /// Computes the rows of a function over samples. `spec` has the windows of `steps` only; rows are absent at other
-    /// steps.
+    /// Computes the rows of a function over samples. `spec` has only the windows of `steps`. At other steps,
+    /// rows have no value.
     fn sample_rows(
         &mut self,
         matchers: &[Matcher],
@@ -251,7 +252,7 @@ impl<'a> Evaluator<'a> {
         })
     }
 
-    /// As [`Self::sample_rows`], over buckets.
+    /// Computes the rows of a function over buckets, as [`Self::sample_rows`] does over samples.
     fn bucket_rows(
         &mut self,
         mut rolled: Rolled<'_>,
@@ -276,7 +277,8 @@ impl<'a> Evaluator<'a> {
         Ok(())
     }
 
-    /// The selected series as buckets, if the source has them, and the steps at which these can replace the samples.
+    /// Returns the selected series as buckets, if the source has buckets, and the steps at which buckets can
+    /// replace samples.
     fn rolled(
         &mut self,
         function: Function,

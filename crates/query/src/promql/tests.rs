@@ -48,7 +48,7 @@ fn native_histograms_are_an_error_and_not_missing() {
         );
     }
     assert!(ask("requests_total", 300_000).is_ok());
-    assert!(ask("latency", 2_000_000).is_ok(), "none in the range");
+    assert!(ask("latency", 2_000_000).is_ok(), "no histograms in the range");
 }
 
 #[test]
@@ -154,15 +154,15 @@ fn whatever_takes_long_asks_often_whether_to_go_on_and_ends_when_told() {
         };
         let (answer, asked) = evaluate(u64::MAX);
         assert_eq!(answer, Ok(()), "{text}");
-        assert!(asked >= least, "{text}: asked {asked} times, expected {least}");
+        assert!(asked >= least, "{text}: checked the interrupt {asked} times, expected at least {least}");
         let (answer, asked_until_set) = evaluate(asked / 2);
         assert_eq!(answer, Err(QueryError::Canceled), "{text}");
-        assert!(asked_until_set <= asked / 2 + 2, "{text}: went on for {asked_until_set} of {asked}");
+        assert!(asked_until_set <= asked / 2 + 2, "{text}: ended after {asked_until_set} of {asked} checks of the interrupt");
     };
     for function in ["mad_over_time", "quantile_over_time", "double_exponential_smoothing"] {
         let param = if function == "quantile_over_time" { "0.5, " } else { "" };
         let params = if function.starts_with("double") { ", 0.5, 0.5" } else { "" };
-        // a sorted window moves on in a hundredth of the time that a visit to all its samples takes
+        // to move a sorted window takes a hundredth of the time of visiting all its samples
         let least = if function.starts_with("double") { 1100 * 1000 / 10_000 } else { 1100 / 100 };
         check(&format!("{function}({param}vector(time())[5s:1ms]{params})"), 1100, least);
     }
@@ -239,7 +239,7 @@ fn trees_and_patterns_are_paid_for() {
         let mut allowance = Allowance::new(64 << 20);
         parse_within(text, &mut allowance).unwrap();
         let spent = allowance.spent_bytes();
-        // with less memory it is refused, and the message names the setting
+        // with less memory the expression is refused, and the message names the setting
         let refused = parse_within(text, &mut Allowance::new(spent - 1)).unwrap_err().to_string();
         assert!(refused.contains("--memory"), "{refused}");
         spent

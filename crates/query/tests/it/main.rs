@@ -23,8 +23,8 @@ const EXPERIMENTAL: [&str; 4] =
 
 fn run_directory(directory: &Path, names: Names) -> Vec<Report> {
     let mut paths: Vec<_> = std::fs::read_dir(directory)
-        .unwrap_or_else(|e| panic!("read {}: {e}", directory.display()))
-        .map(|entry| entry.expect("read a directory entry").path())
+        .unwrap_or_else(|e| panic!("cannot read {}: {e}", directory.display()))
+        .map(|entry| entry.expect("cannot read a directory entry").path())
         .filter(|path| path.extension().is_some_and(|e| e == "test"))
         .collect();
     paths.sort();

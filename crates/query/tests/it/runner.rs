@@ -13,7 +13,8 @@ use std::sync::atomic::AtomicBool;
 /// Relative error that Prometheus' own runner allows.
 const EPSILON: f64 = 1e-6;
 
-/// Time at which metric names are dropped. Prometheus' default is early, but its scripts are written for late.
+/// Time at which metric names are dropped. Prometheus drops them early by default, but its scripts expect
+/// that they are dropped late.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Names {
     Early,
@@ -32,7 +33,7 @@ struct State {
 /// Runs one script.
 pub(crate) fn run_file(path: &Path, names: Names) -> Report {
     let name = path.file_name().expect("a script has a name").to_string_lossy().into_owned();
-    let text = std::fs::read_to_string(path).unwrap_or_else(|e| panic!("read {}: {e}", path.display()));
+    let text = std::fs::read_to_string(path).unwrap_or_else(|e| panic!("cannot read {}: {e}", path.display()));
     let commands = script::parse(&text).unwrap_or_else(|e| panic!("{name}: {e}"));
     let mut report = Report { name, ..Report::default() };
     let mut state = State::default();
@@ -149,7 +150,7 @@ impl Engine<'_> {
             return Ok(());
         }
         let (from, to) = (eval.start_ms - 60_000, eval.start_ms + 60_000);
-        let in_range = |e: String| format!("as a range: {e}");
+        let in_range = |e: String| format!("as a range query: {e}");
         let answer =
             self.evaluate(&eval.expr, from, to, Some(60_000)).map_err(|e| in_range(e.to_string()))?;
         if eval.ordered {

@@ -140,7 +140,8 @@ fn eval(line: usize, head: &str, body: &[&str]) -> Result<Eval, String> {
 }
 
 fn expectation(eval: &mut Eval, line: &str) -> Result<(), String> {
-    // Removes positions in the expression, ` (1:5)` or a pattern of that: messages of an evaluation have none here.
+    // Removes positions in the expression, ` (1:5)` or a pattern that matches them: here, messages of an
+    // evaluation have no positions.
     let position = regex::Regex::new(r"( \.\*)? \\?\((\[0-9\]\+|\d+):(\[0-9\]\+|\d+)\\?\)$")
         .map_err(|e| e.to_string())?;
     let without_position = |text: &str| position.replace(text.trim(), "").into_owned();

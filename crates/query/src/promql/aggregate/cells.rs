@@ -7,10 +7,10 @@ pub(super) trait Cell: Copy {
     /// The aggregate of no values.
     const EMPTY: Self;
 
-    /// Takes a value.
+    /// Adds a value to the aggregate.
     fn push(&mut self, value: f64);
 
-    /// The result; absent if there was no value.
+    /// Returns the aggregate; absent if there was no value.
     fn finish(&self) -> f64;
 }
 
@@ -82,8 +82,8 @@ impl Cell for GroupCell {
     }
 }
 
-/// A NaN is replaced by any later value, and never replaces one, so it remains only if all values are NaN.
-/// Absence is a NaN too, so the first value replaces it.
+/// Minimum of the values. Any later value replaces a NaN, and a NaN replaces no value, so the result is NaN
+/// only if all values are. The cell begins with [`ABSENT`], which is a NaN too.
 #[derive(Clone, Copy)]
 pub(super) struct MinCell(f64);
 

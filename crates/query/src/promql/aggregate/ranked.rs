@@ -10,7 +10,8 @@ use crate::promql::matrix::{Matrix, RowName};
 use crate::promql::stream::Row;
 use model::SeriesKey;
 
-/// Counts from which on Prometheus reports an overflow or underflow.
+/// Counts from this one upwards overflow, and counts from `INTEGER_MIN` downwards underflow, as in
+/// Prometheus.
 const INTEGER_MAX: f64 = 9_223_372_036_854_774_784.0;
 const INTEGER_MIN: f64 = -9_223_372_036_854_775_808.0;
 
@@ -21,8 +22,8 @@ struct Entry {
     name: usize,
 }
 
-/// The best entries of one group at one step: a binary heap with the worst of them on top. It is built exactly
-/// as Go's `container/heap` does, so that the same ones of equal values are kept.
+/// The best entries of one group at one step: a binary heap with the worst entry on top. It is built exactly
+/// as Go's `container/heap` does. So among equal values, it keeps the same entries as Prometheus.
 #[derive(Debug, Clone, Default)]
 struct Heap(Vec<Entry>);
 
@@ -189,7 +190,8 @@ fn offer(op: AggregateOp, heap: &mut Heap, entry: Entry, param: f64, share: f64)
     better
 }
 
-/// Hash of the labels, from 0 to 1. `limit_ratio` compares it with the ratio, so it selects the same series at each step.
+/// Hash of the labels, from 0 to 1. `limit_ratio` compares the hash with the ratio, so it selects the same
+/// series at each step.
 fn share_of(labels: &[u8]) -> f64 {
     (SeriesKey::of(labels, 0).0 >> 64) as f64 / u64::MAX as f64
 }

@@ -48,7 +48,7 @@ impl<'a> Evaluator<'a> {
             F::HistogramQuantile => self.histogram_quantile(args, grid, sink),
             F::HistogramQuantiles => self.histogram_quantiles(args, grid, sink),
             F::HistogramFraction => self.histogram_fraction(args, grid, sink),
-            // Functions of native histograms, which do not exist here yet. For floats the result is empty.
+            // Functions of native histograms, which cannot be evaluated yet. For floats the result is empty.
             F::HistogramAvg
             | F::HistogramCount
             | F::HistogramStddev
@@ -56,7 +56,7 @@ impl<'a> Evaluator<'a> {
             | F::HistogramSum => self.stream(&args[0], grid, &mut |_| Ok(())),
             function => match calendar::part(function) {
                 Some(part) => self.calendar(part, args, grid, sink),
-                None => panic!("BUG: {} does not make a vector", function.name()),
+                None => panic!("BUG: {} does not return a vector", function.name()),
             },
         }
     }
@@ -143,7 +143,8 @@ fn emit_one(mut labels: Labels, values: &mut [f64], sink: &mut Sink<'_>) -> Resu
     if row.is_empty() { Ok(()) } else { sink(row) }
 }
 
-/// Labels of the series that `absent` returns: those for which the selector has a single matcher, an equality.
+/// Labels of the series that `absent` returns. A label is included if the selector has exactly one matcher
+/// for it, and that matcher is an equality.
 fn absent_labels(arg: &Node) -> Result<Labels, QueryError> {
     let matchers: &[Matcher] = match arg {
         Node::Selector(selector) | Node::Range(selector, _) => &selector.matchers,

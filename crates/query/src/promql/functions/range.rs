@@ -1,8 +1,8 @@
 //! Functions over the samples of one series, for all steps in one pass.
 //!
-//! The window of a step is `(end - range, end]`. Both of its ends only move forwards, so two indices run
-//! along the samples, and the state that a function keeps of the window is carried from step to step. A sample
-//! is not visited again for each window that contains it.
+//! The window of a step is `(end - range, end]`. Both ends of the window only move forwards, so two indices
+//! run along the samples. A function carries the state of its window from step to step, and does not visit a
+//! sample again for each window that contains the sample.
 
 mod extremes;
 mod over_time;
@@ -84,7 +84,8 @@ impl Spec {
         Ok(())
     }
 
-    /// The window of a step, if it has samples. `ends` are the positions of the window before, and are updated.
+    /// Returns the window of a step, if the window has samples. `ends` has the positions of the previous
+    /// window, and is updated.
     #[inline(always)]
     fn window(&self, step: usize, ends: &mut (usize, usize), timestamps: &[i64]) -> Option<Window> {
         let (mut lo, mut hi) = *ends;
@@ -102,7 +103,8 @@ impl Spec {
     }
 }
 
-/// Steps, or their cost in samples if they can take long, between checks of the interrupt: some 50 µs.
+/// Number of steps between checks of the interrupt, about 50 µs. Steps that can take long count as their cost
+/// in samples.
 const CHECK_STEPS: usize = 4096;
 
 /// One step's samples: those at `lo..hi`, at least one.
@@ -211,7 +213,7 @@ impl<'p> Windows<'p> {
             F::DoubleExponentialSmoothing => {
                 trend::smooth(meter, samples, spec, self.params[0], self.params[1], out)
             }
-            function => panic!("BUG: {} is not over a range", function.name()),
+            function => panic!("BUG: {} does not take a range vector", function.name()),
         }
     }
 }

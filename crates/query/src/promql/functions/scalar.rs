@@ -37,7 +37,7 @@ impl<'a> Evaluator<'a> {
             Function::End => seconds(self.query_end_ms),
             Function::Step => seconds(self.query_step_ms),
             Function::QueryRange => seconds(self.query_end_ms.saturating_sub(self.query_start_ms)),
-            function => panic!("BUG: {} does not make a scalar", function.name()),
+            function => panic!("BUG: {} does not return a scalar", function.name()),
         };
         Column::new(self.meter, grid.count, constant)
     }

@@ -39,7 +39,7 @@ pub(super) fn value(text: &str) -> Option<f64> {
         return None;
     }
     let octal = digits.strip_prefix('0').filter(|rest| !rest.is_empty());
-    // a number that is too large is not infinite, but an error, as in Prometheus
+    // a number that is too large is an error instead of an infinity, as in Prometheus
     let decimal = || digits.parse().ok().filter(|value: &f64| value.is_finite());
     octal.and_then(|rest| plain_integer(rest, 8)).or_else(decimal)
 }
@@ -49,7 +49,7 @@ fn plain_integer(digits: &str, radix: u32) -> Option<f64> {
     i64::from_str_radix(digits, radix).ok().filter(|_| all_digits).map(|n| n as f64)
 }
 
-/// The text without its underscores, each of which must stand between two digits.
+/// Returns the text without underscores; `None` if an underscore is not between two digits.
 fn without_underscores(text: &str) -> Option<std::borrow::Cow<'_, str>> {
     if !text.contains('_') {
         return Some(text.into());

@@ -38,7 +38,7 @@ pub(super) fn is_keyword(word: &str) -> bool {
     is_reserved(word) || matches!(word, "offset" | "by" | "without")
 }
 
-/// Milliseconds since 1970 beyond which a double does not distinguish each one from the next.
+/// Largest time in milliseconds since 1970. A double cannot represent every millisecond beyond it.
 const TIME_MS_MAX: f64 = (1u64 << 53) as f64;
 
 impl<'t> Parser<'t, '_> {
@@ -125,7 +125,7 @@ impl<'t> Parser<'t, '_> {
             let what = "wrong number of arguments for aggregate expression provided";
             return Err((at, format!("{what}, expected {wanted}, got {}", args.len())));
         }
-        let last = args.pop().expect("BUG: there is one at least");
+        let last = args.pop().expect("BUG: an aggregation has no arguments");
         let (param_at, param) = args.pop().map_or((at, None), |param| (param.at, Some(param.node)));
         let grouping = grouping.unwrap_or(Grouping::By(Vec::new()));
         let aggregate = Aggregate { op, expr: last.node, param, grouping };

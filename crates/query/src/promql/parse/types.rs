@@ -60,7 +60,8 @@ pub(super) const fn parameter_of(op: AggregateOp) -> Option<ValueKind> {
     }
 }
 
-/// Checks the operand types of an aggregation that has the right number of operands. An error says if the parameter is wrong.
+/// Checks the operand types of an aggregation that has the right number of operands. The flag of an error is
+/// true if the parameter has the wrong type.
 pub(super) fn check_aggregate(aggregate: &Aggregate) -> Result<(), (bool, String)> {
     let context = "aggregation expression";
     expect(ValueKind::Vector, &aggregate.expr, context).map_err(|message| (false, message))?;

@@ -16,7 +16,7 @@ use model::labels::METRIC_NAME;
 /// The label that holds a bucket's upper bound.
 const BUCKET_LABEL: &str = "le";
 
-/// Relative differences between buckets that are smaller than this are taken for rounding errors.
+/// Relative differences between buckets below this limit are considered rounding errors.
 const SMALL_DELTA: f64 = 1e-12;
 
 /// A bucket: the number of observations up to `upper`.
@@ -63,7 +63,7 @@ impl<'a> Evaluator<'a> {
         sink: &mut Sink<'_>,
     ) -> Result<(), QueryError> {
         let Node::Text(label) = &args[1] else {
-            panic!("BUG: types were checked, but an argument is no text")
+            panic!("BUG: types were checked, but an argument is not a string")
         };
         let histograms = self.histograms(&args[0], grid)?;
         let mut out = Merged::new(self.meter, grid.count);
@@ -102,7 +102,7 @@ impl<'a> Evaluator<'a> {
         out.matrix.emit(sink)
     }
 
-    /// Puts the quantiles of histograms into rows of the given names.
+    /// Computes quantiles of histograms, as rows with the given names.
     fn quantiles(
         &mut self,
         histograms: &Histograms<'_>,

@@ -16,7 +16,7 @@ use regex_automata::util::captures::Captures;
 fn text(node: &Node) -> &str {
     match node {
         Node::Text(text) => text,
-        _ => panic!("BUG: types were checked, but an argument is no text"),
+        _ => panic!("BUG: types were checked, but an argument is not a string"),
     }
 }
 
@@ -109,8 +109,8 @@ impl Evaluator<'_> {
     }
 }
 
-/// A label value under construction. It never exceeds the maximum length of a value, however often a template or a
-/// separator is repeated.
+/// A label value under construction. However often a template or a separator is repeated, the value never
+/// exceeds the maximum length of label values.
 struct LabelValue<'a> {
     text: String,
     function: &'static str,
@@ -130,8 +130,8 @@ impl<'a> LabelValue<'a> {
         if self.text.len() + part.len() > LABEL_VALUE_BYTES_MAX {
             let Self { function, label, .. } = self;
             return fail(format!(
-                "{function}() makes a value of more than {LABEL_VALUE_BYTES_MAX} bytes for label {label:?}, which is \
-                 the most that a value may have"
+                "{function}() makes a value of more than {LABEL_VALUE_BYTES_MAX} bytes for label {label:?}, the \
+                 limit for label values"
             ));
         }
         self.text.push_str(part);
@@ -139,8 +139,8 @@ impl<'a> LabelValue<'a> {
     }
 }
 
-/// Expands `$1`, `${1}`, `$name` and `$$` as Go does: a name is as long as possible, an unknown name expands to
-/// nothing, and a `$` that begins none of these stands for itself.
+/// Expands `$1`, `${1}`, `$name` and `$$` as Go does. A name is as long as possible. An unknown name expands
+/// to nothing. A `$` that begins none of these stands for itself.
 fn expand(
     template: &str,
     haystack: &str,

@@ -57,7 +57,7 @@ impl Evaluator<'_> {
 fn text(node: &Node) -> &str {
     match node {
         Node::Text(text) => text,
-        _ => panic!("BUG: types were checked, but an argument is no text"),
+        _ => panic!("BUG: types were checked, but an argument is not a string"),
     }
 }
 
@@ -67,7 +67,7 @@ fn nan_last(a: f64, b: f64, descending: bool) -> Ordering {
     a.is_nan().cmp(&b.is_nan()).then(by_value)
 }
 
-/// Label names that occur in any series. Sorting by other names changes nothing, and a query may list many.
+/// Label names that occur in any series. A query may list many other names; sorting by these changes nothing.
 fn names_in<'m>(matrix: &'m Matrix<'_>, meter: &Meter<'_>) -> Result<HashSet<&'m str>, QueryError> {
     let (mut names, mut charge) = (HashSet::new(), meter.charge());
     for name in &matrix.names {
@@ -125,7 +125,7 @@ fn by_labels(a: LabelsRef<'_>, b: LabelsRef<'_>, names: &[&str]) -> Ordering {
     a.iter().cmp(b.iter())
 }
 
-/// Runs of digits compare as numbers, all else as text.
+/// Compares runs of digits as numbers, and all other text as text.
 fn natural(a: &str, b: &str) -> Ordering {
     let (mut a, mut b) = (a, b);
     while !a.is_empty() && !b.is_empty() {

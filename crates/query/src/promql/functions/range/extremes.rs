@@ -17,7 +17,8 @@ pub(super) const LAST_MAX: Beats = |newer, older| newer >= older;
 /// Minimum; of equal values, the latest sample wins.
 pub(super) const LAST_MIN: Beats = |newer, older| newer <= older;
 
-/// Queue of the samples that are the best of the window, or will be once better ones have left it.
+/// Queue of samples: the best of the window, then the samples that will be the best once better ones have
+/// left the window.
 #[derive(Debug, Default)]
 pub(super) struct Extremes {
     /// Positions of samples; those before the front have left the window.

@@ -151,7 +151,8 @@ pub(super) struct Sorted {
     hi: usize,
 }
 
-/// Keys that a replacement moves in the time of one step of sorting. It moves about half of all keys.
+/// Number of keys that a replacement moves in the time of one step of sorting. A replacement moves about half
+/// of all keys.
 const MOVED_PER_STEP: usize = 32;
 
 impl Sorted {
@@ -160,8 +161,8 @@ impl Sorted {
         (self.lo, self.hi) = (0, 0);
     }
 
-    /// Moves on to a later window: by sorting again if little is shared, else by replacing the values that differ.
-    /// Returns the number of steps that this took.
+    /// Moves on to a later window. Sorts again if the two windows share little; otherwise, replaces the
+    /// values that differ. Returns the number of steps taken.
     fn advance(&mut self, samples: &[f64], window: &Window) -> usize {
         let (lo, hi) = (window.lo, window.hi);
         let (changed, len) = ((lo - self.lo) + (hi - self.hi), hi - lo);
@@ -251,13 +252,13 @@ impl Sorted {
         })
     }
 
-    /// The `k`-th smallest distance from a finite median, in logarithmic time, because the values on either side of the
-    /// median are already in order of their distance.
+    /// Returns the `k`-th smallest distance from a finite median. A binary search is enough, because the
+    /// values on either side of the median are already in order of distance.
     fn distance(&self, median: f64, k: usize) -> f64 {
         let above = self.keys.partition_point(|key| value_of(*key) < median);
         let below = |i: usize| median - value_of(self.keys[above - 1 - i]);
         let beyond = |i: usize| value_of(self.keys[above + i]) - median;
-        // binary search: how many of the `k` smallest distances are those of values below the median
+        // binary search for the number of the `k` smallest distances that belong to values below the median
         let (mut least, mut most) = (k.saturating_sub(self.keys.len() - above), k.min(above));
         while least < most {
             let middle = least + (most - least) / 2;
@@ -276,8 +277,8 @@ impl Sorted {
         }
     }
 
-    /// Median absolute deviation around a median that is infinite or NaN. Distances between equal infinities are NaN, which
-    /// sorts first.
+    /// Median absolute deviation around a median that is infinite or NaN. The distance between equal
+    /// infinities is NaN, and NaN sorts first.
     fn mad_of_infinities(&self, median: f64) -> f64 {
         let nans = self.keys.iter().filter(|key| (value_of(**key) - median).is_nan()).count();
         quantile_sorted(0.5, self.keys.len(), |i| if i < nans { f64::NAN } else { f64::INFINITY })

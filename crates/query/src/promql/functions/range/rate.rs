@@ -5,14 +5,14 @@ use crate::promql::QueryError;
 use crate::promql::matrix::Meter;
 use model::Samples;
 
-/// Maximum number of resets in a window whose corrections are added one by one, in Prometheus' order and so
-/// with exactly its result. For more resets, the difference of two running totals is used.
+/// Maximum number of resets in a window whose corrections are added one by one. This is Prometheus' order,
+/// and so gives exactly its result. For more resets, the difference of two running totals is used.
 const RESETS_ADDED_MAX: usize = 16;
 
 /// Counter resets in a window and the corrections to add.
 #[derive(Debug, Default)]
 pub(super) struct Scratch {
-    /// Positions of samples that are smaller than the one before.
+    /// Positions of samples that are smaller than the sample before.
     resets: Vec<usize>,
     /// `totals[k]`: the sum of the first `k` corrections.
     totals: Vec<f64>,
@@ -108,8 +108,8 @@ impl Known {
         let mut to_end = seconds(end_ms - self.last_ms);
         let sampled = seconds(self.last_ms - self.first_ms);
         let spacing = sampled / (self.count - 1.0);
-        // A gap of more than this means that the series begins (or ends) inside of the window; half of the usual
-        // spacing is then a good guess for the distance.
+        // A larger gap means that the series begins (or ends) inside the window. Half of the usual spacing is
+        // then a good guess for the distance.
         let threshold = spacing * 1.1;
         if to_start >= threshold {
             to_start = spacing / 2.0;

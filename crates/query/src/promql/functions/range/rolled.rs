@@ -80,19 +80,19 @@ pub(in crate::promql) fn compute(
                     }
                 }
             }
-            function => panic!("BUG: {} is not over buckets", function.name()),
+            function => panic!("BUG: {} cannot be computed from buckets", function.name()),
         };
         w.len()
     })
 }
 
-/// The first value that no later one beats. If all values are NaN, the last one.
+/// Returns the first value that no later value beats, or the last value if all are NaN.
 fn best(values: impl Iterator<Item = f64>, beats: impl Fn(f64, f64) -> bool) -> f64 {
     values.fold(f64::NAN, |old, new| if old.is_nan() || beats(new, old) { new } else { old })
 }
 
-/// Growth of a counter over consecutive buckets. It is added up in the order in which samples would be visited, so that
-/// the result is the same number.
+/// Growth of a counter over consecutive buckets. The sum is computed in the order of the samples, so that the
+/// result is bit-identical.
 fn growth(buckets: &[Bucket]) -> f64 {
     let (first, last) = (&buckets[0], &buckets[buckets.len() - 1]);
     let mut change = last.last - first.first;

@@ -35,9 +35,9 @@ const PATTERNS_MAX: usize = 64;
 
 /// Turns the crate's tree into ours.
 struct Converter {
-    /// Strings that numbers in the tree stand for.
+    /// Strings of the expression. In the tree, each string is replaced by its index here.
     strings: Vec<(MatchOp, String)>,
-    /// Matchers so far that need the regex engine.
+    /// Number of matchers so far that need the regex engine.
     patterns: usize,
 }
 
@@ -165,7 +165,7 @@ impl Converter {
         Ok(Node::Call(call))
     }
 
-    /// The string that a number in the tree stands for.
+    /// The string whose index is `number`.
     fn text(&self, number: &str) -> &str {
         self.string(number).1
     }

@@ -1,11 +1,14 @@
 //! Checks and rewrites input before it reaches the parser crate.
 //!
-//! The crate builds, clones and drops its tree recursively, and converts some numbers to durations unchecked. So nesting is
-//! limited here by counting tokens, and numbers in brackets and after `offset` are checked. It also compiles every regular
-//! expression, however many and large they are, decodes some escapes differently from Go, and checks whether a matcher
-//! accepts the empty string. So strings are replaced here, together with the operator before them, by numbers. Numbers are
-//! read as Go reads them (`1_000`, `0755`), which the crate does not. Unbalanced brackets and strings are found on the way,
-//! with their position.
+//! The crate builds, clones and drops its tree recursively, and converts some numbers to durations unchecked.
+//! So the guard limits the nesting by counting tokens, and checks numbers in brackets and after `offset`.
+//!
+//! The crate also compiles every regular expression, whatever its size, decodes some escapes differently from
+//! Go, and checks whether a matcher accepts the empty string. So the guard replaces each string, with the
+//! operator before it, by an index.
+//!
+//! The guard reads numbers as Go does (`1_000`, `0755`); the crate does not. Unbalanced brackets and strings
+//! are found on the way, with their position.
 
 use crate::matcher::MatchOp;
 use crate::promql::parse::{DURATION_MS_MAX, number, quoted};
@@ -64,9 +67,10 @@ struct Scan<'t> {
 /// An expression that the parser crate can be given.
 #[derive(Debug, Default)]
 pub(super) struct Checked {
-    /// Each string is replaced by its position in `strings`, in quotes, and each operator of a matcher by `=`.
+    /// The expression. Each string is replaced by its index in `strings`, in quotes, and each operator of a
+    /// matcher by `=`.
     pub(super) text: String,
-    /// Strings. The value of a matcher has the matcher's operator, other strings have [`MatchOp::Equal`].
+    /// The strings. The value of a matcher has the matcher's operator, other strings have [`MatchOp::Equal`].
     pub(super) strings: Vec<(MatchOp, String)>,
 }
 
@@ -154,7 +158,7 @@ impl Scan<'_> {
         }
     }
 
-    /// Replaces a string by its number.
+    /// Replaces a string by its index.
     fn string(&mut self) -> Result<(), QueryError> {
         let start = self.at - 1;
         let (value, len) = match quoted::read(&self.text[start..]) {
