@@ -26,9 +26,9 @@ use stdx::address;
 /// Text below the list of commands in `floodmark --help`.
 const EXIT_STATUS: &str = "\
 Exit status:
-  0  done, and what was checked is in order
-  1  done, but a rule was broken, a sample was lost, or the run ended early (lab, demo)
-  2  not done: wrong usage, a file or setting that cannot be used, nobody there";
+  0  success; all checks passed
+  1  a rule was broken, a sample was lost, or the run ended early (lab, demo)
+  2  failed: wrong usage, an unusable file or setting, or no answer from the server";
 
 /// A metrics pipeline that does not drown, and a lab that proves it.
 #[derive(Debug, Parser)]
@@ -43,14 +43,14 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Run the server: accept metrics, keep them durably, answer queries
     Serve(Box<ServeArgs>),
-    /// Load this server or any other, and check what became of every sample
+    /// Load-test this server or any other, and verify every sample
     #[command(subcommand)]
     Lab(load::LabCommand),
     /// Import history: blocks of a Prometheus, JSON lines, text, Parquet
     Import(transfer::ImportArgs),
-    /// Export what the tables hold: JSON lines, text, Parquet
+    /// Export samples from the tables: JSON lines, text, Parquet
     Export(transfer::ExportArgs),
-    /// Look into a data directory and its tables, even beside a running server
+    /// Inspect a data directory and its tables, even while a server is running
     #[command(subcommand)]
     Inspect(inspect::InspectCommand),
     /// Check a configuration file, or show the settings in effect
@@ -58,7 +58,7 @@ pub(crate) enum Command {
     Config(config::ConfigCommand),
     /// Show every limit of a running server: value, use, origin and reason
     Limits(limits::LimitsArgs),
-    /// Server and lab together on this machine: load, kill -9, recovery, every sample counted
+    /// Run server and lab on this machine: load, kill -9, recovery, every sample verified
     Demo(DemoArgs),
     /// Print a completion script for a shell
     Completions(CompletionsArgs),
@@ -100,7 +100,7 @@ pub(crate) struct CompletionsArgs {
 /// `floodmark man`
 #[derive(Debug, Args)]
 pub(crate) struct ManArgs {
-    /// Write the pages of all commands to this directory, instead of the main one to stdout
+    /// Write the pages of all commands to this directory, instead of printing the main page
     #[arg(long, short, value_name = "DIR")]
     pub(crate) output: Option<PathBuf>,
 }

@@ -38,7 +38,7 @@ fn show(args: &PrintArgs) -> anyhow::Result<()> {
     for [key, value, origin] in rows {
         print(format_args!("{key:keys$}  {value:values$}  {origin}\n"))?;
     }
-    say(format_args!("\nThe memory is shared out: {}", settings.budget))
+    say(format_args!("\nMemory budget: {}", settings.budget))
 }
 
 /// A value in the form that its flag takes.

@@ -133,7 +133,7 @@ impl Server {
         let began = Instant::now();
         while began.elapsed() < START_TIMEOUT {
             if let Some(status) = self.child.try_wait()? {
-                bail!("the server exited at once ({status}); its log:\n{}", self.log_text());
+                bail!("the server exited during its start ({status}); its log:\n{}", self.log_text());
             }
             let endpoint = Endpoint::resolve(&self.url, &Access::loopback()).await?;
             let mut client = Client::new(endpoint, HeaderMap::new(), Duration::from_secs(1));
@@ -222,11 +222,11 @@ impl Outcome {
         let mut rows = vec![
             ("series", r.series_distinct.to_string()),
             ("samples acknowledged", r.samples_acknowledged.to_string()),
-            ("samples a second", format!("{:.0} (kill and recovery included)", r.samples_per_s)),
+            ("samples per second", format!("{:.0} (including kill and recovery)", r.samples_per_s)),
             ("answer p50 / p99", format!("{} / {}", ms(r.service.p50_s), ms(r.service.p99_s))),
             (
-                "memory a series",
-                format!("{:.0} bytes (all of the process, less what it took idle)", self.bytes_per_series()),
+                "memory per series",
+                format!("{:.0} bytes (process memory minus its memory when idle)", self.bytes_per_series()),
             ),
             ("ready after kill -9", format!("{:.2} s", self.recovery.ready_after.as_secs_f64())),
         ];
@@ -257,15 +257,15 @@ impl Outcome {
             say(format_args!("NOT VERIFIED: {error}"))?;
         }
         let verdict = match (self.is_good(), self.was_killed_in_time) {
-            (true, _) => "PASS: every acknowledged sample is there, once",
+            (true, _) => "PASS: every acknowledged sample was read back exactly once",
             (false, true) => "FAIL",
             (false, false) => {
-                "FAIL: the load was over before the server was killed; choose a longer --duration or a higher --rate"
+                "FAIL: the load ended before the server was killed; choose a longer --duration or a higher --rate"
             }
         };
         say(verdict)?;
         say("With --stay, look at:")?;
-        // the last one is count({job=~".+"}), quoted for a shell
+        // the last path is count({job=~".+"}), encoded and quoted for a shell
         for path in ["/metrics", "/api/v1/labels", "/api/v1/query?query=count(%7Bjob%3D~%22.%2B%22%7D)"] {
             say(format_args!("  '{url}{path}'"))?;
         }

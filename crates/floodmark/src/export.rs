@@ -1,7 +1,7 @@
 //! `floodmark export`: exports a tenant's table, series by series, in bounded memory.
 //!
-//! It reads the table itself, without a server. Samples that a running server holds only in memory are not included; the
-//! server's own `GET /api/v1/export` includes them.
+//! The export reads the table itself, without a server. Samples that a running server holds only in memory
+//! are not included. The server's own `GET /api/v1/export` includes them.
 
 use crate::cli::transfer::{ExportArgs, ExportFormat};
 use crate::import::{Place, runtime};
@@ -82,7 +82,7 @@ pub(crate) fn run(args: &ExportArgs) -> anyhow::Result<()> {
         note(format_args!("floodmark: {samples} samples"));
         if left_out > 0 {
             note(format_args!(
-                "floodmark: {left_out} staleness markers left out, for which text has no word"
+                "floodmark: {left_out} staleness markers left out: text formats cannot express them"
             ));
         }
     }
@@ -93,8 +93,8 @@ pub(crate) fn run(args: &ExportArgs) -> anyhow::Result<()> {
 }
 
 impl Ask {
-    /// Calls `each` with the samples of `range`, series by series in time order. A call gets samples of one series: at most
-    /// `samples_max` and one more read.
+    /// Calls `each` with the samples of `range`, series by series in time order. A call gets samples of one
+    /// series. Their number is less than `samples_max` plus the samples of one read of the table.
     fn each(
         &mut self,
         range: TimeRange,

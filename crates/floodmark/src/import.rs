@@ -5,9 +5,10 @@
 //!                                                  (scratch)                       source import/<id>
 //! ```
 //!
-//! Each block and each file is a source, identified by its content: a block by its ULID, a file by its hash. One commit
-//! makes its files visible and marks the source as complete. A second import of the same source therefore does nothing,
-//! and one that was killed starts over without duplicates. The commit is a compare-and-swap, so a server may be running.
+//! Each block and each file is a source, identified by its content: a block by its ULID, a file by its hash.
+//! One commit makes the files of a source visible and marks the source as complete. So a second import of the
+//! same source does nothing, and an import that was killed starts over without duplicates. The commit is a
+//! compare-and-swap, so a server may be running.
 
 mod intake;
 mod jsonl;

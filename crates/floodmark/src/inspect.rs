@@ -1,4 +1,5 @@
-//! `floodmark inspect`: shows the contents of a data directory. It changes nothing, so a server may be running.
+//! `floodmark inspect`: shows the contents of a data directory. The command changes nothing, so a server may
+//! be running.
 
 mod file;
 mod journal;

@@ -20,7 +20,8 @@ const END_WITHIN: Duration = Duration::from_secs(5);
 pub(crate) fn run(command: LabCommand) -> anyhow::Result<bool> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let done = runtime.block_on(report(&command));
-    // after a second signal tasks are left, which undo their work when dropped; threads that read a file are not awaited
+    // after a second signal, tasks may remain; they undo their work when dropped. Threads that read a file
+    // are not awaited
     runtime.shutdown_timeout(END_WITHIN);
     done
 }

@@ -25,5 +25,5 @@ pub(crate) fn man(args: &ManArgs) -> anyhow::Result<()> {
     std::fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
     clap_mangen::generate_to(Cli::command(), dir)
         .with_context(|| format!("cannot write to {}", dir.display()))?;
-    say(format_args!("wrote the pages to {}; man -l {0}/{NAME}.1 shows the first", dir.display()))
+    say(format_args!("wrote the man pages to {}; man -l {0}/{NAME}.1 shows the main page", dir.display()))
 }

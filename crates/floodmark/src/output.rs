@@ -8,7 +8,8 @@ use lab::{Observer, RunResult, Silent, Stderr};
 use std::fmt::Display;
 use std::io::{self, ErrorKind, IsTerminal, Write};
 
-/// Writes to stdout. A closed pipe is not an error, so the exit status remains that of the command; a full disk is an error.
+/// Writes to stdout. A closed pipe is not an error: the command keeps its exit status. A full disk is an
+/// error.
 pub(crate) fn print(text: impl Display) -> Result<()> {
     let mut out = io::stdout().lock();
     match write!(out, "{text}").and_then(|()| out.flush()) {
@@ -43,7 +44,7 @@ pub(crate) fn observer(quiet: bool) -> Box<dyn Observer> {
     if quiet { Box::new(Silent) } else { Box::new(Stderr::new()) }
 }
 
-/// Text of an error with its causes. A cause with which the text already ends is not repeated.
+/// Text of an error with its causes. A cause is left out if the text already ends with it.
 pub(crate) fn causes(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for cause in error.chain().map(ToString::to_string) {
@@ -57,7 +58,7 @@ pub(crate) fn causes(error: &anyhow::Error) -> String {
     text
 }
 
-/// Prints a result and writes its files. All are attempted; the error is the first one.
+/// Prints a result and writes its files. Attempts all of them, and returns the first error.
 pub(crate) fn show(result: &RunResult, args: &ResultArgs) -> Result<()> {
     let saved = save(result, args);
     let printed = match args.print.json {
@@ -67,7 +68,7 @@ pub(crate) fn show(result: &RunResult, args: &ResultArgs) -> Result<()> {
     saved.and(printed)
 }
 
-/// Writes a result's files. All are attempted; the error is the first one.
+/// Writes a result's files. Attempts all of them, and returns the first error.
 pub(crate) fn save(result: &RunResult, args: &ResultArgs) -> Result<()> {
     let saved = args.out.as_ref().map_or(Ok(()), |path| result.save(path));
     type View = fn(&RunResult) -> String;

@@ -45,7 +45,7 @@ pub(crate) fn init(args: &InitArgs) -> Result<bool> {
     let text = preset(&args.preset).with_context(|| format!("there is no preset {}", args.preset))?;
     let path = args.output.clone().unwrap_or_else(|| PathBuf::from(&args.preset).with_extension("toml"));
     let mut file = File::create_new(&path).with_context(|| {
-        let why = if path.exists() { ": it is not overwritten; name another file with --output" } else { "" };
+        let why = if path.exists() { ": the file exists; name another file with --output" } else { "" };
         format!("cannot create {}{why}", path.display())
     })?;
     file.write_all(text.as_bytes()).with_context(|| format!("cannot write {}", path.display()))?;
@@ -187,16 +187,16 @@ fn found_text(found: &Found) -> String {
     let what = &found.what;
     let limit = found.limit.map(|limit| amount(what, limit));
     out += &match (limit, &found.undecided) {
-        _ if found.partial => format!("{what}: STOPPED before the search was over\n"),
-        (_, Some(why)) => format!("{what}: UNKNOWN: a run could not be judged at {why}\n"),
+        _ if found.partial => format!("{what}: STOPPED before the search ended\n"),
+        (_, Some(why)) => format!("{what}: UNKNOWN: cannot judge the run at {why}\n"),
         (Some(limit), _) if found.trials.iter().all(|trial| trial.passed) => {
-            format!("{what}: {limit}, the bound itself: all that was tried passed\n")
+            format!("{what}: {limit}, which is the bound of the search: every trial passed\n")
         }
         (Some(limit), _) => format!("{what}: {limit}\n"),
         (None, _) => format!("{what}: nothing within the bounds passes\n"),
     };
     if !found.breaks_first.is_empty() {
-        out += &format!("gives way first: {}\n", found.breaks_first.join(", "));
+        out += &format!("rules broken first: {}\n", found.breaks_first.join(", "));
     }
     out
 }

@@ -50,7 +50,7 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
     let (is_encrypted, administration) = (settings.is_encrypted(), settings.admin_listen);
     let node = Node::start_alone(settings, Arc::new(SystemClock), Arc::new(Jemalloc))?;
     match (&admin, administration) {
-        (Some(admin), _) => tracing::info!(address = %admin.local_addr()?, "administration is served apart"),
+        (Some(admin), _) => tracing::info!(address = %admin.local_addr()?, "listening for administration"),
         (None, AdminListen::Nowhere) => tracing::info!("administration is not served"),
         (None, _) => {}
     }
@@ -66,7 +66,7 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
                 _ = terminate.recv() => return tracing::info!("SIGTERM: finishing requests in progress"),
                 _ = interrupt.recv() => return tracing::info!("SIGINT: finishing requests in progress"),
                 _ = hangup.recv() => {
-                    tracing::info!("SIGHUP: reading the overrides, the credentials and the certificates again");
+                    tracing::info!("SIGHUP: reloading overrides, credentials and certificates");
                     let node = hung_up.clone();
                     tokio::task::spawn_blocking(move || node.reload());
                 }

@@ -4,8 +4,8 @@ use anyhow::{Context, Result, bail};
 use lab::Stop;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// Runs `work`. The first signal sets `stop`, and `work` then ends early with a result. A second signal drops `work`, which
-/// undoes what it has begun; there is then no result.
+/// Runs `work`. The first signal sets `stop`, and `work` then ends early with a result. A second signal drops
+/// `work`, which undoes what `work` has begun; then there is no result.
 pub(crate) async fn stoppable<T>(stop: &Stop, work: impl Future<Output = Result<T>>) -> Result<T> {
     let mut signals = Signals::listen()?;
     let mut asked = false;
@@ -15,7 +15,7 @@ pub(crate) async fn stoppable<T>(stop: &Stop, work: impl Future<Output = Result<
             done = &mut work => return done,
             () = signals.next() => match std::mem::replace(&mut asked, true) {
                 false => stop.now(),
-                true => bail!("ended by a second signal; there is no result"),
+                true => bail!("a second signal ended the command; there is no result"),
             },
         }
     }

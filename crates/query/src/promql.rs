@@ -147,15 +147,9 @@ pub struct Answer {
 #[derive(Debug, Clone, PartialEq)]
 pub enum Value {
     /// A number at the evaluation time.
-    Scalar {
-        timestamp_ms: i64,
-        value: f64,
-    },
+    Scalar { timestamp_ms: i64, value: f64 },
     /// A text at the evaluation time.
-    String {
-        timestamp_ms: i64,
-        value: String,
-    },
+    String { timestamp_ms: i64, value: String },
     /// Series with one value each: labels, milliseconds, value. The order is meaningful only for sorting
     /// functions.
     Vector(Vec<(Labels, i64, f64)>),

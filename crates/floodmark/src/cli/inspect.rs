@@ -9,7 +9,7 @@ use std::path::PathBuf;
 pub(crate) enum InspectCommand {
     /// Segments of the journal: offsets, sizes, series and samples, damage
     Journal(InspectJournal),
-    /// Up to which offset of the journal the tables are complete
+    /// Offsets of the journal up to which a tenant's table is complete
     Floodmarks(InspectTable),
     /// Live files of a tenant's table
     Table(InspectTable),

@@ -72,13 +72,13 @@ pub(crate) struct LabWrite {
     /// Metrics of each scrape target
     #[arg(long, value_name = "N", default_value = "500", value_parser = parse::whole, help_heading = "Shape")]
     pub(crate) metrics: u64,
-    /// Scrape targets of each writer: series of each metric
+    /// Scrape targets of each writer; each target has one series of every metric
     #[arg(long, value_name = "N", default_value = "50", value_parser = parse::whole, help_heading = "Shape")]
     pub(crate) series: u64,
     /// Independent senders, each with series of its own; they multiply the load [1 to 10000]
     #[arg(long, value_name = "N", default_value = "4", value_parser = values::whole::<u32>(1..=10_000), help_heading = "Shape")]
     pub(crate) writers: u32,
-    /// Number of the first writer, where several machines load one target [0 to 9999]
+    /// Number of the first writer, if several machines load the same target [0 to 9999]
     #[arg(long, value_name = "N", default_value = "0", value_parser = values::whole::<u32>(0..=9_999), help_heading = "Shape")]
     pub(crate) first_writer: u32,
     /// Labels of a series, including its name [2 to 128]
@@ -99,13 +99,13 @@ pub(crate) struct LabWrite {
     /// How values change over time, except those of histograms
     #[arg(long, value_name = "MODEL", default_value = "mix", value_parser = values::model(), help_heading = "Shape")]
     pub(crate) values: lab::ValueModel,
-    /// Replace all series after this long, in the time of their samples
+    /// Replace all series after this long, measured by the timestamps of samples
     #[arg(long, value_name = "DURATION", value_parser = parse::duration, help_heading = "Shape")]
     pub(crate) series_churn: Option<Duration>,
     /// With --series-churn: replace the series one after the other instead of all at once
     #[arg(long, requires = "series_churn", help_heading = "Shape")]
     pub(crate) staggered: bool,
-    /// Rename all metrics after this long, in the time of their samples
+    /// Rename all metrics after this long, measured by the timestamps of samples
     #[arg(long, value_name = "DURATION", value_parser = parse::duration, help_heading = "Shape")]
     pub(crate) metric_churn: Option<Duration>,
     /// Seed of series and values: equal seeds give equal series and values
@@ -126,7 +126,8 @@ pub(crate) struct LabWrite {
     /// samples fit into the last hour]
     #[arg(long, value_name = "DURATION", value_parser = parse::duration, help_heading = "Pace")]
     pub(crate) interval: Option<Duration>,
-    /// Time of the first samples: -1h, or Unix seconds or milliseconds [default: so that the last samples are of now]
+    /// Time of the first samples: -1h, or Unix seconds or milliseconds [default: chosen so that the last
+    /// samples are current]
     #[arg(long, value_name = "TIME", allow_hyphen_values = true, help_heading = "Pace")]
     pub(crate) start: Option<String>,
     /// Series in one request [1 to 250000]
@@ -138,7 +139,7 @@ pub(crate) struct LabWrite {
     /// How long to wait for an answer
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = parse::duration, help_heading = "Pace")]
     pub(crate) timeout: Duration,
-    /// How long to repeat a refused request (5xx, 429, no connection)
+    /// How long to retry a failed request (5xx, 429, no connection)
     #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = parse::duration, help_heading = "Pace")]
     pub(crate) give_up_after: Duration,
 
@@ -157,7 +158,7 @@ pub(crate) struct LabWrite {
 /// How samples are read back.
 #[derive(Debug, Args)]
 pub(crate) struct LabRead {
-    /// URL to read from: what comes before /api/v1/query [default: follows from the URL written to]
+    /// URL to read from, without /api/v1/query [default: derived from the URL written to]
     #[arg(long, value_name = "URL", help_heading = "Verification")]
     pub(crate) read_url: Option<String>,
     /// How long acknowledged samples may take to become visible

@@ -18,7 +18,7 @@ pub(crate) struct ScenarioArgs {
     /// URL to write to [default: the scenario's target.write]
     #[arg(long, value_name = "URL", help_heading = "Target")]
     pub(crate) target: Option<String>,
-    /// URL to read from: what comes before /api/v1/query [default: follows from the URL written to]
+    /// URL to read from, without /api/v1/query [default: derived from the URL written to]
     #[arg(long, value_name = "URL", help_heading = "Target")]
     pub(crate) read_url: Option<String>,
     /// The target's process on this machine: watch its CPU time, memory and files
@@ -133,7 +133,7 @@ fn part(text: &str) -> anyhow::Result<(u32, u32)> {
     let numbers = text.split_once('/').and_then(|(i, n)| Some((i.parse().ok()?, n.parse().ok()?)));
     match numbers {
         Some((i, n)) if i >= 1 && i <= n => Ok((i, n)),
-        _ => anyhow::bail!("not a part such as 1/3"),
+        _ => anyhow::bail!("expected a part such as 1/3"),
     }
 }
 
@@ -165,7 +165,7 @@ impl ScenarioArgs {
 }
 
 impl Changes {
-    /// In the form of `--set`.
+    /// The changes, in the form of `--set`.
     pub(crate) fn overrides(&self) -> Vec<String> {
         let mut all = Vec::new();
         all.extend(self.scale.map(|scale| format!("scale={scale:?}")));

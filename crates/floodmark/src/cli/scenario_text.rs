@@ -4,7 +4,8 @@ use std::path::Path;
 use std::time::Duration;
 use toml::{Table, Value};
 
-/// Duration longer than any load: a load with a number of rounds, or of a recording, ends by itself.
+/// Duration longer than any load. A load ends earlier by itself, after its number of rounds or at the end of
+/// its recording.
 pub(crate) const UNTIL_SENT: Duration = Duration::from_secs(7 * 86_400);
 
 /// Table of the keys that have a value.

@@ -55,7 +55,7 @@ fn code(text: &str) -> Vec<String> {
 fn words(line: &str) -> Vec<String> {
     let (mut words, mut quote, mut chars) = (vec![String::new()], None, line.chars().peekable());
     while let Some(c) = chars.next() {
-        let last = words.last_mut().expect("BUG: there is one");
+        let last = words.last_mut().expect("BUG: no word was begun");
         match (c, quote) {
             ('$', None | Some('"')) if chars.peek() == Some(&'(') => {
                 chars.by_ref().find(|c| *c == ')');
@@ -153,7 +153,7 @@ fn scenarios_can_be_used_as_they_are_written() {
             count += 1;
         }
     }
-    assert_eq!(count, 3, "a small one, and those of the searches for a limit and for a minimum");
+    assert_eq!(count, 3, "a small scenario, and the scenarios of the searches for a limit and for a minimum");
 }
 
 #[test]
@@ -161,7 +161,7 @@ fn every_setting_is_a_flag_of_serve_and_of_config_print() {
     let settings: Vec<_> = SETTINGS.iter().map(|setting| setting.flag()).collect();
     for path in [["serve"].as_slice(), &["config", "print"]] {
         let command = path.iter().fold(Cli::command(), |command, name| {
-            command.find_subcommand(name).expect("there is such a command").clone()
+            command.find_subcommand(name).expect("the command exists").clone()
         });
         let flags = command.get_arguments().filter_map(|arg| Some(format!("--{}", arg.get_long()?)));
         let flags: Vec<_> = flags.filter(|flag| !["--config", "--json"].contains(&flag.as_str())).collect();
@@ -173,7 +173,7 @@ fn every_setting_is_a_flag_of_serve_and_of_config_print() {
 fn short_help_of_serve() {
     let mut cli = Cli::command().term_width(100);
     cli.build();
-    let serve = cli.find_subcommand_mut("serve").expect("there is such a command").clone();
+    let serve = cli.find_subcommand_mut("serve").expect("the command exists").clone();
     let help = serve.mut_arg("config", |config| config.hide_env_values(true)).render_help();
     expect![[r#"
         Run the server: accept metrics, keep them durably, answer queries

@@ -120,7 +120,7 @@ pub(crate) struct LabReplay {
     /// How long to wait for an answer
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = parse::duration, help_heading = "Pace")]
     timeout: Duration,
-    /// How long to repeat a refused request (5xx, 429, no connection)
+    /// How long to retry a failed request (5xx, 429, no connection)
     #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = parse::duration, help_heading = "Pace")]
     give_up_after: Duration,
     #[command(flatten)]

@@ -115,7 +115,8 @@ fn time_ms(text: &str) -> Result<i64, String> {
         return Ok(ms as i64);
     }
     let time: Result<jiff::Timestamp, _> = text.parse();
-    time.map(jiff::Timestamp::as_millisecond).map_err(|_| "neither RFC 3339 nor Unix seconds".into())
+    time.map(jiff::Timestamp::as_millisecond)
+        .map_err(|_| "expected a time as RFC 3339 or in Unix seconds".into())
 }
 
 #[cfg(test)]

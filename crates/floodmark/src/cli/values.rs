@@ -1,5 +1,5 @@
-//! Parsers of option values: one of a few words, or a number within bounds. Help, completions and errors name the words and
-//! bounds.
+//! Parsers of option values: one of a few words, or a number within bounds. The parsers also tell the words
+//! and bounds to help texts, completions and errors.
 
 use anyhow::ensure;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
@@ -19,7 +19,7 @@ pub(crate) fn version() -> impl TypedValueParser<Value = Version> {
 pub(crate) fn model() -> impl TypedValueParser<Value = ValueModel> {
     one_of([
         PossibleValue::new("mix").help("half counters, a quarter gauges, a quarter that rarely change"),
-        PossibleValue::new("constant").help("one whole number, always"),
+        PossibleValue::new("constant").help("one whole number that never changes"),
         PossibleValue::new("counter").help("whole numbers that grow, with resets"),
         PossibleValue::new("walk").help("a random walk, rounded to two or three decimals"),
         PossibleValue::new("random").help("random in all 53 bits, so incompressible"),
@@ -38,8 +38,8 @@ pub(crate) fn axis() -> impl TypedValueParser<Value = Axis> {
 /// The resource that a search lowers.
 pub(crate) fn resource() -> impl TypedValueParser<Value = Resource> {
     one_of([
-        PossibleValue::new("memory").help("bytes, put in place of {memory} in target.start"),
-        PossibleValue::new("cores").help("put in place of {cores} in target.start"),
+        PossibleValue::new("memory").help("bytes; replaces {memory} in target.start"),
+        PossibleValue::new("cores").help("number of cores; replaces {cores} in target.start"),
     ])
 }
 
@@ -101,7 +101,7 @@ mod tests {
 
     /// Checks that the parser accepts every word it lists, and its aliases.
     fn check<T: Clone + Send + Sync + 'static>(parser: impl TypedValueParser<Value = T>) {
-        let words: Vec<_> = parser.possible_values().expect("the words are known").collect();
+        let words: Vec<_> = parser.possible_values().expect("the parser lists its words").collect();
         assert!(words.len() >= 2);
         for name in words.iter().flat_map(PossibleValue::get_name_and_aliases) {
             assert!(accepts(&parser, name), "{name}");

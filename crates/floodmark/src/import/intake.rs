@@ -35,7 +35,8 @@ const LIMITS: WriteLimits =
 /// A file that is ready for the table.
 #[derive(Debug)]
 pub(crate) struct Finished {
-    /// Order of precedence: files of a later layer override those of earlier layers. Files of one layer have no sample in common.
+    /// Order of precedence: files of a later layer override files of earlier layers. Files of the same layer
+    /// have no sample in common.
     pub(crate) layer: usize,
     pub(crate) summary: FileSummary,
     pub(crate) part: FilePart,
@@ -200,7 +201,7 @@ impl Intake {
 
     /// Adds a sample to the current series.
     pub(crate) fn sample(&mut self, timestamp_ms: i64, value: f64) -> anyhow::Result<()> {
-        let current = self.current.as_mut().expect("BUG: a sample before its series");
+        let current = self.current.as_mut().expect("BUG: a sample was added before its series began");
         if !(TIMESTAMP_MS_MIN..=TIMESTAMP_MS_MAX).contains(&timestamp_ms) {
             self.tally.skip("samples before 1970 or after 9999", 1);
             return Ok(());
@@ -220,7 +221,7 @@ impl Intake {
         if timestamp_ms > current.day_end_ms || current.pending.len() == ROW_SAMPLES_MAX {
             self.end_row()?;
             let date = Date::of(timestamp_ms);
-            let current = self.current.as_mut().expect("BUG: it was there");
+            let current = self.current.as_mut().expect("BUG: the current series disappeared");
             current.day_end_ms = date.end_ms();
             if !self.sorted_dates.contains(&date) {
                 if self.sorted_dates.len() == SORTED_DATES_MAX {
@@ -231,7 +232,7 @@ impl Intake {
                 self.sorted_dates.insert(date);
             }
         }
-        let current = self.current.as_mut().expect("BUG: it was there");
+        let current = self.current.as_mut().expect("BUG: the current series disappeared");
         current.last_ms = timestamp_ms;
         current.pending.push(timestamp_ms, value);
         Ok(())
@@ -266,7 +267,7 @@ impl Intake {
         runs.add(&mut self.batch)
     }
 
-    /// Returns the files, later ones overriding earlier ones, and the counts.
+    /// Returns the files and the counts. Later files override earlier files.
     pub(crate) fn finish(mut self) -> anyhow::Result<(Vec<Finished>, Tally)> {
         self.end_series()?;
         if !self.batch.is_empty() {

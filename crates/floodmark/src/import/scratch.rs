@@ -1,4 +1,4 @@
-//! Temporary files. They have no name, so none is left behind, however the process ends.
+//! Temporary files. They have no name, so no file remains when the process ends, even if it is killed.
 
 use bytes::Bytes;
 use protocol::tsdb::ReadAt;
@@ -73,7 +73,7 @@ impl Sink for PartWriter {
     }
 }
 
-/// A file or a range of one, for reading.
+/// A file or a part of a file, for reading.
 #[derive(Debug, Clone)]
 pub(crate) struct FilePart {
     file: Arc<File>,

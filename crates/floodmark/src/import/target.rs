@@ -20,8 +20,8 @@ use tables::delta::{COMMIT_FILES_MAX, Lease, Outcome, StagedBlock, Table};
 use tables::store::{Location, Upload};
 use tokio::runtime::Runtime;
 
-/// Floodmark of a complete source. A smaller floodmark counts committed blocks: a source has several blocks if it has more files
-/// than fit into one commit, or files that override earlier ones.
+/// Floodmark of a complete source. A smaller floodmark counts committed blocks. A source has several blocks
+/// if it has more files than fit into one commit, or files that override earlier files.
 const COMPLETE: u64 = 1 << 40;
 
 /// Runtime for requests to the object store.
@@ -150,14 +150,15 @@ impl Target {
                 Outcome::Already { .. } => {}
                 Outcome::Apart { floodmark } => {
                     bail!(
-                        "another import of {source} is running: {} blocks of it were committed meanwhile; wait for it, or \
+                        "another import of {source} is running: it has committed {} blocks since this import began; wait for it, or \
                          stop it and repeat this import",
                         floodmark.unwrap_or_default()
                     );
                 }
             }
         }
-        // the commit has succeeded either way: a lease that is not released expires, and a sweep then removes it
+        // the commit has succeeded either way: a lease that is not released expires, and then a sweep deletes
+        // it
         let _ = lease.lease.release();
         Ok((!is_done).then_some(done))
     }
@@ -211,7 +212,7 @@ struct Leased {
 }
 
 impl Leased {
-    /// Takes a lease with a new name, because files of a killed attempt may still exist.
+    /// Takes a lease with a new name, because files of a killed attempt may still exist under the old name.
     fn take(table: &Table, id: &str) -> anyhow::Result<Self> {
         let lease = table.lease(Stem::imported(id, Rng::fresh_seed()), 0)?;
         Ok(Self { lease, began: SystemClock.instant() })
@@ -270,7 +271,7 @@ mod tests {
         for now_ms in [0, 1000, LEASE_MS - 1] {
             swept += sweeper.sweep(&server, now_ms, 1000).unwrap().files;
         }
-        assert_eq!(swept, 1, "the file that no lease covers");
+        assert_eq!(swept, 1, "the sweep deletes only the file without a lease");
         let outcomes = target.table.commit(&blocks, 0).unwrap();
         assert!(matches!(outcomes[..], [Outcome::Committed { .. }]), "{outcomes:?}");
         let live = target.table.files().unwrap().all()[0].path.clone();

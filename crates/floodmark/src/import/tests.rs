@@ -54,8 +54,8 @@ fn any_order_gives_the_same_content() {
             for _ in 0..rng.below(50) {
                 t += rng.below(DAY_MS as u64 / 8) as i64;
                 let bits = if rng.below(9) == 0 { STALE_NAN_BITS } else { rng.next_u64() >> rng.below(64) };
-                // The two lanes write separate files, and the later lane overrides the other one, whatever the order
-                // of arrival. So here each time of a series has only one value.
+                // The two lanes write separate files, and the files of the later lane override the others,
+                // whatever the order of arrival. So in this test, each time of a series has only one value.
                 let series = expected.entry(labels.clone()).or_default();
                 let bits = *series.entry(t).or_insert(bits);
                 intake.sample(t, f64::from_bits(bits)).unwrap();

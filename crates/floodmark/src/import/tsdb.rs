@@ -22,7 +22,8 @@ pub(super) fn find(paths: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
         }
         for entry in fs::read_dir(path).with_context(|| format!("cannot read {}", path.display()))? {
             let dir = entry?.path();
-            // a block's directory is named by its ULID, 26 characters; one that Prometheus is still writing has another name
+            // a block's directory is named by its ULID, 26 characters; Prometheus gives a block that it is
+            // still writing another name
             let named = dir.file_name().and_then(|n| n.to_str()).is_some_and(|n| n.len() == 26);
             if named && dir.join("meta.json").exists() {
                 blocks.push((read_meta(&dir)?.min_time_ms, dir));
@@ -31,7 +32,7 @@ pub(super) fn find(paths: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
         if path.join("wal").exists() {
             note(format_args!(
                 "floodmark: {} is the data directory of a Prometheus: samples that are not in blocks yet (up to three hours) are \
-                 left out; a snapshot (POST /api/v1/admin/tsdb/snapshot) has them",
+                 left out; a snapshot (POST /api/v1/admin/tsdb/snapshot) includes them",
                 path.display()
             ));
         }
@@ -48,7 +49,7 @@ fn read_meta(block: &Path) -> anyhow::Result<BlockMeta> {
 
 fn read_bounded(path: &Path, bytes_max: u64) -> anyhow::Result<Vec<u8>> {
     let len = fs::metadata(path).with_context(|| format!("cannot read {}", path.display()))?.len();
-    ensure!(len <= bytes_max, "{} has {len} bytes; at most {bytes_max} are read", path.display());
+    ensure!(len <= bytes_max, "{} has {len} bytes, the limit is {bytes_max}", path.display());
     fs::read(path).with_context(|| format!("cannot read {}", path.display()))
 }
 
@@ -108,7 +109,7 @@ impl Block {
                     intake.tally.skip(&format!("series: {error}"), 1);
                     continue;
                 }
-                None => bail!("BUG: a series without labels"),
+                None => bail!("BUG: the labels of a series are missing"),
             };
             intake.series(&labels)?;
             for chunk in &entry.chunks {

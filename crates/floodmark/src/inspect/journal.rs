@@ -64,7 +64,7 @@ pub(super) fn run(args: &InspectJournal) -> anyhow::Result<()> {
         }
         if report.unreadable > 0 {
             say(format_args!(
-                "{}: {} records are not of this version",
+                "{}: {} records have a version that this build cannot read",
                 report.path.display(),
                 report.unreadable
             ))?;

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 
 /// Address of administration, read from the log.
 fn admin(server: &Server) -> SocketAddr {
-    let lines = server.log_lines("administration is served apart");
+    let lines = server.log_lines("listening for administration");
     lines[0].split_once("address=").unwrap().1.trim().parse().unwrap()
 }
 

@@ -233,7 +233,7 @@ retention = "never"
         tenant.floodmark-system.retention      30d                   derived: self_monitoring_retention
         tenant.floodmark-system.active_series  5000                  derived: the bound on the server's own metrics
 
-        The memory is shared out: 1024 MiB (as set) = head 507 (exemplars 25, metadata 25, replicas 5) + inflight 152 + query 152 (evaluation 76, cache 19, exports 19, answers 38) + flush 101 + decoders 20 + auth 10 + other 79 (process 8, connections 50, tables 10, spare 10)
+        Memory budget: 1024 MiB (as set) = head 507 (exemplars 25, metadata 25, replicas 5) + inflight 152 + query 152 (evaluation 76, cache 19, exports 19, answers 38) + flush 101 + decoders 20 + auth 10 + other 79 (process 8, connections 50, tables 10, spare 10)
     "#]].assert_eq(&print(&[]));
     let rows: Value = serde_json::from_str(&print(&["--json"])).expect("JSON");
     let row = |key: &str| rows.as_array().expect("rows").iter().find(|row| row["key"] == key);
@@ -428,14 +428,13 @@ fn exit_statuses_are_those_that_help_names() {
 
         Commands:
           serve        Run the server: accept metrics, keep them durably, answer queries
-          lab          Load this server or any other, and check what became of every sample
+          lab          Load-test this server or any other, and verify every sample
           import       Import history: blocks of a Prometheus, JSON lines, text, Parquet
-          export       Export what the tables hold: JSON lines, text, Parquet
-          inspect      Look into a data directory and its tables, even beside a running server
+          export       Export samples from the tables: JSON lines, text, Parquet
+          inspect      Inspect a data directory and its tables, even while a server is running
           config       Check a configuration file, or show the settings in effect
           limits       Show every limit of a running server: value, use, origin and reason
-          demo         Server and lab together on this machine: load, kill -9, recovery, every sample
-                       counted
+          demo         Run server and lab on this machine: load, kill -9, recovery, every sample verified
           completions  Print a completion script for a shell
           man          Print the man page
           help         Print this message or the help of the given subcommand(s)
@@ -445,9 +444,9 @@ fn exit_statuses_are_those_that_help_names() {
           -V, --version  Print version
 
         Exit status:
-          0  done, and what was checked is in order
-          1  done, but a rule was broken, a sample was lost, or the run ended early (lab, demo)
-          2  not done: wrong usage, a file or setting that cannot be used, nobody there
+          0  success; all checks passed
+          1  a rule was broken, a sample was lost, or the run ended early (lab, demo)
+          2  failed: wrong usage, an unusable file or setting, or no answer from the server
     "#]]
     .assert_eq(&succeed(&["--help"]));
 }

@@ -83,7 +83,10 @@ fn a_search_gives_each_trial_a_fresh_directory_and_a_free_port() {
     let path = scenario(folder.path(), "1s", &rest);
     let bounds = ["--min", "256MiB", "--max", "512MiB", "--precision", "4", "--quiet"];
     let printed = good(&lab(&[&["find-minimum", &path, "--resource", "memory"], bounds.as_slice()].concat()));
-    assert!(printed.ends_with("memory: 256 MiB, the bound itself: all that was tried passed\n"), "{printed}");
+    assert!(
+        printed.ends_with("memory: 256 MiB, which is the bound of the search: every trial passed\n"),
+        "{printed}"
+    );
     let started = std::fs::read_to_string(started).expect("what was started");
     let trials: Vec<Vec<&str>> = started.lines().map(|line| line.split(' ').collect()).collect();
     let memory: Vec<&str> = trials.iter().map(|trial| trial[2]).collect();

@@ -157,7 +157,10 @@ fn whatever_takes_long_asks_often_whether_to_go_on_and_ends_when_told() {
         assert!(asked >= least, "{text}: checked the interrupt {asked} times, expected at least {least}");
         let (answer, asked_until_set) = evaluate(asked / 2);
         assert_eq!(answer, Err(QueryError::Canceled), "{text}");
-        assert!(asked_until_set <= asked / 2 + 2, "{text}: ended after {asked_until_set} of {asked} checks of the interrupt");
+        assert!(
+            asked_until_set <= asked / 2 + 2,
+            "{text}: ended after {asked_until_set} of {asked} checks of the interrupt"
+        );
     };
     for function in ["mad_over_time", "quantile_over_time", "double_exponential_smoothing"] {
         let param = if function == "quantile_over_time" { "0.5, " } else { "" };

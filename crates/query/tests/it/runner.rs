@@ -33,7 +33,8 @@ struct State {
 /// Runs one script.
 pub(crate) fn run_file(path: &Path, names: Names) -> Report {
     let name = path.file_name().expect("a script has a name").to_string_lossy().into_owned();
-    let text = std::fs::read_to_string(path).unwrap_or_else(|e| panic!("cannot read {}: {e}", path.display()));
+    let text =
+        std::fs::read_to_string(path).unwrap_or_else(|e| panic!("cannot read {}: {e}", path.display()));
     let commands = script::parse(&text).unwrap_or_else(|e| panic!("{name}: {e}"));
     let mut report = Report { name, ..Report::default() };
     let mut state = State::default();

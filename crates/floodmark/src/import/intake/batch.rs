@@ -20,10 +20,10 @@ const SAMPLES_MAX: usize = 4 << 20;
 const LABEL_BYTES_MAX: usize = 64 << 20;
 const LABELS_OVERHEAD: usize = 100;
 
-/// Limit on the runs merged at a time: each run being read holds a row group in memory.
+/// Limit on the runs merged at a time: a merge holds one row group of each run in memory.
 const MERGE_RUNS_MAX: usize = 16;
 
-/// Size of a run's row groups: small, because a merge holds one of each run.
+/// Size of a run's row groups. They are small, because a merge holds one row group of each run.
 const RUN_ROW_GROUP_BYTES: usize = 1 << 20;
 
 /// Size of a file up to which runs are merged.
@@ -35,7 +35,8 @@ const ROUNDS_MAX: usize = 64;
 #[derive(Debug, Clone, Copy)]
 struct Sample {
     series: u32,
-    /// Order of arrival: of two samples of a series with equal times, the one with the higher number is kept.
+    /// Order of arrival. Of two samples of a series with equal times, the sample with the higher number is
+    /// kept.
     arrival: u32,
     timestamp_ms: i64,
     value: f64,
