@@ -31,8 +31,8 @@ pub struct Window {
 }
 
 impl Window {
-    /// Window for samples that arrive at `now_ms`. It depends neither on the contents of a head nor on earlier samples,
-    /// so all readers of a journal agree on it.
+    /// Window for samples that arrive at `now_ms`. The window depends neither on the contents of a head nor on earlier
+    /// samples, so all readers of a journal get the same window.
     pub const fn at(now_ms: i64, past_ms: i64, future_ms: i64) -> Self {
         let (earliest_ms, latest_ms) = (now_ms.saturating_sub(past_ms), now_ms.saturating_add(future_ms));
         Self { past_ms, earliest_ms, latest_ms }
@@ -44,8 +44,8 @@ impl Window {
             .contains(&timestamp_ms)
     }
 
-    /// Reason for leaving out a sample with this timestamp, and whether the sample may be accepted once the clock is
-    /// corrected (only if the clock is in `doubt`).
+    /// Reason for refusing a sample with this timestamp, and whether the sample may be accepted once the clock is
+    /// corrected. The latter is possible only if the clock is in `doubt`.
     pub fn reason(&self, timestamp_ms: i64, doubt: Option<Doubt>) -> (&'static str, bool) {
         match timestamp_ms {
             ..caps::TIMESTAMP_MS_MIN => ("before 1970", false),
@@ -58,7 +58,7 @@ impl Window {
                 }
             }
             ..=caps::TIMESTAMP_MS_MAX if doubt == Some(Doubt::Behind) => {
-                ("in the future of this server's clock, which seems to be behind", true)
+                ("in the future by this server's clock, which seems to be behind", true)
             }
             _ => ("too far in the future (setting future_limit)", false),
         }
@@ -87,8 +87,8 @@ mod tests {
             check(now - 10 * YEAR, doubt, None);
             check(now + 600_000, doubt, None);
             check(-1, doubt, Some(("before 1970", false)));
-            // left out for good, whatever the doubt: a sender without a clock, and times outside the window of any
-            // plausible clock
+            // finally refused, regardless of doubt: timestamp 0 of a sender without a clock, and times outside the
+            // window of any plausible clock
             check(0, doubt, Some(("past_limit", false)));
             check(EARLIEST_MS - 10 * YEAR - 1, doubt, Some(("past_limit", false)));
             check(caps::TIMESTAMP_MS_MAX + 1, doubt, Some(("future_limit", false)));

@@ -9,7 +9,7 @@
 //!   a elected    │    nothing from a      │ b elected
 //!   a a a a a a  │ ◀─ failover time ─▶    │
 //!   b b b b b b  │ b  b  b  b  b  b  b  b │ b b b b b b     b's samples are stored from here on, if they are newer than
-//!                                                            all that were stored of a
+//!                                                            all stored samples of a
 //! ```
 //!
 //! So the samples of two replicas never mix: each span of time has the samples of one replica.
@@ -36,9 +36,9 @@ pub struct Elections(HashMap<Box<str>, Election>);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Election {
     pub replica: Box<str>,
-    /// Time of its election.
+    /// Time at which the replica was elected.
     pub since: Instant,
-    /// Time of its latest request.
+    /// Time of the replica's latest request.
     pub heard: Instant,
     /// Number of failovers before this replica was elected.
     pub failovers: u64,
@@ -71,7 +71,6 @@ pub enum Vote {
 }
 
 impl Elections {
-    /// Number of clusters.
     pub fn len(&self) -> usize {
         self.0.len()
     }
@@ -90,8 +89,8 @@ impl Elections {
         self.0.iter().map(|(cluster, election)| (&**cluster, election))
     }
 
-    /// Decides on samples of a replica. The replica is elected if its cluster has no elected replica, or if the elected
-    /// one was silent for the failover time.
+    /// Decides which samples of a replica are accepted. The replica is elected if its cluster has no elected replica,
+    /// or if the elected replica was silent for the failover time.
     pub fn hear(&mut self, cluster: &str, replica: &str, arrival: Arrival) -> Vote {
         let Arrival { now, .. } = arrival;
         let Some(election) = self.0.get_mut(cluster) else {
@@ -124,7 +123,7 @@ impl Elections {
         }
     }
 
-    /// Forgets clusters without a request for an hour, or for the failover time if that is longer.
+    /// Forgets clusters that sent no request for an hour. If the failover time is longer, it applies instead.
     pub fn forget_silent(&mut self, now: Instant, failover: Duration) {
         let most = failover.max(FORGET_AFTER);
         self.0.retain(|_, election| now.saturating_duration_since(election.heard) < most);
@@ -133,7 +132,7 @@ impl Elections {
 }
 
 impl Election {
-    /// Elects `replica` if the elected one was silent for the failover time; returns whether it did.
+    /// Elects `replica` if the elected replica was silent for the failover time. Returns true if `replica` was elected.
     fn fail_over(&mut self, replica: &str, arrival: Arrival) -> bool {
         let Arrival { now, now_ms, failover } = arrival;
         let silence = now.saturating_duration_since(self.heard);
@@ -141,7 +140,7 @@ impl Election {
             return false;
         }
         // Neither a single sample from the future nor a clock that was set back in the meantime may turn the new
-        // replica's samples into duplicates. So the bound is the present time minus the measured silence.
+        // replica's samples into duplicates. So the bound is at most the present time minus the measured silence.
         let silence_ms = i64::try_from(silence.as_millis()).unwrap_or(i64::MAX);
         self.after_ms = self.newest_ms.min(now_ms.saturating_sub(silence_ms));
         self.newest_ms = self.after_ms;

@@ -2,8 +2,8 @@
 //!
 //! Tenants share a gate by dynamic thresholds (Choudhury and Hahne, "Dynamic queue length thresholds for shared-memory
 //! packet switches", 1998): a tenant may hold a multiple of the free capacity. So one tenant that floods the gate
-//! always leaves a part free. Two such tenants leave less, but get equal parts. Nothing needs to be configured, and
-//! nothing needs to be known about tenants still to come.
+//! always leaves a part free. Two such tenants leave a smaller part free, but get equal parts. The thresholds need no
+//! configuration and no knowledge of future tenants.
 
 use model::TenantId;
 use std::collections::HashMap;
@@ -71,7 +71,7 @@ impl Gate {
         Self { limit, bytes_limit, multiple, inside: 0, peak: 0, bytes: 0, tenants: HashMap::new() }
     }
 
-    /// Lets a request in, unless the gate is full or its tenant holds too much of it.
+    /// Admits a request, unless the gate is full or the tenant already holds its share.
     pub fn enter(&mut self, entrant: Entrant<'_>) -> Result<(), Full> {
         let Entrant { tenant, bytes, .. } = entrant;
         let own = self.of(tenant);
@@ -107,7 +107,7 @@ impl Gate {
     pub fn leave(&mut self, tenant: &TenantId, bytes: u64) {
         self.inside -= 1;
         self.bytes -= bytes;
-        let own = self.tenants.get_mut(tenant).expect("BUG: a request left that was not inside");
+        let own = self.tenants.get_mut(tenant).expect("BUG: a request that was not inside left the gate");
         own.requests -= 1;
         own.bytes -= bytes;
         if own.requests == 0 {
@@ -169,7 +169,7 @@ mod tests {
     fn requests_are_bounded_by_bytes_unless_alone() {
         let mut gate = Gate::with_bytes(3, 100, MULTIPLE);
         let [a, b, c] = ["a", "b", "c"].map(id);
-        assert!(enter(&mut gate, &a, 1000).is_ok(), "a request that is alone may bring anything");
+        assert!(enter(&mut gate, &a, 1000).is_ok(), "a request that is alone may exceed the limit on bytes");
         assert_eq!(enter(&mut gate, &a, 0), Err(Full::Gate));
         gate.leave(&a, 1000);
         assert_eq!([(&a, 60), (&b, 40)].map(|(of, bytes)| enter(&mut gate, of, bytes).is_ok()), [true; 2]);
@@ -178,7 +178,7 @@ mod tests {
         assert!(enter(&mut gate, &c, 40).is_ok());
     }
 
-    /// Fills the gate with requests of `tenant`; returns how many it has inside.
+    /// Fills the gate with requests of `tenant`; returns their number.
     fn flood(gate: &mut Gate, tenant: &TenantId, bytes: u64) -> usize {
         while enter(gate, tenant, bytes).is_ok() {}
         gate.of(tenant).requests

@@ -23,7 +23,7 @@ impl Head {
         self.used_bytes >= self.limit_bytes
     }
 
-    /// Checks for room for new series. Without it, samples of known series are still accepted.
+    /// Checks for room for new series. If there is none, samples of known series are still accepted.
     pub const fn room_for_series(self) -> Result<(), SeriesError> {
         if !self.is_filled_to(NO_NEW_SERIES) {
             return Ok(());
@@ -37,7 +37,7 @@ impl Head {
         self.limit_bytes / 100 * LATE_SHARE
     }
 
-    /// Checks for room for more late samples, which hold `late_bytes` already.
+    /// Checks for room for more late samples. Earlier late samples hold `late_bytes`.
     pub const fn room_for_late(self, late_bytes: u64) -> Result<(), SeriesError> {
         if late_bytes < self.late_limit_bytes() {
             return Ok(());

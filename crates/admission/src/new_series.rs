@@ -8,12 +8,13 @@ use crate::{Head, ProcessMemory};
 use model::SeriesError;
 use std::time::Instant;
 
-/// Memory from which a new series takes its part.
+/// Fill levels that decide whether there is memory for a new series.
 #[derive(Debug, Clone, Copy)]
 pub struct Memory {
     pub head: Head,
     pub process: ProcessMemory,
-    /// Bytes of the head that the tenant holds, and its share in bytes. Present only if it holds more than its share.
+    /// Bytes of the head that the tenant holds, and the tenant's share in bytes. `None` unless the tenant holds more
+    /// than its share.
     pub above_share: Option<(u64, u64)>,
 }
 
@@ -31,14 +32,14 @@ impl Memory {
 /// Limits configured for a tenant.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Limits {
-    /// Limit on the number of its series in memory.
+    /// Limit on the tenant's series in memory.
     pub active_series: Option<u64>,
     pub new_series: Option<Rate>,
 }
 
 impl Limits {
-    /// Number of series that a tenant with `series` series may create: at least 1 and at most `wanted`. They are taken
-    /// from the bucket.
+    /// Number of series that a tenant with `series` series may create: at least 1 and at most `wanted`. Takes as many
+    /// tokens from the bucket, which may go into debt.
     pub fn room(
         self,
         series: u64,
@@ -91,7 +92,7 @@ mod tests {
             limits.room(100, 1, &mut bucket, now),
             Err(SeriesError::ActiveSeries { limit: 100 })
         ));
-        assert_eq!(limits.room(0, 25, &mut bucket, now).unwrap(), 25, "it may go into debt once");
+        assert_eq!(limits.room(0, 25, &mut bucket, now).unwrap(), 25, "the bucket may go into debt once");
         let waits = limits.room(0, 1, &mut bucket, now).unwrap_err();
         assert!(
             matches!(waits, SeriesError::NewSeriesRate { wait, .. } if wait == Duration::from_secs(2)),

@@ -8,8 +8,8 @@ use model::TenantId;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// Number of recently admitted tenants to remember. Their first series may not be in memory yet, and requests that are
-/// on their way at the same time need no second token.
+/// Number of recently admitted tenants to remember. Concurrent requests of such a tenant need no second token, although
+/// its first series may not be in memory yet.
 const RECENT_MAX: usize = 64;
 
 /// A token bucket, and the tenants that got its latest tokens.

@@ -1,23 +1,23 @@
-//! Decides whether a sender should retry a request of which parts were left out.
+//! Decides whether a sender should retry a request that was stored only in part.
 //!
-//! A sender repeats a request until it is accepted or refused for good, and everything behind it in the same shard
-//! waits. That is right while room may soon be available, but wrong once the shortage lasts: then a request with one
-//! new series holds up all known series of its shard. So a request with new series for which there is no room is
-//! answered with "retry" at first, and with a final refusal of these series once the shortage has lasted.
+//! A sender repeats a request until it is accepted or finally refused. Meanwhile, all later requests of the same shard
+//! wait. Retries help while room may soon be available. In a long shortage, they do harm: a request with one new series
+//! holds up all known series of its shard. So if there is no room for new series, the answer is "retry" at first. After
+//! five minutes of shortage, these series are finally refused.
 
 use crate::process;
 use model::ErrorKind;
 use std::time::{Duration, Instant};
 
-/// Reason why parts of a request were left out that may be stored later. If there are several, the first one in this
-/// order decides the answer.
+/// Reason why parts of a request were not stored, although they may be stored later. If there are several reasons, the
+/// first in this order decides the answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Postponed {
     /// Timestamps are too far from the time of a clock that seems to be wrong.
     Clock,
     /// Late samples fill their share of the head. Sealing makes room, so a retry succeeds eventually.
     LateSamples,
-    /// The tenant creates series faster than its settings allow. The next one may be created after this time.
+    /// The tenant creates series faster than its settings allow. The next series may be created after this time.
     NewSeriesRate(Duration),
     /// The head has no room for new series.
     NewSeries,
@@ -34,7 +34,7 @@ pub enum Postponed {
 }
 
 impl Postponed {
-    /// A stable word for logs and metrics.
+    /// Stable identifier for logs and metrics.
     pub const fn reason(self) -> &'static str {
         match self {
             Self::Clock => "clock",
@@ -81,10 +81,11 @@ pub struct Shortage {
 }
 
 impl Shortage {
-    /// Reason why a request should be retried of which the `postponed` parts were left out at `now`; `None` if the
-    /// sender should go on without them.
+    /// Reason to retry a request whose `postponed` parts were not stored at `now`; `None` if these parts are finally
+    /// refused.
     pub fn worth_a_retry(&mut self, postponed: &[Postponed], now: Instant) -> Option<Postponed> {
-        // recorded even if there is another reason to retry, because that reason does not make room for series
+        // record the shortage even if there is another reason to retry, because a retry for that reason makes no room
+        // for series
         let lasts = postponed.iter().any(|what| what.is_of_series()) && self.met(now) >= PATIENCE;
         postponed.iter().copied().filter(|what| !(lasts && what.is_of_series())).min()
     }

@@ -2,11 +2,11 @@
 
 use model::SeriesError;
 
-/// Reason of these refusals in metrics and logs.
+/// Reason, in metrics and logs, of refusals for lack of process memory.
 pub const REASON: &str = "process_memory";
 
-/// Percentage of `--memory` from which work that makes the process grow is refused. The accounts add up to 93 % when
-/// all of them are full; the rest is for work that has already begun.
+/// Percentage of `--memory` from which work that makes the process grow is refused. If all accounts are full, they take
+/// 93 % together. The rest is for work that has already begun.
 const HIGH_PERCENT: u64 = 95;
 
 /// Memory of the process, as the kernel counts it.

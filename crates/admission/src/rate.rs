@@ -1,21 +1,21 @@
 //! Limits rates by token buckets that may go into debt.
 //!
 //! The size of a request is known only after decoding. So a request is admitted while the bucket is not in debt, and
-//! pays for its actual size afterwards: after a large request, the next one waits longer. The mean rate holds however
-//! large requests are, and no request is too large to ever be admitted.
+//! pays for its actual size afterwards: after a large request, the next one waits longer. The mean rate holds for
+//! requests of any size, and even the largest request is eventually admitted.
 
 use std::time::{Duration, Instant};
 
-/// A limit of a rate.
+/// Limit on a rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rate {
     /// Tokens per second.
     pub per_s: u64,
-    /// Time in which an empty bucket fills. The tokens of this time may be taken at once.
+    /// Time in which an empty bucket fills. So a full bucket holds the tokens of this time.
     pub burst: Duration,
 }
 
-/// A bucket of tokens. A new one is full.
+/// A bucket of tokens. A new bucket is full.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TokenBucket {
     /// Time at which the bucket is full; `None` if it was never used.
@@ -23,7 +23,7 @@ pub struct TokenBucket {
 }
 
 impl TokenBucket {
-    /// Fails with the time until the debt is paid, if there is one.
+    /// If the bucket is in debt, fails with the time until the debt is paid.
     pub fn check(&self, rate: Rate, now: Instant) -> Result<(), Duration> {
         let missing = self.missing(now);
         if missing > rate.burst { Err(missing - rate.burst) } else { Ok(()) }

@@ -2,11 +2,11 @@
 //!
 //! A single tenant may hold everything, and no tenant is limited until the head is filled to
 //! [`watermarks::FAIR`](crate::watermarks::FAIR). From there on, a tenant that holds more than its share gets no new
-//! series, so that the rest of the head is left to the others. Shares are max-min fair: the part that a tenant does not
-//! use is divided among those that want more, in proportion to their weights.
+//! series. So the rest of the head is left to other tenants. Shares are max-min fair: the part that a tenant does not
+//! use is divided among tenants that want more, in proportion to their weights.
 //!
 //! As soon as there are known tenants, all new tenants together share a tenth of the head. So a flood of new tenants
-//! takes no more than that from known tenants.
+//! takes at most a tenth of the head from known tenants.
 
 use crate::watermarks::{FAIR, NEW_TENANTS_SHARE};
 
@@ -92,7 +92,11 @@ mod tests {
         let known = |bytes| Holding { bytes, ..KNOWN };
         assert_eq!(share(&[known(700), known(0)], 1, false), u64::MAX, "a tenant alone");
         assert_eq!(share(&[known(50), known(700)], 1, false), 700);
-        assert_eq!(share(&[known(50), known(500), known(300)], 1, false), 400, "300 and what is left of 750");
+        assert_eq!(
+            share(&[known(50), known(500), known(300)], 1, false),
+            400,
+            "300, and the unused rest of 750"
+        );
         assert_eq!(share(&[known(50), known(500), known(600)], 1, false), 350);
         assert_eq!(share(&[known(400), known(400), known(400)], 1, false), 250);
         let heavy = Holding { bytes: 700, weight: 2, ..KNOWN };

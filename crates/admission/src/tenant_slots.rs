@@ -4,7 +4,7 @@ use crate::{Head, ProcessMemory, WriteRefusal};
 use model::TenantId;
 use std::time::Duration;
 
-/// Facts about a tenant that wants to write. Metadata alone also creates a tenant: it takes a slot.
+/// Facts about a tenant that wants to write. A tenant that sends only metadata also takes a slot.
 pub trait Facts {
     /// Presence of the tenant in memory.
     fn presence(&self, tenant: &TenantId) -> Presence;
@@ -30,7 +30,7 @@ pub trait Facts {
 pub struct Presence {
     /// True if the tenant is in the memory of a partition.
     pub is_in_memory: bool,
-    /// True if a partition that does not have the tenant already has the maximum number of tenants.
+    /// True if a partition without this tenant already has the maximum number of tenants.
     pub is_any_full: bool,
 }
 

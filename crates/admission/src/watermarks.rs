@@ -1,5 +1,5 @@
 //! Fill levels of the head, in percent of its account, each with the measure that begins there. The measures at lower
-//! levels make room, so that those at higher levels are rarely needed.
+//! levels make room, so that the measures at higher levels are rarely needed.
 
 /// Sealing begins without waiting for its schedule, and no longer yields to other work.
 pub const SEAL: u64 = 60;
@@ -7,7 +7,8 @@ pub const SEAL: u64 = 60;
 /// Series that have no samples in memory and were not written for a minute are evicted.
 pub const EVICT_SOON: u64 = 60;
 
-/// Writes of a blocked tenant, which cannot be sealed, are refused if other tenants can be sealed: these need the rest.
+/// Writes of a blocked tenant are refused if other tenants can be sealed: the rest of the head is for tenants that can
+/// be sealed.
 pub const REFUSE_BLOCKED: u64 = 60;
 
 /// Percentage of the limit on tenants (not of the head) from which idle series are evicted early, so that idle tenants
@@ -23,11 +24,12 @@ pub const FAIR: u64 = 75;
 /// Percentage of the head that all new tenants together may hold once it is filled to [`FAIR`].
 pub const NEW_TENANTS_SHARE: u64 = 10;
 
-/// Writes of tenants above their share of the head are refused, even to known series: the rest is for other tenants.
+/// Writes of tenants above their share of the head are refused, even to known series: the rest of the head is for other
+/// tenants.
 pub const REFUSE_ABOVE_SHARE: u64 = 92;
 
-/// Writes of a blocked tenant are refused if no other tenant can be sealed either (the store is unreachable) or no
-/// other tenant writes: the rest is kept for tenants that can be sealed.
+/// Writes of a blocked tenant are refused even if no other tenant can be sealed (the store is unreachable) or no other
+/// tenant writes. The rest of the head is kept for tenants that can be sealed.
 pub const REFUSE_LAST: u64 = 80;
 
 /// No new series are created, and no metadata of new metric families is kept. Samples of known series are still
@@ -40,8 +42,8 @@ pub const NO_NEW_SERIES: u64 = 85;
 /// are refused new series only while a replay is in progress.
 pub const REFUSE_CLOSED: u64 = 95;
 
-/// Percentage of the head's account that late samples, which are older than the newest sample of their series, may hold
-/// until they are sealed. Beyond it, only late samples are refused.
+/// Percentage of the head's account that late samples may hold until they are sealed. Late samples are older than the
+/// newest sample of their series. Beyond this share, only late samples are refused.
 pub const LATE_SHARE: u64 = 25;
 
 const _: () = assert!(SEAL <= EVICT_ALL && EVICT_SOON < EVICT_ALL && EVICT_ALL < NO_NEW_SERIES);

@@ -4,7 +4,7 @@ use crate::watermarks::REFUSE_ABOVE_SHARE;
 use crate::{WriteRefusal, tenant_slots};
 use model::{Principal, TenantId};
 
-/// Facts about a node. Each one is gathered only after all earlier checks have passed.
+/// Facts about a node. Each fact is gathered only after all earlier checks have passed.
 pub trait Facts: tenant_slots::Facts {
     /// True while the node shuts down.
     fn is_stopping(&self) -> bool;
@@ -17,7 +17,7 @@ pub trait Facts: tenant_slots::Facts {
     fn closed(&self, tenant: &TenantId) -> Option<String>;
 
     /// Fill level of the head, in percent, from which the tenant's writes are refused because its table cannot be
-    /// written; `None` if it can.
+    /// written; `None` if the table can be written.
     fn blocked_from(&self, tenant: &TenantId) -> Option<u64>;
 
     /// The tenant's share of the head in bytes, if the tenant holds more; otherwise `None`.

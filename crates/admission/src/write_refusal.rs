@@ -29,7 +29,7 @@ pub enum WriteRefusal {
     /// The tenant's table could not be read at the start.
     #[error(
         "tenant {tenant} is unavailable: its table could not be read at the start, so its samples in the journal are not \
-         replayed yet ({why}); this is retried"
+         replayed yet ({why}); the server retries"
     )]
     Closed {
         tenant: TenantId,
@@ -66,7 +66,7 @@ pub enum WriteRefusal {
         share_mib: u64,
     },
     /// The tenant is new, and the maximum number of tenants is in memory.
-    #[error("no room for a new tenant: the limit is {limit} in memory (setting tenants)")]
+    #[error("no room for a new tenant: {limit} tenants are in memory, which is the limit (setting tenants)")]
     Tenants {
         /// Maximum number of tenants.
         limit: usize,
@@ -97,19 +97,19 @@ pub enum WriteRefusal {
     #[error("{0}")]
     NoRoomForTenant(SeriesError),
     /// The maximum number of write requests is in progress.
-    #[error("{limit} write requests are being worked on already (setting inflight_requests)")]
+    #[error("{limit} write requests are in progress, which is the limit (setting inflight_requests)")]
     InflightRequests {
         /// Maximum number of requests.
         limit: usize,
     },
     /// The tenant has as many write requests in progress as its settings allow.
     #[error(
-        "{limit} write requests of tenant {tenant} are being worked on already (setting concurrent_writes)"
+        "{limit} write requests of tenant {tenant} are in progress, which is its limit (setting concurrent_writes)"
     )]
     ConcurrentWrites { tenant: TenantId, limit: usize },
     /// The tenant already holds its share of the write requests that may be in progress.
     #[error(
-        "{inside} write requests of tenant {tenant} are being worked on already, which is its share of {limit} (setting \
+        "{inside} write requests of tenant {tenant} are in progress, which is its share of {limit} (setting \
          inflight_requests)"
     )]
     ShareOfRequests {
@@ -121,8 +121,8 @@ pub enum WriteRefusal {
     },
     /// The tenant already holds its share of the write requests that may create series.
     #[error(
-        "{inside} write requests of tenant {tenant} with new series are waiting already, which is its share of {limit}, or of \
-         half the inflight memory (setting creating_requests)"
+        "{inside} write requests of tenant {tenant} with new series are waiting, which is its share of {limit}, or of half \
+         the account inflight (setting creating_requests)"
     )]
     ShareOfCreating {
         tenant: TenantId,
@@ -133,7 +133,7 @@ pub enum WriteRefusal {
     },
     /// The maximum number of write requests that create series is waiting.
     #[error(
-        "{limit} write requests with new series are waiting already, or those waiting fill half of the inflight memory \
+        "too many write requests with new series are waiting: {limit}, or they hold half of the account inflight \
          (setting creating_requests)"
     )]
     CreatingRequests {
@@ -141,12 +141,14 @@ pub enum WriteRefusal {
         limit: usize,
     },
     /// The owner of a partition does not keep up.
-    #[error("{limit} write requests wait in a partition's queue: the disk or the processor is behind")]
+    #[error(
+        "a partition's queue is full: {limit} write requests wait, because the disk or the processor is too slow"
+    )]
     QueueFull {
         /// Maximum length of the queue.
         limit: usize,
     },
-    /// Parts of the request were left out and may be stored later; the rest is stored.
+    /// Parts of the request were not stored, but may be stored later; the rest is stored.
     #[error("{report}retry the request: samples that are stored already are not duplicated")]
     Postponed {
         /// Reason that comes first in the order of [`Postponed`].
@@ -200,7 +202,7 @@ impl WriteRefusal {
         }
     }
 
-    /// A stable word for logs and metrics.
+    /// Stable identifier for logs and metrics.
     pub const fn reason(&self) -> &'static str {
         match self {
             Self::Rights { .. } => "rights",
@@ -225,7 +227,7 @@ impl WriteRefusal {
         }
     }
 
-    /// Time after which a retry is worthwhile; `None` if the answer would be the same. The caller adds a spread, so
+    /// Time after which a retry is worthwhile; `None` if a retry would get the same answer. The caller adds jitter, so
     /// that senders that were refused together do not all return at once.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {

@@ -8,8 +8,7 @@ use std::ops::Range;
 ///
 /// A decoder fills the batch without parsing labels. `bytes` holds (among other things) each series' label bytes as
 /// sent, and [`BatchSeries::key`] is their hash. Labels are parsed only if the key is unknown. Label bytes are protobuf
-/// `Label` messages in any order; only if they are sorted and valid do they equal the canonical form
-/// ([`crate::labels`]).
+/// `Label` messages in any order. They equal the canonical form ([`crate::labels`]) only if they are sorted and valid.
 #[derive(Debug, Default)]
 pub struct Batch {
     /// The arena that `BatchSeries::labels` points into. For remote write 1.0 it is the decompressed body.
@@ -19,7 +18,7 @@ pub struct Batch {
     pub histograms: SeriesBatch<Histogram>,
     /// Metadata of metrics; see [`Batch::metadata`].
     pub metadata: Vec<BatchMetadata>,
-    /// Backing text of `metadata`.
+    /// Texts to which the ranges in `metadata` refer.
     pub texts: String,
     /// Errors of wholly or partly refused series, each with the range of the series' label bytes as sent (empty if
     /// there are none). Only the first [`Batch::REFUSED_KEPT_MAX`] are listed; `refused_series` counts all.
@@ -74,8 +73,8 @@ impl<V: Value> SeriesBatch<V> {
 /// One time series of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BatchSeries {
-    /// Hash of the label bytes, whatever the kind of the values. It is the key of a series only if the bytes are
-    /// canonical: a known key proves that they are, an unknown key does not.
+    /// Hash of the label bytes, regardless of the kind of values. The hash is the key of a series only if the bytes are
+    /// canonical. A known key proves that the bytes are canonical; an unknown key does not.
     pub key: SeriesKey,
     /// Range of the label bytes in `Batch::bytes`.
     pub labels: Range<u32>,
@@ -83,7 +82,7 @@ pub struct BatchSeries {
     pub samples: Range<u32>,
 }
 
-/// Metadata of one metric family in a request. Its texts are ranges of [`Batch::texts`], so that thousands of entries
+/// Metadata of one metric family in a request. The texts are ranges of [`Batch::texts`], so that thousands of entries
 /// need no allocations of their own.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BatchMetadata {
@@ -155,7 +154,7 @@ impl Batch {
         })
     }
 
-    /// Counts a refused series with `samples` samples. Its label bytes are at `labels`.
+    /// Counts a refused series with `samples` samples and the label bytes at `labels`.
     pub fn refuse(&mut self, error: SeriesError, labels: Range<u32>, samples: usize) {
         self.refused_series += 1;
         self.refused_samples += samples as u64;

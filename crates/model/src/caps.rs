@@ -1,10 +1,10 @@
-//! All limits on untrusted input, each with its reason. These are hard bounds that no setting exceeds; the defaults of
-//! settings are defined with the settings.
+//! All limits on untrusted input, each with its reason. No setting can exceed these bounds. The defaults of settings
+//! are defined with the settings.
 
 /// Compressed request body. Prometheus sends a few 100 KiB; agents that batch send up to a few MiB.
 pub const BODY_COMPRESSED_BYTES_MAX: usize = 16 << 20;
 
-/// Decompressed request body. The declared length is checked against it before anything is allocated.
+/// Decompressed request body. The declared length is checked against this limit before anything is allocated.
 pub const BODY_BYTES_MAX: usize = 64 << 20;
 
 /// Time series in one request. An empty series costs two bytes on the wire and about 50 in memory.
@@ -42,7 +42,8 @@ pub const EXEMPLAR_LABEL_CHARS_MAX: usize = 128;
 /// Name of a tenant. The limit is Mimir's, so that tenants can be moved from there.
 pub const TENANT_BYTES_MAX: usize = 150;
 
-/// Tenants that one query may read. Each of them takes a pass over all partitions. Their names fit into one header.
+/// Tenants that one query may read. Each tenant takes a pass over all partitions. Names of this many tenants fit into
+/// one header.
 pub const QUERY_TENANTS_MAX: usize = 32;
 
 /// Help or unit text of a metric's metadata. Longer texts are truncated.

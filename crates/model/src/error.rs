@@ -3,8 +3,8 @@
 use crate::caps::{LABEL_NAME_BYTES_MAX, LABEL_VALUE_BYTES_MAX, SERIES_LABEL_BYTES_MAX, SERIES_LABELS_MAX};
 use std::time::Duration;
 
-/// Kind of error, by what the caller should do. Every error of every crate has one of these kinds. Only the shell maps
-/// them to the status codes of a protocol.
+/// Kind of error, by what the caller should do. Every error of every crate has one of these kinds. Only the server maps
+/// kinds to the status codes of a protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ErrorKind {
     /// The request is invalid and will remain so: do not retry.
@@ -56,8 +56,8 @@ pub enum SeriesError {
     /// Label references must come in pairs of name and value.
     #[error("odd number of label references: {0}")]
     OddLabelRefs(usize),
-    /// Label bytes that are not valid `Label` messages, with the byte offset of the fault.
-    #[error("labels are not valid protobuf at byte {0} of them")]
+    /// Label bytes that are not valid `Label` messages, with the byte offset of the error.
+    #[error("labels are not valid protobuf: error at byte {0} of the labels")]
     DamagedLabels(usize),
     /// Unreadable line of a line-based protocol.
     #[error("line {number}: {what}")]
@@ -70,8 +70,8 @@ pub enum SeriesError {
     /// The series has neither samples nor histograms nor exemplars.
     #[error("series has no samples")]
     NoSamples,
-    /// Native histograms, which cannot be stored yet, and their number.
-    #[error("native histograms cannot be stored yet; {0} of them refused")]
+    /// Number of native histograms in the series; they cannot be stored yet.
+    #[error("native histograms cannot be stored yet: {0} refused")]
     NativeHistograms(usize),
     /// The time is before 1970 or after 9999, or too far ahead of the clock.
     #[error("timestamp {timestamp_ms} ms is out of bounds: {reason}")]
@@ -105,7 +105,7 @@ pub enum SeriesError {
     },
     /// The tenant holds more than its share of the head.
     #[error(
-        "no memory for new series of this tenant: it holds {used_mib} MiB, and its share of a head that fills up is \
+        "no memory for new series of this tenant: it holds {used_mib} MiB, and its share of the head is \
              {share_mib} MiB; raise the limit with --memory, or the setting share_weight"
     )]
     TenantShare { used_mib: u64, share_mib: u64 },
@@ -131,12 +131,12 @@ pub enum SeriesError {
     TooManyClusters { limit: usize },
     /// The clusters of all tenants use up the memory reserved for clusters.
     #[error(
-        "no memory for another cluster of replicas: those of all tenants may hold {limit_kib} KiB; raise the limit with --memory"
+        "no memory for another cluster of replicas: the clusters of all tenants may hold {limit_kib} KiB; raise the limit with --memory"
     )]
     NoRoomForClusters { limit_kib: u64 },
     /// Late samples fill their share of the head.
     #[error(
-        "no memory for out-of-order samples: they may hold {limit_mib} MiB until they are sealed; retry later, or raise the limit \
+        "no memory for out-of-order samples: unsealed ones may hold {limit_mib} MiB; retry later, or raise the limit \
          with --memory"
     )]
     NoRoomForLate {

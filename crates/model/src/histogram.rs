@@ -1,6 +1,6 @@
 //! Native histograms: counts in exponential or custom buckets, as in Prometheus.
 //!
-//! Histograms stay encoded from the request to the answer; only code that needs their contents decodes them. So a
+//! Histograms stay encoded from the request to the answer. Only code that needs their contents decodes them. So a
 //! column of histograms is a column of byte strings, and two histograms are equal if their bytes are equal.
 //!
 //! ```text
@@ -13,8 +13,8 @@
 //!   count     = varint | f64
 //! ```
 //!
-//! Doubles are little-endian. Each count is that of its bucket alone: counts are neither cumulative nor deltas. The
-//! model follows `model/histogram` in Prometheus.
+//! Doubles are little-endian. Each count is for a single bucket: counts are neither cumulative nor deltas. The model
+//! follows `model/histogram` in Prometheus.
 
 use crate::caps::{HISTOGRAM_BUCKETS_MAX, HISTOGRAM_BYTES_MAX};
 use stdx::varint::{self, unzigzag, zigzag};
@@ -78,7 +78,7 @@ impl Layout {
 pub enum Counts {
     /// Whole numbers, as scraped.
     Whole(Vec<u64>),
-    /// Results of calculations.
+    /// Fractional counts, which are results of calculations.
     Doubles(Vec<f64>),
 }
 
@@ -113,7 +113,7 @@ impl Histogram {
     pub fn new(parts: &HistogramParts) -> Result<Self, NotAHistogram> {
         let expected = parts.layout.buckets().ok_or(TOO_MANY)? + 2;
         if parts.counts.len() != expected || parts.layout.custom_bounds.len() > HISTOGRAM_BUCKETS_MAX {
-            return Err(NotAHistogram("it has more counts than buckets, or fewer"));
+            return Err(NotAHistogram("the number of counts or of custom bounds does not fit"));
         }
         let mut out = Vec::new();
         parts.encode(&mut out);
@@ -123,7 +123,7 @@ impl Histogram {
     fn of(encoded: Vec<u8>) -> Result<Self, NotAHistogram> {
         match encoded.len() <= HISTOGRAM_BYTES_MAX {
             true => Ok(Self(encoded.into())),
-            false => Err(NotAHistogram("it is too long")),
+            false => Err(NotAHistogram("its encoded form is too long")),
         }
     }
 
@@ -134,12 +134,11 @@ impl Histogram {
 
     /// Decodes the histogram.
     pub fn parts(&self) -> HistogramParts {
-        HistogramParts::decode(&self.0).expect("BUG: the bytes were checked")
+        HistogramParts::decode(&self.0).expect("BUG: checked bytes of a histogram cannot be decoded")
     }
 }
 
 impl Counts {
-    /// Number of counts.
     pub const fn len(&self) -> usize {
         match self {
             Self::Whole(counts) => counts.len(),
@@ -147,7 +146,6 @@ impl Counts {
         }
     }
 
-    /// True if there are no counts.
     pub const fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -200,7 +198,7 @@ impl HistogramParts {
         };
         let sum = take_double(from)?;
         if !from.is_empty() {
-            return Err(NotAHistogram("bytes follow its end"));
+            return Err(NotAHistogram("bytes follow the end"));
         }
         Ok(Self { reset, layout, counts, sum })
     }
@@ -296,7 +294,7 @@ mod tests {
             }
         }
         let longer = [encoded.as_bytes(), &[0]].concat();
-        assert_eq!(Histogram::from_bytes(&longer), Err(NotAHistogram("bytes follow its end")));
+        assert_eq!(Histogram::from_bytes(&longer), Err(NotAHistogram("bytes follow the end")));
     }
 
     #[test]

@@ -6,10 +6,10 @@
 //!   0x0A  varint(length of the rest)  0x0A  varint(length)  name  0x12  varint(length)  value
 //! ```
 //!
-//! in ascending byte order of the names, with unique names, no empty values, and varints in their shortest form. This
-//! is the encoding of a protobuf field `repeated Label = 1`, chosen because the label bytes of a Prometheus
-//! remote-write series *are* then its canonical form: a known series is found by hashing bytes off the wire. Other code
-//! does not rely on protobuf, but uses this module.
+//! The labels are in ascending byte order of their names. Names are unique, no value is empty, and varints have their
+//! shortest form. This is the encoding of a protobuf field `repeated Label = 1`. Prometheus sends exactly these bytes
+//! in remote write, so a known series is found by hashing the received bytes. Other code uses this module and does not
+//! rely on protobuf.
 
 mod builder;
 mod form;
@@ -44,15 +44,13 @@ impl Labels {
         for (name, value) in pairs {
             builder.push(name, value);
         }
-        builder.build().expect("BUG: label pairs of a constant are valid")
+        builder.build().expect("BUG: label pairs of a constant are invalid")
     }
 
-    /// The canonical bytes.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// Borrows the set.
     pub fn as_ref(&self) -> LabelsRef<'_> {
         LabelsRef(&self.0)
     }
@@ -67,7 +65,6 @@ impl Labels {
         self.as_ref().get(name)
     }
 
-    /// True if there is no label.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -80,12 +77,10 @@ impl<'a> LabelsRef<'a> {
         Self(bytes)
     }
 
-    /// The canonical bytes.
     pub const fn as_bytes(self) -> &'a [u8] {
         self.0
     }
 
-    /// An owned copy.
     pub fn to_owned(self) -> Labels {
         Labels(Arc::from(self.0))
     }
@@ -102,7 +97,7 @@ impl<'a> LabelsRef<'a> {
 
     /// Compares in the order of rows in tables: by metric name, then by the other labels pair by pair, each by name and
     /// then by value. If one set's pairs are a prefix of the other's, the shorter set comes first. The order of the
-    /// canonical bytes differs, because lengths precede texts there.
+    /// canonical bytes differs, because each text follows its length there.
     pub fn cmp_in_tables(self, other: Self) -> Ordering {
         if self.0 == other.0 {
             return Ordering::Equal;
@@ -152,7 +147,7 @@ impl<'a> Iterator for LabelsIter<'a> {
 
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
-        let text = |bytes| std::str::from_utf8(bytes).expect("BUG: labels are texts");
+        let text = |bytes| std::str::from_utf8(bytes).expect("BUG: label bytes are not UTF-8");
         self.0.next().map(|(name, value)| (text(name), text(value)))
     }
 }

@@ -1,7 +1,7 @@
 //! Types of the domain, in reading order. No I/O, no async, no serde.
 //!
-//! - [`tenant`]: the owner of data; [`tenant_set`]: several tenants; [`tenant_patterns`]: patterns of tenant names;
-//!   [`principal`]: the caller's tenant and rights
+//! - [`tenant`]: names of tenants, which own all data; [`tenant_set`]: several tenants; [`tenant_patterns`]: patterns
+//!   of tenant names; [`principal`]: the caller's tenant and rights
 //! - [`labels`]: the sorted label set that names a series, in one canonical byte form
 //! - [`series`]: keys and references of series
 //! - [`sample`]: timestamped values; staleness

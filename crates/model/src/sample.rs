@@ -2,8 +2,8 @@
 
 use crate::{Histogram, ValueKind};
 
-/// Bits of the NaN by which Prometheus marks the end of a series. It has to be compared by bits, because ordinary NaNs
-/// are values. Source: `model/value/value.go` in Prometheus.
+/// Bits of the NaN by which Prometheus marks the end of a series. Compare by bits, because other NaNs are ordinary
+/// values. Source: `model/value/value.go` in Prometheus.
 pub const STALE_NAN_BITS: u64 = 0x7ff0_0000_0000_0002;
 
 /// True for the staleness marker.
@@ -67,18 +67,15 @@ impl<V> Samples<V> {
         self.values.truncate(len);
     }
 
-    /// Appends a sample.
     pub fn push(&mut self, timestamp_ms: i64, value: V) {
         self.timestamps.push(timestamp_ms);
         self.values.push(value);
     }
 
-    /// Number of samples.
     pub const fn len(&self) -> usize {
         self.timestamps.len()
     }
 
-    /// True if there are no samples.
     pub const fn is_empty(&self) -> bool {
         self.timestamps.is_empty()
     }
@@ -125,7 +122,7 @@ impl Default for SeriesSamples {
 }
 
 impl SeriesSamples {
-    /// No samples yet, for a series of `kind`.
+    /// No samples, in the variant for a series of `kind`.
     pub fn new(kind: ValueKind) -> Self {
         match kind {
             ValueKind::Float => Self::Floats(Samples::default()),
@@ -133,7 +130,6 @@ impl SeriesSamples {
         }
     }
 
-    /// The kind of the values.
     pub const fn kind(&self) -> ValueKind {
         match self {
             Self::Floats(_) => ValueKind::Float,
@@ -158,7 +154,6 @@ impl SeriesSamples {
         }
     }
 
-    /// Number of samples.
     pub const fn len(&self) -> usize {
         match self {
             Self::Floats(samples) => samples.len(),
@@ -166,7 +161,6 @@ impl SeriesSamples {
         }
     }
 
-    /// True if there are no samples.
     pub const fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -6,9 +6,10 @@ use xxhash_rust::xxh3::{xxh3_128_with_secret, xxh3_128_with_seed};
 
 /// The 128-bit hash of a series' canonical label bytes under a node's seed (XXH3-128).
 ///
-/// Each data directory has a random seed, so that clients cannot choose series that share an index bucket. The seed is
-/// stored there and never changes, because the key also determines the partition. Two series of one tenant with the
-/// same key would be treated as one; with 10^9 series, the probability of any such pair is below 10^-20.
+/// Each data directory has a random seed, so that clients cannot choose series that share an index bucket. The data
+/// directory stores the seed. The seed never changes, because the key also determines the partition. Two series of one
+/// tenant with the same key would be treated as one; with 10^9 series, the probability of any such pair is below
+/// 10^-20.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SeriesKey(pub u128);
 
@@ -30,16 +31,16 @@ impl SeriesKey {
         }
     }
 
-    /// Number of the partition, out of `count`, that owns the series. It is derived from the high bits, so that the low
-    /// bits stay evenly spread within a partition's index.
+    /// Number of the partition, out of `count`, that owns the series. The number is derived from the high bits, so that
+    /// the low bits stay evenly spread within a partition's index.
     #[inline]
     pub const fn partition(self, count: usize) -> usize {
         (((self.0 >> 64) as u64 as u128 * count as u128) >> 64) as usize
     }
 }
 
-/// Computes the same keys as [`SeriesKey::of`], but derives the secret from the seed only once. That is twice as fast
-/// for labels of more than 240 bytes, because XXH3 would derive the secret again for each of them.
+/// Computes the same keys as [`SeriesKey::of`], but derives the secret from the seed only once. For labels of more than
+/// 240 bytes, this is twice as fast: XXH3 would otherwise derive the secret again for each key.
 #[derive(Debug, Clone)]
 pub struct SeriesHasher {
     seed: u64,
@@ -47,7 +48,7 @@ pub struct SeriesHasher {
 }
 
 impl SeriesHasher {
-    /// Maximum length for which XXH3 uses the seed itself. For longer inputs it uses the secret.
+    /// Maximum length of inputs that XXH3 hashes with the seed itself. Longer inputs are hashed with the secret.
     const SEEDED_BYTES_MAX: usize = 240;
 
     /// A hasher for `seed`.
@@ -65,8 +66,9 @@ impl SeriesHasher {
     }
 }
 
-/// Reference to a series of one tenant in one partition's head. References are dense and assigned in order of creation.
-/// They are valid only in that head and until the process ends; replay of the journal assigns new ones.
+/// Reference to a series of one tenant in one partition's head. References are dense. A reference is valid only in that
+/// head, until the series is evicted or the process ends. New series reuse freed references, and replay of the journal
+/// assigns new references.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SeriesRef(pub u32);
 

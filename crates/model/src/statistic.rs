@@ -9,8 +9,8 @@ pub enum Statistic {
     /// The first value, with its timestamp.
     First,
     /// Increase of a counter from the bucket's first to its last sample, across resets: the difference of these two,
-    /// plus the value before each reset. The increase between two buckets follows from the last value of one and the
-    /// first value of the next.
+    /// plus the value before each reset. The increase between two buckets follows from the last value of the earlier
+    /// bucket and the first value of the later one.
     Increase,
     /// The last value, with its timestamp.
     Last,
@@ -23,7 +23,7 @@ pub enum Statistic {
 }
 
 impl Statistic {
-    /// All statistics, sorted by name. The index of each is `statistic as usize`.
+    /// All statistics, sorted by name. The index of a statistic is `statistic as usize`.
     pub const ALL: [Self; 7] =
         [Self::Count, Self::First, Self::Increase, Self::Last, Self::Max, Self::Min, Self::Sum];
 

@@ -3,7 +3,7 @@
 use crate::caps::TENANT_BYTES_MAX;
 use std::sync::Arc;
 
-/// A tenant's valid name: 1 to 150 of the characters `A-Z a-z 0-9 ! - _ . * ' ( )`, but neither `.` nor `..`.
+/// Valid name of a tenant: 1 to 150 of the characters `A-Z a-z 0-9 ! - _ . * ' ( )`, but neither `.` nor `..`.
 ///
 /// The rules are Mimir's. They make the name safe as a path segment and as an HTTP header value.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -26,7 +26,7 @@ pub enum TenantError {
 }
 
 impl TenantId {
-    /// The tenant of requests that name none.
+    /// The tenant of requests that do not name a tenant.
     pub fn anonymous() -> Self {
         Self("anonymous".into())
     }
@@ -49,7 +49,6 @@ impl TenantId {
         Ok(Self(text.into()))
     }
 
-    /// The name.
     pub fn as_str(&self) -> &str {
         &self.0
     }

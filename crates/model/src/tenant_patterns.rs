@@ -32,8 +32,8 @@ impl TenantPatterns {
 
 /// True if `name` matches `pattern`, in which `*` stands for any text.
 ///
-/// Each piece between stars is searched behind the previous one. So the time is at most proportional to the product of
-/// both lengths, and both texts are short.
+/// Each piece between stars is searched after the previous piece. So the time is at most proportional to the product of
+/// the two lengths, and both texts are short.
 fn matches(pattern: &str, name: &str) -> bool {
     let Some((start, rest)) = pattern.split_once('*') else { return pattern == name };
     let Some(mut name) = name.strip_prefix(start) else { return false };

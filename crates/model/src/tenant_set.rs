@@ -21,7 +21,8 @@ pub enum TenantSetError {
 }
 
 impl TenantSet {
-    /// Parses names that are separated by `|`. Repeated names are stored once, but each counts toward the limit.
+    /// Parses names that are separated by `|`. A repeated name is stored once, but each repetition counts toward the
+    /// limit.
     pub fn parse(text: &str) -> Result<Self, TenantSetError> {
         let count = text.split(SEPARATOR).count();
         if count > QUERY_TENANTS_MAX {
@@ -43,7 +44,7 @@ impl TenantSet {
 
     /// The first tenant by name.
     pub fn first(&self) -> &TenantId {
-        self.0.first().expect("BUG: a set of tenants is not empty")
+        self.0.first().expect("BUG: a set of tenants is empty")
     }
 
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &TenantId> {

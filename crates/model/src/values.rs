@@ -70,7 +70,7 @@ impl Value for f64 {
     fn of(values: &mut Values) -> &mut Vec<Self> {
         match values {
             Values::Floats(values) => values,
-            Values::Histograms(_) => panic!("BUG: a column of histograms is taken for floats"),
+            Values::Histograms(_) => panic!("BUG: floats were expected in a column of histograms"),
         }
     }
 }
@@ -93,7 +93,7 @@ impl Value for Histogram {
     fn of(values: &mut Values) -> &mut Vec<Self> {
         match values {
             Values::Histograms(values) => values,
-            Values::Floats(_) => panic!("BUG: a column of floats is taken for histograms"),
+            Values::Floats(_) => panic!("BUG: histograms were expected in a column of floats"),
         }
     }
 }
@@ -115,7 +115,6 @@ macro_rules! each {
 }
 
 impl Values {
-    /// An empty column.
     pub const fn new(kind: ValueKind) -> Self {
         match kind {
             ValueKind::Float => Self::Floats(Vec::new()),
@@ -123,7 +122,6 @@ impl Values {
         }
     }
 
-    /// The kind of its values.
     pub const fn kind(&self) -> ValueKind {
         match self {
             Self::Floats(_) => ValueKind::Float,
@@ -131,17 +129,14 @@ impl Values {
         }
     }
 
-    /// Number of values.
     pub const fn len(&self) -> usize {
         each!(self, values => values.len())
     }
 
-    /// True if there are no values.
     pub const fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The whole column.
     pub const fn as_ref(&self) -> ValuesRef<'_> {
         match self {
             Self::Floats(values) => ValuesRef::Floats(values.as_slice()),
@@ -177,7 +172,7 @@ impl Values {
         match (self, values) {
             (Self::Floats(own), ValuesRef::Floats(values)) => own.extend_from_slice(values),
             (Self::Histograms(own), ValuesRef::Histograms(values)) => own.extend_from_slice(values),
-            _ => panic!("BUG: a column has one kind"),
+            _ => panic!("BUG: values of two kinds in one column"),
         }
     }
 
@@ -193,17 +188,14 @@ impl Values {
 }
 
 impl<'a> ValuesRef<'a> {
-    /// Number of values.
     pub const fn len(self) -> usize {
         each!(self, values => values.len())
     }
 
-    /// True if there are no values.
     pub const fn is_empty(self) -> bool {
         self.len() == 0
     }
 
-    /// The kind of its values.
     pub const fn kind(self) -> ValueKind {
         match self {
             Self::Floats(_) => ValueKind::Float,

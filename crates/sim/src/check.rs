@@ -21,7 +21,8 @@ pub fn found(node: &Stepped, fleet: &Fleet) -> Result<Found, String> {
     for (tenant, id) in fleet.tenants.iter().enumerate() {
         let content = node.read(id).map_err(|e| format!("{id} cannot be read: {e}"))?;
         for (labels, samples) in content {
-            let series = fleet.series_of(&labels).ok_or_else(|| format!("{labels} is nobody's series"))?;
+            let series =
+                fleet.series_of(&labels).ok_or_else(|| format!("{labels} is not a series of the fleet"))?;
             for (timestamp_ms, bits) in samples {
                 if all.samples.insert((tenant, series, timestamp_ms), bits).is_some() {
                     return Err(format!("{labels} has two samples at {timestamp_ms}"));
@@ -38,7 +39,7 @@ pub fn tables(node: &Stepped, fleet: &Fleet, model: &Model) -> Result<(), String
     for (key, count) in in_tables(node, fleet)? {
         let times = model.times(key);
         if count > times {
-            return Err(format!("{key:?} was sent {times} times, and is in {count} rows"));
+            return Err(format!("{key:?} was sent {times} times, but is in {count} rows"));
         }
     }
     Ok(())
@@ -52,7 +53,8 @@ pub fn in_tables(node: &Stepped, fleet: &Fleet) -> Result<BTreeMap<Key, usize>, 
         let Some(table) = table else { continue };
         let stored = stored(&table).map_err(|e| format!("the table of {id} cannot be read: {e}"))?;
         for ((labels, timestamp_ms), count) in stored {
-            let series = fleet.series_of(&labels).ok_or_else(|| format!("{labels} is nobody's series"))?;
+            let series =
+                fleet.series_of(&labels).ok_or_else(|| format!("{labels} is not a series of the fleet"))?;
             all.insert((tenant, series, timestamp_ms), count);
         }
     }
@@ -88,11 +90,11 @@ fn each_row(table: &Table, mut visit: impl FnMut(&Labels, &Samples)) -> Result<(
     Ok(())
 }
 
-/// Checks that no file has a sample that was deleted, and that no delete is left.
+/// Checks that no file has a deleted sample, and that no tombstone is left.
 pub fn deleted(node: &Stepped, fleet: &Fleet, model: &Model) -> Result<(), String> {
     for key in in_tables(node, fleet)?.into_keys() {
         if !model.samples().contains_key(&key) && !model.may_be_expired(key) {
-            return Err(format!("{key:?} was deleted, and is in a file"));
+            return Err(format!("{key:?} was deleted, but is in a file"));
         }
     }
     for id in &fleet.tenants {
@@ -104,7 +106,7 @@ pub fn deleted(node: &Stepped, fleet: &Fleet, model: &Model) -> Result<(), Strin
             };
             let left = files.tombstones().list.len();
             if left > 0 {
-                return Err(format!("{left} deletes of {id} are left after a compaction"));
+                return Err(format!("{left} tombstones of {id} are left after a compaction"));
             }
         }
     }
@@ -147,7 +149,7 @@ pub fn rollups(node: &Stepped, fleet: &Fleet, model: &Model, from_ms: i64) -> Re
 /// Samples of each series and day.
 type Counts = BTreeMap<(Date, String), f64>;
 
-/// Complete days of a rollup, and the number of samples by its statistic `count`.
+/// Complete days of a rollup, and the number of samples of each series and day, from the statistic `count`.
 fn counted(
     node: &Stepped,
     tenant: &TenantId,
@@ -200,7 +202,8 @@ pub fn describe(node: &Stepped, fleet: &Fleet) -> String {
 pub fn floodmarks(node: &Stepped, fleet: &Fleet, lost_marks: bool) -> Result<(), String> {
     for progress in node.progress() {
         let (start, end) = progress.offsets;
-        // lost floodmarks are known only from tables, and the table of a tenant without samples may have a smaller one
+        // without `floodmarks.json`, floodmarks come only from tables, and the table of a tenant without samples may
+        // have a smaller floodmark
         if !lost_marks && progress.upto > 0 && start > progress.upto {
             return Err(format!("records that are not in all tables were truncated: {progress:?}"));
         }

@@ -1,4 +1,4 @@
-//! Virtual time, which the driver and the node's sleeps advance, and the node's clock, which may be wrong.
+//! Virtual time, and the node's clock, which may be wrong. The driver and the node's sleeps advance time.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -33,7 +33,6 @@ impl SimClock {
         self.sleeps.store(0, Ordering::SeqCst);
     }
 
-    /// Lets time pass.
     pub fn advance(&self, by_ms: u64) {
         self.time.advance(by_ms);
     }

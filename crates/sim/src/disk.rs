@@ -1,9 +1,9 @@
 //! A disk in memory, with a page cache, power losses, and syncs that lie.
 //!
-//! A file's bytes are kept twice, as written and as durable, with the sectors that differ. A power loss draws the content that
-//! is left of each of these sectors. The names in a directory are kept as the durable ones and a list of later changes; a
-//! power loss leaves a prefix of that list, as a journaling file system does. That holds for the names of directories too: if
-//! a directory is lost, so is all of its content.
+//! A file's bytes are kept twice, as written and as durable, with the set of sectors that differ. A power loss draws
+//! the surviving content of each of these sectors. A directory has its durable names and a list of later changes. A
+//! power loss keeps a prefix of that list, as a journaling file system does. Names of directories are treated alike: if
+//! a directory is lost, all its content is lost.
 
 mod dir;
 mod file;
@@ -31,7 +31,7 @@ pub struct DiskFaults {
     pub error: f64,
     /// A write or a new file fails for lack of space.
     pub full: f64,
-    /// A sync reports success and has made nothing durable.
+    /// A sync reports success, but makes nothing durable.
     pub lie: f64,
 }
 
@@ -60,7 +60,7 @@ impl SimDisk {
         self.lock().faults = faults;
     }
 
-    /// True if a sync reported success for bytes that a power loss then took.
+    /// True if a power loss took bytes for which a sync had reported success.
     pub fn has_lied(&self) -> bool {
         self.lock().lied
     }
@@ -105,7 +105,7 @@ impl SimDisk {
         }
     }
 
-    /// Deletes a file durably, as an operator would. False if it does not exist.
+    /// Deletes a file durably, as an operator would. Returns false if the file does not exist.
     pub fn delete(&self, path: &Path) -> bool {
         let (dir, name) = split(path);
         let mut state = self.lock();
@@ -113,7 +113,7 @@ impl SimDisk {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().expect("BUG: the disk's state is plain")
+        self.0.lock().expect("BUG: a user of the disk's state panicked")
     }
 }
 
@@ -170,7 +170,7 @@ impl Disk for SimDisk {
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        assert_eq!(from.parent(), to.parent(), "BUG: files stay in their directory");
+        assert_eq!(from.parent(), to.parent(), "BUG: a rename to another directory");
         let mut state = self.lock();
         let (dir, name) = state.dir(from)?;
         if dir.file(&name).is_none() {

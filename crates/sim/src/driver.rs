@@ -49,7 +49,7 @@ pub struct Driver {
     traffic: Rc<RefCell<Traffic>>,
     node: Option<Simulated>,
     flushes: Vec<Flush>,
-    /// The last flush that was answered did not wait for all tenants.
+    /// True if the last answered flush did not wait for all tenants.
     is_blocked: bool,
     /// Number of restarts.
     lives: u32,
@@ -60,7 +60,7 @@ pub struct Driver {
     /// Start of the current clock error, by the monotonic clock; `None` while the node's clock is right.
     wrong_since_ms: Option<i64>,
     importer: Option<Importer>,
-    /// Import under way.
+    /// Import in progress.
     import: Option<Import>,
     /// Delete that is not answered yet.
     delete: Option<deletes::Deleting>,
@@ -70,7 +70,7 @@ pub struct Driver {
     has_lost_marks: bool,
     /// True if a restored journal continues under the source name of a newer one.
     is_misnamed: bool,
-    /// True once no more requests come.
+    /// True once clients send no more requests.
     is_draining: Rc<Cell<bool>>,
 }
 
@@ -143,11 +143,11 @@ impl Driver {
         self.drain()
     }
 
-    /// Restarts the node if the power has failed; true if it had.
+    /// Restarts the node if the power has failed. Returns true if it restarted the node.
     fn restart_after_power_loss(&mut self) -> Result<bool, String> {
         let is_off = self.power.is_off();
         if is_off {
-            // otherwise the process was killed in the middle of the change
+            // otherwise only the process dies in the middle of the change
             let loses_power = self.plan.durability == Durability::Fsync && self.chance(0.7);
             self.restart(loses_power)?;
         }
@@ -195,11 +195,11 @@ impl Driver {
     }
 
     fn node(&self) -> &Stepped {
-        self.node.as_ref().expect("BUG: the node is up").node()
+        self.node.as_ref().expect("BUG: the node is not running").node()
     }
 
     fn node_mut(&mut self) -> &mut Simulated {
-        self.node.as_mut().expect("BUG: the node is up")
+        self.node.as_mut().expect("BUG: the node is not running")
     }
 
     fn write(&self) {
@@ -292,14 +292,14 @@ impl Driver {
 
     fn change_weather(&self) {
         if self.chance(0.4) {
-            self.trace("fair weather");
+            self.trace("faults off");
             self.disk.set_faults(DiskFaults::default());
             self.store.set_faults(StoreFaults::default());
             return;
         }
         let broken = (self.plan.breaks_tenants && self.chance(0.5))
             .then(|| self.fleet.directory_of(self.below(self.plan.tenants as u64) as usize));
-        self.trace(format!("bad weather, broken: {broken:?}"));
+        self.trace(format!("faults on, broken: {broken:?}"));
         self.disk.set_faults(self.plan.disk);
         self.store.set_faults(StoreFaults { broken, ..self.plan.store.clone() });
     }

@@ -18,7 +18,7 @@ const TENANT_BYTES: u64 = 20 << 10;
 pub enum Fault {
     /// Clients repeat requests: after a refusal, after a lost answer, across restarts, beside the first copy.
     Resends,
-    /// Samples come late, on both sides of the age up to which they are accepted.
+    /// Samples come late: some within the accepted age, some beyond it.
     LateSamples,
     /// External programs import samples, with hours between staging and commit. Rollups include the imported samples.
     Imports,
@@ -30,13 +30,13 @@ pub enum Fault {
     BlockedTenants,
     /// A start with memory for a fraction of what the journal holds: replay seals as it goes.
     Replay,
-    /// The node's clock is wrong, by a year or by hours, and stays so across starts; samples expire.
+    /// The node's clock is wrong by up to a year, also across restarts, and samples expire.
     Clocks,
     /// Tables in local files, whose names may be lost unless their folder was synced.
     LocalStore,
     /// Samples are deleted, while others are written, sealed, merged, imported and rolled up.
     Deletes,
-    /// A disk that fails often, under data directories that lose their power while they are new.
+    /// A disk that fails often, and power losses while data directories are new.
     Directories,
 }
 
@@ -61,7 +61,7 @@ impl Fault {
 
     /// Name on the command line.
     pub fn name(self) -> String {
-        self.to_possible_value().expect("BUG: no fault is hidden").get_name().to_string()
+        self.to_possible_value().expect("BUG: a fault has no name on the command line").get_name().to_string()
     }
 
     /// Head limit with room for all tenants and for a part of their series, in bytes.
@@ -98,7 +98,8 @@ impl Fault {
             Self::Backfills => {
                 plan.load.span_ms = [3, 8][rng.below(2) as usize] * 86_400_000;
                 (plan.tenants, plan.partitions) = (plan.tenants.min(2), plan.partitions.min(2));
-                // every check reads a file for each day, so only few runs have hundreds of days, which they seal in few passes
+                // Every check reads a file for each day, so only a few runs have hundreds of days. These runs seal in
+                // few passes.
                 if rng.chance(0.01) {
                     (plan.steps, plan.load.backfill_days) = (15, 420);
                 } else {
@@ -171,7 +172,7 @@ impl Fault {
                 plan.load.metadata = false;
                 (plan.tenants, plan.partitions) = (plan.tenants.min(2), plan.partitions.min(2));
                 plan.head_bytes = Some(Self::small_head(plan, rng));
-                // without `floodmarks.json` a replay can seal nothing before it has met all tenants
+                // without `floodmarks.json`, a replay can seal nothing before it has seen all tenants
                 plan.loses_marks = false;
                 plan.weights.set(Step::Write, 80);
                 plan.load.samples = 250;

@@ -19,7 +19,7 @@ pub struct Fleet {
 impl Fleet {
     /// The fleet of a run.
     pub fn new(plan: &Plan) -> Self {
-        let tenant = |n| TenantId::parse(&format!("tenant-{n}")).expect("BUG: the name is plain");
+        let tenant = |n| TenantId::parse(&format!("tenant-{n}")).expect("BUG: the tenant's name is invalid");
         let labels = |n: usize| {
             Labels::from_pairs(&[("__name__", METRICS[n % METRICS.len()]), ("series", &format!("s{n}"))])
         };

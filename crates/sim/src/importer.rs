@@ -1,4 +1,4 @@
-//! A program beside the node that writes into its tables: it stages a file under a lease, takes its time, and commits it.
+//! A program that writes into the node's tables: it stages a file under a lease, waits, and commits the file.
 //!
 //! It runs on another machine, so crashes of the node do not affect it. Imported samples lie in days that no sender writes
 //! to, and each is imported once.
@@ -72,7 +72,7 @@ impl Importer {
     /// An importer for runs that begin at `begin_ms`.
     pub fn new(store: SimStore, begin_ms: i64) -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build();
-        Self { runtime: runtime.expect("BUG: a thread can be had"), store, begin_ms, imports: 0 }
+        Self { runtime: runtime.expect("BUG: cannot create a runtime"), store, begin_ms, imports: 0 }
     }
 
     /// Stages some samples of a tenant.
@@ -114,7 +114,7 @@ impl Importer {
         Ok(Import { table, lease, block, share, beat_ms: steady_ms, is_kept: true })
     }
 
-    /// Samples of one day, each at a time that no other import has.
+    /// Samples of one day. No other import has samples at these times.
     fn draw(&self, fleet: &Fleet, tenant: usize, request: u64, rng: &mut Rng) -> (Share, Drawn) {
         let day_ms = (self.begin_ms / DAY_MS - DAYS_BACK + rng.below(DAYS) as i64) * DAY_MS;
         let mut share = Share { request, ..Share::default() };
@@ -157,7 +157,7 @@ impl Import {
     pub fn commit(&self, now_ms: i64) -> Ended {
         match self.table.commit(std::slice::from_ref(&self.block), now_ms).map(|outcomes| outcomes[0]) {
             Ok(Outcome::Committed { .. } | Outcome::Already { .. }) => Ended::Committed,
-            Ok(Outcome::Apart { floodmark }) => panic!("a source that is new is at {floodmark:?}"),
+            Ok(Outcome::Apart { floodmark }) => panic!("BUG: a new source has the floodmark {floodmark:?}"),
             Err(TableError::Lapsed { .. }) => Ended::Lapsed,
             Err(error) => Ended::Unclear(error),
         }

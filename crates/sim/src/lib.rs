@@ -11,8 +11,8 @@
 //!              └────────────▶ contents found ══ must be ══ contents expected ◀┘
 //! ```
 //!
-//! All randomness comes from one seed, so a run can be repeated exactly: [`run`] of the same seed gives the same trace, byte
-//! by byte. Faults are injected by [`disk`], [`store`] and [`power`]. [`plan`] draws the parameters of a seed's run, and
+//! All randomness comes from one seed, so a run can be repeated exactly: [`run`] of the same seed gives the same trace,
+//! byte by byte. [`disk`], [`store`] and [`power`] inject faults. [`plan`] draws the parameters of a seed's run, and
 //! [`fault`] changes them for a named fault. Expected contents are in [`model`], invariants in [`check`].
 
 pub mod check;
@@ -53,7 +53,7 @@ impl Run {
         let steps = self.trace.tail(SHOWN);
         let fault = fault.map_or(String::new(), |fault| format!(" FAULT={}", fault.name()));
         Some(format!(
-            "seed {seed} failed:{steps}\n{failure}\nagain, with all steps: make sim SEED={seed}{fault}"
+            "seed {seed} failed:{steps}\n{failure}\nrepeat it with all steps: make sim SEED={seed}{fault}"
         ))
     }
 }

@@ -51,9 +51,10 @@ pub struct Model {
     busy_metadata: Holds<About>,
     /// Time of the newest sample ever sent, by tenant and series.
     newest_sent: BTreeMap<(usize, usize), i64>,
-    /// Acknowledged samples that a delete may or may not have removed, with the number of the last request that it may affect.
+    /// Acknowledged samples that a delete may or may not have removed, with the number of the last request that the
+    /// delete may affect.
     doubtful: BTreeMap<Key, u64>,
-    /// A delete has failed, and may be committed later.
+    /// True if a failed delete may still be committed.
     is_delete_open: bool,
     /// Number of times that each sample was acknowledged.
     stored: BTreeMap<Key, u64>,
@@ -65,7 +66,7 @@ pub struct Model {
 #[derive(Debug)]
 pub struct Begun(BTreeMap<Key, u64>);
 
-/// Requests that hold each key, with the number of copies.
+/// The request that holds each key, with the number of its copies.
 #[derive(Debug)]
 struct Holds<K>(BTreeMap<K, (u64, usize)>);
 
@@ -87,7 +88,7 @@ impl<K: Ord + Clone + std::fmt::Debug> Holds<K> {
     }
 
     fn release(&mut self, key: &K) {
-        let (_, copies) = self.0.get_mut(key).expect("BUG: what is released was taken");
+        let (_, copies) = self.0.get_mut(key).expect("BUG: released a key that is not held");
         *copies -= 1;
         if *copies == 0 {
             self.0.remove(key);
@@ -111,7 +112,7 @@ impl Model {
         self.busy_metadata.0.contains_key(about)
     }
 
-    /// True if another copy of a share may be sent: no other request with a part of it is in flight.
+    /// True if another copy of a share may be sent: no other request in flight has a part of the share.
     pub fn may_repeat(&self, share: &Share) -> bool {
         share.samples.iter().all(|(key, _)| self.busy.is_free_for(share.request, key))
             && share.metadata.iter().all(|(about, _)| self.busy_metadata.is_free_for(share.request, about))
@@ -134,7 +135,7 @@ impl Model {
         share.metadata.iter().for_each(|(about, _)| self.busy_metadata.take(share.request, about));
     }
 
-    /// Records that a share is durable. That settles its earlier copies in limbo too.
+    /// Records that a share is durable. Earlier copies of the share in limbo are settled too.
     pub fn acknowledge(&mut self, share: &Share) {
         share.samples.iter().for_each(|(key, bits)| self.store(*key, *bits, share.request));
         self.acknowledged.metadata.extend(share.metadata.iter().cloned());
@@ -160,8 +161,8 @@ impl Model {
         Begun(self.acknowledged.samples.keys().filter(is_settled).map(|key| (*key, stored(key))).collect())
     }
 
-    /// Records that a delete was answered: selected samples that were acknowledged when it began are gone, and other selected
-    /// samples may be.
+    /// Records that a delete was answered: selected samples that were acknowledged when the delete began are gone;
+    /// other selected samples may be gone.
     pub fn end_delete(&mut self, begun: &Begun, is_selected: impl Fn(Key) -> bool, last_request: u64) {
         let selected: Vec<Key> =
             self.acknowledged.samples.keys().copied().filter(|key| is_selected(*key)).collect();
@@ -191,7 +192,7 @@ impl Model {
         self.doubtful.extend(busy.map(|key| (key, last_request)));
     }
 
-    /// Finds out which doubtful samples deletes have removed. Skips those whose outcome is not final.
+    /// Finds out which doubtful samples deletes have removed. Skips samples whose outcome is not final.
     pub fn settle_deletes(&mut self, found: &Found) {
         if self.is_delete_open {
             return;
@@ -256,7 +257,7 @@ impl Model {
         self.refusals.no_room && self.newest_sent.get(&(key.0, key.1)).is_some_and(|newest| key.2 < *newest)
     }
 
-    /// Moves a tenant's expiry time forward: samples before it may be dropped.
+    /// Moves a tenant's expiry time forward. Samples before this time may be dropped.
     pub fn expire(&mut self, tenant: usize, before_ms: i64) {
         let expired = self.expired_before_ms.entry(tenant).or_insert(i64::MIN);
         *expired = before_ms.max(*expired);
@@ -276,9 +277,9 @@ impl Model {
         self.times.get(&key).copied().unwrap_or(0)
     }
 
-    /// Settles the shares in limbo after a recovery. Each must be stored as a whole or not at all. If a power loss `tore` a
-    /// group, a record may have survived without the one that defines its series; then only some series survive, each as a
-    /// whole. Samples that the node may have refused can be missing.
+    /// Settles the shares in limbo after a recovery. Each must be stored as a whole or not at all. If a power loss
+    /// `tore` a group, a record may have survived without the record that defines its series. Then only some series
+    /// survive, each as a whole. Samples that the node may have refused can be missing.
     pub fn settle(&mut self, found: &Found, tore: bool) -> Result<(), String> {
         let by_series = tore || self.refusals.no_room;
         for share in std::mem::take(&mut self.limbo) {
@@ -326,7 +327,7 @@ impl Model {
                 None => {
                     let lost = self.acknowledged.samples.keys();
                     let lost: Vec<_> = lost.filter(|k| !found.samples.contains_key(k)).collect();
-                    return Err(format!("{key:?} is lost, must be {bits:x}; all that is lost: {lost:?}"));
+                    return Err(format!("{key:?} is lost, must be {bits:x}; all lost samples: {lost:?}"));
                 }
             }
         }
@@ -354,7 +355,7 @@ impl Model {
     /// samples in `kept` must exist, with any value ever sent. From then on, the contents found are the expected ones.
     pub fn check_after_loss(&mut self, found: &Found, kept: &BTreeSet<Key>) -> Result<(), String> {
         if let Some((key, value)) = found.samples.iter().find(|(key, value)| !self.was_sent(**key, **value)) {
-            return Err(format!("{key:?} is {value:x}, which nobody sent"));
+            return Err(format!("{key:?} is {value:x}, which was never sent"));
         }
         if let Some(key) = kept.iter().find(|k| !self.is_expired(**k) && !found.samples.contains_key(k)) {
             return Err(format!("{key:?} is lost, although it was in tables, or in the restored backup"));

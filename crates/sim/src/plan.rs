@@ -1,4 +1,5 @@
-//! Plan of a seed's run. Each seed draws its own mix of steps and faults, to cover combinations that no fixed mix has.
+//! Plan of a seed's run. Each seed draws its own mix of steps and faults, to cover combinations that a fixed mix would
+//! lack.
 
 use crate::disk::DiskFaults;
 use crate::store::StoreFaults;
@@ -95,7 +96,7 @@ impl Weights {
             }
             drawn -= weight;
         }
-        unreachable!("BUG: less than the sum was drawn")
+        unreachable!("BUG: the drawn number is not less than the sum of the weights")
     }
 }
 
@@ -135,20 +136,20 @@ pub struct Plan {
     pub segment_bytes: u64,
     /// Maximum length of a merged file; small values force merging a day by ranges of names.
     pub merged_file_bytes: u64,
-    /// Rollups of past days are made.
+    /// Rollups of past days are created.
     pub rolls_up: bool,
     /// Head limit in bytes; `None` for the default.
     pub head_bytes: Option<u64>,
     /// Every second restart gets a smaller head limit: a fraction of what the heads hold, but at least
     /// `head_bytes`.
     pub shrinks: bool,
-    /// Flush account in bytes if it is to be small, so that a seal needs many passes; `None` for the default.
+    /// Flush account in bytes, so small that a seal needs many passes; `None` for the default.
     pub flush_bytes: Option<u64>,
     /// Step weights.
     pub weights: Weights,
-    /// Faults of the disk in bad weather, that is, while faults are injected.
+    /// Faults of the disk while faults are injected.
     pub disk: DiskFaults,
-    /// Faults of the store in bad weather. The broken tenant is drawn anew each time.
+    /// Faults of the store while faults are injected. The broken tenant is drawn anew each time.
     pub store: StoreFaults,
     /// Tables lie in local files.
     pub local_store: bool,

@@ -1,4 +1,5 @@
-//! Power supply of the simulated machine. It fails in the middle of a change; all later operations fail until it is restored.
+//! Power supply of the simulated machine. The power fails in the middle of a change. All later operations fail until
+//! the power is restored.
 
 use std::sync::Mutex;
 
@@ -25,7 +26,7 @@ pub enum Change {
 }
 
 impl Power {
-    /// Plans a failure in the middle of the change that follows `changes` more.
+    /// Plans a power failure in the middle of a change, after `changes` complete changes.
     pub fn fail_after(&self, changes: u64) {
         self.lock().left = Some(changes);
     }
@@ -65,6 +66,6 @@ impl Power {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, State> {
-        self.0.lock().expect("BUG: the power's state is plain")
+        self.0.lock().expect("BUG: a user of the power's state panicked")
     }
 }

@@ -103,7 +103,7 @@ impl SimStore {
         Self(Arc::new(Inner { objects, files, power, clock, state: Mutex::new(state) }))
     }
 
-    /// Kills the process, and with it its state about local files.
+    /// Kills the process, which loses its state of local files in memory.
     pub fn kill(&self) {
         if let Some(files) = &self.0.files {
             *self.objects_mut() = files.open();
@@ -119,7 +119,7 @@ impl SimStore {
     }
 
     fn objects_mut(&self) -> MutexGuard<'_, Arc<DynObjectStore>> {
-        self.0.objects.lock().expect("BUG: the store's state is plain")
+        self.0.objects.lock().expect("BUG: a user of the store's state panicked")
     }
 
     fn objects(&self) -> Arc<DynObjectStore> {
@@ -171,7 +171,7 @@ impl SimStore {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        let mut state = self.0.state.lock().expect("BUG: the store's state is plain");
+        let mut state = self.0.state.lock().expect("BUG: a user of the store's state panicked");
         let epoch = self.0.clock.epoch();
         if state.epoch != epoch {
             state.epoch = epoch;
@@ -209,7 +209,7 @@ impl SimStore {
         }
     }
 
-    /// Returns an error if faults are to make this read fail.
+    /// Fails if a fault is drawn for this read.
     fn may_read(&self, operation: &'static str, path: &Path) -> Result<()> {
         let state = self.lock();
         self.0.clock.advance(state.faults.slow_ms);

@@ -38,7 +38,7 @@ pub struct Traffic {
     /// Maximum age of a sample on arrival.
     accepted_ms: i64,
     underway: Vec<Underway>,
-    /// Partly stored shares, with the number of stored samples. A query will tell which ones.
+    /// Partly stored shares, with the number of stored samples. A query finds out which samples are stored.
     unclear: Vec<(Share, u64)>,
     /// The last requests, whatever their outcome.
     recent: VecDeque<Rc<Request>>,
@@ -186,7 +186,7 @@ impl Traffic {
                 let (known, shares): (BTreeMap<_, _>, _) =
                     shares.into_iter().partition(|(partition, _)| is_known(partition));
                 for share in known.values() {
-                    assert!(share.samples.is_empty(), "BUG: nobody was given {share:x?}");
+                    assert!(share.samples.is_empty(), "BUG: no partition was given {share:x?}");
                     // metadata that is durable already is given to no partition
                     self.model.acknowledge(share);
                 }
@@ -199,8 +199,9 @@ impl Traffic {
         }
     }
 
-    /// Shares of a request without the samples that the node must refuse: those too old on arrival, and those too far ahead of
-    /// the node's clock. The latter occur if that clock is wrong, or was set back after the samples were drawn.
+    /// Shares of a request without the samples that the node must refuse: samples too old on arrival, and samples too
+    /// far ahead of the node's clock. Samples are too far ahead if the node's clock is wrong, or was set back after the
+    /// samples were drawn.
     fn accepted(&self, request: &Request, now_ms: i64) -> BTreeMap<usize, Share> {
         let earliest_ms = now_ms.saturating_sub(self.accepted_ms);
         let mut shares = request.shares.clone();
@@ -261,7 +262,8 @@ impl Traffic {
         self.rng.below(most) as i64
     }
 
-    /// Draws metadata of a metric now and then. It differs from the acknowledged metadata, and no request in flight has it.
+    /// Draws metadata of a metric in some requests. The metadata differs from the acknowledged metadata, and no request
+    /// in flight has metadata of this metric.
     fn draw_metadata(&mut self, tenant: usize) -> Option<(About, String)> {
         let metric = METRICS[self.rng.below(METRICS.len() as u64) as usize];
         let (about, help) = ((tenant, metric.to_string()), format!("{:x}", self.rng.below(100)));
@@ -299,7 +301,7 @@ impl Traffic {
         }
         match check::found(node, fleet) {
             Ok(found) => self.clear_up(&found),
-            // the store or the power is off: the next call or the restart will find out
+            // the store fails or the power is off: the next call or the restart finds out
             Err(_) => Ok(()),
         }
     }

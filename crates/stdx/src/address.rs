@@ -20,9 +20,10 @@ pub fn listen(text: &str) -> Result<SocketAddr, String> {
     if host.contains([':', '[', ']', '/', '@']) || host.contains(char::is_whitespace) {
         return Err(form.into());
     }
-    let found: Vec<_> = (host, port).to_socket_addrs().map_err(|e| format!("look up {host}: {e}"))?.collect();
+    let found: Vec<_> =
+        (host, port).to_socket_addrs().map_err(|e| format!("cannot look up {host}: {e}"))?.collect();
     let address = found.iter().find(|address| address.is_ipv4()).or(found.first());
-    address.copied().ok_or_else(|| format!("{host} has no address"))
+    address.copied().ok_or_else(|| format!("host name {host} has no address"))
 }
 
 #[cfg(test)]

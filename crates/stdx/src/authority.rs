@@ -4,8 +4,8 @@ use crate::skipped;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A certificate authority as files in a folder: its certificate `ca.pem`, and for each certificate that it signs
-/// `NAME.pem` and the key `NAME.key`.
+/// A certificate authority as files in a folder. The authority's certificate is `ca.pem`. Each signed certificate is
+/// `NAME.pem`, with the key `NAME.key`.
 #[derive(Debug)]
 pub struct Authority(PathBuf);
 
@@ -35,7 +35,7 @@ impl Authority {
         self.sign(name);
     }
 
-    /// As [`Self::server`], with a kind of key that takes long to sign with, and a second to make.
+    /// As [`Self::server`], with a 4096-bit RSA key: signatures are slow, and creating the key takes about a second.
     pub fn server_with_rsa(&self, name: &str) {
         let new_key = ["-newkey", "rsa:4096", "-nodes"];
         self.request(name, "/CN=server", "DNS:localhost,IP:127.0.0.1", "serverAuth", &new_key);
@@ -48,7 +48,7 @@ impl Authority {
         self.sign(name);
     }
 
-    /// Signs a certificate for a client that has long expired.
+    /// Signs a certificate for a client. The certificate expired in 2020.
     pub fn expired_client(&self, name: &str, subject: &str) {
         self.request(name, subject, "", "clientAuth", &NEW_KEY);
         let settings = "[ca]\ndefault_ca=x\n[x]\ndatabase=index\nnew_certs_dir=.\nrand_serial=yes\n\

@@ -1,8 +1,8 @@
 //! Memory accounting: bytes are reserved before they are allocated.
 //!
-//! The process has one budget, split into named [`Account`]s. Before code allocates memory whose size depends on
-//! untrusted input, it reserves the bytes; it holds the [`Reservation`] until they are freed. If an account is
-//! exhausted, [`Account::reserve`] fails at once and the caller sheds load.
+//! The process has one budget, split into named [`Account`]s. Code reserves bytes before it allocates memory whose size
+//! depends on untrusted input, and holds the [`Reservation`] until the memory is freed. If an account is exhausted,
+//! [`Account::reserve`] fails at once and the caller sheds load.
 
 mod purse;
 
@@ -21,7 +21,7 @@ struct Inner {
     limit_bytes: AtomicU64,
     used_bytes: AtomicU64,
     peak_bytes: AtomicU64,
-    /// The account that this one is a part of.
+    /// The whole account, if this account is a part of it.
     whole: Option<Whole>,
 }
 
@@ -52,13 +52,13 @@ impl std::fmt::Display for Exhausted {
         if let Some(share_bytes) = self.share_bytes {
             return write!(
                 f,
-                "the tenant's share of memory account {:?} is used up: {} bytes asked for, {} of {share_bytes} in use",
+                "the tenant's share of memory account {:?} is used up: {} bytes requested, {} of {share_bytes} in use",
                 self.account, self.asked_bytes, self.used_bytes
             );
         }
         write!(
             f,
-            "memory account {:?} is full: {} bytes asked for, {} of {} in use",
+            "memory account {:?} is full: {} bytes requested, {} of {} in use",
             self.account, self.asked_bytes, self.used_bytes, self.limit_bytes
         )
     }
@@ -94,7 +94,7 @@ impl Account {
     ///
     /// A part may hold a multiple of the free bytes of the whole ([`Self::share`]). This is a dynamic threshold: a user
     /// that fills the account leaves some bytes for others, and several such users get equal parts. A reservation may
-    /// exceed the threshold while it is the only one in the whole account.
+    /// exceed the threshold while the whole account has no other reservation.
     pub fn part(&self) -> Self {
         let whole = Whole { account: self.clone(), multiple: AtomicU64::new(1) };
         Self::within(self.0.name, self.limit_bytes(), Some(whole))
@@ -108,7 +108,7 @@ impl Account {
         self.0.limit_bytes.store(limit_bytes.min(whole.account.limit_bytes()), Ordering::Relaxed);
     }
 
-    /// The account of which this one is a part, or itself.
+    /// The whole account of a part; the account itself if it is not a part.
     pub fn whole(&self) -> &Self {
         self.0.whole.as_ref().map_or(self, |whole| &whole.account)
     }
@@ -149,7 +149,7 @@ impl Account {
         let limit_bytes = self.limit_bytes();
         let Some(whole) = &self.0.whole else { return self.take_up_to(bytes, limit_bytes, limit_bytes) };
         if bytes.saturating_add(held_bytes) > limit_bytes {
-            // this reservation can never succeed, however little others hold
+            // this reservation can never succeed, even if others hold nothing
             let used_bytes = self.used_bytes();
             let (account, share_bytes) = (self.0.name, Some(limit_bytes));
             return Err(Exhausted { account, asked_bytes: bytes, used_bytes, limit_bytes, share_bytes });
@@ -189,14 +189,14 @@ impl Account {
 
     fn give_back(&self, bytes: u64) {
         let before = self.0.used_bytes.fetch_sub(bytes, Ordering::AcqRel);
-        assert!(before >= bytes, "BUG: account {:?} gave back more than it lent", self.name());
+        assert!(before >= bytes, "BUG: more bytes returned to account {:?} than were reserved", self.name());
         if let Some(whole) = &self.0.whole {
             whole.account.give_back(bytes);
         }
     }
 }
 
-/// Bytes taken out of an [`Account`]; dropping it gives them back.
+/// Bytes reserved from an [`Account`]. Dropping the reservation returns them.
 #[derive(Debug)]
 pub struct Reservation {
     account: Account,
@@ -212,8 +212,8 @@ impl Reservation {
     }
 
     /// Takes `bytes` from the account ahead of need. Until [`Self::settle`], a growing reservation uses these bytes
-    /// first, and a shrinking one returns its bytes to the advance. Without advances, requests that are all in progress
-    /// can fail because each of them holds bytes that another one needs.
+    /// first, and a shrinking reservation returns its bytes to the advance. Without advances, concurrent requests can
+    /// all fail, because each holds bytes that another one needs.
     pub fn advance(&mut self, bytes: u64) -> Result<(), Exhausted> {
         let advance_bytes = self.advance_bytes.unwrap_or(0);
         self.account.take(bytes, self.bytes + advance_bytes)?;
@@ -226,8 +226,8 @@ impl Reservation {
         self.account.give_back(self.advance_bytes.take().unwrap_or(0));
     }
 
-    /// Grows or shrinks the reservation to `bytes`. Growing can fail, and then nothing changes. The error describes the
-    /// whole reservation: `asked_bytes` is `bytes`, and `used_bytes` are the bytes held by others.
+    /// Grows or shrinks the reservation to `bytes`. If growing fails, nothing changes. The error describes the whole
+    /// reservation: `asked_bytes` is `bytes`, and `used_bytes` is what others hold.
     pub fn resize(&mut self, bytes: u64) -> Result<(), Exhausted> {
         let advance_bytes = self.advance_bytes.unwrap_or(0);
         let held_bytes = self.bytes + advance_bytes;

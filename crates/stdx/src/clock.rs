@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Source of the current time.
 pub trait Clock: Send + Sync + std::fmt::Debug {
-    /// Wall-clock time in milliseconds since the Unix epoch. It can be set forwards and back.
+    /// Wall-clock time in milliseconds since the Unix epoch. The clock can be set forwards and back.
     fn now_ms(&self) -> i64;
 
     /// Monotonic time, for measuring intervals.

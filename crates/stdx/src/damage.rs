@@ -2,7 +2,8 @@
 
 use crate::rng::Rng;
 
-/// Runs `target` on each input of `corpus`, then on [`mutations`]`(usual)` damaged copies of them. Prints the seed.
+/// Runs `target` on each input of `corpus`, then on [`mutations`]`(usual)` damaged copies of these inputs. Prints the
+/// seed.
 pub fn each_damaged(corpus: &[Vec<u8>], usual: usize, target: impl Fn(&[u8])) {
     corpus.iter().for_each(|bytes| target(bytes));
     let mut rng = Rng::announced();

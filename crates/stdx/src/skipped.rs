@@ -19,7 +19,7 @@ pub fn for_want_of(missing: &str) {
     note(thread.name().unwrap_or("a test"), missing, std::env::var_os(VARIABLE).as_deref());
 }
 
-/// Reports how much of a public test suite was passed.
+/// Reports the score of a public test suite.
 pub fn score(text: &str) {
     println!("{text}");
     append(&format!("{text}\n"), std::env::var_os(SCORES).as_deref());
@@ -35,7 +35,7 @@ fn append(line: &str, path: Option<&OsStr>) {
     let Some(path) = path else { return };
     let file = std::fs::OpenOptions::new().create(true).append(true).open(path);
     if let Err(error) = file.and_then(|mut file| file.write_all(line.as_bytes())) {
-        eprintln!("cannot note it in {}: {error}", path.display());
+        eprintln!("cannot write to {}: {error}", path.display());
     }
 }
 

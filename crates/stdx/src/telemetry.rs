@@ -172,7 +172,7 @@ impl Registry {
         counter
     }
 
-    /// A counter kept elsewhere. `read` is called at each [`Self::read`] of the registry.
+    /// A counter whose value is supplied by `read` at each [`Self::read`] of the registry.
     pub fn counter_fn(
         &self,
         name: &'static str,
@@ -200,8 +200,8 @@ impl Registry {
         self.push(name, help, labels, Metric::GaugeFn(Box::new(read)));
     }
 
-    /// Gauges that differ in one label, whose set of values changes. `read` supplies them at each [`Self::read`] of the
-    /// registry. The caller limits their number.
+    /// Gauges that differ in one label. The set of the label's values may change. `read` supplies them at each
+    /// [`Self::read`] of the registry. The caller limits their number.
     pub fn gauges_fn(
         &self,
         name: &'static str,

@@ -24,7 +24,7 @@ fn another_replica_takes_over_exactly_after_the_failover_time() {
     assert_eq!(hear("a", 10_000), Vote::After(i64::MIN));
     assert_eq!(hear("b", 39_999), Vote::Duplicate);
     assert_eq!(hear("b", 40_000), Vote::Elected(10_000));
-    assert_eq!(hear("a", 40_001), Vote::Duplicate, "there is no way back while b is heard");
+    assert_eq!(hear("a", 40_001), Vote::Duplicate, "a is not elected again while b sends");
     assert_eq!(hear("b", 50_000), Vote::After(10_000));
     assert_eq!(hear("a", 80_000), Vote::Elected(50_000));
     let (cluster, election) = elections.iter().next().unwrap();
@@ -66,7 +66,7 @@ fn clusters_are_forgotten_when_nothing_was_heard_for_an_hour() {
     elections.forget_silent(after(3599), FAILOVER);
     assert_eq!(elections.len(), 2);
     elections.forget_silent(after(3600), Duration::from_secs(7200));
-    assert_eq!(elections.len(), 2, "not before another could take over");
+    assert_eq!(elections.len(), 2, "clusters are kept for at least the failover time");
     elections.forget_silent(after(3600), FAILOVER);
     assert!(elections.contains("new") && !elections.contains("old"));
     elections.forget_silent(after(3601), FAILOVER);
@@ -111,7 +111,7 @@ fn replicas_never_mix() {
                     assert!(last != replica && now_ms < heard_ms + 30_000);
                     continue;
                 }
-                (Vote::Duplicate, None) => panic!("the first one is elected"),
+                (Vote::Duplicate, None) => panic!("the first replica is a duplicate"),
                 (Vote::Elected(_), Some((last, heard_ms))) => {
                     assert!(last != replica);
                     assert!(now_ms >= heard_ms + 30_000, "{replica} after {last}");
@@ -127,7 +127,7 @@ fn replicas_never_mix() {
                 newest_ms = newest_ms.max(*last_ms);
                 elections.accepted("c", *last_ms);
             }
-            // only samples that other replicas may have sent are left out
+            // only samples that other replicas may have sent are duplicates
             assert!(after(vote).is_some_and(|after_ms| after_ms <= newest_of_others_ms));
         }
     }

@@ -104,7 +104,7 @@ fn checks_come_in_their_order() {
     assert_eq!(check(&principal(false), &node).unwrap_err().reason(), "rights");
 }
 
-/// For any facts, a refusal names its reason, amount and setting. It has a time to retry, unless the right to write is
+/// For any facts, a refusal names its reason, amount and setting. It has a `Retry-After`, unless the right to write is
 /// missing.
 #[test]
 fn refusals_name_amount_and_setting() {

@@ -10,7 +10,7 @@ pub struct LabelsBuilder {
     text: String,
     /// (name start, value start, end) of each label in `text`
     spans: Vec<(u32, u32, u32)>,
-    /// Total bytes of all labels, once they exceed [`TEXT_BYTES_MAX`]. Further labels are only counted.
+    /// Total bytes of all labels, once they exceed [`TEXT_BYTES_MAX`]. Further labels are counted, but not stored.
     too_long: Option<usize>,
 }
 
@@ -31,8 +31,8 @@ impl LabelsBuilder {
         self.too_long = None;
     }
 
-    /// Adds a label. An empty value means "no such label" in Prometheus' data model, so the label is left out on
-    /// building.
+    /// Adds a label. An empty value means "no such label" in Prometheus' data model, so [`Self::build`] omits the
+    /// label.
     pub fn push(&mut self, name: &str, value: &str) {
         let all = self.too_long.unwrap_or(self.text.len()).saturating_add(name.len() + value.len());
         if all > TEXT_BYTES_MAX {

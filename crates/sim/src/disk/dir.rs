@@ -27,7 +27,7 @@ pub(super) enum Renaming {
     Add(String, Entry),
     /// A name is removed.
     Remove(String),
-    /// A name is replaced by another one, which may exist already.
+    /// A name is replaced by another name, which may exist already.
     Rename(String, String),
 }
 
@@ -83,7 +83,7 @@ impl Dir {
         self.changes.clear();
     }
 
-    /// Removes a name durably. False if it does not exist.
+    /// Removes a name durably. Returns false if the name does not exist.
     pub(super) fn delete(&mut self, name: &str) -> bool {
         self.durable.remove(name);
         self.changes.retain(|change| !change.makes(name));

@@ -19,7 +19,7 @@ pub(super) struct SimFile {
 }
 
 impl SimFile {
-    /// Locks the disk. An error if the process that opened the file is dead, or the power is off.
+    /// Locks the disk. Fails if the process that opened the file is dead, or if the power is off.
     fn state(&self) -> io::Result<MutexGuard<'_, State>> {
         let state = self.disk.lock();
         if state.boots != self.boot || state.power.is_off() {
@@ -48,8 +48,8 @@ impl DiskFile for SimFile {
 
     fn set_len(&self, bytes: u64) -> io::Result<()> {
         let mut state = self.state()?;
-        // Truncation fails only if the power does. If both a group's sync and its truncation failed, the journal could not
-        // hide the group from the next process, which may see it until the power fails.
+        // Truncation fails only if the power fails. If a group's sync and the truncation of the group could both fail,
+        // the next process would still find the group in the page cache.
         if state.power.change() != Change::Made {
             return Err(off());
         }

@@ -13,7 +13,7 @@ pub(super) struct Inode {
     durable: Vec<u8>,
     /// Sectors whose bytes are not all durable.
     dirty: BTreeSet<usize>,
-    /// True if a sync falsely reported success, and no later one has made the bytes durable.
+    /// True if a sync falsely reported success, and no later sync has made the bytes durable.
     is_lied_about: bool,
 }
 
@@ -33,7 +33,6 @@ impl Inode {
         self.bytes == self.durable
     }
 
-    /// Writes `bytes`.
     pub(super) fn write(&mut self, bytes: &[u8], at: usize) {
         let Some(last) = (at + bytes.len()).checked_sub(1).filter(|_| !bytes.is_empty()) else { return };
         self.grow(last + 1);
@@ -46,7 +45,6 @@ impl Inode {
         self.bytes.resize(len.max(self.bytes.len()), 0);
     }
 
-    /// Changes the length.
     pub(super) fn resize(&mut self, len: usize) {
         self.bytes.resize(len, 0);
         self.dirty.retain(|sector| sector * SECTOR < len);
@@ -69,8 +67,8 @@ impl Inode {
         std::mem::take(&mut self.dirty).into_iter().for_each(|sector| self.make_durable(sector));
     }
 
-    /// Makes a random part of the dirty sectors durable. The next sync writes the others, unless the kernel `gives_up` and
-    /// takes them for clean.
+    /// Makes a random part of the dirty sectors durable. The next sync writes the other sectors, unless the kernel
+    /// `gives_up` and marks them as clean.
     pub(super) fn sync_some(&mut self, rng: &mut Rng, gives_up: bool) {
         for sector in std::mem::take(&mut self.dirty) {
             if rng.chance(0.5) {

@@ -18,7 +18,7 @@ pub(super) struct State {
     pub(super) faults: DiskFaults,
     /// Number of crashes. Files that were opened before the last one are invalid.
     pub(super) boots: u64,
-    /// A sync claimed durability, and the bytes were lost.
+    /// True if bytes were lost for which a sync had reported success.
     pub(super) lied: bool,
     /// Files by number.
     pub(super) files: BTreeMap<u64, Inode>,
@@ -44,7 +44,8 @@ impl State {
         }
     }
 
-    /// Draws the fault of a change: an error if the change is not made, true if the power fails in the middle of it.
+    /// Draws the fault of a change. Returns an error if the change is not made, and true if the power fails in the
+    /// middle of the change.
     pub(super) fn change(&mut self, takes_room: bool) -> io::Result<bool> {
         match self.power.change() {
             Change::Off => return Err(off()),
@@ -76,7 +77,7 @@ impl State {
         self.dirs.entry(above.to_path_buf()).or_default().put(name, Entry::Dir);
     }
 
-    /// Changes a directory's names. If the power fails meanwhile, the change is made or not at random.
+    /// Changes a directory's names. If the power fails meanwhile, chance decides whether the change is made.
     pub(super) fn rename(&mut self, path: &Path, change: impl FnOnce(String) -> Renaming) -> io::Result<()> {
         let cut = self.change(false)?;
         if cut && self.rng.chance(0.5) {
@@ -93,9 +94,9 @@ impl State {
         self.made
     }
 
-    /// An open file.
+    /// Contents of a named or open file.
     pub(super) fn inode(&mut self, file: u64) -> &mut Inode {
-        self.files.get_mut(&file).expect("BUG: what has a name, or is open, is there")
+        self.files.get_mut(&file).expect("BUG: a named or open file does not exist")
     }
 
     /// Writes `bytes`. On an error, a prefix may have been written.
@@ -114,7 +115,7 @@ impl State {
     pub(super) fn sync(&mut self, file: u64) -> io::Result<()> {
         let result = self.change(false);
         let lies = self.rng.chance(self.faults.lie);
-        let inode = self.files.get_mut(&file).expect("BUG: an open file is there");
+        let inode = self.files.get_mut(&file).expect("BUG: an open file does not exist");
         match result {
             Ok(false) if lies => {
                 inode.lie();
@@ -163,11 +164,11 @@ impl State {
 
 /// Error of every call while the power is off.
 pub(super) fn off() -> io::Error {
-    io::Error::other("there is no power")
+    io::Error::other("the power is off")
 }
 
 /// The directory of a path, and the name in it.
 pub(super) fn split(path: &Path) -> (PathBuf, String) {
-    let name = path.file_name().and_then(|n| n.to_str()).expect("BUG: the paths are ours");
+    let name = path.file_name().and_then(|n| n.to_str()).expect("BUG: a path without a file name in UTF-8");
     (path.parent().unwrap_or(Path::new("/")).to_path_buf(), name.into())
 }

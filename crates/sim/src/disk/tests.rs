@@ -27,7 +27,7 @@ fn what_is_synced_survives_and_what_is_not_may_not() {
         disk.sync_dir(Path::new(DIR)).unwrap();
         file.write_at(&[2; 700], 700).unwrap();
         disk.lose_power();
-        assert!(file.write_at(&[3], 0).is_err(), "of a process that is gone");
+        assert!(file.write_at(&[3], 0).is_err(), "a dead process can write");
         let found = content(&disk).unwrap();
         assert_eq!(found[..700], [1; 700], "seed {seed}");
         left.insert(found[700..].iter().filter(|byte| **byte == 2).count());
@@ -48,7 +48,7 @@ fn a_name_survives_once_its_directory_is_synced() {
         let names: Vec<_> = disk.list(Path::new(DIR), 10).unwrap().into_iter().map(|l| l.name).collect();
         found.insert(names);
     }
-    // one name at a time: a rename is all or nothing
+    // never both names: a rename happens wholly or not at all
     let names = [vec![], vec!["file".to_string()], vec!["other".to_string()]];
     assert_eq!(found, BTreeSet::from(names));
 }
@@ -84,7 +84,7 @@ fn a_killed_process_loses_nothing_and_no_lock() {
     assert_eq!(content(&disk).unwrap(), b"kept");
     let held_again = lock().unwrap();
     drop(held);
-    assert!(lock().is_err(), "a lock of the dead is not the living one's");
+    assert!(lock().is_err(), "dropping a dead process's lock released the new process's lock");
     drop(held_again);
     assert!(lock().is_ok());
 }

@@ -10,10 +10,10 @@ const ROUNDS: usize = 14;
 /// Requests of other tenants between two rounds. The blocked tenant writes only while the sealer waits for owners.
 const REQUESTS: usize = 12;
 
-/// Size a journal may have beyond its live part: two segments, a dictionary, and the requests of some rounds.
+/// Size that a journal may have beyond its live part: two segments, a dictionary, and the requests of some rounds.
 const FREE_BYTES: u64 = 16 << 10;
 
-/// Number of copies of live samples that a journal may hold, each with its share of a definition.
+/// Number of copies of live samples that a journal may hold, each with its share of the series' definition.
 const LIVE_FACTOR: u64 = 4;
 const SAMPLE_BYTES: u64 = 64;
 

@@ -10,18 +10,18 @@ const MINUTE_MS: i64 = 60_000;
 const HOUR_MS: i64 = 60 * MINUTE_MS;
 const DAY_MS: i64 = 24 * HOUR_MS;
 
-/// Errors of the node's clock. A clock that is ahead by more than [`DRIFT_MS`] and less than a day is left out: at a start the
-/// node believes such a jump, since it may have been down for as long.
+/// Errors of the node's clock. No clock is ahead by more than [`DRIFT_MS`] and less than a day: at a start, the node
+/// trusts such a jump, because it may have been down for that long.
 const ERRORS_MS: [i64; 8] =
     [0, 0, DRIFT_MS, 2 * DAY_MS, 30 * DAY_MS, 365 * DAY_MS, -3 * HOUR_MS, -12 * HOUR_MS];
 
 /// Clock error too small to be detected.
 const DRIFT_MS: i64 = 20 * MINUTE_MS;
 
-/// An operator corrects the clock before it has been wrong for this long: a node believes an error that has held for a day.
+/// An operator corrects the clock before it has been wrong for this long: a node trusts an error that has lasted a day.
 const NOTICED_MS: i64 = 20 * HOUR_MS;
 
-/// Time after which the node believes any clock, whatever the senders' times.
+/// Time after which the node trusts any clock, regardless of the senders' times.
 const BELIEVED_MS: u64 = 8 * DAY_MS as u64;
 
 /// Times shown by the clocks. Senders' clocks are right even if the node's is wrong.
@@ -66,12 +66,12 @@ impl Driver {
     }
 
     fn put_clock_right(&mut self) {
-        self.trace("the clock is put right");
+        self.trace("the clock is corrected");
         self.clock.set_wrong_by(0);
         self.wrong_since_ms = None;
     }
 
-    /// Lets the model forget samples that may have expired by now.
+    /// Tells the model which samples may have expired by now.
     pub(super) fn expire(&self) {
         let Some(retention_ms) = self.plan.retention_ms else { return };
         let now_ms =

@@ -1,4 +1,4 @@
-//! Deletes of samples by a client of the admin API, which repeats each delete until it is answered.
+//! Deletes of samples by a client of the admin API. The client repeats each delete until it is answered.
 
 use super::{BEGIN_MS, Driver};
 use crate::check;
@@ -36,7 +36,7 @@ impl Driver {
         if self.delete.is_none() {
             self.delete = Some(self.draw_delete());
         }
-        let deleting = self.delete.as_ref().expect("BUG: it was drawn");
+        let deleting = self.delete.as_ref().expect("BUG: no delete was drawn");
         match deleting.begun {
             None => {
                 self.begin_delete();
@@ -50,7 +50,8 @@ impl Driver {
         let tenant = self.below(self.plan.tenants as u64) as usize;
         let metric = METRICS[self.below(METRICS.len() as u64) as usize];
         let series = format!("s[{}-{}]", self.below(5), 5 + self.below(5));
-        let matcher = |name: &str, op, value: &str| Matcher::new(name, op, value).expect("BUG: it is valid");
+        let matcher =
+            |name: &str, op, value: &str| Matcher::new(name, op, value).expect("BUG: the matcher is invalid");
         let selectors = match self.below(4) {
             0 => vec![vec![matcher("__name__", MatchOp::Equal, metric)]],
             1 => vec![vec![matcher("series", MatchOp::Regex, &series)]],
@@ -94,7 +95,7 @@ impl Driver {
     /// Commits the delete if its flush is answered.
     fn advance_delete(&mut self) -> Result<(), String> {
         let Some(mut deleting) = self.delete.take() else { return Ok(()) };
-        let (mut flush, begun) = deleting.begun.take().expect("BUG: it was begun");
+        let (mut flush, begun) = deleting.begun.take().expect("BUG: the delete was not begun");
         match flush.answer() {
             None => deleting.begun = Some((flush, begun)),
             Some(FlushAnswer { blocked, .. }) if blocked > 0 => self.trace("delete: the tenant is blocked"),
@@ -139,7 +140,7 @@ impl Driver {
         compared
     }
 
-    /// Repeats a delete that is not answered until it is.
+    /// Repeats the pending delete until it is answered.
     pub(super) fn end_delete(&mut self) -> Result<(), String> {
         for _ in 0..TURNS_MAX {
             if self.delete.is_none() {
@@ -151,10 +152,10 @@ impl Driver {
             self.seal()?;
             self.turn_all()?;
         }
-        Err("a delete is not answered, although nothing goes wrong".into())
+        Err("a delete is not answered, although no faults are injected".into())
     }
 
-    /// Checks that after a compaction no deleted sample is in any file, and no delete is left.
+    /// Checks that after a compaction, no file has a deleted sample and no tombstone is left.
     pub(super) fn check_deleted(&self) -> Result<(), String> {
         if self.plan.weights.weight(crate::plan::Step::Delete) == 0 {
             return Ok(());

@@ -7,7 +7,8 @@ use crate::store::StoreFaults;
 /// Maximum turns until all requests and flushes are done. A pass over two days takes one turn.
 const DRAIN_TURNS: usize = 1000;
 
-/// Turns in which requests are still sent. If each has samples of many days, sealing may never catch up.
+/// Turns in which requests are still sent. They are few: if each request has samples of many days, sealing may never
+/// catch up.
 const BUSY_TURNS: usize = 4;
 
 impl Driver {
@@ -99,7 +100,7 @@ impl Driver {
         }
         self.is_draining.set(before);
         if !self.power.is_off() && self.others_wait(behind) {
-            return Err(format!("the table of {behind} fails, and other tenants' samples stay in heads"));
+            return Err(format!("the table of {behind} fails, and samples of other tenants stay in heads"));
         }
         self.store.set_faults(StoreFaults::default());
         Ok(())

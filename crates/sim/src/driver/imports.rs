@@ -6,7 +6,7 @@ use crate::importer::{DAYS_BACK, Ended, Import};
 use stdx::clock::Clock;
 use tables::DAY_MS;
 
-/// Time that is longer than the node caches the absence of a tenant's table (`server::seal::tenants`).
+/// Time longer than the node caches that a tenant has no table (`server::seal::tenant_tables`).
 const ABSENT_MS: u64 = 2_001;
 
 /// Pause of a waiting importer, and interval at which the node sweeps dead files meanwhile.
@@ -26,13 +26,13 @@ impl Driver {
         };
         match self.below(4) {
             0 => {
-                self.trace("the importer is patient");
+                self.trace("the importer renews its lease");
                 self.import = Some(import);
                 self.wait_with_import();
                 Ok(())
             }
             1 => {
-                self.trace("the importer sleeps");
+                self.trace("the importer does nothing");
                 self.import = Some(import);
                 Ok(())
             }
@@ -67,7 +67,7 @@ impl Driver {
             self.clock.advance(PAUSE_MS);
             let steady_ms = self.clock.steady_ms();
             if let Some(import) = &mut self.import {
-                let _ = import.keep(steady_ms); // after an error the lease may be broken by a sweep
+                let _ = import.keep(steady_ms); // after an error, a sweep may break the lease
             }
             if pause.is_multiple_of(PAUSES_PER_KEEP) {
                 self.node_mut().keep();
@@ -92,7 +92,7 @@ impl Driver {
             ended = import.commit(self.clock.now_ms());
             self.store.set_faults(faults);
         }
-        // the node caches the absence of a table for this long, even if another process creates it
+        // even if another process creates a table, the node caches for this long that the table is absent
         self.clock.advance(ABSENT_MS);
         let mut traffic = self.traffic.borrow_mut();
         match ended {
@@ -103,7 +103,7 @@ impl Driver {
                 self.see_import(&import)?;
                 import.end();
             }
-            Ended::Lapsed if is_kept => return Err("an import lapsed that kept its lease".into()),
+            Ended::Lapsed if is_kept => return Err("an import lapsed although it kept its lease".into()),
             Ended::Lapsed => {
                 traffic.model.withdraw(&import.share);
                 traffic.trace.note("lapsed");
@@ -128,7 +128,7 @@ impl Driver {
         }
     }
 
-    /// Checks that rollups of imported days have all their samples, if they count as complete.
+    /// Checks that rollups of imported days that count as complete include all samples of these days.
     pub(super) fn check_rollups(&self) -> Result<(), String> {
         if !self.plan.rolls_up {
             return Ok(());

@@ -30,7 +30,7 @@ const PRESSURE_MS: u64 = 31_000;
 /// Head limit of a start with less memory, in percent of the heads' former size.
 const SHRUNK_PERCENT: (u64, u64) = (30, 90);
 
-/// Turns of the sealer after which tenants whose tables can be read are open.
+/// Turns of the sealer after which every tenant with a readable table must be open.
 const REOPEN_TURNS: usize = 100;
 
 impl Driver {
@@ -116,13 +116,13 @@ impl Driver {
     fn put_back(&mut self) -> Result<(), String> {
         let Some((copy, mut kept)) = self.copy.take() else { return Ok(()) };
         self.note("an older data directory is put back");
-        // a restore takes longer than any request is in flight; a commit that arrived after it would bring back samples that
-        // are no longer in any journal
+        // A restore takes longer than any request is in flight. A commit that arrived after the restore would bring
+        // back samples that are no longer in any journal.
         self.store.deliver_all();
         self.disk.put_back(Path::new(DATA_DIR), &copy);
         for partition in 0..self.plan.partitions {
             if self.plan.forgets_advice {
-                self.note("as it is");
+                self.note("with its source files");
                 self.is_misnamed = true;
                 break;
             }
@@ -172,7 +172,7 @@ impl Driver {
             if attempt >= STARTS_MAX {
                 self.disk.set_faults(DiskFaults::default());
             }
-            assert!(attempt < 2 * STARTS_MAX, "it does not start, although nothing goes wrong");
+            assert!(attempt < 2 * STARTS_MAX, "the node does not start, although no faults are injected");
             self.trace("start");
             match self.try_start().and_then(|()| self.open_tenants()) {
                 Ok(()) => break,
@@ -207,7 +207,7 @@ impl Driver {
         if self.power.is_off() {
             return Err("the power failed".into());
         }
-        assert!(!self.node().has_closed_tenants(), "tables can be read, and tenants stay closed");
+        assert!(!self.node().has_closed_tenants(), "tenants stay closed, although their tables can be read");
         Ok(())
     }
 
@@ -242,12 +242,15 @@ impl Driver {
         if !is_complete && self.plan.shrinks {
             assert!(
                 waiting.iter().any(|(_, why)| why.contains("--memory")),
-                "nobody is told why: {waiting:?}"
+                "the reason for waiting does not name --memory: {waiting:?}"
             );
             self.more_memory += 1;
-            return Err("the series that the rest of a dictionary needs do not fit: more memory".into());
+            return Err(
+                "the series that the rest of a dictionary refers to do not fit; retrying with more memory"
+                    .into(),
+            );
         }
-        assert!(is_complete, "a replay waits for ever, although nothing goes wrong: {waiting:?}");
+        assert!(is_complete, "a replay waits forever, although no faults are injected: {waiting:?}");
         self.node = Some(node);
         Ok(())
     }
@@ -255,7 +258,7 @@ impl Driver {
     fn settings(&self) -> Settings {
         let given =
             Given::default().flag("data_dir", DATA_DIR).flag("memory", "512MiB").flag("tables", "memory:///");
-        let mut settings = Settings::resolve(&given).expect("BUG: the flags are right");
+        let mut settings = Settings::resolve(&given).expect("BUG: the flags are invalid");
         settings.durability = self.plan.durability;
         settings.partitions = self.plan.partitions;
         settings.segment_bytes = self.plan.segment_bytes;

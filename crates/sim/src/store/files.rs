@@ -1,8 +1,9 @@
-//! A store of local files as `tables` writes them, in a real directory, from which a simulated power loss takes names.
+//! A store of local files, as `tables` writes them, in a real directory. A simulated power loss removes names from the
+//! directory.
 //!
-//! The bytes of a file are synced before it gets its name, so only names can be lost: of files, and of folders with all their
-//! content. The sync of a folder makes its names durable. Hard links elsewhere keep the files of durable names, so that a
-//! power loss can also bring back deleted and replaced files.
+//! The bytes of a file are synced before the file gets its name, so only names can be lost: of files, and of folders
+//! with all their content. The sync of a folder makes the names in it durable. Hard links elsewhere keep the files of
+//! durable names, so that a power loss can also bring back deleted and replaced files.
 
 use crate::clock::SimClock;
 use crate::power::Power;
@@ -23,7 +24,7 @@ use tempfile::TempDir;
 const MEMORY: &str = "/dev/shm";
 
 /// Prefix of the names of unfinished files (`tables::store`). The names contain the process ID, which the seed does not
-/// determine, and losing them has no effect, so the simulation ignores them.
+/// determine. The loss of such a file has no effect. So the simulation ignores these files.
 const ASIDE: &str = ".aside-";
 
 /// The directory and its durable names.
@@ -63,10 +64,10 @@ impl Files {
     pub(super) fn new(seed: u64, power: Arc<Power>, clock: Arc<SimClock>) -> Self {
         let builder = || tempfile::Builder::new().prefix("floodmark-sim-").to_owned();
         let dir = builder().tempdir_in(MEMORY).or_else(|_| builder().tempdir());
-        let dir = dir.expect("BUG: a directory can be made");
+        let dir = dir.expect("BUG: cannot create a directory");
         let (links_dir, root) = (dir.path().join("links"), dir.path().join("tables"));
         for made in [&links_dir, &root] {
-            fs::create_dir(made).expect("BUG: a directory can be made");
+            fs::create_dir(made).expect("BUG: cannot create a directory");
         }
         let state = State {
             seed,
@@ -85,7 +86,7 @@ impl Files {
     /// Opens the store for a new process.
     pub(super) fn open(&self) -> Arc<DynObjectStore> {
         let (state, root) = (Arc::clone(&self.state), lock(&self.state).root.clone());
-        let prefix = Location::from_absolute_path(&root).expect("BUG: the path is ours");
+        let prefix = Location::from_absolute_path(&root).expect("BUG: invalid path of a directory");
         let files = tables::store::local_files(move |folder| {
             // folders above the root exist already
             if folder.starts_with(&root) { lock(&state).sync(folder) } else { Ok(()) }
@@ -106,13 +107,13 @@ impl Files {
 }
 
 fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
-    state.lock().expect("BUG: the state is plain")
+    state.lock().expect("BUG: a user of the state panicked")
 }
 
 impl State {
     fn sync(&mut self, folder: &Path) -> io::Result<()> {
         if self.power.is_off() {
-            return Err(io::Error::other("there is no power"));
+            return Err(io::Error::other("the power is off"));
         }
         if self.fails(folder) && !self.clock.is_tired() {
             return Err(io::Error::other("injected"));
@@ -120,7 +121,7 @@ impl State {
         self.note(folder)
     }
 
-    /// True if the sync of a folder is to fail. Requests are concurrent, so this must not depend on their order.
+    /// True if the sync of a folder must fail. Requests are concurrent, so the result must not depend on their order.
     fn fails(&self, folder: &Path) -> bool {
         let name = folder.strip_prefix(&self.root).unwrap_or(folder);
         let mut hasher = std::hash::DefaultHasher::new();
@@ -154,7 +155,7 @@ impl State {
     /// Applies a power loss to a folder and all below it.
     fn lose(&mut self, folder: &Path) {
         let durable = self.durable.get(folder).cloned().unwrap_or_default();
-        let there = listed(folder).expect("BUG: the folder is there");
+        let there = listed(folder).expect("BUG: cannot list a folder");
         for (name, file) in &there {
             let (path, kept) = (folder.join(name), durable.get(name));
             let is_durable = match (file, kept) {
@@ -167,7 +168,7 @@ impl State {
                     Some(_) => fs::remove_file(&path),
                     None => fs::remove_dir_all(&path),
                 }
-                .expect("BUG: it can be removed");
+                .expect("BUG: cannot remove a file or folder");
                 self.durable.retain(|folder, _| !folder.starts_with(&path));
                 bring_back(&path, kept);
             } else if file.is_none() {
@@ -179,14 +180,14 @@ impl State {
                 bring_back(&folder.join(name), Some(kept));
             }
         }
-        self.note(folder).expect("BUG: the folder is there");
+        self.note(folder).expect("BUG: cannot list a folder");
     }
 }
 
 /// Restores the file of a durable name. Folders are not restored.
 fn bring_back(path: &Path, kept: Option<&Kept>) {
     if let Some(Kept::File(_, link)) = kept {
-        fs::hard_link(link, path).expect("BUG: it can be linked");
+        fs::hard_link(link, path).expect("BUG: cannot link a file");
     }
 }
 

@@ -1,10 +1,11 @@
-//! Runs some hundred seeds, and checks that equal seeds give equal runs. `slow` tests a slow store.
+//! Runs hundreds of seeds, and checks that equal seeds give equal runs. `slow` tests a slow store.
 
 mod slow;
 
 use sim::fault::Fault;
 
-/// Seeds in an ordinary test run. A fourth as many fresh seeds run as well, so that many test runs cover many seeds.
+/// Seeds in an ordinary test run. Each test run adds a quarter as many fresh seeds, so that many test runs cover many
+/// seeds.
 const SEEDS: u64 = 120;
 
 /// Fresh seeds under `FLOODMARK_LONG=1`.

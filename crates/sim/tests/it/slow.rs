@@ -67,7 +67,7 @@ impl World {
         (labels, BEGIN_MS + n * EVERY_MS, (n * SERIES + series) as f64)
     }
 
-    /// Sends all requests that are due; none may wait for the store.
+    /// Sends all requests that are due. No request may wait for the store.
     fn catch_up(&mut self, node: &Simulated) {
         let now_ms = self.clock.now_ms();
         while BEGIN_MS + self.written * EVERY_MS <= now_ms {
@@ -147,7 +147,7 @@ fn a_store_that_takes_seconds_makes_blocks_grow() {
     // a round takes a dozen requests to the store; samples that arrive meanwhile all go into the next block
     assert!(commits > 5 && world.written > 10 * commits as i64);
     // sealing is a few rounds behind at most, also after the kill
-    assert!(behind_most < world.written / 2, "it keeps up: {behind_most}");
+    assert!(behind_most < world.written / 2, "sealing was {behind_most} requests behind");
 
     world.catch_up(&node);
     let mut flush = node.flush();
@@ -155,11 +155,14 @@ fn a_store_that_takes_seconds_makes_blocks_grow() {
         world.clock.next_step();
         node.seal();
     }
-    assert!(flush.samples().is_some(), "a flush comes to its end");
+    assert!(flush.samples().is_some(), "the flush did not end");
     assert_eq!(world.in_tables(&node).1, (world.written * SERIES) as u64, "each sample once");
     world.check(&node);
     assert_eq!(node.compact(), 0);
     node.keep();
     world.check(&node);
-    assert!(node.node().progress().iter().all(|partition| partition.segments <= 1), "journals are short");
+    assert!(
+        node.node().progress().iter().all(|partition| partition.segments <= 1),
+        "a journal was not truncated"
+    );
 }

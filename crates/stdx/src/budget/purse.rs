@@ -2,7 +2,7 @@
 
 use super::{Exhausted, Reservation};
 
-/// Pays for allocations from a reservation, which grows as needed.
+/// Counts allocations against a reservation, which grows as needed.
 ///
 /// ```text
 ///   purse.push(&mut values, value)?     a vector that grows: its new capacity is reserved before it is allocated
@@ -57,7 +57,6 @@ impl Growing for String {
 }
 
 impl<'a> Purse<'a> {
-    /// A purse that pays from `memory`.
     pub const fn new(memory: &'a mut Reservation) -> Self {
         Self { memory, change: 0 }
     }
@@ -90,8 +89,8 @@ impl<'a> Purse<'a> {
         Ok(())
     }
 
-    /// Makes room for `more` elements. Spare capacity left over from an earlier request costs nothing, because its
-    /// owner has already reserved it.
+    /// Makes room for `more` elements. Spare capacity of the collection costs nothing, because the owner of the
+    /// collection has already reserved it.
     #[inline(always)]
     pub fn room<G: Growing>(&mut self, into: &mut G, more: usize) -> Result<(), Exhausted> {
         let (len, capacity) = into.len_and_capacity();
