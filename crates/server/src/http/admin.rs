@@ -23,7 +23,7 @@ mod tests;
 
 use super::App;
 use super::json::Json;
-use super::prometheus::active_queries;
+use super::queries::active_queries;
 use super::recent_refusals;
 use axum::Router;
 use axum::routing::{get, post};

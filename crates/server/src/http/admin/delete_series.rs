@@ -7,11 +7,11 @@ use crate::http::error::ApiError;
 use crate::http::json::Json;
 use crate::http::params::Params;
 use crate::http::principal::AdminTenant;
-use crate::http::prometheus::admission::{
+use crate::http::prometheus::metadata::Selectors;
+use crate::http::queries::admission::{
     TRIES_MAX, allowance, left_bytes, on_query_thread, wait_for_series_of,
 };
-use crate::http::prometheus::metadata::Selectors;
-use crate::http::prometheus::query_threads::Turn;
+use crate::http::queries::query_threads::Turn;
 use crate::listen::Peer;
 use crate::query_source::Source;
 use axum::extract::State;

@@ -1,14 +1,13 @@
 //! Cardinality of a tenant: Prometheus' TSDB status, and Mimir's cardinality API.
 
-use super::admission::{allowance, on_query_thread, wait_for_series_of};
-use super::description::{Description, Times};
 use super::metadata::{Selectors, label_queries_of};
-use super::query::go_on;
 use crate::http::App;
 use crate::http::error::ApiError;
 use crate::http::json::Json;
 use crate::http::params::Params;
 use crate::http::principal::ReadTenant;
+use crate::http::queries::admission::{allowance, check_canceled, on_query_thread, wait_for_series_of};
+use crate::http::queries::description::{Description, Times};
 use crate::listen::Peer;
 use crate::partition::STARTED_S;
 use crate::query_source::label_queries::{
@@ -200,7 +199,7 @@ pub(crate) async fn active_series(
         let mut json = Json::within(&turn.limits.answers);
         json.raw(r#"{"data":["#);
         for (i, labels) in found.all.iter().enumerate() {
-            go_on(turn)?;
+            check_canceled(turn)?;
             json.comma(i);
             json.labels(LabelsRef::from_canonical(labels));
         }

@@ -18,15 +18,15 @@ mod format;
 mod pieces;
 mod seen;
 
-use super::admission::{TRIES_MAX, crowded, entrant, wait_for_series_of};
-use super::description::EXPORT_PATH;
 use super::metadata::Selectors;
-use super::query_log::Ending;
-use super::running_queries::{CancelOnDrop, RunningQuery};
 use crate::http::App;
 use crate::http::error::ApiError;
 use crate::http::params::Params;
 use crate::http::principal::ReadTenant;
+use crate::http::queries::admission::{TRIES_MAX, crowded, entrant, wait_for_series_of};
+use crate::http::queries::description::EXPORT_PATH;
+use crate::http::queries::query_log::Ending;
+use crate::http::queries::running_queries::{CancelOnDrop, RunningQuery};
 use crate::listen::Peer;
 use crate::query_source::Source;
 use crate::refusal::Refusal;
@@ -186,7 +186,7 @@ mod tests {
     use super::format::LINE_SAMPLES;
     use super::pieces::PIECE_BYTES;
     use super::*;
-    use crate::http::prometheus::description::Description;
+    use crate::http::queries::description::Description;
     use crate::seal::tests::{node_with, write_of};
     use model::{Labels, Samples};
     use protocol::exposition::Dialect;

@@ -1,14 +1,16 @@
 //! Endpoints for labels, series, metadata and exemplars, and for the server's build information.
 
-use super::admission::{allowance, left_bytes, on_query_thread, wait_for_series_of, wait_for_series_of_all};
-use super::description::{Description, Times};
-use super::query::{CUT, expression, go_on};
-use super::query_threads::Turn;
+use super::query::{CUT, expression};
 use crate::http::App;
 use crate::http::error::ApiError;
 use crate::http::json::Json;
 use crate::http::params::Params;
 use crate::http::principal::{ReadTenant, ReadTenants};
+use crate::http::queries::admission::{
+    allowance, check_canceled, left_bytes, on_query_thread, wait_for_series_of, wait_for_series_of_all,
+};
+use crate::http::queries::description::{Description, Times};
+use crate::http::queries::query_threads::Turn;
 use crate::listen::Peer;
 use crate::query_source::label_queries::{Ask, LabelQueries, LabelsAcross, Limited};
 use axum::extract::{Path, State};
@@ -91,7 +93,7 @@ fn labels_across<'a>(
 }
 
 fn text_list(turn: &Turn, found: Limited) -> Result<Json, ApiError> {
-    go_on(turn)?;
+    check_canceled(turn)?;
     let mut json = Json::within(&turn.limits.answers);
     json.raw(r#"{"status":"success","data":["#);
     for (i, text) in found.all.iter().enumerate() {
@@ -121,7 +123,7 @@ pub(crate) async fn series(
         let mut json = Json::within(&turn.limits.answers);
         json.raw(r#"{"status":"success","data":["#);
         for (i, labels) in found.all.iter().enumerate() {
-            go_on(turn)?;
+            check_canceled(turn)?;
             json.comma(i);
             json.labels(LabelsRef::from_canonical(labels));
         }

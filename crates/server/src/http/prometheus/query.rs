@@ -1,20 +1,22 @@
 //! Endpoints for instant and range queries in PromQL.
 
-use super::admission::{TRIES_MAX, allowance, options, wait_for_series_of_all, within};
-use super::description::{Description, Times};
-use super::query_threads::Turn;
 use crate::http::App;
 use crate::http::error::ApiError;
 use crate::http::json::Json;
 use crate::http::params::Params;
 use crate::http::principal::ReadTenants;
+use crate::http::queries::admission::{
+    TRIES_MAX, allowance, check_canceled, options, wait_for_series_of_all, within,
+};
+use crate::http::queries::description::{Description, Times};
+use crate::http::queries::query_threads::Turn;
 use crate::listen::Peer;
 use crate::query_source::detail::Detail;
 use crate::query_source::{Across, Source};
 use axum::extract::State;
 use model::TenantSet;
 use model::caps::QUERY_POINTS_MAX;
-use query::{Answer, Expr, Interrupt, Options, QueryError, SeriesSource, Value};
+use query::{Answer, Expr, Options, QueryError, SeriesSource, Value};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -211,7 +213,7 @@ fn answer_json(turn: &Turn, answer: Answer, limit: usize) -> Result<Json, ApiErr
             json.raw(r#""vector","result":["#);
             cut_at(limit, series.len(), &mut warnings);
             for (i, (labels, timestamp_ms, value)) in series.iter().take(limit).enumerate() {
-                go_on(turn)?;
+                check_canceled(turn)?;
                 json.comma(i);
                 json.raw(r#"{"metric":"#);
                 json.labels(labels.as_ref());
@@ -225,7 +227,7 @@ fn answer_json(turn: &Turn, answer: Answer, limit: usize) -> Result<Json, ApiErr
             json.raw(r#""matrix","result":["#);
             cut_at(limit, series.len(), &mut warnings);
             for (i, (labels, samples)) in series.iter().take(limit).enumerate() {
-                go_on(turn)?;
+                check_canceled(turn)?;
                 json.comma(i);
                 json.raw(r#"{"metric":"#);
                 json.labels(labels.as_ref());
@@ -247,11 +249,6 @@ fn answer_json(turn: &Turn, answer: Answer, limit: usize) -> Result<Json, ApiErr
     }
     json.raw("}");
     Ok(json.finish()?)
-}
-
-/// Fails if the query was cancelled. Called while an answer is encoded, which can take long.
-pub(super) fn go_on(turn: &Turn) -> Result<(), ApiError> {
-    if turn.is_set() { Err(QueryError::Canceled.into()) } else { Ok(()) }
 }
 
 fn cut_at(limit: usize, len: usize, warnings: &mut Vec<String>) {

@@ -3,7 +3,7 @@
 use super::PIECES_WAITING;
 use super::format::Format;
 use crate::http::error::ApiError;
-use crate::http::prometheus::running_queries::CancelOnDrop;
+use crate::http::queries::running_queries::CancelOnDrop;
 use crate::refusal::Refusal;
 use axum::body::HttpBody;
 use axum::http::{HeaderMap, HeaderName, HeaderValue};

@@ -12,7 +12,7 @@ use crate::settings::TenantSettings;
 use ::admission::gate::{Entrant, Full, Inside};
 use axum::http::StatusCode;
 use model::{TenantId, TenantSet};
-use query::{Allowance, Options};
+use query::{Allowance, Interrupt, Options, QueryError};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -60,6 +60,11 @@ pub(crate) fn allowance(turn: &Arc<Turn>) -> Allowance {
 /// Memory that remains for the query after parsing.
 pub(crate) fn left_bytes(turn: &Turn, parsed: &Allowance) -> u64 {
     turn.limits.memory_bytes.saturating_sub(parsed.spent_bytes())
+}
+
+/// Fails if the query was canceled. Called while an answer is encoded, which can take long.
+pub(crate) fn check_canceled(turn: &Turn) -> Result<(), ApiError> {
+    if turn.is_set() { Err(QueryError::Canceled.into()) } else { Ok(()) }
 }
 
 /// Limits on evaluation. A sample takes sixteen bytes.
@@ -218,7 +223,7 @@ fn canceled(query: &RunningQuery) -> ApiError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::http::prometheus::running_queries::QueryId;
+    use crate::http::queries::running_queries::QueryId;
     use crate::limits::headroom::tests::Told;
     use crate::seal::tests::node_with;
     use crate::world::World;
@@ -230,7 +235,7 @@ mod tests {
     /// Occupies all query threads until the returned values are dropped.
     async fn occupy(
         app: &App,
-    ) -> Vec<(std::sync::mpsc::Sender<()>, crate::http::prometheus::query_threads::Place)> {
+    ) -> Vec<(std::sync::mpsc::Sender<()>, crate::http::queries::query_threads::Place)> {
         let mut held = Vec::new();
         for _ in 0..=app.node.settings().query_concurrency {
             let (end, ends) = std::sync::mpsc::channel();

@@ -203,7 +203,7 @@ impl Queue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::http::prometheus::query_threads::Outcome;
+    use crate::http::queries::query_threads::Outcome;
 
     fn asker(name: &str) -> Asker {
         Asker { tenant: TenantId::parse(name).unwrap(), weight: 1, limit: None }

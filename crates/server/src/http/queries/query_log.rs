@@ -135,8 +135,8 @@ impl Drop for Ending {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::http::prometheus::description::Description;
-    use crate::http::prometheus::running_queries::RunningQueries;
+    use crate::http::queries::description::Description;
+    use crate::http::queries::running_queries::RunningQueries;
     use expect_test::expect;
     use stdx::clock::ManualClock;
 

@@ -9,7 +9,7 @@
 //! The gates `App::waiting` and `App::exporting` bound the number of entries, because each entry has passed one of them.
 
 use crate::http::json::Json;
-use crate::http::prometheus::description::Description;
+use crate::http::queries::description::Description;
 use parking_lot::Mutex;
 use query::{Interrupt, Usage};
 use std::collections::BTreeMap;

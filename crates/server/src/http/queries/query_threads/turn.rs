@@ -1,7 +1,7 @@
 //! One attempt at a query: cancellation, the time limit of small queries, and yielding to writers.
 
 use super::{Lane, SMALL_TIME};
-use crate::http::prometheus::running_queries::RunningQuery;
+use crate::http::queries::running_queries::RunningQuery;
 use crate::limits::pacer::Traffic;
 use crate::query_source::Context;
 use query::{Interrupt, Usage};

@@ -1,0 +1,13 @@
+//! Queries in any language: admission, threads, the list of those that run or wait, and the log of those that ended.
+//!
+//! ```text
+//!   handler ─ admission ─▶ query_threads ─▶ answer, query_log
+//!                 └─ running_queries ◀─ active_queries (list, cancel)
+//! ```
+
+pub(super) mod active_queries;
+pub(super) mod admission;
+pub(super) mod description;
+pub(super) mod query_log;
+pub(super) mod query_threads;
+pub(super) mod running_queries;
