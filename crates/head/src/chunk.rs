@@ -6,18 +6,23 @@
 //!   control = time class (bits 7-6) · length n of the value part (bits 5-2) · variant (bits 1-0)
 //! ```
 //!
-//! Time is the change of the interval ("delta of deltas"): none, 1, 4 or 8 bytes for classes 0 to 3.
+//! A time is the change of the interval ("delta of deltas"), in 0, 1, 4 or 8 bytes for the time classes 0 to
+//! 3.
 //!
-//! Most numbers that people measure are short decimals, so a chunk first tries `value = mantissa /
-//! 10^exponent`, exact to the bit, with one exponent for the whole chunk; the token then holds the change of
-//! the mantissa in `n` bytes (zigzag). A value with no such form is put in whole (variant 2). Where those
-//! prevail, the next chunk is a float chunk (exponent [`FLOAT`]): XOR with the previous value's bits, of
-//! which `n` bytes are kept after leaving out `variant` leading zero bytes and the trailing ones. In both,
-//! `n = 0` with variant 1 is a run: the next byte says how many more samples repeat value and interval, so a
-//! constant costs nothing.
+//! Most measured numbers are short decimals. So a chunk first tries `value = mantissa / 10^exponent`, exact
+//! to the bit, with one exponent for the whole chunk. A token then holds the change of the mantissa (zigzag)
+//! in `n` bytes. A value without such a form is stored whole (variant 2). If whole values prevail, the chunk
+//! is closed.
 //!
-//! Everything is whole bytes: less dense than Gorilla's bits (Pelkonen et al., 2015) on pure noise, denser
-//! on decimals, and several times faster to read.
+//! A chunk whose first value has no decimal form is a float chunk (exponent [`FLOAT`]). Its tokens hold the
+//! XOR with the previous value's bits: `n` bytes remain after `variant` leading zero bytes and all trailing
+//! zero bytes are dropped.
+//!
+//! In both kinds, `n = 0` with variant 1 is a run. The next byte counts the further samples that repeat value
+//! and interval, so a constant takes almost no space.
+//!
+//! All parts are whole bytes. Compared with Gorilla's bits (Pelkonen et al., 2015), this is less dense on
+//! pure noise, denser on decimals, and several times faster to read.
 
 mod decimal;
 mod histograms;
@@ -38,7 +43,7 @@ pub const SAMPLES_MAX: u16 = 240;
 /// The exponent byte of a float chunk.
 const FLOAT: u8 = 0xff;
 
-/// The exponent byte of a chunk of native histograms, whose other bytes are described in [`histograms`].
+/// The exponent byte of a chunk of native histograms; [`histograms`] describes the other bytes.
 const HISTOGRAM: u8 = 0xfe;
 
 const HEADER_BYTES: usize = 17;
@@ -55,7 +60,6 @@ pub struct Chunk {
 }
 
 impl Chunk {
-    /// Number of samples.
     pub fn count(&self) -> u16 {
         let count = self.bytes.len() - 2;
         u16::from_le_bytes([self.bytes[count], self.bytes[count + 1]])
@@ -70,17 +74,17 @@ impl Chunk {
         )
     }
 
-    /// Bytes of memory, the handle included.
+    /// Memory in bytes, including the handle.
     pub const fn memory_bytes(&self) -> usize {
         size_of::<Self>() + self.bytes.len()
     }
 
-    /// Bytes that the samples alone take.
+    /// Encoded size in bytes, without the footer.
     pub const fn data_bytes(&self) -> usize {
         self.bytes.len() - FOOTER_BYTES
     }
 
-    /// Appends the samples inside `range` to `out`, which takes the chunk's kind of values.
+    /// Appends the samples inside `range` to `out`. `V` must be the kind of the chunk's values.
     pub fn read<V: ChunkValue>(&self, range: TimeRange, out: &mut Samples<V>) {
         if self.range().overlaps(&range) {
             V::read(&self.bytes, self.count(), range, out);

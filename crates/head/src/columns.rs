@@ -11,13 +11,15 @@ pub struct Columns<'a> {
 }
 
 impl<'a> Columns<'a> {
-    /// The three columns are parallel. All series must have values of the column's kind.
+    /// Panics if the lengths differ. The values of all series must be of the kind of `values`.
     pub fn new(refs: &'a [SeriesRef], timestamps: &'a [i64], values: ValuesRef<'a>) -> Self {
-        assert!(refs.len() == timestamps.len() && refs.len() == values.len(), "BUG: columns differ");
+        assert!(
+            refs.len() == timestamps.len() && refs.len() == values.len(),
+            "BUG: columns differ in length"
+        );
         Self { refs, timestamps, values }
     }
 
-    /// True if there are no samples.
     pub const fn is_empty(&self) -> bool {
         self.refs.is_empty()
     }
@@ -27,17 +29,15 @@ impl<'a> Columns<'a> {
         self.refs
     }
 
-    /// Times of the samples.
     pub const fn timestamps(self) -> &'a [i64] {
         self.timestamps
     }
 
-    /// Values of the samples.
     pub const fn values(self) -> ValuesRef<'a> {
         self.values
     }
 
-    /// The first `most` samples, or all.
+    /// The first `most` samples, or all if there are fewer.
     pub(crate) fn first(self, most: usize) -> Self {
         let len = self.refs.len().min(most);
         Self::new(&self.refs[..len], &self.timestamps[..len], self.values.slice(0..len))

@@ -26,14 +26,16 @@ use roaring::RoaringBitmap;
 #[cfg(test)]
 mod tests;
 
-/// Steps of a turn: about fifty microseconds, because writers wait for it. Looking at a series is one step.
+/// Steps of a turn, which takes about fifty microseconds: writers wait for it. A visit to one series is one
+/// step.
 pub(crate) const TURN_STEPS: usize = 500;
 /// Steps to take a series with ten labels out of its postings or out of memory.
 const SERIES_STEPS: usize = 16;
-/// Steps to visit a page of the index, besides those for its entries.
+/// Steps to visit a page of the index, in addition to one step for each entry.
 const PAGE_STEPS: usize = 8;
 
-/// Thresholds for idle series, by the time they were last seen, in seconds of the clock passed to appends.
+/// Thresholds for idle series: times at which they were last seen, in seconds of the clock that is passed to
+/// appends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Idle {
     /// Series last seen before this time leave the active set. Their samples stay.
@@ -54,17 +56,17 @@ impl Idle {
 pub(crate) struct Evicting {
     /// Page of the index at which the current step continues.
     page: usize,
-    /// Something was merged in this pass over the index.
+    /// True if pages were merged in this pass over the index.
     merged: bool,
     /// Series no longer in the index and not yet removed.
     leaving: RoaringBitmap,
-    /// Series before this one are unlisted.
+    /// Series before this one are already unlisted.
     unlisted: u32,
 }
 
 impl TenantHead {
-    /// Retires idle series, and unlinks those without samples. Adds the number of unlinked series to
-    /// `unlinked`. True at the end.
+    /// Retires idle series, and unlinks idle series without samples. Adds the number of unlinked series to
+    /// `unlinked`. Returns true when all series have been visited.
     pub(crate) fn unlink_some(&mut self, idle: Idle, steps: &mut usize, unlinked: &mut u64) -> bool {
         while self.evicting.page < self.index.page_count() {
             if *steps == 0 {
@@ -91,7 +93,8 @@ impl TenantHead {
         true
     }
 
-    /// Takes series that are still unlinked out of the index and the postings. True at the end.
+    /// Takes series that are still unlinked out of the index and the postings. Returns true when none is
+    /// left.
     pub(crate) fn unlist_some(&mut self, steps: &mut usize) -> bool {
         while self.evicting.page < self.index.page_count() {
             if *steps == 0 {
@@ -118,7 +121,7 @@ impl TenantHead {
         true
     }
 
-    /// Merges pages of the index that have become sparse. True at the end.
+    /// Merges pages of the index that have become sparse. Returns true when none is left.
     fn merge_some(&mut self, steps: &mut usize) -> bool {
         while self.evicting.page < self.index.page_count() {
             if *steps == 0 {
@@ -138,8 +141,8 @@ impl TenantHead {
         true
     }
 
-    /// Removes the keys of unlinked series from one page of the index, and links again those that were
-    /// created again.
+    /// Removes the keys of unlinked series from one page of the index. Links series again that were created
+    /// again or got samples meanwhile.
     fn drop_keys(&mut self, steps: &mut usize) {
         let Self { index, series, evicting, active, .. } = self;
         index.review(evicting.page, |found, linked| {
@@ -149,7 +152,7 @@ impl TenantHead {
                 series.state &= !UNLINKED;
                 return Verdict::Link;
             }
-            assert!(!series.holds_samples(), "BUG: samples come only to linked series");
+            assert!(!series.holds_samples(), "BUG: an unlinked series holds samples");
             *active -= usize::from(series.state & ACTIVE != 0);
             series.state = GONE;
             evicting.leaving.insert(found.0);
@@ -157,7 +160,7 @@ impl TenantHead {
         });
     }
 
-    /// Removes unlisted series and reports their references to `freed`. True at the end.
+    /// Removes unlisted series and reports their references to `freed`. Returns true when none is left.
     pub(crate) fn remove_some(&mut self, steps: &mut usize, freed: &mut dyn FnMut(SeriesRef)) -> bool {
         // from the end, so that whole pages become empty
         while let Some(series) = self.evicting.leaving.max().map(SeriesRef) {
@@ -182,15 +185,16 @@ impl TenantHead {
         Present { end: self.series.len() as u32, absent }
     }
 
-    /// True if the tenant may be forgotten: it has no series, and its metadata (if any) came with evicted series. Metadata
-    /// that was restored stays until it is idle, since replay itself evicts series.
+    /// True if the tenant may be removed: it has no series, and its metadata (if any) is not needed. Metadata
+    /// is not needed once a series of the tenant was evicted. Restored metadata stays until it is idle,
+    /// because replay itself evicts series.
     pub(crate) fn is_forgettable(&self, idle: Idle) -> bool {
         let empty = self.series.len() == self.free.len() && !self.is_frozen();
         let is_idle = self.restored_s.map_or(self.evicted > 0, |seen_s| seen_s < idle.evict_before_s);
         empty && (is_idle || self.metadata().next().is_none())
     }
 
-    /// Memory of the eviction's own state in bytes.
+    /// Memory of the eviction state in bytes.
     pub(crate) fn evicting_bytes(&self) -> usize {
         let leaving = if self.evicting.leaving.is_empty() { 0 } else { self.series.len() / 8 };
         self.free.memory_bytes(self.series.len()) + leaving

@@ -1,4 +1,4 @@
-//! The newest exemplars of a tenant: a ring, because they are examples and not data.
+//! The newest exemplars of a tenant, in a ring: exemplars are examples, so old ones may be dropped.
 
 use model::{Exemplar, SeriesRef};
 use std::collections::VecDeque;
@@ -78,7 +78,7 @@ impl Exemplars {
         self.ring.range(skipped..).zip(numbers).map(|((series, exemplar), number)| (number, series, exemplar))
     }
 
-    /// Bytes of memory, in constant time because it is read with every write.
+    /// Memory in bytes. Takes constant time, because every write reads it.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.ring.capacity() * ENTRY_BYTES + self.label_bytes
     }

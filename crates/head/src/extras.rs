@@ -1,8 +1,8 @@
 //! Exemplars and metadata of a partition, each within a bound on its bytes.
 //!
-//! They are in no table, so sealing frees none of them. When exemplars reach their bound, the oldest ones of
-//! the tenants that hold the most are dropped. Metadata is never dropped to make room: beyond its bound, new
-//! families are refused.
+//! Neither is stored in a table, so sealing frees neither. When exemplars reach their bound, the oldest ones
+//! of the tenants that hold the most are dropped. Metadata is never dropped to make room: beyond its bound,
+//! new families are refused.
 
 use crate::partition::Partition;
 use crate::tenant::TenantHead;
@@ -30,11 +30,12 @@ pub enum MetadataRefusal {
     Bytes,
 }
 
-/// Priority among users of the metadata budget.
+/// Part of the metadata budget that a tenant may use.
 #[derive(Debug, Clone, Copy)]
 enum Share {
-    /// A tenant may hold at most as much as stays free afterwards, so that none can take everything: of two tenants that
-    /// try, each gets a third. Pending changes count as the tenant's own.
+    /// A tenant may hold at most as many bytes as stay free afterwards, so that no tenant can take
+    /// everything. Of two tenants that fill the budget at the same pace, each gets a third. Pending changes
+    /// count as the tenant's own.
     AsMuchAsIsFree {
         pending_bytes: usize,
     },
@@ -42,8 +43,8 @@ enum Share {
 }
 
 impl Partition {
-    /// Stores exemplars of a tenant's series. Each marks its series as seen at `now_s`, as a sample does,
-    /// because a series may have exemplars only. The caller must call [`Self::trim_exemplars`] afterwards.
+    /// Stores exemplars of a tenant's series, and marks each series as seen at `now_s`, as a sample does: a
+    /// series may have only exemplars. The caller must call [`Self::trim_exemplars`] afterwards.
     pub fn put_exemplars(
         &mut self,
         tenant: &TenantId,
@@ -99,9 +100,9 @@ impl Partition {
         self.exemplar_bytes
     }
 
-    /// Returns the growth in bytes if `metadata` were stored, or the reason for refusing it. Metadata of all
-    /// tenants may take `limit_bytes`; `pending_bytes` were approved before and are not stored yet. A known
-    /// family may always be replaced by an entry that is not larger.
+    /// Returns the bytes by which memory would grow if `metadata` were stored, or the reason for refusing it.
+    /// Metadata of all tenants may take `limit_bytes`; `pending_bytes` were approved before and are not
+    /// stored yet. A known family may always be replaced by an entry that is not larger.
     pub fn check_metadata(
         &self,
         tenant: &TenantId,
@@ -124,8 +125,8 @@ impl Partition {
         Ok(())
     }
 
-    /// Restores metadata from before a restart. Shares of tenants do not apply, because it fitted before. The
-    /// tenant may have no series here; it is then forgotten like a tenant whose series were last seen at
+    /// Restores metadata from before a restart. The tenant's share does not apply, because the metadata
+    /// fitted before. If the tenant has no series, it is removed later as if its series were last seen at
     /// `now_s`.
     pub fn restore_metadata(
         &mut self,
@@ -193,8 +194,8 @@ const fn bytes_of(metadata: &Metadata) -> usize {
     2 * metadata.metric.len() + metadata.help.len() + metadata.unit.len() + FAMILY_BYTES
 }
 
-/// Max-min fair share: the most that each may hold so that all together hold `total`. The part that smaller
-/// holders do not use is shared by the others.
+/// Max-min fair share: the most that each holder may keep so that all together keep at most `total`. Larger
+/// holders share what smaller ones do not use. `usize::MAX` if everything fits.
 fn equal_share(mut held: Vec<usize>, total: usize) -> usize {
     held.sort_unstable();
     let (mut left, count) = (total, held.len());

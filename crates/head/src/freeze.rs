@@ -1,14 +1,14 @@
-//! Removal of samples from a head: they are frozen, read any number of times, and released once they are safe
-//! elsewhere.
+//! Removes samples from a head: they are frozen, read any number of times, and released once a table holds
+//! them.
 //!
 //! ```text
 //!   append ──▶ fresh ──freeze()──▶ frozen ──release_turn() …──▶ gone
 //!                                    └─ FrozenOrder, read_frozen(): any number of times
 //! ```
 //!
-//! Freezing touches no series: it changes the head's epoch, and a series of the other epoch is frozen whole.
-//! The first append to such a series separates its frozen chunks. A release visits all series, a few in each
-//! turn, and brings them all into one epoch again; only then the next freeze can begin. If a release is
+//! Freezing touches no series. It flips the head's epoch, and all samples of a series in the other epoch are
+//! frozen. The first append to such a series separates its frozen chunks. A release visits all series, a few
+//! in each turn, and brings them into the head's epoch. Only then can the next freeze begin. If a release is
 //! delayed for long, newer samples can join the outstanding freeze: [`TenantHead::freeze_rest_some`].
 
 use crate::late::{Late, hull};
@@ -21,7 +21,7 @@ use model::{Samples, SeriesRef, TimeRange};
 #[cfg(test)]
 mod tests;
 
-/// Series visited in a turn of a release: about fifty microseconds, because writers wait for it.
+/// Series visited in a turn of a release. A turn takes about fifty microseconds, because writers wait for it.
 pub(crate) const TURN_SERIES: usize = 400;
 
 /// State between [`TenantHead::freeze`] and the end of the release.
@@ -37,12 +37,12 @@ pub(crate) struct Frozen {
     visited: usize,
 }
 
-/// Late samples whose merging takes as long as a visit to a series.
+/// Number of late samples that can be merged in the time of a visit to a series.
 const LATE_PER_STEP: usize = 8;
 
 impl TenantHead {
     /// Makes all samples immutable, in constant time; new samples are kept beside them. Returns the number of
-    /// frozen samples, where a sample that was sent twice may count twice; 0 if there is nothing to freeze.
+    /// frozen samples, or 0 if there are none. A sample that was sent twice may count twice.
     ///
     /// Only one freeze can be outstanding.
     pub(crate) fn freeze(&mut self) -> u64 {
@@ -56,9 +56,9 @@ impl TenantHead {
         samples
     }
 
-    /// Adds samples that came since the outstanding freeze to the frozen ones. Takes one of `steps` for each
-    /// series. True after the last turn. No writes may happen between turns, and the release must not have
-    /// begun.
+    /// Adds samples that arrived since the freeze to the frozen ones. Uses one of `steps` for each series,
+    /// and more to merge late samples. Returns true after the last turn. No writes may happen between turns,
+    /// and the release must not have begun.
     pub(crate) fn freeze_rest_some(&mut self, steps: &mut usize) -> bool {
         assert!(self.is_frozen() && self.frozen.released == 0, "BUG: the release has begun");
         self.frozen.samples += std::mem::take(&mut self.samples_fresh);
@@ -70,7 +70,7 @@ impl TenantHead {
             next += 1;
         }
         let last = next == self.series.len();
-        assert!(!last || self.late.is_empty(), "BUG: late samples of nobody");
+        assert!(!last || self.late.is_empty(), "BUG: late samples without a series");
         self.frozen.visited = if last { 0 } else { next };
         last
     }
@@ -105,8 +105,8 @@ impl TenantHead {
         self.frozen.samples > 0
     }
 
-    /// Appends a series' frozen samples to `out`, which takes its kind of values: ascending, each time once, the last
-    /// write wins.
+    /// Appends the frozen samples of a series to `out`, in ascending order. Each time occurs once: the last
+    /// write wins. `V` must be the kind of the series' values.
     pub fn read_frozen<V: Value>(&self, series_ref: SeriesRef, out: &mut Samples<V>) {
         let from = out.len();
         let series = self.series.get(series_ref.index());
@@ -125,8 +125,8 @@ impl TenantHead {
         [in_order, late].into_iter().flatten().reduce(hull)
     }
 
-    /// Releases frozen samples. Takes one of `steps` for each series. True after the last turn, or if nothing
-    /// is frozen. The newest time of a series stays known.
+    /// Releases frozen samples. Uses one of `steps` for each series. Returns true after the last turn, or if
+    /// nothing is frozen. Each series keeps its newest time.
     pub(crate) fn release_some(&mut self, steps: &mut usize) -> bool {
         if !self.is_frozen() {
             return true;
@@ -139,7 +139,7 @@ impl TenantHead {
         *steps -= to - from;
         let last = to == self.series.len();
         if last {
-            assert!(self.frozen_late.is_empty(), "BUG: late samples of nobody");
+            assert!(self.frozen_late.is_empty(), "BUG: late samples without a series");
             self.frozen_late = HashMap::new();
             (self.frozen.samples, self.frozen.released) = (0, 0);
         }

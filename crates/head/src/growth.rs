@@ -1,15 +1,17 @@
 //! Finds the metrics and label pairs that got the most new series within the last hour, in bounded memory.
 //!
-//! Time is divided into buckets. Each has a sketch of the metrics and one of the other label pairs: the *Space-Saving* algorithm
-//! of Metwally, Agrawal and El Abbadi (2005), which keeps a fixed number of counters. A pair without a counter takes over the
-//! smallest one, and that count becomes its error. After `n` additions to a sketch of `k` counters:
+//! Time is divided into buckets. Each bucket has a sketch of the metrics and a sketch of the other label
+//! pairs. A sketch is the *Space-Saving* algorithm of Metwally, Agrawal and El Abbadi (2005): it has a fixed
+//! number of counters. A pair without a counter takes over the smallest counter, and the count of that
+//! counter becomes the pair's error. After `n` additions to a sketch of `k` counters:
 //!
 //! - A count is too high by at most its error, which is at most `n / k`, and never too low.
 //! - A pair without a counter was added at most `n / k` times.
 //!
-//! A counter identifies its pair by number while the bucket is current and the pair is in memory, because that costs the least
-//! when a series is created. Otherwise it identifies the pair by the hash of its text, because the number may be reused for
-//! another pair. So a pair that leaves memory and comes back keeps its count.
+//! A counter identifies its pair by number while the bucket is current and the pair is in memory: this is the
+//! cheapest way to count when a series is created. Otherwise the counter identifies the pair by the hash of
+//! its text, because the number may be reused for another pair. So a pair that leaves memory and comes back
+//! keeps its count.
 
 use crate::pairs::{PairId, Pairs};
 use hashbrown::HashTable;
@@ -22,10 +24,11 @@ mod tests;
 /// Width of a bucket in seconds.
 const BUCKET_S: u32 = 600;
 
-/// Buckets that are kept: those of an hour that are complete, and the current one.
+/// Number of buckets kept: the six complete ones of an hour, and the current one.
 const BUCKETS: u32 = 7;
 
-/// Counters of a sketch. A count is too high by at most 1/32 of the new series, or 1/64 of their pairs. All buckets together
+/// Number of counters of a sketch. A count is too high by at most 1/32 of the new series, or 1/64 of their
+/// pairs. All buckets together
 /// take some 20 KiB for each tenant that creates many series in a partition.
 const METRICS: usize = 32;
 const PAIRS: usize = 64;
@@ -69,13 +72,14 @@ pub struct Gains<'a> {
 pub struct Gain<'a> {
     pub name: &'a str,
     pub value: &'a str,
-    /// Bounds on their number.
+    /// Lower bound on the number of series.
     pub least: u64,
+    /// Upper bound on the number of series.
     pub most: u64,
 }
 
 impl Growth {
-    /// Start of the time that counts cover at `now_s`, in seconds of the same clock.
+    /// Start of the period that counts cover at `now_s`, in seconds of the same clock.
     pub(crate) const fn since_s(now_s: u32) -> u32 {
         (now_s / BUCKET_S + 1).saturating_sub(BUCKETS) * BUCKET_S
     }
@@ -99,7 +103,7 @@ impl Growth {
         }
     }
 
-    /// Notes that a pair leaves memory. `hash` is called if it has a counter.
+    /// Notes that a pair leaves memory. `hash` is called if the pair has a counter.
     pub(crate) fn forget(&mut self, id: PairId, hash: impl Fn() -> u64) {
         if let Some(Bucket { metrics, pairs, .. }) = self.buckets.back_mut() {
             metrics.forget(id, &hash);
@@ -173,12 +177,12 @@ fn gains<'a, 's>(sketches: impl Iterator<Item = &'s Sketch>, pairs: &'a Pairs) -
     Gains { gains: sums.into_iter().filter_map(gain).collect(), others_max }
 }
 
-/// Counts of a pair in the buckets that have a counter of it.
+/// Sums of a pair's counts over the buckets in which it has a counter.
 #[derive(Debug, Default)]
 struct Sum {
     most: u64,
     least: u64,
-    /// Sum of these buckets' bounds on pairs without a counter.
+    /// Sum of [`Sketch::floor`] over these buckets.
     floors: u64,
     pair: PairId,
 }
@@ -194,15 +198,15 @@ struct Sketch {
     /// Lower bound of all counters: no pair without a counter was added more often. Zero until a counter is taken
     /// over.
     floor: u32,
-    /// Position at which the search for a counter as low as the floor continues.
+    /// Position at which the search for a counter equal to the floor continues.
     next: usize,
 }
 
 #[derive(Debug)]
 struct Counter {
-    /// Hash of the pair's text, once the counter identifies the pair by it.
+    /// Hash of the pair's text, if the counter identifies its pair by hash.
     hash: Option<u64>,
-    /// The number of the pair, or the latest one that it had.
+    /// The pair's number; after the pair left memory, its latest number.
     pair: PairId,
     count: u32,
     error: u32,
@@ -245,7 +249,8 @@ impl Sketch {
         self.positions.insert_unique(spread(pair), position as u32, hash_at);
     }
 
-    /// Finds the counter of a pair that left memory and came back; it identifies the pair by its number again.
+    /// Finds the counter of a pair that left memory and came back. The counter then identifies the pair by
+    /// number again.
     fn back(&mut self, pair: PairId, hash: &impl Fn(PairId) -> u64) -> Option<usize> {
         if self.left == 0 {
             return None;
@@ -260,7 +265,7 @@ impl Sketch {
 
     /// Takes the lowest counter away from its pair. Returns its position and its count.
     fn take_lowest(&mut self) -> (usize, u32) {
-        // the search visits all counters in vain only if the lowest count has risen since
+        // the search finds none only if the lowest count has risen since the last search
         let is_lowest = |counter: &Counter| counter.count == self.floor;
         let (before, after) = self.counters.split_at(self.next);
         let found = after.iter().position(is_lowest).map(|i| self.next + i);

@@ -1,10 +1,10 @@
 //! Key → series: extendible hashing (Fagin et al., 1979) over small open-addressed pages.
 //!
-//! A growing hash table usually stops the world to move everything. Here one page of some hundred keys splits
-//! at a time, so a flood of new series never delays a known one by more than a few microseconds, and memory
-//! never doubles. After removals, two halves become one page again.
+//! A growing hash table usually moves all its entries at once. Here, one page of a few hundred keys splits at
+//! a time. So new series delay lookups by a few microseconds at most, and memory never doubles. After
+//! removals, the two halves of a page are merged again.
 //!
-//! A key can be *unlinked*: lookups no longer find it, but the index keeps it, and adding it again returns
+//! A key can be *unlinked*: lookups no longer find it, but the index keeps it. Linking the key again returns
 //! its old series.
 
 use model::{SeriesKey, SeriesRef};
@@ -13,7 +13,8 @@ use model::{SeriesKey, SeriesRef};
 const SLOTS: usize = 512;
 /// A page splits before it holds more keys than this: probes stay short.
 const FILL_MAX: usize = SLOTS * 7 / 8;
-/// Two pages are merged only if a quarter of the result stays free, so that it does not split again soon.
+/// Maximum number of keys of a merged page: a quarter less than [`FILL_MAX`], so that it does not split again
+/// soon.
 const MERGE_MAX: usize = FILL_MAX / 4 * 3;
 /// Marks a free slot.
 const FREE: u32 = u32::MAX;
@@ -31,7 +32,7 @@ pub(crate) enum Verdict {
     Remove,
 }
 
-/// 20 bytes, unpadded: the key as four words, and the series.
+/// A key, as four words, and its series: 20 bytes without padding.
 #[derive(Debug, Clone, Copy)]
 struct Slot {
     key: [u32; 4],
@@ -60,7 +61,7 @@ struct Page {
 /// A map from keys to series. The low bits of a key choose the page, higher ones the slot.
 #[derive(Debug)]
 pub struct Index {
-    /// Page of each value of the low bits; 2^depth entries.
+    /// Page for each value of the low bits. The number of entries is a power of two.
     directory: Vec<u32>,
     pages: Vec<Page>,
     len: usize,
@@ -77,7 +78,7 @@ impl Page {
         Self { slots: vec![Slot::FREE; SLOTS].into(), used: 0, depth, bits }
     }
 
-    /// The slot of `key`, or the free one where it would go.
+    /// Position of `key`, or of the free slot in which it belongs.
     #[inline]
     fn find(&self, key: [u32; 4]) -> usize {
         let mut at = key[1] as usize % SLOTS;
@@ -123,12 +124,10 @@ const fn words(key: SeriesKey) -> [u32; 4] {
 }
 
 impl Index {
-    /// Number of keys.
     pub const fn len(&self) -> usize {
         self.len
     }
 
-    /// True if there are no keys.
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -167,7 +166,8 @@ impl Index {
         self.pages.len()
     }
 
-    /// Applies `judge` to each key of a page. Its second argument is true if the key is linked.
+    /// Calls `judge` for each key of a page, with its series and true if the key is linked. Applies the
+    /// verdict.
     pub(crate) fn review(&mut self, page: usize, mut judge: impl FnMut(SeriesRef, bool) -> Verdict) {
         let Some(page) = self.pages.get_mut(page) else { return };
         let mut removed: Vec<[u32; 4]> = Vec::new();
@@ -235,9 +235,9 @@ impl Index {
         }
     }
 
-    /// Adds a key that is not there yet.
+    /// Adds a key that the index does not have yet.
     pub fn insert(&mut self, key: SeriesKey, series: SeriesRef) {
-        assert!(series.0 < UNLINKED, "BUG: large references mark slots");
+        assert!(series.0 < UNLINKED, "BUG: the highest bit of a reference marks unlinked slots");
         let key = words(key);
         while self.pages[self.page_of(key)].used >= FILL_MAX {
             self.split(self.page_of(key));
@@ -260,7 +260,7 @@ impl Index {
 
     fn split(&mut self, page: usize) {
         let depth = self.pages[page].depth;
-        assert!(depth < 31, "BUG: keys are not spread: is the seed secret?");
+        assert!(depth < 31, "BUG: too many keys share their low bits; clients must not know the seed");
         if 1 << depth == self.directory.len() {
             self.directory.extend_from_within(..);
         }

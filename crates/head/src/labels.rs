@@ -8,9 +8,9 @@ use std::cmp::Ordering;
 
 /// The pairs of every series, in order of their names.
 ///
-/// The series of a scrape differ only in their metric name, or those of a histogram in `le`. So a set is
-/// stored as a base, which many series share, and the one pair in which it differs from the base: eight bytes
-/// a series. A base is dropped with the last series that shares it.
+/// The series of a target differ only in their metric name, and those of a histogram also in `le`. So a label
+/// set is stored in eight bytes: a base, which many series share, and the one pair in which the set differs
+/// from its base. A base is dropped with the last series that shares it.
 #[derive(Debug, Default)]
 pub(crate) struct LabelSets {
     /// Label sets, by series.
@@ -18,9 +18,10 @@ pub(crate) struct LabelSets {
     bases: Slab<Base>,
     /// Bytes of the pairs of all bases.
     pairs_bytes: usize,
-    /// Base of the series created last, which the next one probably shares; `base_number` is its number.
-    /// Empty if there is none, or if it was dropped.
+    /// Pairs of the base of the series created last, which the next series probably shares. Empty if there is
+    /// no base, or if it was dropped.
     base: Vec<PairId>,
+    /// Number of the base with the pairs in `base`.
     base_number: u32,
     scratch: Vec<PairId>,
     /// Position of the metric name among the labels of the series inserted last; `usize::MAX` without one.
@@ -30,7 +31,7 @@ pub(crate) struct LabelSets {
 #[derive(Debug, Default)]
 struct Set {
     base: u32,
-    /// Replaces the base's pair of the same name.
+    /// The pair that replaces the base's pair of the same name.
     own: PairId,
 }
 
@@ -61,8 +62,8 @@ impl LabelSets {
         self.sets.put(series.index(), Set { base: self.base_number, own });
     }
 
-    /// The pairs of the series inserted last, and the position of its metric name among them, or `usize::MAX` if it has
-    /// none.
+    /// The pairs of the series inserted last, and the position of its metric name in them (`usize::MAX`
+    /// without one).
     pub(crate) fn inserted(&self) -> (&[PairId], usize) {
         (&self.scratch, self.metric_at)
     }
@@ -73,7 +74,7 @@ impl LabelSets {
         self.scratch.iter().for_each(|pair| pairs.remove_series(*pair, series));
     }
 
-    /// Drops the labels of an unlisted series, with the base and pairs that only it used.
+    /// Drops the labels of an unlisted series. Drops its base and pairs, too, if no other series uses them.
     pub(crate) fn remove(&mut self, series: SeriesRef, pairs: &mut Pairs) {
         let Set { base: number, own } = self.sets.take(series.index());
         pairs.let_go(own);
@@ -97,7 +98,7 @@ impl LabelSets {
         self.scratch = scratch;
     }
 
-    /// The only pair in which the new set differs from the base, or any pair if they are equal. `None` if more than one pair
+    /// The only pair in which the new set differs from the base, or any pair if the sets are equal. `None` if more than one pair
     /// differs, or if the two pairs have different label names.
     fn only_difference(&self, pairs: &Pairs) -> Option<PairId> {
         if self.scratch.len() != self.base.len() {
@@ -109,13 +110,14 @@ impl LabelSets {
         (same_name && differences.next().is_none()).then_some(*own)
     }
 
-    /// Makes the new set a base; returns one of its pairs, which replaces itself.
+    /// Makes the new set a base. Returns one of its pairs: as the pair that differs from the base, it changes
+    /// nothing.
     fn start_base(&mut self, pairs: &mut Pairs) -> PairId {
         self.scratch.iter().for_each(|pair| pairs.hold(*pair));
         self.pairs_bytes += size_of_val(&*self.scratch);
         self.base_number = self.bases.insert(Base { pairs: self.scratch.as_slice().into(), series: 0 });
         self.base.clone_from(&self.scratch);
-        *self.base.first().expect("BUG: a series has a name at least")
+        *self.base.first().expect("BUG: a series has at least one label")
     }
 
     /// The pairs of a series, in order of their names.
@@ -132,7 +134,7 @@ impl LabelSets {
 
     /// Compares two sets pair by pair, by name and then by value, without the metric names.
     ///
-    /// Reads texts only from the first difference on, because sorting a million series consists of these
+    /// Texts are read only from the first difference on, because sorting a million series consists of these
     /// calls.
     pub(crate) fn compare<'a>(&'a self, a: SeriesRef, b: SeriesRef, pairs: &'a Pairs) -> Ordering {
         let (a, b) = (self.sets.get(a.index()), self.sets.get(b.index()));

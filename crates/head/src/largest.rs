@@ -9,20 +9,21 @@ use model::labels::METRIC_NAME;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// Pairs or names visited in a turn: about a quarter of a millisecond.
+/// Number of pairs or names visited in a turn of about a quarter of a millisecond.
 const TURN_STEPS: usize = 4_000;
 
-/// Maximum number of pairs with few series that are visited if there are too few larger ones, and of names that are visited.
-/// A tenant that has more of them also has larger ones.
+/// Maximum number of names that are visited, and of small pairs that are visited if there are too few large
+/// ones. A tenant with more small pairs also has large ones.
 const LOOKED_AT_MAX: usize = 100_000;
 
-/// A search for the largest. Take a [`crate::Pin`] before the first turn.
+/// A search for the largest entries of a tenant. Take a [`crate::Pin`] before the first turn.
 #[derive(Debug)]
 pub struct Largest {
     step: Step,
     /// Label whose values are sought.
     label: String,
-    /// Pairs by series, pairs of `label` by series, names by values, names by bytes of values.
+    /// The largest entries, in the order of the fields: pairs by series, pairs of `label` by series, names by
+    /// number of values, names by bytes of values.
     pairs: Top,
     values: Top,
     names: Top,
@@ -94,7 +95,7 @@ impl Largest {
         Self { step, label: label.to_owned(), pairs, values, names, name_bytes }
     }
 
-    /// Runs one turn. True after the last.
+    /// Runs one turn. Returns true after the last turn.
     pub fn advance(&mut self, head: &TenantHead) -> bool {
         let mut steps = TURN_STEPS;
         while steps > 0 {
@@ -188,13 +189,14 @@ impl Largest {
         if turn.end < end { Step::Names { from: turn.end } } else { Step::Done }
     }
 
-    /// Numbers of the label pairs and values found, for [`TenantHead::pair`]. A pair can be among both.
+    /// Numbers of the label pairs and values found, for [`TenantHead::pair`]. A pair can occur twice: as a
+    /// pair and as a value.
     pub fn pairs(&self) -> impl Iterator<Item = usize> {
         self.pairs.numbers().chain(self.values.numbers())
     }
 
-    /// Numbers of the label names found, for [`TenantHead::name`]. A name can be among those with the most values and those with
-    /// the most bytes.
+    /// Numbers of the label names found, for [`TenantHead::name`]. A name can occur twice: for the number of
+    /// its values and for their bytes.
     pub fn names(&self) -> impl Iterator<Item = usize> {
         self.names.numbers().chain(self.name_bytes.numbers())
     }

@@ -1,5 +1,5 @@
-//! Late samples: out of order, or at a known time with another value. They are kept apart and merged when
-//! read.
+//! Late samples: samples out of order, and samples at a known time with another value. They are stored apart
+//! and merged when read.
 //!
 //! A late sample was written after any sample that the series' chunks hold at the same time, so it wins.
 //!
@@ -10,9 +10,9 @@
 //!                                    pending  sorted, a few, uncompressed, newer than the chunk
 //! ```
 //!
-//! A piece takes samples between its bound and the next piece's. Its chunk is rewritten when enough samples
-//! are pending, and split when it is full. So a sample costs a lookup and 1/32 of a rewrite, whatever the
-//! order and number of samples, and the pieces are never merged as a whole.
+//! A piece takes the samples from its bound up to the bound of the next piece. Its chunk is rewritten when
+//! enough samples are pending, and the piece is split when the chunk is full. So a sample costs a lookup and
+//! 1/32 of a rewrite, whatever the order and number of samples. The pieces are never merged as a whole.
 
 use crate::chunk::{Chunk, ChunkValue, OpenChunk, SAMPLES_MAX};
 use model::sample::overlay;
@@ -22,10 +22,11 @@ use std::collections::BTreeMap;
 #[cfg(test)]
 mod tests;
 
-/// Samples that wait uncompressed, sorted by time, before there are pieces.
+/// Number of samples from which the first pieces are made. Until then, samples wait uncompressed.
 const RECENT_MAX: usize = 64;
 
-/// Samples that wait uncompressed in a piece, 16 bytes each. More of them would make rewrites rarer.
+/// Number of pending samples from which a piece is rewritten. They take 16 bytes each; a larger number would
+/// make rewrites rarer.
 const PENDING_MAX: usize = 32;
 
 /// Fixed size of a tree entry, without its chunk and pending samples: key, vector and unused slots.
@@ -46,7 +47,7 @@ pub enum Late {
 
 const _: () = assert!(size_of::<Late>() == size_of::<LateOf<f64>>());
 
-/// Calls the same method on the late samples of either kind.
+/// Evaluates an expression with the late samples of either kind.
 macro_rules! each {
     ($late:expr, $of:ident => $body:expr) => {
         match $late {
@@ -72,7 +73,7 @@ impl Late {
         each!(self, late => late.has_samples(range))
     }
 
-    /// Bytes on the heap, in constant time because it is read with every sample.
+    /// Memory on the heap in bytes. Takes constant time, because it is read with every late sample.
     pub(crate) fn heap_bytes(&self) -> usize {
         match self {
             Self::Floats(late) => late.heap_bytes(),
@@ -96,7 +97,7 @@ pub trait LateValue: ChunkValue {
     /// An empty store of late samples.
     fn no_late() -> Late;
 
-    /// Late samples of a series of this kind.
+    /// The late samples as those of this kind of values. Panics if they are of another kind.
     fn late(late: &Late) -> &LateOf<Self>;
 
     /// Mutable counterpart of [`Self::late`].
@@ -141,8 +142,7 @@ impl LateValue for Histogram {
 #[derive(Debug)]
 pub struct LateOf<V> {
     recent: Vec<(i64, V)>,
-    /// Pieces by their bound, the least time that they take. The first piece takes every time before the
-    /// second's bound.
+    /// Pieces by their bound, the least time that a piece takes. The bound of the first piece is `i64::MIN`.
     pieces: BTreeMap<i64, Piece<V>>,
     /// Memory of the pieces, and heap memory of the values in `recent`.
     held_bytes: usize,
@@ -249,7 +249,7 @@ impl<V: ChunkValue> LateOf<V> {
         self.pieces.range(first..=range.end_ms.max(first)).map(|(_, piece)| piece)
     }
 
-    /// Bytes on the heap, in constant time because it is read with every sample.
+    /// Memory on the heap in bytes. Takes constant time, because it is read with every late sample.
     pub(crate) fn heap_bytes(&self) -> usize {
         self.recent.capacity() * size_of::<(i64, V)>() + self.held_bytes
     }
@@ -261,7 +261,7 @@ impl<V: ChunkValue> LateOf<V> {
         let mut all = Samples::default();
         piece.read(TimeRange::ALL, &mut all);
         let all: Vec<_> = all.iter_from(0).collect();
-        // halves leave room for samples in between; a piece that grows at its end needs none
+        // parts of equal size leave room for samples in between; a piece that grows at its end needs none
         let most = usize::from(SAMPLES_MAX);
         let grows_at_the_end = piece.pending.first().is_some_and(|(t, _)| *t > piece.chunk.range().end_ms);
         let part = if grows_at_the_end { most } else { all.len().div_ceil(all.len().div_ceil(most)) };
@@ -327,7 +327,7 @@ impl<V: ChunkValue> Piece<V> {
         !samples.is_empty()
     }
 
-    /// Bytes of memory, with the entry in the tree.
+    /// Memory in bytes, including the entry in the tree.
     fn memory_bytes(&self) -> usize {
         let pending = self.pending.capacity() * size_of::<(i64, V)>() + values_bytes(&self.pending);
         self.chunk.memory_bytes() + pending + ENTRY_BYTES

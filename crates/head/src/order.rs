@@ -15,8 +15,8 @@ use std::cmp::Ordering;
 #[cfg(test)]
 mod tests;
 
-/// Steps of a turn: about fifty microseconds, because writers wait for it. A step is a comparison, or a look
-/// at one series.
+/// Steps of a turn, which takes about fifty microseconds: writers wait for it. A step is a comparison, or a
+/// visit to one series.
 const TURN_STEPS: usize = 500;
 
 /// Maximum number of series handed out in a turn.
@@ -47,7 +47,7 @@ enum Stage {
     /// Looking for frozen series of a name: its position, and the next series.
     FindSeries(usize, u32),
     SortSeries(usize),
-    /// Handing out: the name's position and that of the next series.
+    /// Handing out series: the position of the name, and the position of the next series.
     HandOut(usize, usize),
     Done,
 }
@@ -69,8 +69,8 @@ impl FrozenOrder {
                 || head.frozen_range(series).is_some_and(|range| range.end_ms >= self.since_ms))
     }
 
-    /// Runs one turn: appends the next series to `out`, at most a thousand, or none if the whole turn went
-    /// into sorting. True after the last turn. All turns must be given the same head.
+    /// Runs one turn: appends at most 1,024 series to `out`, or none if all steps were needed for
+    /// sorting. Returns true after the last turn. All turns must get the same head.
     pub fn turn(&mut self, head: &TenantHead, out: &mut Vec<SeriesRef>) -> bool {
         let (mut steps, mut room) = (TURN_STEPS, OUT_MAX);
         while steps > 0 && room > 0 {
@@ -162,9 +162,9 @@ fn by_value(head: &TenantHead, a: u32, b: u32) -> Ordering {
 struct Sort {
     items: Vec<u32>,
     merged: Vec<u32>,
-    /// Length of the sorted runs; 0 while the initial runs are being sorted, which is done for the first
-    /// `sorted` items.
+    /// Length of the sorted runs; 0 while the initial runs are being sorted.
     width: usize,
+    /// Number of items whose initial runs are sorted.
     sorted: usize,
     /// Next positions in the left and right run being merged.
     left: usize,
@@ -182,7 +182,7 @@ impl Sort {
         *self = Self { items, merged, ..Self::default() };
     }
 
-    /// Continues the sort; true once it is done, false if `steps` ran out before.
+    /// Continues the sort. Returns true once it is complete, and false if `steps` ran out before.
     fn advance(&mut self, steps: &mut usize, compare: impl Fn(u32, u32) -> Ordering) -> bool {
         while self.width == 0 {
             if *steps == 0 {
@@ -208,7 +208,7 @@ impl Sort {
         true
     }
 
-    /// Merges runs in pairs into `merged`; true once all are merged.
+    /// Merges runs in pairs into `merged`. Returns true once all are merged.
     fn merge(&mut self, steps: &mut usize, compare: impl Fn(u32, u32) -> Ordering) -> bool {
         let count = self.items.len();
         self.merged.reserve_exact(count - self.merged.len());

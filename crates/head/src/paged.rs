@@ -44,7 +44,7 @@ impl<T: Default> Paged<T> {
         self.len += 1;
     }
 
-    /// Puts an element where one was taken out, or behind the last.
+    /// Puts an element in a place whose element was taken out, or after the last element.
     pub(crate) fn put(&mut self, index: usize, value: T) {
         if index == self.len {
             return self.push(value);
@@ -102,7 +102,7 @@ impl<T: Default> Paged<T> {
         &mut self.pages[index / PAGE][index % PAGE]
     }
 
-    /// The element, or the default that replaced one that was taken out. `None` if the place has no memory.
+    /// The element, or a default value if the element was taken out. `None` if the place has no memory.
     pub(crate) fn find(&self, index: usize) -> Option<&T> {
         self.pages.get(index / PAGE)?.get(index % PAGE)
     }
@@ -138,7 +138,7 @@ impl Free {
         lowest
     }
 
-    /// Returns a number for reuse. Free numbers at the end of `paged` are dropped with their places.
+    /// Frees a number for reuse. Free numbers at the end of `paged` are dropped with their places.
     pub(crate) fn push<T: Default>(&mut self, number: u32, paged: &mut Paged<T>) {
         self.set.insert(number);
         self.count += 1;
@@ -153,7 +153,6 @@ impl Free {
         paged.truncate(len);
     }
 
-    /// Number of free numbers.
     pub(crate) const fn len(&self) -> usize {
         self.count
     }
@@ -190,7 +189,7 @@ impl<T: Default> Slab<T> {
         number
     }
 
-    /// Takes an element out.
+    /// Removes an element and frees its number.
     pub(crate) fn remove(&mut self, number: u32) -> T {
         let value = self.paged.take(number as usize);
         self.free.push(number, &mut self.paged);
@@ -216,7 +215,6 @@ impl<T: Default> Slab<T> {
         self.paged.len
     }
 
-    /// Number of elements.
     #[cfg(test)]
     pub(crate) const fn count(&self) -> usize {
         self.paged.len() - self.free.len()

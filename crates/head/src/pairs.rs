@@ -31,7 +31,7 @@ struct Name {
     text: Box<str>,
     /// IDs of the pairs with this name.
     pairs: Postings,
-    /// Bytes of their values.
+    /// Total bytes of the values of these pairs.
     value_bytes: usize,
 }
 
@@ -90,14 +90,15 @@ impl Pairs {
         self.pairs.get_mut(id.0).holders += 1;
     }
 
-    /// Removes a holder. With the last one the pair is dropped, and its name if no other pair has it.
+    /// Removes a holder. The last one also drops the pair, and the pair's name if no other pair has that
+    /// name.
     pub(crate) fn let_go(&mut self, id: PairId) {
         let pair = self.pairs.get_mut(id.0);
         pair.holders -= 1;
         if pair.holders > 0 {
             return;
         }
-        assert!(pair.postings.is_empty(), "BUG: series have a pair that no label set names");
+        assert!(pair.postings.is_empty(), "BUG: series have a pair that is in no label set");
         let hash = pair.hash(self.seed);
         let (pairs, names, seed) = (&self.pairs, &self.names, self.seed);
         self.growth.forget(id, || text_hash(names, pairs, seed, id));
@@ -159,7 +160,7 @@ impl Pairs {
         self.pair_of.find(hash, same).map(|i| PairId(*i))
     }
 
-    /// The number of a name; `None` if no pair has it.
+    /// The number of a name; `None` if no pair has that name.
     pub(crate) fn number_of(&self, name: &str) -> Option<u32> {
         let hash = xxh3_64_with_seed(name.as_bytes(), self.seed);
         self.name_of.find(hash, |i| &*self.names.get(*i).text == name).copied()
@@ -203,7 +204,6 @@ impl Pairs {
         self.number_of(name).map_or(0, |number| self.names.get(number).pairs.len())
     }
 
-    /// The pair, if it exists.
     pub(crate) fn find(&self, name: &str, value: &str) -> Option<PairId> {
         let name = self.number_of(name)?;
         self.find_pair(self.pair_hash(name, value), name, value)
@@ -214,7 +214,7 @@ impl Pairs {
         &self.pairs.get(id.0).postings
     }
 
-    /// The pair at a position among those of a name, in the order of their numbers.
+    /// The pair at a position among the pairs of a name, which are in the order of their numbers.
     pub(crate) fn nth_of_name(&self, name: &str, position: usize) -> Option<PairId> {
         self.names.get(self.number_of(name)?).pairs.nth(position).map(PairId)
     }
@@ -245,7 +245,7 @@ impl Pairs {
         Some(NameCount { name: &name.text, values: name.pairs.len(), bytes: name.value_bytes })
     }
 
-    /// Number of names, and one more than the largest number of a name.
+    /// Count of names, and one more than the largest number of a name.
     pub(crate) fn names_count(&self) -> (usize, usize) {
         (self.name_of.len(), self.names.end())
     }
@@ -255,7 +255,7 @@ impl Pairs {
         self.pair_of.len()
     }
 
-    /// One more than the largest number of a name, and one more than that of a pair.
+    /// One more than the largest number of a name, and one more than the largest number of a pair.
     pub(crate) const fn ends(&self) -> (usize, usize) {
         (self.names.end(), self.pairs.end())
     }
@@ -285,7 +285,7 @@ impl Pair {
     }
 }
 
-/// True if a table has four times the capacity that it needs.
+/// True if a table has more than four times the capacity that it needs.
 fn is_roomy(table: &HashTable<u32>) -> bool {
     table.capacity() > 256 && table.len() * 4 < table.capacity()
 }
@@ -318,7 +318,7 @@ mod tests {
                 pairs.let_go(*id);
             }
             let name = text(7).0;
-            assert_eq!(pairs.of_name(&name, 0).collect::<Vec<_>>(), [ids[7]], "it was held twice");
+            assert_eq!(pairs.of_name(&name, 0).collect::<Vec<_>>(), [ids[7]], "the pair still has a holder");
             assert_eq!(pairs.number_of("name8"), None);
             pairs.let_go(ids[7]);
             assert_eq!(pairs.find(&name, &text(7).1), None);

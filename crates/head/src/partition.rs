@@ -63,7 +63,7 @@ pub enum Evicted {
 }
 
 impl Partition {
-    /// An empty partition; `seed` is the node's secret for hashing.
+    /// An empty partition. `seed` is a secret of the node, for hashes.
     pub fn new(seed: u64) -> Self {
         Self {
             tenants: HashMap::new(),
@@ -77,7 +77,6 @@ impl Partition {
         }
     }
 
-    /// A tenant's head, if it has one.
     pub fn tenant(&self, tenant: &TenantId) -> Option<&TenantHead> {
         self.tenants.get(tenant)
     }
@@ -99,7 +98,6 @@ impl Partition {
         self.tenants.iter().filter(|(tenant, _)| wanted(tenant)).map(|(_, head)| head.late_bytes()).sum()
     }
 
-    /// Number of tenants.
     pub fn tenant_count(&self) -> usize {
         self.tenants.len()
     }
@@ -117,8 +115,8 @@ impl Partition {
         samples
     }
 
-    /// Freezes all samples of a tenant, in addition to those frozen already, a few hundred series at a time.
-    /// True after the last turn. The tenant must not be written to between turns.
+    /// Freezes the samples of a tenant that are not frozen yet, a few hundred series in each turn. Returns
+    /// true after the last turn. The tenant must not be written to between turns.
     pub fn freeze_all_turn(&mut self, tenant: &TenantId) -> bool {
         let Some(head) = self.tenants.get_mut(tenant) else { return true };
         if !head.is_frozen() {
@@ -131,8 +129,8 @@ impl Partition {
         done
     }
 
-    /// Releases the frozen samples of wanted tenants, a few hundred series at a time. True after the last
-    /// turn.
+    /// Releases the frozen samples of wanted tenants, a few hundred series in each turn. Returns true after
+    /// the last turn.
     pub fn release_turn(&mut self, wanted: impl Fn(&TenantId) -> bool) -> bool {
         let (mut steps, mut next) = (TURN_SERIES, self.frozen.len());
         while next > 0 {
@@ -143,7 +141,10 @@ impl Partition {
             if steps == 0 {
                 return false;
             }
-            let head = self.tenants.get_mut(&self.frozen[next]).expect("BUG: a frozen tenant stays");
+            let head = self
+                .tenants
+                .get_mut(&self.frozen[next])
+                .expect("BUG: a tenant with frozen samples was removed");
             let before = head.memory_bytes();
             let done = head.release_some(&mut steps);
             self.change_bytes += head.memory_bytes() as isize - before as isize;
@@ -163,11 +164,11 @@ impl Partition {
         self.pins.pin()
     }
 
-    /// Retires idle series, and evicts those of them that have no samples, a little at a time. `freed` is
-    /// called with each freed reference; new series will reuse it.
+    /// Retires idle series, and evicts idle series without samples, a few in each turn. `freed` is called
+    /// with each freed reference; new series will reuse it.
     ///
-    /// Anything may happen between two turns. A tenant whose series are all gone can be removed
-    /// ([`Self::remove_empty`]).
+    /// Series may be created, written and read between two turns. A tenant whose series are all gone can be
+    /// removed ([`Self::remove_empty`]).
     pub fn evict_turn(&mut self, idle: Idle, freed: impl FnMut(&TenantId, SeriesRef)) -> Evicted {
         self.evict_turn_of(idle, |_| true, freed)
     }
@@ -236,7 +237,8 @@ impl Partition {
         Evicted::Waits
     }
 
-    /// Removes forgettable tenants and calls `removed` with each. They come back with their next write.
+    /// Removes tenants without series whose metadata is not needed, and calls `removed` with each. The next
+    /// write of such a tenant adds it again.
     pub fn remove_empty(&mut self, idle: Idle, removed: impl FnMut(&TenantId)) {
         self.remove_empty_of(idle, |_| true, removed);
     }
@@ -263,8 +265,9 @@ impl Partition {
         }
     }
 
-    /// Takes a tenant's series, samples and exemplars out, so that they can be dropped without the lock. Metadata stays.
-    /// `None` if there are none, or if some are frozen. No references to its series may be held.
+    /// Takes a tenant's series, samples and exemplars out, so that they can be dropped without the lock.
+    /// Metadata stays. `None` if the tenant is unknown or has frozen samples. Nobody may hold references to
+    /// its series.
     pub fn take_series(&mut self, tenant: &TenantId) -> Option<TenantHead> {
         let head = self.tenants.get_mut(tenant).filter(|head| !head.is_frozen())?;
         let mut taken = std::mem::replace(head, TenantHead::new(self.seed));

@@ -1,4 +1,4 @@
-//! Generations of pins: they show if a reader may still hold references from an earlier generation.
+//! Generations of pins: they show whether a reader may still hold references from an earlier generation.
 
 use std::sync::Arc;
 

@@ -7,7 +7,7 @@ use std::ops::Range;
 const LIST_MAX: usize = 32;
 /// Runs shorter than this are kept as single references.
 const RUN_MIN: u32 = 8;
-/// Cost of a new bitmap beyond the list that it replaces.
+/// Memory in bytes that a new bitmap takes in addition to the list that it replaces.
 const BITMAP_BYTES: usize = 96;
 
 /// A set of numbers, mostly the references of one pair.
@@ -21,7 +21,7 @@ pub(crate) struct Postings {
     /// Run of the largest references; may be empty.
     run: Range<u32>,
     len: u32,
-    /// Estimated size of `kept`.
+    /// Estimated heap memory of `kept` in bytes.
     bytes: u32,
 }
 
@@ -81,7 +81,7 @@ impl Postings {
         self.len -= 1;
         let estimate = self.bytes;
         let kept = self.kept_len();
-        // at each halving, so that shrinking costs no more in total than the removals
+        // at each halving, so that in total, shrinking takes no longer than the removals
         if kept == 0 || kept.ilog2() != before.ilog2() {
             self.bytes = self.kept.shrink() as u32;
         }
@@ -116,8 +116,8 @@ impl Postings {
         let estimate = self.bytes;
         let (len, before) = (self.kept_len(), self.kept_len() - run.len() as u32);
         self.bytes = self.bytes.saturating_add(self.kept.extend(run) as u32);
-        // A bitmap changes its representation only in `optimize`, which also measures its size. It is called
-        // at each doubling, so that it costs no more in total than the pushes.
+        // A bitmap changes its representation only in `optimize`, which also measures its size. `optimize`
+        // runs at each doubling, so that in total it takes no longer than the insertions.
         if let Kept::Bitmap(bitmap) = &mut self.kept
             && len >= 1024
             && len.ilog2() != before.max(1).ilog2()
@@ -271,8 +271,8 @@ fn optimize(bitmap: &mut RoaringBitmap) -> usize {
     BITMAP_BYTES + bitmap.serialized_size() * 5 / 4
 }
 
-/// Adds a run. Returns the estimated growth: two bytes a reference and the slack of its lists, or five bytes
-/// for a run.
+/// Adds a run. Returns the estimated growth in bytes: five for a long run, otherwise three for each reference
+/// (two bytes and unused capacity).
 fn put(bitmap: &mut RoaringBitmap, run: Range<u32>) -> usize {
     if run.len() >= RUN_MIN as usize {
         bitmap.insert_range(run);
@@ -291,7 +291,7 @@ mod tests {
     use super::*;
     use stdx::rng::Rng;
 
-    /// Runs of up to `run_max` references, up to `gap_max` apart.
+    /// Checks postings of runs of up to `run_max` references, which are up to `gap_max` apart.
     fn check(rng: &mut Rng, count: usize, run_max: u64, gap_max: u64) -> (Postings, isize) {
         let (mut postings, mut expected, mut bytes) = (Postings::default(), RoaringBitmap::new(), 0);
         let mut next = rng.below(3) as u32;
@@ -375,14 +375,14 @@ mod tests {
     fn stay_small() {
         let mut rng = Rng::new(1);
         let (_, one_run) = check(&mut rng, 100_000, 2000, 1);
-        assert_eq!(one_run, 0, "one run");
+        assert_eq!(one_run, 0, "one run takes no memory on the heap");
         let (_, runs) = check(&mut rng, 100_000, 4000, 40_000);
         assert!(runs < 5000, "{runs} bytes for 50 runs");
         let (mut postings, mut bytes) = check(&mut rng, 20_000, 2000, 1);
         for i in 0..300_000 {
             bytes += postings.insert(100_000 + 2 * i);
         }
-        let Kept::Bitmap(bitmap) = &postings.kept else { panic!("a bitmap by now") };
+        let Kept::Bitmap(bitmap) = &postings.kept else { panic!("no bitmap after many insertions") };
         let real = bitmap.serialized_size();
         assert!(real < 120_000, "{real} bytes: every second series after a long run");
         assert!((real as isize..8 * real as isize).contains(&bytes), "{bytes} accounted for {real}");

@@ -1,33 +1,35 @@
 //! Label pairs by their number of series, kept up to date as series come and go.
 //!
-//! Pairs are in classes by the binary logarithm of that number. A pair changes its class only when its series double or halve
-//! in number, so the classes cost next to nothing when series are created, and the largest pairs are found without visiting
-//! the others.
+//! The class of a pair is the binary logarithm of its number of series. A pair changes its class only when
+//! that number doubles or halves, so the classes cost almost nothing when series are created. The largest
+//! pairs are found without visiting the others.
 
 use crate::postings::Postings;
 
-/// Binary logarithm of the least number of series that a ranked pair has. There may be as many smaller pairs as series, but
-/// at most one ranked pair for each thirteen series with ten labels. A scrape target's own pairs are not ranked.
+/// Binary logarithm of the least number of series of a ranked pair. There may be as many smaller pairs as
+/// series, but of series with ten labels, at most one ranked pair for each thirteen series. Pairs that only
+/// one target of fewer than 128 series has are not ranked.
 const LEAST: u32 = 7;
 
 #[derive(Debug, Default)]
 pub(crate) struct Ranks {
-    /// Pairs with 2^(LEAST + i) to less than 2^(LEAST + i + 1) series.
+    /// Class `i`: pairs with 2^(LEAST + i) to less than 2^(LEAST + i + 1) series.
     classes: Vec<Postings>,
     postings_bytes: isize,
 }
 
 impl Ranks {
-    /// Notes that a pair has one series more, now `series`.
+    /// Notes that a pair got a series, and now has `series` of them.
     #[inline]
     pub(crate) fn grown(&mut self, pair: u32, series: usize) {
-        // this runs for each label of a new series, so it is short, and begins with the test that most pairs (small ones) fail
+        // this runs for each label of a new series: the first test already excludes most pairs, which are
+        // small
         if series >= 1 << LEAST && series & (series - 1) == 0 {
             self.rise((series.ilog2() - LEAST) as usize, pair);
         }
     }
 
-    /// Notes that a pair has one series less, now `series`.
+    /// Notes that a pair lost a series, and now has `series` of them.
     #[inline]
     pub(crate) fn shrunk(&mut self, pair: u32, series: usize) {
         if series + 1 >= 1 << LEAST && series & (series + 1) == 0 {
@@ -56,7 +58,6 @@ impl Ranks {
         }
     }
 
-    /// Number of classes.
     pub(crate) const fn len(&self) -> usize {
         self.classes.len()
     }

@@ -24,22 +24,23 @@ mod tests;
 
 use search::Search;
 
-/// Steps of a turn: about a millisecond. Looking at a value takes one step, or more if its test is slow.
+/// Steps of a turn, which takes about a millisecond. A visit to a pair takes at least one step, and a test of
+/// its value [`TEST_STEPS`] or more.
 const TURN_STEPS: usize = 8_000;
 
-/// Steps for comparing a value, or copying it for a pattern, besides those for its length ([`STEP_BYTES`]).
+/// Steps to compare a value, or to copy it for a pattern, in addition to one step for each [`STEP_BYTES`].
 const TEST_STEPS: usize = 4;
 
-/// Bytes of a value that cost one step more.
+/// Bytes of a value that take one more step.
 const STEP_BYTES: usize = 64;
 
-/// Steps for checking if a series has samples in a range.
+/// Steps to check whether a series has samples in a range.
 const SAMPLES_STEPS: usize = 8;
 
 /// References added to a set in one step.
 const STEP_REFERENCES: usize = 64;
 
-/// Predicate on one label of a series. The query's matchers are translated into filters by the caller.
+/// Predicate on one label of a series. The caller translates a query's matchers into filters.
 #[derive(Debug)]
 pub struct Filter<'a> {
     /// The label's name.
@@ -53,7 +54,7 @@ pub struct Filter<'a> {
 pub enum FilterKind<'a> {
     /// Exactly this value.
     Equal(&'a str),
-    /// Any of these, which are sorted.
+    /// Any of these values, which are sorted.
     OneOf(&'a [String]),
     /// All values for which the function is true. It is called with the head locked, so it may take no longer
     /// than a few comparisons of the value.
@@ -86,11 +87,11 @@ impl FilterKind<'_> {
 
 /// Resumable search for the series that pass all filters.
 ///
-/// It holds bitmaps of series (one bit for each existing series) and one batch of values.
+/// A selection holds bitmaps of series (one bit for each existing series) and one batch of values.
 #[derive(Debug)]
 pub struct Selection<'f> {
-    /// Filters that a missing label fails. They need only the postings of matching values. Filters whose
-    /// values can be looked up come first.
+    /// Filters that a missing label does not pass. They need only the postings of matching values. Filters
+    /// whose values can be looked up come first.
     strict: Vec<Search<'f>>,
     /// Filters that a missing label passes. Series whose value does not match are removed at the end.
     lenient: Vec<Search<'f>>,
@@ -126,8 +127,8 @@ impl<'f> Selection<'f> {
         }
     }
 
-    /// Runs one turn; true after the last one. All turns must be given the same head. Between two turns, the
-    /// caller must call [`Self::test`] without the lock.
+    /// Runs one turn. Returns true after the last turn. All turns must get the same head. Between two turns,
+    /// the caller must call [`Self::test`] without the lock.
     pub fn advance(&mut self, head: &TenantHead) -> bool {
         let mut steps = TURN_STEPS;
         let all = self.all.get_or_insert_with(|| head.present());
@@ -167,7 +168,8 @@ impl<'f> Selection<'f> {
         true
     }
 
-    /// Tests the values that the last turn copied, if any. Call it without the lock; `go_on` is checked before each.
+    /// Tests the values that the last turn copied, if any. Call this without the lock. `go_on` is called
+    /// before each value; the test ends when it returns false.
     pub fn test(&mut self, go_on: impl FnMut() -> bool) {
         if self.ordered
             && let Some(search) = self.strict.iter_mut().chain(&mut self.lenient).nth(self.applied)
@@ -189,17 +191,18 @@ pub enum Among<'a> {
     All,
     /// These series.
     Series(&'a RoaringBitmap),
-    /// Series that have a sample in the range. The walk leaves a pair at the first such series. If most
-    /// series have one, it looks at far fewer series than exist.
+    /// Series that have a sample in the range. The walk leaves a pair at its first such series. If most
+    /// series have a sample in the range, the walk visits far fewer series than exist.
     Range(TimeRange),
 }
 
-/// Position of a walk over label names or values, by number: names and values that exist throughout keep theirs.
+/// Position of a walk over label names or values. The position consists of numbers, which names and values
+/// keep as long as they exist.
 #[derive(Debug, Default)]
 pub struct Walk {
     name: usize,
     pair: u32,
-    /// First series of `pair` that was not looked at.
+    /// First series of `pair` that was not visited yet.
     series: u32,
 }
 
@@ -210,7 +213,7 @@ impl Walk {
     }
 
     /// Runs one turn over the values of a label: calls `take` with each value that a series in `among` has.
-    /// True after the last turn.
+    /// Returns true after the last turn.
     pub fn values(
         &mut self,
         head: &TenantHead,

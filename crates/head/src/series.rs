@@ -7,11 +7,11 @@ use model::{Histogram, Samples, TimeRange, ValueKind};
 #[derive(Debug)]
 pub(crate) struct Series {
     pub(crate) open: OpenChunk,
-    /// Boxed because most series of a churning fleet have none.
+    /// Boxed, because most series of a churning fleet have no sealed chunks.
     sealed: Option<Box<Sealed>>,
     /// Time of arrival of the last sample, in seconds of the caller's clock.
     pub(crate) seen_s: u32,
-    /// [`ACTIVE`] and the like, in one byte, so that an append compares them all at once.
+    /// [`ACTIVE`] and the other flags, in one byte, so that an append compares all of them at once.
     pub(crate) state: u8,
     /// True if the series has samples in the late store.
     pub(crate) late: bool,
@@ -23,8 +23,8 @@ const _: () = assert!(size_of::<Series>() == 64);
 
 /// Counted among the tenant's active series.
 pub(crate) const ACTIVE: u8 = 1;
-/// Alternates from freeze to freeze. If it differs from the head's, the series got no sample since the last
-/// freeze, and all its samples are frozen.
+/// Flips at each freeze. If it differs from the head's epoch, the series got no sample since the last freeze,
+/// and all its samples are frozen.
 pub(crate) const EPOCH: u8 = 2;
 
 /// Lookups by key no longer find the series (see [`crate::evict`]).
@@ -71,7 +71,6 @@ impl Series {
         Self { state: epoch | state_of(kind), ..Self::default() }
     }
 
-    /// Kind of the series' values.
     pub(crate) const fn kind(&self) -> ValueKind {
         match self.state & HISTOGRAM {
             0 => ValueKind::Float,
@@ -111,7 +110,7 @@ impl Series {
     /// change of memory in bytes.
     #[cold]
     pub(crate) fn wake(&mut self, awake: u8) -> isize {
-        assert!(self.state & GONE == 0, "BUG: a sample for an evicted series: was it pinned?");
+        assert!(self.state & GONE == 0, "BUG: a sample for an evicted series; its writer held no pin");
         assert!((self.state ^ awake) & HISTOGRAM == 0, "BUG: a sample of another kind than the series");
         let changed = if (self.state ^ awake) & EPOCH != 0 { self.set_apart() } else { 0 };
         self.state = awake;
@@ -154,8 +153,8 @@ impl Series {
         self.heap_bytes() as isize - before as isize
     }
 
-    /// True for a sample at the newest known time if the series holds no samples. It is stored like a newer
-    /// one.
+    /// True if the series holds no samples and its newest known time is `timestamp_ms`. A sample at this time
+    /// is stored like a newer one.
     pub(crate) const fn is_newest_released(&self, timestamp_ms: i64) -> bool {
         timestamp_ms == self.open.last_ms() && self.is_empty() && !self.late && !self.frozen_late
     }
@@ -247,7 +246,7 @@ impl Series {
 
     /// The sealed chunks that overlap `range`.
     fn sealed_in(&self, range: TimeRange) -> &[Chunk] {
-        // they end before the open one begins
+        // sealed chunks end before the open one begins
         match self.open.count() > 0 && self.open.first_ms() <= range.start_ms {
             true => &[],
             false => overlapping(self.sealed(), range),
@@ -260,8 +259,8 @@ impl Series {
     }
 }
 
-/// The chunks that overlap `range`. Most queries read the newest samples, and each look at a chunk may be a cache miss, so the
-/// search goes back from the newest chunk and looks at only one chunk more than it returns.
+/// The chunks that overlap `range`. Most queries read the newest samples, and each visit to a chunk may be a
+/// cache miss. So the search goes back from the newest chunk, and visits only one chunk more than it returns.
 fn overlapping(chunks: &[Chunk], range: TimeRange) -> &[Chunk] {
     let upto = match chunks.last() {
         Some(last) if last.range().start_ms > range.end_ms => {

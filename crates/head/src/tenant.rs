@@ -29,15 +29,17 @@ use std::ops::Bound;
 #[cfg(test)]
 mod tests;
 
-/// Samples stored in a turn if all are in order: about fifty microseconds of work, because readers wait meanwhile.
+/// Number of samples stored in a turn, if all are in order. A turn takes about fifty microseconds, because
+/// readers wait meanwhile.
 const TURN_SAMPLES: usize = 2048;
 
-/// Cost of a late sample, as a number of in-order samples: that of a lookup, and that of rewriting a chunk.
+/// Cost of a late sample that is only inserted, as a number of in-order samples.
 const LATE_STEPS: usize = 8;
+/// Cost of a late sample that causes a chunk to be rewritten, as a number of in-order samples.
 const REWRITE_STEPS: usize = 200;
 
-/// Memory of a tenant in a partition before its first series: its entry, twice because the table doubles when full, and
-/// 512 bytes for its name, here and in the owner's own maps.
+/// Memory of a tenant in a partition before its first series, in bytes. Its entry counts twice, because the
+/// table doubles when it is full. 512 bytes are for its name, here and in the owner's maps.
 const TENANT_BYTES: usize = 2 * size_of::<TenantHead>() + 512;
 
 /// One tenant's share of a partition's head.
@@ -47,7 +49,7 @@ pub struct TenantHead {
     pub(crate) pairs: Pairs,
     pub(crate) labels: LabelSets,
     pub(crate) series: Paged<Series>,
-    /// Numbers of evicted series, to be used again.
+    /// Numbers of evicted series, for reuse.
     pub(crate) free: Free,
     pub(crate) evicting: Evicting,
     pub(crate) late: HashMap<SeriesRef, Late>,
@@ -61,10 +63,10 @@ pub struct TenantHead {
     /// Heap bytes of the entries of `late` and `frozen_late`.
     pub(crate) late_bytes: usize,
     pub(crate) samples_fresh: u64,
-    /// Series evicted since the start.
+    /// Number of series evicted since the start.
     pub(crate) evicted: u64,
-    /// Time of the last restoration of metadata by replay, perhaps without its series; in seconds of the
-    /// clock passed to `append`.
+    /// Time at which replay last restored metadata, in seconds of the clock passed to `append`. The tenant
+    /// may have no series.
     pub(crate) restored_s: Option<u32>,
 }
 
@@ -80,7 +82,6 @@ pub struct AppendStats {
 }
 
 impl AppendStats {
-    /// Adds the counts of `other`.
     pub fn add(&mut self, other: Self) {
         self.in_order += other.in_order;
         self.late += other.late;
@@ -89,7 +90,7 @@ impl AppendStats {
 }
 
 impl TenantHead {
-    /// An empty head. `seed` keeps strangers from choosing keys that collide.
+    /// An empty head. The secret `seed` keeps clients from choosing keys that collide.
     pub fn new(seed: u64) -> Self {
         Self {
             index: Index::default(),
@@ -146,8 +147,8 @@ impl TenantHead {
         series
     }
 
-    /// As [`Self::create_of`], for a series that was sent at `now_s`, and counts it if it is new. A series that replay restores is
-    /// not new.
+    /// As [`Self::create_of`], for a series that a client sent at `now_s`. Counts the series if it is new.
+    /// Series that replay restores are not new.
     pub fn create_sent(
         &mut self,
         kind: ValueKind,
@@ -174,7 +175,7 @@ impl TenantHead {
         self.pairs.growth().memory_bytes()
     }
 
-    /// Start of the time that [`Self::gained`] covers: between an hour and seventy minutes before `now_s`.
+    /// Start of the period that [`Self::gained`] covers: between an hour and seventy minutes before `now_s`.
     pub const fn growth_since_s(now_s: u32) -> u32 {
         Growth::since_s(now_s)
     }
@@ -210,7 +211,8 @@ impl TenantHead {
         stats
     }
 
-    /// Stores the first samples of `columns`, about fifty microseconds' worth, and takes them out.
+    /// Stores the first samples of `columns`, about fifty microseconds' worth, and removes them from
+    /// `columns`.
     pub fn append_some(&mut self, columns: &mut Columns<'_>, now_s: u32) -> AppendStats {
         let turn = columns.first(TURN_SAMPLES);
         let (done, stats) = match turn.values {
@@ -221,7 +223,7 @@ impl TenantHead {
         stats
     }
 
-    /// Stores samples until they cost a turn. Returns their number.
+    /// Stores samples until a turn is used up. Returns the number of samples stored, and the outcome.
     fn append_turn<V: Value>(
         &mut self,
         refs: &[SeriesRef],
@@ -324,13 +326,12 @@ impl TenantHead {
         selection.into_series()
     }
 
-    /// Kind of a series' values.
     pub fn kind(&self, series: SeriesRef) -> ValueKind {
         self.series.get(series.index()).kind()
     }
 
-    /// Appends a series' samples inside `range` to `out`, which takes its kind of values: ascending, each time once, the
-    /// last write wins.
+    /// Appends a series' samples inside `range` to `out`, in ascending order. Each time occurs once: the last
+    /// write wins. `V` must be the kind of the series' values.
     pub fn read<V: Value>(&self, series_ref: SeriesRef, range: TimeRange, out: &mut Samples<V>) {
         let from = out.len();
         let series = self.series.get(series_ref.index());
@@ -339,7 +340,7 @@ impl TenantHead {
         self.all_late_of(series, series_ref).for_each(|late| V::late(late).merge_into(range, out, from));
     }
 
-    /// [`Self::read`] of a series of either kind. What was in `out` before is dropped.
+    /// As [`Self::read`], for a series of either kind. Clears `out` first.
     pub fn read_any(&self, series: SeriesRef, range: TimeRange, out: &mut SeriesSamples) {
         out.clear_for(self.kind(series));
         match out {
@@ -362,8 +363,8 @@ impl TenantHead {
         series.has_samples(range) || self.all_late_of(series, series_ref).any(|l| l.has_samples(range))
     }
 
-    /// Late samples in order of writing: of two samples at the same time, the later write wins. Samples appended in order
-    /// since a freeze are newer than everything late before it.
+    /// Late samples in order of writing: of two samples at the same time, the later write wins. Samples
+    /// appended in order since a freeze are newer than all samples that were late before the freeze.
     fn all_late_of(&self, series: &Series, series_ref: SeriesRef) -> impl Iterator<Item = &Late> {
         let frozen = self.frozen_late_of(series, series_ref);
         let fresh = if series.late && !self.is_whole(series) { self.late.get(&series_ref) } else { None };
@@ -380,14 +381,15 @@ impl TenantHead {
         self.labels.write(series, &self.pairs, out);
     }
 
-    /// Label names, unsorted; with `among`, only those of these series. A [`crate::Walk`] does the same in turns.
+    /// Label names, unsorted; with `among`, only the names that these series have. A [`crate::Walk`] does the
+    /// same in turns.
     pub fn label_names<'a>(&'a self, among: Option<&'a RoaringBitmap>) -> impl Iterator<Item = &'a str> {
         let used = move |id| is_among(self.pairs.postings(id), among);
         let names = (0..self.pairs.ends().0).filter_map(|number| self.pairs.name(number, 0));
         names.filter_map(move |(name, mut all)| all.any(used).then_some(name))
     }
 
-    /// Values of a label, unsorted; with `among`, only those of these series.
+    /// Values of a label, unsorted; with `among`, only the values that these series have.
     pub fn label_values<'a>(
         &'a self,
         name: &str,
@@ -432,7 +434,7 @@ impl TenantHead {
         self.pairs.name_count(self.pairs.number_of(name)? as usize)
     }
 
-    /// Number of label names, and one more than the largest number of a name.
+    /// Count of label names, and one more than the largest number of a name.
     pub fn names_count(&self) -> (usize, usize) {
         self.pairs.names_count()
     }
@@ -477,7 +479,7 @@ impl TenantHead {
         self.active
     }
 
-    /// Bytes of memory that the structures hold, without the allocator's own overhead.
+    /// Memory of the structures in bytes, without the allocator's own overhead.
     pub fn memory_bytes(&self) -> usize {
         self.memory_parts().iter().map(|(_, bytes)| bytes).sum()
     }

@@ -1,4 +1,4 @@
-//! The benchmarks' cases, run small.
+//! Runs the cases of the benchmarks with small inputs.
 
 #![allow(dead_code, unused_imports, reason = "the benchmarks use all of it")]
 

@@ -6,14 +6,14 @@
 //!   --json                 a line of JSON for each result instead of a table
 //!   --once                 one run of each case
 //!   --instructions         instructions of each case, counted by valgrind's callgrind (slow)
-//!   --formats              the chunk format beside bit-packed XOR chunks (the table of ADR 0004)
-//!   --memory [SERIES]      what a series costs: by the head's own account, the allocator's and the kernel's
-//!   --tenants [TENANTS]    what a tenant with one series costs, by the head's own account and the allocator's
-//!   --leaving [SERIES]     what freezing, sorting, releasing and evicting take, stage by stage
+//!   --formats              compare the chunk format with bit-packed XOR chunks (the table of ADR 0004)
+//!   --memory [SERIES]      memory per series, as counted by the head, the allocator and the kernel
+//!   --tenants [TENANTS]    memory per tenant with one series, as counted by the head and the allocator
+//!   --leaving [SERIES]     duration of freezing, sorting, releasing and evicting, stage by stage
 //! ```
 //!
-//! By hand: `valgrind --tool=callgrind --toggle-collect='*cases::measured*' BENCHMARK --once NAME`,
-//! with the path that `cargo bench -p head --no-run` prints.
+//! To count by hand: `valgrind --tool=callgrind --toggle-collect='*cases::measured*' BENCHMARK --once NAME`.
+//! `cargo bench -p head --no-run` prints the path of BENCHMARK.
 
 #[allow(dead_code, reason = "the tests use the rest")]
 mod cases;
@@ -40,7 +40,7 @@ fn main() {
     } else if has("--leaving") {
         leaving(word.parse().unwrap_or(1_000_000));
     } else {
-        // an exact name selects that case alone, even if it is a prefix of another's
+        // an exact name selects only that case, even if longer names contain it
         let exact = Case::all().any(|c| c.name == word);
         let cases = Case::all().filter(|c| if exact { c.name == word } else { c.name.contains(&word) });
         match (has("--instructions"), has("--once")) {
@@ -83,7 +83,7 @@ fn once(case: &Case) {
     println!("{} {} {checksum:x}", case.name, prepared.units);
 }
 
-/// Runs this very program under callgrind, for one case.
+/// Runs this program again under callgrind, for one case.
 fn instructions(case: &Case, json: bool) {
     let exe = std::env::current_exe().expect("this program has a path");
     let output = Command::new("valgrind")
@@ -100,7 +100,7 @@ fn instructions(case: &Case, json: bool) {
     };
     let units = stdout.split_whitespace().rev().nth(1).and_then(|w| w.parse::<f64>().ok());
     let (Some(counted), Some(units)) = (last_number(&stderr, "Collected"), units) else {
-        eprintln!("{}: valgrind said:\n{stderr}", case.name);
+        eprintln!("{}: no instruction count in valgrind's output:\n{stderr}", case.name);
         return;
     };
     let each = counted / units;
@@ -137,10 +137,10 @@ fn memory(series: usize) {
     let (resident_before, allocated_before) = (resident_bytes(), allocated_bytes());
     let report = build_fleet(series, 4);
     let each = |bytes: usize| bytes as f64 / report.series as f64;
-    println!("{series} series of 10 labels, 4 samples each; bytes a series");
+    println!("{series} series of 10 labels, 4 samples each; bytes per series");
     report.parts.iter().for_each(|(part, bytes)| println!("  {part:24} {:>8.1}", each(*bytes)));
     let said = report.parts.iter().map(|(_, bytes)| bytes).sum();
-    println!("  {:24} {:>8.1}", "the head's account", each(said));
+    println!("  {:24} {:>8.1}", "counted by the head", each(said));
     println!("  {:24} {:>8.1}", "allocated (jemalloc)", each(allocated_bytes() - allocated_before));
     println!("  {:24} {:>8.1}", "resident (kernel)", each(resident_bytes().saturating_sub(resident_before)));
 }
@@ -150,8 +150,8 @@ fn tenants(count: usize) {
     let allocated_before = allocated_bytes();
     let partition = build_tenants(count);
     let each = |bytes: usize| bytes as f64 / count as f64;
-    println!("{count} tenants of one series; bytes a tenant");
-    println!("  {:24} {:>8.1}", "the head's account", each(partition.memory_bytes()));
+    println!("{count} tenants of one series; bytes per tenant");
+    println!("  {:24} {:>8.1}", "counted by the head", each(partition.memory_bytes()));
     println!("  {:24} {:>8.1}", "allocated (jemalloc)", each(allocated_bytes() - allocated_before));
 }
 

@@ -8,8 +8,8 @@
 //!         | WHOLE (u8) · varint length, histogram
 //! ```
 //!
-//! An open chunk ends in the newest histogram and its length (u32 LE), to which the next one is compared. That is cut off
-//! when the chunk is sealed.
+//! An open chunk ends with the newest histogram and its length (u32 LE), because the next histogram is
+//! encoded as a change of the newest one. Sealing the chunk cuts both off.
 
 use super::open::Full;
 use super::{HISTOGRAM, OpenChunk, SAMPLES_MAX, array};
@@ -18,7 +18,8 @@ use model::{Histogram, Samples, TimeRange};
 use stdx::varint::{self, unzigzag, zigzag};
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Size above which an open chunk takes no more histograms: reading one sample decodes the whole chunk.
+/// Size in bytes from which an open chunk accepts no more histograms: to read one sample, the whole chunk is
+/// decoded.
 const OPEN_BYTES_MAX: usize = 32 << 10;
 
 /// Bytes before the first histogram.
@@ -37,7 +38,8 @@ pub(super) fn fingerprint(histogram: &Histogram) -> u64 {
 }
 
 impl OpenChunk {
-    /// Appends a histogram under the same conditions as [`Self::append`]. All samples of a chunk are histograms, or none.
+    /// Appends a histogram. Its time must meet the conditions of [`Self::append`]. A chunk holds either
+    /// histograms or floats.
     pub fn append_histogram(&mut self, timestamp_ms: i64, value: &Histogram) -> Result<(), Full> {
         let mut token = Vec::new();
         if self.count() == 0 {
@@ -46,7 +48,7 @@ impl OpenChunk {
             put_bytes(&mut token, value.as_bytes());
             self.start_of(timestamp_ms);
         } else {
-            assert!(self.exponent() == HISTOGRAM, "BUG: a chunk of floats is given a histogram");
+            assert!(self.exponent() == HISTOGRAM, "BUG: a histogram was appended to a chunk of floats");
             if self.count() >= SAMPLES_MAX || self.bytes.len() >= OPEN_BYTES_MAX {
                 return Err(Full);
             }
@@ -98,13 +100,14 @@ fn put_body(out: &mut Vec<u8>, newest: &[u8], value: &Histogram) {
 pub(super) fn read(bytes: &[u8], count: u16, range: TimeRange, out: &mut Samples<Histogram>) {
     let mut reader = Reader { rest: &bytes[HISTOGRAM_HEADER_BYTES..] };
     let mut timestamp_ms = i64::from_le_bytes(array(&bytes[..8]));
-    let mut value = Histogram::from_bytes(reader.bytes()).expect("BUG: a chunk holds what was checked");
+    let mut value = Histogram::from_bytes(reader.bytes())
+        .expect("BUG: histograms are checked before a chunk stores them");
     let mut delta = 0i64;
     for i in 0..count {
         if i > 0 {
             delta = delta.wrapping_add(unzigzag(reader.varint()));
             timestamp_ms = timestamp_ms.wrapping_add(delta);
-            delta = delta.min(i64::from(u32::MAX)); // as the writer remembers it
+            delta = delta.min(i64::from(u32::MAX)); // the writer limits the interval, too
             value = reader.body(value);
         }
         if timestamp_ms > range.end_ms {
@@ -136,12 +139,13 @@ impl<'a> Reader<'a> {
         self.take(len)
     }
 
-    /// The histogram after `newest`.
+    /// Decodes the histogram that follows `newest`.
     fn body(&mut self, newest: Histogram) -> Histogram {
         let reset = match self.take(1)[0] {
             SAME => return newest,
             WHOLE => {
-                return Histogram::from_bytes(self.bytes()).expect("BUG: a chunk holds what was checked");
+                return Histogram::from_bytes(self.bytes())
+                    .expect("BUG: histograms are checked before a chunk stores them");
             }
             tag => RESETS[usize::from(tag - COUNTS)],
         };
@@ -152,7 +156,7 @@ impl<'a> Reader<'a> {
         }
         let sum = f64::from_bits(u64::from_le_bytes(array(self.take(8))));
         let parts = HistogramParts { reset, sum, ..parts };
-        Histogram::new(&parts).expect("BUG: its layout is that of a histogram")
+        Histogram::new(&parts).expect("BUG: the layout of a stored histogram is valid")
     }
 }
 
@@ -160,5 +164,5 @@ const RESETS: [CounterReset; (WHOLE - COUNTS) as usize] =
     [CounterReset::Unknown, CounterReset::Yes, CounterReset::No, CounterReset::Gauge];
 
 fn parts(bytes: &[u8]) -> HistogramParts {
-    HistogramParts::decode(bytes).expect("BUG: a chunk holds what was checked")
+    HistogramParts::decode(bytes).expect("BUG: histograms are checked before a chunk stores them")
 }

@@ -1,4 +1,4 @@
-//! Encoder of the chunk that still grows.
+//! Encoder of the chunk to which a series appends.
 
 use super::decimal::{decimal, decimal_form, mantissa_at};
 use super::{
@@ -8,27 +8,29 @@ use super::{
 use model::{Samples, TimeRange};
 use stdx::varint;
 
-/// A chunk that still grows. 48 bytes, so that a series' hot state fits a cache line.
+/// A chunk that still grows. It takes 48 bytes, so that the hot state of a series fits a cache line.
 #[derive(Debug, Clone)]
 pub struct OpenChunk {
     pub(super) bytes: Vec<u8>,
     last_ms: i64,
-    /// Mantissa or bits of the last value that went through the value coder; fingerprint of the newest histogram.
-    /// In an empty chunk: the fingerprint of the newest value, if `last_delta` is [`REMEMBERS`].
+    /// - Decimal chunk: mantissa of the newest value that is not stored whole.
+    /// - Float chunk: bits of the newest value.
+    /// - Chunk of histograms: fingerprint of the newest histogram.
+    /// - Empty chunk: fingerprint of the newest value, if `last_delta` is [`REMEMBERS`].
     last_value: u64,
-    /// The last interval, or `u32::MAX` if it was longer than that.
+    /// The last interval in milliseconds, or `u32::MAX` if it was longer.
     last_delta: u32,
     count: u16,
     /// Number of values stored whole in a decimal chunk.
     raw_count: u8,
-    /// The last token is a run and can still grow.
+    /// True if the last token is a run and can still grow.
     in_run: bool,
 }
 
 /// Value of `last_delta` in an empty chunk that still knows the newest value.
 const REMEMBERS: u32 = 1;
 
-/// The chunk is full or of the wrong kind for this value: seal it and append to a new one.
+/// The chunk is full, or too many of its values have no decimal form: seal it and append to a new one.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Full;
 
@@ -47,7 +49,6 @@ impl Default for OpenChunk {
 }
 
 impl OpenChunk {
-    /// Number of samples.
     pub const fn count(&self) -> u16 {
         self.count
     }
@@ -57,7 +58,7 @@ impl OpenChunk {
         self.last_ms
     }
 
-    /// The time of the first sample.
+    /// The time of the first sample. Panics if the chunk is empty.
     pub fn first_ms(&self) -> i64 {
         i64::from_le_bytes(array(&self.bytes[..8]))
     }
@@ -66,8 +67,8 @@ impl OpenChunk {
         self.bytes.capacity()
     }
 
-    /// Fingerprint of the newest value: the bits of a float, a hash of a histogram. That of an empty chunk is known only
-    /// after [`Self::remember`].
+    /// Fingerprint of the newest value: the bits of a float, a hash of a histogram. An empty chunk has it
+    /// only after [`Self::remember`].
     pub fn newest(&self) -> Option<u64> {
         if self.count == 0 {
             return (self.last_delta == REMEMBERS).then_some(self.last_value);
@@ -85,7 +86,7 @@ impl OpenChunk {
         Some(decimal(self.last_value as i64, exponent).to_bits())
     }
 
-    /// Appends the samples inside `range` to `out`, which takes the chunk's kind of values.
+    /// Appends the samples inside `range` to `out`. `V` must be the kind of the chunk's values.
     pub fn read<V: ChunkValue>(&self, range: TimeRange, out: &mut Samples<V>) {
         if self.count > 0 && range.start_ms <= self.last_ms {
             V::read(&self.bytes, self.count, range, out);
@@ -112,8 +113,8 @@ impl OpenChunk {
         *self = Self { last_ms: self.last_ms, ..Self::default() };
     }
 
-    /// Gives an empty chunk the fingerprint of the newest value, which is held elsewhere, so that a repetition of it is
-    /// recognised.
+    /// Gives an empty chunk the fingerprint of the series' newest value, so that a repetition is recognised.
+    /// The value itself is in another chunk.
     pub(crate) fn remember(&mut self, fingerprint: u64) {
         assert!(self.count == 0, "BUG: a chunk that holds samples knows its newest value");
         (self.last_value, self.last_delta) = (fingerprint, REMEMBERS);
@@ -147,11 +148,15 @@ impl OpenChunk {
         self.bytes[8]
     }
 
-    /// Appends a sample. Its time must exceed the last one's; an empty chunk also accepts an equal time.
+    /// Appends a sample. Its time must be greater than the newest time; an empty chunk also accepts an equal
+    /// time.
     #[inline]
     pub fn append(&mut self, timestamp_ms: i64, value: f64) -> Result<(), Full> {
         let is_repeated = self.count == 0 && timestamp_ms == self.last_ms;
-        debug_assert!(timestamp_ms > self.last_ms || is_repeated, "BUG: open chunks grow forwards");
+        debug_assert!(
+            timestamp_ms > self.last_ms || is_repeated,
+            "BUG: a sample is not newer than the chunk's newest"
+        );
         if self.count == 0 {
             self.start(timestamp_ms, value);
             return Ok(());
@@ -179,7 +184,7 @@ impl OpenChunk {
             Some((e, mantissa)) => (e, mantissa as u64),
             None => (FLOAT, value.to_bits()),
         };
-        // room for a few tokens; 32 is also the allocator's next size
+        // room for a few tokens; 32 is also the allocator's next size class
         self.bytes.reserve_exact(32);
         self.bytes.extend_from_slice(&timestamp_ms.to_le_bytes());
         self.bytes.push(exponent);
@@ -220,7 +225,7 @@ impl OpenChunk {
         Ok(())
     }
 
-    /// Rewrites the chunk with a larger exponent. Returns false if a mantissa would get too large.
+    /// Rewrites the chunk with a larger exponent. Returns false if a mantissa would become too large.
     fn rescale(&mut self, exponent: u8) -> bool {
         let mut all = Samples::<f64>::default();
         self.read(TimeRange::ALL, &mut all);
@@ -285,7 +290,7 @@ impl OpenChunk {
         self.extend(&token[..1 + time_bytes + n]);
     }
 
-    /// Writes a sample with the same value and interval as the one before.
+    /// Writes a sample with the value and the interval of the previous sample.
     fn put_repeat(&mut self) {
         if self.in_run
             && let Some(run) = self.bytes.last_mut()
@@ -298,7 +303,8 @@ impl OpenChunk {
         self.extend(&[VARIANT_RUN, 1]);
     }
 
-    /// Grows by a quarter and not by doubling: there is one of these for each series.
+    /// Appends a token. The buffer grows by a quarter (16 to 256 bytes) and is not doubled, because each
+    /// series has one.
     #[inline]
     pub(super) fn extend(&mut self, token: &[u8]) {
         let (len, capacity) = (self.bytes.len(), self.bytes.capacity());

@@ -33,8 +33,8 @@ pub(super) fn read(bytes: &[u8], count: u16, range: TimeRange, out: &mut Samples
 
 /// Walks the tokens of a chunk.
 ///
-/// Its small methods are always inlined, so that it lives in registers. The start of a token is known only
-/// after the previous token is decoded, and that dependency chain dominates the time of a scan.
+/// The small methods are always inlined, so that the reader stays in registers. The start of a token is known
+/// only after the previous token is decoded: this chain of dependencies dominates the time of a scan.
 struct Reader<'a> {
     bytes: &'a [u8],
     at: usize,
@@ -58,7 +58,7 @@ impl Reader<'_> {
                     i += self.run(now, &mut times[i..], &mut values[i..]);
                     continue;
                 }
-                // a run after a raw value repeats the coder's value, which stays `now`
+                // a run after a raw value repeats the last value that is not raw, so `now` stays
                 VARIANT_RAW => values[i] = f64::from_bits(self.take(8)),
                 _ => {
                     let n = (control >> 2 & 0xf) as usize;
@@ -96,7 +96,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Reads a control byte and its time part, and advances the time, except before a run.
+    /// Reads a control byte and its time part. Advances the time, unless the token is a run.
     #[inline(always)]
     fn control(&mut self) -> u8 {
         let control = self.bytes[self.at];
@@ -112,13 +112,13 @@ impl Reader<'_> {
         }
         if control != VARIANT_RUN {
             self.timestamp_ms = self.timestamp_ms.wrapping_add(self.delta);
-            // as the writer does: intervals beyond u32 are remembered as u32::MAX
+            // the writer, too, keeps longer intervals as u32::MAX
             self.delta = self.delta.min(i64::from(u32::MAX));
         }
         control
     }
 
-    /// Reads the length of a run, in which value and interval stay the same.
+    /// Reads a run, in which value and interval stay constant. Returns its length.
     #[inline(always)]
     fn run(&mut self, value: f64, times: &mut [i64], values: &mut [f64]) -> usize {
         let length = self.bytes[self.at] as usize;

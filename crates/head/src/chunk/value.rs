@@ -1,10 +1,10 @@
-//! Coding of values of one kind in chunks.
+//! Encoding and decoding of values in chunks, by kind of value.
 
 use super::{Full, OpenChunk, histograms, reader};
 use model::{Histogram, Samples, TimeRange};
 
-/// A value that chunks can hold. Code that is generic over it is compiled once for each kind, so floats pay nothing for
-/// histograms.
+/// A value that chunks can hold. Generic code is compiled once for each kind, so that floats are as fast as
+/// without histograms.
 pub trait ChunkValue: model::Value {
     /// Appends the value to a chunk of its kind.
     fn append(&self, chunk: &mut OpenChunk, timestamp_ms: i64) -> Result<(), Full>;
@@ -12,8 +12,8 @@ pub trait ChunkValue: model::Value {
     /// Appends the samples inside `range` of a chunk's bytes to `out`.
     fn read(bytes: &[u8], count: u16, range: TimeRange, out: &mut Samples<Self>);
 
-    /// Number that is compared with [`OpenChunk::newest`] to recognise a repetition: the bits of a float, a hash of 64 bits
-    /// of a histogram.
+    /// Number that is compared with [`OpenChunk::newest`] to recognise a repetition: the bits of a float, or
+    /// a 64-bit hash of a histogram.
     fn fingerprint(&self) -> u64;
 }
 

@@ -4,7 +4,7 @@ use roaring::RoaringBitmap;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use stdx::rng::Rng;
 
-/// A series of generation `generation`, with labels that come and go and some that stay.
+/// Labels of series `i` of a generation. The pods are new in each generation, the other values repeat.
 fn labels_of(i: u64, generation: u64) -> Labels {
     let (metric, pod, zone) =
         (format!("m{}", i % 5), format!("pod-{generation}-{}", i / 5), format!("z{}", i % 3));
@@ -30,7 +30,7 @@ fn text(head: &TenantHead, series: SeriesRef) -> Labels {
     LabelsRef::from_canonical(&bytes).to_owned()
 }
 
-/// Evicts to the end without pins; returns the number of evicted series.
+/// Runs an eviction to its end, without pins. Returns the number of evicted series.
 fn evict(partition: &mut Partition, idle_before_s: u32) -> u64 {
     loop {
         let before = partition.memory_bytes() as isize;
@@ -48,12 +48,12 @@ fn release(partition: &mut Partition) {
     while !partition.release_turn(|_| true) {}
 }
 
-/// Series references retained from an earlier lock.
+/// A user that keeps references to series from an earlier lock.
 struct Holder {
     _pin: Pin,
     /// Resolved or selected series, with their labels at that time.
     known: Vec<(SeriesRef, Labels)>,
-    /// True if it will append to its series, as a submission does.
+    /// True if the holder appends to its series later, as a submission does.
     writes: bool,
 }
 
@@ -70,7 +70,7 @@ fn one_life(rng: &mut Rng) {
     let tenant = TenantId::anonymous();
     let mut partition = Partition::new(1);
     let mut holders: Vec<Holder> = Vec::new();
-    // samples that the head must hold, by labels, of all series written and not evicted
+    // samples that the head must hold, by the labels of series that were written and not evicted
     let mut model: HashMap<Labels, BTreeMap<i64, f64>> = HashMap::new();
     let mut owners: HashMap<SeriesRef, Labels> = HashMap::new();
     let (mut now_s, mut evicted, mut reused, mut done) = (10u32, 0, 0, 0);
@@ -110,7 +110,7 @@ fn one_life(rng: &mut Rng) {
                 let turn = partition.evict_turn(Idle::before(now_s.saturating_sub(15)), |_, series| {
                     evicted += 1;
                     let labels = owners.remove(&series).expect("a series is freed once");
-                    // another series may have its labels by now
+                    // a newer series may have the same labels by now
                     let again = owners.values().any(|l| *l == labels);
                     assert!(again || model.get(&labels).is_none_or(BTreeMap::is_empty), "{labels}");
                 });
@@ -122,7 +122,7 @@ fn one_life(rng: &mut Rng) {
         }
     }
     assert!(evicted > 50 && done > 10, "{evicted} evicted in {done} rounds");
-    assert_eq!(reused, 0, "a reference was used again before it was free");
+    assert_eq!(reused, 0, "a reference was reused before it was free");
 }
 
 fn append(
@@ -147,7 +147,7 @@ fn hold(partition: &Partition, tenant: &TenantId, rng: &mut Rng) -> Holder {
         let zone = format!("z{}", rng.below(3));
         for series in head.select(&[Filter { name: "zone", kind: FilterKind::Equal(&zone) }]) {
             let labels = text(head, SeriesRef(series));
-            // writers find series by key, and unlinked ones are not found
+            // writers find series by key, and unlinked series are not found
             if !writes || head.resolve(key_of(&labels)) == Some(SeriesRef(series)) {
                 known.push((SeriesRef(series), labels));
             }
@@ -156,7 +156,7 @@ fn hold(partition: &Partition, tenant: &TenantId, rng: &mut Rng) -> Holder {
     Holder { _pin: pin, known, writes }
 }
 
-/// Checks that the head holds the model's samples and finds its series in every way.
+/// Checks that the head holds the model's samples, and that each kind of lookup finds the series.
 fn check(partition: &Partition, tenant: &TenantId, model: &HashMap<Labels, BTreeMap<i64, f64>>) {
     let Some(head) = partition.tenant(tenant) else { return };
     let mut names = BTreeSet::new();
@@ -194,7 +194,7 @@ fn churn_gives_its_memory_back() {
         live(&mut partition, &tenant, 10, 10);
         partition.memory_bytes()
     };
-    // one generation after the other, each evicted while the next one exists; and all at once
+    // first, each generation is evicted after the next one is created; then, all at once
     for at_once in [false, true] {
         let mut partition = Partition::new(1);
         for generation in 0..=10 {
@@ -236,7 +236,7 @@ fn what_a_replay_only_defines_goes_first() {
     let refs: Vec<_> = (0..1000).map(|i| create(head, &labels_of(i, 0))).collect();
     head.append(&refs[..10], &[1; 10], &[1.0; 10], 500);
     assert_eq!(evict(&mut partition, 1), 990);
-    assert_eq!(evict(&mut partition, 501), 0, "samples hold a series");
+    assert_eq!(evict(&mut partition, 501), 0, "a series with samples stays");
     release(&mut partition);
     assert_eq!(evict(&mut partition, 500), 0, "seen lately");
     assert_eq!(evict(&mut partition, 501), 10);
@@ -278,7 +278,7 @@ fn turns_are_short_however_many_tenants_there_are() {
     while !partition.release_turn(|tenant| *tenant != except) {
         turns += 1;
     }
-    // all but two steps of this release go into finding its two series
+    // only two series are released: all other steps go into finding them
     assert!(turns > TENANTS / 50, "{turns} turns");
     let left = |p: &Partition| p.tenants().filter(|(_, head)| head.is_frozen()).count();
     assert_eq!(left(&partition), 1);
@@ -302,7 +302,7 @@ fn a_tenant_that_has_only_metadata_stays() {
     let tenant = TenantId::anonymous();
     let mut partition = Partition::new(1);
     partition.put_metadata(&tenant, metadata(), 1 << 20).unwrap();
-    partition.remove_empty(Idle::before(u32::MAX), |_| panic!("it has something to lose"));
+    partition.remove_empty(Idle::before(u32::MAX), |_| panic!("a tenant with metadata was removed"));
     assert_eq!(partition.tenant_count(), 1);
 }
 
@@ -311,7 +311,7 @@ fn restored_metadata_without_series_leaves_when_it_is_idle() {
     let tenant = TenantId::anonymous();
     let mut partition = Partition::new(1);
     partition.restore_metadata(&tenant, metadata(), 1 << 20, 100).unwrap();
-    partition.remove_empty(Idle::before(100), |_| panic!("it was there a moment ago"));
+    partition.remove_empty(Idle::before(100), |_| panic!("restored metadata was removed before it was idle"));
     partition.remove_empty(Idle::before(101), |_| {});
     assert_eq!(partition.tenant_count(), 0);
 }
@@ -327,17 +327,17 @@ fn what_comes_in_between_keeps_a_series() {
     assert_eq!(partition.evict_turn(Idle::before(9), |_, _| {}), Evicted::Waits);
     let head = partition.tenant_mut(&tenant);
     assert!(refs.iter().zip(&all).all(|(_, labels)| head.resolve(key_of(labels)).is_none()));
-    // created again, and appended to by a writer that knew it before
+    // series 1 is created again; a writer that found series 2 before appends to it
     assert_eq!(create(head, &all[1]), refs[1]);
     assert_eq!(head.resolve(key_of(&all[1])), Some(refs[1]));
     head.append(&[refs[2]], &[1], &[1.0], 9);
-    assert_eq!(partition.evict_turn(Idle::before(9), |_, _| {}), Evicted::Waits, "somebody still knows them");
+    assert_eq!(partition.evict_turn(Idle::before(9), |_, _| {}), Evicted::Waits, "a pin still protects them");
     drop(pin);
     let pin = partition.pin();
     assert_eq!(partition.evict_turn(Idle::before(9), |_, _| {}), Evicted::Waits);
     let head = partition.tenant(&tenant).unwrap();
     assert_eq!(head.select(&[]).iter().collect::<Vec<_>>(), [1, 2]);
-    assert_eq!(text(head, refs[3]), all[3], "the labels stay for who selected it");
+    assert_eq!(text(head, refs[3]), all[3], "a reader that selected it before can still read its labels");
     assert_eq!([1, 2].map(|i| head.resolve(key_of(&all[i]))), [Some(refs[1]), Some(refs[2])]);
     drop(pin);
     let mut freed = Vec::new();
@@ -345,7 +345,7 @@ fn what_comes_in_between_keeps_a_series() {
     freed.sort_unstable();
     assert_eq!(freed, [0, 3]);
     let head = partition.tenant_mut(&tenant);
-    assert_eq!(create(head, &labels_of(77, 1)), SeriesRef(0), "the lowest number is used again");
+    assert_eq!(create(head, &labels_of(77, 1)), SeriesRef(0), "the lowest number is reused");
     assert_eq!(text(head, SeriesRef(0)), labels_of(77, 1));
 }
 
@@ -427,7 +427,7 @@ fn looks_in_turns_stay_right_while_series_come_and_go() {
     assert!(turns > 3, "{turns} turns");
     drop(pin);
     let unique: BTreeSet<_> = values.iter().collect();
-    assert_eq!(unique.len(), values.len(), "no value twice");
+    assert_eq!(unique.len(), values.len(), "a value was listed twice");
     assert!((0..COUNT).filter(|i| stays(*i)).all(|i| unique.contains(&format!("stays{i}"))));
     assert!((0..COUNT).filter(|i| stays(*i)).all(|i| names.contains(&format!("l{}", i % 4000))));
     let stay: RoaringBitmap = (0..COUNT as u32).filter(|i| stays(u64::from(*i))).collect();

@@ -96,7 +96,11 @@ fn metadata_leaves_room_for_other_tenants() {
     partition.put_metadata(&a, metadata("m0", 900), LIMIT).unwrap();
     assert_eq!(partition.put_metadata(&a, metadata("m0", 4000), LIMIT), Err(MetadataRefusal::Bytes));
     assert_eq!(partition.tenant(&a).unwrap().metadata_of("m0").unwrap().help.len(), 900);
-    assert_eq!(partition.put_metadata(&b, metadata("m0", 900), 0), Ok(()), "where nothing new is taken");
+    assert_eq!(
+        partition.put_metadata(&b, metadata("m0", 900), 0),
+        Ok(()),
+        "a smaller entry is always accepted"
+    );
 }
 
 #[test]
@@ -116,7 +120,7 @@ fn metadata_that_was_kept_fits_again_in_any_order() {
     assert_eq!(again.metadata_bytes(), partition.metadata_bytes());
     let more = (0..).map(|i| metadata(&format!("more{i}"), 1000));
     let refused = more.map(|m| again.restore_metadata(&a, m, LIMIT, 1)).find_map(Result::err);
-    assert_eq!(refused, Some(MetadataRefusal::Bytes), "no more than fits");
+    assert_eq!(refused, Some(MetadataRefusal::Bytes), "metadata beyond the bound was restored");
     assert!(again.metadata_bytes() <= LIMIT);
 }
 

@@ -131,7 +131,7 @@ fn one_life(rng: &mut Rng) {
             let stats = put(&mut head, refs[i], t, v);
             if stats.duplicates == 1 {
                 let held = model[i].fresh.get(&t).or(model[i].frozen.get(&t));
-                assert_eq!(held, Some(&v.to_bits()), "dropped, and not held");
+                assert_eq!(held, Some(&v.to_bits()), "a sample was dropped that the head does not hold");
             } else {
                 model[i].fresh.insert(t, v.to_bits());
             }
@@ -187,10 +187,10 @@ fn a_repeated_sample_is_dropped_only_while_the_first_one_is_held() {
     );
     head.append(&[a, b, b, c], &[10, 10, 10, 10], &[1.5, 1.0, 2.0, 1.0 / 3.0], 1);
     assert_eq!(head.freeze(), 4);
-    assert_eq!(put(&mut head, c, 1.0 / 3.0), dropped, "it is frozen");
+    assert_eq!(put(&mut head, c, 1.0 / 3.0), dropped, "the frozen chunk still holds the first one");
     while !release_turn(&mut head) {}
     assert_eq!([a, b, c].map(|s| head.newest_ms(s)), [10, 10, 10]);
-    // the head cannot know if the table still has them
+    // the head cannot know whether the table still has the released samples
     for (series, value) in [(a, 1.5), (b, 1.0), (c, 1.0 / 3.0)] {
         assert_eq!(put(&mut head, series, value), stored);
         assert_eq!(put(&mut head, series, value), dropped);
@@ -222,7 +222,7 @@ fn releasing_gives_the_memory_back() {
     }
     let filled = head.memory_bytes();
     head.freeze();
-    assert_eq!(head.memory_bytes(), filled, "to freeze takes nothing");
+    assert_eq!(head.memory_bytes(), filled, "a freeze takes no memory");
     head.append(&refs[..100], &[5000; 100], &[1.0; 100], 1);
     let touched = head.memory_bytes() - filled;
     assert!(touched <= 100 * 96, "{touched} bytes for 100 series");

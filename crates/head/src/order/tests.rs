@@ -62,7 +62,7 @@ fn series_come_by_name_and_then_pair_by_pair() {
         expected.sort();
         let expected: Vec<_> = expected.into_iter().map(|(_, s)| s).collect();
         assert_eq!(all_in_order(&head), expected, "{names} names");
-        assert_eq!(all_in_order(&head), expected, "once more");
+        assert_eq!(all_in_order(&head), expected, "sorted a second time");
     }
 }
 

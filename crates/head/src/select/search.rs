@@ -4,12 +4,12 @@ use super::{Filter, FilterKind, STEP_BYTES, STEP_REFERENCES, TEST_STEPS};
 use crate::pairs::{PairId, Pairs};
 use roaring::RoaringBitmap;
 
-/// Bytes of text above which a batch is full.
+/// Bytes of text from which a batch is full.
 const BATCH_BYTES: usize = 16 << 10;
 
 const BATCH_VALUES: usize = 1_000;
 
-/// The pairs whose value passes a filter, or those whose value does not, and the union of their series.
+/// The pairs whose value passes a filter (or does not, if `passing` is false), and the union of their series.
 #[derive(Debug)]
 pub(super) struct Search<'f> {
     filter: &'f Filter<'f>,
@@ -21,7 +21,7 @@ pub(super) struct Search<'f> {
     pub(super) references: usize,
     /// The next listed value, or the next pair of the label.
     next: usize,
-    /// End of a walk, fixed at its first turn: later pairs have no series that existed then.
+    /// End of the walk, fixed at its first turn: pairs with larger numbers have no series that existed then.
     end: Option<usize>,
     /// Values to be tested by a pattern without the head's lock.
     batch: Batch,
@@ -66,7 +66,7 @@ impl<'f> Search<'f> {
         self.passing && matches!(self.filter.kind, FilterKind::Equal(_) | FilterKind::OneOf(_))
     }
 
-    /// Looks up listed values; true once all are looked up, or if none are listed.
+    /// Looks up listed values. Returns true once all are looked up, or if none are listed.
     pub(super) fn look_up(&mut self, pairs: &Pairs, steps: &mut usize) -> bool {
         let Filter { name, kind } = self.filter;
         match kind {
@@ -120,8 +120,8 @@ impl<'f> Search<'f> {
         Some(())
     }
 
-    /// Continues over the label's values: true at the end, false once matches have to be united first. `None` if the turn
-    /// is over, or a pattern has to run first.
+    /// Continues the walk over the label's values. Returns true at the end, and false if the found pairs must
+    /// be united first. `None` if the turn is over, or if a pattern must run first.
     fn walk(&mut self, pairs: &Pairs, steps: &mut usize) -> Option<bool> {
         let Filter { name, kind } = self.filter;
         if !self.batch.ends.is_empty() {

@@ -8,7 +8,7 @@ fn add(head: &mut TenantHead, pairs: &[(&str, &str)]) {
     head.create(SeriesKey::of(labels.as_bytes(), 1), labels.as_ref());
 }
 
-/// Many more values than a turn looks at.
+/// A head with many more values than a turn visits.
 fn many(count: usize) -> TenantHead {
     let mut head = TenantHead::new(1);
     for i in 0..count {

@@ -89,7 +89,11 @@ fn duplicates_are_silent_and_rewrites_win() {
     assert_eq!(put(&mut head, 10, 1.0), AppendStats { in_order: 1, ..Default::default() });
     assert_eq!(put(&mut head, 10, 1.0), AppendStats { duplicates: 1, ..Default::default() });
     assert_eq!(put(&mut head, 10, 2.0), AppendStats { late: 1, ..Default::default() });
-    assert_eq!(put(&mut head, 10, 1.0), AppendStats { late: 1, ..Default::default() }, "back again");
+    assert_eq!(
+        put(&mut head, 10, 1.0),
+        AppendStats { late: 1, ..Default::default() },
+        "the first value again"
+    );
     put(&mut head, 5, 0.5);
     put(&mut head, 20, 3.0);
     let mut out = Samples::default();
@@ -146,7 +150,7 @@ fn counts_and_presence_are_told_without_reading() {
     }
     let nothing = TimeRange::new(t + 1, t + 1000);
     assert!(!head.has_samples(series, nothing));
-    assert!(head.samples_at_most(series, nothing) <= 600, "a few chunks are not looked into");
+    assert!(head.samples_at_most(series, nothing) <= 600, "only a few chunks are counted without decoding");
 }
 
 /// A flood of tenants is counted before the first of their series.

@@ -32,7 +32,7 @@ pub(super) const CASES: &[Case] = &[
     Case { name: "read/series/200k/mix", unit: "series", prepare: read_series },
 ];
 
-/// Full chunks in one case.
+/// Number of full chunks in one case.
 const CHUNKS: usize = 1000;
 const SAMPLES: usize = SAMPLES_MAX as usize;
 
@@ -64,9 +64,9 @@ fn append_scrape(size: Size, shape: Shape) -> Prepared {
     let series = size.of(200_000);
     let (mut head, refs) = fleet::head(series);
     let mut values: Vec<_> = (0..series as u64).map(|i| shapes::Values::new(shape, i)).collect();
-    // enough scrapes that the chunks have grown a few times and lie scattered
+    // enough scrapes for the chunks to have grown a few times and to lie scattered in memory
     let prepared = 32;
-    // then the values of the measured scrapes, computed beforehand: eight scrapes, repeated
+    // values of the measured scrapes, computed beforehand: eight scrapes, used in turn
     let mut columns = Vec::new();
     for scrape in 0..prepared + 8 {
         let column: Vec<f64> = values.iter_mut().map(shapes::Values::next).collect();
@@ -103,7 +103,7 @@ fn scan(size: Size, shape: Shape) -> Prepared {
     })
 }
 
-/// Reads a chunk as an instant query does: its newest samples.
+/// Reads the newest five minutes of each chunk, as an instant query does.
 fn scan_newest(size: Size) -> Prepared {
     let chunks: Vec<_> =
         (0..size.of(CHUNKS) as u64).flat_map(|i| pack(&shapes::samples(Shape::Mix, i, SAMPLES, 0))).collect();

@@ -1,14 +1,14 @@
-//! Labels of a fleet: targets that all expose the same metrics, ten labels and some 218 bytes of text a
-//! series.
+//! Labels of a fleet of targets that all expose the same metrics. A series has ten labels, with about 218
+//! bytes of text.
 
 use head::TenantHead;
 use model::labels::put_label;
 use model::{LabelsRef, SeriesKey, SeriesRef};
 use stdx::rng::mix;
 
-/// Metrics of a target.
+/// Number of metrics that each target exposes.
 pub(super) const METRICS: usize = 2000;
-/// The node's secret.
+/// Seed of series keys; a real node keeps it secret.
 pub(super) const SEED: u64 = 7;
 
 const APPS: [&str; 8] = [
@@ -22,7 +22,7 @@ const APPS: [&str; 8] = [
     "pump-supervisor",
 ];
 
-/// A target's canonical label bytes without the metric name, which sorts before all of them.
+/// Canonical label bytes of a target without the metric name, which sorts before all of these labels.
 fn target_labels(target: usize) -> Vec<u8> {
     let app = APPS[target % APPS.len()];
     let (a, b) = (target / 250 % 250, target % 250 + 1);
@@ -44,7 +44,7 @@ fn target_labels(target: usize) -> Vec<u8> {
     bytes
 }
 
-/// Calls `f` with each series' labels, target by target as scrapes come.
+/// Calls `f` with the number and the labels of each series: target by target, in the order of scrapes.
 pub(super) fn each_series(series: usize, mut f: impl FnMut(usize, LabelsRef<'_>)) {
     let mut labels = Vec::new();
     let mut rest = Vec::new();

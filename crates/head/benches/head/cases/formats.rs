@@ -1,4 +1,4 @@
-//! The head's chunk format beside bit-packed XOR chunks: the evidence of ADR 0004.
+//! Compares the head's chunk format with bit-packed XOR chunks: the evidence for ADR 0004.
 
 use super::chunks::pack;
 use super::gorilla::XorChunk;
@@ -8,7 +8,7 @@ use head::SAMPLES_MAX;
 use model::{Samples, TimeRange};
 use std::time::Instant;
 
-/// One format on one kind of data.
+/// Results of one format on one kind of data.
 #[derive(Debug, Clone)]
 pub(crate) struct FormatRow {
     /// Shape of the samples.
@@ -17,9 +17,9 @@ pub(crate) struct FormatRow {
     pub(crate) format: &'static str,
     /// Encoded bytes, headers included.
     pub(crate) bytes_per_sample: f64,
-    /// Best of the rounds.
+    /// Time to append a sample, in nanoseconds: the best of several rounds.
     pub(crate) append_ns: f64,
-    /// Best of the rounds.
+    /// Time to read a sample, in nanoseconds: the best of several rounds.
     pub(crate) scan_ns: f64,
 }
 
@@ -33,7 +33,7 @@ const DATA: [(&str, Shape, u64); 7] = [
     ("mix, ±8 ms", Shape::Mix, 8),
 ];
 
-/// Packs and reads `series` series of `count` samples of each kind of data in both formats.
+/// Packs and reads each kind of data in both formats, as `series` series of `count` samples.
 pub(crate) fn compare_formats(series: usize, count: usize, rounds: usize) -> Vec<FormatRow> {
     let mut rows = Vec::new();
     for (data, shape, jitter_ms) in DATA {
@@ -58,7 +58,7 @@ pub(crate) fn compare_formats(series: usize, count: usize, rounds: usize) -> Vec
     rows
 }
 
-/// Best times of packing and reading, in ns a sample.
+/// Best times of packing and of reading, in nanoseconds per sample.
 fn time<C>(
     rounds: usize,
     units: f64,

@@ -1,22 +1,23 @@
 //! The comparison for ADR 0004: a bit-packed XOR chunk as described in section 4.1 of Pelkonen et al.,
 //! "Gorilla: a fast, scalable, in-memory time series database" (VLDB 2015), with milliseconds.
 //!
-//! Times: change of the interval as `0`; `10` + 7 bits; `110` + 9; `1110` + 12; `1111` + 64.
-//! Values: XOR with the one before as `0` (same); `10` + the bits inside the last window; `11` + 5 bits of
-//! leading zeros + 6 bits of length + the bits.
+//! A time is the change of the interval, in one of these forms: `0` (no change); `10` + 7 bits; `110` + 9;
+//! `1110` + 12; `1111` + 64.
+//! A value is the XOR with the previous value, in one of these forms: `0` (equal); `10` + the bits inside the
+//! previous window; `11` + 5 bits of leading zeros + 6 bits of length + the bits.
 
 use model::Samples;
 
-/// Writes bits from the highest on, 64 at a time.
+/// Writes bits into words of 64 bits, highest bit first.
 #[derive(Debug, Default)]
 struct BitWriter {
     words: Vec<u64>,
-    /// Bits that are still free in the last word.
+    /// Number of unused bits in the last word.
     free: u32,
 }
 
 impl BitWriter {
-    /// The low `n` (1 to 64) bits of `bits`.
+    /// Appends the low `n` bits (1 to 64) of `bits`.
     #[inline]
     fn put(&mut self, bits: u64, n: u32) {
         let bits = bits & (u64::MAX >> (64 - n));
@@ -45,7 +46,7 @@ struct BitReader<'a> {
 }
 
 impl BitReader<'_> {
-    /// The next 64 bits, with zeros after the end.
+    /// Returns the next 64 bits without consuming them; zeros follow the end.
     #[inline]
     fn peek(&self) -> u64 {
         let (word, shift) = (self.at / 64, self.at % 64);
@@ -69,7 +70,7 @@ impl BitReader<'_> {
     }
 }
 
-/// A chunk of this format, open or not.
+/// An XOR chunk, which can be read while it grows.
 #[derive(Debug, Default)]
 pub(crate) struct XorChunk {
     bits: BitWriter,
@@ -78,7 +79,7 @@ pub(crate) struct XorChunk {
     last_delta: i64,
     last_value: u64,
     leading: u32,
-    /// Significant bits of the window; 0 if there is none yet.
+    /// Number of significant bits in the window; 0 before the first window.
     length: u32,
 }
 

@@ -6,7 +6,7 @@ use head::{Evicted, FrozenOrder, Idle, Partition};
 use model::{Samples, SeriesKey, SeriesRef, TenantId};
 use std::time::Instant;
 
-/// One stage of a head's life.
+/// Cost of one stage in the life of a head.
 #[derive(Debug)]
 pub(crate) struct LeavingRow {
     /// Name of the stage.
@@ -19,7 +19,8 @@ pub(crate) struct LeavingRow {
     pub(crate) bytes: f64,
 }
 
-/// Takes a head of `series` series with `scrapes` samples each through a freeze, a release and an eviction.
+/// Measures the stages of a head of `series` series with `scrapes` samples each, up to the eviction of the
+/// series.
 pub(crate) fn leave(series: usize, scrapes: usize) -> Vec<LeavingRow> {
     let tenant = TenantId::anonymous();
     let mut partition = Partition::new(fleet::SEED);
@@ -58,10 +59,10 @@ pub(crate) fn leave(series: usize, scrapes: usize) -> Vec<LeavingRow> {
         });
         true
     });
-    stage("fill (with making the values)", &mut partition, &mut |p| append(p, scrapes));
+    stage("fill (incl. computing values)", &mut partition, &mut |p| append(p, scrapes));
     stage("freeze", &mut partition, &mut |p| p.freeze(|_| true) > 0);
-    stage("one more scrape", &mut partition, &mut |p| append(p, 1));
-    stage("and one more", &mut partition, &mut |p| append(p, 1));
+    stage("first scrape after the freeze", &mut partition, &mut |p| append(p, 1));
+    stage("second scrape after the freeze", &mut partition, &mut |p| append(p, 1));
     let (mut order, mut ordered) = (FrozenOrder::new(), Vec::with_capacity(series));
     stage("sort", &mut partition, &mut |p| {
         order.turn(p.tenant(&tenant).expect("BUG: the tenant was filled"), &mut ordered)

@@ -41,7 +41,8 @@ fn index(series: usize) -> Prepared {
     .with_bytes(bytes)
 }
 
-/// Looks keys up in scrape order. For the index, hashing makes that a random order; for the series it is sequential.
+/// Looks up keys in scrape order. Hashing makes this a random order in the index; the series are read in
+/// sequence.
 fn resolve(series: usize) -> Prepared {
     let (head, _) = fleet::head(series);
     let keys = fleet::keys(series);

@@ -10,7 +10,7 @@ use model::{SeriesKey, SeriesRef, TenantId};
 pub(crate) struct MemoryReport {
     /// Series in the head.
     pub(crate) series: usize,
-    /// Parts as the head reports them, with their bytes.
+    /// Parts that the head reports, with their bytes.
     pub(crate) parts: Vec<(&'static str, usize)>,
     /// The head, kept alive so that the memory of the process can be measured.
     pub(crate) head: Box<TenantHead>,
@@ -24,7 +24,8 @@ pub(crate) fn build_fleet(series: usize, scrapes: usize) -> MemoryReport {
     });
     let refs: Vec<_> = (0..series as u32).map(SeriesRef).collect();
     for scrape in 0..scrapes {
-        // each value is computed anew, because the freed memory of stored ones would count as resident for a while
+        // values are computed when needed: the freed memory of stored values would count as resident for a
+        // while
         let value = |s: &SeriesRef| Values::new(Shape::Mix, s.0.into()).nth(scrape);
         for refs in refs.chunks(fleet::METRICS) {
             let values: Vec<f64> = refs.iter().map(value).collect();

@@ -1,8 +1,8 @@
-//! Bodies of the micro-benchmarks; `tests/benches.rs` runs them small, so that they keep working.
+//! Bodies of the micro-benchmarks. `tests/benches.rs` runs them with small inputs, so that they keep working.
 //!
-//! `cargo bench -p head` prints them all (see `main.rs` for its arguments). Each case is prepared
-//! outside of the measurement and may then be run any number of times. A measurement is one call of
-//! [`measured`], the only function in which `callgrind` counts.
+//! `cargo bench -p head` runs all of them (see `main.rs` for its arguments). A case is prepared outside of
+//! the measurement and can then run any number of times. A measurement is one call of [`measured`], the only
+//! function in which `callgrind` counts.
 
 mod chunks;
 mod fleet;
@@ -21,7 +21,7 @@ pub(crate) use memory::{build_fleet, build_tenants};
 /// Amount of work of a case.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Size {
-    /// Divisor of a case's full size, which is the one in its name. The result is at least 16.
+    /// Divisor of the size in the name of a case. The quotient is raised to at least 16.
     pub(crate) scale_down: usize,
 }
 
@@ -72,18 +72,16 @@ impl Prepared {
 }
 
 impl Case {
-    /// All cases.
     pub(crate) fn all() -> impl Iterator<Item = &'static Self> {
         [lookup::CASES, chunks::CASES, selection::CASES].into_iter().flatten()
     }
 
-    /// Prepares the data that the case needs.
     pub(crate) fn prepare(&self, size: Size) -> Prepared {
         (self.prepare)(size)
     }
 }
 
-/// The measured region. Never inlined, so that `--toggle-collect` finds it.
+/// The only region in which `callgrind` counts. It is never inlined, so that `--toggle-collect` finds it.
 #[inline(never)]
 fn measured(run: &mut dyn FnMut() -> u64) -> u64 {
     run()

@@ -12,13 +12,14 @@ const START_MS: i64 = 1_795_284_000_000;
 pub(crate) enum Shape {
     /// Grows by whole numbers.
     Counter,
-    /// Wanders, rounded to two decimals.
+    /// Random walk, rounded to two decimals.
     Gauge,
     /// Stays constant.
     Constant,
-    /// Wanders with all the digits of a double.
+    /// Random walk with all digits of a double.
     Walk,
-    /// Two counters, a gauge of two or three decimals and a value that rarely changes, in turn.
+    /// By number of the series, in turn: two counters, a gauge with two or three decimals, a value that
+    /// rarely changes.
     Mix,
 }
 
@@ -29,7 +30,7 @@ pub(crate) struct Values {
     value: f64,
     /// Counters: maximum growth in an interval; gauges: width of a step.
     step: f64,
-    /// 10 to the number of decimals.
+    /// 10 to the power of the number of decimals.
     power: f64,
     rng: Rng,
 }
@@ -61,7 +62,6 @@ impl Values {
         (value * self.power).round() / self.power
     }
 
-    /// The next value.
     pub(crate) fn next(&mut self) -> f64 {
         let now = self.value;
         self.value = match self.shape {
@@ -80,7 +80,7 @@ impl Values {
 }
 
 impl Values {
-    /// The value after `n` others.
+    /// The value with this number, counted from 0.
     pub(crate) fn nth(mut self, n: usize) -> f64 {
         (0..n).for_each(|_| {
             self.next();
@@ -102,7 +102,6 @@ pub(crate) fn samples(shape: Shape, series: u64, count: usize, jitter_ms: u64) -
     out
 }
 
-/// The time of a scrape.
 pub(crate) const fn scrape_ms(scrape: usize) -> i64 {
     START_MS + scrape as i64 * INTERVAL_MS
 }
