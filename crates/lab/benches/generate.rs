@@ -1,4 +1,4 @@
-//! Benchmark of making requests, without sending them.
+//! Benchmark of generating requests, without sending them.
 //!
 //! `cargo bench -p lab` prints a line for each case; `cargo test` runs the same bodies on a small fleet.
 

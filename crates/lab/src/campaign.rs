@@ -88,7 +88,8 @@ pub struct Found {
     pub trials: Vec<Trial>,
     /// True if the search was stopped early.
     pub partial: bool,
-    /// The trial at which the search ended because some rules could not be measured, with the reasons. The trial broke no rule.
+    /// The trial at which the search ended because some rules could not be measured, with the reasons. That
+    /// trial broke no rule.
     pub undecided: Option<String>,
     /// The result of the last run that passed.
     pub best: Option<RunResult>,
@@ -182,7 +183,7 @@ async fn find(
         };
         let (scenario, run_options) = with(value, found.trials.len() as u64)?;
         let label = amount(&found.what, value);
-        observer.note(&format!("{label}{}", if confirming { ", to confirm it" } else { "" }));
+        observer.note(&format!("{label}{}", if confirming { ", to confirm the result" } else { "" }));
         let result = run_once(&scenario, &run_options, observer).await;
         if options.stop.is_set() {
             found.partial = true;
@@ -244,8 +245,8 @@ fn unmeasured_rules(result: &RunResult) -> Vec<String> {
     unmeasured.map(|j| format!("{} {}", j.rule, j.measured)).collect()
 }
 
-/// Scenario with its load set to `value` along `axis`, and the changes as arguments of `--set`, so that a result says how to
-/// repeat the run.
+/// Returns the scenario with its load set to `value` along `axis`. Also returns the changes as arguments of
+/// `--set`, so that a result says how to repeat the run.
 fn with_axis(scenario: &Scenario, axis: Axis, value: f64) -> Result<(Scenario, Vec<String>)> {
     let mut changed = scenario.clone();
     let load = scenario.scaled();
@@ -256,8 +257,8 @@ fn with_axis(scenario: &Scenario, axis: Axis, value: f64) -> Result<(Scenario, V
             let interval_s = series / value;
             ensure!(
                 interval_s >= 0.001,
-                "{series} series cannot make {value} samples a second: each would be sampled more often than \
-                 every millisecond"
+                "{series} series cannot make {value} samples a second: the interval between two samples of a series would be \
+                 less than a millisecond"
             );
             changed.load.interval = Some(Span::seconds(interval_s));
             let mut changes = vec![format!("load.interval={interval_s:?}")];
@@ -390,7 +391,11 @@ mod tests {
         let scenario = Scenario::parse(text).unwrap();
         let with = |axis, value| {
             let (changed, changes) = with_axis(&scenario, axis, value).unwrap();
-            assert_eq!(Scenario::parse_with(text, &changes).unwrap(), changed, "it can be repeated");
+            assert_eq!(
+                Scenario::parse_with(text, &changes).unwrap(),
+                changed,
+                "the changes do not give the same scenario"
+            );
             changed
         };
         assert_eq!(with(Axis::Rate, 8_000.0).load.interval, Some(Span::seconds(0.5)), "4 × 100 × 10 series");

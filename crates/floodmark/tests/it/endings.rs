@@ -156,7 +156,7 @@ fn killed_and_restarted_by(restart: impl Fn(&str, &Path) -> String) {
         script.display()
     );
     let result = run(folder.path(), "2s", &rest, &[]);
-    assert!(events(&result).contains("started again and ready"), "{result}");
+    assert!(events(&result).contains("restarted and ready"), "{result}");
     assert!(TcpStream::connect(address).is_ok(), "somebody else's target stays");
     assert!(restarted.pid().is_some());
 }

@@ -64,7 +64,7 @@ fn a_target_that_is_killed_comes_back_and_has_lost_nothing() {
     );
     let result = run(folder.path(), "3s", &rest, &[]);
     let events = events(&result);
-    assert!(events.contains("kill -9") && events.contains("started again and ready"), "{events}");
+    assert!(events.contains("kill -9") && events.contains("restarted and ready"), "{events}");
     assert!(TcpStream::connect(address).is_err(), "what the run started has ended with it");
 }
 
@@ -110,7 +110,7 @@ fn a_fault_that_would_outlast_the_load_is_taken_back_with_it() {
     // without a control group
     let rest = format!("{}{}", target(server.address), fault("slow-disk"));
     let events = events(&run(folder.path(), "1s", &rest, &[]));
-    assert!(events.contains("slow disk: left out: needs target.cgroup"), "{events}");
+    assert!(events.contains("slow disk: skipped: the fault needs the key target.cgroup"), "{events}");
 }
 
 /// A network namespace with a link to the current one. It is deleted when this is dropped.
@@ -166,7 +166,7 @@ fn a_network_that_is_cut_delays_and_loses_nothing() {
         folder.path().join("data").display()
     );
     let events = events(&run(folder.path(), "3s", &rest, &["--allow-host", "10.214.77.2"]));
-    assert!(events.contains("network cut") && events.contains("network back"), "{events}");
+    assert!(events.contains("network cut") && events.contains("network restored"), "{events}");
     let routes = Command::new("ip").args(["-n", name, "route"]).output().expect("ask for routes");
     assert!(String::from_utf8_lossy(&routes.stdout).contains("default via 10.214.77.1"), "{routes:?}");
 }

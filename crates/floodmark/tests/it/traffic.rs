@@ -12,7 +12,7 @@ fn record(file: &Path, extra: &[&str]) -> Value {
     let backend = format!("http://{}", server.address);
     let path = file.to_str().expect("a plain path");
     let args = ["lab", "record", path, "--target", &backend, "--listen", "127.0.0.1:0", "--json"];
-    let recorder = Running::start(&[&args, extra].concat(), "recording what is sent to");
+    let recorder = Running::start(&[&args, extra].concat(), "recording requests that are sent to");
     let (_, url) = recorder.said.split_once("sent to ").expect("it says where it listens");
     let url = format!("{}/api/v1/write", url.split_whitespace().next().expect("an address"));
     good(&lab(&[

@@ -9,7 +9,7 @@ use protocol::encode::V1Encoder;
 use std::hint::black_box;
 use std::time::Instant;
 
-/// How much to do.
+/// Amount of work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Size {
     metrics: u32,
@@ -83,13 +83,13 @@ fn encoder(size: Size) -> String {
     line("encode and compress anew, 1.0", samples, begin, bytes)
 }
 
-/// Makes templates: the cost of a new series.
+/// Builds templates: the cost of a new series.
 fn render(size: Size, version: Version) -> String {
     let plan = plan(size, ValueModel::Mix);
     let begin = Instant::now();
     let templates = templates(&plan, version);
     let memory = templates.iter().map(|t| t.memory_bytes() as u64).sum();
-    line(&format!("make templates, {version:?} (bytes are of memory)"), plan.series(), begin, memory)
+    line(&format!("build templates, {version:?} (bytes of memory)"), plan.series(), begin, memory)
 }
 
 /// Fills templates: the cost of a sample.

@@ -6,15 +6,17 @@
 //!                                └─ confirmed by running it again; if that fails, a lower value is tried
 //! ```
 //!
-//! Pure: the caller runs each trial and reports its outcome.
+//! This module does no I/O: the caller runs each trial and reports its outcome.
 
-/// The bracket is narrow enough when its ends differ by this factor.
+/// Default precision: the search ends when the best passing and the nearest failing value differ by at most
+/// this factor.
 pub const PRECISION_DEFAULT: f64 = 1.1;
 
 /// Maximum number of trials of a search.
 const RUNS_MAX: usize = 60;
 
-/// Factor by which a limit is reduced (a size: divided) when its confirmation fails.
+/// Factor by which the largest load is multiplied when its confirmation fails. A smallest size is divided by
+/// this factor.
 const STEP_BACK: f64 = 0.9;
 
 /// Next trial, or the result of the search.
@@ -26,7 +28,7 @@ pub enum Next {
         /// True if the value has already passed, and this run is to confirm it.
         confirming: bool,
     },
-    /// The search is over. This is the best value that passed and was confirmed.
+    /// The search has ended. The value is the best one that passed and was confirmed.
     Found(f64),
     /// No value within the bounds passes.
     Nothing,
@@ -60,7 +62,7 @@ impl Search {
     }
 
     fn new(largest: bool, min: f64, max: f64, precision: f64, confirmations: u32) -> Self {
-        assert!(min > 0.0 && max >= min && precision > 1.0, "BUG: bounds are checked by whoever reads them");
+        assert!(min > 0.0 && max >= min && precision > 1.0, "BUG: the bounds of a search were not checked");
         Self {
             largest,
             min,
@@ -93,7 +95,8 @@ impl Search {
             return match self.bad {
                 None => unconfirmed(easy),
                 Some(bad) if self.at_end(bad, easy) || self.runs >= RUNS_MAX => Next::Nothing,
-                // the value that had passed was not confirmed: step back towards the easy side
+                // the value that had passed was not confirmed: step back towards the side that is more likely
+                // to pass
                 Some(bad) => {
                     unconfirmed(self.clamp(if self.largest { bad * STEP_BACK } else { bad / STEP_BACK }))
                 }
@@ -119,7 +122,7 @@ impl Search {
 
     /// Reports whether the trial with the value from [`Self::choose_next`] passed.
     pub fn tell(&mut self, passed: bool) {
-        let value = self.tried.take().expect("BUG: told of a run that was not asked for");
+        let value = self.tried.take().expect("BUG: an outcome was reported without a trial");
         self.runs += 1;
         let again = self.good == Some(value);
         match (passed, again) {
@@ -152,7 +155,7 @@ mod tests {
                 Next::Nothing => return (None, run),
             }
         }
-        panic!("no end");
+        panic!("the search does not end");
     }
 
     #[test]

@@ -34,8 +34,9 @@ const BLOCK_HEADER_BYTES: usize = 12;
 /// Uncompressed size at which a block is closed.
 const BLOCK_BYTES: usize = 1 << 20;
 
-/// Maximum size of a block, uncompressed: a block is closed after the entry that fills it, and an entry holds at most
-/// [`ITEM_SAMPLES_MAX`] samples of at most 21 bytes each, or [`ITEM_HISTOGRAMS_MAX`] histograms, or labels.
+/// Maximum size of a block, uncompressed. A block is closed after the entry that fills it. An entry holds at
+/// most [`ITEM_SAMPLES_MAX`] samples of at most 21 bytes each, or [`ITEM_HISTOGRAMS_MAX`] histograms, or
+/// labels.
 const BLOCK_BYTES_MAX: usize = 4 << 20;
 
 /// Maximum number of samples in an item. Further samples go into further items.
@@ -44,11 +45,11 @@ const ITEM_SAMPLES_MAX: usize = 4_096;
 /// Maximum number of native histograms in an item.
 const ITEM_HISTOGRAMS_MAX: usize = 16;
 
-/// Maximum encoded size of a native histogram. Thousands of buckets fit; longer ones are left out.
+/// Maximum encoded size of a native histogram. Thousands of buckets fit; a longer histogram is left out.
 pub const HISTOGRAM_BYTES_MAX: usize = 64 << 10;
 
-/// Maximum number of series in a dictionary. The next series begins a new dictionary, which bounds the memory of writer and
-/// reader.
+/// Maximum number of series in a dictionary, which bounds the memory of writer and reader. The next series
+/// begins a new dictionary.
 pub const DICTIONARY_SERIES_MAX: usize = 1 << 20;
 
 /// Maximum number of streams (pairs of tenant and protocol version) in a dictionary.
@@ -64,7 +65,7 @@ const _: () = assert!(
         + model::caps::SERIES_LABEL_BYTES_MAX
         + 1024
         < BLOCK_BYTES_MAX,
-    "an entry that begins in a block ends in it"
+    "a block that is almost full has room for the largest entry"
 );
 
 /// Kinds of entries in a block.

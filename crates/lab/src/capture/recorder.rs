@@ -7,12 +7,12 @@
 //!                                                (bounded in bytes)  (a thread)
 //! ```
 //!
-//! The traffic has priority. A body is passed on as it arrives, and its bytes are shared, not copied. The recording is written
-//! after the answer, on a thread of lower priority. If the queue or the disk is full, or a body cannot be parsed, the request is
-//! counted as missing from the recording, and its sender does not notice.
+//! The traffic has priority. A body is passed on as it arrives, and its bytes are shared, not copied. A
+//! thread of lower priority writes the recording after the answer. If the queue or the disk is full, or a
+//! body cannot be parsed, the request is counted as missing from the recording. The sender does not notice.
 //!
-//! The recording has the requests that will not be retried: those that were accepted (2xx) or refused for good (4xx except 429).
-//! A request that was retried is recorded once, when it succeeds.
+//! The recording has only settled requests, which are those that senders do not retry: accepted (2xx), or
+//! refused for good (4xx except 429). A request that was retried is recorded once, when it succeeds.
 
 mod keeper;
 mod proxy;
@@ -38,7 +38,7 @@ use tokio::net::TcpListener;
 /// Interval between reports of progress.
 const TICK: Duration = Duration::from_millis(250);
 
-/// Time allowed to requests under way when the recording ends.
+/// Time that requests in progress get to finish when the recording ends.
 const GRACE: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Clone)]
@@ -53,11 +53,11 @@ pub struct RecordOptions {
     pub file: PathBuf,
     /// Parts to be concealed.
     pub conceal: Conceal,
-    /// File with the key for concealing; without one, a random key is used and never stored.
+    /// File with the key for concealing. Without a file, a random key is used and never stored.
     pub key_file: Option<PathBuf>,
-    /// Duration after which the recording ends, and the proxy with it.
+    /// Duration of the recording. When the recording ends, so does the proxy.
     pub duration: Option<Duration>,
-    /// Maximum size of the file. Beyond it nothing is recorded, but traffic still passes.
+    /// Maximum size of the file. When it is reached, recording stops, but traffic still passes.
     pub file_bytes_max: u64,
     /// Maximum total size of bodies that wait to be recorded.
     pub queue_bytes_max: u64,
@@ -66,7 +66,7 @@ pub struct RecordOptions {
 }
 
 impl RecordOptions {
-    /// 10 GiB: days of a small site's traffic, hours of a large one's.
+    /// 10 GiB: days of traffic of a small site, hours of a large site.
     pub const FILE_BYTES_MAX_DEFAULT: u64 = 10 << 30;
     /// 64 MiB: some hundred large requests.
     pub const QUEUE_BYTES_MAX_DEFAULT: u64 = 64 << 20;
@@ -106,7 +106,7 @@ pub struct RecordReport {
 }
 
 impl RecordReport {
-    /// True if every settled write request is in the file.
+    /// True if every settled write request is in the file. Senders do not retry settled requests.
     pub fn is_complete(&self) -> bool {
         self.missing.is_empty()
     }
@@ -135,7 +135,7 @@ impl RecordReport {
         rows.extend(self.kept.trouble.iter().map(|why| ("trouble", why.clone())));
         for (count, what) in [
             (self.kept.series_refused, "series with labels that are not valid were left out"),
-            (self.kept.histograms_refused, "native histograms were too long and left out"),
+            (self.kept.histograms_refused, "native histograms that were too long were left out"),
         ] {
             if count > 0 {
                 rows.push(("note", format!("{count} {what}")));
@@ -145,7 +145,7 @@ impl RecordReport {
     }
 }
 
-/// Recorder that is already listening.
+/// A recorder that is already listening.
 #[derive(Debug)]
 pub struct Recorder {
     options: RecordOptions,
@@ -154,11 +154,11 @@ pub struct Recorder {
     keeper: Keeper,
 }
 
-/// Records until the duration is over or the run is stopped.
+/// Records until the duration ends or the run is stopped.
 pub async fn record(options: RecordOptions, observer: &dyn Observer) -> Result<RecordReport> {
     let recorder = Recorder::bind(options).await?;
     observer.note(&format!(
-        "recording what is sent to http://{} for {}",
+        "recording requests that are sent to http://{} for {}",
         recorder.address()?,
         recorder.options.backend
     ));
@@ -166,11 +166,11 @@ pub async fn record(options: RecordOptions, observer: &dyn Observer) -> Result<R
 }
 
 impl Recorder {
-    /// Opens the file and the port. Fails on options that can never work.
+    /// Opens the file and the port. Fails if the options can never work.
     pub async fn bind(options: RecordOptions) -> Result<Self> {
         // an existing file may be the only recording of an incident
         let file = File::options().read(true).write(true).create_new(true).open(&options.file);
-        let file = file.with_context(|| format!("cannot make {}", options.file.display()))?;
+        let file = file.with_context(|| format!("cannot create {}", options.file.display()))?;
         let bound = Self::bind_to(options.clone(), file).await;
         if bound.is_err() {
             std::fs::remove_file(&options.file).ok(); // ours, and nothing is in it
@@ -184,7 +184,7 @@ impl Recorder {
             None => Concealer::fresh(options.conceal)?,
         };
         ensure!(options.queue_bytes_max > 0, "the queue size is 0 bytes: requests need room to wait");
-        // refuses hosts that were not allowed
+        // fails if the host is not allowed
         Endpoint::resolve(&options.backend, &options.access).await?;
         let listener = TcpListener::bind(options.listen);
         let listener = listener.await.with_context(|| format!("cannot listen on {}", options.listen))?;
@@ -193,12 +193,12 @@ impl Recorder {
         Ok(Self { options, listener, proxy, keeper })
     }
 
-    /// Address it listens on.
+    /// Address that the recorder listens on.
     pub fn address(&self) -> Result<SocketAddr> {
         self.listener.local_addr().context("cannot determine the address listened on")
     }
 
-    /// Passes traffic on until the duration is over or the run is stopped.
+    /// Passes traffic on until the duration ends or the run is stopped.
     pub async fn run(self, observer: &dyn Observer) -> Result<RecordReport> {
         let Self { options, listener, proxy, keeper } = self;
         let begun = Instant::now();

@@ -5,20 +5,24 @@
 //!             └─▶ batches ─▶ writer 0 … n: encode ─▶ the sender of all traffic: wait until due, send, repeat
 //! ```
 //!
-//! **Order.** The hash of its labels assigns each series to one writer. A writer has one connection and retries a refused request
-//! until it is accepted, so a series' samples arrive in the order in which they were recorded.
+//! **Order.** The hash of its labels assigns each series to one writer. A writer has one connection and
+//! retries a refused request until it is accepted. So the samples of a series arrive in the order in which
+//! they were recorded.
 //!
-//! **When.** A request that arrived `a` after the recording began is due `a / speed` after the replay began, however slow the
-//! target is. Its latency counts from that moment.
+//! **When.** A request that arrived `a` after the recording began is due `a / speed` after the replay began,
+//! even if the target is slow. The latency of the request counts from that moment.
 //!
-//! **Times of samples.** [`SampleTimes::Scaled`]: a sample at `t` gets `begin + (t - begun) / speed`, where `begin`
-//! is now and `begun` is when the recording began. So the age of samples and their intervals are divided by the speed: 15 s
-//! become 1.5 s at tenfold speed. If two samples of a series would get the same millisecond, the later one is moved by one.
-//! [`SampleTimes::Shifted`]: all times move by the same amount, so that the recording and the replay end at the same time.
-//! Intervals stay as they were, and the age of the first samples is the length of the recording minus the length of the replay.
+//! **Times of samples.** [`SampleTimes::Scaled`]: a sample at `t` gets `begin + (t - begun) / speed`, where
+//! `begin` is now and `begun` is when the recording began. The age of samples and their intervals are divided
+//! by the speed: 15 s become 1.5 s at tenfold speed. If two samples of a series would get the same
+//! millisecond, the later sample is moved by one millisecond.
 //!
-//! **More series.** With `copies` above 1, each series is sent that many times. The copies differ in the label
-//! [`COPY_LABEL`].
+//! [`SampleTimes::Shifted`]: all times move by the same amount, so that the recording and the replay end at
+//! the same time. Intervals stay unchanged. The age of the first samples is the length of the recording minus
+//! the length of the replay.
+//!
+//! **More series.** With `copies` above 1, each series is sent that many times. The copies differ in the
+//! label [`COPY_LABEL`].
 
 mod dealer;
 mod encode;
@@ -44,7 +48,8 @@ use tokio::task::JoinHandle;
 /// Label that distinguishes the copies of a series, with values `1` to `copies`.
 pub const COPY_LABEL: &str = "floodmark_copy";
 
-/// Maximum number of batches that wait for one writer: with the batches in flight, this bounds the memory.
+/// Maximum number of batches that wait for one writer. Together with the batches in progress, it bounds the
+/// memory.
 const QUEUE: usize = 8;
 
 /// A recording, ready to be sent.
@@ -60,7 +65,7 @@ pub(crate) struct Replay {
 }
 
 impl Replay {
-    /// Reads the recording once, to summarise its content.
+    /// Reads the recording once, to summarise the content.
     pub(crate) async fn open(spec: &ReplaySpec, scenario: &Scenario, options: &RunOptions) -> Result<Self> {
         let path = options.folder.join(&spec.file);
         let (file, stop) = (path.clone(), options.stop.clone());
@@ -71,7 +76,8 @@ impl Replay {
         Ok(this)
     }
 
-    /// Refuses a replay that would not fit in memory: each series of a dictionary is held once, with its labels.
+    /// Refuses a replay that does not fit in memory. Each series of a dictionary is held once, with its
+    /// labels.
     fn check_memory(&self) -> Result<()> {
         const SAMPLE_BYTES: u64 = 64;
         let batches = (self.writers * (QUEUE + 2) * self.batch) as u64 * SAMPLE_BYTES;
@@ -79,14 +85,14 @@ impl Replay {
         let available = crate::observe::procfs::memory_available_bytes().unwrap_or(u64::MAX);
         ensure!(
             needed < available / 2,
-            "this replay takes about {} MiB of memory, and {} are available: use fewer writers or a smaller batch",
+            "this replay takes about {} MiB of memory, more than half of the {} MiB that are available: use fewer writers or a smaller batch",
             needed >> 20,
             available >> 20
         );
         Ok(())
     }
 
-    /// Opens the connections, which wait for [`Self::deal`].
+    /// Opens the connections. They wait for [`Self::deal`].
     pub(crate) async fn connect(
         &mut self,
         tenant: &Tenant,
@@ -104,7 +110,7 @@ impl Replay {
         Ok(senders)
     }
 
-    /// Reads the recording again, on a thread, and distributes it to the connections.
+    /// Reads the recording again, on a thread, and distributes its requests to the connections.
     pub(crate) fn deal(
         &mut self,
         times: Times,

@@ -11,7 +11,7 @@ use std::time::Duration;
 /// Addresses of a scenario's target, resolved once.
 #[derive(Debug)]
 pub(crate) struct Addresses {
-    /// Write endpoints of each tenant; its writers take them in turn.
+    /// Write endpoints of each tenant. The writers of the tenant take the endpoints in turn.
     write: Vec<Vec<Endpoint>>,
     /// Read endpoint of each tenant.
     read: Vec<Endpoint>,
@@ -54,7 +54,7 @@ impl Addresses {
     }
 }
 
-/// URL for queries; placeholders of the tenant are not filled in.
+/// URL for queries. Placeholders for the tenant are kept.
 pub(crate) fn read_url(scenario: &Scenario) -> String {
     let spec = &scenario.target;
     spec.read.clone().unwrap_or_else(|| crate::verify::read_url_for(&spec.write.all()[0]))

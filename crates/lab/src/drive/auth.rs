@@ -1,6 +1,7 @@
 //! Authentication of the generator: values of `Authorization` headers.
 //!
-//! Tokens are minted for each tenant when a run begins. Secrets go from scenarios into headers and never into results.
+//! A token is created for each tenant when a run begins. Secrets of a scenario are sent in headers and never
+//! stored in results.
 
 use crate::scenario::Auth;
 use base64::Engine;

@@ -16,8 +16,8 @@ use tokio::task::JoinSet;
 /// Write rate of a slowed disk.
 const SLOW_BYTES_PER_S: u64 = 1 << 20;
 
-/// Injects the scenario's faults, each in a task beside the load. A fault is reverted when the load or the run ends: once the
-/// tasks have ended, the target is back in its original state.
+/// Injects the scenario's faults, each in a task beside the load. A fault is reverted when the load or the
+/// run ends. After the tasks have ended, the target is in its original state.
 pub(crate) fn start(
     scenario: &Scenario,
     target: &Arc<Target>,
@@ -85,8 +85,8 @@ async fn carry_out(
         Deed::Kill => {
             log.add(EventKind::Fault, target.kill().await?);
             wait_until(back, stop).await;
-            target.restart(fault.restart.as_deref(), stop).await.context("cannot start the target again")?;
-            log.add(EventKind::Fault, "started again and ready");
+            target.restart(fault.restart.as_deref(), stop).await.context("cannot restart the target")?;
+            log.add(EventKind::Fault, "restarted and ready");
         }
         Deed::Pause => {
             log.add(EventKind::Fault, target.pause()?);
@@ -97,21 +97,21 @@ async fn carry_out(
             let disk = SlowDisk::begin(place)?;
             log.add(EventKind::Fault, "disk slowed to 1 MiB/s");
             wait_until(back, stop).await;
-            disk.limit("max").context("cannot lift the limit: the disk stays slow")?;
-            log.add(EventKind::Fault, "disk as fast as before");
+            disk.limit("max").context("cannot remove the limit: the disk stays slow")?;
+            log.add(EventKind::Fault, "disk limit removed");
         }
         Deed::Cut => {
             let cut = Cut::begin(place)?;
             log.add(EventKind::Fault, "network cut");
             wait_until(back, stop).await;
-            cut.mend().context("cannot restore the network: it stays cut")?;
-            log.add(EventKind::Fault, "network back");
+            cut.mend().context("cannot restore the network: the network stays cut")?;
+            log.add(EventKind::Fault, "network restored");
         }
     }
     Ok(())
 }
 
-/// A limit on a control group's writes. Dropping it lifts the limit, however the run ends.
+/// A limit on a control group's writes. Dropping it removes the limit.
 struct SlowDisk {
     file: PathBuf,
     device: String,
@@ -119,12 +119,12 @@ struct SlowDisk {
 
 impl SlowDisk {
     fn begin(place: &Place) -> Result<Self> {
-        let cgroup = place.cgroup.as_ref().context("left out: needs target.cgroup")?;
-        let data_dir = place.data_dir.as_ref().context("left out: needs target.data_dir")?;
+        let cgroup = place.cgroup.as_ref().context("skipped: the fault needs the key target.cgroup")?;
+        let data_dir = place.data_dir.as_ref().context("skipped: the fault needs the key target.data_dir")?;
         let this = Self { file: cgroup.join("io.max"), device: device_of(data_dir)? };
-        ensure!(this.file.exists(), "left out: there is no file {}", this.file.display());
+        ensure!(this.file.exists(), "skipped: there is no file {}", this.file.display());
         this.limit(&SLOW_BYTES_PER_S.to_string())
-            .with_context(|| format!("left out: no permission to write {}", this.file.display()))?;
+            .with_context(|| format!("skipped: no permission to write {}", this.file.display()))?;
         Ok(this)
     }
 
@@ -139,16 +139,18 @@ impl Drop for SlowDisk {
     }
 }
 
-/// The disk that a directory is on, as control groups name it.
+/// Number of the disk that contains a directory, as control groups name it.
 fn device_of(path: &Path) -> Result<String> {
     use std::os::linux::fs::MetadataExt;
-    let device =
-        std::fs::metadata(path).with_context(|| format!("cannot look at {}", path.display()))?.st_dev();
+    let device = std::fs::metadata(path)
+        .with_context(|| format!("cannot read metadata of {}", path.display()))?
+        .st_dev();
     let number = format!("{}:{}", rustix::fs::major(device), rustix::fs::minor(device));
     whole_disk(Path::new("/sys/dev/block"), number)
 }
 
-/// Number of the disk that contains the partition `number`; a whole disk keeps its own number. Only whole disks can be limited.
+/// Number of the whole disk that contains the partition `number`. A whole disk keeps its own number. Control
+/// groups can limit only whole disks.
 fn whole_disk(devices: &Path, number: String) -> Result<String> {
     let device = devices.join(&number);
     if !device.join("partition").exists() {
@@ -159,17 +161,18 @@ fn whole_disk(devices: &Path, number: String) -> Result<String> {
     Ok(disk.trim().to_owned())
 }
 
-/// A network namespace whose loopback and links are down. Dropping it brings them up again.
+/// A network namespace whose loopback and links are down. Dropping it brings the links up again.
 struct Cut {
     namespace: String,
-    /// Routes to restore: the kernel removes the routes of a link that goes down.
+    /// Routes to restore. The kernel removes the routes of a link that goes down.
     routes: String,
 }
 
 impl Cut {
     fn begin(place: &Place) -> Result<Self> {
-        let namespace = place.namespace.clone().context("left out: needs target.namespace")?;
-        let denied = "left out: no permission to cut the network";
+        let namespace =
+            place.namespace.clone().context("skipped: the fault needs the key target.namespace")?;
+        let denied = "skipped: no permission to cut the network";
         let routes = ip(&namespace, &["route", "show"]).context(denied)?;
         let this = Self { namespace, routes };
         this.links("down").context(denied)?;
@@ -185,7 +188,7 @@ impl Cut {
         Ok(())
     }
 
-    /// Undoes the fault.
+    /// Restores the links and the routes.
     fn mend(&self) -> Result<()> {
         self.links("up")?;
         for route in self.routes.lines() {
@@ -226,6 +229,6 @@ mod tests {
         for number in ["254:0", "254:1"] {
             assert_eq!(whole_disk(&devices, number.into()).unwrap(), "254:0");
         }
-        assert_eq!(whole_disk(&devices, "0:31".into()).unwrap(), "0:31", "no disk at all");
+        assert_eq!(whole_disk(&devices, "0:31".into()).unwrap(), "0:31", "a file system without a disk");
     }
 }

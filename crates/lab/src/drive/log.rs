@@ -4,7 +4,7 @@ use crate::result::{Event, EventKind};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-/// Events in order of time; several tasks of a run add to it.
+/// Events in order of time. Several tasks of a run add events.
 #[derive(Debug, Clone)]
 pub(crate) struct Log {
     pub(crate) begin: Instant,
@@ -22,7 +22,7 @@ impl Log {
     /// Adds an event with the current time.
     pub(crate) fn add(&self, kind: EventKind, text: impl Into<String>) {
         let event = Event::new(self.begin.elapsed().as_secs_f64(), kind, text);
-        let mut events = self.events.lock().expect("BUG: a task panicked while telling");
+        let mut events = self.events.lock().expect("BUG: a task panicked while adding an event");
         if events.len() < EVENTS_MAX {
             events.push(event);
         }
@@ -30,7 +30,7 @@ impl Log {
 
     pub(crate) fn take(&self) -> Vec<Event> {
         let mut events =
-            std::mem::take(&mut *self.events.lock().expect("BUG: a task panicked while telling"));
+            std::mem::take(&mut *self.events.lock().expect("BUG: a task panicked while adding an event"));
         events.sort_by(|a, b| a.at_s.total_cmp(&b.at_s));
         events
     }

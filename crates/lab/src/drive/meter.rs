@@ -55,9 +55,9 @@ pub(crate) struct Meter {
 /// Counts and latencies of one second.
 #[derive(Debug)]
 pub(crate) struct Second {
-    /// End of the second, in seconds since the start of the run.
+    /// End of the second, in seconds from the start of the run.
     pub(crate) at_s: f64,
-    /// Actual length, in seconds.
+    /// Actual length of the interval, in seconds.
     pub(crate) seconds: f64,
     pub(crate) sums: Sums,
     pub(crate) offered_per_s: f64,
@@ -139,7 +139,7 @@ impl Meter {
         self.last.0.elapsed()
     }
 
-    /// Sums when the last second was closed.
+    /// Sums at the end of the last complete second.
     pub(crate) fn sums(&self) -> &Sums {
         &self.last.1
     }
@@ -195,7 +195,7 @@ pub(crate) fn totals<'a>(tallies: impl Iterator<Item = &'a Tally>) -> Totals {
     }
     totals.succeeded = latency.len();
     let mut known = latency.clone();
-    known.subtract(&new).expect("BUG: those with new series are among all");
+    known.subtract(&new).expect("BUG: requests with new series are not among all requests");
     totals.latency = Quantiles::of_micros(&latency);
     totals.latency_new = Quantiles::of_micros(&new);
     totals.latency_known = Quantiles::of_micros(&known);

@@ -1,5 +1,5 @@
-//! Measures freshness: the time until an acknowledged sample is visible. A few samples are queried as soon as they are
-//! acknowledged, while the load goes on.
+//! Measures freshness: the time until an acknowledged sample is visible. During the load, a few samples are
+//! queried as soon as they are acknowledged.
 
 use crate::drive::addresses::Addresses;
 use crate::drive::send::generated::{Acknowledged, Run};
@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-/// Number of concurrent probes: one that waits for a late sample must not delay the others.
+/// Number of concurrent probes. With several, a probe that waits for a late sample does not delay the others.
 const LOOKERS: usize = 4;
 
 /// First pause between two queries for one sample. Each further pause is twice as long.
@@ -34,8 +34,8 @@ pub(crate) struct Channel {
     receiver: mpsc::Receiver<Acknowledged>,
 }
 
-/// Creates a channel for `per_s` probes per second. It holds one acknowledgement, since an old one is useless for measuring
-/// freshness.
+/// Creates a channel for `per_s` probes per second. The channel holds one acknowledgement, because an old
+/// acknowledgement is useless for measuring freshness.
 pub(crate) fn channel(per_s: f64) -> Channel {
     let (sender, receiver) = mpsc::channel(1);
     Channel { per_s, sender, receiver }
@@ -45,16 +45,16 @@ pub(crate) fn channel(per_s: f64) -> Channel {
 #[derive(Debug)]
 pub(crate) struct Probing(Mutex<Seen>);
 
-/// The counts themselves.
+/// Counts of the probes.
 #[derive(Debug)]
 pub(crate) struct Seen {
     /// Time from the acknowledgement to the first answer with the sample.
     pub(crate) freshness: Histogram<u64>,
-    /// Part of `freshness` since it was last taken.
+    /// Freshness since [`take_recent`](crate::drive::meter) last took it.
     pub(crate) recent: Histogram<u64>,
     /// Samples that did not become visible in time, though the target answered.
     pub(crate) invisible: u64,
-    /// Samples that were returned with a wrong value.
+    /// Samples that the target returned with a wrong value.
     pub(crate) wrong: u64,
 }
 
@@ -65,7 +65,7 @@ impl Probing {
 }
 
 impl Channel {
-    /// Sender's end; `None` if the scenario has no probes.
+    /// Sending side of the channel; `None` if the scenario has no probes.
     pub(crate) fn sender(&self) -> Option<mpsc::Sender<Acknowledged>> {
         (self.per_s > 0.0).then(|| self.sender.clone())
     }
@@ -121,7 +121,7 @@ impl Looker {
         loop {
             let acknowledged = {
                 let mut receiver = receiver.lock().await;
-                // acknowledgements that waited here are too old
+                // acknowledgements that waited in the channel are too old
                 while receiver.try_recv().is_ok() {}
                 let Some(acknowledged) = receiver.recv().await else { return };
                 acknowledged
@@ -169,12 +169,12 @@ impl Looker {
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(PAUSE_MAX);
         }
-        // a target that does not answer at all is down, which is counted elsewhere
+        // a target that does not answer at all is down, which other counters record
         self.probing.lock().invisible += u64::from(answered && !run.lane.stop.is_set());
     }
 }
 
-/// Builds the query for the one sample of a series in a round.
+/// Builds the query for one sample of a series, in a given round.
 fn question(before: &str, plan: &Plan, (target, generation, metric): (u64, u64, u32), round: u32) -> String {
     let name = plan.fleet.metric_name(metric, plan.metric_generation(round));
     let stamp = plan.timestamp_ms(target, round);
@@ -183,7 +183,7 @@ fn question(before: &str, plan: &Plan, (target, generation, metric): (u64, u64, 
     format!("{before}/api/v1/query?query={}&time={time}&nocache=1", percent(&selector))
 }
 
-/// Matchers that identify a target among all others.
+/// Matchers that distinguish a target from all others.
 fn identity(fleet: &Fleet, target: u64, generation: u64) -> String {
     let labels = fleet.target_labels(target, generation);
     let pod = labels.into_iter().find(|(name, _)| name == "pod").unwrap_or_default();

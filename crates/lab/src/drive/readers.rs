@@ -23,7 +23,7 @@ use tokio::task::JoinSet;
 /// Interval at which an inactive user checks whether the schedule makes it active.
 const ABSENT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Puts the queries of dashboards and logs into the mixes that name them.
+/// Adds the queries of dashboards and logs to the mixes that name these files.
 pub(crate) fn import(scenario: &mut Scenario, folder: &Path) -> anyhow::Result<()> {
     for mix in &mut scenario.reads {
         if let Some(path) = mix.grafana.take() {
@@ -44,14 +44,14 @@ pub(crate) fn import(scenario: &mut Scenario, folder: &Path) -> anyhow::Result<(
 #[derive(Debug)]
 pub(crate) struct Reading(Mutex<Counts>);
 
-/// The counts themselves.
+/// Counts of a mix.
 #[derive(Debug)]
 pub(crate) struct Counts {
-    /// Totals for the result, except for those that are known only when the load has ended.
+    /// Totals for the result, without those that are known only after the load.
     pub(crate) totals: ReadTotals,
     /// Latency of successful queries, from the scheduled start to the end of the answer.
     pub(crate) latency: Histogram<u64>,
-    /// Part of `latency` since it was last taken.
+    /// Latencies since they were last taken.
     pub(crate) recent: Histogram<u64>,
 }
 
@@ -90,7 +90,7 @@ impl Reading {
     }
 }
 
-/// Starts the users.
+/// Starts the users of all mixes. They query until the run ends.
 pub(crate) fn start(
     scenario: &Scenario,
     tenants: &[Tenant],

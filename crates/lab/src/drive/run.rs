@@ -1,4 +1,4 @@
-//! Carries out a scenario.
+//! Runs a scenario.
 //!
 //! ```text
 //!   Scenario ─▶ tenants: a plan, headers and a time share each        (pure; `part i/n` takes some writers of each)
@@ -51,16 +51,16 @@ use traffic::{Ended, Ready, Traffic};
 #[derive(Debug)]
 pub struct Outcome {
     pub result: RunResult,
-    /// Acknowledged samples by tenant. The ledger of the history precedes that of the run.
+    /// Acknowledged samples by tenant. A tenant's ledger of the history precedes its ledger of the run.
     pub ledgers: Vec<Ledger>,
 }
 
-/// Carries out `scenario` and judges it.
+/// Runs `scenario` and judges the result.
 pub async fn run(scenario: &Scenario, options: &RunOptions, observer: &dyn Observer) -> Result<RunResult> {
     Ok(carry_out(scenario, options, observer).await?.result)
 }
 
-/// Like [`run`], but also returns the ledgers, with which the target can be read back once more.
+/// Like [`run`], but also returns the ledgers, with which the samples can be read back once more.
 pub async fn carry_out(
     scenario: &Scenario,
     options: &RunOptions,
@@ -69,7 +69,7 @@ pub async fn carry_out(
     let (part, parts) = options.part;
     ensure!(
         part >= 1 && part <= parts && parts <= 10_000,
-        "there is no part {part} of {parts} (at most 10,000)"
+        "there is no part {part} of {parts}; there can be 1 to 10,000 parts"
     );
     let (mut scenario, mut options) = (scenario.clone(), options.clone());
     if options.access.tls == TlsFiles::default() {
@@ -77,7 +77,8 @@ pub async fn carry_out(
     }
     let options = &options;
     readers::import(&mut scenario, &options.folder)?;
-    // declared first, so that it is dropped after the target that uses its directory
+    // declared before the target, which uses the directory of the sandbox, so that it is dropped after the
+    // target
     let _sandbox = Sandbox::fill(&mut scenario.target)?;
     scenario.apply_replay();
     let tenants = tenants::of(&scenario, options.part, SystemClock.now_ms())?;
@@ -171,12 +172,12 @@ async fn load(
     loop {
         let is_second = tokio::select! {
             joined = sending.join_next(), if !sending.is_empty() => {
-                done.push(joined.expect("BUG: not empty").context("a connection's task failed")?);
+                done.push(joined.expect("BUG: the set of tasks is empty").context("a connection's task failed")?);
                 false
             }
             _ = tick.tick() => {
                 if let Some(gap) = seconds.stood_still() {
-                    log.add(EventKind::Run, format!("the generator did not run for {:.0} s", gap.as_secs_f64()));
+                    log.add(EventKind::Run, format!("the generator was suspended for {:.0} s", gap.as_secs_f64()));
                 }
                 seconds.tick(&mut result.timeline, observer);
                 if let Some(pid) = target.changed_pid() {
@@ -225,14 +226,14 @@ async fn load(
         begin.elapsed().as_secs_f64().min((end - begin).as_secs_f64().max(seconds.meter.last_success_s()));
     result.partial = options.stop.is_set();
     if result.partial {
-        log.add(EventKind::Run, "the run was stopped early");
+        log.add(EventKind::Run, "the run ended early");
     }
     totals::fill(&mut result, scenario, &traffic, &reading, &probing, &seconds, target);
     result.events = log.take();
     observation.end(&mut result).await;
     result.warnings.extend(totals::doubts(&result, scenario, &traffic));
     if let (Some(replay), Some(dealing)) = (&traffic.replay, dealing) {
-        replay.finish(dealing.await.context("reading the recording failed")??, &mut result);
+        replay.finish(dealing.await.context("cannot read the recording")??, &mut result);
     }
     result.timeline.finish();
     let done = done.into_iter().map(|ended| (ended.tenant, ended.slots));

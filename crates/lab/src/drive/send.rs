@@ -1,5 +1,5 @@
-//! A connection: sends the requests of its source, generated or recorded, in order, and repeats them until they are
-//! accepted.
+//! A connection: sends the requests of its source in order, generated or recorded. Each request is retried
+//! until it is accepted.
 
 pub(crate) mod exchange;
 pub(crate) mod generated;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use tokio::sync::watch;
 
-/// Stop signal, which can be set once. Clones share it.
+/// Stop signal, which can be set once. Clones share the signal.
 #[derive(Debug, Clone)]
 pub struct Stop(Arc<watch::Sender<bool>>);
 
@@ -26,6 +26,6 @@ impl Stop {
     /// Waits until the signal is set.
     pub async fn wait(&self) {
         let mut receiver = self.0.subscribe();
-        receiver.wait_for(|thrown| *thrown).await.expect("BUG: the sender lives in self");
+        receiver.wait_for(|thrown| *thrown).await.expect("BUG: the sender of the stop signal is gone");
     }
 }

@@ -14,14 +14,15 @@ const LATENCY_US_MAX: u64 = 3_600_000_000;
 /// Maximum number of failure reasons for which an example message is kept.
 const SAID_MAX: usize = 8;
 
-/// Shared by the connections, and locked once or twice for each request: some thousands of times per second.
+/// Counts that the connections share. Locked once or twice for each request: some thousands of times per
+/// second.
 #[derive(Debug)]
 pub(crate) struct Tally(Mutex<Counts>);
 
-/// The counts themselves.
+/// Counts of a tally.
 #[derive(Debug)]
 pub(crate) struct Counts {
-    /// Totals for the result, except for those that are known only when the load has ended.
+    /// Totals for the result, without those that are known only after the load.
     pub(crate) totals: Totals,
     /// Samples sent, retries included.
     pub(crate) samples_sent: u64,
@@ -31,17 +32,18 @@ pub(crate) struct Counts {
     pub(crate) broken: u64,
     /// Latency from the scheduled start to success.
     pub(crate) latency: Histogram<u64>,
-    /// Part of `latency`: requests with new series only.
+    /// Part of `latency`: only requests with new series.
     pub(crate) latency_new: Histogram<u64>,
     /// Latency of single successful attempts.
     pub(crate) service: Histogram<u64>,
     /// Latency of single refused attempts.
     pub(crate) refusal: Histogram<u64>,
-    /// Generator lag: how much later a request was sent than it could have been.
+    /// Generator lag: the time between the moment at which a request could be sent and the moment at which it
+    /// was sent.
     pub(crate) lag: Histogram<u64>,
-    /// Part of `lag` since it was last taken.
+    /// Lags since they were last taken.
     pub(crate) lag_recent: Histogram<u64>,
-    /// Part of `latency` since it was last taken.
+    /// Latencies since they were last taken.
     pub(crate) recent: Histogram<u64>,
     pub(crate) last_success: Option<Instant>,
 }
@@ -70,13 +72,13 @@ impl Tally {
 }
 
 impl Counts {
-    /// Counts a scheduled request, once, when work on it begins.
+    /// Counts a scheduled request, once, when the connection begins to process it.
     pub(crate) fn offer(&mut self, samples: u64) {
         self.totals.requests += 1;
         self.totals.samples_offered += samples;
     }
 
-    /// Counts scheduled requests, with `samples` samples in total, that will not be begun any more.
+    /// Counts scheduled requests that will never be sent; `samples` is their total number of samples.
     pub(crate) fn leave_out(&mut self, requests: u64, samples: u64) {
         self.totals.unsent += requests;
         self.totals.samples_offered += samples;
@@ -130,7 +132,7 @@ pub(crate) fn count(by_reason: &mut BTreeMap<String, u64>, reason: &str) {
     }
 }
 
-/// Keeps the first message of each failure reason, for at most [`SAID_MAX`] reasons.
+/// Keeps the first message of each failure reason. At most [`SAID_MAX`] reasons are kept.
 pub(crate) fn keep_first(said: &mut BTreeMap<String, String>, reason: &str, words: impl FnOnce() -> String) {
     if said.len() < SAID_MAX && !said.contains_key(reason) {
         said.insert(reason.to_owned(), words());
@@ -142,7 +144,6 @@ pub(crate) fn histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, LATENCY_US_MAX, 3).expect("BUG: constant bounds are valid")
 }
 
-/// Counts a time, in microseconds.
 pub(crate) fn record(histogram: &mut Histogram<u64>, time: Duration) {
     histogram.saturating_record(u64::try_from(time.as_micros()).unwrap_or(u64::MAX));
 }

@@ -1,4 +1,4 @@
-//! Starts, watches, kills and stops the target's process, as the scenario says.
+//! Starts, watches, kills and stops the target's process, as the scenario specifies.
 
 mod output;
 pub(crate) mod sandbox;
@@ -22,19 +22,20 @@ use std::time::{Duration, Instant};
 /// Maximum time from the start of a target until it is ready.
 const READY_WITHIN: Duration = Duration::from_secs(120);
 
-/// Maximum time to wait for an answer of a target that may be ready.
+/// Maximum time to wait for an answer while the target is starting.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 
-/// Time allowed for a target to end after it was told to. Then it is killed.
+/// Time that a target gets to end after SIGTERM. Then it is killed.
 const END_WITHIN: Duration = Duration::from_secs(15);
 
-/// Time limit for a killed process to disappear: the kernel must first free its memory.
+/// Maximum time until a killed process disappears. The kernel must first free its memory.
 const KILLED_WITHIN: Duration = Duration::from_secs(10);
 
 /// The target's process, if the run knows it.
 #[derive(Debug)]
 pub struct Target {
-    /// Command that starts it. Without one the target belongs to someone else and keeps running after the run.
+    /// Command that starts the target. Without a command, the run does not own the target, which keeps
+    /// running after the run.
     command: Option<String>,
     ready: Ready,
     state: Mutex<State>,
@@ -43,7 +44,7 @@ pub struct Target {
 /// Condition under which a started target is ready for the load.
 #[derive(Debug)]
 enum Ready {
-    /// A request is answered with success.
+    /// A request is answered with a status of success.
     Answers(Endpoint),
     /// Connections to all write addresses succeed.
     Listens(Vec<Endpoint>),
@@ -56,7 +57,7 @@ impl Ready {
         }
         let mut endpoints = Vec::new();
         for url in spec.write.all() {
-            // any tenant will do: all tenants write to the same address
+            // any tenant is suitable, because all tenants write to the same address
             let url = url.replace("{tenant}", &format!("{}0", spec.tenant_prefix)).replace("{index}", "0");
             endpoints.push(Endpoint::resolve(&url, access).await?);
         }
@@ -86,7 +87,7 @@ impl std::fmt::Display for Ready {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Answers(to) => write!(f, "{to:?} did not answer with success"),
-            Self::Listens(all) => write!(f, "nothing listened at {all:?}"),
+            Self::Listens(all) => write!(f, "no process listened at {all:?}"),
         }
     }
 }
@@ -97,10 +98,10 @@ struct State {
     /// Captured output of the child process, if the run started it.
     output: Option<Arc<Output>>,
     pid: Option<u32>,
-    /// True if the process is not the one that observation knows.
+    /// True if the process is not the process that observation knows.
     changed: bool,
     paused: bool,
-    /// True while the target is down because of the run itself.
+    /// True while the target is down because the run killed it.
     down: bool,
     /// Number of times that the target ended by itself.
     deaths: u64,
@@ -120,7 +121,7 @@ impl Target {
             let taken = matches!(this.ready, Ready::Listens(_)) && this.ready.is_now().await;
             ensure!(
                 !taken,
-                "something listens at {} already: let {{port}} stand for a free port in target.start and target.write, \
+                "another process already listens at {}: use {{port}}, which stands for a free port, in target.start and target.write, \
                  or set target.ready to an address that only the started target answers",
                 spec.write.all().join(", ")
             );
@@ -134,17 +135,17 @@ impl Target {
 
     fn launch(&self, command: &str) -> Result<()> {
         let mut shell = Command::new("sh");
-        // a group of its own, so that Ctrl-C in the terminal is for the lab alone
+        // a process group of its own, so that Ctrl-C in the terminal reaches only the lab
         shell.args(["-c", &format!("exec {command}")]).stdin(Stdio::null()).process_group(0);
         let mut output = None;
         if self.command.is_some() {
-            let (reader, writer) = std::io::pipe().context("cannot make a pipe for the target's output")?;
+            let (reader, writer) = std::io::pipe().context("cannot create a pipe for the target's output")?;
             shell.stdout(writer.try_clone()?).stderr(writer);
             output = Some(Arc::new(
                 Output::read(reader).context("cannot start a thread for the target's output")?,
             ));
         } else {
-            // a target that the run does not own outlives it, and a pipe would break then
+            // the run does not own this target, so the target outlives the run, and a pipe would then break
             shell.stdout(Stdio::null());
         }
         let child = shell.spawn().with_context(|| format!("cannot start {command:?}"))?;
@@ -159,9 +160,10 @@ impl Target {
         let begin = Instant::now();
         loop {
             let ready = self.ready.is_now().await;
-            // checked first: if the child ended because another process has its port, that process would answer
+            // checked first: if the child ended because another process has its port, that process would
+            // answer instead
             if let Some(status) = self.ended()? {
-                bail!("it ended with {status}{}", self.last_words().await);
+                bail!("the target ended with {status}{}", self.last_words().await);
             }
             if ready {
                 return Ok(());
@@ -191,7 +193,7 @@ impl Target {
         if lines.is_empty() {
             ", and printed nothing".to_owned()
         } else {
-            format!("; it said: {}", lines.join(" | "))
+            format!("; its last lines: {}", lines.join(" | "))
         }
     }
 
@@ -219,7 +221,7 @@ impl Target {
         log.add(EventKind::Target, format!("the target ended by itself: {how}{}", self.last_words().await));
     }
 
-    /// Describes the end of the process, if it ended since the last call and was not told to.
+    /// Describes the end of the process, if the process ended by itself since the last call.
     fn death(&self, log: &Log) -> Option<String> {
         let mut state = self.state();
         if state.down {
@@ -246,8 +248,8 @@ impl Target {
         Some(how)
     }
 
-    /// True if a restart command has ended with success for a target that the run does not own: then a service manager runs the
-    /// target.
+    /// True if a restart command has ended with success, and the run does not own the target. Then a service
+    /// manager runs the target.
     fn has_only_told(&self, status: ExitStatus) -> bool {
         self.command.is_none() && status.success()
     }
@@ -269,9 +271,11 @@ impl Target {
         Ok(format!("kill -9 {pid}"))
     }
 
-    /// Starts the target again after [`Self::kill`]: with the command `restart`, or else with the command of the first start.
+    /// Starts the target again after [`Self::kill`], by the command `restart` or, without one, by the command
+    /// of the first start.
     pub(crate) async fn restart(&self, restart: Option<&str>, stop: &Stop) -> Result<()> {
-        let command = restart.or(self.command.as_deref()).context("no command to start it again")?;
+        let command =
+            restart.or(self.command.as_deref()).context("there is no command to restart the target")?;
         self.launch(command)?;
         self.wait_ready(stop).await
     }
@@ -291,7 +295,7 @@ impl Target {
         self.state().paused = false;
         match self.signal(Signal::CONT) {
             Ok(pid) => log.add(EventKind::Fault, format!("resumed {pid}")),
-            Err(why) => log.add(EventKind::Target, format!("could not be resumed: {why:#}")),
+            Err(why) => log.add(EventKind::Target, format!("cannot resume the target: {why:#}")),
         }
     }
 
@@ -320,7 +324,7 @@ impl Target {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("BUG: a task panicked while it held the target")
+        self.state.lock().expect("BUG: a task panicked while it held the target's state")
     }
 }
 

@@ -84,7 +84,7 @@ async fn the_smallest_target_is_found_and_one_that_never_starts_is_an_error() {
     scenario.target.start = Some("false {cores}".into());
     scenario.target.ready = Some("http://127.0.0.1:1/".into());
     let error = find_minimum(&scenario, &options, Resource::Cores, search(), &Silent).await.unwrap_err();
-    assert!(format!("{error:#}").contains("it ended with"), "{error:#}");
+    assert!(format!("{error:#}").contains("the target ended with"), "{error:#}");
     scenario.target.start = Some("sleep 60".into());
     let error = find_minimum(&scenario, &options, Resource::Memory, search(), &Silent).await.unwrap_err();
     assert!(error.to_string().contains("{memory}"), "{error}");

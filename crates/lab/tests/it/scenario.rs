@@ -316,13 +316,13 @@ async fn a_target_that_does_not_start_says_why() {
     };
     let nobody = "write = 'http://127.0.0.1:{port}/'";
     let said = error("sh -c 'echo port {port}; echo no such disk >&2; exit 3'", nobody).await;
-    assert!(said.contains("it ended with exit status: 3; it said: port "), "{said}");
+    assert!(said.contains("the target ended with exit status: 3; its last lines: port "), "{said}");
     assert!(said.contains(" | no such disk") && !said.contains("{port}"), "{said}");
     let said = error("false", "ready = 'http://127.0.0.1:1/'").await;
-    assert!(said.contains("it ended with exit status: 1, and printed nothing"), "{said}");
+    assert!(said.contains("the target ended with exit status: 1, and printed nothing"), "{said}");
     let other = Target::start(|_| Deed::Keep).await;
     let said = error("sleep 60", &format!("write = '{}'", other.write_url())).await;
-    assert!(said.contains("something listens at") && said.contains("{port}"), "{said}");
+    assert!(said.contains("another process already listens at") && said.contains("{port}"), "{said}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,9 +1,10 @@
 //! Conceals the texts of labels but keeps their identity: equal texts stay equal, and different texts stay different.
 //!
-//! Each text is replaced by its SipHash-2-4 (Aumasson and Bernstein, "SipHash: a fast short-input PRF",
-//! 2012) under a 128-bit key that is not written down: without the key, nobody can test guesses.
-//! These remain visible: the numbers of series, metrics and values, the samples themselves, and the values of `le` and
-//! `quantile`, which are numbers. All hashes have the same length.
+//! Each text is replaced by its SipHash-2-4 (Aumasson and Bernstein, "SipHash: a fast short-input PRF", 2012)
+//! under a 128-bit key. The key is not stored in the recording. Without the key, nobody can test guesses.
+//!
+//! The following remain visible: the numbers of series, metrics and values; the samples; the values of `le`
+//! and `quantile`, which are numbers. All hashes have the same length.
 
 use anyhow::{Context, Result, ensure};
 use std::fs::File;
@@ -24,7 +25,7 @@ pub struct Conceal {
     pub labels: bool,
 }
 
-/// Replaces texts under one key.
+/// Replaces texts by hashes under one key.
 #[derive(Clone)]
 pub struct Concealer {
     key: [u64; 2],
@@ -38,13 +39,13 @@ impl std::fmt::Debug for Concealer {
 }
 
 impl Concealer {
-    /// Hides `what` under `key`.
+    /// Creates a concealer of `what` under `key`.
     pub fn new(what: Conceal, key: [u8; 16]) -> Self {
         let half = |at: usize| u64::from_le_bytes(key[at..at + 8].try_into().expect("BUG: eight bytes"));
         Self { key: [half(0), half(8)], what }
     }
 
-    /// Uses a random key, which ends with the process.
+    /// Creates a concealer with a random key, which is lost when the process ends.
     pub fn fresh(what: Conceal) -> Result<Self> {
         let mut key = [0; 16];
         let mut random = File::open("/dev/urandom").context("cannot open /dev/urandom")?;
@@ -52,13 +53,13 @@ impl Concealer {
         Ok(Self::new(what, key))
     }
 
-    /// Uses the key in a file (at least 16 bytes, all of which count), so that the same text gets the same hash in several
-    /// recordings.
+    /// Creates a concealer with the key in a file, so that the same text gets the same hash in several
+    /// recordings. The file needs at least 16 bytes; all its bytes count.
     pub fn from_file(what: Conceal, path: &Path) -> Result<Self> {
         const KEY_FILE_BYTES_MAX: u64 = 4096;
         let mut bytes = Vec::new();
         let file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
-        file.take(KEY_FILE_BYTES_MAX).read_to_end(&mut bytes).context("cannot read the key")?;
+        file.take(KEY_FILE_BYTES_MAX).read_to_end(&mut bytes).context("cannot read the file with the key")?;
         ensure!(bytes.len() >= 16, "{}: a key must have at least 16 bytes", path.display());
         let [a, b] = [[1; 16], [2; 16]].map(|key| Self::new(what, key).hash(&bytes).to_le_bytes());
         let mut key: [u8; 16] = bytes[..16].try_into().expect("BUG: at least 16 bytes");
@@ -66,7 +67,6 @@ impl Concealer {
         Ok(Self::new(what, key))
     }
 
-    /// Concealed parts.
     pub fn what(&self) -> Conceal {
         self.what
     }
@@ -102,7 +102,8 @@ impl Concealer {
         out
     }
 
-    /// A letter and 16 hexadecimal digits: valid as a label name, a label value and a metric name.
+    /// Appends a letter and 16 hexadecimal digits. The result is valid as a label name, a label value and a
+    /// metric name.
     fn put(&self, out: &mut String, letter: char, text: &str) {
         out.push(letter);
         let hash = self.hash(text.as_bytes());
@@ -179,7 +180,7 @@ mod tests {
         assert_eq!(label(&values, "node", "x-1").1, value, "equal texts stay equal");
         assert_ne!(label(&values, "pod", "x-2").1, value);
         let other = Concealer::new(Conceal { values: true, ..Conceal::default() }, [8; 16]);
-        assert_ne!(label(&other, "pod", "x-1").1, value, "another key, another name");
+        assert_ne!(label(&other, "pod", "x-1").1, value, "different keys give different hashes");
         let all = Concealer::new(ALL, [7; 16]);
         assert!(
             label(&all, "pod", "x").0.starts_with('l') && label(&all, "__name__", "up").1.starts_with('m')
@@ -188,7 +189,7 @@ mod tests {
         assert_eq!(label(&all, "le", "+Inf"), owned(("le", "+Inf")));
         assert_eq!(none.tenant("a"), "a");
         assert!(all.tenant("a").starts_with('t') && all.tenant("").is_empty());
-        assert!(!format!("{all:?}").contains('7'), "the key is not shown");
+        assert!(!format!("{all:?}").contains('7'), "the debug output shows the key");
     }
 
     #[test]
@@ -202,7 +203,11 @@ mod tests {
         assert_eq!(label(&a, "pod", "x"), label(&b, "pod", "x"));
         std::fs::write(&path, "a key of quite some lengti").unwrap();
         let other = Concealer::from_file(ALL, &path).unwrap();
-        assert_ne!(label(&a, "pod", "x"), label(&other, "pod", "x"), "all bytes count");
+        assert_ne!(
+            label(&a, "pod", "x"),
+            label(&other, "pod", "x"),
+            "a byte beyond the sixteenth has no effect"
+        );
         let [c, d] = [0, 1].map(|_| Concealer::fresh(ALL).unwrap());
         assert_ne!(label(&c, "pod", "x"), label(&d, "pod", "x"));
     }

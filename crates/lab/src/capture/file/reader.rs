@@ -13,7 +13,7 @@ use std::sync::Arc;
 pub struct Header {
     /// Start of the recording, in ms since 1970.
     pub started_ms: i64,
-    /// Parts concealed in it.
+    /// Parts of the recording that are concealed.
     pub concealed: Conceal,
 }
 
@@ -36,7 +36,7 @@ pub enum Ending {
     },
 }
 
-/// Event in a recording. Numbers of series count from the latest [`Event::Forget`].
+/// Event in a recording. Series are numbered from the latest [`Event::Forget`].
 #[derive(Debug, PartialEq)]
 pub enum Event {
     /// The numbering of series restarts.
@@ -73,7 +73,8 @@ pub struct Item {
     pub histograms: Vec<(i64, Vec<u8>)>,
 }
 
-/// Reads events one after the other. Holds one block in memory, and 8 bytes for each series of the dictionary.
+/// Reads events one after the other. The reader holds one block in memory, and 8 bytes for each series of the
+/// dictionary.
 #[derive(Debug)]
 pub struct Reader<R> {
     file: R,
@@ -93,8 +94,8 @@ impl<R: Read> Reader<R> {
     /// Reads the header. Fails if the file is not a recording, or if its format is newer.
     pub fn open(mut file: R) -> Result<Self> {
         let mut header = [0; HEADER_BYTES];
-        file.read_exact(&mut header).context("this is not a recording: it has no header")?;
-        ensure!(header[..8] == MAGIC, "this is not a recording: it does not begin with FLDMKREC");
+        file.read_exact(&mut header).context("this is not a recording: the file has no header")?;
+        ensure!(header[..8] == MAGIC, "this is not a recording: the file does not begin with FLDMKREC");
         let (head, crc) = header.split_at(HEADER_BYTES - 4);
         ensure!(crc32c::crc32c(head).to_le_bytes() == crc, "the recording's header is damaged");
         let u16_at = |at: usize| u16::from_le_bytes([header[at], header[at + 1]]);
@@ -128,7 +129,7 @@ impl<R: Read> Reader<R> {
         self.header
     }
 
-    /// State of the file's end, known once [`Reader::next`] has returned `None`.
+    /// How the file ends. Known once [`Reader::next`] has returned `None`.
     pub fn ending(&self) -> Option<&Ending> {
         self.ending.as_ref()
     }
@@ -181,7 +182,7 @@ impl<R: Read> Reader<R> {
         let u32_at = |at: usize| u32::from_le_bytes(header[at..at + 4].try_into().expect("BUG: four bytes"));
         let (len, raw, crc) = (u32_at(0) as usize, u32_at(4) as usize, u32_at(8));
         if header == [0; BLOCK_HEADER_BYTES] {
-            // a header of zeros: space that was allocated and never written
+            // a header of zeros: the space was allocated and never written
             self.ending = Some(Ending::Torn { at: self.at });
             return Ok(());
         }
@@ -198,7 +199,7 @@ impl<R: Read> Reader<R> {
             return Ok(());
         }
         if crc32c::crc32c_append(crc32c::crc32c(&header[..8]), &payload) != crc {
-            self.damaged("its checksum does not match".to_owned());
+            self.damaged("the checksum does not match".to_owned());
             return Ok(());
         }
         match lz4_flex::block::decompress(&payload, raw) {
@@ -206,7 +207,7 @@ impl<R: Read> Reader<R> {
                 (self.block, self.block_at) = (block, 0);
                 self.next_at = self.at + (BLOCK_HEADER_BYTES + len) as u64;
             }
-            _ => self.damaged("it cannot be decompressed".to_owned()),
+            _ => self.damaged("cannot decompress the block".to_owned()),
         }
         Ok(())
     }

@@ -16,7 +16,7 @@ use model::caps;
 use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field};
 use std::ops::Range;
 
-/// Parsed body. Byte ranges refer to the decompressed body. Its buffers are reused for the next body.
+/// Parsed body. Byte ranges refer to the decompressed body. The buffers are reused for the next body.
 #[derive(Debug, Default)]
 pub struct Parsed {
     body: Vec<u8>,
@@ -43,7 +43,7 @@ pub struct ParsedSeries<'a> {
 }
 
 impl<'a> ParsedSeries<'a> {
-    /// Labels as they are in the body: possibly unsorted, and possibly not UTF-8.
+    /// Labels as in the body: possibly unsorted, and possibly not UTF-8.
     pub fn labels(self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
         let labels = &self.parsed.labels[self.parts.labels.clone()];
         labels.iter().map(|[n, v]| (&self.parsed.body[n.clone()], &self.parsed.body[v.clone()]))
@@ -70,7 +70,7 @@ impl Parsed {
         self.samples.clear();
         self.histograms.clear();
         self.histogram_bytes.clear();
-        let len = snap::raw::decompress_len(compressed).context("cannot read the body's length")?;
+        let len = snap::raw::decompress_len(compressed).context("cannot read the length of the body")?;
         ensure!(
             len <= caps::BODY_BYTES_MAX,
             "the body decompresses to {len} bytes, the limit is {}",

@@ -172,7 +172,10 @@ fn a_torn_tail_is_cut_and_damage_ends_the_reading() {
     let (bytes, wanted) = sample_recording(3, 7, DICTIONARY_SERIES_MAX);
     for cut in HEADER_BYTES..bytes.len() {
         let (read, ending) = read_all(&bytes[..cut]);
-        assert!(wanted.starts_with(&read) || read.len() <= wanted.len(), "cut at {cut}");
+        assert!(
+            wanted.starts_with(&read) || read.len() <= wanted.len(),
+            "wrong content after a cut at {cut}"
+        );
         for (got, put) in read.iter().zip(&wanted) {
             assert!(put.3.starts_with(&got.3), "cut at {cut}");
         }
@@ -286,7 +289,10 @@ fn broken_bodies_are_errors_and_bad_series_are_left_out() {
     let compress = |bytes: &[u8]| snap::raw::Encoder::new().compress_vec(bytes).unwrap();
     assert!(parsed.read(Version::V1, &compress(&[0x0a, 5, 1])).is_err());
     assert!(parsed.read(Version::V2, &compress(&[0x2a, 2, 0x0a, 0x80])).is_err());
-    assert!(parsed.read(Version::V2, &compress(&[0x2a, 4, 0x0a, 2, 1, 1])).is_err(), "no symbols");
+    assert!(
+        parsed.read(Version::V2, &compress(&[0x2a, 4, 0x0a, 2, 1, 1])).is_err(),
+        "a body without symbols was accepted"
+    );
     let mut rng = Rng::new(5);
     for _ in 0..5_000 {
         let bytes: Vec<u8> =

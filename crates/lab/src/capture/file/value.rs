@@ -1,8 +1,8 @@
 //! Lossless encoding of a value relative to the previous one of its series.
 //!
-//! Most metrics are whole numbers that stay or change a little. So a whole number that follows a whole number is stored as the
-//! difference, and an unchanged one takes one byte. Any other value is stored as the XOR with the previous bits, without leading
-//! and trailing zero bytes.
+//! Most metrics are whole numbers that stay or change a little. A whole number that follows a whole number is
+//! stored as the difference, so an unchanged value takes one byte. Any other value is stored as the XOR with
+//! the previous bits, without leading and trailing zero bytes.
 
 use super::varint;
 
@@ -18,8 +18,8 @@ fn whole(bits: u64) -> Option<i64> {
 
 /// Appends the value with bits `now` of a series whose last value had bits `before`.
 ///
-/// `zigzag(difference) × 2` as one varint; or `(first byte × 16 + bytes) × 2 + 1` followed by the bytes of the XOR, lowest first,
-/// from `first byte` on.
+/// The encoding is `zigzag(difference) × 2` as one varint, or `(first byte × 16 + bytes) × 2 + 1` as a varint
+/// and then the bytes of the XOR. These bytes begin at `first byte`, the lowest first.
 pub(super) fn put(out: &mut Vec<u8>, before: u64, now: u64) {
     if let (Some(before), Some(now)) = (whole(before), whole(now)) {
         let difference = now - before; // both at most 2^53
@@ -35,7 +35,7 @@ pub(super) fn put(out: &mut Vec<u8>, before: u64, now: u64) {
     out.extend_from_slice(&bytes[first..end]);
 }
 
-/// Takes the bits of the next value off the front.
+/// Removes the bits of the next value from the front of `from`.
 pub(super) fn take(from: &mut &[u8], before: u64) -> Option<u64> {
     let code = varint::take(from)?;
     let payload = code >> 1;
@@ -65,7 +65,7 @@ mod tests {
         }
         let (mut rest, mut before) = (bytes.as_slice(), 0);
         for &now in values {
-            before = take(&mut rest, before).expect("what was put is there");
+            before = take(&mut rest, before).expect("the value just appended cannot be read");
             assert_eq!(before, now, "{values:?}");
         }
         assert!(rest.is_empty());

@@ -1,4 +1,4 @@
-//! Numbers of variable length (varints), and byte strings behind their length.
+//! Numbers of variable length (varints), and byte strings preceded by their length.
 
 pub(super) use stdx::varint::{put, take};
 use stdx::varint::{unzigzag, zigzag};
@@ -14,12 +14,12 @@ pub(super) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(bytes);
 }
 
-/// Takes a signed number off the front.
+/// Removes a signed number from the front of `from`.
 pub(super) fn take_signed(from: &mut &[u8]) -> Option<i64> {
     take(from).map(unzigzag)
 }
 
-/// Takes a byte string, preceded by its length, off the front.
+/// Removes a byte string, preceded by its length, from the front of `from`.
 pub(super) fn take_bytes<'a>(from: &mut &'a [u8]) -> Option<&'a [u8]> {
     let len = usize::try_from(take(from)?).ok()?;
     let (bytes, rest) = from.split_at_checked(len)?;

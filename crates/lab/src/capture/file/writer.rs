@@ -15,8 +15,8 @@ use std::io::{Seek, SeekFrom, Write};
 
 /// Writes a recording.
 ///
-/// After a write error, the block that could not be written is lost. [`Writer::mend`] then continues behind the last complete
-/// block.
+/// After a write error, the block that could not be written is lost. [`Writer::mend`] then continues after
+/// the last complete block.
 #[derive(Debug)]
 pub struct Writer<F> {
     file: F,
@@ -46,7 +46,7 @@ struct Dictionary {
 /// Outcome of appending a request.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Appended {
-    /// Samples and histograms that are in the block now.
+    /// Samples and histograms that were added to the block.
     pub samples: u64,
     /// Series that were not in the dictionary.
     pub series_new: u64,
@@ -104,7 +104,7 @@ impl<F: Write + Seek> Writer<F> {
         self
     }
 
-    /// Adds a request that arrived `arrival_us` after the recording began. Writes each block that becomes full.
+    /// Adds a request that arrived `arrival_us` after the recording began. Writes each block that is full.
     pub fn append(
         &mut self,
         arrival_us: i64,
@@ -116,7 +116,7 @@ impl<F: Write + Seek> Writer<F> {
         let mut part = Part::default();
         let mut stream = None;
         for series in request.series() {
-            // the dictionary may be emptied in the middle of a request, after which numbers are given out again
+            // the dictionary may be emptied in the middle of a request; then series are numbered from 0 again
             if self.dictionary.last.len() >= self.series_max || self.dictionary.streams.len() >= STREAMS_MAX {
                 self.put_part(arrival_us, stream.take(), &mut part);
                 self.forget();
@@ -142,14 +142,14 @@ impl<F: Write + Seek> Writer<F> {
         Ok(done)
     }
 
-    /// Notes that requests are missing here.
+    /// Records that requests are missing here.
     pub fn gap(&mut self, requests: u64, bytes: u64) {
         varint::put(&mut self.block, kind::GAP);
         varint::put(&mut self.block, requests);
         varint::put(&mut self.block, bytes);
     }
 
-    /// Writes the open block, unless it is empty.
+    /// Writes the block in memory, unless it is empty.
     pub fn flush(&mut self) -> Result<()> {
         if self.block.is_empty() {
             return Ok(());
@@ -168,16 +168,16 @@ impl<F: Write + Seek> Writer<F> {
         Ok(())
     }
 
-    /// Continues after an error, behind the last complete block and with an empty dictionary.
+    /// Continues after an error: cuts the file after the last complete block, and begins a new dictionary.
     pub fn mend(&mut self, set_len: impl FnOnce(&mut F, u64) -> std::io::Result<()>) -> Result<()> {
         self.block.clear();
-        set_len(&mut self.file, self.end).context("cannot cut the recording")?;
-        self.file.seek(SeekFrom::Start(self.end)).context("cannot find the recording's end")?;
+        set_len(&mut self.file, self.end).context("cannot truncate the recording")?;
+        self.file.seek(SeekFrom::Start(self.end)).context("cannot seek to the end of the recording")?;
         self.forget();
         Ok(())
     }
 
-    /// Makes what was written durable.
+    /// Makes all written blocks durable.
     pub fn sync(&mut self, sync: impl FnOnce(&mut F) -> std::io::Result<()>) -> Result<()> {
         sync(&mut self.file).context("cannot sync the recording")
     }
@@ -209,7 +209,7 @@ impl<F: Write + Seek> Writer<F> {
         }
     }
 
-    /// Number of a series, and whether it is new; `None` if its labels are not valid.
+    /// Number of a series, and whether the series is new; `None` if its labels are not valid.
     fn series_number(&mut self, stream: u64, series: ParsedSeries<'_>) -> Option<(u32, bool)> {
         self.builder.clear();
         for (name, value) in series.labels() {
@@ -257,7 +257,7 @@ impl<F: Write + Seek> Writer<F> {
         part.items += 1;
     }
 
-    /// Closes the collected part of a request and writes it behind the definitions that it refers to.
+    /// Closes the collected part of a request, and writes the part after the definitions that it refers to.
     fn put_part(&mut self, arrival_us: i64, stream: Option<u64>, part: &mut Part) {
         if let (Some(stream), true) = (stream, part.items > 0) {
             varint::put(&mut self.block, kind::REQUEST);
@@ -271,7 +271,7 @@ impl<F: Write + Seek> Writer<F> {
     }
 }
 
-/// Items of a request on their way into the block.
+/// Items of a request that are not yet in the block.
 #[derive(Debug, Default)]
 struct Part {
     items: u64,

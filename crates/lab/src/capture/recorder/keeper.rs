@@ -17,10 +17,10 @@ use std::time::{Duration, Instant};
 use stdx::budget::{Account, Reservation};
 use stdx::clock::{Clock, SystemClock};
 
-/// Maximum number of waiting letters, whatever their size.
+/// Maximum number of requests in the queue, whatever their size.
 const LETTERS_MAX: usize = 16_384;
 
-/// Maximum age of an open block before it is written: so much is lost if the process is killed.
+/// Maximum age of a block before it is written. If the process is killed, at most this much is lost.
 const FLUSH_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Pause between a write error and the next attempt.
@@ -47,7 +47,7 @@ impl RecordingFile for File {
     }
 }
 
-/// A request on its way into the file.
+/// A request in the queue.
 #[derive(Debug)]
 pub(super) struct Letter {
     pub(super) arrival_us: i64,
@@ -76,7 +76,7 @@ pub struct Kept {
     pub trouble: Option<String>,
 }
 
-/// Sending side of the queue, which never blocks.
+/// Sending side of the queue. It never blocks.
 #[derive(Debug, Clone)]
 pub(super) struct Queue {
     letters: SyncSender<Letter>,
@@ -88,13 +88,13 @@ pub(super) struct Queue {
 struct Shared {
     kept: Kept,
     missing: BTreeMap<&'static str, u64>,
-    /// Requests missing since the last gap was noted in the file.
+    /// Requests missing since the last gap was recorded in the file.
     gap: u64,
     gap_bytes: u64,
 }
 
 impl Queue {
-    /// Reserves memory for a body that is about to arrive; `None` if not even a small body fits.
+    /// Reserves memory for a body that is about to arrive; `None` if there is no room even for a small body.
     pub(super) fn memory(&self) -> Option<Reservation> {
         self.account.reserve(0).ok().filter(|_| !self.account.is_full())
     }
@@ -163,7 +163,7 @@ impl Keeper {
         lock(&self.queue.shared).kept.clone()
     }
 
-    /// Waits until all letters are written. All [`Queue`]s must have been dropped.
+    /// Waits until all requests in the queue are written. All [`Queue`]s must have been dropped.
     pub(super) fn end(self) -> (Kept, BTreeMap<&'static str, u64>) {
         let Queue { letters, shared, .. } = self.queue;
         drop(letters);
@@ -180,13 +180,14 @@ struct Desk<F> {
     file_bytes_max: u64,
     full: bool,
     broken_since: Option<Instant>,
-    /// Contents of the open block, which is not yet in the file.
+    /// Contents of the block in memory, which is not yet in the file.
     pending: Kept,
 }
 
 impl<F: RecordingFile> Desk<F> {
     fn run(mut self, letters: &Receiver<Letter>) {
-        // the traffic has priority; without permission to lower our own priority, recording goes on all the same
+        // the traffic has priority; without permission to lower the priority of this thread, recording
+        // continues
         #[cfg(target_os = "linux")]
         rustix::process::setpriority_process(None, 10).ok();
         let mut parsed = Parsed::default();
@@ -206,7 +207,7 @@ impl<F: RecordingFile> Desk<F> {
         self.end();
     }
 
-    /// Writes what is pending and syncs the file, after a last attempt at repair.
+    /// Writes the block in memory and syncs the file, after a last attempt at repair.
     fn end(&mut self) {
         if self.broken_since.is_some() && self.writer.mend(F::cut).is_ok() {
             self.broken_since = None;
@@ -242,7 +243,7 @@ impl<F: RecordingFile> Desk<F> {
         }
     }
 
-    /// Counts the open block's contents as written.
+    /// Counts the contents of the block as written.
     fn settle(&mut self) {
         let Kept { requests, samples, series, series_refused, histograms_refused, .. } =
             std::mem::take(&mut self.pending);
@@ -255,7 +256,8 @@ impl<F: RecordingFile> Desk<F> {
         kept.bytes = self.writer.bytes();
     }
 
-    /// Checks that the file can be written, and attempts a repair when one is due. Returns the reason if it cannot.
+    /// Checks that the file can be written, and attempts a repair when one is due. If the file cannot be
+    /// written, returns the reason.
     fn ready(&mut self) -> Result<(), &'static str> {
         if self.writer.bytes() >= self.file_bytes_max && !self.full {
             self.full = true;
@@ -302,7 +304,7 @@ impl<F: RecordingFile> Desk<F> {
         self.pending.histograms_refused += done.histograms_refused;
     }
 
-    /// Handles a write error: counts the contents of the open block as missing.
+    /// Handles a write error: counts the contents of the block as missing.
     fn trouble(&mut self, why: &anyhow::Error) {
         self.broken_since = Some(Instant::now());
         let pending = std::mem::take(&mut self.pending);

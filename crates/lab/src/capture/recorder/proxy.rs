@@ -37,10 +37,11 @@ const CONNECTIONS_MAX: usize = 4_096;
 /// Time after which an unreachable backend is reported to the sender.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Maximum idle time of a connection to the backend before it is dropped: the backend may close it at any moment.
+/// Maximum idle time of a connection to the backend. After this time, the proxy drops it, because the backend
+/// may close it at any moment.
 const IDLE_MAX: Duration = Duration::from_secs(20);
 
-/// Headers about the connection rather than the request.
+/// Headers that concern the connection and not the request.
 const HOP_BY_HOP: [HeaderName; 4] =
     [CONNECTION, TRANSFER_ENCODING, UPGRADE, HeaderName::from_static("keep-alive")];
 
@@ -98,20 +99,21 @@ impl Proxy {
         self.0.counts.lock().expect("BUG: counting panicked").clone()
     }
 
-    /// Accepts connections until `stop`, and then allows `grace` for requests under way.
+    /// Accepts connections until `stop`, and then waits up to `grace` for requests in progress.
     pub(super) async fn serve(self, listener: TcpListener, stop: Stop, grace: Duration) {
         let graceful = GracefulShutdown::new();
         let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
         loop {
             let place = tokio::select! {
-                place = Arc::clone(&places).acquire_owned() => place.expect("BUG: never closed"),
+                place = Arc::clone(&places).acquire_owned() => place.expect("BUG: the semaphore of connections was closed"),
                 () = stop.wait() => break,
             };
             let stream = tokio::select! {
                 accepted = listener.accept() => match accepted {
                     Ok((stream, _)) => stream,
                     Err(_) => {
-                        // out of file descriptors, or the sender has gone: an immediate retry would help in neither case
+                        // no file descriptors are left, or the sender has gone; an immediate retry helps in
+                        // neither case
                         tokio::time::sleep(Duration::from_millis(10)).await;
                         continue;
                     }
@@ -161,7 +163,7 @@ impl Proxy {
         if let Some((message, tenant)) = letter
             && status.is_some_and(is_settled)
         {
-            let copy = &mut *copy.lock().expect("BUG: a body panicked");
+            let copy = &mut *copy.lock().expect("BUG: copying a body panicked");
             self.keep(arrival_us, message, tenant, copy);
         }
         Ok(answer)
@@ -192,7 +194,7 @@ impl Proxy {
     }
 }
 
-/// True if the request looks like remote write. All others are passed on without being recorded.
+/// True if the request looks like remote write. Other requests are passed on without being recorded.
 fn is_write(method: &Method, headers: &HeaderMap) -> bool {
     let snappy = content(headers, &CONTENT_ENCODING).is_some_and(|e| e.eq_ignore_ascii_case("snappy"));
     let protobuf = content(headers, &CONTENT_TYPE).is_none_or(|t| t.contains("protobuf"));

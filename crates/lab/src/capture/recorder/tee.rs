@@ -13,7 +13,7 @@ pub(super) struct Copy {
     pub(super) pieces: Vec<Bytes>,
     /// Reservation as large as `pieces`; `None` once the body did not fit, and then `pieces` is empty too.
     pub(super) memory: Option<Reservation>,
-    /// True once the body has passed to its end.
+    /// True once the whole body has passed.
     pub(super) whole: bool,
 }
 
@@ -24,7 +24,7 @@ pub(super) struct Tee {
 }
 
 impl Tee {
-    /// Copies the body as long as `memory` can be grown to hold it; without a reservation, copies nothing.
+    /// Copies the body as long as `memory` can grow to hold the copy. Without a reservation, copies nothing.
     pub(super) fn new(body: Incoming, memory: Option<Reservation>) -> (Self, Arc<Mutex<Copy>>) {
         let whole = body.is_end_stream();
         let copy = Arc::new(Mutex::new(Copy { pieces: Vec::new(), memory, whole }));
@@ -53,13 +53,13 @@ impl Body for Tee {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
         let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
-        let mut copy = self.copy.lock().expect("BUG: a body panicked");
+        let mut copy = self.copy.lock().expect("BUG: copying a body panicked");
         if let Some(Ok(frame)) = &frame
             && let Some(piece) = frame.data_ref()
         {
             copy.take(piece);
         }
-        // with a known length, nobody polls again after the last frame
+        // if the length of a body is known, its reader does not poll again after the last frame
         copy.whole |= frame.is_none() || self.body.is_end_stream();
         drop(copy);
         Poll::Ready(frame)

@@ -47,7 +47,7 @@ impl Backend {
                         if status == 0 {
                             return Err("breaks the connection");
                         }
-                        let text = if status == 204 { "" } else { "said by the backend" };
+                        let text = if status == 204 { "" } else { "text of the backend" };
                         let mut answer = Response::new(Full::new(Bytes::from(text)));
                         *answer.status_mut() = status.try_into().unwrap();
                         answer.headers_mut().insert(RETRY_AFTER, 7.into());
@@ -174,7 +174,7 @@ async fn everything_passes_as_it_is_and_writes_are_kept() {
     assert_eq!((got[2].0.as_str(), got[2].1.as_str()), ("GET", "/prefix/api/v1/query?query=up"));
     assert_eq!(values(File::open(&file).unwrap()), (vec![1.0, 2.0], 0));
     let bytes = std::fs::read(&file).unwrap();
-    assert!(!bytes.windows(6).any(|w| w == b"secret"), "credentials are never written down");
+    assert!(!bytes.windows(6).any(|w| w == b"secret"), "the recording contains credentials");
     assert!(report.to_text(false).contains("2 requests, 2 samples"), "{}", report.to_text(false));
 }
 
@@ -191,7 +191,7 @@ async fn refusals_reach_the_sender_and_only_what_is_settled_is_kept() {
         statuses.push(answer.status.as_u16());
         if value == 0 {
             assert_eq!(answer.retry_after(), Some(Duration::from_secs(7)));
-            assert_eq!(answer.text(), "said by the backend");
+            assert_eq!(answer.text(), "text of the backend");
         }
     }
     assert_eq!(statuses, [503, 429, 400, 502, 200, 204]);
@@ -278,10 +278,10 @@ async fn a_recording_that_cannot_keep_up_costs_the_recording_and_not_the_traffic
     let held = Arc::clone(&disk.0.lock().unwrap().held);
     *held.0.lock().unwrap() = true;
     let mut client = running.client(&V1).await;
-    // far more than the queue and a block hold: the writer blocks at its first write
+    // this is far more than the queue and a block hold, so the writer blocks at its first write
     for value in 0..500 {
         let status = send(&mut client, "/", body(f64::from(value))).await.status;
-        assert_eq!(status, 204, "the sender never knows");
+        assert_eq!(status, 204, "the sender notices the full queue");
     }
     *held.0.lock().unwrap() = false;
     held.1.notify_all();
@@ -290,7 +290,11 @@ async fn a_recording_that_cannot_keep_up_costs_the_recording_and_not_the_traffic
     assert_eq!(backend.got().len(), 500);
     assert_eq!(kept.len() as u64, report.kept.requests);
     assert_eq!(report.kept.requests + report.missing.values().sum::<u64>(), 500, "{report:?}");
-    assert_eq!(missing, report.missing.values().sum::<u64>(), "the recording says what is missing");
+    assert_eq!(
+        missing,
+        report.missing.values().sum::<u64>(),
+        "the recording and the report disagree on missing requests"
+    );
 }
 
 #[tokio::test]
@@ -302,7 +306,7 @@ async fn a_body_beyond_the_queue_passes_unrecorded() {
     let mut client = running.client(&V1).await;
     assert_eq!(send(&mut client, "/", body(1.0)).await.status, 204);
     let nonsense = Bytes::from_static(b"nonsens");
-    assert_eq!(send(&mut client, "/", nonsense.clone()).await.status, 204, "the backend's opinion counts");
+    assert_eq!(send(&mut client, "/", nonsense.clone()).await.status, 204, "the answer is not the backend's");
     let report = running.end().await;
     assert_eq!(backend.got()[1].3, nonsense);
     assert_eq!(report.missing["the queue was full"], 1);
@@ -329,7 +333,7 @@ async fn a_full_disk_ends_the_recording_and_not_the_traffic() {
         report.kept.trouble.as_ref().is_some_and(|why| why.contains("write the recording")),
         "{report:?}"
     );
-    assert_eq!(values(disk.bytes().as_slice()), (vec![], 0), "it can be read all the same");
+    assert_eq!(values(disk.bytes().as_slice()), (vec![], 0), "the recording cannot be read");
 }
 
 #[tokio::test]
@@ -374,11 +378,11 @@ async fn what_can_never_work_is_said_at_once() {
     let refused = async |options: RecordOptions, why: &str| {
         let said = format!("{:#}", Recorder::bind(options).await.unwrap_err());
         assert!(said.contains(why), "{said}");
-        assert!(!file.exists(), "nothing is left behind");
+        assert!(!file.exists(), "a failed start leaves a file behind");
     };
     refused(options("http://192.0.2.1", &file), "not this machine").await;
     refused(options("nonsense", &file), "must begin with http://").await;
-    refused(options("http://127.0.0.1:1", &folder.path().join("no/r.rec")), "cannot make ").await;
+    refused(options("http://127.0.0.1:1", &folder.path().join("no/r.rec")), "cannot create ").await;
     let taken = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let listen = taken.local_addr().unwrap();
     refused(RecordOptions { listen, ..options("http://127.0.0.1:1", &file) }, "cannot listen on").await;

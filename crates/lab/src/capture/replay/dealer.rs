@@ -18,11 +18,11 @@ use tokio::sync::mpsc::Sender as Queue;
 /// Maximum age of a batch that is not full, after which it is sent.
 const LINGER: Duration = Duration::from_secs(1);
 
-/// Maximum number of samples in all unfilled batches together. With thousands of tenants this limit is reached before batches are
-/// full.
+/// Maximum number of samples in all unfilled batches together. With thousands of tenants, this limit is
+/// reached before batches are full.
 const OPEN_SAMPLES_MAX: usize = 1_000_000;
 
-/// Samples of one series, with the times they will have.
+/// Samples of one series, with their new times.
 #[derive(Debug)]
 pub(super) struct Part {
     /// Labels in canonical form.
@@ -37,13 +37,13 @@ pub(super) struct Batch {
     pub(super) due: Instant,
     pub(super) version: Version,
     pub(super) tenant: Arc<str>,
-    /// Number of the copy, from 1; `None` where there is only one.
+    /// Number of the copy, from 1; `None` if there is only one copy.
     pub(super) copy: Option<u32>,
     pub(super) parts: Vec<Arc<Part>>,
     pub(super) samples: usize,
 }
 
-/// Summary of distributing requests to connections.
+/// Summary of distributing samples to writers.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Dealt {
     /// Samples given to writers, copies included.
@@ -53,7 +53,7 @@ pub(crate) struct Dealt {
     pub(super) moved: u64,
     /// Number of batches that were dropped because their writer had ended.
     pub(super) unsent: u64,
-    /// True if the whole recording was dealt.
+    /// True if the whole recording was distributed.
     pub(super) whole: bool,
     pub(super) ending: Option<Ending>,
 }
@@ -149,7 +149,7 @@ impl Dealer {
         })
     }
 
-    /// Distributes the whole recording. Blocks while writers do not keep up.
+    /// Distributes the whole recording. Blocks while the writers are busy.
     pub(super) fn run(mut self) -> Result<Dealt> {
         loop {
             if self.stop.is_set() {
@@ -262,7 +262,7 @@ impl Dealer {
             self.open.iter().filter(|(_, open)| old(open)).map(|(address, _)| address.clone()).collect();
         for address in addresses {
             if let Some((since, batch)) = self.open.get_mut(&address) {
-                // the batch lingered by design, which must not count as latency of the target
+                // the batch waited by design, so the wait must not count as latency of the target
                 batch.due = batch.due.max(*since + LINGER);
             }
             self.close(&address);
@@ -271,7 +271,7 @@ impl Dealer {
 
     fn send(&mut self, writer: usize, batch: Batch) {
         self.dealt.samples += batch.samples as u64;
-        // a writer ends only when it was told to or when its target is gone
+        // a writer ends only after it was stopped or when its target is gone
         if self.queues[writer].blocking_send(batch).is_err() {
             self.dealt.unsent += 1;
         }

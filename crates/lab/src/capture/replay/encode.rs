@@ -1,5 +1,5 @@
-//! Encodes batches as remote-write bodies. Native histograms are passed through as encoded bytes, for which the encoders of
-//! `protocol` have no place.
+//! Encodes batches as remote-write bodies. Native histograms are copied as encoded bytes, because the
+//! encoders of `protocol` do not support them.
 
 use super::COPY_LABEL;
 use super::dealer::Batch;
@@ -8,7 +8,7 @@ use model::{Labels, LabelsBuilder, LabelsRef};
 use std::collections::HashMap;
 use stdx::varint;
 
-/// Encodes bodies. Its buffers are reused from one body to the next.
+/// Encodes bodies. The buffers are reused for the next body.
 #[derive(Debug, Default)]
 pub(super) struct Encoder {
     message: Vec<u8>,
@@ -84,8 +84,8 @@ impl Encoder {
         }
     }
 
-    /// Labels with the label of the copy added; `None` if they stay unchanged. They also stay unchanged if the series already has
-    /// the maximum number of labels: then all its copies are the same series.
+    /// Adds the label of the copy; `None` if the labels stay unchanged. They also stay unchanged if the
+    /// series already has the maximum number of labels: then all its copies are the same series.
     fn with_copy(&mut self, labels: &[u8], copy: Option<u32>) -> Option<Labels> {
         let copy = copy?;
         self.builder.clear();

@@ -23,7 +23,7 @@ const TENANTS_MAX: usize = 10_000;
 pub(super) struct RecordingSummary {
     /// Start of the recording, in ms since 1970.
     pub(super) begun_ms: i64,
-    /// Parts concealed in it.
+    /// Parts of the recording that are concealed.
     pub(super) concealed: Conceal,
     /// Time from the start to the arrival of the last request, in seconds.
     pub(super) length_s: f64,
@@ -31,7 +31,7 @@ pub(super) struct RecordingSummary {
     pub(super) requests: u64,
     /// Samples and native histograms.
     pub(super) samples: u64,
-    /// Series. A series counts once for each dictionary that it is in.
+    /// Series. A series that is in several dictionaries counts several times.
     pub(super) series: u64,
     pub(super) tenants: usize,
     /// Requests that the recording reports as missing.
@@ -56,7 +56,8 @@ impl RecordingSummary {
                 Event::Forget => dictionary_bytes = 0,
                 Event::Series(labels) => {
                     summary.series += 1;
-                    // the labels, their two reference counts, and one entry each in the dealer and in the reader
+                    // the labels, their two reference counts, and the entries of the series in the dealer and
+                    // in the reader
                     dictionary_bytes += labels.len() as u64 + 16 + 56 + 8;
                     summary.dictionary_bytes_max = summary.dictionary_bytes_max.max(dictionary_bytes);
                 }
@@ -97,7 +98,7 @@ impl Replay {
         )
     }
 
-    /// Adds the dealer's counts, and notes about the limits of a replay.
+    /// Adds the dealer's counts, and notes on the limits of a replay.
     pub(crate) fn finish(&self, dealt: Dealt, result: &mut RunResult) {
         let totals = &mut result.totals;
         totals.unsent += dealt.unsent;
@@ -149,7 +150,9 @@ impl Replay {
                 all.push(format!("the recording is cut off at byte {at}: its writer did not finish it"));
             }
             Ending::Damaged { at, why } => {
-                all.push(format!("the recording is damaged at byte {at} ({why}): the rest was not sent"));
+                all.push(format!(
+                    "the recording is damaged at byte {at} ({why}): the rest of it was not sent"
+                ));
             }
         }
         if summary.missing > 0 {
@@ -157,7 +160,7 @@ impl Replay {
         }
         if dealt.moved > 0 {
             all.push(format!(
-            "{} of {} samples were moved by milliseconds: at this speed, they would have the time of the one before",
+            "{} of {} samples were moved by milliseconds: at this speed, they would have the time of the sample before",
             dealt.moved,
             summary.samples
         ));
@@ -165,7 +168,7 @@ impl Replay {
         let wanted_s = self.length().as_secs_f64();
         if !result.partial && dealt.whole && result.wall_s > wanted_s * 1.1 + 1.0 {
             all.push(format!(
-            "it took {:.1} s instead of {wanted_s:.1} s: the target (or this machine) cannot sustain this speed",
+            "the replay took {:.1} s instead of {wanted_s:.1} s: the target (or this machine) cannot sustain this speed",
             result.wall_s
         ));
         }

@@ -20,7 +20,7 @@ pub(crate) struct Recorded {
     batches: mpsc::Receiver<Batch>,
     lane: Arc<Lane>,
     encoder: Encoder,
-    /// True if the scenario's headers name a tenant, which overrides the recorded one.
+    /// True if the scenario's headers name a tenant. That tenant overrides the recorded tenant.
     tenant_given: bool,
     /// Version of the last request.
     version: Version,
@@ -46,7 +46,7 @@ impl Recorded {
     }
 }
 
-/// Counts nothing: a recording does not say which series are new, and nothing is read back.
+/// Counts nothing: a recording does not say which series are new, and no sample is read back.
 impl Account for Recorded {
     fn sent(&mut self) -> u64 {
         0

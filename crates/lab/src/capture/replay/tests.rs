@@ -95,7 +95,7 @@ impl Seen {
     }
 }
 
-/// `requests` requests of 10 series each, `step_us` apart, with a sample for each request.
+/// Records `requests` requests of 10 series each, `step_us` apart, with one sample of each series.
 fn record(path: &std::path::Path, requests: i64, step_us: i64) {
     let concealer = Concealer::new(Conceal::default(), [0; 16]);
     let mut writer = Writer::begin(File::create(path).unwrap(), BEGUN_MS, concealer).unwrap();

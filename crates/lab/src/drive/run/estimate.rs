@@ -8,12 +8,13 @@ use anyhow::{Result, ensure};
 use std::fmt;
 use stdx::units::short;
 
-/// Samples that one core generates and sends in a second. This is half of the rate measured with `cortex-110k` in full (9.4 M/s:
-/// 32 M samples in 3.4 CPU seconds, in requests of 2,000 series that are all new every minute), because smaller requests cost
-/// more. Costs of the parts, as measured by `cargo bench -p lab`: 17 to 50 ns a sample, and 350 to 550 ns a new series.
+/// Number of samples that one core generates and sends in a second: half of the measured rate, because
+/// smaller requests cost more. Measured with `cortex-110k` in full: 9.4 M/s (32 M samples in 3.4 CPU seconds,
+/// in requests of 2,000 series that are all new every minute). `cargo bench -p lab` measures the parts: 17 to
+/// 50 ns for a sample, 350 to 550 ns for a new series.
 const SAMPLES_PER_CORE_S: f64 = 4e6;
 
-/// Memory of a connection: its buffers, and the body in flight.
+/// Memory of a connection: its buffers, and the body of the request in progress.
 const CONNECTION_BYTES: u64 = 512 << 10;
 
 /// Memory for everything else: code, runtime, histograms.
@@ -28,9 +29,9 @@ pub struct Estimate {
     pub series: u64,
     /// Maximum number of samples per second; `None` in a closed loop.
     pub samples_per_s: Option<f64>,
-    /// New series a second by replacement.
+    /// New series per second, which replace other series.
     pub new_series_per_s: f64,
-    /// Memory of the generator; it does not depend on what the target does.
+    /// Memory of the generator. It does not depend on the target's behaviour.
     pub memory_bytes: u64,
     /// Cores of the generator.
     pub cores: f64,
@@ -46,7 +47,7 @@ impl Estimate {
         let connections: u64 =
             tenants.iter().map(|t| u64::from(t.plan.writers) * u64::from(scenario.load.connections)).sum();
         let requests: u64 = tenants.iter().map(|tenant| memory_estimate_bytes(&tenant.plan)).sum();
-        // series churn by tick, and a schedule with its own rate makes ticks pass faster
+        // series are replaced by tick, and a schedule with its own rate makes ticks shorter
         let per_interval = samples_per_s.unwrap_or(0.0) * scenario.interval_ms() as f64 / 1000.0;
         let churn = |every: Option<Span>| every.map_or(0.0, |every| per_interval / every.s());
         Self {
@@ -92,7 +93,7 @@ impl fmt::Display for Estimate {
             Some(per_s) => {
                 format!("{} samples/s, {} new series/s", short(*per_s), short(*new_series_per_s))
             }
-            None => "as fast as they are answered".to_owned(),
+            None => "as fast as requests are answered".to_owned(),
         };
         write!(
             f,
@@ -104,8 +105,8 @@ impl fmt::Display for Estimate {
     }
 }
 
-/// Memory that the requests of a plan take, in bytes. Measured and rounded up: 35 bytes for each series, and the labels of each
-/// target once in each request.
+/// Memory of a plan's requests, in bytes. Measured and rounded up: 35 bytes for each series, and the labels
+/// of each target once in each request.
 fn memory_estimate_bytes(plan: &Plan) -> u64 {
     let series_bytes = 48;
     let targets = plan.targets * u64::from(plan.writers) + plan.slots_count() as u64;

@@ -86,11 +86,11 @@ pub(crate) fn ledgers(
     ledgers
 }
 
-/// Waits for all tasks, and reports progress meanwhile.
+/// Waits for all tasks, and calls `report` regularly.
 async fn join<T: 'static>(tasks: &mut JoinSet<T>, mut report: impl FnMut()) -> Result<Vec<T>> {
     let mut results = Vec::with_capacity(tasks.len());
     let mut tick = tokio::time::interval(TICK);
-    // reports even the shortest phase once
+    // even the shortest phase is reported once
     report();
     loop {
         tokio::select! {
@@ -103,7 +103,7 @@ async fn join<T: 'static>(tasks: &mut JoinSet<T>, mut report: impl FnMut()) -> R
     }
 }
 
-/// Reports a tenant's progress in preparation: the share `part`, computed from its counts.
+/// Reports how much of a tenant is prepared. `part` computes the share from the tenant's counts.
 fn report(run: &Run, begin: Instant, observer: &dyn Observer, part: impl Fn(&Counts) -> f64) {
     let counts = run.lane.tally.lock();
     let progress = Progress {

@@ -41,7 +41,7 @@ pub(crate) async fn read_back(
                 let VerifyReport { read_back, lost, doubled, wrong, .. } = all;
                 result.unverified = Some(format!("{}: {why:#}", tenant.name));
                 result.warnings.push(format!(
-                    "not read back: {}: {why:#}; before that, {read_back} samples were found, {lost} lost, {doubled} \
+                    "not read back: {}: {why:#}; before the failure, {read_back} samples were found, {lost} lost, {doubled} \
                      doubled, {wrong} wrong",
                     tenant.name
                 ));
@@ -51,7 +51,7 @@ pub(crate) async fn read_back(
     }
     if all.rounded > 0 {
         result.warnings.push(format!(
-            "{} samples came back rounded: their values differ by a relative error of up to {}, which \
+            "{} samples were returned rounded: their values have a relative error of up to {}, which \
              verify.tolerance permits",
             all.rounded, scenario.verify.tolerance
         ));

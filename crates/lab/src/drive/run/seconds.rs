@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 /// Reads all tallies once a second.
 pub(crate) struct Seconds {
     lanes: Vec<Arc<Lane>>,
-    /// Plans of generated traffic; the schedule of recorded traffic is not known beforehand.
+    /// Plans of generated traffic. Recorded traffic has no plan.
     runs: Vec<Arc<Run>>,
     reading: Vec<Arc<Reading>>,
     probing: Arc<Probing>,
@@ -36,11 +36,12 @@ pub(crate) struct Seconds {
     /// Latencies of each phase, and the sums at its start.
     steps: Vec<(Histogram<u64>, Sums)>,
     pub(crate) series_active_max: f64,
-    /// Total time during which the generator itself did not run.
+    /// Total time for which the generator itself was suspended.
     pub(crate) still: Duration,
 }
 
-/// Gap between two ticks above which the generator itself did not run. No target can delay a tick that long.
+/// Gap between two ticks above which the generator itself was suspended. No target can delay a tick for so
+/// long.
 const STILL_MIN: Duration = Duration::from_secs(4);
 
 fn tallies(lanes: &[Arc<Lane>]) -> impl Iterator<Item = &Tally> + Clone {
@@ -76,7 +77,7 @@ impl Seconds {
         }
     }
 
-    /// Returns the time for which the generator did not run just before, if any. Called before each tick.
+    /// Returns the time for which the generator was suspended just before, if any. Called before each tick.
     pub(crate) fn stood_still(&mut self) -> Option<Duration> {
         let gap = self.meter.elapsed();
         (gap >= STILL_MIN).then(|| {
@@ -149,7 +150,7 @@ impl Seconds {
     }
 
     fn tick_steps(&mut self, second: &Second) {
-        // the counts of a second belong to the stretch that most of the second lies in
+        // the counts of a second belong to the phase that contains most of the second
         let middle = second.at_s - 0.5;
         let at = self.stretches.iter().rposition(|s| s.from_s <= middle).unwrap_or(0);
         if let Some((latency, _)) = self.steps.get_mut(at) {
@@ -177,7 +178,7 @@ impl Seconds {
         all
     }
 
-    /// Share of all rounds that was sent.
+    /// Share of all rounds that have been sent.
     fn part_sent(&self) -> f64 {
         let (mut sent, mut all) = (0.0, 0.0);
         for run in &self.runs {
@@ -187,18 +188,18 @@ impl Seconds {
         sent / all
     }
 
-    /// Reason why the run must end, if it has exceeded its limits.
+    /// Reason why the run must end, if the run has exceeded its limits.
     pub(crate) fn beyond(&self, limits: &RunLimits) -> Option<String> {
         let sums = self.meter.sums();
         if sums.sent as f64 > limits.samples.0 {
             return Some(format!(
-                "{} samples were sent, and limits.samples allows {}",
+                "{} samples were sent, the limit is {} (limits.samples)",
                 sums.sent, limits.samples.0
             ));
         }
         let bytes = limits.bytes.0;
         (sums.bytes > bytes)
-            .then(|| format!("{} bytes were sent, and limits.bytes allows {bytes}", sums.bytes))
+            .then(|| format!("{} bytes were sent, the limit is {bytes} (limits.bytes)", sums.bytes))
     }
 
     /// Adds the steps to the result. Called once, at the end.

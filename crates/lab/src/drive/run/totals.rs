@@ -1,4 +1,4 @@
-//! Counts over the whole run, reasons to mistrust them, and notes on what they do not show.
+//! Counts over the whole run, reasons to mistrust the counts, and notes on what the run does not show.
 
 use super::Target;
 use super::seconds::Seconds;
@@ -13,10 +13,11 @@ use crate::scenario::{Model, Scenario};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Factor of p99 latency between the first and the last third of an endurance run above which a trend is reported.
+/// Ratio of p99 latency in the last third of an endurance run to the first third, above which a trend is
+/// reported.
 const TREND_FACTOR: f64 = 1.5;
 
-/// Adds the figures that are known when the load has ended.
+/// Adds the figures that are known only after the load.
 pub(crate) fn fill(
     result: &mut RunResult,
     scenario: &Scenario,
@@ -51,9 +52,7 @@ pub(crate) fn fill(
         ));
     }
     if wrong > 0 {
-        result
-            .warnings
-            .push(format!("{wrong} samples were returned with a wrong value while the load went on"));
+        result.warnings.push(format!("{wrong} samples were returned with a wrong value during the load"));
     }
 }
 
@@ -87,7 +86,7 @@ pub(crate) fn doubts(result: &RunResult, scenario: &Scenario, traffic: &Traffic)
     }
     if totals.unsent > 0 {
         all.push(format!(
-            "{} scheduled requests were never begun because their connections were busy: the target is \
+            "{} scheduled requests were never sent because their connections were busy: the target is \
              overloaded, or there are too few connections",
             totals.unsent
         ));
@@ -156,9 +155,6 @@ pub(crate) fn notes(scenario: &Scenario) -> Vec<String> {
         return notes;
     }
     note(!scenario.verify.after, "Acknowledged samples were not read back.");
-    note(
-        true,
-        "Senders are the lab's own: their requests have one sample for each series, and their labels are made up.",
-    );
+    note(true, "The lab generated all requests: they have one sample for each series, and invented labels.");
     notes
 }

@@ -1,4 +1,4 @@
-//! Traffic that is ready to send before the load begins: generated, or a recording.
+//! Traffic that is ready to be sent before the load begins: generated, or recorded.
 
 use super::prepare::prepare;
 use crate::capture::replay::Replay;
@@ -15,15 +15,15 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// An open connection, which begins to send once it is given the times of the run.
+/// An open connection. It begins to send when it gets the times of the run.
 pub(crate) type Ready = Box<dyn FnOnce(Times) -> Pin<Box<dyn Future<Output = Ended> + Send>> + Send>;
 
 /// Final state of a connection.
 #[derive(Debug)]
 pub(crate) struct Ended {
-    /// Index of its tenant among those of this machine.
+    /// Index of the connection's tenant among the tenants of this machine.
     pub(crate) tenant: usize,
-    /// Slots of generated traffic, to be read back.
+    /// Slots of generated traffic, whose samples are read back.
     pub(crate) slots: Vec<OwnSlot>,
     /// True if the connection was closed because the target accepts nothing.
     pub(crate) gave_up: bool,

@@ -7,17 +7,17 @@ use bytes::Bytes;
 use hyper::{Method, StatusCode};
 use std::time::{Duration, Instant};
 
-/// Retries of failed requests, with the rules of Prometheus' sender: 5xx, 429 and broken connections are retried; all other
-/// refusals are final. A request is repeated until it is accepted, to keep the order.
+/// Retries of failed requests, with the rules of Prometheus' sender. 5xx, 429 and broken connections are
+/// retried; all other refusals are final. To keep the order, a request is retried until it is accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RetryPolicy {
     /// First pause between attempts. Each further pause is twice as long.
     pub(crate) backoff_min: Duration,
     /// Longest pause between attempts.
     pub(crate) backoff_max: Duration,
-    /// Longest `Retry-After` that is obeyed.
+    /// Longest `Retry-After` that is respected.
     pub(crate) retry_after_max: Duration,
-    /// Time after which a request is given up.
+    /// Time of retrying after which a request is given up.
     pub(crate) give_up_after: Duration,
 }
 
@@ -30,7 +30,8 @@ pub(crate) struct Terms<'a> {
     pub(crate) tally: &'a Tally,
     /// Time after which no retry begins, even if `retry` would permit one.
     pub(crate) until: Option<Instant>,
-    /// Number of final refusals without a single success after which the connection ends: it would measure nothing.
+    /// Number of final refusals, without a single success, after which the connection ends. A connection
+    /// without success would measure nothing.
     pub(crate) rejected_max: u64,
 }
 
@@ -48,7 +49,8 @@ pub(crate) struct Payload {
 
 /// Accounting of each sample's outcome.
 pub(crate) trait Account {
-    /// Notes that the request was sent, with unknown outcome. Returns the number of its series that were never sent before.
+    /// Records that the request was sent, with unknown outcome. Returns the number of its series that were
+    /// never sent before.
     fn sent(&mut self) -> u64;
 
     fn acknowledged(&mut self);
@@ -58,7 +60,7 @@ pub(crate) trait Account {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Flow {
     Next,
-    /// The request ended, and no further one should be sent.
+    /// The request is settled, and no further request should be sent.
     Last,
     /// The request was not sent, because the load has ended.
     End,
@@ -68,7 +70,7 @@ pub(crate) enum Flow {
 enum Verdict {
     /// The request is settled.
     Done(Flow),
-    /// The attempt failed and is to be repeated, after the time that the target asked for.
+    /// The attempt failed. Retry, after the time that the target asked for.
     Again(Option<Duration>),
 }
 
@@ -149,13 +151,14 @@ fn settle(
     Verdict::Done(if hopeless { Flow::Last } else { Flow::Next })
 }
 
-/// Number of samples that a remote-write 2.0 target reports as written.
+/// Number of samples that a target of remote write 2.0 reports as written.
 fn samples_written(answer: &Answer) -> Option<u64> {
     let header = answer.headers.get("x-prometheus-remote-write-samples-written")?;
     header.to_str().ok()?.parse().ok()
 }
 
-/// Gives a request up. If no other request succeeded for that long either, the target is gone and the connection ends.
+/// Gives a request up. If no other request succeeded during the same time, the target is gone, and the
+/// connection ends.
 fn give_up_after(tally: &Tally, after: Duration) -> Flow {
     let mut counts = tally.lock();
     counts.totals.given_up += 1;

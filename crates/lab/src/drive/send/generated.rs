@@ -44,14 +44,14 @@ impl Run {
 pub(crate) struct Run {
     pub(crate) lane: Arc<Lane>,
     pub(crate) plan: Plan,
-    /// Number of the tenant, where several are loaded together.
+    /// Number of the tenant, if several tenants are loaded together.
     pub(crate) tenant: u32,
     pub(crate) pace: Pace,
     pub(crate) version: Version,
     pub(crate) lead: Option<Lead>,
-    /// Writers' schedules begin at random times up to this long after the run's begin.
+    /// Maximum random delay of a writer's schedule after the run begins.
     pub(crate) start_jitter_s: f64,
-    /// Schedule of the slots; without it, all slots always send.
+    /// Schedule of the slots. Without a schedule, all slots always send.
     pub(crate) time_share: Option<TimeShare>,
     /// Receives acknowledged requests, to query their samples at once.
     pub(crate) probes: Option<mpsc::Sender<Acknowledged>>,
@@ -60,11 +60,11 @@ pub(crate) struct Run {
     pub(crate) caught_up: AtomicBool,
 }
 
-/// The slots of a connection, and its position among them.
+/// Slots of a connection, and the connection's position among them.
 #[derive(Debug)]
 pub(crate) struct Generated {
     run: Arc<Run>,
-    /// Number of the connection, among those of its tenant.
+    /// Number of the connection among those of its tenant.
     number: usize,
     pub(crate) slots: Vec<OwnSlot>,
     renderer: Renderer,
@@ -85,7 +85,8 @@ pub(crate) struct OwnSlot {
 }
 
 impl Sender<Generated> {
-    /// Opens the connection and builds all requests, so that the run itself does not spend time on either.
+    /// Opens the connection and builds all requests before the run begins, so that the run spends no time on
+    /// them.
     pub(crate) async fn prepare(mut self) -> Result<Self, Failure> {
         self.client.connect().await?;
         for at in 0..self.source.slots.len() {
@@ -121,7 +122,7 @@ impl Source for Generated {
             }
             if sends_at(&run, times, range, due) {
                 self.fit_template(self.at);
-                let template = self.slots[self.at].template.as_mut().expect("BUG: fitted just before");
+                let template = self.slots[self.at].template.as_mut().expect("BUG: the slot has no template");
                 let body = Bytes::copy_from_slice(template.fill(&run.plan, self.round));
                 self.at += 1;
                 let samples = u64::from(range.len);
@@ -153,7 +154,8 @@ impl Generated {
         Self { run: Arc::clone(run), number, slots: slots.collect(), renderer, round: 0, at: 0 }
     }
 
-    /// Waits for the other connections if this one is too far ahead; Returns false if there are no more rounds.
+    /// Waits for the other connections if this connection is too far ahead. Returns false if there are no
+    /// more rounds.
     async fn begin_round(&self) -> bool {
         let Run { lane, plan, lead, clock, .. } = &*self.run;
         if let Some(lead) = lead {
@@ -170,7 +172,7 @@ impl Generated {
         !caught_up
     }
 
-    /// Encodes the slot's request again if its series differ from those of the last round.
+    /// Encodes the slot's request again if its series differ from the series of the last round.
     fn fit_template(&mut self, at: usize) {
         let (run, slot) = (&self.run, &mut self.slots[at]);
         if slot.template.as_ref().is_some_and(|t| t.fits(&run.plan, self.round)) {
@@ -179,12 +181,12 @@ impl Generated {
         let template = self.renderer.render(&run.plan, slot.range, self.round);
         let new = template.new_series(slot.template.as_ref());
         run.lane.tally.lock().series_made += new;
-        // new series of an earlier template that was never sent are still to be sent
+        // new series of an earlier template that was never sent still have to be sent
         slot.new = (slot.new + new).min(u64::from(slot.range.len));
         slot.template = Some(template);
     }
 
-    /// Counts as unsent all requests that were due before the end of the run, from slot `at` of this round on.
+    /// Counts requests that were due before the end of the run as unsent, from slot `at` of this round on.
     fn count_unsent(&self, times: Times, mut at: usize) {
         let run = &self.run;
         let (Pace::Open { .. }, Some(end), false) = (run.pace, times.end, run.lane.stop.is_set()) else {
@@ -208,7 +210,7 @@ impl Generated {
     }
 }
 
-/// Accounts for the request that [`Source::next`] returned last.
+/// Records the outcome of the request that [`Source::next`] returned last.
 impl Account for Generated {
     fn sent(&mut self) -> u64 {
         let slot = &mut self.slots[self.at - 1];
@@ -232,8 +234,8 @@ impl Account for Generated {
     }
 }
 
-/// Time at which a slot's request is due. Each writer's samples are spread evenly over time, and the writers are
-/// staggered.
+/// Time at which a slot's request is due. The samples of each writer are spread evenly over time, and so are
+/// the schedules of the writers.
 fn due(run: &Run, times: Times, slot: SlotRange, round: u32) -> Option<Instant> {
     let Pace::Open { samples_per_s } = run.pace else { return None };
     let plan = &run.plan;
@@ -247,7 +249,7 @@ fn due(run: &Run, times: Times, slot: SlotRange, round: u32) -> Option<Instant> 
     Some(times.begin + Duration::from_secs_f64(due_s))
 }
 
-/// Delay of a writer's whole schedule: the same in each run of a scenario.
+/// Delay of a writer's whole schedule. It is the same in each run of a scenario.
 fn start_delay_s(run: &Run, writer: u32) -> f64 {
     let number = mix(run.plan.fleet.seed ^ u64::from(run.plan.first_writer + writer));
     run.start_jitter_s * (number >> 11) as f64 / (1u64 << 53) as f64
@@ -276,7 +278,7 @@ mod tests {
     use crate::drive::tenants;
     use crate::scenario::Scenario;
 
-    /// Seconds from the run's begin to the first request of each writer in two rounds.
+    /// Seconds from the beginning of the run to the first request of each writer in two rounds.
     fn starts(start_jitter: f64, seed: u64) -> Vec<(f64, f64)> {
         let text =
             format!("seed = {seed}\n[load]\nwriters = 40\ninterval = '10s'\nstart_jitter = {start_jitter}");
@@ -300,7 +302,7 @@ mod tests {
         assert!(delays.iter().all(|delay| (0.0..5.0).contains(delay)), "{delays:?}");
         let (least, most) = delays.iter().fold((f64::MAX, 0.0), |(lo, hi), d| (d.min(lo), d.max(hi)));
         assert!(least < 1.5 && most > 3.5, "{least} to {most}");
-        assert_eq!(jittered, starts(0.5, 1), "the same in each run");
+        assert_eq!(jittered, starts(0.5, 1), "the delays differ between runs with the same seed");
         assert_ne!(jittered, starts(0.5, 2));
     }
 }

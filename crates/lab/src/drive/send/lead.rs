@@ -1,7 +1,8 @@
 //! Keeps the connections of a closed loop together.
 //!
-//! In a closed loop, each connection advances the timestamps of its series as fast as it gets answers. Without coordination, a
-//! target could see half of a fleet an hour ahead of the other half, and refuse the late half. No real fleet behaves like that.
+//! In a closed loop, each connection advances the timestamps of its series as fast as it gets answers.
+//! Without coordination, a target could see half of a fleet an hour ahead of the other half, and refuse the
+//! late half. No real fleet behaves like that.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -15,22 +16,24 @@ pub(crate) struct Lead {
     moved: Notify,
 }
 
-/// Stands for the round of a connection that has ended, so that the others do not wait for it.
+/// Marks a connection that has ended, so that the others do not wait for it.
 const GONE: u32 = u32::MAX;
 
 impl Lead {
-    /// Coordinates `connections` connections, so that none gets more than `rounds_max` rounds ahead of another.
+    /// Coordinates `connections` connections, so that no connection gets more than `rounds_max` rounds ahead
+    /// of another.
     pub(crate) fn new(connections: usize, rounds_max: u32) -> Self {
         let rounds = (0..connections).map(|_| AtomicU32::new(0)).collect();
         Self { rounds, rounds_max, moved: Notify::new() }
     }
 
-    /// Called before connection number `connection` begins `round`. Waits for the other connections if it is too far ahead.
+    /// Called before connection number `connection` begins `round`. Waits for the other connections if this
+    /// connection is too far ahead.
     pub(crate) async fn enter(&self, connection: usize, round: u32) {
         self.rounds[connection].store(round, Ordering::Release);
         self.moved.notify_waiters();
         while round > self.slowest().saturating_add(self.rounds_max) {
-            // the timeout covers the case that the slowest connection moves between the check and the wait
+            // the timeout handles the case that the slowest connection moves between the check and the wait
             tokio::time::timeout(Duration::from_millis(5), self.moved.notified()).await.ok();
         }
     }

@@ -1,4 +1,5 @@
-//! A connection: sends the requests of its source in order, each when it is due, and retries it until it is settled.
+//! A connection: sends the requests of its source in order, each when it is due, and retries each request
+//! until it is settled.
 
 use super::exchange::{Account, Flow, Payload, RetryPolicy, Terms, exchange};
 use super::timer::Timer;
@@ -19,7 +20,8 @@ pub(crate) struct Lane {
     pub(crate) retry: RetryPolicy,
     pub(crate) stop: Stop,
     pub(crate) tally: Tally,
-    /// Number of final refusals without a single success after which the connection ends: it would measure nothing.
+    /// Number of final refusals, without a single success, after which the connection ends. A connection
+    /// without success would measure nothing.
     pub(crate) rejected_max: u64,
 }
 
@@ -31,7 +33,6 @@ pub(crate) struct Times {
 }
 
 impl Times {
-    /// True if `moment` is after the end of the run.
     pub(crate) fn is_over(self, moment: Instant) -> bool {
         self.end.is_some_and(|end| moment >= end)
     }
@@ -45,15 +46,17 @@ pub(crate) struct Request {
     pub(crate) samples: u64,
     /// Number of floats among the samples. A target counts them apart from native histograms.
     pub(crate) floats: u64,
-    /// Time at which it is due by the schedule; `None` in a closed loop.
+    /// Time at which the request is due by the schedule; `None` in a closed loop.
     pub(crate) due: Option<Instant>,
-    /// Time at which the connection was free to send. Sending later than this and `due` counts as generator lag.
+    /// Time at which the connection was free to send. If the request is sent later than `free` and `due`, the
+    /// delay counts as generator lag.
     pub(crate) free: Instant,
 }
 
-/// Source of a connection's requests. As an [`Account`], it accounts for the request it returned last.
+/// Source of a connection's requests. As an [`Account`], it records the outcome of the request that it
+/// returned last.
 pub(crate) trait Source: Account + Send {
-    /// Makes the next request, before it is due.
+    /// Builds the next request, before the request is due.
     fn next(&mut self, times: Times) -> impl Future<Output = Option<Request>> + Send;
 
     /// Sets the headers that differ between requests.
@@ -77,7 +80,7 @@ impl<S: Source> Sender<S> {
         Self { client, source, gave_up: false }
     }
 
-    /// Sends until the source is exhausted, the time is over or the run is stopped.
+    /// Sends until the source is exhausted, the run has ended or the run is stopped.
     pub(crate) async fn run(mut self, lane: &Lane, times: Times) -> Self {
         let timer = Timer::new();
         let mut begun = true;

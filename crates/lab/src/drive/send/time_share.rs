@@ -5,7 +5,7 @@ use crate::scenario::Grow;
 use crate::scenario::shape::Course;
 use std::sync::Arc;
 
-/// The part of one tenant in the load's shape.
+/// Part of one tenant in the load's shape.
 #[derive(Debug, Clone)]
 pub(crate) struct TimeShare {
     course: Arc<Course>,
@@ -39,7 +39,8 @@ impl TimeShare {
             < self.slots_at(at_s)
     }
 
-    /// Slots of the tenant that belong to writers of other machines, before those of `plan`.
+    /// Number of slots of the tenant that belong to writers of other machines and precede the slots of
+    /// `plan`.
     fn slots_before(&self, plan: &Plan) -> u64 {
         u64::from(plan.first_writer - self.first_writer) * plan.writer_slots() as u64
     }
@@ -54,17 +55,18 @@ impl TimeShare {
                 there.clamp(0.0, 1.0) * self.slots_all as f64
             }
         };
-        // tolerates rounding errors of up to a thousandth of a slot
+        // rounding errors of up to a thousandth of a slot are tolerated
         ((slots - 1e-3).ceil().max(0.0) as u64).min(self.slots_all)
     }
 
-    /// Number of series that are active at `at_s` in `plan`, which is this machine's part of the tenant.
+    /// Number of series that are active at `at_s` in `plan`, which is the part of the tenant on this machine.
     pub(crate) fn series_at(&self, plan: &Plan, at_s: f64) -> f64 {
         let here = self.slots_at(at_s).saturating_sub(self.slots_before(plan)).min(plan.slots_count() as u64);
         here as f64 * plan.series() as f64 / plan.slots_count() as f64
     }
 
-    /// Time at which a request due at `due_s` is sent: a request due during an outage is sent when the outage ends.
+    /// Time at which a request due at `due_s` is sent. A request that is due during a pause is sent when the
+    /// pause ends.
     pub(crate) fn delayed(&self, due_s: f64) -> f64 {
         self.outages.iter().find(|(from, to)| (*from..*to).contains(&due_s)).map_or(due_s, |(_, to)| *to)
     }

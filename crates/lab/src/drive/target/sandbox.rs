@@ -28,7 +28,7 @@ impl Sandbox {
         let mut data = None;
         if start.contains(DATA) {
             let folder = tempfile::Builder::new().prefix("floodmark-lab-").tempdir();
-            let folder = folder.context("cannot make a directory for the target's data")?;
+            let folder = folder.context("cannot create a directory for the target's data")?;
             let path = folder
                 .path()
                 .to_str()
