@@ -12,7 +12,7 @@ use stdx::rng::{Rng, mix};
 
 /// Size of a benchmark.
 struct Size {
-    /// Number of series per target, which is also that of samples per record.
+    /// Number of series per target, and of samples per record.
     metrics: usize,
     targets: usize,
     /// Duration of a measurement.
@@ -118,7 +118,7 @@ fn definitions(size: &Size) {
         let mut record = Record::new();
         let decode_ns = best_ns(size, || {
             for bytes in &records {
-                record.decode(bytes).expect("a record of ours");
+                record.decode(bytes).expect("a record that this program encoded");
                 black_box(record.definitions.iter().count());
             }
         });
@@ -178,12 +178,12 @@ fn samples(size: &Size) {
     let mut record = Record::new();
     let decode_ns = best_ns(size, || {
         for bytes in &records {
-            record.decode(bytes).expect("a record of ours");
+            record.decode(bytes).expect("a record that this program encoded");
             black_box(&record.values);
         }
     });
     println!(
-        "samples: {:.2} bytes, encode {:.1} ns ({:.1} of them to take it), decode {:.1} ns each",
+        "samples: {:.2} bytes, encode {:.1} ns ({:.1} of them to buffer the sample), decode {:.1} ns each",
         bytes as f64 / count,
         encode_ns / count,
         push_ns / count,
@@ -252,13 +252,13 @@ fn read(size: &Size) {
     let mut record = Record::new();
     for decoding in [false, true] {
         let begin = Instant::now();
-        let mut reader = journal.read(Offset(0)).expect("a journal that is there");
+        let mut reader = journal.read(Offset(0)).expect("an existing journal");
         let (mut count, mut samples) = (0, 0);
         while let Some(item) = reader.next().expect("a disk that works") {
-            let Item::Entry(entry) = item else { panic!("damage") };
+            let Item::Entry(entry) = item else { panic!("damage in an undamaged journal") };
             count += 1;
             if decoding {
-                record.decode(entry.payload).expect("a record of ours");
+                record.decode(entry.payload).expect("a record that this program encoded");
                 samples += record.values.len();
             }
         }

@@ -1,7 +1,7 @@
 //! Conformance suite for journals, to be run on each implementation.
 //!
 //! A [`Place`] stands for the storage that survives restarts. It must open the journal with small dictionaries, which
-//! are full at [`DICTIONARY_RECORDS_MAX`] records of [`RECORD_BYTES`] bytes or fewer. The checks panic if a journal
+//! are full after at most [`DICTIONARY_RECORDS_MAX`] records of [`RECORD_BYTES`] bytes. The checks panic if a journal
 //! does not conform.
 
 use crate::{DictionaryId, Item, Journal, JournalError, JournalId, Offset, RECORD_BYTES_MAX};
@@ -10,13 +10,13 @@ use stdx::rng::Rng;
 /// Number of records of [`RECORD_BYTES`] bytes that must be enough to fill a dictionary.
 pub const DICTIONARY_RECORDS_MAX: usize = 40;
 
-/// Length of the suite's usual record.
+/// Length of the suite's usual record in bytes.
 pub const RECORD_BYTES: usize = 100;
 
 /// Storage of a journal across restarts.
 pub trait Place {
-    /// Opens the journal in the state left by the previous one opened here, which has been dropped. The first one is
-    /// empty, and its identity differs from those of all other places.
+    /// Opens the journal in the state in which the previous journal of this place was dropped. The first
+    /// journal is empty, and its identity differs from the identities of all other places.
     fn open(&mut self) -> Box<dyn Journal>;
 }
 
@@ -58,12 +58,12 @@ struct Seen {
 fn read(journal: &dyn Journal, from: u64) -> Vec<Seen> {
     let mut reader = journal.read(Offset(from)).expect("reading begins");
     let mut seen = Vec::new();
-    while let Some(item) = reader.next().expect("reading goes on") {
+    while let Some(item) = reader.next().expect("reading continues") {
         match item {
             Item::Entry(e) => {
                 seen.push(Seen { offset: e.offset.0, dictionary: e.dictionary, payload: e.payload.to_vec() });
             }
-            Item::Damage(damage) => panic!("damage where there is none: {damage:?}"),
+            Item::Damage(damage) => panic!("an undamaged journal reports damage: {damage:?}"),
         }
     }
     seen
@@ -73,7 +73,8 @@ fn payloads(journal: &dyn Journal) -> Vec<Vec<u8>> {
     read(journal, 0).into_iter().map(|seen| seen.payload).collect()
 }
 
-/// Writes one group of `count` usual records, which contain their offsets, from `from` on.
+/// Writes one group of `count` usual records, the first of them at offset `from`. Each record contains its
+/// offset.
 fn write(journal: &mut dyn Journal, from: usize, count: usize) -> DictionaryId {
     let dictionary = journal.begin().expect("a group begins");
     for i in from..from + count {
@@ -102,10 +103,10 @@ fn keeps_its_identity_and_its_changes(place: &mut dyn Place) {
     assert_eq!(identity.id(), first);
     let changed = JournalId { number: !first.number, ..first };
     identity.change(changed.number).expect("an identity is changed");
-    assert_eq!(journal.identity().id(), changed, "at once");
+    assert_eq!(journal.identity().id(), changed, "the change applies at once");
     drop(journal);
     let mut journal = place.open();
-    assert_eq!(journal.identity().id(), changed, "and for good");
+    assert_eq!(journal.identity().id(), changed, "the change survives a restart");
     write(&mut *journal, 0, 1);
     assert_eq!(journal.identity().id(), changed);
 }
@@ -113,7 +114,7 @@ fn keeps_its_identity_and_its_changes(place: &mut dyn Place) {
 fn skips_offsets(place: &mut dyn Place) {
     let mut journal = place.open();
     journal.skip_to(Offset(7)).expect("offsets are skipped");
-    journal.skip_to(Offset(5)).expect("they are skipped already");
+    journal.skip_to(Offset(5)).expect("skipping to an earlier offset is no error");
     assert_eq!((journal.start(), journal.durable_end()), (Offset(7), Offset(7)));
     write(&mut *journal, 7, 3);
     assert_eq!(payloads(&*journal), (7..10).map(usual).collect::<Vec<_>>());
@@ -125,11 +126,11 @@ fn skips_offsets(place: &mut dyn Place) {
 fn skips_offsets_behind_records(place: &mut dyn Place) {
     write(&mut *place.open(), 0, 3);
     let mut journal = place.open();
-    journal.skip_to(Offset(2)).expect("nothing is to be skipped");
+    journal.skip_to(Offset(2)).expect("skipping to an earlier offset is no error");
     journal.skip_to(Offset(20)).expect("offsets are skipped");
     write(&mut *journal, 20, 2);
     let (mut reader, mut offsets) = (journal.read(Offset(0)).expect("reading begins"), Vec::new());
-    while let Some(item) = reader.next().expect("reading goes on") {
+    while let Some(item) = reader.next().expect("reading continues") {
         match item {
             Item::Entry(entry) => offsets.push(entry.offset.0),
             // a journal may report the skipped offsets as lost records
@@ -162,7 +163,7 @@ fn reads_back_what_was_synced(place: &mut dyn Place) {
         }
         journal.sync().expect("a group becomes durable");
     }
-    assert!(payloads(&*journal) == expected, "what was written is not what is read");
+    assert!(payloads(&*journal) == expected, "the records read differ from the records written");
     let offsets: Vec<u64> = read(&*journal, 0).iter().map(|seen| seen.offset).collect();
     assert_eq!(offsets, (0..expected.len() as u64).collect::<Vec<_>>());
     let stats = journal.stats();
@@ -187,7 +188,7 @@ fn wants_a_begin(place: &mut dyn Place) {
     write(&mut *journal, 0, 1);
     // `begin` may be called again before records are appended
     journal.begin().expect("a group begins");
-    journal.begin().expect("and again");
+    journal.begin().expect("a group begins again");
     write(&mut *journal, 1, 1);
 }
 
@@ -197,7 +198,11 @@ fn ends_a_dictionary_when_told(place: &mut dyn Place) {
     let given_up = journal.stats().abandoned_groups;
     journal.end_dictionary();
     journal.end_dictionary();
-    assert_eq!(journal.stats().abandoned_groups, given_up, "nothing was given up");
+    assert_eq!(
+        journal.stats().abandoned_groups,
+        given_up,
+        "ending a dictionary between groups abandons no group"
+    );
     assert_ne!(journal.begin().expect("a group begins"), first);
     journal.truncate(Offset(3)).expect("the old dictionary can go");
     assert_eq!(
@@ -223,12 +228,12 @@ fn gives_up_a_group_whole(place: &mut dyn Place) {
         let given_up = journal.stats().abandoned_groups;
         journal.abandon();
         journal.abandon();
-        assert_eq!(journal.stats().abandoned_groups, given_up + 1, "once is enough");
+        assert_eq!(journal.stats().abandoned_groups, given_up + 1, "abandoning twice counts once");
         assert!(matches!(journal.append(b"a"), Err(JournalError::Void)));
-        assert!(matches!(journal.sync(), Err(JournalError::Void)), "or a void group would be acknowledged");
+        assert!(matches!(journal.sync(), Err(JournalError::Void)), "a void group must not be acknowledged");
         assert_eq!(journal.durable_end(), Offset(kept));
         let next = journal.begin().expect("a group begins");
-        assert_ne!(next, dictionary, "what the void records defined is gone");
+        assert_ne!(next, dictionary, "a group after an abandoned one needs a new dictionary");
         write(&mut *journal, kept as usize, 3);
     }
     drop(journal);
@@ -255,9 +260,9 @@ fn changes_dictionaries_only_at_begin(place: &mut dyn Place) {
     let seen: Vec<DictionaryId> = read(&*journal, 0).into_iter().map(|s| s.dictionary).collect();
     assert_eq!(seen.len(), given.len());
     let changes = |ids: &[DictionaryId]| ids.windows(2).map(|w| w[0] == w[1]).collect::<Vec<_>>();
-    assert_eq!(changes(&seen), changes(&given), "readers and the owner see the same limits");
+    assert_eq!(changes(&seen), changes(&given), "readers see the same dictionaries as the owner");
     let dictionaries = changes(&seen).iter().filter(|same| !**same).count() + 1;
-    assert!(dictionaries >= 3, "dictionaries are full at some time: {dictionaries}");
+    assert!(dictionaries >= 3, "dictionaries must become full: there are only {dictionaries}");
     // one large group stays in one dictionary
     let first = journal.durable_end().0;
     write(&mut *journal, first as usize, 3 * DICTIONARY_RECORDS_MAX);
@@ -301,8 +306,14 @@ fn reads_from_anywhere(place: &mut dyn Place) {
         assert_eq!(read(&*journal, from as u64), all[from.min(count)..], "from {from}");
         let start = journal.dictionary_start(Offset(from as u64)).0 as usize;
         let at = from.min(count - 1);
-        assert!(start <= at && all[start].dictionary == all[at].dictionary, "the same dictionary");
-        assert!(start == 0 || all[start - 1].dictionary != all[at].dictionary, "from its first record");
+        assert!(
+            start <= at && all[start].dictionary == all[at].dictionary,
+            "the start is in another dictionary"
+        );
+        assert!(
+            start == 0 || all[start - 1].dictionary != all[at].dictionary,
+            "the start is not the dictionary's first record"
+        );
     }
 }
 
@@ -316,12 +327,16 @@ fn drops_whole_dictionaries(place: &mut dyn Place) {
     for before in (0..count + 10).step_by(7) {
         journal.truncate(Offset(before as u64)).expect("dictionaries are dropped");
         let start = journal.start();
-        assert_eq!(start, journal.dictionary_start(Offset(before as u64)), "no more and no less");
+        assert_eq!(
+            start,
+            journal.dictionary_start(Offset(before as u64)),
+            "truncation drops exactly the dictionaries that end by then"
+        );
         assert_eq!(read(&*journal, 0), all[start.0 as usize..]);
         assert_eq!(journal.durable_end(), Offset(count as u64));
     }
     let start = journal.start();
-    assert!(start > Offset(0) && start < Offset(count as u64), "the newest stays");
+    assert!(start > Offset(0) && start < Offset(count as u64), "the newest dictionary stays");
     drop(journal);
     let mut journal = place.open();
     assert_eq!((journal.start(), journal.durable_end()), (start, Offset(count as u64)));
@@ -336,13 +351,17 @@ fn lets_readers_and_the_owner_go_on(place: &mut dyn Place) {
     });
     let mut reader = journal.read(Offset(0)).expect("reading begins");
     for i in 0..count {
-        match reader.next().expect("reading goes on") {
+        match reader.next().expect("reading continues") {
             Some(Item::Entry(entry)) => assert_eq!((entry.offset.0, entry.payload), (i as u64, &*usual(i))),
             other => panic!("{other:?}"),
         }
         write(&mut *journal, count + i, 1);
     }
-    assert_eq!(reader.next().expect("reading ends"), None, "as the journal was when reading began");
+    assert_eq!(
+        reader.next().expect("reading ends"),
+        None,
+        "the reader ends at the durable end at its creation"
+    );
 }
 
 /// Compares random operations with a model. When a journal reports a failure, records that were not synced must be void.
@@ -385,7 +404,7 @@ pub fn agrees_with_a_model(place: &mut dyn Place, seed: u64) {
         seen.iter().map(|s| &s.payload).collect::<Vec<_>>(),
         durable[start as usize..].iter().collect::<Vec<_>>()
     );
-    // readers see the same dictionaries as the owner was given
+    // readers see the same dictionaries as `begin` returned to the owner
     let told = &dictionaries[start as usize..];
     for (i, pair) in seen.windows(2).enumerate() {
         if let (Some(a), Some(b)) = (told[i], told[i + 1]) {

@@ -1,8 +1,8 @@
 //! File operations of the operating system, or of a simulation.
 //!
 //! Implementations give the guarantees of POSIX. A file's bytes survive a power loss after [`DiskFile::sync_data`], and
-//! the names in a directory after [`Disk::sync_dir`]; before that they may or may not. Calls are made a few times per
-//! group and never per sample, so the cost of dynamic dispatch does not matter.
+//! the names in a directory after [`Disk::sync_dir`]. Before that, a power loss may undo them. Calls are made a few
+//! times per group and never per sample, so the cost of dynamic dispatch does not matter.
 //!
 //! Every name on which acknowledged data depends is synced before the acknowledgement:
 //!
@@ -12,7 +12,7 @@
 //! | a segment | `files::writer` | before its first group is written |
 //! | removal of a segment | `files` | before a later one is removed |
 //! | `identity.json`, `journal/N/source`, `floodmarks.json` | [`replace`] | it is replaced |
-//! | files and folders of a local table | `tables::store` | an upload or commit is confirmed, and before a log is read |
+//! | files and folders of a local table | `tables::store` | before an upload or commit is confirmed, and before a log is read |
 
 use rustix::fs::FallocateFlags;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -31,17 +31,17 @@ pub trait Disk: Send + Sync + std::fmt::Debug {
 
     fn open(&self, path: &Path, mode: Mode) -> io::Result<Box<dyn DiskFile>>;
 
-    /// Renames a file within its directory, and replaces a file of that name. Atomic, even in a crash.
+    /// Renames a file within its directory, and replaces an existing file of the new name. Atomic, even in a
+    /// crash.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
 
-    /// Removes a file.
     fn remove(&self, path: &Path) -> io::Result<()>;
 
     /// Makes the names in a directory durable.
     fn sync_dir(&self, dir: &Path) -> io::Result<()>;
 
-    /// Locks a file until the returned value is dropped; creates it if absent. Fails with `WouldBlock` if it is locked
-    /// already.
+    /// Locks a file until the returned value is dropped; creates the file if absent. Fails with `WouldBlock`
+    /// if the file is already locked.
     fn lock(&self, path: &Path) -> io::Result<Box<dyn DiskFile>>;
 }
 
@@ -61,7 +61,7 @@ pub enum Mode {
     Read,
     /// Change an existing file.
     Change,
-    /// Write a file from its beginning; creates it if absent.
+    /// Write a file, which is created or truncated.
     Create,
 }
 
@@ -70,17 +70,20 @@ pub enum Mode {
 pub struct Listed {
     /// Name of the entry. Names that are not UTF-8 are omitted from listings.
     pub name: String,
-    /// The file's length.
+    /// Length of the file in bytes.
     pub bytes: u64,
 }
 
 /// An open file.
-#[expect(clippy::len_without_is_empty, reason = "a length that may fail is not a collection's")]
+#[expect(
+    clippy::len_without_is_empty,
+    reason = "reading the length may fail, and a file is not a collection"
+)]
 pub trait DiskFile: Send + Sync + std::fmt::Debug {
     /// Length in bytes.
     fn len(&self) -> io::Result<u64>;
 
-    /// Reads some bytes from `at` on. Returns their number, which is 0 at the end of the file.
+    /// Reads some bytes from `at` on. Returns the number of bytes read, which is 0 at the end of the file.
     fn read_at(&self, buffer: &mut [u8], at: u64) -> io::Result<usize>;
 
     /// Writes all bytes from `at` on.
@@ -89,8 +92,8 @@ pub trait DiskFile: Send + Sync + std::fmt::Debug {
     /// Truncates the file, or extends it with zeros.
     fn set_len(&self, bytes: u64) -> io::Result<()>;
 
-    /// Allocates space for `bytes` bytes from `at` on. If this is beyond the end of the file, it is extended with
-    /// zeros.
+    /// Allocates space for `bytes` bytes from `at` on. If the space ends beyond the end of the file, the file
+    /// is extended with zeros.
     fn allocate(&self, at: u64, bytes: u64) -> io::Result<()>;
 
     /// Makes the file's bytes and length durable.
@@ -114,14 +117,14 @@ pub fn read(disk: &dyn Disk, path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Creates a directory and its missing parents. Each is durable before anything is created in it.
+/// Creates a directory and its missing parents. Each directory is durable before anything is created in it.
 pub fn create_dir_all(disk: &dyn Disk, dir: &Path, access: Access) -> io::Result<()> {
     let Some(above) = dir.parent() else { return Ok(()) };
     let above = if above.as_os_str().is_empty() { Path::new(".") } else { above };
     match disk.create_dir(dir, access) {
         Ok(()) => disk.sync_dir(above),
-        // The process that created it may have died before the sync. If there is no permission to open the parent,
-        // another user created it.
+        // The process that created the directory may have died before the sync. If the parent cannot be
+        // opened for lack of permission, another user created the directory.
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => match disk.sync_dir(above) {
             Err(e) if e.kind() == io::ErrorKind::PermissionDenied => Ok(()),
             synced => synced,
@@ -137,7 +140,7 @@ pub fn create_dir_all(disk: &dyn Disk, dir: &Path, access: Access) -> io::Result
     }
 }
 
-/// Replaces a small file atomically: a crash in between leaves the old content.
+/// Replaces a small file atomically: after a crash, it has either the old or the new content.
 pub fn replace(disk: &dyn Disk, path: &Path, content: &[u8]) -> io::Result<()> {
     let unfinished = path.with_extension("unfinished");
     let file = disk.open(&unfinished, Mode::Create)?;

@@ -8,7 +8,7 @@ use std::path::Path;
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
     /// An operation on the disk failed.
-    #[error("{operation} {place}: {source}")]
+    #[error("cannot {operation} {place}: {source}")]
     Io {
         /// Failed operation, as a verb: "write", "fdatasync".
         operation: &'static str,
@@ -18,7 +18,7 @@ pub enum JournalError {
         source: io::Error,
     },
     /// The disk is full, or a quota is exhausted. Writing resumes without intervention once there is room again.
-    #[error("disk is full: {operation} {place}: {source}")]
+    #[error("disk is full: cannot {operation} {place}: {source}")]
     Full {
         /// Failed operation.
         operation: &'static str,
@@ -28,7 +28,7 @@ pub enum JournalError {
         source: io::Error,
     },
     /// A record is longer than [`RECORD_BYTES_MAX`].
-    #[error("record of {bytes} bytes is too large, the limit is {RECORD_BYTES_MAX}")]
+    #[error("journal record of {bytes} bytes is too large, the limit is {RECORD_BYTES_MAX} bytes")]
     TooLarge {
         /// Length of the record.
         bytes: usize,
@@ -46,7 +46,7 @@ pub enum JournalError {
     /// A record was written by a later version of Floodmark.
     #[error(
         "journal record at offset {} has version {found}, this build reads versions up to {known}: \
-         it was written by a later version of Floodmark; start that one again, nothing was changed",
+         a later version of Floodmark wrote it; start that version again: nothing has been changed",
         offset.0
     )]
     RecordVersion {

@@ -1,4 +1,4 @@
-//! Injects faults: a wrapper makes any journal fail, with seeded faults, and functions damage files like a crash.
+//! Injects faults: a wrapper adds seeded faults to any journal, and functions damage files as a crash does.
 
 use crate::{DictionaryId, Identity, Journal, JournalError, JournalStats, Offset, Reader};
 use std::fs::{self, File};
@@ -158,8 +158,8 @@ pub fn flip_bit(path: &Path, within: Range<u64>, rng: &mut Rng) -> io::Result<u6
     Ok(at)
 }
 
-/// Simulates a power loss. The bytes from `durable` on were written but not synced, so the file may be truncated, and
-/// each of these blocks may be intact, zero or garbage.
+/// Simulates a power loss. The bytes from `durable` on were written but not synced. So the file may be
+/// truncated, and each block of these bytes may be intact, zero or garbage.
 pub fn tear(path: &Path, durable: u64, rng: &mut Rng) -> io::Result<()> {
     const BLOCK: u64 = 512;
     let file = File::options().write(true).open(path)?;

@@ -54,9 +54,9 @@ pub enum Durability {
 pub struct Options {
     /// Condition for a record to count as durable.
     pub durability: Durability,
-    /// Length at which a segment takes no more groups. At most one group exceeds it.
+    /// Length in bytes from which a segment takes no more groups. At most one group exceeds this length.
     pub segment_bytes: u64,
-    /// Space allocated ahead of writes. A sync inside allocated space took 0.14 ms, and one that grows the file 0.31 ms
+    /// Space allocated ahead of writes. A sync inside allocated space took 0.14 ms, a sync that grows the file 0.31 ms
     /// (20 kB groups on ext4).
     pub preallocate_bytes: u64,
     /// Space that must be available before a group begins, so that a full disk is detected before part of a group is
@@ -120,7 +120,8 @@ struct Segment {
 }
 
 impl Files {
-    /// Opens the journal of `partition` under `dir`, which is created if absent. It must not be open elsewhere.
+    /// Opens the journal of `partition` under `dir`, which is created if absent. The journal must not be open
+    /// elsewhere.
     ///
     /// Succeeds despite damage: a torn end is copied to the quarantine and cut off, and readers report other damage.
     /// Fails if the newest segment has an unknown format version.
@@ -190,7 +191,7 @@ impl Journal for Files {
     }
 
     fn skip_to(&mut self, offset: Offset) -> Result<(), JournalError> {
-        assert!(self.void, "BUG: a group was begun");
+        assert!(self.void, "BUG: offsets are skipped after a group was begun");
         self.durable = self.durable.max(offset.0);
         self.next = self.durable;
         self.quarantine.set_start(self.start().0);
@@ -246,7 +247,7 @@ impl Journal for Files {
             self.abandon();
             return Err(e);
         }
-        let newest = self.segments.back_mut().expect("BUG: the segment that is written is listed");
+        let newest = self.segments.back_mut().expect("BUG: the segment being written is not listed");
         newest.bytes = writer.durable();
         self.stats.syncs += 1;
         self.stats.synced_records += self.next - self.durable;

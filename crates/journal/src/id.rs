@@ -1,8 +1,9 @@
 //! The identity of a journal.
 //!
-//! Tables store a floodmark under the name of its journal. A journal that was lost or deleted is created again and
-//! assigns the same offsets again. If it had the same name, a table would take its new records for those that the table
-//! already has. So a journal's identity is stored with its records, and lost with them.
+//! Tables store a floodmark under the name of its journal. A journal that was lost or deleted is created
+//! again and assigns the same offsets again. If the new journal had the old name, a table would take new
+//! records for records that it already has. So a journal's identity is stored with its records, and lost with
+//! them.
 
 use crate::JournalError;
 use std::fmt;
@@ -26,8 +27,8 @@ pub trait Identity: Send + Sync + fmt::Debug {
     /// The current id.
     fn id(&self) -> JournalId;
 
-    /// Changes the number, durably. This is needed if tables have floodmarks under the old identity that this journal
-    /// has never reached. They come from another journal with the same identity, of which this one is a copy or an
-    /// earlier state.
+    /// Changes the number durably. This is needed if a table has a floodmark under the old identity that this
+    /// journal has never reached. Such a floodmark comes from another journal with the same identity: this
+    /// journal is its copy, or an earlier state of it.
     fn change(&self, number: u64) -> Result<(), JournalError>;
 }

@@ -43,7 +43,8 @@ impl Memory {
         Self::over(Arc::new(Mutex::new(shared)), dictionary_records_max)
     }
 
-    /// The same journal for its next owner, after this one was dropped. Only durable records are in it.
+    /// The same journal for its next owner, with only the durable records. Call this when the previous owner
+    /// is gone.
     pub fn reopen(&self) -> Self {
         Self::over(Arc::clone(&self.shared), self.dictionary_records_max)
     }
@@ -90,7 +91,7 @@ impl Journal for Memory {
     }
 
     fn skip_to(&mut self, offset: Offset) -> Result<(), JournalError> {
-        assert!(self.void, "BUG: a group was begun");
+        assert!(self.void, "BUG: offsets are skipped after a group was begun");
         let mut shared = self.shared();
         shared.end = shared.end.max(offset.0);
         Ok(())
@@ -138,7 +139,7 @@ impl Journal for Memory {
             self.stats.syncs += 1;
             self.stats.synced_records += self.pending.len() as u64;
             shared.end += self.pending.len() as u64;
-            let last = shared.dictionaries.last_mut().expect("BUG: begin gives a dictionary");
+            let last = shared.dictionaries.last_mut().expect("BUG: a group has no dictionary");
             last.records.append(&mut self.pending);
         }
         Ok(Offset(shared.end))
@@ -210,7 +211,7 @@ impl Reader for MemoryReader {
         while self.current.as_ref().is_none_or(|d| ended(d, self.next)) {
             match self.dictionaries.next() {
                 Some(dictionary) => {
-                    // offsets before it may have been skipped
+                    // offsets before this dictionary may have been skipped
                     self.next = self.next.max(dictionary.first);
                     self.current = Some(dictionary);
                 }

@@ -73,7 +73,7 @@ pub enum Settings {
     Memory(Memory),
 }
 
-/// Opens the journal of a partition. It has one owner at a time.
+/// Opens the journal of a partition. A journal has one owner at a time.
 pub fn open(settings: &Settings, partition: u32) -> Result<Box<dyn Journal>, JournalError> {
     Ok(match settings {
         Settings::Files { dir, options } => Box::new(Files::open(dir, partition, options.clone())?),
@@ -87,15 +87,14 @@ pub fn open(settings: &Settings, partition: u32) -> Result<Box<dyn Journal>, Jou
 /// journal is one partition of a topic with one writer: an idempotent producer whose groups are single batches, because
 /// the control records of transactions would take offsets.
 pub trait Journal: Send + std::fmt::Debug {
-    /// The journal's identity. It stays the same when the journal is opened again; a recreated journal has another
-    /// one.
+    /// The journal's identity. Reopening keeps the identity; a recreated journal has another one.
     ///
     /// Kafka: the id of the topic, or the newest change of it in a compacted topic.
     fn identity(&self) -> Arc<dyn Identity>;
 
-    /// Ensures that no offset below `offset` is assigned. For use if data derived from the journal is complete up to
-    /// there, although the journal has fewer records, because some may have been lost. Must be called before the first
-    /// `begin`.
+    /// Ensures that no offset below `offset` is assigned. Needed if data derived from the journal is complete
+    /// up to `offset`, but the journal ends earlier, because records may have been lost. Must be called
+    /// before the first `begin`.
     ///
     /// Kafka: an error if the partition ends before `offset`; its offsets cannot be skipped.
     fn skip_to(&mut self, offset: Offset) -> Result<(), JournalError>;
@@ -108,19 +107,19 @@ pub trait Journal: Send + std::fmt::Debug {
 
     /// Appends a record, which is not durable yet. Never changes the dictionary.
     ///
-    /// Kafka: adds it to the batch; its offset follows from the end of the partition, since there is one writer.
+    /// Kafka: adds the record to the batch; its offset follows from the end of the partition, since there is one writer.
     fn append(&mut self, payload: &[u8]) -> Result<Offset, JournalError>;
 
     /// Makes everything appended so far durable and returns the durable end (exclusive).
     ///
-    /// After an error of this or of [`Journal::append`], every record since the last successful sync is void, as after
-    /// [`Journal::abandon`]; both fail until the next `begin`.
+    /// After an error of this or of [`Journal::append`], every record since the last successful sync is void,
+    /// as after [`Journal::abandon`]. Both methods then fail until the next `begin`.
     ///
-    /// Kafka: sends the batch with `acks=all`; an error if it does not land at the expected offset.
+    /// Kafka: sends the batch with `acks=all`; an error if the batch gets another offset than expected.
     fn sync(&mut self) -> Result<Offset, JournalError>;
 
     /// Discards every record since the last successful sync. Their offsets will be assigned again, and the next `begin`
-    /// starts a new dictionary. Has no effect after an error, which has done the same.
+    /// starts a new dictionary. Has no effect after an error, which has already discarded them.
     ///
     /// Kafka: drops the batch. If the answer to a sent batch was lost, its sequence number shows whether it was stored;
     /// this is checked before the next batch is sent.
@@ -142,26 +141,27 @@ pub trait Journal: Send + std::fmt::Debug {
     /// Kafka: the high watermark in the latest answer.
     fn durable_end(&self) -> Offset;
 
-    /// First record of the dictionary that contains the record at `offset`. A replay from `offset` has to start reading
-    /// there for the definitions. An offset outside the journal is replaced by the nearest one inside.
+    /// First record of the dictionary that contains the record at `offset`. A replay from `offset` must start
+    /// reading at this first record, to get the definitions. An offset outside the journal is replaced by the
+    /// nearest one inside.
     ///
     /// Kafka: from headers of records, one of which is kept in memory for each dictionary.
     fn dictionary_start(&self, offset: Offset) -> Offset;
 
-    /// Streams the durable records in order, from `from` or, if that is later, from the start. The reader sees the
-    /// present state of the journal, and does not block the owner.
+    /// Streams the durable records in order, from `from`, or from the start if that is later. The reader sees
+    /// the present state of the journal, and does not block the owner.
     ///
     /// Kafka: a consumer that is assigned the partition, up to the present high watermark.
     fn read(&self, from: Offset) -> Result<Box<dyn Reader>, JournalError>;
 
-    /// Drops the oldest dictionaries that end at or before `before`, but never the newest one.
+    /// Drops the dictionaries that end at or before `before`, except the newest one.
     ///
     /// Kafka: `DeleteRecords` up to the beginning of a dictionary. The topic has no retention of its own.
     fn truncate(&mut self, before: Offset) -> Result<(), JournalError>;
 
     /// Counts since the journal was opened.
     ///
-    /// Kafka: bytes by `DescribeLogDirs`; nothing is torn or repaired here.
+    /// Kafka: bytes from `DescribeLogDirs`; torn and repaired data is always 0.
     fn stats(&self) -> JournalStats;
 }
 

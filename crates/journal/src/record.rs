@@ -115,7 +115,7 @@ impl RecordEncoder {
 
     /// Adds a histogram, in order of arrival, to a record of histograms.
     pub fn histogram(&mut self, series: SeriesRef, timestamp_ms: i64, value: &Histogram) {
-        assert!(self.kind == ValueKind::Histogram, "BUG: a record of floats is given a histogram");
+        assert!(self.kind == ValueKind::Histogram, "BUG: a histogram was added to a record of floats");
         self.refs.push(series.0);
         self.timestamps.push(timestamp_ms);
         columns::put_histogram(&mut self.histograms, value);
@@ -124,7 +124,7 @@ impl RecordEncoder {
     /// Adds a sample, in order of arrival, to a record of floats.
     #[inline]
     pub fn sample(&mut self, series: SeriesRef, timestamp_ms: i64, value: f64) {
-        debug_assert!(self.kind == ValueKind::Float, "BUG: a record of histograms is given a float");
+        debug_assert!(self.kind == ValueKind::Float, "BUG: a float was added to a record of histograms");
         self.refs.push(series.0);
         self.timestamps.push(timestamp_ms);
         self.values.push(value);
@@ -147,7 +147,7 @@ impl RecordEncoder {
         self.refs.is_empty() && self.definer.is_empty() && self.metadata_count + self.exemplars_count == 0
     }
 
-    /// True if the record should be finished, and the rest of the batch go into another one. If the caller checks this
+    /// True if the record should be finished, and the rest of the batch go into another record. If the caller checks this
     /// before each series (with at most [`model::caps::SERIES_LABEL_BYTES_MAX`] bytes of labels), records stay far
     /// below the hard limits.
     pub fn is_full(&self) -> bool {
@@ -160,7 +160,7 @@ impl RecordEncoder {
     /// Returns the finished record. Panics if [`Self::is_full`] was ignored until readers would reject the record.
     pub fn finish(&mut self) -> &[u8] {
         let tenant = self.tenant.as_ref().expect("BUG: finish without begin").as_str();
-        assert!(self.refs.len() <= RECORD_SAMPLES_MAX, "BUG: a record goes on being filled when it is full");
+        assert!(self.refs.len() <= RECORD_SAMPLES_MAX, "BUG: a full record was filled further");
         let out = &mut self.out;
         out.clear();
         out.push(match self.kind {
@@ -184,7 +184,7 @@ impl RecordEncoder {
             varint::put(out, count);
             out.extend_from_slice(bytes);
         }
-        assert!(out.len() <= RECORD_BYTES_MAX, "BUG: a record goes on being filled when it is full");
+        assert!(out.len() <= RECORD_BYTES_MAX, "BUG: a full record was filled further");
         out
     }
 
@@ -215,7 +215,7 @@ impl RecordEncoder {
 pub struct Record {
     /// Tenant of the record.
     pub tenant: TenantId,
-    /// Series behind the references, valid from this record on.
+    /// Series that the record defines, with their references; valid from this record on.
     pub definitions: Definitions,
     /// The series of each sample, in order of arrival.
     pub refs: Vec<SeriesRef>,
@@ -325,7 +325,11 @@ impl Record {
         self.decode_samples(cursor, room)?;
         extras::metadata(cursor, &mut self.metadata, room)?;
         extras::exemplars(cursor, &mut self.exemplars, room)?;
-        if cursor.rest.is_empty() { Ok(()) } else { Err(RecordError::Malformed("bytes after its end")) }
+        if cursor.rest.is_empty() {
+            Ok(())
+        } else {
+            Err(RecordError::Malformed("bytes after the end of the record"))
+        }
     }
 
     fn decode_samples(&mut self, cursor: &mut Cursor<'_>, room: &mut dyn Room) -> Result<(), RecordError> {
@@ -356,7 +360,7 @@ fn read_kind(cursor: &mut Cursor<'_>) -> Result<ValueKind, RecordError> {
         VERSION_FLOATS => Ok(ValueKind::Float),
         VERSION_HISTOGRAMS => Ok(ValueKind::Histogram),
         // no encoder has ever written version 0; so zeros are damage, and not a later version
-        0 => Err(RecordError::Malformed("no version")),
+        0 => Err(RecordError::Malformed("version 0, which does not exist")),
         later => Err(RecordError::Version(later)),
     }
 }
@@ -367,7 +371,7 @@ fn read_tenant(cursor: &mut Cursor<'_>, tenant: &mut TenantId) -> Result<(), Rec
     let name = cursor.take(len.into())?;
     if name != tenant.as_str().as_bytes() {
         let name = std::str::from_utf8(name).ok().and_then(|name| TenantId::parse(name).ok());
-        *tenant = name.ok_or(RecordError::Malformed("no valid tenant name"))?;
+        *tenant = name.ok_or(RecordError::Malformed("an invalid tenant name"))?;
     }
     Ok(())
 }

@@ -254,7 +254,7 @@ fn a_record_of_a_later_version_closes_the_partition_and_changes_nothing() {
         let reply = server.send(&Request::get("/-/ready"));
         reply.text().contains("closed").then_some(reply)
     });
-    refusal.expect(503, &["partition 0", &found, &known, "start that one again"]);
+    refusal.expect(503, &["partition 0", &found, &known, "start that version again"]);
     server.send(&Request::write(&[])).expect(503, &[&found]);
     server.kill9();
     assert_eq!(segments(&server), before);

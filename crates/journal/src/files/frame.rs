@@ -9,7 +9,7 @@
 //! All numbers are little-endian. The header has a checksum of its own. So the next record can be found after a damaged
 //! payload, and the length is verified before it is used to allocate memory. The checksum also covers the segment's
 //! salt and the frame's position in the file. So neither stale or misplaced bytes nor a client's bytes in a payload can
-//! pass for a header. The header's checksum protects that of the payload; the payload's hash (XXH3-64) confirms a
+//! pass for a header. The header's checksum also protects the payload's checksum; the payload's hash (XXH3-64) confirms a
 //! [repair](super::repair).
 //!
 //! `nth` is the number of records before this one in its group. So all records before `offset - nth` were durable when
@@ -101,8 +101,8 @@ impl FrameHeader {
     }
 
     /// Repairs and decodes a header at byte `at` that has one wrong byte; `None` if that is not possible. Other bytes
-    /// pass for such a header with a probability of 1 in 600,000, so the caller has to confirm it by the offset and the
-    /// payload.
+    /// pass for such a header with a probability of 1 in 600,000, so the caller must confirm the header by the offset
+    /// and the payload.
     pub(super) fn parse_repaired(seed: u32, at: u64, header: &HeaderBytes) -> Option<Self> {
         let (body, crc) = (&header[..HEADER_CRC_AT], u32_at(header, HEADER_CRC_AT));
         let difference = header_crc(seed, at, body) ^ crc;
@@ -169,8 +169,8 @@ mod tests {
         let mut bytes = Vec::new();
         put(&mut bytes, seed, 1024, 7, 9, b"payload");
         assert!(check(&bytes, seed, 1024));
-        assert!(!check(&bytes, crc_seed(78), 1024), "another segment's");
-        assert!(!check(&bytes, seed, 1025), "another place's");
+        assert!(!check(&bytes, crc_seed(78), 1024), "a frame of another segment");
+        assert!(!check(&bytes, seed, 1025), "a frame at another position");
         for i in 0..bytes.len() {
             for mask in 1..=255 {
                 bytes[i] ^= mask;

@@ -47,11 +47,11 @@ impl IdentityFile {
 
 impl Identity for IdentityFile {
     fn id(&self) -> JournalId {
-        *self.id.lock().expect("BUG: nothing panics while it is changed")
+        *self.id.lock().expect("BUG: a thread panicked while it changed the identity")
     }
 
     fn change(&self, number: u64) -> Result<(), JournalError> {
-        let mut id = self.id.lock().expect("BUG: nothing panics while it is changed");
+        let mut id = self.id.lock().expect("BUG: a thread panicked while it changed the identity");
         self.write(number)?;
         id.number = number;
         Ok(())

@@ -10,7 +10,7 @@ use crate::{DictionaryId, JournalError};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-/// Limit on listed damaged ranges. All of them are counted.
+/// Limit on listed damaged ranges. Further ranges are only counted.
 pub const DAMAGE_LISTED_MAX: usize = 100;
 
 /// Limit on segments of a partition.
@@ -31,7 +31,7 @@ pub struct SegmentReport {
     pub series: u64,
     /// Samples in the records.
     pub samples: u64,
-    /// Records with intact bytes that cannot be decoded by this version.
+    /// Records with intact bytes that this version cannot decode.
     pub unreadable: u64,
     /// Bytes up to the end of the last record. The file may be longer: space is allocated ahead.
     pub bytes: u64,
@@ -95,7 +95,7 @@ fn report(dir: &Path, partition: u32, first: u64, end: Option<u64>) -> Result<Se
         headers
             .damaged
             .iter()
-            .map(|at| (*at..*at + RECORDS_START / 2, 0..0, "a copy of the segment's header that is damaged")),
+            .map(|at| (*at..*at + RECORDS_START / 2, 0..0, "a damaged copy of the segment's header")),
     );
     let Some(header) = headers.header else { return Ok(report) };
     let mut scanner = Scanner::new(window, header.salt, first, end);

@@ -6,7 +6,7 @@
 //!   <dir>/<partition>/quarantine/<segment>.journal               a whole segment, moved here when dropped
 //! ```
 //!
-//! The segment itself is not changed, and its damage is reported by every reader until the segment is dropped. The copy
+//! The segment itself is not changed, and every reader reports its damage until the segment is dropped. The copy
 //! stays until an operator removes it. If a segment has a record that is intact but cannot be decoded, it is moved here
 //! when it is dropped, because that record refers to definitions in the segment.
 
@@ -24,7 +24,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 /// Number of bytes copied at a time.
 const COPY_BYTES: usize = 64 << 10;
 
-/// Limit on remembered damaged ranges. They are remembered so that repeated readings are not counted again.
+/// Limit on remembered damaged ranges. Ranges are remembered so that repeated readings do not count them
+/// again.
 const REMEMBERED_MAX: usize = 4096;
 
 /// Quarantine of a partition, shared by its journal and readers.
@@ -177,13 +178,14 @@ impl Quarantine {
     }
 
     fn lock(&self) -> MutexGuard<'_, Met> {
-        self.met.lock().expect("BUG: counting does not panic")
+        self.met.lock().expect("BUG: a thread panicked while it counted damage")
     }
 }
 
 fn describe(damage: &Damage) -> String {
     let Damage { place, lost, what, .. } = damage;
-    let durable = if damage.acknowledged { "durable before" } else { "perhaps never acknowledged" };
+    let durable =
+        if damage.acknowledged { "which were durable" } else { "which may never have been acknowledged" };
     let lost = match lost.end - lost.start {
         0 => "no records lost".to_string(),
         n => format!("{n} records lost, offsets {} to {}, {durable}", lost.start, lost.end - 1),

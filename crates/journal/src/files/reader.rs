@@ -12,7 +12,7 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Reader of the segments that existed when it was created.
+/// Reader of the segments that existed when the reader was created.
 #[derive(Debug)]
 pub(super) struct SegmentsReader {
     pub(super) disk: Arc<dyn Disk>,
@@ -53,7 +53,7 @@ impl Reader for SegmentsReader {
                     lost: 0..0,
                     acknowledged: false,
                     repaired: false,
-                    what: "a copy of the segment's header that is damaged",
+                    what: "a damaged copy of the segment's header",
                 };
                 let damage = self.quarantine.put(current.scanner.window(), hole);
                 return Ok(Some(Item::Damage(damage)));
@@ -68,13 +68,13 @@ impl Reader for SegmentsReader {
                 Step::End { .. } => self.current = None,
             }
         };
-        let current = self.current.as_mut().expect("BUG: a record comes from a segment");
+        let current = self.current.as_mut().expect("BUG: a record was read without a segment");
         let payload = current.scanner.payload()?;
         Ok(Some(Item::Entry(Entry { offset: Offset(offset), dictionary, payload })))
     }
 
     fn put_aside(&mut self, what: &'static str) -> Damage {
-        let current = self.current.as_mut().expect("BUG: the last item was no record");
+        let current = self.current.as_mut().expect("BUG: the last item was not a record");
         let hole = current.scanner.unreadable(what);
         self.quarantine.keep(current.first);
         self.quarantine.put(current.scanner.window(), hole)
@@ -109,7 +109,7 @@ impl SegmentsReader {
             }
             None if segment.is_empty() => Ok(None),
             None => {
-                let what = "a segment both of whose headers are damaged";
+                let what = "a segment with two damaged copies of its header";
                 let hole =
                     Hole { bytes: 0..window.len(), lost: segment, acknowledged: true, repaired: false, what };
                 Ok(Some(self.quarantine.put(&mut window, hole)))

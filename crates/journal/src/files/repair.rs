@@ -35,7 +35,7 @@ const BY_HIGH_BYTE: [u8; 256] = {
 };
 
 /// Locates a single wrong byte in `len` bytes from the difference of the checksums. Returns its position and the mask
-/// that corrects it. If several positions match, it is the one nearest to the end. Returns `None` if no byte or more
+/// that corrects it. If several positions match, the last one is returned. Returns `None` if no byte or more
 /// than one is wrong.
 pub(super) fn wrong_byte(difference: u32, len: usize) -> Option<(usize, u8)> {
     if difference == 0 {

@@ -37,10 +37,10 @@ pub(super) struct Scanner {
     seed: u32,
     /// File offset of the next record.
     at: u64,
-    /// Expected number of the next record.
+    /// Expected offset of the next record.
     next: u64,
-    /// First offset of the next segment, or the durable end. `None` while the newest segment is recovered, as it is
-    /// unknown.
+    /// First offset of the next segment, or the durable end. `None` if it is unknown: while the newest
+    /// segment is recovered.
     bound: Option<u64>,
     payload: Payload,
     /// File range of the current record.
@@ -71,7 +71,7 @@ impl Scanner {
         Self { window, seed, at: RECORDS_START, next: first, bound, payload, frame: 0..0, repaired: None }
     }
 
-    /// Offset after that of the latest record.
+    /// Offset after the latest record.
     pub(super) fn next_offset(&self) -> u64 {
         self.next
     }
@@ -200,7 +200,7 @@ impl Scanner {
     /// offset.
     ///
     /// Tries every byte. Candidates with an impossible offset are rejected before any checksum is computed, and headers are
-    /// salted. So this takes about a nanosecond per byte, for any bytes.
+    /// salted. So this takes about a nanosecond per byte, whatever the bytes are.
     fn search(&mut self, from: u64) -> Result<Option<(u64, u64)>, JournalError> {
         // at most as many records can be missing as fit into the rest of the file
         let fit = self.window.len().saturating_sub(from) / FRAME_HEADER_BYTES as u64;

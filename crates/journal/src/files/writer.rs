@@ -11,9 +11,10 @@ use std::path::{Path, PathBuf};
 /// Size at which buffered records are written, even before a sync.
 const BUFFER_BYTES_MAX: usize = 1 << 20;
 
-/// Name of the file that reserves space, and its size in addition to the headroom of a segment: room for the metadata
-/// and exemplars with which a new dictionary begins.
+/// Name of the file that reserves space for a full disk.
 const RESERVE: &str = "reserve";
+/// Size of the reserve in addition to the headroom of a segment: room for the metadata and exemplars with which a new
+/// dictionary begins.
 const RESERVE_BYTES: u64 = 1 << 20;
 
 /// Granularity of allocations when space is scarce.
@@ -87,7 +88,7 @@ impl Writer {
                 Ok(writer)
             }
             Err(e) => {
-                // if this fails, the next opening removes it
+                // if this fails, the next opening removes the file
                 let _ = disk.remove(&writer.path);
                 Err(e)
             }
@@ -129,8 +130,8 @@ impl Writer {
         let length = end - self.allocated;
         match self.file.allocate(self.allocated, length) {
             Ok(()) => self.allocated = end,
-            // Not every file system supports this. Without it, the file grows as it is written, and each sync takes
-            // longer.
+            // Not every file system supports preallocation. Without it, the file grows as it is written, and
+            // each sync takes longer.
             Err(e) if matches!(e.kind(), ErrorKind::Unsupported | ErrorKind::InvalidInput) => {
                 self.allocated = u64::MAX;
             }
@@ -190,8 +191,8 @@ impl Writer {
     }
 }
 
-/// Reserves space for one segment. If the disk is full, a new segment has to be begun before old ones can be dropped,
-/// and it uses this space. Returns true if the reserve exists.
+/// Reserves space for one segment. If the disk is full, old segments can be dropped only after a new one has
+/// begun, and the new one uses this space. Returns true if the reserve exists.
 pub(super) fn make_reserve(dir: &Path, options: &Options) -> bool {
     let (disk, path) = (&options.disk, dir.join(RESERVE));
     let bytes = options.headroom_bytes.min(options.segment_bytes) + RESERVE_BYTES;

@@ -77,10 +77,7 @@ impl Definer {
 
     pub(super) fn define(&mut self, series: SeriesRef, labels: LabelsRef<'_>) {
         self.label_bytes += labels.as_bytes().len();
-        assert!(
-            self.label_bytes <= RECORD_LABEL_BYTES_MAX,
-            "BUG: a record goes on being filled when it is full"
-        );
+        assert!(self.label_bytes <= RECORD_LABEL_BYTES_MAX, "BUG: a full record was filled further");
         self.refs.push(series.0);
         let before = self.previous.len();
         // Count and bitmap come first, but are known last: room for them is left here.

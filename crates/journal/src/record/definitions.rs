@@ -45,12 +45,10 @@ struct Label {
 }
 
 impl Definitions {
-    /// Number of definitions.
     pub fn len(&self) -> usize {
         self.refs.len()
     }
 
-    /// True if there are none.
     pub fn is_empty(&self) -> bool {
         self.refs.is_empty()
     }
@@ -188,7 +186,7 @@ impl Definitions {
     }
 
     /// Checks the order of a series' labels, its metric name, and the limits on label bytes. Each label was checked
-    /// before. Two adjacent labels that are unchanged from the previous series (not `new`) are known to be in order.
+    /// when it was decoded. Two adjacent labels that are unchanged from the previous series (not `new`) are known to be in order.
     fn check_series(&self, start: usize, new: u128, texts: &Texts<'_>) -> Result<(), RecordError> {
         let malformed = |what| Err(RecordError::Malformed(what));
         let changed = new | new << 1;

@@ -1,5 +1,5 @@
-//! Decodes only the references in a record, without labels and samples. This is enough to determine the definitions it
-//! needs.
+//! Decodes only the references in a record, without labels and samples. The references determine which
+//! definitions the record needs.
 
 use super::columns::{deltas, skip_deltas, skip_histograms, skip_values};
 use super::definitions::Unpacked;
@@ -8,8 +8,8 @@ use super::{RECORD_SAMPLES_MAX, RecordError, Room, extras, read_kind, read_tenan
 use model::{SeriesRef, TenantId, ValueKind};
 
 /// References in a record; reusable. Decoding costs a fraction of [`super::Record::decode`], because no labels are
-/// assembled, and no timestamps or values are kept. It accepts all records that `decode` accepts, and some invalid
-/// ones.
+/// assembled, and no timestamps or values are kept. Decoding accepts all records that `Record::decode` accepts, and some
+/// invalid ones.
 #[derive(Debug)]
 pub struct Outline {
     /// Tenant of the record.

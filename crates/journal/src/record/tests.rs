@@ -332,7 +332,7 @@ fn damaged_records_never_panic() {
         }
         accepted += usize::from(decode_anything(&bytes, &mut record));
     }
-    assert!(accepted > 0, "some damage is only to values");
+    assert!(accepted > 0, "damage to values alone must be accepted");
 }
 
 #[test]
@@ -344,7 +344,7 @@ fn every_truncation_is_refused() {
             assert!(record.decode(&bytes[..len]).is_err(), "{len} bytes");
         }
         let longer = [&bytes[..], &[0]].concat();
-        assert_eq!(record.decode(&longer), Err(RecordError::Malformed("bytes after its end")));
+        assert_eq!(record.decode(&longer), Err(RecordError::Malformed("bytes after the end of the record")));
     }
 }
 
@@ -370,8 +370,11 @@ fn counts_take_no_memory_before_they_are_believed() {
         [&[VERSION_HISTOGRAMS, 1, b't'][..], &[0, 0x80, 0x89, 0x7a, 1, 1, 2, 0x80, 0x89, 0x7a, 1, 1, 0]];
     assert!(Record::new().decode(&many.concat()).is_err());
     assert_eq!(Record::new().decode(&[3, 1, b't']), Err(RecordError::Version(3)));
-    assert_eq!(Record::new().decode(&[0, 1, b't']), Err(RecordError::Malformed("no version")));
-    assert_eq!(Record::new().decode(&[1, 1, b'/']), Err(RecordError::Malformed("no valid tenant name")));
+    assert_eq!(
+        Record::new().decode(&[0, 1, b't']),
+        Err(RecordError::Malformed("version 0, which does not exist"))
+    );
+    assert_eq!(Record::new().decode(&[1, 1, b'/']), Err(RecordError::Malformed("an invalid tenant name")));
 }
 
 prop_compose! {

@@ -28,7 +28,7 @@ fn read(journal: &Files) -> Read {
     while let Some(item) = reader.next().unwrap() {
         match item {
             Item::Entry(entry) => {
-                assert!(entry.offset.0 >= next, "in order, each once");
+                assert!(entry.offset.0 >= next, "a record is out of order or repeated");
                 next = entry.offset.0 + 1;
                 found.records.insert(entry.offset.0, (entry.dictionary, entry.payload.to_vec()));
             }
@@ -160,7 +160,11 @@ fn damaged_journal_reads_the_rest(seed: u64) {
     let mut journal = Files::open(dir.path(), 0, options.clone()).unwrap();
     let found = read(&journal);
     for (offset, (_, payload)) in &found.records {
-        assert_eq!(Some(payload), written.get(*offset as usize), "seed {seed}: {offset} was invented");
+        assert_eq!(
+            Some(payload),
+            written.get(*offset as usize),
+            "seed {seed}: record {offset} was never written"
+        );
     }
     let is_lost = lost(&found.damage);
     for (i, layout) in layouts.iter().enumerate() {
@@ -170,7 +174,7 @@ fn damaged_journal_reads_the_rest(seed: u64) {
             let here = found.records.contains_key(offset);
             assert!(here || hit || headless(touched), "seed {seed}: untouched record {offset} is lost");
             let cut = i == newest && *offset >= journal.durable_end().0;
-            assert!(here || is_lost(*offset) || cut, "seed {seed}: record {offset} is lost without a word");
+            assert!(here || is_lost(*offset) || cut, "seed {seed}: record {offset} is lost and not reported");
         }
     }
     for damage in &found.damage {
@@ -179,7 +183,7 @@ fn damaged_journal_reads_the_rest(seed: u64) {
         let original = fs::read(segment).unwrap();
         let bytes = original.get(range.start..).unwrap_or_default();
         let bytes = &bytes[..bytes.len().min(range.len())];
-        assert_eq!(copy.as_deref().unwrap_or_default(), bytes, "seed {seed}: put aside");
+        assert_eq!(copy.as_deref().unwrap_or_default(), bytes, "seed {seed}: the quarantined copy differs");
     }
 
     // a second reading finds the same damage and does not count it again
@@ -258,13 +262,13 @@ fn power_losses(seed: u64) {
         let journal = Files::open(dir.path(), 0, options.clone()).unwrap();
         let found = read(&journal);
         let false_alarm = found.damage.iter().find(|d| d.acknowledged);
-        assert_eq!(false_alarm, None, "{context}: nothing acknowledged was harmed");
+        assert_eq!(false_alarm, None, "{context}: unsynced records are reported as acknowledged");
         for (offset, (_, payload)) in found.records.range(first..) {
             assert_eq!(*payload, group[(offset - first) as usize], "{context}");
             known.insert(*offset, payload.clone());
         }
         let kept = known.range(..first).all(|(offset, _)| found.records.contains_key(offset));
-        assert!(kept, "{context}: nothing that was synced is lost");
+        assert!(kept, "{context}: a synced record is lost");
         assert!(journal.durable_end().0 <= first + group.len() as u64);
     }
 }
@@ -335,13 +339,13 @@ fn each_kind_of_damage_has_its_name() {
     check(|files| cut(&files[2], frame(3) + 5), 13, &[]);
     check(|files| cut(&files[2], 700), 10, &[]);
     check(|files| cut(&files[2], 0), 10, &[]);
-    check(|files| cut(&files[1], 0), 15, &[("a segment both of whose headers are damaged", 5..10)]);
+    check(|files| cut(&files[1], 0), 15, &[("a segment with two damaged copies of its header", 5..10)]);
     check(|files| fs::remove_file(&files[1]).unwrap(), 15, &[(no_header, 5..10)]);
     // headers
-    let header = "a copy of the segment's header that is damaged";
+    let header = "a damaged copy of the segment's header";
     check(|files| overwrite(&files[1], 20, &[9]), 15, &[(header, 0..0)]);
     check(|files| overwrite(&files[2], 530, &[9]), 15, &[(header, 0..0)]);
-    let headless = "a segment both of whose headers are damaged";
+    let headless = "a segment with two damaged copies of its header";
     check(|files| overwrite(&files[1], 0, &[9; 1024]), 15, &[(headless, 5..10)]);
     // offsets that may have been in use are not assigned again
     check(|files| overwrite(&files[2], 0, &[9; 1024]), 10 + frame(5).div_ceil(32), &[(headless, 10..55)]);
@@ -384,7 +388,7 @@ fn a_torn_end_is_counted_and_copied_before_it_is_cut_off() {
     let torn = fs::read(&files[2]).unwrap()[frame(4) as usize..][..82].to_vec();
     File::options().write(true).open(&files[2]).unwrap().set_len(9000).unwrap();
     let journal = Files::open(dir.path(), 0, small_segments()).unwrap();
-    assert_eq!(journal.stats().torn_bytes, 82, "zeros behind it are not content");
+    assert_eq!(journal.stats().torn_bytes, 82, "zeros after the torn bytes do not count");
     assert_eq!(fs::metadata(&files[2]).unwrap().len(), frame(4));
     let name = files[2].file_stem().unwrap().to_string_lossy();
     let stem = format!("{name}.{}-{}", frame(4), frame(4) + 82);
@@ -457,7 +461,7 @@ fn a_segment_with_an_unreadable_record_is_kept() {
         assert!(copy.ends_with(b"unreadable") && copy.len() as u64 == FRAME_HEADER_BYTES + 10);
         assert!(matches!(reader.next().unwrap(), Some(Item::Entry(e)) if e.payload == b"last"));
     }
-    assert_eq!(journal.stats().lost_records, 1, "read twice, lost once");
+    assert_eq!(journal.stats().lost_records, 1, "a second reading does not count the record again");
     for _ in 0..2 {
         journal.end_dictionary();
         journal.begin().unwrap();

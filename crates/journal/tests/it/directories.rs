@@ -168,7 +168,7 @@ fn a_power_loss_while_segments_are_dropped_leaves_no_gap() {
             while let Some(item) = records.next().unwrap() {
                 assert!(
                     matches!(item, Item::Entry(_)),
-                    "{removals} dropped, {} back: {item:?}",
+                    "{removals} segments dropped, {} reappeared: {item:?}",
                     path.display()
                 );
                 count += 1;

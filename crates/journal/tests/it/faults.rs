@@ -88,7 +88,7 @@ fn a_full_disk_refuses_until_there_is_room() {
     assert!(matches!(refused, JournalError::Full { .. }));
     assert_eq!(refused.kind(), model::ErrorKind::Unavailable);
     for _ in 0..5 {
-        assert!(matches!(group(&mut journal), Err(JournalError::Full { .. })), "and again");
+        assert!(matches!(group(&mut journal), Err(JournalError::Full { .. })), "the disk is still full");
     }
     assert_eq!(journal.durable_end(), Offset(kept));
 
@@ -103,7 +103,7 @@ fn a_full_disk_refuses_until_there_is_room() {
     // writing resumes without intervention
     left.0.store(50 << 20, Ordering::SeqCst);
     assert_eq!(group(&mut journal).unwrap(), Offset(kept + 1));
-    assert!(journal.stats().dictionaries <= 2, "no pile of segments");
+    assert!(journal.stats().dictionaries <= 2, "failed groups leave no segments behind");
 }
 
 /// Fails one `fdatasync`, and records later operations on that file.
@@ -143,7 +143,7 @@ fn a_failed_sync_is_never_tried_again_on_the_same_file() {
     journal.append(b"void").unwrap();
     let failed = journal.sync().unwrap_err().to_string();
     assert!(
-        failed.starts_with("fdatasync ") && failed.contains("00000000000000000000.journal: "),
+        failed.starts_with("cannot fdatasync ") && failed.contains("00000000000000000000.journal: "),
         "{failed}"
     );
     assert!(matches!(journal.sync(), Err(JournalError::Void)));

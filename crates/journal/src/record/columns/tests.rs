@@ -97,7 +97,7 @@ fn runs_must_add_up() {
     assert!(!check(&[1, 1, 2, 4]), "too many");
     assert!(!check(&[1, 2, 2, 3, 2, 0]), "an empty run");
     assert!(!check(&[2, 1, 2, 3]), "an unknown form");
-    assert!(!check(&[0, 2, 3]), "cut");
+    assert!(!check(&[0, 2, 3]), "truncated");
 }
 
 proptest! {

@@ -328,7 +328,7 @@ fn a_record_of_a_later_version_closes_the_partition() {
     let refusal = owner.begin().unwrap_err();
     let found = format!("version {}", RECORD_VERSION + 1);
     let known = format!("up to {RECORD_VERSION}");
-    for part in ["offset 1", &found, &known, "start that one again"] {
+    for part in ["offset 1", &found, &known, "start that version again"] {
         assert!(refusal.message.contains(part), "{refusal}");
     }
     assert!(!owner.partition.ready.load(Ordering::Relaxed));
