@@ -36,10 +36,10 @@ pub const REFUSE_LAST: u64 = 80;
 /// accepted.
 pub const NO_NEW_SERIES: u64 = 85;
 
-/// Replay for closed tenants stops, and begins again later. This level must be well above [`REFUSE_LAST`]: in an outage
-/// of the store, samples fill the heads up to that level and a little beyond, and after a restart they have to fit
-/// again. The rest is for other tenants' known series. Samples that do not fit leave the heads, so that other tenants
-/// are refused new series only while a replay is in progress.
+/// Replay for closed tenants stops, and starts again later. This level must be well above [`REFUSE_LAST`]: in an outage
+/// of the store, samples fill the heads a little beyond that level, and after a restart these samples must fit again.
+/// The rest of the head is for known series of other tenants. A replay that stops removes its samples from the heads,
+/// so that other tenants are refused new series only while a replay is in progress.
 pub const REFUSE_CLOSED: u64 = 95;
 
 /// Percentage of the head's account that late samples may hold until they are sealed. Late samples are older than the

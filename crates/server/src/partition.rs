@@ -6,10 +6,10 @@
 //!                     └─▶ new ─ a slice a turn ┘
 //! ```
 //!
-//! Waiting submissions are committed in one group, so one sync serves all of them (group commit). If there are more than fit
-//! into one, tenants take turns: whoever sends little is in the next group, however much others send. New series are created
-//! in slices between groups: writes to known series never wait for longer than a slice. Nothing reaches the head before it is
-//! durable, so queries never see samples that a crash would lose.
+//! Waiting submissions are committed in one group, so one sync serves all of them (group commit). If they exceed one
+//! group, tenants take turns: a tenant that sends little is in the next group, regardless of what others send. New
+//! series are created in slices between groups, so writes to known series never wait for longer than a slice. Samples
+//! reach the head only once they are durable, so queries never see samples that a crash would lose.
 
 mod commit;
 mod context;
@@ -53,11 +53,12 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
 use std::time::{Duration, Instant};
 use submission::Submission;
 
-/// Capacity of an owner's channel of commands: the largest default of `inflight_requests`, so that a flood of one tenant does
-/// not fill it while a group is committed.
+/// Capacity of an owner's channel of commands: the largest default of `inflight_requests`, so that a flood of one
+/// tenant does not fill the channel while a group is committed.
 pub(crate) const QUEUE_MAX: usize = 4096;
 
-/// Limit on the cost of a group, in in-order samples, which keeps latency low: the rest waits for the next group.
+/// Limit on the cost of a group, in in-order samples. The limit keeps latency low: other submissions wait for the next
+/// group.
 const GROUP_COST_MAX: usize = 200_000;
 
 /// Cost of the submissions that a tenant may add in its turn, in in-order samples: a few requests of usual size.
@@ -69,12 +70,12 @@ const SUBMISSION_COST_MIN: usize = 100;
 /// Series created between two groups: about a quarter of a millisecond.
 const CREATE_SLICE: usize = 256;
 
-/// Series created for one tenant, and for one submission, before the next one's turn: a submission with a few new series does
-/// not wait for one with a hundred thousand.
+/// Series created for a tenant, and for a submission, in one turn: a submission with a few new series does not wait for
+/// another submission with a hundred thousand.
 const CREATE_SHARE: usize = 32;
 
-/// Time after a request of known series during which creation pauses after each slice, for [`CREATE_PAUSE_FACTOR`] times as
-/// long as the slice took: known series have priority.
+/// Time after a request of known series during which creation pauses after each slice, because known series have
+/// priority. A pause is [`CREATE_PAUSE_FACTOR`] times as long as the slice took.
 const KNOWN_LATELY: Duration = Duration::from_millis(200);
 const CREATE_PAUSE_FACTOR: u32 = 12;
 
@@ -129,7 +130,7 @@ pub(crate) struct Owner {
     relocating: Option<Relocating>,
     evicting: Evicting,
     incoming: Incoming,
-    /// Bytes of replayed records that are not sealed; the journal counts those appended since.
+    /// Bytes of replayed records that are not sealed. The journal counts the bytes appended after the replay.
     unsealed_bytes: u64,
     /// Time of the last request of known series.
     known_at: Instant,
@@ -172,7 +173,7 @@ impl Owner {
         }
     }
 
-    /// Runs the owner: replay, then groups until the node stops and everything is answered.
+    /// Runs the owner: replays the journal, then commits groups until the node stops and every submission is answered.
     pub(crate) fn run(mut self) {
         match self.begin() {
             Ok(true) => {}
@@ -193,12 +194,11 @@ impl Owner {
         self.group.is_empty() && self.known.is_empty() && self.creating.is_empty() && self.slicing.is_empty()
     }
 
-    /// The partition's journal.
     pub(crate) fn journal(&self) -> &dyn Journal {
         &*self.journal
     }
 
-    /// Replays the journal; false if the node is stopping already. On an error the partition stays closed.
+    /// Replays the journal. Returns false if the node is stopping. On an error, the partition stays closed.
     pub(crate) fn begin(&mut self) -> Result<bool, Refusal> {
         match self.replay() {
             Ok(replay::End::Complete) => {}
@@ -235,8 +235,8 @@ impl Owner {
         self.evict_turn();
     }
 
-    /// Handles the waiting commands; with `wait`, first sleeps until one arrives or the time has passed. Returns the cost of the
-    /// samples that were added to the head immediately.
+    /// Handles the waiting commands. With `wait`, first sleeps until a command arrives or the time has passed. Returns
+    /// the cost of the samples that were added to the head immediately.
     fn gather(&mut self, wait: Option<Duration>) -> usize {
         let first = match wait {
             Some(timeout) => match self.commands.recv_timeout(timeout) {
@@ -285,7 +285,7 @@ impl Owner {
         cost
     }
 
-    /// Admits submissions of known series to the group, in turns by tenant, until it costs as much as a group may.
+    /// Admits submissions of known series to the group, in turns by tenant, until the group's cost reaches its limit.
     fn fill_group(&mut self, mut cost: usize) {
         while cost < GROUP_COST_MAX
             && let Some(submission) = self.known.pop()
@@ -354,8 +354,8 @@ impl Owner {
         self.partition.creating.store(self.creating.len() as u64, Ordering::Relaxed);
     }
 
-    /// Refuses new series of metrics that have too many already, if the tenant's settings limit that. Returns how many of the
-    /// next `wanted` series may be created.
+    /// Refuses new series of metrics that have reached the tenant's limit on series per metric, if there is such a
+    /// limit. Returns how many of the next `wanted` series may be created.
     fn leave_out_crowded(&self, submission: &mut Submission, wanted: usize) -> usize {
         let Some(limit) = self.context.overrides.current().of(&submission.tenant).series_per_metric else {
             return wanted;

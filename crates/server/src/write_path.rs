@@ -6,8 +6,8 @@
 //!   submissions ─▶ gate of those that create series ─▶ store: submit to owners, wait until durable ─▶ outcome
 //! ```
 //!
-//! This module is independent of protocols: each has its own [`protocol::Decoder`]. A listener reads the request, calls
-//! [`write`] and formats the answer.
+//! This module is independent of protocols: each protocol has a [`protocol::Decoder`]. A listener reads the request,
+//! calls [`write`] and formats the answer.
 
 mod admission_facts;
 mod context;
@@ -36,8 +36,8 @@ use std::sync::mpsc::TrySendError;
 use std::time::Instant;
 use stdx::budget::Reservation;
 
-/// Refusal of a request, wholly or in part. [`Refusal::kind`] says whether the request may be retried. A retry neither loses
-/// nor duplicates what is already stored.
+/// Refusal of a request, wholly or in part. [`Refusal::kind`] says whether the request may be retried. A retry neither
+/// loses nor duplicates samples that are already stored.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{refusal}")]
 pub(crate) struct Unwritten {
@@ -95,7 +95,7 @@ pub(crate) async fn write_batch(
     store_within(context, tenant, known, resolved).await
 }
 
-/// Stores a resolved request. `known` is the pass that it got from the gate of known series.
+/// Stores a resolved request. `known` is the request's pass through the gate of known series.
 async fn store_within(
     context: &Arc<Context>,
     tenant: &TenantId,
@@ -113,7 +113,7 @@ async fn store_within(
     store(context, resolved).await
 }
 
-/// Checks whether a principal may write now, before anything of its request is decoded.
+/// Checks whether a principal may write now, before any part of its request is decoded.
 async fn admit(context: &Arc<Context>, principal: &Principal, body_bytes: usize) -> Result<(), Refusal> {
     admission::write::rights(principal)?;
     context.readiness.wait_for_replay().await;
@@ -128,7 +128,7 @@ pub(crate) fn check(context: &Arc<Context>, principal: &Principal) -> Result<(),
     Ok(admission::write::check(principal, &AdmissionFacts(context))?)
 }
 
-/// Decodes a request and looks up its series: in place, or on a thread if `thread` has its permit.
+/// Decodes a request and looks up its series: in place, or on a blocking thread if `thread` holds a permit.
 async fn resolve<D: Decoder>(
     context: &Arc<Context>,
     decoders: &Arc<Decoders<D>>,
@@ -161,7 +161,8 @@ struct Resolved {
 async fn store(context: &Arc<Context>, resolved: Resolved) -> Result<Outcome, Unwritten> {
     let _passing = context.traffic.enter();
     let Resolved { prepared: Prepared { submissions, mut outcome, creates, .. }, began } = resolved;
-    // Waits for the other partitions even if one refuses its share: the answer includes what they stored.
+    // Waits for the other partitions even if one refuses its share, because the answer includes the samples that they
+    // stored.
     let Submitted { answers, mut refused } = submit(context, submissions);
     for answer in answers {
         match answer.await {

@@ -47,7 +47,7 @@ impl Owner {
                 self.context.metrics.group_failures.inc();
                 if let Some(Mention { groups, lasted }) = self.outage.failed(self.context.clock.instant()) {
                     let partition = self.number;
-                    tracing::warn!(partition, refused = groups, ?lasted, %error, "group not durable, refused");
+                    tracing::warn!(partition, refused = groups, ?lasted, %error, "cannot make a group durable; its requests are refused");
                 }
                 for submission in group.drain(..) {
                     submission.turn_away(Refusal::from(&error));
@@ -73,8 +73,8 @@ impl Owner {
         Ok(())
     }
 
-    /// Writes the journal records of a submission's slice (one, unless it is huge), with the definitions that the dictionary
-    /// lacks.
+    /// Writes a submission's slice to the journal, with the definitions that the dictionary lacks. A very large slice
+    /// takes several records.
     fn record(&mut self, submission: &Submission) -> Result<(), JournalError> {
         let Self { encoder, journal, dictionary, label_bytes, partition, .. } = self;
         let partition = partition.head.read();
@@ -82,7 +82,7 @@ impl Owner {
         let defined = dictionary.of(&submission.tenant);
         let mut define = |series: SeriesRef, encoder: &mut RecordEncoder| {
             if defined.insert(series) {
-                let head = head.expect("BUG: a resolved series has a head");
+                let head = head.expect("BUG: a resolved series has no head");
                 label_bytes.clear();
                 head.write_labels(series, label_bytes);
                 encoder.define(series, LabelsRef::from_canonical(label_bytes));
@@ -141,13 +141,13 @@ impl Owner {
         Ok(())
     }
 
-    /// Makes durable submissions visible. Releases the lock at intervals, so that readers can take it.
+    /// Makes durable submissions visible. Releases the lock at intervals, so that readers can lock the head.
     fn apply(&mut self, group: &mut [Submission]) {
         let (now_s, limit_bytes) = (self.context.steady_s(), self.context.heads.metadata_limit_bytes());
         let mut stats = AppendStats::default();
         let mut grown = 0;
         let mut partition = self.partition.head.write();
-        // a submission that was refused as a whole must not even create its tenant, which would take memory
+        // a submission that was refused as a whole must not even create its tenant, because a tenant takes memory
         let is_left =
             |s: &&mut Submission| !(s.refs.is_empty() && s.metadata.is_empty() && s.exemplars.is_empty());
         for submission in group.iter_mut().filter(is_left) {
@@ -162,7 +162,8 @@ impl Owner {
             }
             if submission.is_last_slice() {
                 for metadata in submission.metadata.drain(..) {
-                    // a sliced submission's metadata was admitted earlier, and other groups may have taken the room since
+                    // a sliced submission's metadata was admitted earlier, and other groups may have used up the room
+                    // since
                     if let Err(refusal) = partition.put_metadata(&submission.tenant, metadata, limit_bytes) {
                         self.context.metrics.refused_metadata.of(refusal).inc();
                     }

@@ -38,7 +38,8 @@ pub(crate) struct Context {
 }
 
 impl Context {
-    /// Returns how many series of a tenant may be created now, at most `wanted`. Charges them to its rate limit on new series.
+    /// Returns how many series of a tenant may be created now, at most `wanted`. Charges these series to the tenant's
+    /// rate limit on new series.
     pub(super) fn room_for_series(&self, tenant: &Tenant, wanted: usize) -> Result<usize, SeriesError> {
         let (now, settings) = (self.clock.instant(), self.overrides.current());
         self.heads.room_for_series(&self.tenants, tenant, &settings, now)?;
@@ -50,7 +51,7 @@ impl Context {
         self.overrides.current().of(tenant).share_weight
     }
 
-    /// Seconds of the monotonic clock. Idle series are determined by it, because the wall clock may be set.
+    /// Seconds of the monotonic clock. Idle times are measured with this clock, because the wall clock may be set.
     pub(crate) fn steady_s(&self) -> u32 {
         steady_s(&*self.clock, self.started)
     }

@@ -21,7 +21,7 @@ pub(crate) struct Dictionary {
 pub(crate) struct Bits(Vec<u64>);
 
 impl Dictionary {
-    /// Moves to the dictionary of the next records; a new one defines nothing yet.
+    /// Moves to the dictionary of the next records. A new dictionary defines nothing yet.
     pub(crate) fn enter(&mut self, id: DictionaryId) {
         if self.id != Some(id) {
             self.id = Some(id);
@@ -59,22 +59,21 @@ impl Dictionary {
         }
     }
 
-    /// Removes a tenant.
     pub(crate) fn remove_tenant(&mut self, tenant: &TenantId) {
         self.defined.remove(tenant);
     }
 
-    /// The set of a tenant.
+    /// Defined series of a tenant.
     pub(crate) fn of(&mut self, tenant: &TenantId) -> &mut Bits {
         if !self.defined.contains_key(tenant) {
             self.defined.insert(tenant.clone(), Bits::default());
         }
-        self.defined.get_mut(tenant).expect("BUG: the tenant was just added")
+        self.defined.get_mut(tenant).expect("BUG: the tenant was not added")
     }
 }
 
 impl Bits {
-    /// Adds a series; true if it was not in the set.
+    /// Adds a series. Returns true if the series was not in the set.
     #[inline]
     pub(crate) fn insert(&mut self, series: SeriesRef) -> bool {
         let (word, bit) = (series.index() / 64, 1u64 << (series.index() % 64));
@@ -86,7 +85,7 @@ impl Bits {
         new
     }
 
-    /// Removes a series; true if it was in the set.
+    /// Removes a series. Returns true if the series was in the set.
     fn remove(&mut self, series: SeriesRef) -> bool {
         let Some(word) = self.0.get_mut(series.index() / 64) else { return false };
         let bit = 1u64 << (series.index() % 64);
@@ -113,7 +112,7 @@ mod tests {
         for series in [0, 1, 2, 0, 99] {
             d.remove(&a, SeriesRef(series));
         }
-        assert_eq!(d.live_bytes(), 700, "each counts once");
+        assert_eq!(d.live_bytes(), 700, "each series counts once");
         d.enter(DictionaryId(2));
         assert_eq!(d.live_bytes(), 0);
     }
@@ -130,7 +129,7 @@ mod tests {
         assert!(d.of(&a).insert(SeriesRef(70)));
         d.remove(&a, SeriesRef(70));
         d.remove(&a, SeriesRef(7_000));
-        assert!(d.of(&a).insert(SeriesRef(70)), "another series has its reference now");
+        assert!(d.of(&a).insert(SeriesRef(70)), "a new series has the same reference");
         d.forget();
         d.enter(DictionaryId(2));
         assert!(d.of(&a).insert(SeriesRef(70)));

@@ -1,4 +1,5 @@
-//! Eviction of idle series: those without new samples become inactive, and leave the head once their samples are in tables.
+//! Eviction of idle series: series without new samples become inactive, and leave the head once their samples are in
+//! tables.
 
 use super::Owner;
 use super::extras::trim_exemplars;
@@ -13,11 +14,11 @@ use std::time::{Duration, Instant};
 const EVERY: Duration = Duration::from_secs(30);
 const EVERY_UNDER_PRESSURE: Duration = Duration::from_secs(1);
 
-/// Pause before checking again whether readers have dropped their pins, which the next step of an eviction waits for.
+/// Interval between checks whether readers have dropped their pins. The next step of an eviction waits for that.
 const WAIT: Duration = Duration::from_millis(20);
 
-/// Idle time allowed to series at fill levels of the head, in seconds: before new series are refused, all series without
-/// samples in the head are evicted.
+/// Fill levels of the head, each with the idle time allowed to series from there on, in seconds. All series without
+/// samples in the head are evicted before new series are refused.
 const UNDER_PRESSURE: [(u64, u32); 2] = [(watermarks::EVICT_ALL, 0), (watermarks::EVICT_SOON, 60)];
 
 /// Idle time allowed to series, in seconds, when the number of tenants is near its limit.
@@ -27,7 +28,7 @@ const CROWDED_S: u32 = 60;
 #[derive(Debug)]
 pub(super) struct Evicting {
     pub(super) time_share: TimeShare,
-    /// Series to be evicted in the current eviction.
+    /// Idle times of the eviction in progress; `None` between evictions.
     idle: Option<Idle>,
 }
 
@@ -56,8 +57,9 @@ impl Owner {
             retire_before_s: now_s.saturating_sub(self.context.settings.series_idle_s),
             evict_before_s: now_s.saturating_sub(idle_s),
         });
-        // Metadata and exemplars of a closed tenant are not replayed again when it opens, so its series stay. When the head is
-        // full they are evicted: series kept only for exemplars must not block the samples that the tenant waits for.
+        // When a closed tenant opens, its metadata and exemplars are not replayed again, so its series stay in the
+        // head. If the head is full, these series are evicted nevertheless: series kept only for exemplars must not
+        // take memory that the tenant's samples need.
         let context = Arc::clone(&self.context);
         let is_open = |tenant: &TenantId| !context.lake.closed.contains(tenant);
         let is_full = context.heads.is_filled_to(watermarks::EVICT_ALL);

@@ -1,7 +1,7 @@
 //! Limits on exemplars and metadata in a partition's head.
 //!
-//! Both have their own part of the head (see [`crate::limits::budget::Budget`]), so that they cannot displace series and
-//! samples.
+//! Exemplars and metadata each have a part of the head (see [`crate::limits::budget::Budget`]), so that they cannot
+//! displace series and samples.
 
 use super::Owner;
 use crate::partition::Context;
@@ -30,8 +30,8 @@ impl Incoming {
 }
 
 impl Owner {
-    /// Discards metadata that does not fit, before it is written to the journal. The rest of the request is stored: if it were
-    /// refused, the sender would repeat it for ever, samples included.
+    /// Discards metadata that does not fit, before it is written to the journal. The rest of the request is stored. If
+    /// the request were refused, the sender would repeat it forever, including its samples.
     pub(super) fn leave_out_metadata(&mut self, submission: &mut Submission) {
         let Submission { tenant, metadata, .. } = submission;
         if metadata.is_empty() {
@@ -76,7 +76,7 @@ impl Owner {
                 }
                 MetadataRefusal::Families => "the tenant has reached the limit on metric families".to_owned(),
             };
-            tracing::info!(partition, %tenant, metric, "metadata of new metric families is left out: {why}");
+            tracing::info!(partition, %tenant, metric, "metadata of new metric families is discarded: {why}");
         }
     }
 }

@@ -4,11 +4,11 @@ use crate::partition::submission::Submission;
 use model::TenantId;
 use std::collections::{HashMap, VecDeque};
 
-/// A queue with deficit round robin (Shreedhar and Varghese, 1995): in each round a tenant may do work that costs `quantum` times
-/// its weight, however many submissions it has. Work is charged once it is done, so a tenant may exceed its turn, and then
-/// misses rounds until it has paid.
+/// A queue with deficit round robin (Shreedhar and Varghese, 1995): in each round, a tenant may cause work that costs
+/// `quantum` times its weight, regardless of the number of its submissions. Work is charged once it is done, so a
+/// tenant may exceed its credit. It then misses rounds until the debt is paid.
 ///
-/// Its length is bounded by the gates, which count requests until they are answered.
+/// The gates bound the queue's length, because they count requests until these are answered.
 #[derive(Debug)]
 pub(super) struct FairQueue {
     of_tenants: HashMap<TenantId, OfTenant>,
@@ -26,7 +26,7 @@ struct OfTenant {
     credit: i64,
 }
 
-const IN_TURN: &str = "BUG: a tenant with a turn has a submission";
+const IN_TURN: &str = "BUG: a tenant with a turn has no submission";
 
 impl FairQueue {
     pub(super) fn new(quantum: u32) -> Self {
@@ -38,12 +38,11 @@ impl FairQueue {
         self.len == 0
     }
 
-    /// Number of submissions.
     pub(super) const fn len(&self) -> usize {
         self.len
     }
 
-    /// Adds a submission behind the others of its tenant, which has `weight`.
+    /// Appends a submission to the queue of its tenant, whose weight is `weight`.
     pub(super) fn push(&mut self, submission: Submission, weight: usize) {
         self.len += 1;
         if let Some(own) = self.of_tenants.get_mut(&submission.tenant) {
@@ -55,8 +54,8 @@ impl FairQueue {
         self.of_tenants.insert(tenant, OfTenant { waiting: VecDeque::from([submission]), weight, credit: 0 });
     }
 
-    /// Removes and returns the submission whose turn it is. The caller charges the work on it, and then adds it again if it is
-    /// not complete.
+    /// Removes and returns the submission whose turn it is. The caller charges the work on the submission, and then
+    /// adds the submission again if it is not complete.
     pub(super) fn pop(&mut self) -> Option<Submission> {
         loop {
             let tenant = self.turns.front()?;
@@ -122,7 +121,7 @@ mod tests {
         assert!(queue.pop().is_none() && queue.is_empty());
     }
 
-    /// Work done for each tenant in `rounds` submissions, where each tenant has many of its own cost and weight.
+    /// Work done for each tenant in `rounds` submissions, where each tenant's submissions have one cost and weight.
     fn work(rounds: usize, tenants: &[(&str, usize, usize)]) -> Vec<usize> {
         let (states, mut queue) = (Tenants::for_test(1), FairQueue::new(1000));
         for (name, _, weight) in tenants {

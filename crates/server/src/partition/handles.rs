@@ -22,7 +22,7 @@ pub(crate) trait Owners {
     /// Adds samples of a closed tenant to a partition's head. `None` if the partition is closed.
     fn take_late(&mut self, number: usize, batch: LateBatch) -> Option<()>;
 
-    /// Takes the samples of a closed tenant out of a partition's head again. `None` if there are none, or if the partition is
+    /// Removes the samples of a closed tenant from a partition's head. `None` if there are none, or if the partition is
     /// closed.
     fn discard(&mut self, number: usize, tenant: &TenantId) -> Option<Box<TenantHead>>;
 

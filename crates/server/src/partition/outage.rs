@@ -1,7 +1,7 @@
 //! Rate limit of log lines about an outage, during which no group can be made durable.
 //!
-//! On a full disk a group fails for every request, hundreds per second. The log gets one line when that begins, one per
-//! minute, and one when it is over.
+//! On a full disk, hundreds of groups fail per second. The log gets one line at the first failure, one per minute, and
+//! one at the end.
 
 use std::time::{Duration, Instant};
 
@@ -43,7 +43,7 @@ impl Outage {
         Some(failures.mention(now))
     }
 
-    /// Notes a durable group. Returns a message if that ends an outage.
+    /// Notes a durable group. Returns a message if the group ends an outage.
     pub(super) fn ended(&mut self, now: Instant) -> Option<Mention> {
         self.0.take().map(|failures| failures.mention(now))
     }

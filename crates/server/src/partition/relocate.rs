@@ -1,13 +1,15 @@
-//! Relocation: the samples of tenants that cannot be sealed are rewritten at the journal's end, so that it can be truncated.
+//! Relocation: the samples of tenants that cannot be sealed are rewritten at the journal's end, so that the journal can
+//! be truncated.
 //!
 //! ```text
 //!   journal   │ T  o  T  o  o  o  o  o  o  o  o │ T' T'          T: a blocked tenant's records; o: others', all in tables
 //!             └── retained because of T ────────┘ └─ live
 //! ```
 //!
-//! All of the tenant's samples are frozen first, then rewritten. Its writes are refused until that is done, so the frozen
-//! block is exactly what the journal has of the tenant below the end of the copy: the block may be committed up to that
-//! offset even if the copy is incomplete. A replay that finds both copies loads each sample once ([`super::replay`]).
+//! All of the tenant's samples are frozen first, then rewritten. Meanwhile, the tenant's writes are refused. So the
+//! frozen block is exactly what the journal has of the tenant below the end of the copy. The block may be committed up
+//! to that offset even if the copy is incomplete. A replay that finds both copies loads each sample once
+//! ([`super::replay`]).
 
 use super::Owner;
 use crate::refusal::Refusal;
@@ -34,7 +36,7 @@ pub(crate) struct Relocate {
 /// The result of a relocation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Relocated {
-    /// The tenants' frozen samples are all that the journal has of them below this offset.
+    /// Below this offset, the journal has no samples of the tenants except the frozen ones.
     pub(crate) upto: Offset,
     /// Start of the copy; `None` if it could not be written completely.
     pub(crate) from: Option<Offset>,
@@ -45,7 +47,7 @@ pub(crate) struct Relocated {
 pub(super) struct Relocating {
     asked: Relocate,
     step: Step,
-    /// Tenants left in this step, the next one last.
+    /// Tenants that this step has yet to process; the next tenant is the last of the list.
     waiting: Vec<TenantId>,
     due: Instant,
 }
@@ -92,7 +94,7 @@ impl Owner {
         }
     }
 
-    /// Runs one turn of the relocation if it is due; replies to the sealer after the last.
+    /// Runs one turn of the relocation if it is due; replies to the sealer after the last turn.
     pub(super) fn relocate_turn(&mut self) {
         let began = self.context.clock.instant();
         let Some(mut relocating) = self.relocating.take_if(|relocating| relocating.wants_turn() <= began)
@@ -124,7 +126,8 @@ impl Owner {
                 let _ = relocating.asked.reply.send(relocated); // the sealer may be gone
             }
             None => {
-                // takes half of the owner's time at most; slower would delay sealing, as no round ends before this does
+                // Takes at most half of the owner's time. A slower relocation would delay sealing, because no round
+                // ends before the relocation.
                 let now = self.context.clock.instant();
                 relocating.due = now + now.duration_since(began);
                 self.relocating = Some(relocating);
@@ -211,8 +214,8 @@ impl Owner {
     }
 }
 
-/// Reads a series' samples from `place` on, about as many as one turn writes. Returns the time up to which it read, or `None`
-/// if it read the last ones. All samples of the series must be frozen.
+/// Reads a series' samples from `place` on, about as many as one turn writes. Returns the time up to which it read, or
+/// `None` if it read the last samples. All samples of the series must be frozen.
 fn read_some(head: &TenantHead, place: Place, out: &mut SeriesSamples) -> Option<i64> {
     out.clear_for(head.kind(place.series));
     let range = head.frozen_range(place.series)?;

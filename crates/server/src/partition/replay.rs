@@ -7,9 +7,10 @@
 //!     between records     commands of the sealer; wait for room       (pace)
 //! ```
 //!
-//! Sealed samples are not restored: those of records below the floodmark are skipped, and a definition there becomes a series
-//! only if unsealed data needs it. Metadata and exemplars, which are in no table, are taken from all records. So replay needs
-//! as much memory as the heads had when the process died, not memory for all series that the journal ever defined.
+//! Sealed samples are not restored: samples of records below the floodmark are skipped, and a definition there becomes
+//! a series only if unsealed data needs it. Metadata and exemplars are in no table, so they are restored from all
+//! records. So replay needs as much memory as the heads had when the process died, and not the memory of all series
+//! that the journal ever defined.
 
 mod apply;
 mod buffers;
@@ -48,7 +49,7 @@ impl Owner {
             }
             Err(Halt::Stopped) => Ok(End::Stopped),
             Err(Halt::Journal(error)) => Err(error),
-            Err(Halt::NoRoom) => unreachable!("BUG: replay waits for memory"),
+            Err(Halt::NoRoom) => unreachable!("BUG: replay returned instead of waiting for memory"),
         }
     }
 
@@ -87,8 +88,8 @@ impl Owner {
         Ok(replay)
     }
 
-    /// Prepares for a record: surveys its dictionary if the dictionary is new, and permits freezing once the record is past
-    /// everything that tables may have.
+    /// Prepares for a record: surveys its dictionary if the dictionary is new, and permits freezing once no table has
+    /// the record or a later one.
     fn enter(&mut self, replay: &mut Replay, entry: &Entry<'_>) -> Result<(), Halt> {
         if !replay.can_freeze && replay.marks.is_behind_all(entry.offset) {
             self.settle(&replay.marks);
@@ -142,7 +143,7 @@ impl Owner {
             let Replay { marks, buffers, .. } = replay;
             let tenant = &buffers.record.tenant;
             let sealed = self.is_sealed(marks, tenant, entry.offset);
-            // without a survey, any definition may be needed by an exemplar
+            // without a survey, an exemplar may need any definition
             let is_sealed = match sealed {
                 Sealed::All => true,
                 Sealed::Later => !replay.can_freeze,

@@ -1,4 +1,4 @@
-//! The owner's part in sealing: freezes the head up to an offset, and releases what is durable in tables.
+//! The owner's part in sealing: freezes the head up to an offset, and releases samples that are durable in tables.
 
 use super::Owner;
 use super::dictionary::Dictionary;
@@ -10,12 +10,12 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::SyncSender;
 use std::time::Instant;
 
-/// Minimum size of the journal's current dictionary for a freeze to end it, so that it can be dropped. If the journal is to be
-/// emptied, smaller dictionaries are ended too.
+/// Minimum size at which a freeze ends the journal's current dictionary, so that the dictionary can be dropped. If the
+/// journal is to be emptied, smaller dictionaries are ended too.
 const DICTIONARY_BYTES_MIN: u64 = 4 << 20;
 
-/// Limit on the cost of ending a dictionary: the labels of all series in memory are written again, amid other writes. If they
-/// take more than this, and more than half of the dictionary, the dictionary is continued.
+/// Limit on the cost of ending a dictionary: the labels of all series in memory are written again, amid other writes.
+/// If these labels take more bytes than this, and more than half of the dictionary, the dictionary is continued.
 const DEFINITION_BYTES_FREE: u64 = 1 << 20;
 
 /// Size of carried-over records that are made durable together.
@@ -32,9 +32,9 @@ fn is_worth_ending(bytes: u64, live_bytes: u64, all: bool) -> bool {
 /// A request to freeze.
 #[derive(Debug)]
 pub(crate) struct Freeze {
-    /// True if the journal is to be emptied, however little it holds.
+    /// True if the journal is to be emptied, regardless of its size.
     pub(crate) all: bool,
-    /// Tenants not to freeze: their samples frozen before cannot be sealed.
+    /// Tenants that are not frozen, because their previously frozen samples cannot be sealed.
     pub(crate) except: BTreeSet<TenantId>,
     pub(crate) reply: SyncSender<Frozen>,
 }
@@ -42,7 +42,7 @@ pub(crate) struct Freeze {
 /// Frozen samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Frozen {
-    /// Offset up to which all samples of the journal are frozen, except those of the excepted tenants.
+    /// Offset up to which all samples of the journal are frozen, except samples of the excluded tenants.
     pub(crate) upto: Offset,
     /// Upper bound on the number of samples.
     pub(crate) samples: u64,
@@ -61,7 +61,7 @@ pub(crate) struct Sealed {
 pub(crate) enum Safe {
     /// Samples frozen below `upto`, except those of the listed tenants.
     All { upto: Offset, except: BTreeSet<TenantId> },
-    /// Frozen samples of one tenant that was excepted before.
+    /// Frozen samples of one tenant that was excluded from an earlier release.
     Of(TenantId),
 }
 
@@ -83,7 +83,7 @@ pub(super) struct Sealing {
     frozen: Option<Frozen>,
     /// The release in progress.
     releasing: Option<(Sealed, TimeShare)>,
-    /// Metadata and exemplars of records below this offset were written again beyond it.
+    /// Metadata and exemplars of records below this offset were written again beyond this offset.
     carried: Offset,
     /// Bytes appended to the journal by the last freeze.
     pub(super) appended_bytes: u64,
@@ -99,8 +99,8 @@ impl Sealing {
 }
 
 impl Owner {
-    /// Does work for sealing between two groups: a requested freeze, then slices of a release as far as they are due. Slices
-    /// keep the wait of other work short.
+    /// Does work for sealing between two groups: a requested freeze, then slices of a release if they are due. Because
+    /// of slices, other work waits only briefly.
     pub(super) fn seal_turn(&mut self) {
         if let Some(freeze) = self.sealing.asked.take() {
             let frozen = self.freeze(freeze.all, &freeze.except);
@@ -246,7 +246,8 @@ impl Owner {
         }
     }
 
-    /// Drops the journal's dictionaries that are not needed. A blocked tenant retains those from its mark on.
+    /// Drops the journal's dictionaries that are not needed. A blocked tenant retains the dictionaries from its mark
+    /// on.
     pub(super) fn truncate_to_mark(&mut self) {
         let needed = Offset(self.context.lake.mark(self.number).needed_from());
         if let Err(error) = self.journal.truncate(needed.min(self.sealing.carried)) {

@@ -22,7 +22,7 @@ pub(crate) struct PartitionShared {
     pub(crate) trouble: Mutex<String>,
     /// Memory of this partition's head.
     pub(crate) head_bytes: AtomicU64,
-    /// Memory of late samples in the head at the last count. They are counted every 100 ms while more arrive.
+    /// Memory of late samples in the head at the last count. While late samples arrive, they are counted every 100 ms.
     pub(crate) late_bytes: AtomicU64,
     pub(crate) journal_bytes: AtomicU64,
     pub(crate) journal_segments: AtomicU64,
@@ -56,8 +56,8 @@ impl PartitionShared {
         self.head_bytes.fetch_add(bytes as u64, Ordering::Relaxed); // a negative change wraps
     }
 
-    /// Counts the memory of late samples, except those of blocked tenants, which cannot be sealed and have a limit of their
-    /// own.
+    /// Counts the memory of late samples. Blocked tenants are left out: their samples cannot be sealed and have a
+    /// separate limit.
     pub(super) fn count_late(&self, head: &Partition, blocked: &BlockedTenants) {
         let late_bytes = head.late_bytes(|tenant| blocked.head_percent(tenant).is_none());
         self.late_bytes.store(late_bytes as u64, Ordering::Relaxed);

@@ -5,8 +5,9 @@
 //!                                  └─ large ─▶ slicing ─ a slice a turn ─▶ group
 //! ```
 //!
-//! A group is bounded to a few milliseconds of work. A submission that costs more is stored in slices. A group takes one slice,
-//! and submissions take turns. Each slice is durable before it is visible, like any group; the answer comes after the last one.
+//! A group is bounded to a few milliseconds of work. A submission that costs more is stored in slices. A group takes
+//! one slice, and submissions take turns. Each slice is durable before it is visible, like any group; the answer comes
+//! after the last slice.
 
 use super::fair_queue::FairQueue;
 use super::{KNOWN_LATELY, Owner};
@@ -17,14 +18,14 @@ use model::{SeriesError, SeriesRef};
 use protocol::labels::describe_labels;
 use std::time::{Duration, Instant};
 
-/// Cost, in in-order samples, up to which a submission enters a group as a whole: some three milliseconds.
+/// Cost, in in-order samples, up to which a submission enters a group as a whole: about three milliseconds.
 const COST_MAX: usize = 1 << 16;
 
 /// Cost of a late sample, in in-order samples: a lookup in a tree and its share of a rewritten chunk.
 const LATE_COST: usize = 12;
 
-/// Interval between counts of the memory of late samples; each is a pass over all tenants. In between they may exceed their
-/// share by what arrives, a few MiB.
+/// Interval between counts of the memory of late samples. Each count is a pass over all tenants. Between counts, late
+/// samples may exceed their share by a few MiB.
 pub(super) const LATE_COUNT_EVERY: Duration = Duration::from_millis(100);
 
 /// Pause between slices while requests of known series arrive, as a multiple of the time that the last slice took.
@@ -47,7 +48,7 @@ impl Slicing {
         Self { waiting: FairQueue::new(1), due: now, began: None, late_counted: now }
     }
 
-    /// True if the memory of late samples is due to be counted at `now`.
+    /// True if the memory of late samples must be counted at `now`; schedules the next count.
     pub(super) fn counts_late(&mut self, now: Instant) -> bool {
         let is_due = now.duration_since(self.late_counted) >= LATE_COUNT_EVERY;
         if is_due {
@@ -72,8 +73,8 @@ impl Slicing {
 }
 
 impl Owner {
-    /// Admits a submission whose series all exist to the group, or to those that are stored in slices. Returns the cost that
-    /// it adds to the group, in in-order samples.
+    /// Admits a submission whose series all exist: to the group, or to the submissions that are stored in slices.
+    /// Returns the cost added to the group, in in-order samples.
     pub(super) fn admit(&mut self, mut submission: Submission) -> usize {
         self.leave_out_metadata(&mut submission);
         let others = submission.metadata.len() + submission.exemplars.len();
@@ -131,7 +132,8 @@ impl Owner {
         from + samples.take_while(fits).count()
     }
 
-    /// Adds the cost of all samples to `cost`. Refuses late samples while those in the head exhaust their share.
+    /// Adds the cost of all samples to `cost`. Refuses late samples while the late samples in the head exhaust their
+    /// share.
     fn estimate(&self, submission: &mut Submission, cost: &mut Cost) {
         let partition = self.partition.head.read();
         let head = partition.tenant(&submission.tenant);
@@ -147,7 +149,8 @@ impl Owner {
     }
 }
 
-/// Refuses the samples from index `from` on that are older than the newest of their series. Returns their number.
+/// Refuses the samples from index `from` on that are older than the newest sample of their series. Returns the number
+/// of refused samples.
 fn leave_out_late(submission: &mut Submission, from: usize, head: &TenantHead, error: &SeriesError) -> usize {
     let Submission { refs, timestamps, values, outcome, .. } = submission;
     let mut newest = Newest::default();
@@ -179,7 +182,7 @@ fn leave_out_late(submission: &mut Submission, from: usize, head: &TenantHead, e
 #[derive(Debug, Default)]
 struct Cost {
     total: usize,
-    /// Number of samples that are not newer than all earlier ones of their series.
+    /// Number of samples that are not newer than all earlier samples of their series.
     late: usize,
     newest: Newest,
 }
@@ -193,8 +196,8 @@ impl Cost {
     }
 }
 
-/// Newest timestamp of the series at the cursor. It is an estimate: if a series comes again after others, its earlier samples
-/// in the same submission are ignored.
+/// Newest timestamp of the series at the cursor. The timestamp is an estimate: if a series comes again after others,
+/// its earlier samples in the same submission are ignored.
 #[derive(Debug, Default)]
 struct Newest {
     last: Option<(SeriesRef, i64)>,

@@ -31,16 +31,16 @@ pub(crate) struct Submission {
     pub(crate) new_values: Values,
     /// Number of series in `new` that were created.
     pub(crate) created: usize,
-    /// Range of the samples for the next group; those before it are stored already.
+    /// Range of the samples for the next group. Samples before this range are stored already.
     pub(crate) slice: Range<usize>,
     pub(crate) metadata: Vec<Metadata>,
     pub(crate) exemplars: Vec<(SeriesRef, Exemplar)>,
     /// Outcome so far.
     pub(crate) outcome: Outcome,
     pub(crate) reply: oneshot::Sender<Result<Outcome, Refusal>>,
-    /// The request's memory, freed when its last part is done.
+    /// The request's memory, freed when the request's last submission is done.
     pub(crate) memory: Option<Arc<Reservation>>,
-    /// Keeps the series' references valid until they are committed.
+    /// Keeps the series' references valid until the samples are committed.
     pub(crate) pin: Option<head::Pin>,
 }
 
@@ -61,15 +61,15 @@ pub struct Outcome {
     /// Exemplars that are stored.
     pub exemplars: u64,
     pub refused_samples: u64,
-    /// Exemplars refused. They are only examples: a request succeeds without them.
+    /// Exemplars refused. A request succeeds without its exemplars.
     pub refused_exemplars: u64,
     /// Series refused, wholly or in part.
     pub refused_series: u64,
-    /// Samples left out because another replica is elected. Their sender is told that they are stored.
+    /// Samples left out because another replica is elected. The sender gets the same answer as if they were stored.
     pub deduplicated_samples: u64,
     /// Exemplars left out because another replica is elected.
     pub deduplicated_exemplars: u64,
-    /// Reasons of parts that were refused for now and may be stored later, each once.
+    /// Distinct reasons why parts were refused now but may be stored later.
     pub postponed: Vec<Postponed>,
     /// The first few reasons, each with its series.
     pub errors: Vec<(SeriesError, String)>,
@@ -176,7 +176,7 @@ impl Submission {
         Columns::new(&self.refs[slice.clone()], &self.timestamps[slice], values)
     }
 
-    /// True if [`Self::slice`] is the last one, with which metadata and exemplars are stored.
+    /// True if [`Self::slice`] is the last slice. Metadata and exemplars are stored with the last slice.
     pub(crate) const fn is_last_slice(&self) -> bool {
         self.slice.end == self.refs.len()
     }
@@ -189,8 +189,8 @@ impl Submission {
         self.postpone(error);
     }
 
-    /// Refuses those of the next `most` new series whose metric has reached `limit`, the tenant's limit on series per metric.
-    /// `count` returns the number of a metric's series. Returns how many of the next series may be created.
+    /// Refuses each of the next `most` new series whose metric has reached `limit`, the tenant's limit on series per
+    /// metric. `count` returns the number of a metric's series. Returns how many of the next series may be created.
     pub(crate) fn refuse_crowded(&mut self, most: usize, limit: u64, count: impl Fn(&str) -> usize) -> usize {
         let error = SeriesError::SeriesPerMetric { limit };
         let mut counts: HashMap<Box<str>, u64> = HashMap::new();

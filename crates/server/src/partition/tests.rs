@@ -204,7 +204,7 @@ fn late_samples_beyond_their_share_are_refused_and_no_others() {
         let late = (0..5000).map(|_| NEWEST_MS - 1 - rng.below(1 << 40) as i64).collect();
         match send(late) {
             (count, 0, _) => stored += count,
-            (count, _, postponed) if count > 0 && postponed == [Postponed::LateSamples] => stored += count, // it was sliced, and only its first slices had room
+            (count, _, postponed) if count > 0 && postponed == [Postponed::LateSamples] => stored += count, // the submission was sliced, and only its first slices had room
             refused => break refused,
         }
     };
@@ -315,7 +315,7 @@ fn exemplars_and_metadata_keep_to_their_parts_of_the_head() {
             journaled += record.metadata.len();
         }
     }
-    assert_eq!(journaled, families, "what is left out is in no journal either");
+    assert_eq!(journaled, families, "discarded metadata is not in the journal");
     let metrics = node.registry().render();
     let refused = format!("reason=\"bytes\"}} {}", TENANTS * 50 - families);
     assert!(metrics.contains(&format!("floodmark_write_refused_metadata_total{{{refused}\n")), "{metrics}");
@@ -386,5 +386,5 @@ fn a_closed_tenant_keeps_metadata_and_exemplars() {
     assert_eq!((held(&open), held(&closed)), (None, Some((1, 1))));
     partition.grew((node.budget().head_bytes / 100 * 80) as isize);
     evict();
-    assert_eq!(held(&closed), Some((0, 1)), "exemplars go where memory is short");
+    assert_eq!(held(&closed), Some((0, 1)), "exemplars are dropped under memory pressure");
 }

@@ -1,8 +1,9 @@
-//! Share of an owner's time for background work on the head, which is done in slices of some fifty microseconds.
+//! Share of an owner's time for background work on the head, in slices of about fifty microseconds.
 
 use std::time::{Duration, Instant};
 
-/// Pause after a slice, as a multiple of the time that it took: the head and the processor are free for others.
+/// Pause after a slice, as a multiple of the time that the slice took. Meanwhile, the head and the processor are free
+/// for other work.
 const PAUSE_FACTOR: u32 = 4;
 
 /// Limit on the overdue time that is made up for at once, after groups have delayed slices.

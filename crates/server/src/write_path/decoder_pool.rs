@@ -8,8 +8,8 @@ use protocol::{Body, DecodeError, Decoder, Encoding};
 use std::sync::{Arc, Mutex};
 use stdx::budget::{Account, Reservation};
 
-/// Limit on the decoded length of bodies decoded in place. Larger ones are decoded on a blocking thread, so that no task delays
-/// the others for longer than about half a millisecond.
+/// Limit on the decoded length of bodies decoded in place. Larger bodies are decoded on a blocking thread, so that no
+/// task delays other tasks for longer than about half a millisecond.
 const INLINE_BYTES_MAX: usize = 1 << 20;
 
 /// Limits on bodies decoded in place with codecs other than snappy. The compressed length is limited because a few bytes can
@@ -47,10 +47,11 @@ impl<D: Decoder> Encoded<D> {
         Ok(self.body().decoded_len()?.is_none_or(|bytes| bytes > decoded_max))
     }
 
-    /// Takes the memory that a large body will probably need, before it waits for its turn to be decoded. If many requests begin
-    /// at the same time, some of them then complete, and the others are refused immediately.
+    /// Reserves the memory that a large body will probably need, before the body waits to be decoded. So if many
+    /// requests begin at the same time, some of them complete, and the others are refused immediately.
     ///
-    /// An estimate above the limit of the account takes nothing and refuses nothing: the request may need less.
+    /// If the estimate exceeds the limit of the account, nothing is reserved and the request is not refused, because it
+    /// may need less.
     pub(crate) fn take_memory_ahead(&mut self) -> Result<(), Refusal> {
         let length = self.body().decoded_len()?.unwrap_or_else(|| self.bytes.len().saturating_mul(INFLATION));
         match self.memory.advance(NEED_FACTOR * length as u64) {
@@ -66,8 +67,8 @@ impl<D: Decoder> Encoded<D> {
 
 /// Pool of idle decoders of one protocol.
 ///
-/// The decoders' memory is reserved from an account of its own. So a request reserves only the growth that it causes, not the
-/// memory that earlier requests needed.
+/// The decoders' memory is reserved from a separate account. So a request reserves only the growth that it causes, not
+/// the memory that earlier requests needed.
 #[derive(Debug)]
 pub(crate) struct Decoders<D> {
     seed: u64,
@@ -127,7 +128,7 @@ impl<D: Decoder> Decoders<D> {
             decoder: D::new(self.seed),
             batch: Batch::default(),
             labels: LabelsBuilder::new(),
-            kept: self.account.reserve(0).expect("BUG: nothing always fits"),
+            kept: self.account.reserve(0).expect("BUG: cannot reserve 0 bytes"),
         })
     }
 
@@ -187,7 +188,7 @@ mod tests {
         first.take_memory_ahead().unwrap();
         assert_eq!((first.memory.bytes(), account.used_bytes()), (20_000, 80_000));
         assert_eq!(second.take_memory_ahead().unwrap_err().kind, model::ErrorKind::Unavailable);
-        first.memory.resize(60_000).expect("it was taken ahead");
+        first.memory.resize(60_000).expect("the memory was reserved ahead");
         drop(first);
         second.take_memory_ahead().unwrap();
         drop(second);

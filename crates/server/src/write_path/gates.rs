@@ -8,7 +8,7 @@ use admission::gate::{Entrant, Full, Inside};
 use model::TenantId;
 use stdx::telemetry::Registry;
 
-/// Requests that create series may hold one part in `CREATING_PART` of the memory for write requests, so that requests of known
+/// Requests that create series may hold 1/`CREATING_PART` of the memory for write requests, so that requests of known
 /// series never wait for them.
 const CREATING_PART: u64 = 2;
 
@@ -49,7 +49,7 @@ impl Gates {
         Self { known, creating, decoding: FairPermits::new(cores) }
     }
 
-    /// Enters the gate of known series: until its series are looked up, each request is assumed to create none.
+    /// Enters the gate of known series. Until a request's series are looked up, the request is assumed to create none.
     pub(super) fn enter(&self, tenant: &TenantId, own: &TenantSettings) -> Result<Pass, WriteRefusal> {
         let limit = self.known.limit();
         self.known.enter(entrant(tenant, own, 0)).map_err(|full| match full {
@@ -83,12 +83,12 @@ impl Gates {
         self.decoding.acquire(tenant).await
     }
 
-    /// A tenant's write requests in progress, and those that wait for new series.
+    /// A tenant's write requests in progress, and its write requests that wait for new series.
     pub(crate) fn inside_of(&self, tenant: &TenantId) -> (Inside, Inside) {
         (self.known.inside_of(tenant), self.creating.inside_of(tenant))
     }
 
-    /// The gate of requests in progress, and the gate of those that wait for new series.
+    /// The gate of requests in progress, and the gate of requests that wait for new series.
     pub(crate) const fn both(&self) -> (&Gate, &Gate) {
         (&self.known, &self.creating)
     }

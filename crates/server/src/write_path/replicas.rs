@@ -19,7 +19,7 @@ use protocol::labels::{describe_labels, find_labels};
 use std::ops::Range;
 use stdx::budget::{Exhausted, Purse, Reservation};
 
-/// Leaves out samples of replicas that are not elected, and counts them. Allocations are reserved in `memory`.
+/// Removes samples of replicas that are not elected, and counts these samples. Allocations are reserved in `memory`.
 pub(super) fn deduplicate(
     context: &Context,
     state: &Tenant,
@@ -167,7 +167,7 @@ impl Sieve<'_> {
         }
     }
 
-    /// Copies the labels of a series to the arena's end, without the one at `left_out`.
+    /// Copies the labels of a series to the arena's end, without the label at `left_out`.
     fn leave_out_label(
         &mut self,
         series: &mut BatchSeries,
@@ -208,7 +208,7 @@ fn name(value: &[u8]) -> Option<String> {
     (text.len() <= REPLICA_NAME_BYTES_MAX).then(|| text.to_owned())
 }
 
-/// Moves the accepted samples of a series behind those kept so far. Returns their new range.
+/// Moves the accepted samples of a series behind the samples kept so far. Returns the new range of the series.
 fn keep_samples<V: Value>(
     batch: &mut SeriesBatch<V>,
     series: &BatchSeries,
@@ -235,8 +235,8 @@ struct Exemplars {
 }
 
 impl Exemplars {
-    /// Moves the accepted exemplars of the series at `position`, which will be at `new_position`. Returns the number of the
-    /// others.
+    /// Moves the accepted exemplars of the series at `position`, which will be at `new_position`. Returns the number of
+    /// exemplars that are not accepted.
     fn keep(&mut self, all: &mut [(u32, Exemplar)], position: u32, new_position: u32, fate: &Fate) -> u64 {
         let mut lost = 0;
         while let Some((of, exemplar)) = all.get_mut(self.read)

@@ -1,7 +1,7 @@
 //! Divides a decoded batch into submissions for the partitions' owners. All work that does not need an owner is done here.
 //!
-//! Memory is reserved before it is allocated: growth of the decoder until it returns to the pool, and the submissions until
-//! they are answered.
+//! Memory is reserved before it is allocated: growth of the decoder until the decoder returns to the pool, and
+//! submissions until they are answered.
 
 use super::Context;
 use super::replicas::deduplicate;
@@ -36,7 +36,8 @@ type Part = (Submission, Answer);
 
 /// A batch divided by partition.
 pub(super) struct Routed {
-    /// Shares of the series of floats, one for each partition; then those of native histograms, if there are any.
+    /// Shares of the series of floats, one for each partition; then shares of the series of native histograms, if there
+    /// are any.
     parts: Vec<Vec<Part>>,
     outcome: Outcome,
     creates: bool,
@@ -45,7 +46,8 @@ pub(super) struct Routed {
 }
 
 impl Routed {
-    /// Returns the submissions that are not empty. They share the memory that the request keeps until it is answered.
+    /// Returns the submissions that are not empty. All of them share the request's memory, which is held until the
+    /// request is answered.
     pub(super) fn finish(self, mut memory: Reservation) -> Result<Prepared, Refusal> {
         let Self { parts, outcome, creates, bytes } = self;
         memory.resize(bytes.min(memory.bytes()))?;
@@ -366,16 +368,16 @@ fn resolve(context: &Arc<Context>, partition: usize, tenant: &TenantId, key: Ser
     context.partitions[partition].head.read().tenant(tenant)?.resolve(key)
 }
 
-/// The exemplars of the series at `position`. They are sorted by series, so a body full of new series with exemplars costs a
-/// binary search for each, not a pass over all.
+/// The exemplars of the series at `position`. Exemplars are sorted by series, so each series costs a binary search, and
+/// not a pass over all exemplars.
 fn exemplars_of(exemplars: &[(u32, Exemplar)], position: u32) -> &[(u32, Exemplar)] {
     let from = exemplars.partition_point(|(p, _)| *p < position);
     let count = exemplars[from..].partition_point(|(p, _)| *p == position);
     &exemplars[from..from + count]
 }
 
-/// Adds new metadata to the submission of the partition to which the metric's name hashes. Senders repeat metadata for ever;
-/// known metadata is durable already and is dropped here.
+/// Adds new metadata to the submission of the partition to which the metric's name hashes. Senders repeat metadata
+/// forever. Known metadata is durable already and is dropped here.
 fn route_metadata(
     context: &Arc<Context>,
     tenant: &TenantId,

@@ -126,7 +126,7 @@ async fn a_full_head_keeps_known_series_flowing_and_sends_the_others_back() {
     tokio::task::spawn_blocking(move || node.stop()).await.unwrap();
 }
 
-/// A clock set back must not lose samples: Prometheus drops samples that are refused for good.
+/// A clock set back must not lose samples: Prometheus drops samples that are finally refused.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_clock_that_is_set_back_costs_no_samples() {
     const HOUR_MS: i64 = 3_600_000;

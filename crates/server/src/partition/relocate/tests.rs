@@ -40,8 +40,8 @@ fn write_row(node: &Simulated, tenant: &TenantId, from_ms: i64, count: i64, cont
     content.extend(samples.map(|(t, v)| ((labels.to_string(), *t), v.to_bits())));
 }
 
-/// A node with a blocked tenant: some of its samples are frozen; others arrived since, some at the same times with other
-/// values.
+/// A node with a blocked tenant: some of its samples are frozen. Others arrived later, some at the same times with
+/// other values.
 fn behind(dir: &Path, clock: &Arc<ManualClock>) -> (Simulated, Broken, Content) {
     let (mut node, a, mut content) = (start(dir, clock), tenant("a"), Content::new());
     let base_ms = clock.now_ms() - 100_000;
@@ -109,7 +109,7 @@ fn histograms_move_with_the_floats_of_their_tenant() {
     }
 }
 
-/// The process dies during the relocation, or before its end is noted.
+/// The process dies during the relocation, or before the end of the relocation is recorded.
 #[test]
 fn what_a_crash_leaves_twice_in_the_journal_comes_back_once() {
     for turns in [1, 2, 100] {
@@ -130,7 +130,11 @@ fn what_a_crash_leaves_twice_in_the_journal_comes_back_once() {
         assert_eq!(read_of(&node.node().node, &tenant("a")), content);
         drop(node);
         let node = start(dir.path(), &clock);
-        assert_eq!(node.node().node.writes().metrics.replayed_samples.get(), 0, "all of it is in the table");
+        assert_eq!(
+            node.node().node.writes().metrics.replayed_samples.get(),
+            0,
+            "all samples are in the table"
+        );
         assert_eq!(read_of(&node.node().node, &tenant("a")), content);
         // one row per series and block: series with late samples in the second block have two
         assert!(rows_of(&node.node().node, &tenant("a")) <= 50 + 51);
@@ -149,7 +153,7 @@ fn its_writes_are_refused_meanwhile_and_those_of_others_are_not() {
         write_stepped_of(&node, &tenant("b"), clock.now_ms());
         for (_, answer) in written.answers() {
             match answer {
-                Ok(_) => panic!("it would be in no copy, and count as sealed"),
+                Ok(_) => panic!("the sample would be in no copy, but count as sealed"),
                 Err(refusal) => assert_eq!(refusal.reason, "table_unwritable", "{refusal:?}"),
             }
             refused += 1;
@@ -184,7 +188,7 @@ fn a_tenant_that_cannot_be_sealed_does_not_keep_the_journal_of_others() {
     }
     let lake = Arc::clone(&node.node().node.reads().lake);
     let relocations = lake.metrics.relocations.get();
-    assert!((1..=8).contains(&relocations), "{relocations} times");
+    assert!((1..=8).contains(&relocations), "{relocations} relocations");
     let bound = 4 * begin + (256 << 10);
     assert!(most < bound, "{most} bytes of {begin} at first; {written} samples were sealed");
     assert_eq!(read_of(&node.node().node, &tenant("a")), content);
@@ -199,5 +203,5 @@ fn a_tenant_that_cannot_be_sealed_does_not_keep_the_journal_of_others() {
     assert_eq!(read_of(&node.node().node, &tenant("a")), content);
     assert_eq!(read_of(&node.node().node, &tenant("b")), in_b);
     assert!(rows_of(&node.node().node, &tenant("a")) <= 50 + 51 + 50);
-    assert!(journal_bytes(&node) < 64 << 10, "nothing keeps the journal");
+    assert!(journal_bytes(&node) < 64 << 10, "the journal is truncated");
 }

@@ -19,11 +19,11 @@ pub(super) struct Replay {
     pub(super) seen_s: u32,
     pub(super) seed: u64,
     pub(super) marks: Marks,
-    /// True if the samples replayed so far may be frozen: no table has anything beyond them.
+    /// True if the samples replayed so far may be frozen, because no table has later samples.
     pub(super) can_freeze: bool,
     pub(super) buffers: Buffers,
     pub(super) dictionary: Option<DictionaryId>,
-    /// Records of the dictionary so far.
+    /// Number of records replayed from the dictionary.
     pub(super) number: u32,
     pub(super) references: References,
     pub(super) records: u64,
@@ -94,7 +94,7 @@ impl Replay {
                 self.sealed += record.refs.len() as u64;
             } else {
                 let may_repeat = self.marks.may_repeat(&record.tenant) && known::ascends(record);
-                // samples without a series occur only if the record that defined it was lost to damage
+                // samples lack a series only if damage destroyed the record that defined the series
                 self.nameless += record.translate(|given| slots.series(given)) as u64;
                 if may_repeat {
                     known::leave_out(head, record);

@@ -6,10 +6,10 @@ use stdx::budget::Reservation;
 /// Size above which a record's memory is freed immediately. Few records are so large, and all partitions replay in parallel.
 const KEPT_BYTES: usize = 1 << 20;
 
-/// Upper bound on an entry of metadata or exemplars, which [`Record::memory_bytes`] does not count.
+/// Upper bound on the memory of an entry of metadata or exemplars, which [`Record::memory_bytes`] does not count.
 const EXTRA_BYTES: usize = 128;
 
-/// The record decoded last, and its reservation.
+/// The record decoded last, and the reservation of its memory.
 #[derive(Debug)]
 pub(super) struct Buffers {
     pub(super) record: Record,
@@ -30,7 +30,8 @@ impl Buffers {
         Self { record: Record::new(), memory }
     }
 
-    /// Decodes a record. After [`RecordError::NoRoom`] it holds no memory, so that waiting partitions cannot deadlock.
+    /// Decodes a record. After [`RecordError::NoRoom`], the buffers hold no memory, so that waiting partitions cannot
+    /// deadlock.
     pub(super) fn decode(&mut self, payload: &[u8]) -> Result<(), RecordError> {
         let decoded = self.record.decode_within(payload, &mut Buying(&mut self.memory));
         if matches!(decoded, Err(RecordError::NoRoom { .. })) {
@@ -46,14 +47,14 @@ impl Buffers {
         if holds > KEPT_BYTES {
             self.give_back();
         } else if self.memory.bytes() > holds as u64 {
-            self.memory.resize(holds as u64).expect("BUG: less memory is always to be had");
+            self.memory.resize(holds as u64).expect("BUG: a reservation cannot shrink");
         }
     }
 
     /// Frees all memory.
     pub(super) fn give_back(&mut self) {
         self.record = Record::new();
-        self.memory.resize(0).expect("BUG: less memory is always to be had");
+        self.memory.resize(0).expect("BUG: a reservation cannot shrink");
     }
 }
 
@@ -82,7 +83,7 @@ mod tests {
         }
         let other = account.reserve(2 << 20).unwrap();
         assert!(matches!(buffers.decode(&record(90_000)), Err(RecordError::NoRoom { .. })));
-        assert_eq!(account.used_bytes(), other.bytes(), "who waits holds nothing");
+        assert_eq!(account.used_bytes(), other.bytes(), "a waiting replay holds no memory");
         drop(other);
         buffers.decode(&record(90_000)).unwrap();
     }

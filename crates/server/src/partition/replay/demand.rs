@@ -6,8 +6,8 @@
 //!   samples of  a    b    a'   c  │  d    c    b'       needed: c; created at their definition: d, b'
 //! ```
 //!
-//! Records below the floodmark are in tables. After churn they define far more series than fit into memory. Samples beyond
-//! the floodmark use few of them: those that were in the head when the process died.
+//! Records below the floodmark are in tables. After churn they define far more series than fit into memory. Samples
+//! beyond the floodmark use only the series that were in the head when the process died.
 
 use super::buffers::Buying;
 use super::references::{References, Slots};
@@ -88,11 +88,11 @@ pub(super) fn survey(
 #[derive(Debug, Default)]
 struct Exemplars(HashMap<TenantId, Ring>);
 
-/// Reference of each exemplar, and the record that defined it.
+/// Reference of each exemplar, and the number of the record that defined the reference.
 type Ring = VecDeque<(SeriesRef, u32)>;
 
 impl Exemplars {
-    /// Adds a record's exemplars. Drops the oldest beyond a head's limit, or if there is no memory: they are only examples.
+    /// Adds a record's exemplars. Drops the oldest exemplars beyond a head's limit, or if there is no memory.
     fn push(&mut self, outline: &Outline, slots: &Slots, memory: &mut Reservation) {
         if outline.exemplars.is_empty() {
             return;

@@ -7,18 +7,18 @@ use head::TenantHead;
 use journal::Record;
 use model::{Samples, SeriesRef, TimeRange, Values};
 
-/// Limit on the samples decoded for comparison, as a multiple of the record's.
+/// Limit on the samples decoded for comparison: a multiple of the record's samples, plus a constant.
 const READ_FACTOR: usize = 2;
 const READ_FREE: usize = 1024;
 
-/// True if references and timestamps strictly ascend, as they do in every relocated copy. Then the head alone decides
-/// whether a sample is a duplicate, not the rest of the record.
+/// True if references and timestamps strictly ascend, as they do in every relocated copy. Then only the head, and not
+/// the rest of the record, decides whether a sample is a duplicate.
 pub(super) fn ascends(record: &Record) -> bool {
     let places = record.refs.iter().zip(&record.timestamps);
     places.is_sorted_by(|a, b| a < b)
 }
 
-/// Removes the samples that the head already has. The record's references must be the head's.
+/// Removes the samples that the head already has. The record's references must be references of the head.
 pub(super) fn leave_out(head: &TenantHead, record: &mut Record) {
     let Record { refs, timestamps, values, .. } = record;
     match values {

@@ -7,11 +7,11 @@
 //!      └─ reopen                                        the tenant is open again
 //! ```
 //!
-//! The tenant is not frozen meanwhile. So after a failure everything can be repeated from the beginning: the head detects
-//! the samples that it already has.
+//! The tenant is not frozen meanwhile. So after a failure, the replay can start again from the beginning: the head
+//! detects samples that it already has.
 //!
-//! Labels can exceed the memory limit. Then a dictionary is read in *passes*, each of which takes the next definitions that
-//! fit and the samples that use them. Samples of a series that is defined twice stay in order.
+//! Labels can exceed the memory limit. Then a dictionary is read in *passes*. Each pass loads the next definitions that
+//! fit, and the samples that use these definitions. Samples of a series that is defined twice stay in order.
 
 use super::Halt;
 use super::buffers::Buffers;
@@ -51,7 +51,7 @@ pub(crate) struct LateBatch {
     values: Values,
 }
 
-/// Replay for closed tenants failed; it is retried.
+/// Error of a replay for closed tenants. The replay is retried.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LateError {
     #[error(transparent)]
@@ -72,17 +72,17 @@ pub(crate) enum LateError {
 pub(crate) enum LateTurn {
     /// There is more to read.
     More,
-    /// The heads are too full. This replay must be abandoned and restarted later. The caller frees the memory that it holds in
-    /// the heads and outside of them, which other tenants may need.
+    /// The heads are too full. This replay must be abandoned and restarted later. The caller frees the replay's memory
+    /// in the heads and elsewhere, because other tenants may need it.
     NoRoom,
     Done,
 }
 
-/// Closed tenants of one partition whose tables have answered.
+/// Replay for closed tenants of one partition, once their tables can be read.
 #[derive(Debug)]
 pub(crate) struct Late {
     pub(crate) number: usize,
-    /// Floodmarks of their tables for the partition's journal.
+    /// The tenants, each with the floodmark of its table for the partition's journal.
     pub(crate) tenants: BTreeMap<TenantId, Arc<Floodmark>>,
     /// The journal's end when its reader was opened.
     pub(crate) end: Offset,
@@ -117,8 +117,8 @@ struct Dictionary {
 }
 
 impl Late {
-    /// Begins at the first record that one of the tenants' tables lacks. Reserves the half of `flush` that is for compaction,
-    /// so that sealing, which continues meanwhile, has its own half.
+    /// Begins at the first record that one of the tenants' tables lacks. Reserves the half of `flush` that is for
+    /// compaction. Sealing continues with the other half.
     pub(crate) fn begin(
         number: usize,
         tenants: BTreeMap<TenantId, Arc<Floodmark>>,
@@ -266,7 +266,7 @@ impl Dictionary {
         Ok(())
     }
 
-    /// True if there are definitions after those of this pass.
+    /// True if there are definitions for another pass.
     const fn has_more(&self) -> bool {
         self.definitions > self.pass.end
     }
@@ -277,8 +277,9 @@ impl Dictionary {
         self.read_again(number, owners)
     }
 
-    /// Halves the memory for definitions of this pass and the next ones; false if this pass holds a single definition. The
-    /// pass must restart. Its samples so far are sent to the head twice, which is harmless, as after a failure.
+    /// Halves the memory for definitions of this pass and later passes. Returns false if this pass holds a single
+    /// definition. The pass must restart: its samples so far are sent to the head again, which is as harmless as after
+    /// a failure.
     fn narrow_pass(&mut self) -> bool {
         let taken = self.definitions.min(self.pass.end).saturating_sub(self.pass.start);
         self.labels_max = self.memory.bytes() / 2;
@@ -310,7 +311,7 @@ impl Dictionary {
             };
             let mut numbers = HashMap::new();
             for i in from..to {
-                // labels are missing only if the record that defined the series was lost to damage
+                // labels are missing only if damage destroyed the record that defined the series
                 let Some(labels) = labels.and_then(|labels| labels.get(&record.refs[i])) else { continue };
                 let number = *numbers.entry(record.refs[i]).or_insert_with(|| {
                     batch.series.push(labels.clone());
@@ -327,7 +328,7 @@ impl Dictionary {
 }
 
 impl Owner {
-    /// Takes the samples of a closed tenant out of the head again. They are in the journal.
+    /// Removes the samples of a closed tenant from the head. The journal still has them.
     pub(in crate::partition) fn discard(&self, tenant: &TenantId) -> Option<Box<TenantHead>> {
         let mut partition = self.partition.head.write();
         let taken = partition.take_series(tenant);
@@ -343,7 +344,7 @@ impl Owner {
             let mut partition = self.partition.head.write();
             let before = partition.memory_bytes_of(tenant);
             let head = partition.tenant_mut(tenant);
-            assert!(!head.is_frozen(), "BUG: a closed tenant is not frozen");
+            assert!(!head.is_frozen(), "BUG: a closed tenant is frozen");
             let create = |labels: &Labels| {
                 let key = SeriesKey::of(labels.as_bytes(), self.context.seed);
                 head.create_of(values.kind(), key, labels.as_ref())

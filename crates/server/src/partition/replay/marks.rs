@@ -13,8 +13,9 @@ use tables::delta::Floodmark;
 const UNREADABLE_MAX: usize = 8;
 
 impl Owner {
-    /// Determines which samples of a tenant's record are in its table already. The table itself is asked only if commits may
-    /// have been interrupted; without an answer, continuing could duplicate samples, so the tenant is closed.
+    /// Determines which samples of a tenant's record are in the tenant's table already. The table itself is read only
+    /// if commits may have been interrupted. If the table cannot be read, replay could duplicate samples, so the tenant
+    /// is closed.
     pub(super) fn is_sealed(&self, marks: &mut Marks, tenant: &TenantId, offset: Offset) -> Sealed {
         let (source, upto, attempt) = marks.noted.look(tenant);
         if offset.0 < upto {
@@ -39,22 +40,23 @@ impl Owner {
                 }
                 Err(error) => {
                     let partition = self.number;
-                    tracing::error!(partition, %tenant, %error, "a table cannot be read: its tenant is closed until it can be");
+                    tracing::error!(partition, %tenant, %error, "cannot read a table; its tenant is closed until the table can be read");
                     format!("its table cannot be read: {error}")
                 }
             }
         } else {
-            format!("its table was not tried yet, because {UNREADABLE_MAX} others could not be read")
+            format!("its table was not tried yet, because {UNREADABLE_MAX} other tables could not be read")
         };
         self.context.lake.close(self.number, tenant, why, self.context.clock.now_ms());
         marks.closed.insert(tenant.clone());
         Sealed::Later
     }
 
-    /// Notes the floodmarks of the tables that were asked, which resolves commits in doubt.
+    /// Records the floodmarks of the tables that were read. This resolves commits in doubt.
     ///
-    /// A table may claim offsets that this journal never assigned. They come from a lost journal, of which this one is an
-    /// earlier copy. This journal then continues under another name; otherwise its new records would be taken for sealed ones.
+    /// A table may contain offsets that this journal never assigned. They come from a lost journal of which this
+    /// journal is an earlier copy. This journal then continues under another name. Otherwise, its new records would
+    /// count as sealed.
     pub(super) fn settle(&self, marks: &Marks) {
         let (mark, asked) = (&marks.noted, &marks.asked);
         let end = self.journal.durable_end().0;
@@ -67,7 +69,7 @@ impl Owner {
             let sealed: BTreeMap<_, _> = asked.iter().filter_map(beyond).collect();
             tracing::error!(
                 partition = self.number,
-                "tables contain offsets beyond the end of this journal: they were written from another journal, or this one lost its end"
+                "tables contain offsets beyond the end of this journal: they were written from another journal, or this journal lost its end"
             );
             if let Err(error) = self.context.lake.rename_source(self.number, end, sealed) {
                 tracing::error!(partition = self.number, %error, "cannot rename the journal's source");
@@ -84,9 +86,9 @@ impl Owner {
 pub(super) struct Marks {
     /// Mark of the partition when replay began.
     pub(super) noted: Mark,
-    /// Floodmarks of the tenants' tables that were asked.
+    /// Floodmarks of the tenants' tables that were read.
     pub(super) asked: HashMap<TenantId, Arc<Floodmark>>,
-    /// Tenants whose tables could not be asked.
+    /// Tenants whose tables could not be read.
     pub(super) closed: HashSet<TenantId>,
 }
 
@@ -100,8 +102,8 @@ impl Marks {
         self.noted.is_unknown() || self.noted.tenants.contains_key(tenant.as_str())
     }
 
-    /// True if no tenant's table has anything from `offset` on. Without a mark, this is unknown until all tenants of the journal
-    /// have been seen.
+    /// True if no tenant's table has samples from `offset` on. Without a mark, this is unknown until all tenants of the
+    /// journal have been seen.
     pub(super) fn is_behind_all(&self, offset: Offset) -> bool {
         !self.noted.is_unknown()
             && offset.0 >= self.noted.floor()
@@ -116,7 +118,7 @@ pub(super) enum Sealed {
     /// The samples of days that were sealed in passes.
     Days(Arc<Floodmark>),
     All,
-    /// Unknown: the tenant is closed, and its samples are replayed when its table answers (see [`super::late`]).
+    /// Unknown: the tenant is closed, and its samples are replayed once its table can be read (see [`super::late`]).
     Later,
 }
 

@@ -5,9 +5,10 @@
 //!        │ 100 %  replay waits for the sealer
 //! ```
 //!
-//! All samples that are not in tables were in the heads when the process died, so with the same `--memory` they fit again, and
-//! replay does not wait. With less memory, or if the heads compress less well this time, some have to be sealed before the
-//! rest is replayed. Exemplars and the series that only they need are dropped first: replay never waits for them.
+//! All samples that are not in tables were in the heads when the process died, so with the same `--memory` they fit
+//! again, and replay does not wait. With less memory, or if the heads compress less well this time, some samples have
+//! to be sealed before the rest is replayed. Exemplars and the series that only they need are dropped first: replay
+//! never waits for them.
 
 use super::apply::Replay;
 use super::references::References;
@@ -80,7 +81,7 @@ impl Owner {
     fn heads_are_full(&self) -> String {
         format!(
             "replay waits for room in the heads, which hold {} of {} MiB; it continues when their samples are sealed \
-             (the log says what prevents it), or after a restart with a larger --memory",
+             (the log says what prevents sealing), or after a restart with a larger --memory",
             self.context.heads.bytes() >> 20,
             self.context.settings.budget.head_bytes >> 20
         )

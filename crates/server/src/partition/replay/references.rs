@@ -1,7 +1,7 @@
 //! References of the dictionary being replayed.
 //!
-//! A definition in the journal is only text. [`super::demand`] determines which definitions must become series and notes that
-//! here, in the same 4 bytes per reference that later hold the series.
+//! A definition in the journal is only text. [`super::demand`] determines which definitions must become series, and
+//! records them here. The record of a reference takes 4 bytes, which later hold the series.
 
 use model::{SeriesRef, TenantId};
 use std::collections::HashMap;
@@ -21,7 +21,8 @@ pub(super) struct References {
 #[derive(Debug, Default)]
 pub(super) struct Slots(Vec<Slot>);
 
-/// State of a reference: its series, or else the last definition in tables and whether it is needed.
+/// State of a reference: its series; or, if there is none, the last definition in tables and whether the definition is
+/// needed.
 ///
 /// ```text
 ///   0 series (31 bits)                            the series in the head
@@ -58,7 +59,7 @@ impl References {
     /// Forgets all references: another dictionary begins.
     pub(super) fn clear(&mut self) {
         self.tenants = HashMap::new();
-        self.memory.resize(0).expect("BUG: less memory is always to be had");
+        self.memory.resize(0).expect("BUG: a reservation cannot shrink");
     }
 
     /// A tenant's references, and the memory for more of them.
@@ -67,7 +68,7 @@ impl References {
             self.memory.resize(self.memory.bytes() + TENANT_BYTES)?;
             self.tenants.insert(tenant.clone(), Slots::default());
         }
-        let slots = self.tenants.get_mut(tenant).expect("BUG: the tenant was just added");
+        let slots = self.tenants.get_mut(tenant).expect("BUG: the tenant was not added");
         Ok((slots, &mut self.memory))
     }
 
@@ -109,7 +110,7 @@ impl Slots {
         series: SeriesRef,
         memory: &mut Reservation,
     ) -> Result<(), Exhausted> {
-        assert!(series.0 & NO_SERIES == 0, "BUG: the series limit is far below 2^31");
+        assert!(series.0 & NO_SERIES == 0, "BUG: a series reference exceeds 31 bits");
         self.slot(given, memory)?.0 = series.0;
         Ok(())
     }
@@ -192,7 +193,7 @@ mod tests {
             |slots: &Slots| [(twice, 0), (unused, 1), (fresh, 2), (twice, 3)].map(|(g, n)| slots.wants(g, n));
         assert_eq!(wanted(slots), [false, false, false, true]);
         slots.set(twice, SeriesRef(7), memory).unwrap();
-        assert_eq!(wanted(slots), [false; 4], "it is a series already");
+        assert_eq!(wanted(slots), [false; 4], "the definition is a series already");
         assert_eq!([twice, unused, SeriesRef(99)].map(|g| slots.series(g)), [Some(SeriesRef(7)), None, None]);
         slots.retain(|given, series| (given, series) != (twice, SeriesRef(7)));
         assert_eq!(slots.all().count(), 0);

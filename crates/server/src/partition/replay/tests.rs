@@ -80,7 +80,7 @@ fn replayed(node: &Node, writer: &Writer) -> Owner {
     assert_eq!(owner.replay().unwrap(), End::Complete);
     let counted = owner.partition.head_bytes.load(Ordering::Relaxed);
     assert_eq!(counted, owner.partition.head.read().memory_bytes() as u64);
-    assert_eq!(node.owning().replay.used_bytes(), 0, "all memory is given back");
+    assert_eq!(node.owning().replay.used_bytes(), 0, "all memory is returned");
     owner
 }
 
@@ -132,7 +132,7 @@ fn replay_of_sealed_churn_takes_hardly_any_memory() {
     let (head_bytes, peak_bytes) =
         (owner.partition.head_bytes.load(Ordering::Relaxed), node.owning().replay.peak_bytes());
     assert!(head_bytes < 1 << 20, "{head_bytes} bytes in the head");
-    assert!(peak_bytes < 2 << 20, "{peak_bytes} bytes beside it, of a table of {} references", SERIES);
+    assert!(peak_bytes < 2 << 20, "{peak_bytes} bytes outside of the head, for {} references", SERIES);
     node.stop();
 }
 
@@ -434,11 +434,11 @@ async fn replay_seals_as_it_goes_where_memory_is_less_than_before() {
     let content = fill_beyond_a_small_head(dir.path()).await;
     let node = small_node(dir.path());
     watch(&node, Node::is_ready).await;
-    assert!(node.reads().lake.metrics.rounds.get() > 0, "what did not fit was sealed");
+    assert!(node.reads().lake.metrics.rounds.get() > 0, "samples that did not fit were sealed");
     let reader = node.clone();
     let found =
         tokio::task::spawn_blocking(move || crate::seal::tests::read_of(&reader, &TenantId::anonymous()));
-    assert!(found.await.unwrap() == content, "all of it is there once");
+    assert!(found.await.unwrap() == content, "every sample is there once");
     tokio::task::spawn_blocking(move || node.stop()).await.unwrap();
 }
 
@@ -462,6 +462,6 @@ async fn replay_waits_for_tables_that_cannot_be_written() {
     let reader = node.clone();
     let found =
         tokio::task::spawn_blocking(move || crate::seal::tests::read_of(&reader, &TenantId::anonymous()));
-    assert!(found.await.unwrap() == content, "all of it is there once");
+    assert!(found.await.unwrap() == content, "every sample is there once");
     tokio::task::spawn_blocking(move || node.stop()).await.unwrap();
 }

@@ -312,7 +312,7 @@ fn each_series_of_a_request_is_decided_by_its_own_labels() {
     node.stop();
 }
 
-/// After a restart, the first replica heard is elected, whichever was elected before.
+/// After a restart, the first replica that sends is elected, regardless of the election before.
 #[tokio::test(flavor = "multi_thread")]
 async fn after_a_restart_the_first_that_is_heard_is_elected() {
     let dir = tempfile::tempdir().unwrap();
