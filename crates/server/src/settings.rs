@@ -65,7 +65,7 @@ pub struct Settings {
     pub segment_bytes: u64,
     /// Settings of sealing and tables.
     pub lake: LakeSettings,
-    /// Settings that can differ between tenants, as of the start.
+    /// Settings that can differ between tenants, as read at the start.
     pub tenants: Tenants,
     /// File that changes settings of tenants at run time.
     pub overrides: Option<OverridesFile>,
@@ -77,12 +77,12 @@ pub struct Settings {
     pub query_timeout_ms: u64,
     pub query_lookback_ms: i64,
     pub query_concurrency: usize,
-    /// Duration from which a query is logged as slow.
+    /// Duration from which a query is logged as slow, including waiting.
     pub slow_query: Option<Duration>,
     pub query_log: Option<PathBuf>,
     /// Limit on the size of the query log, including its rotated part.
     pub query_log_bytes: u64,
-    /// Limit on connections, which respects the limit on open files.
+    /// Limit on connections, lowered if the limit on open files requires it.
     pub connections_max: usize,
     pub allow_host: Vec<String>,
     pub body_timeout_ms: u64,
@@ -131,8 +131,8 @@ impl Settings {
         self.tls.is_some()
     }
 
-    /// As [`Self::resolve`], and also returns a list of all effective settings: first those of [`SETTINGS`], in that order, then
-    /// the options of the object store, then tenants' own settings.
+    /// Like [`Self::resolve`], but also returns all effective settings: those of [`SETTINGS`] in their order, then the
+    /// options of the object store, then tenants' own settings.
     pub fn effective(given: &Given) -> Result<(Self, Vec<EffectiveSetting>), SettingsError> {
         Self::on(&Machine::here(), given)
     }
@@ -158,7 +158,9 @@ impl Settings {
         };
         let half = Budget::half_of(&machine.memory);
         let budget = match reader.derive(&table::MEMORY, half.total_bytes)? {
-            bytes if reader.is_given(&table::MEMORY) => Budget::of(bytes).expect("BUG: it is within bounds"),
+            bytes if reader.is_given(&table::MEMORY) => {
+                Budget::of(bytes).expect("BUG: memory is not within its bounds")
+            }
             _ => half,
         };
         reader.explain(&table::MEMORY, &budget.reason);
@@ -220,8 +222,8 @@ impl Settings {
     }
 }
 
-/// Reads and checks the file of credentials. Without one, it is an error if other machines can reach the server, unless
-/// `allow_unauthenticated` is set.
+/// Reads and checks the file of credentials. Without `auth_file` and `allow_unauthenticated`, fails if other machines can
+/// reach the server.
 fn auth_file(
     reader: &mut Reader<'_>,
     http: SocketAddr,
@@ -232,7 +234,7 @@ fn auth_file(
     match &file {
         Some(file) => file.check().map_err(|reason| reader.error(&table::AUTH_FILE, reason))?,
         None if !is_open_to_all && (is_reachable(http) || admin.is_reachable(http)) => {
-            let reason = "other machines can reach this address, and nobody is authenticated: set auth_file, \
+            let reason = "other machines can reach this address, but requests are not authenticated: set auth_file, \
                 or allow_unauthenticated to let everyone read, write and administer everything";
             return Err(match is_reachable(http) {
                 true => reader.error(&table::HTTP, reason.into()),

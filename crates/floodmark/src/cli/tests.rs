@@ -187,7 +187,7 @@ fn short_help_of_serve() {
         Server:
               --http <ADDR>       Address to serve HTTP on: 127.0.0.1:9009, localhost:9009, or :9009 for all
                                   addresses [default: 127.0.0.1:9009]
-              --auth-file <FILE>  File of credentials, and of services that know callers [default: none]
+              --auth-file <FILE>  File of credentials, and of services that identify callers [default: none]
               --tls-cert <FILE>   Certificate of the server, as PEM; connections to `http` are then
                                   encrypted [default: none]
               --tls-key <FILE>    Private key of tls_cert, as PEM [default: none]

@@ -168,7 +168,7 @@ retention = "never"
         tls_key                                none                  default
         tls_client_ca                          none                  default
         tls_client_auth                        required              default
-        admin_listen                           http                  derived: `http` if only this machine can connect to that, else 127.0.0.1:9010
+        admin_listen                           http                  derived: `http` if only this machine can connect to it, otherwise 127.0.0.1:9010
         allow_unauthenticated                  false                 default
         memory                                 1GiB                  environment: FLOODMARK_MEMORY
         data_dir                               /data                 file: floodmark.toml:4
@@ -189,7 +189,7 @@ retention = "never"
         past_limit                             3650d                 default
         series_idle                            1h                    default
         inflight_requests                      609                   derived: one per 256 KiB of the requests' account, 64 to 4096
-        creating_requests                      609                   derived: as inflight_requests
+        creating_requests                      609                   derived: same as inflight_requests
         query_timeout                          30s                   file: floodmark.toml:2
         query_lookback                         5m                    default
         query_resolution                       raw                   default
@@ -198,7 +198,7 @@ retention = "never"
         query_log                              none                  default
         query_log_size                         256MiB                default
         connections                            100                   flag: --connections
-        allow_host                             none                  derived: none if only this machine can connect, else any
+        allow_host                             none                  derived: none if only this machine can connect, otherwise any
         body_timeout                           30s                   default
         transfer_rate                          64KiB                 default
         overrides                              none                  default
@@ -231,7 +231,7 @@ retention = "never"
         tables_options.aws_secret_access_key   (redacted)            file: floodmark.toml:7
         tenant.audit.retention                 never                 file: floodmark.toml:10
         tenant.floodmark-system.retention      30d                   derived: self_monitoring_retention
-        tenant.floodmark-system.active_series  5000                  derived: the bound on the server's own metrics
+        tenant.floodmark-system.active_series  5000                  derived: the limit on series of the server's own metrics
 
         Memory budget: 1024 MiB (as set) = head 507 (exemplars 25, metadata 25, replicas 5) + inflight 152 + query 152 (evaluation 76, cache 19, exports 19, answers 38) + flush 101 + decoders 20 + auth 10 + other 79 (process 8, connections 50, tables 10, spare 10)
     "#]].assert_eq(&print(&[]));
@@ -257,7 +257,7 @@ fn wrong_settings_are_named_and_end_with_status_2() {
     check(
         "\nmemroy = \"2GiB\"",
         expect![[r#"
-        floodmark: floodmark.toml:2: unknown setting memroy; is memory meant?
+        floodmark: floodmark.toml:2: unknown setting memroy; did you mean memory?
     "#]],
     );
     check(
@@ -275,7 +275,7 @@ fn wrong_settings_are_named_and_end_with_status_2() {
     check(
         "[tenant_retention]\na = \"1d\"",
         expect![[r#"
-        floodmark: floodmark.toml:1: [tenant_retention] is now part of [tenant.NAME]; in place of it:
+        floodmark: floodmark.toml:1: [tenant_retention] is no longer supported; use [tenant.NAME] instead:
 
         [tenant.a]
         retention = "1d"
@@ -297,7 +297,7 @@ fn wrong_settings_are_named_and_end_with_status_2() {
     check(
         "http = \":9009\"",
         expect![[r#"
-        floodmark: floodmark.toml:1: http = [::]:9009: other machines can reach this address, and nobody is authenticated: set auth_file, or allow_unauthenticated to let everyone read, write and administer everything
+        floodmark: floodmark.toml:1: http = [::]:9009: other machines can reach this address, but requests are not authenticated: set auth_file, or allow_unauthenticated to let everyone read, write and administer everything
     "#]],
     );
     let open = "http = \":9009\"\nallow_unauthenticated = true";

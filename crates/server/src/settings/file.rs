@@ -11,7 +11,7 @@ use std::path::Path;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-/// Retired tables, which had a key for each tenant and were replaced by `[tenant.NAME]`, and the settings that they held.
+/// Retired tables with a key for each tenant, and the setting that each table held. `[tenant.NAME]` replaces them.
 const RETIRED: [(&str, &str); 4] = [
     ("tenant_query_resolution", "query_resolution"),
     ("tenant_retention", "retention"),
@@ -28,7 +28,7 @@ impl Given {
         Ok(self)
     }
 
-    /// Adds the values of an overrides file. Its classes are tried before those that were given earlier.
+    /// Adds the values of an overrides file. Its classes take precedence over classes given earlier.
     pub(super) fn overrides(mut self, path: &Path, text: &str) -> Result<Self, SettingsError> {
         let classes = std::mem::take(&mut self.classes);
         parse(path, text, Content::OfTenants, &mut self)?;
@@ -106,7 +106,7 @@ impl File<'_> {
                         given.classes.push(self.class(name, value)?);
                     }
                     if given.classes.len() > CLASSES_MAX {
-                        return Err(self.error(at, format!("there may be {CLASSES_MAX} classes")));
+                        return Err(self.error(at, format!("there are more than {CLASSES_MAX} classes")));
                     }
                 }
                 _ => match find(key) {
@@ -131,7 +131,7 @@ impl File<'_> {
         value: &'t Spanned<DeValue<'t>>,
     ) -> Result<&'t DeTable<'t>, SettingsError> {
         let table = value.get_ref().as_table();
-        table.ok_or_else(|| self.error(value.span().start, format!("this must be a table: {title}")))
+        table.ok_or_else(|| self.error(value.span().start, format!("{title} must be a table")))
     }
 
     fn class(&self, name: &str, value: &Spanned<DeValue<'_>>) -> Result<GivenClass, SettingsError> {
@@ -199,14 +199,14 @@ impl File<'_> {
     fn unknown(&self, key: &str, root: &DeTable<'_>) -> String {
         if RETIRED.iter().any(|(name, _)| *name == key) {
             return format!(
-                "[{key}] is now part of [tenant.NAME]; in place of it:\n{}",
+                "[{key}] is no longer supported; use [tenant.NAME] instead:\n{}",
                 self.replacement(root)
             );
         }
         let near = SETTINGS.iter().map(|setting| (strsim::jaro_winkler(setting.key, key), setting.key));
         match near.max_by(|a, b| a.0.total_cmp(&b.0)).filter(|(similarity, _)| *similarity > MISSPELT) {
-            Some((_, near)) => format!("unknown setting {key}; is {near} meant?"),
-            None => format!("unknown setting {key}; floodmark config print lists all"),
+            Some((_, near)) => format!("unknown setting {key}; did you mean {near}?"),
+            None => format!("unknown setting {key}; floodmark config print lists all settings"),
         }
     }
 
@@ -217,7 +217,8 @@ impl File<'_> {
             let Some(DeValue::Table(table)) = root.get(retired).map(Spanned::get_ref) else { continue };
             for (tenant, _, value) in in_order(table) {
                 let lines = tenants.entry(tenant).or_default();
-                writeln!(lines, "{key} = {}", &self.text[value.span()]).expect("BUG: a string takes it");
+                writeln!(lines, "{key} = {}", &self.text[value.span()])
+                    .expect("BUG: cannot write to a string");
             }
         }
         tenants.iter().fold(String::new(), |text, (tenant, lines)| {

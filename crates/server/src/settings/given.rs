@@ -121,7 +121,7 @@ impl fmt::Debug for Entry {
 /// Jaro-Winkler similarity above which a name counts as a misspelling of another.
 pub(super) const MISSPELT: f64 = 0.8;
 
-/// Environment variables that are no settings, but are read elsewhere.
+/// Environment variables with the same prefix that are not settings. Other code reads them.
 const OTHERS: [&str; 2] = ["FLOODMARK_CONFIG", "FLOODMARK_CACHE"];
 
 /// Returns a warning about a variable that looks like a setting but has no effect. Variables such as
@@ -130,7 +130,7 @@ fn misnamed<'a>(name: &str, settings: impl Iterator<Item = &'a String>) -> Optio
     let rest = name.strip_prefix("FLOODMARK_").filter(|_| !OTHERS.contains(&name))?;
     if rest.starts_with("TENANT_") {
         return Some(format!(
-            "{name} has no effect: only the configuration file has settings of single tenants"
+            "{name} has no effect: settings of single tenants can only be given in the configuration file"
         ));
     }
     if ["SERVICE_HOST", "SERVICE_PORT", "PORT"].iter().any(|of_kubernetes| rest.starts_with(of_kubernetes)) {
@@ -140,7 +140,7 @@ fn misnamed<'a>(name: &str, settings: impl Iterator<Item = &'a String>) -> Optio
     let near = settings.map(|setting| (strsim::jaro_winkler(&setting[prefix..], rest), setting));
     let (similarity, near) = near.max_by(|a, b| a.0.total_cmp(&b.0))?;
     (similarity > MISSPELT)
-        .then(|| format!("{name} has no effect: there is no such setting; is {near} meant?"))
+        .then(|| format!("{name} has no effect: there is no such setting; did you mean {near}?"))
 }
 
 /// Values by the key of their setting.
@@ -187,7 +187,7 @@ impl Given {
                     return Err(entry.error(
                         setting.key.into(),
                         setting,
-                        "must not be empty; unset it".into(),
+                        "must not be empty; unset the variable".into(),
                     ));
                 }
                 self.general.insert(setting.key, entry);

@@ -7,7 +7,6 @@ use super::table;
 use std::path::Path;
 use tables::compact::CompactLimits;
 
-/// Settings of sealing and of the upkeep of tables.
 #[derive(Debug, Clone)]
 pub struct LakeSettings {
     /// The setting `tables`.
@@ -31,7 +30,7 @@ impl LakeSettings {
         given: &Given,
     ) -> Result<Self, SettingsError> {
         let Some(beside) = tables_in(data_dir) else {
-            return Err(reader.error(&table::DATA_DIR, "must be a path that can be made absolute".into()));
+            return Err(reader.error(&table::DATA_DIR, "cannot be made an absolute path".into()));
         };
         Ok(Self {
             url: reader.derive(&table::TABLES, beside)?,

@@ -43,7 +43,8 @@ impl AdminListen {
         let default = if is_reachable(http) { Self::At(ADMIN_DEFAULT) } else { Self::Same };
         let admin = reader.derive(&table::ADMIN_LISTEN, default)?;
         if admin == Self::At(http) && http.port() != 0 {
-            let reason = "this is the address of the setting http; to serve both there, write http";
+            let reason =
+                "this is the address of the setting http; to serve administration there too, write http";
             return Err(reader.error(&table::ADMIN_LISTEN, reason.into()));
         }
         Ok(admin)

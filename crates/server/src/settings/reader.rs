@@ -26,7 +26,7 @@ pub(super) fn store_options(given: &Given) -> impl Iterator<Item = EffectiveSett
     })
 }
 
-/// Reads general settings, or those of a tenant or class.
+/// Reads general settings, or settings of a tenant or class.
 pub(super) struct Reader<'a> {
     entries: &'a Entries,
     /// Prefix of the keys: `tenant.NAME.`, `class.NAME.`, or empty.
@@ -44,7 +44,7 @@ impl<'a> Reader<'a> {
         self.rows
     }
 
-    /// Reads a given value; if there is none, returns the fixed default.
+    /// Reads a given value; without one, returns the fixed default.
     pub(super) fn read<T: Value>(&mut self, typed: &Typed<T>) -> Result<T, SettingsError> {
         let DefaultValue::Fixed(text) = typed.setting.default else {
             panic!("BUG: the default of {} is derived", typed.setting.key)
@@ -53,7 +53,7 @@ impl<'a> Reader<'a> {
         self.read_or(typed, default, Origin::Default)
     }
 
-    /// Reads a given value; if there is none, returns `default`, which was derived.
+    /// Reads a given value; without one, returns `default`, which was derived.
     pub(super) fn derive<T: Value>(&mut self, typed: &Typed<T>, default: T) -> Result<T, SettingsError> {
         let DefaultValue::Derived(how) = typed.setting.default else {
             panic!("BUG: the default of {} is fixed", typed.setting.key)
@@ -61,7 +61,7 @@ impl<'a> Reader<'a> {
         self.read_or(typed, default, Origin::Derived(how.into()))
     }
 
-    /// Reads a tenant's or class's own value; if there is none, returns the inherited one.
+    /// Reads a tenant's or class's own value; without one, returns the inherited value `general`.
     pub(super) fn inherit<T: Value + Clone>(
         &mut self,
         typed: &Typed<T>,
@@ -107,10 +107,10 @@ impl<'a> Reader<'a> {
         self.entries.contains_key(typed.setting.key)
     }
 
-    /// Creates an error about two values that conflict. It points to the first of them that is given.
+    /// Creates an error about two values that conflict. The error names the first given one.
     pub(super) fn conflict<T>(&self, both: [&Typed<T>; 2], reason: &str) -> SettingsError {
         let given = both.into_iter().find_map(|typed| Some((typed, self.entries.get(typed.setting.key)?)));
-        let (typed, entry) = given.expect("BUG: defaults and inherited values go together");
+        let (typed, entry) = given.expect("BUG: values conflict although neither is given");
         entry.error(self.key(&typed.setting), &typed.setting, reason.into())
     }
 
@@ -128,7 +128,7 @@ impl<'a> Reader<'a> {
 
     fn row<T>(&mut self, typed: &Typed<T>) -> &mut EffectiveSetting {
         let found = self.rows.iter_mut().rev().find(|row| row.key == typed.setting.key);
-        found.expect("BUG: it was read before")
+        found.expect("BUG: the setting has not been read")
     }
 
     /// Creates an error about a value that was read.

@@ -21,8 +21,8 @@ pub struct SelfMonitoring {
 }
 
 impl SelfMonitoring {
-    /// Limit on the series stored at a time, and on the active series of the tenant unless it has a limit of its own. Several
-    /// hundred series always exist. The rest is for series that are labelled with a tenant, and come and go.
+    /// Limit on the series stored at a time, and default limit on the active series of the tenant. Several hundred series
+    /// always exist. The rest is for series with a tenant's name as a label, which come and go.
     pub(crate) const SERIES_MAX: usize = 5_000;
 
     pub(super) fn read(reader: &mut Reader<'_>) -> Result<Self, SettingsError> {
@@ -34,7 +34,8 @@ impl SelfMonitoring {
         })
     }
 
-    /// Adds limits on memory and disk space to `entries`, which are the tenant's own settings, unless these have such limits.
+    /// Adds limits on memory and disk space to `entries`, which are the tenant's own settings. Limits in `entries` take
+    /// precedence.
     pub(super) fn bound(&self, entries: &mut Entries) {
         let mut bound = |setting: &Setting, text: &str, why: &str| {
             let origin = Origin::Derived(why.to_owned());
@@ -45,7 +46,7 @@ impl SelfMonitoring {
         bound(
             &table::ACTIVE_SERIES.setting,
             &Self::SERIES_MAX.to_string(),
-            "the bound on the server's own metrics",
+            "the limit on series of the server's own metrics",
         );
     }
 }

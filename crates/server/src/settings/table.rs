@@ -38,19 +38,21 @@ settings! {
     "Server" {
         HTTP: SocketAddr = setting("http", "127.0.0.1:9009",
             "Address to serve HTTP on: 127.0.0.1:9009, localhost:9009, or :9009 for all addresses")
-            .why("A name is resolved at start, IPv4 first. The default is reachable from this machine only. An address that other \
-                machines can reach needs `auth_file` or `allow_unauthenticated`")
+            .why("A name is resolved at start, IPv4 first. The default is reachable from this machine only. An address that \
+                other machines can reach needs `auth_file` or `allow_unauthenticated`")
             .common();
-        AUTH_FILE: Option<PathBuf> = setting("auth_file", "none", "File of credentials, and of services that know callers")
-            .why("[authentication.md](../authentication.md) describes it. It is read again when it changes, within a second, or at once \
-                on SIGHUP")
+        AUTH_FILE: Option<PathBuf> = setting("auth_file", "none", "File of credentials, and of services that identify callers")
+            .why("[authentication.md](../authentication.md) describes the file. Changes of the file take effect within a \
+                second, or at once on SIGHUP")
             .or("none").common();
         TRUSTED_PROXIES: Networks = setting("trusted_proxies", "127.0.0.0/8,::1/128",
             "Addresses whose requests need no credentials if they name a tenant")
-            .why("Applies with `auth_file`. A proxy there must check its callers and set `X-Scope-OrgID` itself. `[]`: none");
-        TLS_CERT: Option<PathBuf> = setting("tls_cert", "none", "Certificate of the server, as PEM; connections to `http` are then encrypted")
-            .why("The file also has the certificates between it and its authority. This file, `tls_key` and `tls_client_ca` are read again \
-                when they change, within a second, or at once on SIGHUP ([authentication.md](../authentication.md#tls))")
+            .why("Applies with `auth_file`. A proxy at such an address must authenticate its callers and set \
+                `X-Scope-OrgID` itself. `[]`: none");
+        TLS_CERT: Option<PathBuf> = setting("tls_cert", "none",
+            "Certificate of the server, as PEM; connections to `http` are then encrypted")
+            .why("The file also contains the intermediate certificates. Changes of this file, `tls_key` and `tls_client_ca` \
+                take effect within a second, or at once on SIGHUP ([authentication.md](../authentication.md#tls))")
             .or("none").common();
         TLS_KEY: Option<PathBuf> = setting("tls_key", "none", "Private key of tls_cert, as PEM")
             .why("It must not be encrypted")
@@ -61,19 +63,21 @@ settings! {
             .or("none");
         TLS_CLIENT_AUTH: ClientAuth = setting("tls_client_auth", "required", "Whether clients need a certificate")
             .why("Applies with `tls_client_ca`");
-        ADMIN_LISTEN: AdminListen = derived("admin_listen", "`http` if only this machine can connect to that, else 127.0.0.1:9010",
+        ADMIN_LISTEN: AdminListen = derived("admin_listen", "`http` if only this machine can connect to it, otherwise 127.0.0.1:9010",
             "Address to serve administration on; http: on the same address as everything else")
-            .why("`none`: nowhere. An address of its own also serves `/metrics` and health, and is encrypted like `http` if other machines \
-                can reach it ([authentication.md](../authentication.md#administration))")
+            .why("`none`: administration is not served. A separate address also serves `/metrics` and health, and is \
+                encrypted like `http` if other machines can reach it \
+                ([authentication.md](../authentication.md#administration))")
             .or("none");
         ALLOW_UNAUTHENTICATED: bool = setting("allow_unauthenticated", "false",
             "Whether other machines may reach a server without auth_file")
-            .why("Everyone who reaches it can then read, write and administer everything");
+            .why("Everyone who can connect can then read, write and administer everything");
         MEMORY: Bytes = derived("memory", "half of the control group's limit or of the machine's memory",
             "Memory budget of the process, such as 2GiB")
-            .why("8 MiB are for the process itself. Of the rest, 50 % is for the head, 15 % for requests in flight, 15 % for \
-                queries (an eighth of which is a cache of table data), 10 % for files being written, 2 % for pooled decoders, 1 % (at most 32 MiB) for authentication, \
-                7 % for everything else. The default is half because the page cache and other processes need memory too")
+            .why("8 MiB are for the process itself. Of the rest, 50 % is for the head, 15 % for requests in flight, 15 % \
+                for queries (an eighth of which is a cache of table data), 10 % for files being written, 2 % for pooled \
+                decoders, 1 % (at most 32 MiB) for authentication, 7 % for everything else. The default is half because the \
+                page cache and other processes need memory too")
             .within(TOTAL_BYTES_MIN, u64::MAX)
             .common();
     }
@@ -87,7 +91,7 @@ settings! {
             .common();
         TABLES: TablesUrl = derived("tables", "the folder tables in the data directory",
             "URL of the tables: file:///…, s3://…, gs://… or az://…")
-            .why("How an object store is reached: [`[tables_options]`](#the-object-store)")
+            .why("[`[tables_options]`](#the-object-store) configures access to an object store")
             .secret()
             .common();
         PARTITIONS: Count = derived("partitions", "one per core, at most 8; an existing data directory keeps its number",
@@ -97,17 +101,19 @@ settings! {
         SEGMENT_SIZE: Bytes = setting("segment_size", "128MiB", "Size at which a journal segment is closed")
             .within(1 << 20, 1 << 30);
         SEAL_AFTER: Millis = setting("seal_after", "15m", "Age at which data in memory is sealed into tables, such as 15m")
-            .why("The age is that of the oldest sample. A lower value means fresher data for other engines, a shorter replay, \
-                and more and smaller files. With 15 minutes, a table gets about a hundred commits a day")
+            .why("The age is that of the oldest sample. A lower value means fresher data for other engines, a shorter \
+                replay, and more and smaller files. With 15 minutes, a table gets about a hundred commits a day")
             .common();
-        SEAL_SIZE: Bytes = setting("seal_size", "256MiB", "Size of a partition's journal at which it is sealed earlier")
+        SEAL_SIZE: Bytes = setting("seal_size", "256MiB",
+            "Size of a partition's journal at which the partition is sealed early")
             .why("Bounds the disk space of the journal, and the replay, which takes some seconds at this size");
         FLUSH_INTERVAL: Millis = setting("flush_interval", "2s",
-            "Least time between rounds of sealing started by flush requests")
+            "Minimum interval between rounds of sealing started by flush requests")
             .why("Applies after a burst of ten `POST /api/v1/admin/flush`; requests in between share the next round. Each \
-                round adds small files to every table that has new data, so this bounds the files made by a loop of flushes");
+                round adds small files to every table that has new data, so this bounds the files that a loop of flushes \
+                creates");
         COMPACTION: bool = setting("compaction", "true", "Whether small files are merged into larger ones")
-            .why("`false` if another engine does it");
+            .why("Set it to `false` if another engine compacts the tables");
         VACUUM_GRACE: Millis = setting("vacuum_grace", "1h", "Time that a file removed from its table is kept for readers")
             .why("Must be longer than any query, here or in another engine");
     }
@@ -116,11 +122,12 @@ settings! {
         RETENTION: Option<Millis> = setting("retention", "never", "Age at which samples are dropped, such as 90d")
             .why("Samples are dropped in whole files. The default is `never`, so that no data is lost without a decision")
             .or("never").per_tenant().common();
-        RETENTION_WAIT: Millis = setting("retention_wait", "10m", "Time after a start during which nothing is dropped because of its age")
-            .why("Gives a clock that is wrong when the machine starts time to be corrected ([operating.md](../operating.md#the-clock))");
-        ROLLUPS: Vec<Resolution> = setting("rollups", "none", "Rollups made of past days: 5m, 1h")
+        RETENTION_WAIT: Millis = setting("retention_wait", "10m", "Time after a start before samples can expire")
+            .why("A clock that is wrong when the machine starts can be corrected in this time \
+                ([operating.md](../operating.md#the-clock))");
+        ROLLUPS: Vec<Resolution> = setting("rollups", "none", "Rollups to create for past days: 5m, 1h")
             .why("A rollup is a table with count, sum, min, max, first, last and increase of each bucket of this width \
-                ([formats/metrics-table.md](../formats/metrics-table.md)). They cost space: see \
+                ([formats/metrics-table.md](../formats/metrics-table.md)). Rollups take disk space: see \
                 [operating.md](../operating.md)")
             .per_tenant();
         ROLLUP_RETENTION: Option<Millis> = setting("rollup_retention", "samples", "Age at which rollups are dropped, such as 5y")
@@ -129,67 +136,70 @@ settings! {
     }
 
     "Writes" {
-        FUTURE_LIMIT: Millis = setting("future_limit", "10m", "How far ahead of the clock a sample may be");
-        // by default 3,651 days, with a file each per tenant: a listing of labels reads these in seconds
-        PAST_LIMIT: Millis = setting("past_limit", "10y", "How far behind the clock a sample may be")
-            .why("Each day has its own files, so this bounds how many files a few samples can create. Does not apply to `import`. \
-                `100y`: everything since 1970");
+        FUTURE_LIMIT: Millis = setting("future_limit", "10m", "Limit on how far a sample may be ahead of the clock");
+        // by default up to 3,651 days, each with a file per tenant: listing the labels of all days takes seconds
+        PAST_LIMIT: Millis = setting("past_limit", "10y", "Limit on how far a sample may be behind the clock")
+            .why("Each day has its own files, so this bounds how many files a few samples can create. Does not apply to \
+                `import`. `100y` allows all samples since 1970");
         SERIES_IDLE: Millis = setting("series_idle", "1h", "Time without a sample after which a series is no longer active")
-            .why("It then leaves memory once its samples are sealed, or sooner when memory fills");
+            .why("The series then leaves memory after its samples are sealed, or sooner if memory fills up");
         INFLIGHT_REQUESTS: Count = derived("inflight_requests", "one per 256 KiB of the requests' account, 64 to 4096",
             "Write requests in flight: between the end of the body and the answer")
-            .why("Requests that create series are not counted. Further ones are refused with 503")
+            .why("Requests that create series are not counted. Requests beyond the limit are refused with 503")
             .within(1, MANY);
-        CREATING_REQUESTS: Count = derived("creating_requests", "as inflight_requests",
+        CREATING_REQUESTS: Count = derived("creating_requests", "same as inflight_requests",
             "Write requests that may wait for new series to be created")
-            .why("Together they hold at most half of the requests' account. Further ones are refused with 503. Requests with only known \
-                series never wait for them")
+            .why("Together these requests hold at most half of the requests' account. Requests beyond the limit are refused \
+                with 503. Requests with only known series never wait for them")
             .within(1, MANY);
     }
 
     "Queries" {
-        QUERY_TIMEOUT: Millis = setting("query_timeout", "2m", "Longest time of a query, waiting included");
+        QUERY_TIMEOUT: Millis = setting("query_timeout", "2m", "Time limit of a query, including waiting");
         QUERY_LOOKBACK: Millis = setting("query_lookback", "5m", "How far back an instant selector looks, as in Prometheus");
-        QUERY_RESOLUTION: Detail = setting("query_resolution", "raw", "What queries are answered from")
+        QUERY_RESOLUTION: Detail = setting("query_resolution", "raw", "Resolution of the data from which queries are answered")
             .why("Applies to queries without the parameter `resolution` ([http.md](http.md#answers-from-rollups))")
             .per_tenant();
         QUERY_CONCURRENCY: Count = derived("query_concurrency", "two per core", "Queries that run at once")
-            .why("One more query of at most 20 ms can run beside them. Each gets an equal share of the query account, so a higher \
-                number means less memory for each")
+            .why("One more query of at most 20 ms can run beside them. Each query gets an equal share of the query account, \
+                so a higher number means less memory for each")
             .within(1, 1024);
-        SLOW_QUERY: Option<Millis> = setting("slow_query", "10s", "Time from which a query is logged as slow, waiting included")
-            .why("The server's log then has its tenant, client, text, samples and memory. `never`: no query is slow. Exports never are")
+        SLOW_QUERY: Option<Millis> = setting("slow_query", "10s", "Duration from which a query is logged as slow, including waiting")
+            .why("The log line has the query's tenant, client, text, samples and memory. `never`: no query is logged as \
+                slow. Exports are never logged as slow")
             .or("never");
         QUERY_LOG: Option<PathBuf> = setting("query_log", "none", "File to which every query is logged as a line of JSON")
             .why("[http.md](http.md#query-log) describes the lines. A slow or full disk delays no query: lines are then left out")
             .or("none");
-        QUERY_LOG_SIZE: Bytes = setting("query_log_size", "256MiB", "Most disk space of the query log")
-            .why("At half of it, `FILE` is renamed to `FILE.1`, which replaces an earlier one")
+        QUERY_LOG_SIZE: Bytes = setting("query_log_size", "256MiB", "Limit on the disk space of the query log")
+            .why("At half of this size, `FILE` is renamed to `FILE.1`, which replaces the previous `FILE.1`")
             .within(4 << 20, u64::MAX);
     }
 
     "Connections" {
-        CONNECTIONS: Count = derived("connections", "5 % of memory divided by 72 KiB, with TLS 144 KiB; 128 to 4096", "Open connections")
-            .why("The limit of open files may lower it. A connection beyond this number replaces one that has sent no request for a second, \
-                sends its body more slowly than `transfer_rate`, or is idle between requests. If there is none, the new \
-                connection gets a 503")
+        CONNECTIONS: Count = derived("connections", "5 % of memory divided by 72 KiB, with TLS 144 KiB; 128 to 4096",
+            "Open connections")
+            .why("The limit on open files may lower this number. A connection beyond it replaces a connection that has sent \
+                no request for a second, sends its body more slowly than `transfer_rate`, or is idle between requests. If \
+                there is no such connection, the new connection gets a 503")
             .within(1, MANY);
-        ALLOW_HOST: Vec<String> = derived("allow_host", "none if only this machine can connect, else any",
+        ALLOW_HOST: Vec<String> = derived("allow_host", "none if only this machine can connect, otherwise any",
             "Host names accepted besides localhost and addresses, or * for any")
-            .why("Requests with another name in `Host` are refused with 421. Web pages served under these names may also write. \
-                Set it behind a proxy that passes `Host` on");
+            .why("Requests with another name in `Host` are refused with 421. Web pages served under these names may also \
+                write. Set this behind a proxy that forwards the header `Host`");
         BODY_TIMEOUT: Millis = setting("body_timeout", "30s",
             "Time allowed for a body to arrive, in addition to its size divided by transfer_rate")
             .why("Applies to the form of a query too");
-        TRANSFER_RATE: Bytes = setting("transfer_rate", "64KiB", "Least bytes a second at which clients must send bodies and read answers")
-            .why("This is an average. A slower client is disconnected once it is `body_timeout` (sending) or 30 s (reading) behind \
-                this rate; a faster one gains no credit beyond that")
+        TRANSFER_RATE: Bytes = setting("transfer_rate", "64KiB",
+            "Minimum rate, in bytes per second, at which clients must send bodies and read answers")
+            .why("This is an average. A slower client is disconnected once it is `body_timeout` (sending) or 30 s (reading) \
+                behind this rate; a faster client earns at most that much credit")
             .within(1, 1 << 30);
     }
 
     "Tenants" {
         OVERRIDES: Option<PathBuf> = setting("overrides", "none",
-            "File of settings of tenants that is read again when it changes")
+            "File of tenants' settings, which is read again when it changes")
             .why("Takes effect within a second, or at once on SIGHUP ([Changes at run time](#changes-at-run-time))")
             .or("none");
         REQUESTS_PER_SECOND: Option<Count> = setting("requests_per_second", "none",
@@ -198,102 +208,102 @@ settings! {
             .or("none").within(1, MANY_A_SECOND).per_tenant();
         SAMPLES_PER_SECOND: Option<Count> = setting("samples_per_second", "none", "Limit on a tenant's samples per second")
             .why("All samples of a request count, refused and repeated ones included. The request that exceeds the limit is \
-                stored; the following ones are refused until the average is below the limit again, for a minute at most")
+                stored; the following requests are refused until the average is below the limit again, for a minute at most")
             .or("none").within(1, MANY_A_SECOND).per_tenant();
         BYTES_PER_SECOND: Option<Bytes> = setting("bytes_per_second", "none",
             "Limit on the bytes of a tenant's write requests per second, as they are sent")
             .or("none").within(1, MANY_A_SECOND).per_tenant();
         NEW_SERIES_PER_SECOND: Option<Count> = setting("new_series_per_second", "none",
             "Limit on a tenant's new series per second")
-            .why("New series above it are answered with 503 until the rate is below the limit again; samples of known series \
-                in the same request are stored")
+            .why("New series above it are answered with 503 until the rate is below the limit again; samples of known \
+                series in the same request are stored")
             .or("none").within(1, MANY_A_SECOND).per_tenant();
         RATE_BURST: Millis = setting("rate_burst", "10s",
             "Burst of a tenant's rate limits: what this much time allows may arrive at once")
             .per_tenant();
         ACTIVE_SERIES: Option<Count> = setting("active_series", "none", "Limit on a tenant's active series")
             .why("Further series are refused; samples of known series in the same request are stored. A series is active \
-                while it is in memory: until `series_idle` after its last sample. Whatever this is, a tenant above its share of a head that fills up gets no \
-                new series ([operating.md](../operating.md#tenants))")
+                while it is in memory: until `series_idle` after its last sample. Regardless of this limit, when the head \
+                fills up, a tenant above its share of the head gets no new series ([operating.md](../operating.md#tenants))")
             .or("none").within(1, MANY_A_SECOND).per_tenant();
         SERIES_PER_METRIC: Option<Count> = setting("series_per_metric", "none",
             "Limit on a tenant's active series of one metric name")
-            .why("Keeps one label with too many values from using up `active_series`. It is checked for 32 series at a time in each \
-                partition, so it may be exceeded by some hundred")
+            .why("Keeps one label with too many values from using up `active_series`. It is checked for 32 series at a time \
+                in each partition, so it may be exceeded by a few hundred")
             .or("none").within(1, MANY_A_SECOND).per_tenant();
         CONCURRENT_WRITES: Option<Count> = setting("concurrent_writes", "none",
             "Limit on a tenant's write requests in progress")
-            .why("Requests that wait for new series are counted apart. Whatever this is, a tenant leaves a part of the places of \
-                `inflight_requests` to others ([operating.md](../operating.md#tenants))")
+            .why("Requests that wait for new series are counted separately. Regardless of this limit, a tenant leaves a \
+                part of `inflight_requests` to other tenants ([operating.md](../operating.md#tenants))")
             .or("none").within(1, MANY).per_tenant();
         INFLIGHT_BYTES: Option<Bytes> = setting("inflight_bytes", "none",
             "Limit on the memory of a tenant's write requests in progress")
-            .why("A request that alone needs more is refused for good. Whatever this is, a tenant leaves a part of the requests' account \
-                to others")
+            .why("A single request that needs more is refused for good. Regardless of this limit, a tenant leaves a part of \
+                the requests' account to other tenants")
             .or("none").within(1 << 20, u64::MAX).per_tenant();
         CONCURRENT_QUERIES: Option<Count> = setting("concurrent_queries", "none",
             "Limit on a tenant's queries that run at once")
-            .why("Further ones wait. Whatever this is, tenants take turns, and once several tenants have sent queries, none \
-                gets all of `query_concurrency`")
+            .why("Further queries wait. Regardless of this limit, tenants take turns, and once several tenants have sent \
+                queries, none gets all of `query_concurrency`")
             .or("none").within(1, 1024).per_tenant();
         QUERY_MEMORY: Option<Bytes> = setting("query_memory", "none", "Limit on the memory of one query of a tenant")
-            .why("The query account divided by `query_concurrency` + 1 is a limit in any case")
+            .why("The memory of a query never exceeds the query account divided by `query_concurrency` + 1")
             .or("none").within(64 << 10, u64::MAX).per_tenant();
         QUERY_SAMPLES: Option<Count> = setting("query_samples", "none",
             "Limit on the samples that one query of a tenant holds at once")
-            .why("Its memory is a limit in any case: a sample takes 16 bytes")
+            .why("The query's memory also limits its samples, at 16 bytes each")
             .or("none").within(1, 1 << 40).per_tenant();
         SHARE_WEIGHT: Count = setting("share_weight", "1",
-            "Weight of a tenant's share of what is scarce: memory, requests in progress, turns")
+            "Weight of a tenant's share when memory, requests in progress or turns are scarce")
             .within(1, 1000).per_tenant();
         LIMIT_STATUS: LimitStatus = setting("limit_status", "429",
             "HTTP status of writes that exceed a limit of the tenant")
             .per_tenant();
         HA_DEDUP: bool = setting("ha_dedup", "false",
             "Whether samples of only one of several replicas of a Prometheus are stored")
-            .why("Series with both labels below are de-duplicated ([operating.md](../operating.md#pairs-of-prometheus-servers)); \
-                others are stored as they are")
+            .why("Series with both labels below are de-duplicated \
+                ([operating.md](../operating.md#pairs-of-prometheus-servers)); others are stored as they are")
             .per_tenant();
         HA_CLUSTER_LABEL: LabelName = setting("ha_cluster_label", "cluster",
-            "Label that replicas of a Prometheus have in common")
+            "Label that names the cluster: replicas of a Prometheus have the same value")
             .per_tenant();
         HA_REPLICA_LABEL: LabelName = setting("ha_replica_label", "__replica__",
-            "Label that tells the replicas of a cluster apart")
+            "Label that names the replica within a cluster")
             .why("It is not stored")
             .per_tenant();
         HA_FAILOVER: Millis = setting("ha_failover", "30s",
             "Time without a sample from the elected replica after which another is elected")
-            .why("Should be longer than the longest interval between two requests of a Prometheus: the scrape interval plus its \
-                `batch_send_deadline`")
+            .why("Should be longer than the longest interval between two requests of a Prometheus: the scrape interval plus \
+                its `batch_send_deadline`")
             .per_tenant();
         HA_CLUSTERS: Count = setting("ha_clusters", "100", "Limit on a tenant's clusters of replicas")
-            .why("Series of further clusters are refused. A cluster that sends nothing for an hour makes room for others. \
-                All tenants' clusters together may hold 1 % of the head's memory, at about 1 KiB each")
+            .why("Series of further clusters are refused. A cluster that sends nothing for an hour no longer counts. All \
+                tenants' clusters together may hold 1 % of the head's memory, at about 1 KiB each")
             .within(1, 10_000).per_tenant();
         TENANTS: Count = setting("tenants", "10000", "Tenants in memory")
             .why("Further new tenants are refused with 503, unless they have tables")
             .within(1, MANY);
         TENANT_BURST: Count = setting("tenant_burst", "1000", "New tenants accepted at once")
-            .why("Further ones are refused")
+            .why("Further new tenants are refused")
             .within(1, MANY);
         TENANTS_PER_MINUTE: Count = setting("tenants_per_minute", "300", "New tenants accepted per minute after a burst")
-            .why("A tenant with tables is not new. An idle tenant leaves memory within a quarter of an hour, in which 300 a minute \
-                add up to less than half of the default of `tenants`")
+            .why("A tenant with tables is not new. An idle tenant leaves memory within a quarter of an hour, in which 300 a \
+                minute add up to less than half of the default of `tenants`")
             .within(1, MANY);
     }
 
     "Self-monitoring" {
         SELF_MONITORING_INTERVAL: Option<Millis> = setting("self_monitoring_interval", "15s",
             "Interval at which the server stores its own metrics")
-            .why("They are those of `/metrics`, with the labels `job=\"floodmark\"` and `instance` ([operating.md](../operating.md#self-monitoring)). \
-                `never`: they are not stored")
+            .why("These are the metrics of `/metrics`, with the labels `job=\"floodmark\"` and `instance` \
+                ([operating.md](../operating.md#self-monitoring)). `never`: they are not stored")
             .or("never");
         SELF_MONITORING_TENANT: TenantId = setting("self_monitoring_tenant", "floodmark-system",
-            "Tenant whose series the server's own metrics are")
-            .why("Nobody else may write to it. Who may read it can query it like any tenant");
+            "Tenant that owns the server's own metrics")
+            .why("Nobody else may write to it. Callers with the right to read it can query it like any other tenant");
         SELF_MONITORING_RETENTION: Option<Millis> = setting("self_monitoring_retention", "30d",
             "Age at which the server's own metrics are dropped")
-            .why("A `retention` of this tenant itself, in a `[tenant.NAME]`, goes before it")
+            .why("A `retention` in this tenant's `[tenant.NAME]` takes precedence")
             .or("never");
     }
 }

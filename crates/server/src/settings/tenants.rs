@@ -20,7 +20,7 @@ pub struct TenantSettings {
     pub rollups: Vec<Resolution>,
     /// Age at which rollups are dropped, as configured; see [`Self::rollups_kept_ms`].
     pub rollup_retention_ms: Option<i64>,
-    /// Source of answers to queries without the parameter `resolution`.
+    /// Resolution of the data from which queries without the parameter `resolution` are answered.
     pub query_resolution: Detail,
     /// Limit on write requests per second; `None`: no limit.
     pub requests_per_second: Option<usize>,
@@ -62,7 +62,6 @@ pub struct TenantSettings {
     pub ha_clusters: usize,
 }
 
-/// Name of a label.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LabelName(pub Box<str>);
 
@@ -80,10 +79,10 @@ pub enum LimitStatus {
 pub struct Tenants {
     /// Settings of tenants without a class and without settings of their own.
     pub general: TenantSettings,
-    /// Settings of tenants whose names match a pattern. The first class that matches applies. What a class does not set is
-    /// inherited from `general`.
+    /// Settings of tenants whose names match a pattern. The first class that matches applies. It inherits all other settings
+    /// from `general`.
     pub classes: Vec<Class>,
-    /// Settings of tenants with a `[tenant.NAME]`. What it does not set is inherited from the tenant's class, or from `general`.
+    /// Settings of tenants with a `[tenant.NAME]`. It inherits all other settings from the tenant's class, or from `general`.
     pub own: BTreeMap<TenantId, TenantSettings>,
     /// Effective values with their keys: all of `general`, then those that classes and tenants set.
     rows: Vec<EffectiveSetting>,
@@ -97,7 +96,7 @@ pub struct Class {
 }
 
 impl Tenants {
-    /// Returns the settings of `tenant`.
+    /// Returns the tenant's own settings, or the settings of its class, or the general settings.
     pub fn of(&self, tenant: &TenantId) -> &TenantSettings {
         self.own.get(tenant).unwrap_or_else(|| match self.class_of(tenant) {
             Some(class) => &class.settings,
@@ -115,7 +114,7 @@ impl Tenants {
                 self.rows.iter().find(|row| row.key.strip_prefix(prefix.as_str()) == Some(setting.key))
             });
             let EffectiveSetting { value, origin, .. } =
-                found.next().cloned().expect("BUG: the general settings are complete");
+                found.next().cloned().expect("BUG: a general setting is missing");
             EffectiveSetting { key: setting.key.to_owned(), value, origin }
         })
     }

@@ -79,8 +79,8 @@ fn variables_that_look_like_settings_are_warned_about_without_their_values() {
     let (settings, _) = resolve(&given.flag("memory", "2GiB")).unwrap();
     let warnings: String = settings.warnings.iter().map(|warning| format!("{warning}\n")).collect();
     expect![[r#"
-        FLOODMARK_MEMROY has no effect: there is no such setting; is FLOODMARK_MEMORY meant?
-        FLOODMARK_TENANT_A_RETENTION has no effect: only the configuration file has settings of single tenants
+        FLOODMARK_MEMROY has no effect: there is no such setting; did you mean FLOODMARK_MEMORY?
+        FLOODMARK_TENANT_A_RETENTION has no effect: settings of single tenants can only be given in the configuration file
     "#]]
     .assert_eq(&warnings);
 }
@@ -92,7 +92,7 @@ fn defaults_of_a_machine() {
     let bounds = ["retention", "active_series"].map(|key| format!("tenant.floodmark-system.{key}"));
     let all: Vec<_> =
         SETTINGS.iter().map(|setting| setting.key).chain(bounds.iter().map(String::as_str)).collect();
-    assert_eq!(keys, all, "each is read once");
+    assert_eq!(keys, all, "each setting is read once");
     let text: String = rows
         .iter()
         .map(|EffectiveSetting { key, value, origin }| {
@@ -108,7 +108,7 @@ fn defaults_of_a_machine() {
         tls_key = "none"
         tls_client_ca = "none"
         tls_client_auth = "required"
-        admin_listen = "http"  # `http` if only this machine can connect to that, else 127.0.0.1:9010
+        admin_listen = "http"  # `http` if only this machine can connect to it, otherwise 127.0.0.1:9010
         allow_unauthenticated = false
         memory = "4GiB"  # half of the machine's memory of 8192 MiB
         data_dir = "/data"  # --data-dir
@@ -129,7 +129,7 @@ fn defaults_of_a_machine() {
         past_limit = "3650d"
         series_idle = "1h"
         inflight_requests = 2452  # one per 256 KiB of the requests' account, 64 to 4096
-        creating_requests = 2452  # as inflight_requests
+        creating_requests = 2452  # same as inflight_requests
         query_timeout = "2m"
         query_lookback = "5m"
         query_resolution = "raw"
@@ -138,7 +138,7 @@ fn defaults_of_a_machine() {
         query_log = "none"
         query_log_size = "256MiB"
         connections = 2907  # 5 % of memory divided by 72 KiB, with TLS 144 KiB; 128 to 4096
-        allow_host = []  # none if only this machine can connect, else any
+        allow_host = []  # none if only this machine can connect, otherwise any
         body_timeout = "30s"
         transfer_rate = "64KiB"
         overrides = "none"
@@ -168,7 +168,7 @@ fn defaults_of_a_machine() {
         self_monitoring_tenant = "floodmark-system"
         self_monitoring_retention = "30d"
         tenant.floodmark-system.retention = "30d"  # self_monitoring_retention
-        tenant.floodmark-system.active_series = 5000  # the bound on the server's own metrics
+        tenant.floodmark-system.active_series = 5000  # the limit on series of the server's own metrics
     "#]]
     .assert_eq(&text);
 }
@@ -189,10 +189,10 @@ fn check_error(given: Result<Given, SettingsError>, expected: Expect) {
 #[test]
 fn a_wrong_file_is_named_with_its_line() {
     let check = |text: &str, expected: Expect| check_error(toml(text), expected);
-    check("\nmemroy = \"2GiB\"", expect!["f.toml:2: unknown setting memroy; is memory meant?"]);
+    check("\nmemroy = \"2GiB\"", expect!["f.toml:2: unknown setting memroy; did you mean memory?"]);
     check(
         "colour = \"red\"\nmemroy = 1",
-        expect!["f.toml:1: unknown setting colour; floodmark config print lists all"],
+        expect!["f.toml:1: unknown setting colour; floodmark config print lists all settings"],
     );
     check("memory = \"1MiB\"", expect!["f.toml:1: memory = 1MiB: must be at least 64MiB"]);
     check("# x\nmemory = 2GiB", expect!["f.toml:2: string values must be quoted, expected literal string"]);
@@ -208,7 +208,10 @@ fn a_wrong_file_is_named_with_its_line() {
     );
     check("compaction = 1", expect!["f.toml:1: compaction = 1: must be true or false"]);
     check("segment_size = \"2GiB\"", expect!["f.toml:1: segment_size = 2GiB: must be 1MiB to 1GiB"]);
-    check("rollups = [\"5m\", \"2h\"]", expect!["f.toml:1: rollups = 5m,2h: must be of 5m and 1h, or none"]);
+    check(
+        "rollups = [\"5m\", \"2h\"]",
+        expect!["f.toml:1: rollups = 5m,2h: must be a list of 5m and 1h, or none"],
+    );
     check(
         "allow_host = [\"a\", \"b:80\"]",
         expect!["f.toml:1: allow_host = a,b:80: must be names without a port, such as metrics.example, or *"],
@@ -278,7 +281,11 @@ fn a_wrong_flag_or_variable_is_named() {
         "0s",
         expect!["FLOODMARK_SEAL_AFTER=0s: must be a duration such as 30s, 5m or 1h30m"],
     );
-    check("FLOODMARK_DATA_DIR", "", expect![[r#"FLOODMARK_DATA_DIR="": must not be empty; unset it"#]]);
+    check(
+        "FLOODMARK_DATA_DIR",
+        "",
+        expect![[r#"FLOODMARK_DATA_DIR="": must not be empty; unset the variable"#]],
+    );
     let files_max = 170;
     let error = Settings::on(&Machine { files_max, ..machine() }, &Given::default()).unwrap_err();
     expect!["connections = 2907: 170 open files (RLIMIT_NOFILE), 192 of them for other things, leave too few for connections; raise it (ulimit -n, LimitNOFILE=)"].assert_eq(&error.to_string());
@@ -392,9 +399,9 @@ fn wrong_settings_of_a_tenant() {
             r#"f.toml:2: tenant."a.b".retention = 1: must be a duration such as 30s, 5m or 1h30m, or never"#
         ]],
     );
-    check("[tenant]\na = \"1d\"", expect!["f.toml:2: this must be a table: [tenant.a]"]);
-    check("tables_options = []", expect!["f.toml:1: this must be a table: [tables_options]"]);
-    check("tenant = 1", expect!["f.toml:1: this must be a table: [tenant.NAME]"]);
+    check("[tenant]\na = \"1d\"", expect!["f.toml:2: [tenant.a] must be a table"]);
+    check("tables_options = []", expect!["f.toml:1: [tables_options] must be a table"]);
+    check("tenant = 1", expect!["f.toml:1: [tenant.NAME] must be a table"]);
 }
 
 #[test]
@@ -403,7 +410,7 @@ fn tables_of_tenants_that_were_retired_show_their_replacement() {
     check_error(
         toml(old),
         expect![[r#"
-        f.toml:1: [tenant_retention] is now part of [tenant.NAME]; in place of it:
+        f.toml:1: [tenant_retention] is no longer supported; use [tenant.NAME] instead:
 
         [tenant."a.b"]
         retention = '2d'
@@ -414,7 +421,7 @@ fn tables_of_tenants_that_were_retired_show_their_replacement() {
     "#]],
     );
     let error = toml(old).unwrap_err().to_string();
-    let replacement = error.split_once("\n\n").expect("it follows an empty line").1;
+    let replacement = error.split_once("\n\n").expect("the replacement follows an empty line").1;
     let own: Vec<_> = resolve(&toml(replacement).unwrap()).unwrap().0.tenants.own.into_keys().collect();
     assert_eq!(own.iter().map(TenantId::as_str).collect::<Vec<_>>(), ["a.b", "b", "floodmark-system"]);
 }
@@ -427,7 +434,7 @@ fn no_secret_is_shown() {
     let variables = [("AWS_SECRET_ACCESS_KEY", "hunter3"), ("GOOGLE_BUCKET", "b"), ("AZURE_X", "hunter4")];
     let given = toml(text).unwrap().environment(environment(&variables)).unwrap();
     let (settings, rows) = resolve(&given).unwrap();
-    assert_eq!(settings.lake.options.0["aws_secret_access_key"], "hunter2", "the file precedes");
+    assert_eq!(settings.lake.options.0["aws_secret_access_key"], "hunter2", "the file takes precedence");
     expect![[r#"
         tables = "az://redacted@box/x"  file f.toml:1
         tables_options.aws_endpoint = "http://redacted@127.0.0.1:1/"  file f.toml:4
@@ -495,7 +502,7 @@ fn administration_moves_to_this_machine_when_others_can_connect() {
     check(&[all, apart], Ok(("10.0.0.1:1", Some("reaches 10.0.0.1:1 can administer everything"))));
     check(&[apart], Err("--admin-listen 10.0.0.1:1: other machines"));
     check(&[open], Err("--http 0.0.0.0:9009: other machines"));
-    check(&[("admin_listen", "127.0.0.1:9009")], Err("to serve both there, write http"));
+    check(&[("admin_listen", "127.0.0.1:9009")], Err("to serve administration there too, write http"));
     check(&[("admin_listen", "nowhere")], Err("or http, or none"));
     check(&[("tls_cert", "/x.pem")], Err("needs tls_key too"));
     check(&[("tls_key", "/x.pem")], Err("needs tls_cert too"));

@@ -58,7 +58,7 @@ impl Value for Option<Millis> {
     const TAKES: Takes = Takes::Duration;
 
     fn parse(text: &str, setting: &Setting) -> Result<Self, String> {
-        let none = setting.none.expect("BUG: a setting that may have no value has a word for that");
+        let none = setting.none.expect("BUG: an optional setting has no word for no value");
         if text == none {
             return Ok(None);
         }
@@ -101,7 +101,7 @@ impl Value for Option<Count> {
     const TAKES: Takes = Takes::Count;
 
     fn parse(text: &str, setting: &Setting) -> Result<Self, String> {
-        let none = setting.none.expect("BUG: a setting that may have no value has a word for that");
+        let none = setting.none.expect("BUG: an optional setting has no word for no value");
         if text == none {
             return Ok(None);
         }
@@ -117,7 +117,7 @@ impl Value for Option<Bytes> {
     const TAKES: Takes = Takes::Size;
 
     fn parse(text: &str, setting: &Setting) -> Result<Self, String> {
-        let none = setting.none.expect("BUG: a setting that may have no value has a word for that");
+        let none = setting.none.expect("BUG: an optional setting has no word for no value");
         if text == none {
             return Ok(None);
         }
@@ -132,7 +132,7 @@ impl Value for Option<Bytes> {
 impl Value for LimitStatus {
     const TAKES: Takes = Takes::Word(&[
         ("429", "Prometheus drops the samples, unless its `retry_on_http_429` is set"),
-        ("503", "every sender retries, and what follows waits"),
+        ("503", "every sender retries, and its later requests wait"),
     ]);
 
     fn parse(text: &str, _: &Setting) -> Result<Self, String> {
@@ -175,7 +175,7 @@ impl Value for TenantId {
     fn parse(text: &str, _: &Setting) -> Result<Self, String> {
         let tenant = Self::parse(text).map_err(|error| error.to_string())?;
         match tenant == Self::anonymous() {
-            true => Err(format!("must not be {tenant}, the tenant of requests that name none")),
+            true => Err(format!("must not be {tenant}, the tenant of requests that name no tenant")),
             false => Ok(tenant),
         }
     }
@@ -266,8 +266,8 @@ impl Value for AdminListen {
 
 impl Value for ClientAuth {
     const TAKES: Takes = Takes::Word(&[
-        ("required", "the handshake fails without one"),
-        ("optional", "clients without one need another credential"),
+        ("required", "the handshake fails without a certificate"),
+        ("optional", "clients without a certificate need another credential"),
     ]);
 
     fn parse(text: &str, _: &Setting) -> Result<Self, String> {
@@ -331,9 +331,9 @@ impl Value for Durability {
 impl Value for Detail {
     const TAKES: Takes = Takes::Word(&[
         ("raw", "samples"),
-        ("auto", "the coarsest rollup that gives the same answer, else samples"),
-        ("5m", "rollups of 5 minutes where they give the same answer, else samples"),
-        ("1h", "rollups of an hour, likewise"),
+        ("auto", "the coarsest rollup that gives the same answer, otherwise samples"),
+        ("5m", "rollups of 5 minutes where they give the same answer, otherwise samples"),
+        ("1h", "rollups of 1 hour where they give the same answer, otherwise samples"),
     ]);
 
     fn parse(text: &str, _: &Setting) -> Result<Self, String> {
@@ -352,7 +352,7 @@ impl Value for Vec<Resolution> {
         let resolution = |text: &str| {
             let ms = duration_ms(text);
             let found = Resolution::ALL.into_iter().find(|resolution| ms == Some(resolution.ms()));
-            found.ok_or_else(|| "must be of 5m and 1h, or none".to_owned())
+            found.ok_or_else(|| "must be a list of 5m and 1h, or none".to_owned())
         };
         let items = if text == "none" { Vec::new() } else { items(text)? };
         let mut resolutions = items.into_iter().map(resolution).collect::<Result<Self, _>>()?;

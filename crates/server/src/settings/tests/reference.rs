@@ -1,13 +1,13 @@
-//! Test of the tables of settings in `docs/reference/configuration.md`. With `UPDATE_EXPECT=1`, it writes them.
+//! Test of the tables of settings in `docs/reference/configuration.md`. With `UPDATE_EXPECT=1`, the test writes
+//! the tables.
 
 use crate::settings::{DefaultValue, SETTINGS, Setting, Takes};
 use expect_test::expect_file;
 use std::fmt::Write;
 
 const PAGE: &str = include_str!("../../../../../docs/reference/configuration.md");
-const BEGIN: &str =
-    "<!-- made of crates/server/src/settings/table.rs; UPDATE_EXPECT=1 cargo test -p server settings -->\n";
-const END: &str = "<!-- end of what is made -->\n";
+const BEGIN: &str = "<!-- generated from crates/server/src/settings/table.rs: UPDATE_EXPECT=1 cargo test -p server settings -->\n";
+const END: &str = "<!-- end of the generated part -->\n";
 
 fn takes(setting: &Setting) -> String {
     let kind = match setting.takes {
@@ -61,8 +61,8 @@ fn tables() -> String {
 
 #[test]
 fn the_reference_is_that_of_the_declarations() {
-    let (before, rest) = PAGE.split_once(BEGIN).expect("the page says where the tables begin");
-    let (_, after) = rest.split_once(END).expect("and where they end");
+    let (before, rest) = PAGE.split_once(BEGIN).expect("the page has the marker before the tables");
+    let (_, after) = rest.split_once(END).expect("the page has the marker after the tables");
     expect_file!["../../../../../docs/reference/configuration.md"]
         .assert_eq(&format!("{before}{BEGIN}{}{END}{after}", tables()));
 }
