@@ -5,8 +5,8 @@
 //!   accept ─▶ handshake (bounds) ─▶ connections (a place) ─▶ handshake ─▶ http1     if connections are encrypted
 //! ```
 //!
-//! At the limit of connections, accepting waits for a place for at most a moment: see [`connections`]. Each connection is a task,
-//! so a slow handshake delays no other connection.
+//! At the limit on connections, accepting waits briefly for a place: see [`connections`]. Each connection is a task, so a
+//! slow handshake delays no other connection.
 
 mod connections;
 mod handshake;
@@ -40,14 +40,14 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Time that an answer may wait for its client, beyond what its size allows at the minimum rate.
 const STALL_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Who is at the other end of a connection. Each request carries both as extensions.
+/// Address and certificate names of the client of a connection. Each request carries both as extensions.
 #[derive(Debug, Clone)]
 struct Client {
     peer: Peer,
     names: Option<ClientNames>,
 }
 
-/// A socket, and what is served there.
+/// A listening socket, and the service of its connections.
 pub(crate) struct Listener {
     socket: TcpListener,
     connections: Connections,
@@ -59,7 +59,7 @@ pub(crate) struct Listener {
 }
 
 impl Listener {
-    /// Serves requests with `service`, on at most `connections_max` connections. A client that takes an answer at less than
+    /// Serves requests with `service`, on at most `connections_max` connections. A client that reads an answer at less than
     /// `transfer_rate` bytes per second is disconnected.
     pub(crate) fn new(
         socket: TcpListener,
@@ -78,12 +78,12 @@ impl Listener {
         }
     }
 
-    /// Encrypts connections.
+    /// Encrypts connections if `handshakes` is given.
     pub(crate) fn encrypted(self, handshakes: Option<Arc<Handshakes>>) -> Self {
         Self { handshakes, ..self }
     }
 
-    /// Reports the number of open connections.
+    /// Registers a gauge of the open connections.
     pub(crate) fn report(&self, registry: &Registry, name: &'static str, help: &'static str) {
         let open = self.connections.clone();
         registry.gauge_fn(name, help, &[], move || open.count() as f64);
@@ -97,7 +97,7 @@ impl Listener {
                 accepted = self.socket.accept() => match accepted {
                     Ok((stream, address)) => (stream, Peer::new(address)),
                     Err(error) => {
-                        tracing::warn!(%error, "accept failed");
+                        tracing::warn!(%error, "cannot accept a connection");
                         tokio::time::sleep(ACCEPT_PAUSE).await;
                         continue;
                     }
@@ -160,7 +160,7 @@ impl Listener {
     }
 }
 
-/// Runs a connection until it ends or must make room for another.
+/// Runs a connection until it ends or must make room for another connection.
 async fn until_closed(serve: impl Future<Output = ()> + Send, place: Place) {
     let link: Arc<Link> = place.share();
     tokio::select! {

@@ -158,9 +158,7 @@ impl Settings {
         };
         let half = Budget::half_of(&machine.memory);
         let budget = match reader.derive(&table::MEMORY, half.total_bytes)? {
-            bytes if reader.is_given(&table::MEMORY) => {
-                Budget::of(bytes).expect("BUG: memory is not within its bounds")
-            }
+            bytes if reader.is_given(&table::MEMORY) => Budget::of(bytes).expect("BUG: memory out of range"),
             _ => half,
         };
         reader.explain(&table::MEMORY, &budget.reason);

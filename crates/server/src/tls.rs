@@ -1,11 +1,11 @@
-//! TLS: the certificate that the server shows, and what it believes of those of its clients.
+//! TLS: the server's certificate, and the verification of clients' certificates.
 //!
 //! ```text
 //!   tls_cert, tls_key, tls_client_ca ─ files ─▶ ServerConfig ─▶ listen (handshakes)
 //!   verified client certificate ─ client_names ─▶ auth (credentials)
 //! ```
 //!
-//! The files are read again when they change. Connections keep what they were opened with; new ones get what is in effect.
+//! The files are read again when they change. Open connections are not affected; new connections use the current files.
 
 mod client_names;
 mod der;
@@ -18,7 +18,7 @@ use crate::watched::Watched;
 use std::sync::Arc;
 use stdx::telemetry::Registry;
 
-/// The files, and the configuration of handshakes that is in effect. Without files, there is none.
+/// The files, and the current configuration of handshakes. Without files, there is no configuration.
 pub(crate) type Tls = Watched<TlsFiles>;
 
 /// Reads the files, if there are any, and reports when the certificate expires.

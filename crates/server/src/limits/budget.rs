@@ -11,25 +11,25 @@ const PROCESS_BYTES: u64 = 8 << 20;
 
 const _: () = assert!(PROCESS_BYTES <= TOTAL_BYTES_MIN / 8);
 
-/// Percentage of the available memory that a budget may take without a warning. Memory outside of the budget was measured at
-/// some 60 MiB, and dirty pages of the journal take more.
+/// Percentage of the available memory that a budget may take without a warning. Memory outside of the budget was measured
+/// at about 60 MiB, and dirty pages of the journal take more.
 const LIMIT_PERCENT_MAX: u64 = 75;
 
 /// Upper bound on a connection's memory beyond the accounts: a buffer of 64 KiB, and its task. Measured: 128 connections with
 /// unfinished request heads held 70 KiB each.
 pub(crate) const CONNECTION_BYTES: usize = 72 << 10;
 
-/// What TLS adds to it at most: a record that is arriving and one that is being read (18 and 16 KiB), records being sent (16
-/// KiB), the client's certificates (16 KiB), and keys. Handshakes hold less than a connection that is open, because no request
-/// has begun: a message of at most 64 KiB, and with TLS 1.2 those before it.
+/// Upper bound on the memory that TLS adds to a connection: a record that is arriving and a record that is being read (18
+/// and 16 KiB), records being sent (16 KiB), the client's certificates (16 KiB), and keys. A handshake holds less than an
+/// open connection, because no request has begun: a message of at most 64 KiB, and with TLS 1.2 the messages before it.
 const TLS_BYTES: usize = 72 << 10;
 
-/// Upper bound on a connection's memory beyond the accounts.
+/// Upper bound on a connection's memory beyond the accounts, with or without TLS.
 pub(crate) const fn connection_bytes(is_encrypted: bool) -> usize {
     if is_encrypted { CONNECTION_BYTES + TLS_BYTES } else { CONNECTION_BYTES }
 }
 
-/// Limit on the memory of authentication: with it, some ten thousand verified tokens are remembered.
+/// Limit on the memory of authentication, enough to remember about ten thousand verified tokens.
 const AUTH_BYTES_MAX: u64 = 32 << 20;
 
 /// Bounds on concurrent exports.
@@ -51,9 +51,9 @@ pub struct Budget {
     pub query_bytes: u64,
     /// Table files being written, by sealing and compaction: 10 %.
     pub flush_bytes: u64,
-    /// Idle decoders between write requests: 2 %.
+    /// Pooled decoders between write requests: 2 %.
     pub decoders_bytes: u64,
-    /// What authentication remembers of callers and services: 1 %, at most [`AUTH_BYTES_MAX`].
+    /// Callers and keys that authentication remembers: 1 %, at most [`AUTH_BYTES_MAX`].
     pub auth_bytes: u64,
     /// Memory outside the accounts: the process itself, and at least 7 % for connections, open tables, buffers, and the allocator's
     /// slack.
@@ -61,10 +61,10 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// Divides `total_bytes`.
+    /// Divides `total_bytes`. Fails below [`TOTAL_BYTES_MIN`].
     pub fn of(total_bytes: u64) -> Result<Self, String> {
         if total_bytes < TOTAL_BYTES_MIN {
-            return Err(format!("at least {} MiB are needed", TOTAL_BYTES_MIN >> 20));
+            return Err(format!("the memory budget must be at least {} MiB", TOTAL_BYTES_MIN >> 20));
         }
         Ok(Self::shared_out(total_bytes, "as set".into()))
     }
@@ -75,14 +75,14 @@ impl Budget {
         Self::shared_out((memory.bytes / 2).max(TOTAL_BYTES_MIN), reason)
     }
 
-    /// Warning if the kernel may reclaim, throttle or kill before the budget is used up.
+    /// Warning if the kernel may reclaim memory, or throttle or kill the process, before the budget is used up.
     pub fn warning(&self, memory: &Memory) -> Option<String> {
         let most = memory.bytes / 100 * LIMIT_PERCENT_MAX;
         let mib = |bytes: u64| bytes >> 20;
         (self.total_bytes > most).then(|| {
             format!(
-                "memory = {} MiB is more than {LIMIT_PERCENT_MAX} % of {} of {} MiB, which is {} MiB: the executable's \
-                 pages, the page cache of the journal and the allocator's slack come on top of it",
+                "memory = {} MiB is more than {LIMIT_PERCENT_MAX} % of {} of {} MiB ({} MiB): the executable's \
+                 pages, the page cache of the journal and the allocator's slack need memory outside of the budget",
                 mib(self.total_bytes),
                 memory.source,
                 mib(memory.bytes),
@@ -282,6 +282,9 @@ mod tests {
             assert!(text.contains(part), "{text}");
         }
         assert_eq!(Budget::half_of(&memory(512)).warning(&memory(512)), None);
-        assert!(Budget::half_of(&memory(80)).warning(&memory(80)).is_some(), "the least is more than half");
+        assert!(
+            Budget::half_of(&memory(80)).warning(&memory(80)).is_some(),
+            "the minimum is more than half of the memory"
+        );
     }
 }

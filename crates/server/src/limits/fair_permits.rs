@@ -8,7 +8,7 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 
 /// Bounded number of permits. Keys that wait take turns: a tenant with a thousand requests waits as long as another with one.
-/// Whatever waits holds memory and a connection, which bound the number of waiters.
+/// Each waiter holds memory and a connection, so the limits on these bound the number of waiters.
 #[derive(Debug)]
 pub(crate) struct FairPermits<K: Key>(Arc<Mutex<State<K>>>);
 
@@ -25,7 +25,7 @@ struct State<K: Key> {
     turns: VecDeque<K>,
 }
 
-/// Permission to continue. Dropping it hands it to the next waiter.
+/// Permission to continue. A dropped permit goes to the next waiter.
 #[derive(Debug)]
 pub(crate) struct Permit<K: Key>(Option<FairPermits<K>>);
 
@@ -40,7 +40,7 @@ impl<K: Key> FairPermits<K> {
         Self(Arc::new(Mutex::new(State { free, waiting: HashMap::new(), turns: VecDeque::new() })))
     }
 
-    /// Waits for a permit. A waiter that is dropped leaves its place.
+    /// Waits for a permit. Dropping the future leaves the queue.
     pub(crate) async fn acquire(&self, key: &K) -> Permit<K> {
         let waits = {
             let mut state = self.0.lock();
@@ -65,7 +65,7 @@ impl<K: Key> FairPermits<K> {
             };
             match next.send(Permit(Some(self.clone()))) {
                 Ok(()) => return,
-                Err(mut permit) => permit.0 = None, // the waiter is gone, and the permit goes to the next one
+                Err(mut permit) => permit.0 = None, // the waiter was canceled: try the next one
             }
         }
     }
@@ -77,7 +77,7 @@ impl<K: Key> State<K> {
         match self.waiting.get_mut(key) {
             Some(waiting) => {
                 if waiting.len() == waiting.capacity() {
-                    waiting.retain(|sender| !sender.is_closed()); // they would add up while no permit becomes free
+                    waiting.retain(|sender| !sender.is_closed()); // canceled waiters would add up
                 }
                 waiting.push_back(sender);
             }
@@ -91,8 +91,8 @@ impl<K: Key> State<K> {
 
     fn next(&mut self) -> Option<oneshot::Sender<Permit<K>>> {
         while let Some(key) = self.turns.pop_front() {
-            let waiting = self.waiting.get_mut(&key).expect("BUG: a key with a turn waits");
-            // a waiter that is gone does not use up its key's turn
+            let waiting = self.waiting.get_mut(&key).expect("BUG: a key with a turn has no waiter");
+            // a canceled waiter does not use up its key's turn
             let next = std::iter::from_fn(|| waiting.pop_front()).find(|sender| !sender.is_closed());
             if waiting.is_empty() {
                 self.waiting.remove(&key);
@@ -130,19 +130,19 @@ mod tests {
     fn tenants_take_turns_and_those_that_are_gone_lose_theirs() {
         let permits = FairPermits::new(1);
         let (many, few) = (TenantId::parse("many").unwrap(), TenantId::parse("few").unwrap());
-        let Poll::Ready(mut held) = poll(pin!(permits.acquire(&many))) else { panic!("one is free") };
+        let Poll::Ready(mut held) = poll(pin!(permits.acquire(&many))) else { panic!("a permit is free") };
         let mut of_many: Vec<_> = (0..3).map(|_| Box::pin(permits.acquire(&many))).collect();
         assert!(of_many.iter_mut().all(|waiter| poll(waiter.as_mut()).is_pending()));
         let mut of_few = Box::pin(permits.acquire(&few));
         assert!(poll(of_few.as_mut()).is_pending());
         drop(of_many.remove(0));
         drop(std::mem::replace(&mut held, Permit(None)));
-        let Poll::Ready(first) = poll(of_many[0].as_mut()) else { panic!("the first that still waits") };
+        let Poll::Ready(first) = poll(of_many[0].as_mut()) else { panic!("the first remaining waiter") };
         assert!(poll(of_few.as_mut()).is_pending());
         drop(first);
         assert!(poll(of_many[1].as_mut()).is_pending());
         let Poll::Ready(second) = poll(of_few.as_mut()) else { panic!("the other tenant's turn") };
-        drop(of_many.pop()); // it waits no more
+        drop(of_many.pop()); // cancels the last waiter
         drop(second);
         let state = permits.0.lock();
         assert_eq!((state.free, state.turns.len()), (1, 0));
@@ -154,7 +154,7 @@ mod tests {
     fn a_permit_that_was_given_but_not_taken_comes_back() {
         let permits = FairPermits::new(1);
         let tenant = TenantId::anonymous();
-        let Poll::Ready(held) = poll(pin!(permits.acquire(&tenant))) else { panic!("one is free") };
+        let Poll::Ready(held) = poll(pin!(permits.acquire(&tenant))) else { panic!("a permit is free") };
         let mut waiter = Box::pin(permits.acquire(&tenant));
         assert!(poll(waiter.as_mut()).is_pending());
         drop(held);

@@ -23,8 +23,8 @@ impl Gate {
         Self::with_bytes(limit, u64::MAX)
     }
 
-    /// Gate that also limits the bytes of all requests inside to `bytes_limit`, which a single request may exceed while it is
-    /// alone.
+    /// Gate that also limits the bytes of all requests inside to `bytes_limit`. A single request may exceed this limit while
+    /// no other request is inside.
     pub(crate) fn with_bytes(limit: usize, bytes_limit: u64) -> Self {
         Self::of(gate::Gate::with_bytes(limit, bytes_limit, gate::MULTIPLE))
     }
@@ -47,7 +47,7 @@ impl Gate {
         self.0.lock().inside()
     }
 
-    /// Requests of one tenant.
+    /// Requests and bytes of one tenant.
     pub(crate) fn inside_of(&self, tenant: &TenantId) -> Inside {
         self.0.lock().of(tenant)
     }

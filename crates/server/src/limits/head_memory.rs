@@ -46,7 +46,7 @@ impl HeadMemory {
         heads_bytes + self.replicas.used_bytes()
     }
 
-    /// [`Self::bytes`], noted for [`Self::peak_bytes`].
+    /// Returns [`Self::bytes`], and updates the peak.
     fn noted_bytes(&self) -> u64 {
         let bytes = self.bytes();
         if bytes > self.peak_bytes.load(Ordering::Relaxed) {
@@ -61,7 +61,7 @@ impl HeadMemory {
         self.peak_bytes.load(Ordering::Relaxed)
     }
 
-    /// Current memory and its limits. Called for each admission, so the peak is noted here.
+    /// Current memory and its limit. Each admission calls this, so this also updates the peak.
     pub(crate) fn head(&self) -> Head {
         Head { used_bytes: self.noted_bytes(), limit_bytes: self.limit_bytes }
     }
@@ -86,13 +86,14 @@ impl HeadMemory {
         self.head().needs_sealing(self.late_bytes())
     }
 
-    /// Limit on one partition's exemplars: a fifth as much while the head needs the memory for series and samples.
+    /// Limit on the memory of one partition's exemplars. It falls to a fifth while the head needs the memory for series and
+    /// samples.
     pub(crate) fn exemplar_limit_bytes(&self) -> usize {
         let share = self.exemplars_bytes;
         if self.is_filled_to(watermarks::EVICT_ALL) { share / 5 } else { share }
     }
 
-    /// Limit on one partition's metadata.
+    /// Limit on the memory of one partition's metadata.
     pub(crate) const fn metadata_limit_bytes(&self) -> usize {
         self.metadata_bytes
     }
@@ -110,7 +111,7 @@ impl HeadMemory {
             .flatten()
     }
 
-    /// Checks for room for a tenant's new series. Known series may still be written if there is none.
+    /// Checks for room for a tenant's new series. Without room, known series may still be written.
     pub(crate) fn room_for_series(
         &self,
         tenants: &Tenants,

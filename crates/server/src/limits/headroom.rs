@@ -1,8 +1,8 @@
-//! Memory pressure of the process: the last line of defence behind the accounts.
+//! Memory pressure of the process: the last line of defence after the accounts.
 //!
-//! Accounts bound reserved memory. The allocator, libraries and threads take more, for which the budget has the part `other`.
-//! If the process' memory comes near `--memory` nevertheless, work that makes it grow is refused until it has fallen: new
-//! series, exports, and queries that are not small. Known series and small queries continue.
+//! Accounts bound reserved memory. The allocator, libraries and threads take memory without reserving it; the budget has the
+//! part `other` for them. If the process nevertheless comes near `--memory`, work that takes more memory is refused until
+//! memory is free again: new series, exports, and queries that are not small. Known series and small queries continue.
 
 use crate::refusal::Refusal;
 use crate::world::Resident;
@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 use stdx::clock::Clock;
 
-/// Minimum interval between readings of the process' memory: one takes some 50 µs.
+/// Minimum interval between readings of the process' memory. A reading takes about 50 µs.
 const LOOK_EVERY_MS: u64 = 100;
 
 /// Interval between log lines about a shortage.
@@ -22,7 +22,7 @@ const SAY_EVERY_MS: u64 = 60_000;
 /// Memory of the process, and its limit.
 #[derive(Debug)]
 pub(crate) struct Headroom {
-    /// `None` if the process has more than this node.
+    /// Reads the memory of the process. `None` if the process contains more than this node.
     resident: Option<Arc<dyn Resident>>,
     clock: Arc<dyn Clock>,
     began: Instant,
@@ -47,7 +47,7 @@ impl Headroom {
         }
     }
 
-    /// Refuses work that can wait while memory is short.
+    /// Fails while memory is short. Called for work that can be retried later.
     pub(crate) fn check(&self) -> Result<(), Refusal> {
         self.memory().room().map_err(|error| Refusal::busy(REASON, error.to_string()))
     }
@@ -64,7 +64,7 @@ impl Headroom {
                 tracing::warn!(
                     held_bytes = memory.held_bytes,
                     limit_bytes,
-                    "the process holds nearly all of its memory: new series, exports and long queries are refused meanwhile"
+                    "the process uses nearly all of its memory: new series, exports and long queries are refused until some is free"
                 );
             }
         }
@@ -72,7 +72,7 @@ impl Headroom {
     }
 }
 
-/// True for one caller each time that `next_ms` is reached, which is then advanced to `every_ms` from now.
+/// Returns true to one caller each time that `next_ms` is reached. Then moves `next_ms` to `every_ms` from now.
 fn is_due(next_ms: &AtomicU64, now_ms: u64, every_ms: u64) -> bool {
     let next = next_ms.load(Ordering::Relaxed);
     let then = now_ms + every_ms;
@@ -112,14 +112,14 @@ pub(crate) mod tests {
         let asked = told.asked.load(Ordering::Relaxed);
         told.bytes.store(5000, Ordering::Relaxed);
         for _ in 0..1000 {
-            headroom.check().expect("what was found last counts for a while");
+            headroom.check().expect("the last reading is still valid");
         }
         clock.advance(LOOK_EVERY_MS - 1);
-        headroom.check().expect("what was found last counts for a while");
+        headroom.check().expect("the last reading is still valid");
         assert_eq!(told.asked.load(Ordering::Relaxed), asked);
         clock.advance(1);
         assert!(headroom.check().is_err());
-        assert!(Headroom::new(None, clock, 1000).check().is_ok(), "nobody counts");
+        assert!(Headroom::new(None, clock, 1000).check().is_ok(), "without readings, nothing is refused");
     }
 
     #[test]

@@ -5,9 +5,9 @@ use super::budget::Budget;
 /// Minimum number of connections with which a node is useful.
 const CONNECTIONS_MIN: usize = 16;
 
-/// Minimum of the default, whatever the memory: with 39, as 64 MiB would give, a few hundred slow senders kept all others out.
-/// With less than 192 MiB, connections may exceed their part of the memory, by 6.2 MiB at most; with TLS, with less than 372
-/// MiB, by 15.2 MiB.
+/// Minimum of the default, regardless of memory. A budget of 64 MiB would give 39 connections; with so few, a few hundred
+/// slow senders kept all others out. With this minimum, connections may exceed their part of a small budget: below 192 MiB
+/// by at most 6.2 MiB, and with TLS below 372 MiB by at most 15.2 MiB.
 const DEFAULT_MIN: u64 = 128;
 
 /// Budget of open files.
@@ -30,7 +30,8 @@ impl Files {
         Self { most, reserved: (128 + 8 * partitions + 4 * query_concurrency) as u64 }
     }
 
-    /// Limit on open connections: `wanted`, but never more than there are files for. Fails with a reason if that is too few.
+    /// Limit on open connections: `wanted`, but never more than there are files for. Fails with a reason if that
+    /// is less than [`CONNECTIONS_MIN`].
     pub(crate) fn connections(
         &self,
         wanted: usize,
@@ -41,7 +42,9 @@ impl Files {
     ) -> Result<usize, String> {
         let most = self.for_connections();
         if most < CONNECTIONS_MIN {
-            return Err(format!("{self} leave too few for connections; raise it (ulimit -n, LimitNOFILE=)"));
+            return Err(format!(
+                "{self}: too few are left for connections; raise the limit (ulimit -n, LimitNOFILE=)"
+            ));
         }
         if wanted > most {
             warnings.push(format!("connections = {wanted} is lowered to {most}: {self}"));
@@ -50,7 +53,7 @@ impl Files {
         let (may_hold, bytes) = (granted as u64 * each_bytes as u64, budget.connections_bytes());
         if is_given && may_hold > bytes {
             warnings.push(format!(
-                "connections = {granted} may hold {} MiB, {} KiB each, where memory leaves {} MiB for them",
+                "connections = {granted} may hold {} MiB, {} KiB each; the memory budget has {} MiB for them",
                 may_hold >> 20,
                 each_bytes >> 10,
                 bytes >> 20
@@ -66,7 +69,11 @@ impl Files {
 
 impl std::fmt::Display for Files {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} open files (RLIMIT_NOFILE), {} of them for other things,", self.most, self.reserved)
+        write!(
+            f,
+            "the limit on open files (RLIMIT_NOFILE) is {}, and {} are reserved for other purposes",
+            self.most, self.reserved
+        )
     }
 }
 

@@ -1,9 +1,9 @@
 //! Pacer of background work, which yields the processor to requests.
 //!
 //! A thread that seals or compacts always has work. Its lower priority alone does not protect requests: the kernel lets a
-//! running thread finish a slice of some milliseconds, several times in the life of a request, which wakes one thread after
-//! the other. So such a thread yields by itself, and only while it holds no lock: no thread ever waits for a lock whose holder
-//! waits for a processor.
+//! running thread finish a time slice of some milliseconds. One request may wait for several such slices, because it wakes
+//! one thread after the other. So a thread with background work yields by itself. It does so only while it holds no lock:
+//! no thread ever waits for a lock whose holder waits for a processor.
 
 use super::head_memory::HeadMemory;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use stdx::clock::Clock;
 
-/// Work time before checking for waiting requests.
+/// Time of work before checking for requests in progress.
 const TURN: Duration = Duration::from_micros(50);
 
 /// Limit on the wait for requests, as a multiple of the work time: at least an eighth of a processor is left for the work.
@@ -20,7 +20,8 @@ const WAIT_FACTOR: i64 = 7;
 /// Limit on accumulated waiting time.
 const SAVED_MAX: Duration = Duration::from_millis(100);
 
-/// Limit on debt of waiting time: a thread that yields on a busy machine gets a processor back only milliseconds later.
+/// Limit on the debt of waiting time. A debt arises because a thread that yields on a busy machine gets a processor back
+/// only milliseconds later.
 const OWED_MAX: Duration = Duration::from_millis(20);
 
 /// Interval between checks whether requests are still in progress.
@@ -30,7 +31,7 @@ const POLL: Duration = Duration::from_micros(200);
 #[derive(Debug, Default)]
 pub(crate) struct Traffic(AtomicUsize);
 
-/// A write request in progress; dropping it ends that.
+/// A write request in progress, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Passing<'a>(&'a Traffic);
 
@@ -41,9 +42,9 @@ impl Traffic {
         Passing(self)
     }
 
-    /// Waits until no request is in progress, at most [`WAIT_FACTOR`] times `worked`: the CPU time of work that comes in pieces too
-    /// long for turns. A thread that always has such work uses an eighth of a processor while requests keep coming. Returns the
-    /// time waited.
+    /// Waits until no request is in progress, at most [`WAIT_FACTOR`] times `worked`. `worked` is the CPU time of a piece of
+    /// work that is too long for a turn. A thread that always has such work uses an eighth of a processor while requests
+    /// keep coming. Returns the time waited.
     pub(crate) fn let_pass_after(&self, worked: Duration, clock: &dyn Clock) -> Duration {
         let (mut waited, most) = (Duration::ZERO, worked * WAIT_FACTOR as u32);
         while waited < most && !self.is_quiet() {
@@ -134,7 +135,7 @@ impl Balance {
     }
 }
 
-/// Nanoseconds, at most those of a day, so that sums do not overflow.
+/// `time` in nanoseconds, at most a day, so that sums do not overflow.
 fn nanos(time: Duration) -> i64 {
     time.min(Duration::from_secs(86_400)).as_nanos() as i64
 }
@@ -161,16 +162,16 @@ mod tests {
         balance.account(MS, MS);
         assert_eq!(balance.patience, nanos(MS * 7));
         balance.account(MS * 3, MS / 2);
-        assert_eq!(balance.patience, nanos(MS * 7 * 3 / 2 - MS * 5 / 2), "a processor was waited for");
+        assert_eq!(balance.patience, nanos(MS * 7 * 3 / 2 - MS * 5 / 2), "waiting for a processor counts");
         balance.account(MS * 1000, MS);
-        assert_eq!(balance.patience, -nanos(OWED_MAX), "of a long wait a little is made up for");
+        assert_eq!(balance.patience, -nanos(OWED_MAX), "the debt of a long wait is limited");
         balance.account(Duration::MAX, Duration::ZERO);
         assert_eq!(balance.patience, -nanos(OWED_MAX));
         balance.account(MS * 1000, MS * 1000);
         assert_eq!(balance.patience, nanos(SAVED_MAX));
     }
 
-    /// Beside requests that never end, on a machine where a thread that yields waits long for a processor.
+    /// With requests always in progress, on a machine where a thread that yields waits long for a processor.
     #[test]
     fn an_eighth_of_a_processor_is_left_however_long_a_wait_turns_out_to_be() {
         for delay in [0, 1, 5, 15].map(|ms| MS * ms) {
@@ -192,7 +193,7 @@ mod tests {
     #[test]
     fn work_in_long_pieces_waits_for_requests_but_not_for_ever() {
         let (traffic, clock) = (Traffic::default(), ManualClock::at(0));
-        assert_eq!(traffic.let_pass_after(MS, &clock), Duration::ZERO, "nobody came");
+        assert_eq!(traffic.let_pass_after(MS, &clock), Duration::ZERO, "no request is in progress");
         let _passing = traffic.enter();
         assert_eq!(traffic.let_pass_after(MS, &clock), MS * 7);
     }
@@ -208,11 +209,11 @@ mod tests {
         pacer.balance.patience = nanos(MS);
         assert!(writes.traffic.is_quiet());
         pacer.wait();
-        assert_eq!(pacer.balance.patience, nanos(MS), "nobody came");
+        assert_eq!(pacer.balance.patience, nanos(MS), "no request is in progress");
         let passing = writes.traffic.enter();
         assert!(!writes.traffic.is_quiet());
         pacer.wait();
-        assert_eq!(pacer.balance.patience, 0, "all that was saved, and no more");
+        assert_eq!(pacer.balance.patience, 0, "waits for exactly the saved time");
         drop(passing);
         assert!(writes.traffic.is_quiet());
         node.stop();

@@ -5,18 +5,17 @@ use model::SeriesError;
 use std::time::{Duration, Instant};
 use stdx::budget::{Account, Reservation};
 
-/// Elected replicas of a tenant's clusters.
 #[derive(Debug, Default)]
 pub(crate) struct Replicas {
     elections: Elections,
     /// Memory of the elections.
     memory: Option<Reservation>,
-    /// Time at which silent clusters were last looked for.
+    /// Time of the last search for silent clusters.
     tidied: Option<Instant>,
 }
 
-/// Least time between two searches for silent clusters. A search visits all of them, and a sender could ask for one with each
-/// series.
+/// Minimum interval between searches for silent clusters. A search visits all clusters, and a sender could cause a search
+/// with each series.
 pub(super) const TIDY_EVERY: Duration = Duration::from_secs(60);
 
 impl Replicas {
@@ -34,7 +33,7 @@ impl Replicas {
         Ok(self.elections.hear(cluster, replica, arrival))
     }
 
-    /// Notes the newest of the samples that were accepted.
+    /// Records the timestamp of the newest accepted sample.
     pub(crate) fn accepted(&mut self, cluster: &str, newest_ms: i64) {
         self.elections.accepted(cluster, newest_ms);
     }
@@ -52,7 +51,7 @@ impl Replicas {
         all
     }
 
-    /// Forgets clusters that were not heard for long, if that was not tried lately.
+    /// Removes clusters that have been silent for long. Does nothing within [`TIDY_EVERY`] of the last search.
     pub(crate) fn forget_silent(&mut self, now: Instant, failover: Duration) {
         let is_early = |tidied| now.saturating_duration_since(tidied) < TIDY_EVERY;
         if self.tidied.is_some_and(is_early) {
@@ -105,13 +104,13 @@ mod tests {
         };
         assert_eq!((hear(&mut one, "x", 0), hear(&mut one, "y", 10)), (None, None));
         assert_eq!(hear(&mut one, "z", 10), Some(SeriesError::TooManyClusters { limit: 2 }));
-        assert_eq!(hear(&mut one, "x", 10), None, "those that are known go on");
+        assert_eq!(hear(&mut one, "x", 10), None, "known clusters are accepted at the limit");
         assert_eq!(hear(&mut other, "x", 10), None);
         assert_eq!(
             hear(&mut other, "y", 10),
             Some(SeriesError::NoRoomForClusters { limit_kib: account.limit_bytes() >> 10 })
         );
-        // an hour later they make room for others
+        // clusters that were silent for an hour make room for others
         assert_eq!(hear(&mut one, "z", 3610), None);
         assert_eq!((one.clusters(), account.used_bytes()), (1, 2 * CLUSTER_BYTES));
         assert_eq!(hear(&mut other, "y", 3610), None);

@@ -1,4 +1,4 @@
-//! State of tenants: rates, and what each holds of the head and of other memory.
+//! State of tenants: their rates, and their memory in the heads and elsewhere.
 
 use super::replicas::{Replicas, TIDY_EVERY};
 use crate::settings::{self, TenantSettings};
@@ -19,18 +19,18 @@ use stdx::budget::Account;
 #[derive(Debug)]
 pub(crate) struct Tenant {
     pub(crate) id: TenantId,
-    /// When it was first seen; `None` if it was known already.
+    /// Time of the first request of a new tenant; `None` if the tenant is not new.
     new_since: Option<Instant>,
     buckets: Mutex<Buckets>,
-    /// What it holds of each partition's head.
+    /// Series and memory of the tenant in each partition's head.
     holds: Box<[Held]>,
     /// Largest number of series so far.
     series_peak: AtomicU64,
-    /// Elected replicas of its clusters.
+    /// Elected replicas of the tenant's clusters.
     pub(crate) replicas: Mutex<Replicas>,
-    /// Its part of the memory of write requests.
+    /// Memory of the tenant's write requests.
     inflight: Account,
-    /// Its part of the memory of query forms and answers.
+    /// Memory of the tenant's query forms and answers.
     answers: Account,
 }
 
@@ -47,7 +47,7 @@ struct Buckets {
     bytes: TokenBucket,
     series: TokenBucket,
     sample_rate: Pace,
-    /// Series for which there was room, and that are not in the head yet.
+    /// Series that were admitted, but are not in the head yet.
     being_created: u64,
 }
 
@@ -58,7 +58,7 @@ struct Pace {
     at: Option<Instant>,
 }
 
-/// Time constant of [`Pace`].
+/// Time constant of [`Pace`], in seconds.
 const PACE_S: f64 = 60.0;
 
 impl Pace {
@@ -87,19 +87,19 @@ impl Tenant {
         }
     }
 
-    /// Memory account for this tenant's write requests. Sets its share and its limit from `own` first.
+    /// Memory account for this tenant's write requests. First updates the account's share and limit from `own`.
     pub(crate) fn inflight(&self, own: &TenantSettings) -> &Account {
         self.inflight.share(multiple(own), own.inflight_bytes.unwrap_or(u64::MAX));
         &self.inflight
     }
 
-    /// Its part of the memory of query forms and answers, within its share.
+    /// Memory account for this tenant's query forms and answers. First updates the account's share from `own`.
     pub(crate) fn answers(&self, own: &TenantSettings) -> &Account {
         self.answers.share(multiple(own), u64::MAX);
         &self.answers
     }
 
-    /// Admits a request of `bytes`, or refuses it. Its samples are taken when they are known: [`Self::take_samples`].
+    /// Admits or refuses a request of `bytes`. Its samples are counted later, when it is decoded: [`Self::take_samples`].
     pub(crate) fn admit(&self, own: &TenantSettings, bytes: u64, now: Instant) -> Result<(), WriteRefusal> {
         let rates = [own.samples_rate(), own.bytes_rate(), own.requests_rate()];
         if rates == [None; 3] {
@@ -122,7 +122,7 @@ impl Tenant {
         Ok(())
     }
 
-    /// Takes the samples of an admitted request, those included that are refused later.
+    /// Counts the samples of an admitted request, including samples that are refused later.
     pub(crate) fn take_samples(&self, own: &TenantSettings, samples: u64, now: Instant) {
         let mut buckets = self.buckets.lock();
         buckets.sample_rate.add(samples, now);
@@ -131,8 +131,8 @@ impl Tenant {
         }
     }
 
-    /// Number of series that may be created now, at least 1 and at most `wanted`. They are taken from the limits, and are to be
-    /// created: [`Self::created`].
+    /// Admits new series: at least 1, at most `wanted`. Returns their number, and counts them towards the limits. The caller
+    /// must create them and then call [`Self::created`].
     pub(crate) fn room_for_series(
         &self,
         own: &TenantSettings,
@@ -150,14 +150,14 @@ impl Tenant {
         Ok(room as usize)
     }
 
-    /// Notes that series were created for which there was room, and what the tenant holds now of that partition's head.
+    /// Records that `count` admitted series were created, and what the tenant now holds in that partition's head.
     pub(crate) fn created(&self, count: usize, partition: usize, series: usize, bytes: usize) {
         let mut buckets = self.buckets.lock();
         self.hold(partition, series, bytes);
         buckets.being_created -= count as u64;
     }
 
-    /// Notes what the tenant holds of a partition's head.
+    /// Records the series and bytes that the tenant holds in a partition's head.
     pub(crate) fn hold(&self, partition: usize, series: usize, bytes: usize) {
         let held = &self.holds[partition];
         held.series.store(series as u64, Ordering::Relaxed);
@@ -175,7 +175,7 @@ impl Tenant {
         self.series_peak.load(Ordering::Relaxed)
     }
 
-    /// Memory of the head that it holds, in bytes.
+    /// Memory of the tenant in all heads, in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         self.holds.iter().map(|held| held.bytes.load(Ordering::Relaxed)).sum()
     }
@@ -189,7 +189,7 @@ impl Tenant {
         self.new_since.is_some_and(|since| now.saturating_duration_since(since) < NEW_FOR)
     }
 
-    /// True if the state is as good as none.
+    /// True if dropping the state loses nothing: no memory is held, buckets are full, and there are no clusters.
     fn is_idle(&self, now: Instant) -> bool {
         self.bytes() == 0
             && self.inflight.used_bytes() == 0
@@ -213,19 +213,19 @@ impl Buckets {
 /// Time for which a tenant without tables counts as new.
 const NEW_FOR: Duration = Duration::from_secs(3600);
 
-/// States of the tenants that hold anything or used their rates lately.
+/// States of the tenants that hold memory or have used their rates recently.
 #[derive(Debug)]
 pub(crate) struct Tenants {
     memory: Memory,
     all: RwLock<HashMap<TenantId, Arc<Tenant>>>,
-    /// Number of tenants from which idle ones are dropped.
+    /// Number of tenants at which idle tenants are dropped.
     tidy_at: AtomicUsize,
     shares: Mutex<Option<(Instant, Shares)>>,
-    /// When clusters that were not heard for long were last looked for.
+    /// Time of the last search for silent clusters.
     clusters_tidied: Mutex<Option<Instant>>,
 }
 
-/// What tenants share.
+/// Memory that tenants share.
 #[derive(Debug)]
 pub(crate) struct Memory {
     pub(crate) partitions: usize,
@@ -235,10 +235,10 @@ pub(crate) struct Memory {
     pub(crate) answers: Account,
 }
 
-/// Smallest number of tenants from which idle ones are dropped.
+/// Minimum of [`Tenants::tidy_at`].
 const TIDY_MIN: usize = 64;
 
-/// Interval at which shares are divided anew.
+/// Interval at which shares are computed again.
 const DIVIDE_EVERY: Duration = Duration::from_secs(1);
 
 impl Tenants {
@@ -257,7 +257,7 @@ impl Tenants {
         self.all.read().get(id).cloned()
     }
 
-    /// State of a tenant, which begins now if it has none. `is_known` says whether the tenant is not new.
+    /// State of a tenant, created if absent. `is_known` returns true if the tenant is not new.
     pub(crate) fn of(&self, id: &TenantId, is_known: impl FnOnce() -> bool, now: Instant) -> Arc<Tenant> {
         if let Some(tenant) = self.get(id) {
             return tenant;
@@ -265,7 +265,7 @@ impl Tenants {
         let new_since = if is_known() { None } else { Some(now) };
         let mut all = self.all.write();
         if all.len() >= self.tidy_at.load(Ordering::Relaxed) {
-            // a state in use must stay the only one of its tenant
+            // a state in use must be kept: a tenant must not get a second one
             all.retain(|_, tenant| Arc::strong_count(tenant) > 1 || !tenant.is_idle(now));
             self.tidy_at.store((2 * all.len()).max(TIDY_MIN), Ordering::Relaxed);
         }
@@ -273,12 +273,11 @@ impl Tenants {
         Arc::clone(all.entry(id.clone()).or_insert_with(tenant))
     }
 
-    /// All states.
     pub(crate) fn all(&self) -> Vec<Arc<Tenant>> {
         self.all.read().values().cloned().collect()
     }
 
-    /// Forgets clusters of replicas that were not heard for long, of all tenants, if that was not tried lately.
+    /// Removes silent clusters of all tenants. Does nothing within [`TIDY_EVERY`] of the last search.
     pub(crate) fn forget_silent_clusters(&self, settings: &settings::Tenants, now: Instant) {
         {
             let mut tidied = self.clusters_tidied.lock();
@@ -384,7 +383,7 @@ pub(crate) mod tests {
         };
         assert_eq!(exceeded(now), [None, Some(216), Some(432)]);
         all[2].hold(0, 1, 0);
-        assert_eq!(exceeded(now), [None, Some(216), None], "shares are not divided for each request");
-        assert_eq!(exceeded(now + DIVIDE_EVERY), [None; 3], "500 of 750, of which 100 are another's");
+        assert_eq!(exceeded(now), [None, Some(216), None], "shares are kept for a while");
+        assert_eq!(exceeded(now + DIVIDE_EVERY), [None; 3], "nobody exceeds a share");
     }
 }

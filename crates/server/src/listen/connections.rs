@@ -1,14 +1,15 @@
 //! Open connections, and the choice of one to close when there are too many.
 //!
-//! At the limit a new connection replaces the one that is needed least:
+//! At the limit, a new connection replaces an open one. Candidates are, in this order:
 //!
 //! 1. connections without a request for a second, and requests whose body has come more slowly than the minimum rate for a second,
 //! 2. connections that have had an answer and are between requests,
-//! 3. the rest that has had no answer, except those younger than [`NEWEST`], whose request may be on its way,
-//! 4. connections whose client has not read for a second,
+//! 3. other connections that have had no answer, except those younger than [`NEWEST`], whose request may be on its way,
+//! 4. connections whose client has not read for a second.
 //!
-//! each time the one that has waited longest. While a request is being answered its connection stays. If none can go, the
-//! new connection waits until one is no longer young, at most [`NEWEST`]; if all are being answered, it is refused.
+//! Of several candidates, the one that has waited longest is closed. A connection stays open while a request is being
+//! answered. Without a candidate, the new connection waits until an open one is no longer young, at most [`NEWEST`]. If all
+//! are being answered, the new connection is refused.
 
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -97,12 +98,12 @@ enum Stage {
 pub(super) struct Busy(Arc<Link>);
 
 impl Connections {
-    /// Allows `most` connections. Those whose body arrives more slowly than `bytes_per_second` are closed first.
+    /// Allows `most` connections. `bytes_per_second` is the minimum rate of request bodies.
     pub(super) fn new(most: usize, bytes_per_second: u64) -> Self {
         Self(Arc::new(All { most, left: Notify::new(), bytes_per_second, open: Mutex::default() }))
     }
 
-    /// Place for a new connection. At the limit, closes another one for it.
+    /// Returns a place for a new connection. At the limit, closes another connection.
     pub(super) fn enter(&self, now: Instant) -> Result<Place, Full> {
         let mut open = self.0.open.lock();
         if open.links.len() >= self.0.most && !open.close_least_needed(now) {
@@ -129,7 +130,7 @@ impl Connections {
         let _ = tokio::time::timeout_at(until, self.0.left.notified()).await;
     }
 
-    /// Number of connections, without those told to close.
+    /// Number of connections, without connections that were told to close.
     pub(super) fn count(&self) -> usize {
         self.0.open.lock().links.len()
     }
@@ -166,14 +167,14 @@ impl Link {
         closes
     }
 
-    /// Notes the arrival of a request's head.
+    /// Records the arrival of a request's head.
     pub(super) fn begin(self: &Arc<Self>, has_body: bool) -> Busy {
         let stage = if has_body { Stage::Receiving { bytes: 0, waits: false } } else { Stage::Answering };
         self.state.lock().enter(stage, Instant::now());
         Busy(Arc::clone(self))
     }
 
-    /// Notes a read of the body: its number of bytes, or `None` if it is pending.
+    /// Records a read of the body: the number of bytes, or `None` if the read is pending.
     pub(super) fn received(&self, read: Option<usize>) {
         if let Stage::Receiving { bytes, waits } = &mut self.state.lock().stage {
             *bytes += read.unwrap_or(0) as u64;
@@ -181,7 +182,7 @@ impl Link {
         }
     }
 
-    /// Notes that the body was read to its end, or is not wanted.
+    /// Records that the body was read to its end, or that the rest is not wanted.
     pub(super) fn end_of_body(&self) {
         let mut state = self.state.lock();
         if matches!(state.stage, Stage::Receiving { .. }) {
@@ -280,7 +281,7 @@ mod tests {
             (2, 1)
         );
         assert_eq!(first.share().rank(after(1000)).unwrap().0, 0);
-        let _third = connections.enter(after(110)).expect("the one that was answered goes first");
+        let _third = connections.enter(after(110)).expect("the answered connection makes room");
         assert!(first.share().rank(after(110)).is_some() && second.share().rank(after(110)).is_none());
     }
 
@@ -318,14 +319,14 @@ mod tests {
         older.share().closed().await;
         assert_eq!(connections.count(), 3);
         drop(older);
-        assert_eq!(connections.count(), 3, "its place was given away before");
+        assert_eq!(connections.count(), 3, "its place was already taken over");
         let requests = [newer.share().begin(false), next.share().begin(false)];
         assert_eq!(connections.enter(at(4)).unwrap_err(), Full::Busy, "all are being answered");
         drop(requests);
         next.share().write_blocked(true);
         newer.share().write_blocked(true);
         let soon = connections.enter(now + Duration::from_millis(900));
-        assert_eq!(soon.unwrap_err(), Full::Busy, "both clients may read on soon");
+        assert_eq!(soon.unwrap_err(), Full::Busy, "both clients may continue to read soon");
         newer.share().write_blocked(false);
         let last = connections.enter(at(5)).expect("room is made");
         newer.share().closed().await;
@@ -341,7 +342,7 @@ mod tests {
         drop(answered.share().begin(false));
         let _bodies = [stalled.share().begin(true), steady.share().begin(true)];
         let (is_late, is_later) = (Instant::now() + PATIENCE, Instant::now() + PATIENCE * 2);
-        assert_eq!(stalled.share().rank(is_later), None, "it is not being read");
+        assert_eq!(stalled.share().rank(is_later), None, "the server is not reading the body");
         for body in [&stalled, &steady] {
             body.share().received(Some(1500));
             body.share().received(None);

@@ -7,10 +7,10 @@
 //!
 //! The number of handshakes in progress is bounded, in total and by network: see [`pending`]. Each is bounded in time.
 //!
-//! A signature takes up to some milliseconds, with an RSA key of 4,096 bits. It is made on a thread, for at most half of the
-//! processors at a time. Networks that wait for a processor take turns, so a network with a thousand handshakes delays the one
-//! handshake of another by one signature. After each signature its processor is left to write requests in progress for up to
-//! seven times as long ([`Traffic::let_pass_after`]): connections that are open come before new ones.
+//! A signature takes up to several milliseconds with an RSA key of 4,096 bits. Signatures are computed on threads, on at
+//! most half of the processors at a time. Networks take turns: a network with a thousand handshakes delays a handshake of
+//! another network by only one signature. After each signature, write requests in progress may use the processor for up to
+//! seven times as long ([`Traffic::let_pass_after`]), because open connections come before new ones.
 
 mod pending;
 
@@ -60,7 +60,7 @@ type Encrypted = TlsStream<StallTimeout<TcpStream>>;
 pub(crate) struct Handshakes {
     tls: Arc<Tls>,
     pending: PendingHandshakes,
-    /// Permits to compute: for half of the processors.
+    /// Permits to compute signatures: half as many as there are processors.
     processors: FairPermits<Network>,
     traffic: Arc<Traffic>,
     clock: Arc<dyn Clock>,
@@ -83,7 +83,7 @@ struct Metrics {
 impl Metrics {
     fn new(r: &Registry) -> Self {
         let counter = |result| {
-            let help = "TLS handshakes, by how they ended.";
+            let help = "TLS handshakes by result.";
             r.counter_with("floodmark_tls_handshakes_total", help, &[("result", result)])
         };
         Self {
@@ -114,7 +114,7 @@ pub(crate) struct Context {
 enum Failure {
     /// The client does not speak TLS.
     Plaintext(TcpStream),
-    /// The client has no certificate, or one that is not accepted.
+    /// The client has no certificate, or its certificate is not accepted.
     Certificate(String),
     Other(io::Error),
 }
@@ -153,8 +153,8 @@ impl Handshakes {
         }
     }
 
-    /// Returns the encrypted connection, and the names of the client's certificate, if it has shown one. `None` if the handshake
-    /// fails.
+    /// Returns the encrypted connection, and the names of the client's certificate if it has shown one. Returns `None` if
+    /// the handshake fails.
     pub(super) async fn accept(
         &self,
         stream: TcpStream,
@@ -210,7 +210,8 @@ impl Handshakes {
         pending.has_client_hello();
         let current = self.tls.current();
         // absent only if the files became invalid between the check of the settings and the start
-        let loaded = Option::as_ref(&current).ok_or_else(|| io::Error::other("no certificate"))?;
+        let loaded = Option::as_ref(&current)
+            .ok_or_else(|| io::Error::other("the server has no valid certificate"))?;
         let config = Arc::clone(&loaded.config);
         let answer = self.answer(hello, config, pending.network()).await?;
         pending.has_answer();
@@ -219,7 +220,7 @@ impl Handshakes {
         Ok((stream, names))
     }
 
-    /// Computes the server's answer, when it is the turn of `network`.
+    /// Waits for the turn of `network`, then computes the server's answer.
     async fn answer(
         &self,
         hello: StartHandshake<StallTimeout<TcpStream>>,
@@ -245,7 +246,7 @@ fn names(stream: &Encrypted) -> Result<Option<ClientNames>, Failure> {
     let Some(certificates) = stream.get_ref().1.peer_certificates() else { return Ok(None) };
     let bytes: usize = certificates.iter().map(|certificate| certificate.len()).sum();
     if bytes > CERTIFICATES_BYTES_MAX {
-        let why = format!("certificates of {bytes} bytes, the limit is {CERTIFICATES_BYTES_MAX}");
+        let why = format!("client certificates have {bytes} bytes, the limit is {CERTIFICATES_BYTES_MAX}");
         return Err(Failure::Certificate(why));
     }
     Ok(certificates.first().map(ClientNames::of))

@@ -38,14 +38,13 @@ pub(super) struct Http1 {
     graceful: GracefulShutdown,
 }
 
-/// What one connection needs.
+/// Service and shutdown watcher of one connection.
 pub(super) struct Session {
     service: TowerToHyperService<Router>,
     watcher: Watcher,
 }
 
 impl Http1 {
-    /// Serves requests with `service`.
     pub(super) fn new(service: Router) -> Self {
         Self { service: TowerToHyperService::new(service), graceful: GracefulShutdown::new() }
     }
@@ -130,7 +129,7 @@ impl Drop for Received {
     }
 }
 
-/// An answer, which marks its connection as busy until all of it is handed over.
+/// Body of an answer. Marks the connection as busy until the whole body is handed over to hyper.
 struct Answer {
     body: Body,
     _busy: Busy,

@@ -1,7 +1,7 @@
 //! A timeout for slow peers that depends on the bytes transferred: a token bucket of waiting time.
 //!
-//! Waiting takes time out of the bucket, transferred bytes put some back, up to the initial amount. So a peer that keeps
-//! up the minimum rate is never cut off, and one that stalls is, within the initial amount, however fast it was before.
+//! Waiting takes time out of the bucket. Transferred bytes put time back, up to the initial amount. So a peer that keeps up
+//! the minimum rate is never cut off. A peer that stalls is cut off within the initial amount, however fast it was before.
 
 use std::time::Duration;
 use tokio::time::Instant;
@@ -61,10 +61,10 @@ mod tests {
 
     #[test]
     fn the_minimum_rate_is_enough_and_less_is_not() {
-        assert_eq!(lasts(0, SECOND), Some(30), "what came before is not saved up");
+        assert_eq!(lasts(0, SECOND), Some(30), "earlier bytes are not saved up");
         assert_eq!(lasts(1000, SECOND), None);
         assert_eq!(lasts(900, SECOND), Some(291));
         assert_eq!(lasts(10_000, SECOND * 10), None);
-        assert_eq!(lasts(1 << 30, SECOND * 31), Some(0), "nobody may stop for longer than the most");
+        assert_eq!(lasts(1 << 30, SECOND * 31), Some(0), "no wait may exceed the initial amount");
     }
 }

@@ -1,6 +1,7 @@
 //! Write timeout: closes a connection whose client reads too slowly.
 //!
-//! An answer holds its memory until it is sent: without the timeout, a client that hardly reads would hold it for ever.
+//! An answer holds its memory until it is sent: without the timeout, a client that hardly reads would hold that memory for
+//! ever.
 
 use super::connections::Link;
 use super::patience::Patience;

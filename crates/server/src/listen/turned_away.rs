@@ -8,11 +8,12 @@ use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
-/// Limit on connections being answered at a time, each for at most [`TIMEOUT`]. Further ones are closed without an answer.
+/// Limit on connections being answered at a time, each for at most [`TIMEOUT`]. Further connections are closed
+/// without an answer.
 const ANSWERED_MAX: usize = 64;
 const TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Least delay before a refused connection is tried again.
+/// Minimum delay after which the client of a refused connection should retry.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// Answers connections that are not served, each in a task of its own. Cloning gives another handle.
@@ -36,7 +37,7 @@ impl TurnedAway {
         self.answer(stream, "503 Service Unavailable", &retry_after, text);
     }
 
-    /// Answers a client that sends HTTP where TLS is spoken, likewise.
+    /// Answers a client that sends plain HTTP to a TLS listener with a 400, if not too many are being answered.
     pub(super) fn not_encrypted(&self, stream: TcpStream) {
         self.answer(
             stream,

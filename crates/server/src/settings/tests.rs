@@ -288,7 +288,7 @@ fn a_wrong_flag_or_variable_is_named() {
     );
     let files_max = 170;
     let error = Settings::on(&Machine { files_max, ..machine() }, &Given::default()).unwrap_err();
-    expect!["connections = 2907: 170 open files (RLIMIT_NOFILE), 192 of them for other things, leave too few for connections; raise it (ulimit -n, LimitNOFILE=)"].assert_eq(&error.to_string());
+    expect!["connections = 2907: the limit on open files (RLIMIT_NOFILE) is 170, and 192 are reserved for other purposes: too few are left for connections; raise the limit (ulimit -n, LimitNOFILE=)"].assert_eq(&error.to_string());
 }
 
 #[test]

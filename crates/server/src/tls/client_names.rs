@@ -6,21 +6,21 @@ use std::sync::Arc;
 use tokio_rustls::rustls::pki_types::CertificateDer;
 use webpki::EndEntityCert;
 
-/// Limit on the names of a certificate that count. A connection keeps them as long as it is open.
+/// Maximum number of names that are read from a certificate. A connection holds these names while it is open.
 const NAMES_MAX: usize = 16;
 
-/// Limit on a name: that of a domain name is 253 bytes; identities as URIs are longer.
+/// Limit on the length of a name. A domain name has at most 253 bytes; URIs that identify clients can be longer.
 pub(crate) const NAME_BYTES_MAX: usize = 512;
 
 /// Object id of the common name: 2.5.4.3.
 const COMMON_NAME: [u8; 3] = [0x55, 0x04, 0x03];
 
-/// Names of a client's certificate, which was verified: its DNS names and URIs, or if it has neither, its common name.
+/// Names of a verified client certificate: its DNS names and URIs, or if it has neither, its common name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ClientNames(Arc<[Box<str>]>);
 
 impl ClientNames {
-    /// Names of a certificate; none if it cannot be parsed, which does not happen to one that was verified.
+    /// Names of a certificate; none if it cannot be parsed. A verified certificate can always be parsed.
     pub(crate) fn of(certificate: &CertificateDer<'_>) -> Self {
         let Ok(certificate) = EndEntityCert::try_from(certificate) else { return Self(Arc::default()) };
         let mut names: Vec<_> = certificate.valid_dns_names().chain(certificate.valid_uri_names()).collect();
@@ -31,13 +31,13 @@ impl ClientNames {
         Self(names.take(NAMES_MAX).map(|name| normal(name).into()).collect())
     }
 
-    /// The names, each as [`normal`] spells it.
+    /// The names, each converted by [`normal`].
     pub(crate) fn iter(&self) -> impl Iterator<Item = &str> {
         self.0.iter().map(|name| &**name)
     }
 }
 
-/// The spelling in which names are compared. Only in URIs, which have a colon, upper and lower case differ.
+/// Converts a name for comparisons: to lower case, except URIs (names with a colon), in which case matters.
 pub(crate) fn normal(name: &str) -> Cow<'_, str> {
     match name.contains(':') || !name.bytes().any(|byte| byte.is_ascii_uppercase()) {
         true => name.into(),

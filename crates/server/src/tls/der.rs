@@ -1,4 +1,4 @@
-//! Reads the elements of DER, for the few fields of a certificate that the library checks and does not hand out.
+//! Reads the elements of DER, for the few fields of certificates that the TLS library does not expose.
 //!
 //! Malformed or truncated bytes end the elements.
 
@@ -26,7 +26,7 @@ pub(super) struct Element<'a> {
 }
 
 impl<'a> Element<'a> {
-    /// The elements in this one, if it has the tag.
+    /// The elements inside this element, if it has the given tag.
     pub(super) fn elements(self, tag: u8) -> Option<Elements<'a>> {
         (self.tag == tag).then_some(Elements(self.content))
     }

@@ -1,6 +1,6 @@
 //! Certificate, key, and the authorities of clients, as files in PEM form.
 //!
-//! Errors name the file and never repeat what is in it.
+//! Errors name the file and never quote its content.
 
 use super::der::expires_s;
 use crate::watched::{self, Source};
@@ -20,22 +20,22 @@ const BYTES_MAX: u64 = 1 << 20;
 /// Files of the server's certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TlsFiles {
-    /// The certificate, and those between it and its authority.
+    /// The certificate, followed by intermediate certificates.
     pub(crate) cert: PathBuf,
     pub(crate) key: PathBuf,
-    /// Clients that have certificates.
+    /// Verification of clients' certificates; `None`: clients need no certificate.
     pub(crate) clients: Option<Clients>,
 }
 
 /// How clients' certificates are verified.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Clients {
-    /// Certificates of the authorities that may have signed them.
+    /// Certificates of the authorities that sign clients' certificates.
     pub(crate) ca: PathBuf,
     pub(crate) auth: ClientAuth,
 }
 
-/// Whether clients need a certificate. One that is shown must be valid in either case.
+/// Whether clients need a certificate. A certificate that is shown must be valid in either case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ClientAuth {
     Required,
@@ -52,11 +52,11 @@ pub(crate) struct Texts {
     is_key_public: bool,
 }
 
-/// What handshakes need.
+/// Configuration of handshakes.
 #[derive(Debug)]
 pub(crate) struct Loaded {
     pub(crate) config: Arc<ServerConfig>,
-    /// Unix time at which the server's certificate expires; 0 if it does not say.
+    /// Unix time at which the server's certificate expires; 0 if unknown.
     pub(crate) expires_s: i64,
 }
 
@@ -140,13 +140,15 @@ impl Source for TlsFiles {
     fn warning(&self, texts: &Texts) -> Option<String> {
         texts.is_key_public.then(|| {
             let path = self.key.display();
-            format!("tls_key: every user of this machine can read {path}; take that right away (chmod o-rwx)")
+            format!(
+                "tls_key: every user of this machine can read {path}; remove that permission (chmod o-rwx)"
+            )
         })
     }
 }
 
 fn read(path: &Path) -> Result<String, String> {
-    watched::read(path, BYTES_MAX).map_err(|error| format!("{}: {error}", path.display()))
+    watched::read(path, BYTES_MAX).map_err(|error| format!("cannot read {}: {error}", path.display()))
 }
 
 fn is_public(path: &Path) -> bool {

@@ -10,10 +10,10 @@
 //!
 //! Beyond a bound, a new handshake is refused by closing its connection, except in two cases:
 //!
-//! - Its network is at the bound, and one of the network's handshakes has waited for its client for [`NEWEST`]: the new one takes
-//!   the place of the oldest of these, so that clients that send nothing do not keep out their neighbours.
-//! - Its network is below the bound, and another network has at least two handshakes more: the new one takes the place of the
-//!   latest of the network with the most (longest queue drop).
+//! - The network is at its bound, and some of its handshakes have waited for their clients for [`NEWEST`]. The new handshake
+//!   displaces the oldest of these, so that silent clients do not keep out their neighbours.
+//! - The network is below its bound, and another network has at least two handshakes more. The new handshake displaces the
+//!   latest one of the network with the most handshakes (longest queue drop).
 
 use crate::listen::connections::NEWEST;
 use parking_lot::Mutex;
@@ -54,12 +54,12 @@ pub(crate) struct PendingHandshakes(Arc<Mutex<State>>);
 struct State {
     /// Limit on all handshakes.
     most: usize,
-    /// Limit on those of one network.
+    /// Limit on handshakes of one network.
     most_of_network: usize,
     next: u64,
     /// By number, which is the order of their arrival.
     handshakes: BTreeMap<u64, Handshake>,
-    /// Number of handshakes by network. None is zero.
+    /// Number of handshakes by network. Networks without handshakes have no entry.
     networks: HashMap<Network, usize>,
     peak: usize,
 }
@@ -89,7 +89,7 @@ pub(crate) struct Pending {
 }
 
 impl PendingHandshakes {
-    /// Bounds for a listener of at most `connections_max`.
+    /// Bounds for a listener of at most `connections_max` connections.
     pub(crate) fn among(connections_max: usize) -> Self {
         let most = (connections_max / 4).max(1);
         Self(Arc::new(Mutex::new(State {
@@ -108,7 +108,7 @@ impl PendingHandshakes {
         let mut state = self.0.lock();
         if !state.has_room_for(network) {
             let Some(number) = state.displaced_by(network, now) else { return Entry::Refused };
-            let handshake = state.remove(number).expect("BUG: it was found");
+            let handshake = state.remove(number).expect("BUG: the displaced handshake is missing");
             handshake.displaced.notify_one();
         }
         let displaced = Arc::new(Notify::new());
@@ -142,7 +142,7 @@ impl State {
         self.handshakes.len() < self.most && self.count_of(network) < self.most_of_network
     }
 
-    /// The handshake that makes room for a new one of `network`, if there is one.
+    /// Number of the handshake that makes room for a new handshake of `network`, if any does.
     fn displaced_by(&self, network: Network, now: Instant) -> Option<u64> {
         let count = self.count_of(network);
         if count < self.most_of_network {
@@ -178,7 +178,7 @@ impl State {
 
     fn remove(&mut self, number: u64) -> Option<Handshake> {
         let handshake = self.handshakes.remove(&number)?;
-        let count = self.networks.get_mut(&handshake.network).expect("BUG: its network is counted");
+        let count = self.networks.get_mut(&handshake.network).expect("BUG: the network has no count");
         *count -= 1;
         if *count == 0 {
             self.networks.remove(&handshake.network);
@@ -197,12 +197,12 @@ impl Pending {
         self.displaced.notified().await;
     }
 
-    /// Notes that the client's message is complete: the handshake waits for a processor from now on.
+    /// Records that the client's message is complete. From now on, the handshake waits for a processor.
     pub(super) fn has_client_hello(&self) {
         self.set_waits_since(None);
     }
 
-    /// Notes that the server's answer is on its way to the client.
+    /// Records that the server's answer is on its way to the client.
     pub(super) fn has_answer(&self) {
         self.set_waits_since(Some(Instant::now()));
     }
@@ -272,7 +272,7 @@ mod tests {
         assert!(enter(&all, from, now + NEWEST - Duration::from_millis(1)).is_none(), "all are new");
         let next = enter(&all, from, now + NEWEST);
         assert!(next.is_some() && is_displaced(&waiting[1]), "the oldest that waits for its client");
-        assert!(!is_displaced(&waiting[0]), "what waits for a processor keeps its place");
+        assert!(!is_displaced(&waiting[0]), "a handshake that waits for a processor keeps its place");
         assert_eq!(all.count(), 4);
     }
 
