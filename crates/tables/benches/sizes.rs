@@ -1,5 +1,5 @@
-//! Bytes per sample on disk, the log included, and speed of writing, merging and reading: `cargo bench -p tables [--
-//! mix|counter|gauge]`.
+//! Measures bytes per sample on disk (including the log), and the speed of writing, merging and reading:
+//! `cargo bench -p tables [-- mix|counter|gauge]`.
 //!
 //! The data is that of a scraped fleet: targets with 10 labels expose the same metrics and are scraped every 15 s, with one
 //! timestamp for all samples of a scrape. `mix` is half counters, a quarter gauges of two or three decimals, and a quarter

@@ -1,4 +1,5 @@
-//! Compaction: merges small files into large ones. Choosing them needs no I/O, and merging needs bounded memory.
+//! Compaction: merges small files into large ones. Choosing files needs no I/O, and merging needs bounded
+//! memory.
 //!
 //! Sealing makes small files, so that fresh data is safe soon. Compaction merges the files of a day into larger ones: there are
 //! fewer files to open, labels are stored once instead of once per seal, and longer rows compress better. Compaction changes
@@ -12,8 +13,9 @@
 //!   size       L   s   s   s   L   s   s    ─▶    L   m    L    s s    (14 = 12 ∪ 13 ∪ 14)
 //! ```
 //!
-//! A file of another engine comes before all others in that order ([`crate::delta::LiveFile::rank`]). It is merged with the first
-//! of Floodmark's own files at most: in a later position, its samples would override samples that were written after them.
+//! A file of another engine comes before all others in that order ([`crate::delta::LiveFile::rank`]). Of
+//! Floodmark's own files, only the first may be merged with it: at a later position, its samples would
+//! override samples that were written after them.
 //!
 //! Tombstones are applied to each file that was written before them. The name of the result records that they were applied, so
 //! each file is rewritten once for all tombstones that exist at that time.
@@ -45,7 +47,7 @@ use std::sync::Arc;
 pub use plan::{Job, plan};
 pub(crate) use purge::{has_deleted_rows, purges};
 
-/// Maximum number of samples in a merged row. Longer rows save labels, but at 4,096 samples those take only about 0.02 bytes per
+/// Maximum number of samples in a merged row. Longer rows save labels, but at 4,096 samples, labels take only about 0.02 bytes per
 /// sample. Shorter rows save decoding samples outside of a query's range.
 pub const ROW_SAMPLES_MAX: usize = 4096;
 
@@ -54,11 +56,11 @@ const STEP_SAMPLES: u64 = 4_000;
 
 #[derive(Debug, Clone, Copy)]
 pub struct CompactLimits {
-    /// Maximum number of files of one job. It bounds memory: each file holds a decoder (1.4 MiB), a window of
-    /// [`CompactLimits::window_bytes`] and a decoded batch.
+    /// Maximum number of files of one job. This bounds memory: each file holds a decoder (1.4 MiB), a window
+    /// of [`CompactLimits::window_bytes`] and a decoded batch.
     pub fan_in: usize,
-    /// Maximum total size of one job's files, and so of the work that is lost if it is interrupted. Files as large as this are
-    /// not merged again.
+    /// Maximum total size of one job's files in bytes, and so of the work that an interruption loses. Files
+    /// as large as this are not merged again.
     pub job_bytes: u64,
     /// Number of files of similar size that the current day must have before they are merged.
     pub files_min: usize,
@@ -107,7 +109,7 @@ pub struct Compaction {
     writer: Option<FileWriter<Upload>>,
     /// Names at which a new file begins, in descending order.
     cuts: Vec<String>,
-    /// The last series' name.
+    /// Metric name of the latest series.
     metric: String,
     samples: Samples,
     staged: Vec<StagedFile>,
@@ -206,7 +208,7 @@ impl Compaction {
         if ends { self.end_file() } else { Ok(()) }
     }
 
-    /// Writes rows as long as there are at least `least` samples for one.
+    /// Writes rows while at least `least` samples of the series are pending.
     fn write_rows(&mut self, least: usize) -> Result<(), TableError> {
         let mut at = 0;
         while self.samples.timestamps.len() - at >= least {
@@ -259,7 +261,7 @@ impl Compaction {
 
     /// Files that the job has written, once it is done.
     pub fn into_staged(self) -> Vec<StagedFile> {
-        assert!(self.progress.done, "BUG: the result is taken when the job is done");
+        assert!(self.progress.done, "BUG: the result of an unfinished job is taken");
         self.staged
     }
 }

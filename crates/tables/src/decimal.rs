@@ -25,8 +25,8 @@ pub fn value(mantissa: i64, exponent: u8) -> Option<f64> {
     POWERS.get(exponent as usize).map(|power| mantissa as f64 / power)
 }
 
-/// Appends the values of `mantissas`, which are stored less `base`, to `values`. Returns `false` for an exponent that Floodmark
-/// never writes.
+/// Appends the values of `mantissas`, from which `base` was subtracted, to `values`. Returns `false` for an
+/// exponent that Floodmark never writes.
 #[must_use]
 pub fn values(mantissas: &[i64], base: i64, exponent: u8, values: &mut Vec<f64>) -> bool {
     let Some(power) = POWERS.get(exponent as usize) else { return false };
@@ -58,7 +58,7 @@ fn append(values: &[f64], mantissas: &mut Vec<i64>) -> Option<u8> {
     mantissas.resize(start + values.len(), 0);
     let out = &mut mantissas[start..];
     let mut exponent = 0;
-    // Start of the current exponent: mantissas before it were made with a smaller one.
+    // Start of the current exponent: mantissas before this position have a smaller one.
     let mut since = 0;
     let mut at = 0;
     while at < values.len() {
@@ -71,7 +71,7 @@ fn append(values: &[f64], mantissas: &mut Vec<i64>) -> Option<u8> {
         exponent = (exponent + 1..=EXPONENT_MAX).find(|e| mantissa(misfit, *e).is_some())?;
         since = at;
     }
-    // With a larger exponent, the mantissas before only get trailing zeros, unless they become too large.
+    // At the larger exponent, earlier mantissas only get trailing zeros, unless they become too large.
     (since == 0 || fill(&values[..since], exponent, &mut out[..since])).then_some(exponent)
 }
 

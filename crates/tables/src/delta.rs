@@ -1,5 +1,5 @@
-//! The Delta log: which files are live, and up to which journal offsets they hold the accepted samples. The only module that uses
-//! the Delta library.
+//! The Delta log: which files are live, and up to which journal offsets they hold the accepted samples. No
+//! other module uses the Delta library.
 //!
 //! ```text
 //!   stage: Parquet files, put under new names, invisible to readers
@@ -10,15 +10,15 @@
 //! a commit is a compare-and-swap: the second of two writers sees the floodmarks of the first and finds nothing left to do. A
 //! lost answer is resolved in the same way, by reading the floodmarks again.
 //!
-//! Each file has a *sequence*: if two files have samples of the same series and time, the sample of the file with the greater
-//! sequence wins. The sequence is assigned in the same compare-and-swap, greater than that of every live file, and stored as the
-//! file's `modificationTime`. It is the current time if that is greater than all, and otherwise one more than the greatest. So
-//! correctness does not depend on clocks, and the log needs no field that other engines drop. A merged file has the greatest
-//! sequence of its inputs.
+//! Each file has a *sequence*: if two files have samples of the same series and time, the sample of the file
+//! with the greater sequence wins. The sequence is assigned in the same compare-and-swap, and stored as the
+//! file's `modificationTime`. It is the current time, or one more than the greatest sequence of the live
+//! files if that is later. So correctness does not depend on clocks, and the log needs no field that other
+//! engines drop. A merged file has the greatest sequence of its inputs.
 //!
-//! Files of another engine have that engine's time there. They are *early*: whatever their sequence, they count as written before
-//! all files of Floodmark's own ([`LiveFile::rank`]). A merge of only early files is early too, and its name says so; a merge
-//! with any other file is not early.
+//! The `modificationTime` of another engine's file is that engine's time. Such files are *early*: whatever
+//! their sequence, they count as written before all files of Floodmark's own ([`LiveFile::rank`]). A merge of
+//! only early files is early too, and its name says so; a merge with any other file is not early.
 
 mod actions;
 mod clean;
@@ -142,7 +142,7 @@ impl Files {
         self.pending.all.mask(file, self.pending.is_rollup)
     }
 
-    /// Memory that the list takes.
+    /// Memory of the list in bytes.
     pub const fn memory_bytes(&self) -> usize {
         self.bytes
     }
@@ -164,7 +164,7 @@ pub struct Table {
     checkpointed: AtomicU64,
     /// Time of the last write to the log before it was opened, by the store's clock.
     written_ms: Option<i64>,
-    /// True if the log could not be read: the next [`Self::refresh`] opens it anew.
+    /// True if the log could not be read: the next [`Self::refresh`] opens the log anew.
     suspect: Mutex<bool>,
 }
 
@@ -185,9 +185,9 @@ const KNOWN_BYTES: usize = 100;
 const TABLE_BYTES: usize = 32 << 10;
 
 impl Table {
-    /// Opens the table at `location`, creating it if there is none.
+    /// Opens the table at `location`, and creates it if there is none.
     pub fn open_or_create(kind: &'static Kind, location: Location) -> Result<Self, TableError> {
-        Ok(Self::open_with(kind, location, true)?.expect("BUG: a table that was created is there"))
+        Ok(Self::open_with(kind, location, true)?.expect("BUG: a created table cannot be opened"))
     }
 
     /// Opens the table at `location`; `None` if there is none.
@@ -345,7 +345,8 @@ impl Table {
         Ok(offset)
     }
 
-    /// Carries the cached floodmarks over to the version that this process has just committed, which changed only those in `moved`.
+    /// Carries the cached floodmarks over to the version that this process has just committed. The commit
+    /// changed only the floodmarks in `moved`.
     fn carry_floodmarks(&self, version: u64, moved: &BTreeMap<String, u64>) {
         let mut known = lock(&self.floodmarks);
         if known.version + 1 == version && known.floodmarks.len() + moved.len() <= KNOWN_MAX {
@@ -406,9 +407,9 @@ impl Table {
         self.location.object(&file.path, file.bytes)
     }
 
-    /// Begins a new file of a day, whose number must be new for the stem. The file is invisible until it is committed. After a
-    /// grace period a [`Sweeper`] deletes it, and committing it then fails with [`TableError::Lapsed`]. Writers that take longer
-    /// need a [`Lease`].
+    /// Begins a new file of a day. `number` must be new for the stem. The file is invisible until it is
+    /// committed. After a grace period, a [`Sweeper`] deletes the file, and committing it then fails with
+    /// [`TableError::Lapsed`]. Writers that take longer need a [`Lease`].
     pub fn upload(&self, date: Date, stem: &Stem, number: u32) -> Result<Upload, TableError> {
         self.upload_as(date, stem, number, self.staging())
     }
@@ -431,7 +432,7 @@ impl Table {
     pub fn staged(&self, summary: FileSummary, upload: Upload) -> Result<StagedFile, TableError> {
         let (path, staging) = (upload.path().to_string(), upload.staging().clone());
         let len = upload.finish()?;
-        assert_eq!(summary.bytes, len, "BUG: a summary is of its file");
+        assert_eq!(summary.bytes, len, "BUG: the summary is of another file");
         Ok(StagedFile { path, summary, staging })
     }
 }

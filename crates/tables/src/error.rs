@@ -6,7 +6,7 @@ use model::ErrorKind;
 #[derive(Debug, thiserror::Error)]
 pub enum TableError {
     /// A Parquet file is damaged.
-    #[error("file {file}: {reason}")]
+    #[error("cannot read file {file}: {reason}")]
     Damaged {
         /// Path in the table, or another name for the file.
         file: String,
@@ -14,19 +14,19 @@ pub enum TableError {
         reason: String,
     },
     /// A file that the log names is missing from the store.
-    #[error("file {file}: the log names it, but the store does not have it")]
+    #[error("cannot read file {file}: the table's log names it, but the object store does not have it")]
     Missing {
         /// Path in the table.
         file: String,
     },
     /// The object store failed.
-    #[error("object store: {0}")]
+    #[error("the object store failed: {0}")]
     Store(#[from] object_store::Error),
     /// The writer's sink or the Parquet library failed.
-    #[error("a file of the table cannot be written: {0}")]
+    #[error("cannot write a file of the table: {0}")]
     Write(#[source] parquet::errors::ParquetError),
     /// The Delta log cannot be read or extended.
-    #[error("log of table {table}: {reason}")]
+    #[error("cannot use the log of table {table}: {reason}")]
     Log {
         /// The table's URL.
         table: String,
@@ -34,7 +34,7 @@ pub enum TableError {
         reason: String,
     },
     /// Another program created the table, or changed it in a way that Floodmark does not support.
-    #[error("table {table} cannot be used: {reason}")]
+    #[error("cannot use table {table}: {reason}")]
     Foreign {
         /// The table's URL.
         table: String,
@@ -67,7 +67,7 @@ pub enum TableError {
         version: u64,
     },
     /// The operation needs more files than one commit or one scan may have.
-    #[error("the operation needs {files} files at once, the limit is {max}")]
+    #[error("the operation on the table needs {files} files at once, the limit is {max}")]
     TooManyFiles {
         /// Number of files.
         files: usize,
@@ -92,10 +92,10 @@ pub enum TableError {
         pending: usize,
     },
     /// The [`crate::Stop`] of the read was set.
-    #[error("the read was cancelled: its result is no longer needed")]
+    #[error("the read was canceled: its result is no longer needed")]
     Interrupted,
     /// The location of a table is not valid.
-    #[error("table location {url:?}: {reason}")]
+    #[error("cannot use table location {url:?}: {reason}")]
     Location {
         /// URL as given.
         url: String,

@@ -1,8 +1,9 @@
-//! Kinds of tables: what differs from table to table, as data.
+//! Kinds of tables: the differences between tables, as data.
 //!
-//! Commits, floodmarks, the order of writes, sweeping, repair and upkeep are written once for every kind. All that this code
-//! needs of a row is its day, its times and the first column of its sort key, and a [`Kind`] names those columns. The *meaning*
-//! of a row is known only to the kind's reader and writer, which [`metrics`] and rollups share.
+//! Commits, floodmarks, the order of writes, sweeping, repair and upkeep have the same code for every kind.
+//! Of a row, this code needs only the day, the times and the first column of the sort key; a [`Kind`] names
+//! these columns. Only the kind's reader and writer know the *meaning* of a row. [`metrics`] and rollups
+//! share them.
 //!
 //! # Format versions
 //!
@@ -36,7 +37,7 @@ const ZSTD_LEVEL: i32 = 3;
 /// Size of a data page, which is the least that a selective read fetches and decodes: about 30,000 samples.
 pub(crate) const PAGE_BYTES: usize = 32 << 10;
 
-/// Size of a column chunk's dictionary beyond which the rest of the chunk is plain.
+/// Size in bytes of a column chunk's dictionary beyond which the rest of the chunk is plain.
 const DICTIONARY_BYTES_MAX: usize = 1 << 20;
 
 /// Format of the tables of one kind, and how their files may be merged.
@@ -74,13 +75,13 @@ pub struct Column {
     /// Name of the column, in Parquet and in the Delta table.
     pub name: &'static str,
     pub data_type: Type,
-    /// True if a row may lack it. Columns added after [`FIRST_VERSION`] are nullable.
+    /// True if a row may lack a value. Columns added after [`FIRST_VERSION`] are nullable.
     pub is_nullable: bool,
     /// First format version with this column.
     pub since: u32,
-    /// Encoding of its values.
+    /// Encoding of the values.
     pub encoding: Coding,
-    /// True if row groups and pages keep its least and greatest value.
+    /// True if row groups and pages keep the least and the greatest value.
     pub has_bounds: bool,
 }
 
@@ -193,8 +194,8 @@ impl Kind {
 
     /// Properties of a file's encoder.
     ///
-    /// Data pages are of version 1 although the encodings are of version 2: version 2 pages leave the levels of lists
-    /// uncompressed, although they are long runs that compress well.
+    /// The encodings are of version 2, but data pages are of version 1: pages of version 2 leave the levels
+    /// of lists uncompressed, and these are long runs that compress well.
     pub fn writer_properties(&self) -> WriterProperties {
         let zstd = ZstdLevel::try_new(ZSTD_LEVEL).expect("BUG: the level of zstd is valid");
         let mut properties = WriterProperties::builder()
@@ -204,7 +205,7 @@ impl Kind {
             .set_data_page_size_limit(PAGE_BYTES)
             .set_dictionary_page_size_limit(DICTIONARY_BYTES_MAX)
             .set_statistics_enabled(EnabledStatistics::Page)
-            // the writer decides by bytes, not by rows
+            // the writer ends row groups by bytes, not by rows
             .set_max_row_group_row_count(None)
             .set_key_value_metadata(Some(vec![KeyValue::new(FORMAT_KEY.into(), self.version.to_string())]));
         for (column, path) in self.columns.iter().flat_map(|c| c.paths().map(move |path| (c, path))) {

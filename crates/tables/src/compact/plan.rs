@@ -29,8 +29,8 @@ impl Job {
 
 /// Chooses what to merge from the live files by day and rank (the order of [`crate::delta::Files::all`]). Days before `today` get
 /// no more files, except for late samples, so they are merged into few files; `today` is merged only as files accumulate. No file
-/// is in two jobs, and jobs can run concurrently and in any order. Files in `leave` are not merged, and files before such a file
-/// are not merged with files after it.
+/// is in two jobs, and jobs can run concurrently and in any order. Files for which `leave` returns true are not merged,
+/// and files before such a file are not merged with files after it.
 pub fn plan(
     kind: &Kind,
     files: &[LiveFile],
@@ -75,9 +75,9 @@ impl Unit<'_> {
     }
 }
 
-/// Splits files into runs of units that may be merged with their neighbours. A run ends where one of the `others` may have the
-/// same series and was written between two units, or together with the later one: the result takes the position of its last file,
-/// and would then override that other file.
+/// Splits files into runs of units that may be merged with their neighbours. A run ends where one of the
+/// `others` may have the same series and was written between two units, or together with the later one. The
+/// result of a merge takes the position of its last file, so it would override that other file.
 fn runs<'a>(own: &[&'a LiveFile], others: &[&LiveFile]) -> Vec<Vec<Unit<'a>>> {
     let hull = Hull::of(own);
     let barring: Vec<Rank> = others.iter().filter(|o| hull.overlaps(o)).map(|o| o.rank()).collect();
@@ -126,7 +126,7 @@ impl Planner<'_> {
             let splits = job.bytes() / parts >= 2 * self.limits.file_bytes;
             jobs.push(job);
             if splits {
-                // the files of its result decide where later ones are cut
+                // the files of this job's result decide where later results are cut
                 return;
             }
             units = &units[len..];
@@ -148,7 +148,7 @@ impl Planner<'_> {
         units.iter().take_while(fits).count()
     }
 
-    /// True if a result of `bytes` is cut at the names in `cuts`. While its parts would be small, wide files are merged with each
+    /// True if a result of `bytes` is cut at the names in `cuts`. While the parts would be small, wide files are merged with each
     /// other first.
     fn is_cut(&self, bytes: u64) -> bool {
         let parts = self.cuts.len() as u64 + 1;

@@ -1,4 +1,5 @@
-//! Rewrites files with rows that tombstones delete. Each is rewritten by a job of its own, unless it is merged anyway.
+//! Rewrites files with rows that tombstones delete. Each file is rewritten by a job of its own, unless it is
+//! merged anyway.
 
 use super::{CompactLimits, Job};
 use crate::delta::{Files, LiveFile, Table};
@@ -28,7 +29,7 @@ pub(crate) fn purges(files: &Files, jobs: &[Job], is_clean: impl Fn(&LiveFile, i
 }
 
 /// True if tombstones delete any row of a file, or part of a row, judging by labels and the times of first and last samples.
-/// `None` if `go_on` cancelled the check.
+/// `None` if `go_on` ended the check.
 pub(crate) fn has_deleted_rows(
     table: &Table,
     files: &Files,

@@ -43,14 +43,14 @@ impl Ranges {
                     continue;
                 }
                 let begins = large.iter().map(|(first, _)| *first).filter(|first| *first > end).min();
-                cuts.push(begins.expect("BUG: this one begins there").into());
+                cuts.push(begins.expect("BUG: no file begins the next range").into());
             }
             end = Some(*last);
         }
         Self { cuts }
     }
 
-    /// All places. That of wide files comes first, since the others wait for it.
+    /// All places. The place of wide files comes first, because the other places wait for it.
     pub(super) fn places(&self) -> impl Iterator<Item = Place> + use<> {
         std::iter::once(Place::Wide).chain((0..=self.cuts.len()).map(Place::In))
     }

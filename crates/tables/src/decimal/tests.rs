@@ -5,7 +5,7 @@ fn check(input: &[f64], expected: Option<(u8, &[i64])>) {
     let mut out = vec![7];
     let exponent = mantissas(input, &mut out);
     assert_eq!(exponent.map(|e| (e, &out[1..])), expected, "{input:?}");
-    assert_eq!(out[0], 7, "what was there stays");
+    assert_eq!(out[0], 7, "the earlier contents must stay");
 }
 
 #[test]

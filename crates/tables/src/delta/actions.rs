@@ -174,14 +174,14 @@ pub(super) fn live_files(
     files: &mut Vec<LiveFile>,
 ) -> Result<(), TableError> {
     let bad = |reason: &str| TableError::Log { table: location.url().to_string(), reason: reason.into() };
-    let rows = Rows::of(batch.data()).ok_or_else(|| bad("the columns of its files are not as expected"))?;
+    let rows = Rows::of(batch.data()).ok_or_else(|| bad("its list of files has unexpected columns"))?;
     for row in (0..rows.path.len()).filter(|row| selected(batch.selection_vector(), *row)) {
         let path = rows.path.value(row);
         if rows.deletions.is_some_and(|d| d.is_valid(row)) {
-            let reason = format!("{path} has deleted rows: another program changed it");
+            let reason = format!("another program deleted rows of file {path}");
             return Err(TableError::Foreign { table: location.url().to_string(), reason });
         }
-        let date = rows.date(row).ok_or_else(|| bad(&format!("{path} has no date")))?;
+        let date = rows.date(row).ok_or_else(|| bad(&format!("file {path} has no date")))?;
         let statistics = match rows.stats.is_valid(row) {
             true => serde_json::from_str(rows.stats.value(row)).unwrap_or(Value::Null),
             false => Value::Null,

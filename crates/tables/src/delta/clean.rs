@@ -13,8 +13,8 @@ use crate::read::Depth;
 /// Maximum number of entries deleted in one call. The next call deletes the rest.
 const CLEANED_MAX: usize = 10_000;
 
-/// Number of checkpoints that a log keeps, with all entries after the first of them. If the last one is damaged, the one before
-/// it and the entries since then replace it.
+/// Number of checkpoints that a log keeps, with all entries after the first of them. If the last checkpoint
+/// is damaged, the previous one and the entries after it replace it.
 const KEPT: usize = 2;
 
 /// Result of cleaning.

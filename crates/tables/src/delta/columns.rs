@@ -44,7 +44,7 @@ pub(super) fn check(kind: &Kind, snapshot: &Snapshot) -> Result<(), String> {
                 return Err(format!("column {name:?} has type {is} instead of {wanted}"));
             }
             None if is_added => {}
-            None => return Err(format!("it lacks the column {:?}", field.name())),
+            None => return Err(format!("column {:?} is missing", field.name())),
         }
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! Changes of a table. Each is one log entry, which is put only if no other writer was first.
+//! Changes of a table. Each change is one log entry, which is put only if no other writer was first.
 
 use super::floodmark::Read;
 use super::sweep::SWEPT;
@@ -37,10 +37,10 @@ pub enum Outcome {
     /// The table already has the block's data, from another writer or from an earlier attempt whose answer was lost. Only the
     /// list of live files shows whether the block's files are live.
     Already {
-        /// Floodmark of the table, which is at or after the block's.
+        /// Floodmark of the table, which is at or after the block's end.
         floodmark: u64,
     },
-    /// The table's floodmark is neither at the block's begin nor past its end. Nothing was committed, since that would have left
+    /// The table's floodmark is neither at the block's beginning nor past its end. Nothing was committed, since that would have left
     /// a gap or duplicated data. Seal again from the table's floodmark.
     Apart {
         /// Floodmark of the table.
@@ -217,7 +217,7 @@ impl Table {
         let mut transaction: Transaction =
             builder.build(&self.engine, Box::new(FileSystemCommitter::new())).map_err(error)?;
         for (source, offset) in &change.floodmarks {
-            let offset = i64::try_from(*offset).expect("BUG: an offset counts records, not 2^63 of them");
+            let offset = i64::try_from(*offset).expect("BUG: an offset is below 2^63");
             transaction = transaction.with_transaction_id(source.clone(), offset);
         }
         if !change.removed.is_empty() {
@@ -269,7 +269,10 @@ impl Table {
         let last = removed.iter().map(LiveFile::rank).max();
         let sequence = last.map_or(0, Rank::sequence);
         let is_in_place = |file: &StagedFile| Some(LiveFile::staged(file, sequence).rank()) == last;
-        assert!(last.is_none() || added.iter().all(is_in_place), "BUG: a merge of early files is early");
+        assert!(
+            last.is_none() || added.iter().all(is_in_place),
+            "BUG: the result of a merge has another rank than its last file"
+        );
         let change = Change {
             operation: if deletes { UpdateTableOperation::Delete } else { UpdateTableOperation::Optimize },
             data_change: deletes,
@@ -351,7 +354,7 @@ impl Table {
                 return Ok(false);
             }
             if let Some(after) = after {
-                let source = change.floodmarks.keys().next().expect("BUG: it moves a floodmark");
+                let source = change.floodmarks.keys().next().expect("BUG: the change moves no floodmark");
                 if self.floodmark(&snapshot, source)? != after {
                     return Ok(false);
                 }

@@ -6,15 +6,15 @@
 //!
 //! ```text
 //!    day ▲
-//!        │ ██████████                    a source at offset 10, whose block up to 30 was interrupted
-//!      D │ ██████████▒▒▒▒▒▒▒▒▒▒          after day D, and whose next one, up to 40, after day C
+//!        │ ██████████                    a source at offset 10: its block up to 30 was interrupted
+//!      D │ ██████████▒▒▒▒▒▒▒▒▒▒          after day D, and its next block, up to 40, after day C
 //!      C │ ██████████▒▒▒▒▒▒▒▒▒▒░░░░░
 //!        └─────────┴──────────┴────┴──▶ offset
 //!                 10         30   40
 //! ```
 //!
-//! There is more than one step only if a restart interrupted a block. The next block is a larger one with everything that is not
-//! in the table, and begins again with its first day.
+//! There is more than one step only if a restart interrupted a block. The next block is larger: it has
+//! everything that is not in the table, and begins again with its first day.
 //!
 //! Steps are stored as `txn` actions, since other programs that rewrite the log preserve those. For step `n`, counted from 0, the
 //! offset is stored as `<source>/pass/<n>/upto` and the day, counted from 1970-01-01, as `<source>/pass/<n>/through`. A step
@@ -58,7 +58,7 @@ impl Floodmark {
         self.steps.first().map_or(self.upto, |step| step.upto)
     }
 
-    /// True if the table has all that a block up to `upto` has on days up to `through`.
+    /// True if the table has all samples of a block up to `upto` that lie on days up to `through`.
     fn has(&self, upto: u64, through: Date) -> bool {
         upto <= self.upto || self.steps.iter().any(|step| upto <= step.upto && through <= step.through)
     }
@@ -70,7 +70,7 @@ impl Floodmark {
         self.steps.insert(at, Step { upto, through });
     }
 
-    /// Reads it from the log.
+    /// Reads the floodmark of a source from the log.
     fn read(table: &Table, snapshot: &SnapshotRef, source: &str) -> Result<Read, TableError> {
         let upto = table.floodmark(snapshot, source)?;
         let (mut floodmark, mut noted) = (Self::at(upto.unwrap_or(0)), 0);
@@ -89,10 +89,10 @@ impl Floodmark {
     }
 }
 
-/// Floodmark of a source as the log has it.
+/// Floodmark of a source, as read from the log.
 #[derive(Debug, Clone)]
 pub(super) struct Read {
-    /// The floodmark itself, if there is one.
+    /// Offset of the floodmark, if there is one.
     upto: Option<u64>,
     floodmark: Floodmark,
     /// Number of steps in the log, void ones included.
@@ -116,7 +116,7 @@ impl Read {
         self.floodmark.step(upto, through);
         let steps = &self.floodmark.steps;
         for n in 0..self.noted.max(steps.len()) {
-            let day = |date: Date| u64::try_from(date.0).expect("BUG: samples are not before 1970");
+            let day = |date: Date| u64::try_from(date.0).expect("BUG: a day is before 1970");
             let step = steps.get(n).map_or([0, 0], |step| [step.upto, day(step.through)]);
             entries.extend(ids(source, n).into_iter().zip(step));
         }
@@ -130,7 +130,8 @@ fn ids(source: &str, n: usize) -> [String; 2] {
 }
 
 impl Table {
-    /// Progress of a source, with its steps, as of the latest version seen; `None` if the table has nothing of it.
+    /// Progress of a source, with its steps, as of the latest version seen; `None` if the table has no data
+    /// of the source.
     pub fn progress(&self, source: &str) -> Result<Option<Floodmark>, TableError> {
         let Read { upto, floodmark, .. } = Floodmark::read(self, &self.snapshot(), source)?;
         Ok((upto.is_some() || !floodmark.steps.is_empty()).then_some(floodmark))

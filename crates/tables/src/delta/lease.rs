@@ -6,8 +6,8 @@
 //! ```
 //!
 //! A lease covers the files whose names begin with `NAME-`. A [`Sweeper`](super::Sweeper) keeps these files until it has seen the
-//! pulse unchanged for [`LEASE_MS`] by its own monotonic clock. Then it breaks the lease by deleting it. Clocks of two machines
-//! are never compared. [`super::sweep`] explains why no commit can name a deleted file.
+//! pulse unchanged for [`LEASE_MS`] by its own monotonic clock. Then the sweeper breaks the lease: it deletes the
+//! object. Clocks of two machines are never compared. [`super::sweep`] explains why no commit can name a deleted file.
 
 use super::Table;
 use crate::date::Date;

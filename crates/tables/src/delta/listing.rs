@@ -1,8 +1,9 @@
 //! Lists the files in the log's folder, and checks that no entry is missing.
 //!
-//! A table consists of its last checkpoint and all entries after it, or of all entries from the first. The library does not check
-//! that the first entry is the right one: if checkpoint and first entries are missing, it still gets columns and floodmarks from
-//! a checksum file, and the table looks complete but has lost its files. So the check is made here.
+//! A table consists of its last checkpoint and all entries after it, or of all entries from the first. The
+//! library does not check that the first entry is the right one. If the checkpoint and the first entries are
+//! missing, the library still gets columns and floodmarks from a checksum file: the table looks complete, but
+//! has lost its files. So this module checks the entries.
 
 use crate::error::TableError;
 use crate::store::Location;
@@ -14,7 +15,7 @@ use serde_json::Value;
 /// The log's folder in a table.
 pub(super) const FOLDER: &str = "_delta_log";
 
-/// File that names the last checkpoint. It is only a hint that saves a longer listing.
+/// File that names the last checkpoint: a hint that saves a longer listing.
 pub(super) const HINT: &str = "_last_checkpoint";
 
 /// Digits of a version in a file's name.
@@ -40,7 +41,7 @@ pub(super) struct LogFile {
 enum Part {
     Entry,
     Checksum,
-    /// One of this many files of a checkpoint.
+    /// A file of a checkpoint that has this many files.
     Checkpoint(u64),
 }
 
@@ -65,19 +66,19 @@ enum Hint {
 pub(super) enum Gap {
     /// The first and the last missing entry.
     Missing(u64, u64),
-    /// An empty entry, as a power loss leaves it if files are not synced. The library would take it for an empty commit, and its
-    /// content would be lost silently.
+    /// An empty entry: a power loss can leave one if files are not synced. The library would take it for an
+    /// empty commit, so the entry's content would be lost silently.
     Empty(u64),
 }
 
 impl std::fmt::Display for Gap {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Missing(one, last) if one == last => write!(f, "its entry {one:020}.json is missing"),
+            Self::Missing(one, last) if one == last => write!(f, "entry {one:020}.json is missing"),
             Self::Missing(first, last) => {
-                write!(f, "its entries from {first:020}.json to {last:020}.json are missing")
+                write!(f, "entries from {first:020}.json to {last:020}.json are missing")
             }
-            Self::Empty(version) => write!(f, "its entry {version:020}.json is empty"),
+            Self::Empty(version) => write!(f, "entry {version:020}.json is empty"),
         }
     }
 }

@@ -18,8 +18,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 impl Table {
-    /// Writes a checkpoint of the latest version seen, so that readers need not replay the log before it. It is no error if it
-    /// already exists, and a failed attempt can be repeated.
+    /// Writes a checkpoint of the latest version seen, so that readers need not replay the log before it. An
+    /// existing checkpoint is no error, and a failed attempt can be repeated.
     pub fn checkpoint(&self) -> Result<(), TableError> {
         let (_, snapshot) = self.reading(|| self.snapshot().checkpoint(&self.engine, None))?;
         self.checkpointed.fetch_max(snapshot.version(), Ordering::Relaxed);
@@ -70,7 +70,7 @@ pub(super) struct Loaded {
     pub(super) checkpoint: Option<u64>,
 }
 
-/// Reads the listed log. If its last checkpoint is unusable, reads the log without it, if that is possible.
+/// Reads the listed log. If the last checkpoint is unusable, reads the log without it, if that is possible.
 pub(super) fn load(
     kind: &Kind,
     location: &Location,

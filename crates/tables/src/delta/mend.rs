@@ -1,5 +1,5 @@
-//! Repairs a log whose entries are all present. Checkpoints, and the hint that names the last one, only save work, so damaged
-//! ones can be put aside.
+//! Repairs a log whose entries are all present. Checkpoints, and the hint that names the last checkpoint,
+//! only save work. So they can be put aside if they are damaged.
 //!
 //! ```text
 //!   entries      0  1  2 … 20  21 …  40  41  42          needed: those after the last sound checkpoint
@@ -33,7 +33,8 @@ pub(super) struct Mended {
     pub(super) any: bool,
 }
 
-/// Finds unusable checkpoints and puts them aside. Without a depth it only finds empty files, which costs nothing; the library
+/// Finds unusable checkpoints and puts them aside. Without a depth, only empty files are found, which costs
+/// nothing; the library
 /// reports other damage.
 pub(super) fn mend(
     location: &Location,
@@ -58,7 +59,7 @@ pub(super) fn mend(
         return match depth {
             Some(_) => Err(failure::damaged(
                 location,
-                format!("{file} cannot be used: {reason}; a server repairs it when it opens the table"),
+                format!("{file} cannot be used: {reason}; a server that opens the table repairs it"),
             )),
             None => Ok(Mended { checkpoint, any: false }),
         };
@@ -70,7 +71,7 @@ pub(super) fn mend(
     repairs.inc();
     tracing::warn!(
         table = %location.url(), file, reason, aside = aside.join(" "),
-        "a table's last checkpoint cannot be used: it is put aside, the entries of the log stand in for it"
+        "a table's last checkpoint cannot be used: it is renamed, and the log entries are read instead"
     );
     Ok(Mended { checkpoint, any: true })
 }
@@ -135,7 +136,7 @@ fn beyond_repair(listing: &Listing, damaged: &[Damaged<'_>], gap: Gap) -> String
     };
     let LogFile { name, version, .. } = file;
     format!(
-        "its checkpoint {name} of version {version} cannot be used ({reason}), and cannot be replaced because {gap}: \
+        "checkpoint {name} of version {version} cannot be used ({reason}), and cannot be replaced because {gap}: \
          restore that checkpoint or these entries from a copy"
     )
 }

@@ -1,8 +1,8 @@
 //! Deletes files that no version of the table needs any more.
 //!
 //! A reader may still use an older version whose files have been removed since, and a newly staged file is not in the log yet.
-//! The store shows neither, so a file is deleted only after it was seen dead throughout a grace period. This state is kept in the
-//! process. After a restart the grace period begins anew, which costs disk space for a while but never a needed file. Readers in
+//! The store shows neither, so a file is deleted only after it was seen dead throughout a grace period. The process
+//! remembers since when. After a restart the grace period begins anew: that costs disk space, but never a needed file. Readers in
 //! the same process protect their files for longer ([`crate::store::Location::readers`]).
 //!
 //! Other engines have no leases on files that they stage, and may take any time to commit them. So a file that is not named like

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   _floodmark/tombstones-NUMBER.json    a list; put before the entry that names it, never changed
-//!   txn floodmark/tombstones  NUMBER     the list that holds; 0 for an empty one
+//!   txn floodmark/tombstones  NUMBER     the current list; 0 for an empty one
 //!   txn floodmark/deleted     SEQUENCE   place of the last delete in the order of writes
 //! ```
 //!

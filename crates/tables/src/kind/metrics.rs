@@ -1,16 +1,16 @@
-//! The metrics table: its columns, and why they are stored as they are.
+//! The metrics table: its columns, and the reasons for their encodings.
 //!
 //! A row is one series over a part of one day. Labels are stored once for all its samples, and samples are stored as lists, so
 //! that any engine gets one row per sample with a single `UNNEST`.
 //!
 //! | column | encoding | why |
 //! | --- | --- | --- |
-//! | `name`, keys and values of `labels` | dictionary | few distinct ones, in sorted order |
+//! | `name`, keys and values of `labels` | dictionary | few distinct texts, in sorted order |
 //! | `series` | plain, no dictionary | a hash has no pattern |
 //! | `start`, `end`, `count` | delta | almost the same from row to row |
-//! | `timestamps`, `mantissas` | delta, no dictionary | differences are small; a dictionary of them is not |
+//! | `timestamps`, `mantissas` | delta, no dictionary | differences are small; a dictionary would be large |
 //! | `exponent` | dictionary | a handful of values |
-//! | `base` | delta, no dictionary | no two rows share one |
+//! | `base` | delta, no dictionary | no two rows share a base |
 //! | `floats` | dictionary, else plain | staleness markers repeat; engines differ on byte-stream-split |
 //!
 //! Bounds are kept for the columns that can exclude rows (`name`, `series`, `start`, `end`). Bounds of timestamps would only

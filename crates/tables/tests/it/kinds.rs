@@ -246,7 +246,7 @@ fn rows_without_series_are_committed_once_reopened_expired_and_swept() {
     table.checkpoint().unwrap();
     check(&reopen());
     let error = Table::open(&METRICS, location(&folder)).unwrap_err().to_string();
-    assert!(error.contains("it lacks the column \"name\""), "{error}");
+    assert!(error.contains("column \"name\" is missing"), "{error}");
     assert_eq!(table.expire(DAY + tables::DAY_MS).unwrap(), 1);
     let swept = Sweeper::default().sweep(&table, 0, 0).unwrap();
     assert_eq!((swept.files, swept.waiting), (1, 0));

@@ -1,5 +1,5 @@
-//! Simulates whole days of a tenant, merged as planned, with files that have only sizes. No write overrides a later one, merging
-//! ends, and no job is large, however large the day.
+//! Simulates whole days of a tenant, merged as planned, with files that have only sizes. Checks that no write
+//! overrides a later one, that merging ends, and that no job is large, whatever the size of the day.
 
 use super::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,7 +12,7 @@ const PARTS: u32 = 4;
 #[derive(Debug, Clone, Copy)]
 struct Held {
     samples: u64,
-    /// The last write to it.
+    /// Number of the last write to the part.
     write: u64,
 }
 
@@ -96,7 +96,7 @@ impl Day {
         let is_taken = |f: &File| taken.contains(f.live.path.as_str());
         let (inputs, kept): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.files).into_iter().partition(is_taken);
-        assert_eq!(inputs.len(), job.files.len(), "its files are live");
+        assert_eq!(inputs.len(), job.files.len(), "a file of the job is not live");
         self.files = kept;
         self.jobs += 1;
         self.largest_job = self.largest_job.max(job.bytes());
@@ -138,7 +138,7 @@ impl Day {
                 let new = (file.live.sequence, held.write);
                 let old = found.insert(*key, new).unwrap_or((i64::MIN, 0));
                 assert_ne!(old.0, new.0, "two files with a part of one series share a sequence");
-                assert_eq!(old.0 > new.0, old.1 > new.1, "a write was passed by");
+                assert_eq!(old.0 > new.0, old.1 > new.1, "an earlier write overrides a later one");
                 found.insert(*key, old.max(new));
             }
         }
@@ -173,7 +173,7 @@ impl Day {
             }
             self.check();
         }
-        panic!("there is always something to merge");
+        panic!("merging does not end");
     }
 
     /// Write amplification: bytes written by merges for each sealed byte.
@@ -185,7 +185,7 @@ impl Day {
         self.files.iter().map(|f| f.live.bytes).sum()
     }
 
-    /// Size of the same samples if all samples of a series were in one row.
+    /// Size of the same samples if each series had as few rows as possible.
     fn best_bytes(&self) -> u64 {
         let mut all: BTreeMap<u32, u64> = BTreeMap::new();
         for (key, held) in self.files.iter().flat_map(|f| &f.held) {
