@@ -11,12 +11,12 @@ static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 /// Configuration that jemalloc reads at the start; `MALLOC_CONF` in the environment overrides it.
 ///
 /// - `dirty_decay_ms`: time for which freed pages are kept: one second instead of jemalloc's ten. Freed pages
-/// belong to no account of the budget. In a test with `--memory 128MiB`, four attacks (late samples, new
-/// series on 256 connections, slow bodies, exports of long lines) took 132 MiB of anonymous memory with the
-/// default, and 98 MiB with this value. 100 ms, or fewer arenas, gained nothing more.
+///   belong to no account of the budget. In a test with `--memory 128MiB`, four attacks (late samples, new
+///   series on 256 connections, slow bodies, exports of long lines) took 132 MiB of anonymous memory with the
+///   default, and 98 MiB with this value. 100 ms, or fewer arenas, gained nothing more.
 /// - `narenas`: at most eight. The default is four for each core. Each arena has partly used pages of its
-/// own. On a machine of 64 cores, these pages alone exceed a small budget. Threads cache small blocks outside
-/// the arenas, so there is little contention.
+///   own. On a machine of 64 cores, these pages alone exceed a small budget. Threads cache small blocks outside
+///   the arenas, so there is little contention.
 // SAFETY: jemalloc declares `const char *malloc_conf` for this purpose. The pointer refers to a text that
 // ends with a zero byte and lives as long as the process.
 #[unsafe(export_name = "malloc_conf")]

@@ -1,6 +1,7 @@
-//! HTTP/1.1 client of one kept-alive connection to one target, which reports exactly how each request ended.
+//! HTTP/1.1 client with one kept-alive connection to one target. It reports exactly how each request ended.
 //!
-//! The lab sends load only to permitted hosts: any address other than loopback is refused unless its host was named as allowed.
+//! The lab sends load only to permitted hosts. It refuses any address other than loopback unless the user has
+//! allowed the host.
 
 mod access;
 
@@ -21,7 +22,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::ServerName;
 
-/// Default time limit of a request. A request that takes longer is given up, with unknown outcome.
+/// Default time limit of a request. A request that takes longer is given up, and its outcome is unknown.
 pub const TIMEOUT_DEFAULT: Duration = Duration::from_secs(30);
 
 /// Maximum size of an answer's body.
@@ -47,7 +48,7 @@ impl std::fmt::Debug for Endpoint {
 }
 
 impl Endpoint {
-    /// Resolves `url`. Its host must be on the loopback interface or be named in `access`.
+    /// Resolves `url`. The host must be on the loopback interface or be named in `access`.
     pub async fn resolve(url: &str, access: &Access) -> Result<Self> {
         let uri: Uri = url.parse().with_context(|| format!("{url:?} is not a URL"))?;
         let encrypted = uri.scheme_str() == Some("https");
@@ -58,7 +59,7 @@ impl Endpoint {
         let authority = uri.authority().with_context(|| format!("{url}: the URL has no host"))?;
         ensure!(
             !authority.as_str().contains('@'),
-            "{url}: give user and password in an Authorization header"
+            "{url}: the URL must not contain user and password; use an Authorization header"
         );
         let host = authority.host();
         let port = authority.port_u16().unwrap_or(if encrypted { 443 } else { 80 });
@@ -66,11 +67,11 @@ impl Endpoint {
         let found =
             tokio::net::lookup_host((bare, port)).await.with_context(|| format!("cannot resolve {host}"))?;
         let addresses: Vec<SocketAddr> = found.collect();
-        let address = *addresses.first().with_context(|| format!("{host} has no address"))?;
+        let address = *addresses.first().with_context(|| format!("the host name {host} has no address"))?;
         let local = addresses.iter().all(|a| a.ip().to_canonical().is_loopback());
         ensure!(
             local || access.allows(host) || access.allows(bare),
-            "{host} is not this machine: to load it, name it once more with --allow-host {bare}"
+            "{host} is not this machine: to allow it as a target, set --allow-host {bare}"
         );
         let tls = match encrypted {
             true => {
@@ -98,11 +99,11 @@ impl Endpoint {
 /// Reason why there is no answer.
 #[derive(Debug, Clone)]
 pub enum Failure {
-    /// No connection; the request was not sent.
+    /// No connection. The request was not sent.
     Connect(String),
-    /// The connection broke. The request may or may not have been processed.
+    /// The connection broke. The target may or may not have processed the request.
     Broken(String),
-    /// No answer within this time. The request may have been processed.
+    /// No answer within this time. The target may have processed the request.
     Timeout(Duration),
 }
 
@@ -128,7 +129,6 @@ impl std::fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// Answer of the target.
 #[derive(Debug)]
 pub struct Answer {
     pub status: StatusCode,
@@ -143,7 +143,7 @@ impl Answer {
         Duration::try_from_secs_f64(seconds).ok()
     }
 
-    /// The beginning of the body, to show to people.
+    /// The beginning of the body, to be shown to people.
     pub fn text(&self) -> String {
         const SHOWN: usize = 300;
         let text = String::from_utf8_lossy(&self.body[..self.body.len().min(SHOWN)]);
@@ -164,7 +164,7 @@ pub fn headers(pairs: &[(String, String)]) -> Result<HeaderMap> {
     Ok(map)
 }
 
-/// Client with one connection, which is opened when needed and reopened after it broke.
+/// Client with one connection. The client opens the connection when needed, and reopens a broken one.
 #[derive(Debug)]
 pub struct Client {
     endpoint: Endpoint,
@@ -194,12 +194,12 @@ impl Client {
         Self { endpoint, headers, timeout, open: None }
     }
 
-    /// Headers that are sent with each further request.
+    /// Headers that are sent with all further requests.
     pub fn headers_mut(&mut self) -> &mut HeaderMap {
         &mut self.headers
     }
 
-    /// Opens the connection if it is closed, so that the first request does not have to.
+    /// Opens the connection if it is closed, so that the first request need not wait for it.
     pub async fn connect(&mut self) -> Result<(), Failure> {
         if self.open.as_ref().is_some_and(|c| c.sender.is_closed()) {
             self.open = None;
@@ -242,7 +242,7 @@ impl Client {
     }
 
     async fn exchange(&mut self, request: Request<Full<Bytes>>) -> Result<Answer, String> {
-        let connection = self.open.as_mut().expect("BUG: connected just before");
+        let connection = self.open.as_mut().expect("BUG: the client has no open connection");
         let answer = connection.sender.send_request(request).await.map_err(|e| causes(&e))?;
         let (head, body) = answer.into_parts();
         let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await.map_err(|e| causes(&*e))?;
@@ -273,7 +273,7 @@ fn causes(error: &(dyn std::error::Error + 'static)) -> String {
     chain.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
-/// Characters to be percent-encoded: all but the unreserved ones of RFC 3986.
+/// Characters that are percent-encoded: all except the unreserved characters of RFC 3986.
 const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
 /// Percent-encodes a query parameter's value.

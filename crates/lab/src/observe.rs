@@ -9,11 +9,11 @@
 //!   its /metrics ─ scrape ─┘ (in the background: a hanging target delays nothing)
 //! ```
 //!
-//! The run calls [`Observation::begin`] before the load, [`Observation::second`] once for each point of the
-//! timeline, [`Observation::target_is`] when the target was restarted as another process, and [`Observation::end`] when
-//! everything but the verdict is known.
+//! Before the load, the run calls [`Observation::begin`]. For each point of the timeline, it calls
+//! [`Observation::second`] once. When the target was restarted as another process, it calls
+//! [`Observation::target_is`]. When everything but the verdict is known, it calls [`Observation::end`].
 //!
-//! Everything is kept in bounded memory: the timeline is thinned out, and of all other values only the extremes are kept.
+//! Memory is bounded: the timeline is thinned out, and of all other values only the extremes are kept.
 
 mod cgroup;
 mod disk;
@@ -43,16 +43,17 @@ use std::time::Instant;
 /// Maximum number of events of the target that are reported individually.
 const EVENTS_MAX: usize = 100;
 
-/// Sources of observation. All are optional; a missing one is not observed.
+/// Sources of observation. All are optional; a source that is not given is not observed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ObserveOptions {
     /// The target's process on this machine.
     pub pid: Option<u32>,
-    /// The target's control group, a directory under `/sys/fs/cgroup`; if not given, that of its process.
+    /// The target's control group, a directory under `/sys/fs/cgroup`. If not given, the control group of the
+    /// target's process.
     pub cgroup: Option<std::path::PathBuf>,
     /// URL of the target's own metrics, such as `http://127.0.0.1:9009/metrics`.
     pub metrics_url: Option<String>,
-    /// Headers of the requests for its metrics.
+    /// Headers of the requests for the target's metrics.
     pub headers: Vec<(String, String)>,
     /// Permitted targets.
     pub access: Access,
@@ -67,7 +68,7 @@ pub struct Observation {
     looked: Instant,
     process: Option<TargetProcess>,
     cgroup: Option<Cgroup>,
-    /// True if the control group was named, so that everything in it counts as the target.
+    /// True if the options name the control group. Then everything in the group counts as the target.
     cgroup_named: bool,
     disk: Option<Disk>,
     network: Network,
@@ -79,7 +80,7 @@ pub struct Observation {
     peaks: BTreeMap<String, f64>,
 }
 
-/// One second's observations, on their way to the timeline, the peaks and the saturation rules.
+/// Observations of one second, for the timeline, the peaks and the saturation rules.
 #[derive(Debug, Default)]
 pub(crate) struct Look {
     values: Vec<(String, &'static str, SeriesKind, f64)>,
@@ -95,7 +96,7 @@ impl Look {
         }
     }
 
-    /// Adds an event, to be marked in every chart.
+    /// Adds an event, which every chart marks.
     fn event(&mut self, text: impl Into<String>) {
         self.events.push(text.into());
     }
@@ -107,12 +108,12 @@ impl Look {
 }
 
 impl Observation {
-    /// Begins the observation. Fails on options that can never work.
+    /// Begins the observation. Fails if the options can never work.
     pub async fn begin(options: &ObserveOptions) -> Result<Self> {
         let process = options.pid.map(TargetProcess::new).transpose()?;
         let cgroup = match &options.cgroup {
             Some(path) => Some(Cgroup::open(path)?),
-            // without a limit, the group adds nothing to the figures of the process
+            // a group without a limit adds nothing to the figures of the process
             None => options.pid.and_then(Cgroup::of_process).filter(Cgroup::is_limited),
         };
         let disk = match &options.data_dir {
@@ -199,9 +200,9 @@ impl Observation {
         self.restarts += look.restarts;
     }
 
-    /// Called when the run itself has restarted the target, with the new process id.
+    /// Called when the run itself has restarted the target. `pid` is the new process id.
     pub fn target_is(&mut self, pid: u32) {
-        // if the new process is already gone, the next second detects it
+        // if the new process has already ended, the next second detects it
         self.process = TargetProcess::new(pid).ok().or(self.process.take());
         self.network = Network::new(Some(pid));
         if let Some(scrape) = &mut self.scrape {
@@ -209,7 +210,7 @@ impl Observation {
         }
     }
 
-    /// Adds what is known only at the end: saturation, restarts, versions, peaks.
+    /// Adds the figures that are known only at the end: saturation, restarts, versions, peaks.
     pub async fn end(self, result: &mut RunResult) {
         result.totals.restarts = result.totals.restarts.max(self.restarts);
         result.events.extend(self.events);
@@ -236,7 +237,7 @@ impl Observation {
     }
 }
 
-/// Relates the target's resource usage to the load, summed over all generators if there were several.
+/// Relates the target's resource usage to the load of all generators together.
 pub(crate) fn compare_with_load(result: &mut RunResult) {
     let observed = &mut result.observed;
     let used = |name: &str| observed.get(name).copied().filter(|used| *used > 0.0);
@@ -255,7 +256,7 @@ pub(crate) fn compare_with_load(result: &mut RunResult) {
     }
 }
 
-/// Rate of a kernel counter. A counter that was reset counts from zero.
+/// Rate of a kernel counter. After a reset, the counter counts from zero.
 fn rate(now: u64, before: u64, seconds: f64) -> f64 {
     if now >= before { (now - before) as f64 / seconds } else { now as f64 / seconds }
 }

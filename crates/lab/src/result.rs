@@ -1,4 +1,4 @@
-//! All results of a run in one value, which is written as JSON and read again.
+//! All results of a run in one value, which can be written and read as JSON.
 //!
 //! ```text
 //!   fleet, ledger, verify ─┐
@@ -6,8 +6,9 @@
 //!   verdict ───────────────┘
 //! ```
 //!
-//! A result explains itself: it carries the scenario's text, the seed, the versions and the machine, so that
-//! the file is enough to repeat the run. Results of older programs can be read: every field has a default.
+//! A result is complete in itself: it contains the scenario's text, the seed, the versions and the machine.
+//! The file is enough to repeat the run. Results of older programs can be read, because every field has a
+//! default.
 
 mod events;
 pub mod figures;
@@ -41,7 +42,7 @@ const FILE_BYTES_MAX: u64 = 256 << 20;
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RunResult {
-    /// [`FORMAT`] of the program that wrote it.
+    /// [`FORMAT`] of the program that wrote the result.
     pub format: u32,
     /// The scenario's name.
     pub name: String,
@@ -49,7 +50,7 @@ pub struct RunResult {
     pub scenario: String,
     /// Settings changed on the command line, as `key = value`.
     pub overrides: Vec<String>,
-    /// Seed, with which a run generates the same series and values again.
+    /// Seed. The same seed generates the same series and values.
     pub seed: u64,
     /// Name or address of the target, without credentials.
     pub target: String,
@@ -57,37 +58,37 @@ pub struct RunResult {
     pub versions: BTreeMap<String, String>,
     /// Machine of the generator.
     pub machine: Machine,
-    /// Part of the fleet that was generated, and the number of parts. 1 of 1 is the whole fleet.
+    /// Part of the fleet that this result covers, and the number of parts. 1 of 1 is the whole fleet.
     pub part: (u32, u32),
     /// Begin of the load, in ms since 1970.
     pub begun_ms: i64,
     /// Duration of the load, in seconds.
     pub wall_s: f64,
-    /// True if the run was stopped early. Then the verdict says nothing about the whole scenario.
+    /// True if the run ended early. Then the verdict says nothing about the whole scenario.
     pub partial: bool,
     /// Events by time.
     pub events: Vec<Event>,
     /// Figures second by second.
     pub timeline: Timeline,
-    /// Phases of constant target load: the steps of a ladder; before, in and after a spike.
+    /// Phases of constant target load: the steps of a ladder, or the time before, in and after a spike.
     pub steps: Vec<Step>,
     /// Totals of the whole run.
     pub totals: Totals,
-    /// Queries, where the scenario has any, by mix.
+    /// Outcomes of queries, by mix. Empty if the scenario has no queries.
     pub reads: Vec<ReadTotals>,
     /// Result of the read-back, all tenants together.
     pub verify: Option<VerifyReport>,
     /// Reason why the read-back failed: the query that failed, and its answer.
     pub unverified: Option<String>,
-    /// The rules fixed before the run, and their outcomes.
+    /// Rules that were fixed before the run, and their outcomes.
     pub verdict: Vec<Judgement>,
-    /// Published figures that the scenario reproduces, to be shown beside the measured ones.
+    /// Published figures that the scenario reproduces. Reports show them beside the measured figures.
     pub account: Vec<AccountFigure>,
     /// Resource that was exhausted first, if any. Set by [`crate::observe`].
     pub saturated: Option<Saturation>,
     /// Figures of the observation that are not in the timeline: totals and peaks.
     pub observed: BTreeMap<String, f64>,
-    /// Reasons to mistrust the figures, above all where the generator was the bottleneck.
+    /// Reasons to mistrust the figures, above all that the generator was the bottleneck.
     pub warnings: Vec<String>,
     /// Notes on what the run does not show.
     pub notes: Vec<String>,
@@ -127,13 +128,13 @@ pub struct Totals {
     pub samples_per_s: f64,
     /// Number of requests, not counting retries.
     pub requests: u64,
-    /// Attempts, retries included.
+    /// Number of attempts, including retries.
     pub attempts: u64,
     /// Attempts that were answered with success.
     pub succeeded: u64,
-    /// Bytes of compressed bodies, retries included.
+    /// Bytes of compressed bodies, including retries.
     pub bytes: u64,
-    /// Attempts by outcome: a status such as `204` or `503`, or `connect`, `broken`, `timeout`.
+    /// Number of attempts by outcome: a status such as `204` or `503`, or `connect`, `broken`, `timeout`.
     pub by_reason: BTreeMap<String, u64>,
     /// First message of each failure reason.
     pub said: BTreeMap<String, String>,
@@ -141,11 +142,11 @@ pub struct Totals {
     pub without_retry_after: u64,
     /// Requests refused permanently.
     pub rejected: u64,
-    /// Requests given up after retries.
+    /// Requests that were given up after retries.
     pub given_up: u64,
-    /// Requests on the schedule that were never begun.
+    /// Requests on the schedule that were never sent.
     pub unsent: u64,
-    /// Requests answered with success, though by the target's own count not all samples were written.
+    /// Requests that were answered with success, although the target reported fewer samples as written.
     pub short: u64,
     /// Maximum number of series that were active at the same time.
     pub series_active: u64,
@@ -157,7 +158,7 @@ pub struct Totals {
     pub latency_new: Quantiles,
     /// Latency of requests that carried known series only.
     pub latency_known: Quantiles,
-    /// Latency of single successful attempts: the target's own time.
+    /// Latency of single successful attempts: the time that the target itself takes.
     pub service: Quantiles,
     /// Latency of single refused attempts.
     pub refusal: Quantiles,
@@ -165,7 +166,8 @@ pub struct Totals {
     pub freshness: Quantiles,
     /// Probed samples that did not become visible in time.
     pub invisible: u64,
-    /// Generator lag: how much later a request was sent than it could have been.
+    /// Generator lag: the time between the moment at which a request could be sent and the moment at which it
+    /// was sent.
     pub lag: Quantiles,
     /// CPU time of the generator, in seconds.
     pub generator_cpu_s: Option<f64>,
@@ -199,7 +201,7 @@ pub struct ReadTotals {
     pub bytes: u64,
 }
 
-/// A rule of the verdict, and what was measured.
+/// A rule of the verdict, and the measured value.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Judgement {
@@ -211,7 +213,7 @@ pub struct Judgement {
     pub measured: String,
     /// True if the value could not be measured, so that the rule is neither kept nor broken.
     pub unmeasured: bool,
-    /// False also if the value could not be measured.
+    /// True if the rule was kept. False if the value could not be measured.
     pub pass: bool,
 }
 
@@ -225,7 +227,7 @@ pub struct AccountFigure {
     pub value: f64,
     /// Unit, such as `1/s` or `GiB`.
     pub unit: String,
-    /// Name of the measured figure to compare it with: see [`RunResult::figure`].
+    /// Name of the measured figure to compare with: see [`RunResult::figure`].
     pub ours: Option<String>,
     /// Status of the figure, and the conditions of its measurement.
     pub note: String,
@@ -269,7 +271,7 @@ impl RunResult {
         (queries > 0).then(|| succeeded as f64 / queries as f64)
     }
 
-    /// p99 of the slowest mix of reads, in seconds (percentiles cannot be added).
+    /// p99 of the slowest mix of queries, in seconds (percentiles cannot be added).
     pub fn read_p99_s(&self) -> Option<f64> {
         let measured = self.reads.iter().filter(|reads| reads.latency.count > 0);
         measured.map(|reads| reads.latency.p99_s).reduce(f64::max)
@@ -292,7 +294,8 @@ impl RunResult {
         Ok(result)
     }
 
-    /// Writes the result to a temporary file, which then replaces `path`, so that a full disk never leaves half a result.
+    /// Writes the result to a temporary file, which then replaces `path`. So a full disk never leaves half a
+    /// result.
     pub fn save(&self, path: &Path) -> Result<()> {
         files::replace(path, self.to_json()?).with_context(|| format!("cannot write {}", path.display()))
     }
@@ -323,7 +326,7 @@ impl Totals {
         (self.attempts > 0).then(|| self.succeeded as f64 / self.attempts as f64)
     }
 
-    /// Share of the scheduled samples that were acknowledged in the end; `None` without a schedule.
+    /// Share of the scheduled samples that were acknowledged; `None` without a schedule.
     pub fn achieved(&self) -> Option<f64> {
         (self.samples_offered > 0).then(|| self.samples_acknowledged as f64 / self.samples_offered as f64)
     }

@@ -1,4 +1,4 @@
-//! A scenario: the complete description of a run, which a user writes beforehand.
+//! A scenario: the complete description of a run. A user writes it before the run.
 //!
 //! ```text
 //!   text ─parse─▶ Scenario ─with overrides─▶ check ─▶ what drive::run carries out
@@ -42,28 +42,29 @@ use std::collections::BTreeMap;
 /// Maximum size of a scenario file.
 pub const TEXT_BYTES_MAX: usize = 1 << 20;
 
-/// Description of a run, independent of the machine and the time at which it runs.
+/// Description of a run. It does not depend on the machine, nor on the time of the run.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Scenario {
     pub name: String,
     /// Description, in a few sentences.
     pub about: String,
-    /// Seed. Another seed gives other series.
+    /// Seed. A different seed gives different series.
     pub seed: u64,
     /// Duration of the load.
     pub duration: Span,
-    /// Factor for the size of the load: 1 is the scenario as it was written.
+    /// Factor for the size of the load. 1 is the scenario as written.
     pub scale: f64,
     /// Dimension multiplied by the factor.
     pub scales: Scales,
-    /// Divisor of the duration and of all times of the shape and the faults, but not of the intervals of series.
+    /// Divisor of the duration and of all times of the shape and the faults. The intervals of series are not
+    /// divided.
     pub compress: f64,
     /// Target of the load.
     pub target: TargetSpec,
     /// Generated load.
     pub load: Load,
-    /// Recorded traffic, in place of generated samples.
+    /// Recorded traffic, which replaces generated samples.
     pub replay: Option<ReplaySpec>,
     /// Load profile: how the load changes over time.
     pub shape: Shape,
@@ -74,7 +75,7 @@ pub struct Scenario {
     pub verdict: Rules,
     /// Settings of the read-back.
     pub verify: VerifySpec,
-    /// Bounds of the run itself.
+    /// Limits of the run itself.
     pub limits: RunLimits,
     /// Published figures that the scenario reproduces.
     pub account: Vec<AccountFigure>,
@@ -99,15 +100,15 @@ pub enum Scales {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Load {
-    /// Tenants, each with series of its own.
+    /// Number of tenants. Each tenant has its own series.
     pub tenants: u32,
-    /// Senders of each tenant, each with series of its own.
+    /// Number of senders of each tenant. Each sender has its own series.
     pub writers: u32,
     /// Connections of each writer.
     pub connections: u32,
     /// Metrics of each scrape target.
     pub metrics: Count,
-    /// Series of each metric, for each writer: scrape targets.
+    /// Series of each metric, for each writer. This is the number of scrape targets.
     pub series_per_metric: Count,
     /// Labels of a series, its name included.
     pub labels: usize,
@@ -125,28 +126,30 @@ pub struct Load {
     pub histogram_buckets: u32,
     /// Model of the values, except those of histograms.
     pub values: ValueModel,
-    /// Sampling interval. If not given, it follows from `rate`. Without either it is 15 s, or shorter in a closed loop that needs
-    /// more rounds than fit into an hour.
+    /// Sampling interval. If not given, it is derived from `rate`. Without `rate`, it is 15 s, or shorter in
+    /// a closed loop that needs more rounds than fit into an hour.
     pub interval: Option<Span>,
-    /// Samples per second of the base load, all tenants together. If not given, it follows from the series and the interval.
+    /// Samples per second of the base load, of all tenants together. If not given, it is derived from the
+    /// series and the interval.
     pub rate: Option<Count>,
     /// Number of samples of each series after which the load ends.
     pub rounds: Option<u32>,
-    /// Time of the first samples: `-1h`, or Unix seconds or milliseconds. If not given, the last samples fall on the end of the
-    /// load.
+    /// Time of the first samples: `-1h`, or Unix seconds or milliseconds. If not given, the load ends with
+    /// the last samples.
     pub start: Option<String>,
-    /// Number of the first writer. Generators that load one target without a common scenario use different numbers.
+    /// Number of the first writer. Generators that load the same target without a common scenario use
+    /// different numbers.
     pub first_writer: u32,
-    /// Interval between changes of a value; each sample changes if not given.
+    /// Interval between changes of a value. If not given, each sample changes.
     pub value_interval: Option<Span>,
-    /// Interval at which every series is replaced by a new one.
+    /// Interval after which every series is replaced by a new series.
     pub series_interval: Option<Span>,
-    /// Interval at which every metric gets a new name.
+    /// Interval after which every metric gets a new name.
     pub metric_interval: Option<Span>,
     /// Spreads the replacement of series over this share of its interval, from 0 (all at once) to 1.
     pub jitter: f64,
-    /// Share of the interval within which each writer's schedule begins at a random time: from 0 (writers evenly staggered) to 1
-    /// (like scrapers that were started at random times).
+    /// Share of the interval within which each writer's schedule begins at a random time. With 0, writers are
+    /// evenly staggered. With 1, they resemble scrapers that were started at random times.
     pub start_jitter: f64,
     /// Series in one request.
     pub batch: u32,
@@ -154,13 +157,13 @@ pub struct Load {
     pub model: Model,
     /// History written to the target before the load, as fast as possible.
     pub history: Option<Span>,
-    /// Sampling interval of the history; if not given, the same as that of the load.
+    /// Sampling interval of the history. If not given, the sampling interval of the load.
     pub history_interval: Option<Span>,
     /// First pause between retries.
     pub backoff_min: Span,
-    /// Longest pause between retries, up to which pauses double.
+    /// Longest pause between retries. Pauses double up to this length.
     pub backoff_max: Span,
-    /// Longest `Retry-After` that is obeyed.
+    /// Longest `Retry-After` that is respected.
     pub retry_after_max: Span,
     /// Time for which a request is retried.
     pub give_up_after: Span,
@@ -183,7 +186,7 @@ pub enum Model {
 pub struct VerifySpec {
     /// True to read back every acknowledged sample after the run.
     pub after: bool,
-    /// Acknowledged samples per second that are probed during the run until they are visible.
+    /// Number of acknowledged samples per second that are queried during the run until they are visible.
     pub probes_per_s: f64,
     /// Time after which an acknowledged sample that is not visible counts as invisible.
     pub invisible_after: Span,
@@ -193,20 +196,20 @@ pub struct VerifySpec {
     pub page: Count,
     /// Number of concurrent queries.
     pub connections: usize,
-    /// Maximum relative difference at which a value counts as rounded rather than wrong.
+    /// Maximum relative difference at which a value counts as rounded and not as wrong.
     pub tolerance: f64,
 }
 
-/// Bounds of the run itself.
+/// Limits of the run itself.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RunLimits {
-    /// Number of samples sent, retries included, at which the run ends.
+    /// Maximum number of samples sent, including retries. The run ends when it is reached.
     pub samples: Count,
-    /// Number of bytes sent at which the run ends.
+    /// Maximum number of bytes sent. The run ends when it is reached.
     pub bytes: Size,
-    /// Maximum memory of the generator: a load that would need more is refused before it begins. If not given, half of the
-    /// available memory.
+    /// Maximum memory of the generator. A load that would need more memory is refused before it begins. If
+    /// not given, half of the available memory.
     pub memory: Option<Size>,
 }
 
@@ -307,10 +310,11 @@ impl Scenario {
         Ok(scenario)
     }
 
-    /// Parses a scenario and applies overrides such as `load.tenants=20`, `scale=0.1` and `target.read=http://…`. Items of a list
-    /// are named by their number from 0, as in `reads.0.users=40`. A value that is not valid TOML is taken as a text.
+    /// Parses a scenario and applies overrides such as `load.tenants=20`, `scale=0.1` and
+    /// `target.read=http://…`. Items of a list are named by their number from 0, as in `reads.0.users=40`. A
+    /// value that is not valid TOML is used as text.
     pub fn parse_with(text: &str, overrides: &[String]) -> Result<Self, ScenarioError> {
-        // reports errors of the file itself first, with their lines
+        // errors in the file itself are reported first, with their lines
         let scenario = Self::parse(text)?;
         if overrides.is_empty() {
             return Ok(scenario);
@@ -334,7 +338,7 @@ impl Scenario {
 /// Applies a change `a.b.c=value` to a table. The keys of list items are numbers.
 fn set(root: &mut toml::Value, change: &str) -> Result<(), String> {
     let (path, value) =
-        change.split_once('=').ok_or_else(|| format!("{change:?} is not a change such as scale=0.1"))?;
+        change.split_once('=').ok_or_else(|| format!("{change:?} is not a change of the form scale=0.1"))?;
     let value = value.trim();
     let parsed: Option<toml::Table> = toml::from_str(&format!("v = {value}")).ok();
     let value = parsed
@@ -360,7 +364,7 @@ fn put(at: &mut toml::Value, keys: &[&str], value: toml::Value) -> Result<(), St
         toml::Value::Array(items) => {
             let len = items.len();
             let item = key.parse().ok().and_then(|number: usize| items.get_mut(number));
-            item.ok_or_else(|| format!("{key:?} is not a number from 0 to below {len}"))?
+            item.ok_or_else(|| format!("{key:?} is not a number from 0 on and below {len}"))?
         }
         _ => return Err(format!("{key:?} is within a value that is not a table")),
     };

@@ -5,7 +5,7 @@
 //!               └▶ {__name__=~"…|…"}[range] at their end ─▶ compare with the plan ─▶ lost, doubled, wrong, …
 //! ```
 //!
-//! The samples that were sent are not stored: the plan generates each expected sample again.
+//! The ledger does not store the samples that were sent: the plan generates each expected sample again.
 
 mod check;
 pub mod ledger;
@@ -37,8 +37,8 @@ pub struct VerifyOptions {
     pub headers: Vec<(String, String)>,
     /// Permitted targets.
     pub access: Access,
-    /// Time after the start of the verification within which samples may still appear, for targets that make acknowledged samples
-    /// visible with a delay.
+    /// Time after the start of the verification within which samples may still appear. Some targets make
+    /// acknowledged samples visible with a delay.
     pub patience: Duration,
     /// Approximate number of samples in one answer.
     pub page_samples: u64,
@@ -48,8 +48,8 @@ pub struct VerifyOptions {
     pub timeout: Duration,
     /// Maximum number of examples of each fault.
     pub examples_max: usize,
-    /// Maximum relative difference at which a value counts as rounded rather than wrong; 0 compares bit by bit. For targets that
-    /// are known to store fewer digits.
+    /// Maximum relative difference at which a value counts as rounded and not as wrong. 0 compares bit by
+    /// bit. For targets that are known to store fewer digits.
     pub tolerance: f64,
 }
 
@@ -77,7 +77,8 @@ pub fn read_url_for(write_url: &str) -> String {
         ("/api/v1/write", ""),
         ("/api/prom/push", "/api/prom"),
         ("/api/v1/push", "/prometheus"),
-        // VictoriaMetrics cluster: …/insert/0/prometheus is read at …/select/0/prometheus, on another host
+        // VictoriaMetrics cluster: samples written to …/insert/0/prometheus are read from
+        // …/select/0/prometheus, on another host
         ("/", ""),
     ] {
         if let Some(base) = url.strip_suffix(write) {
@@ -101,16 +102,16 @@ pub struct VerifyReport {
     pub doubled: u64,
     /// Samples found with a value other than the one sent.
     pub wrong: u64,
-    /// Samples found with a value that differs by no more than [`VerifyOptions::tolerance`].
+    /// Samples found with a value that differs by at most [`VerifyOptions::tolerance`].
     pub rounded: u64,
-    /// Samples in a series of this run at timestamps at which nothing was sent.
+    /// Samples of a series of this run, at timestamps for which no sample was sent.
     pub unexpected: u64,
-    /// Samples that were found although they were not acknowledged, because the answer was lost or was a refusal. This is
-    /// allowed.
+    /// Samples that were found although they were not acknowledged. This is allowed: the answer was lost, or
+    /// was a refusal.
     pub unacknowledged: u64,
     /// Samples that were found only by a repeated query.
     pub late: u64,
-    /// Series with the same metric names that are not from this run, for example from runs with other seeds.
+    /// Series with the same metric names that are not of this run, for example of runs with other seeds.
     pub foreign_series: u64,
     /// Number of queries sent.
     pub queries: u64,
@@ -132,7 +133,7 @@ impl VerifyReport {
         serde_json::to_string_pretty(self)
     }
 
-    /// Adds another report: of another query, tenant or machine.
+    /// Adds the report of another query, tenant or machine.
     pub fn join(&mut self, other: &Self, examples_max: usize) {
         let Self { acknowledged, read_back, lost, doubled, wrong, unexpected, unacknowledged, .. } = other;
         self.acknowledged += acknowledged;
@@ -159,7 +160,7 @@ impl VerifyReport {
     }
 }
 
-/// Reads back all samples that `ledger` has as acknowledged.
+/// Reads back all samples that are acknowledged according to `ledger`.
 ///
 /// Fails only if the target cannot be queried. Missing and wrong samples are in the report.
 pub async fn verify(
@@ -188,7 +189,7 @@ pub async fn verify(
         tasks.spawn(async move { job.work(client).await });
     }
     let mut tick = tokio::time::interval(Duration::from_millis(250));
-    // reports even the shortest verification once
+    // even the shortest verification is reported once
     observer.progress(&job.progress(begin));
     loop {
         tokio::select! {
@@ -205,7 +206,7 @@ pub async fn verify(
     report.acknowledged = ledger.acknowledged_samples();
     report.wall_s = begin.elapsed().as_secs_f64();
     let checked = report.read_back + report.lost;
-    assert_eq!(report.acknowledged, checked, "BUG: some acknowledged samples were never looked for");
+    assert_eq!(report.acknowledged, checked, "BUG: some acknowledged samples were never queried");
     Ok(report)
 }
 
@@ -215,7 +216,7 @@ struct Job {
     ledger: Ledger,
     queries: Queries,
     next: AtomicU64,
-    /// Number of times that a query must be halved before the target answers it, as far as is known.
+    /// Number of times that a query must be halved before the target answers, as known so far.
     halvings: AtomicU32,
     path: String,
     patient_until: Instant,
@@ -225,7 +226,7 @@ struct Job {
 /// Pause between queries for samples that are late.
 const LATE_PAUSE: Duration = Duration::from_millis(200);
 
-/// Maximum number of halvings: if a target does not answer a 256th of a query, the size is not the cause.
+/// Maximum number of halvings. If a target does not answer a 256th of a query, the size is not the cause.
 const HALVINGS_MAX: u32 = 8;
 
 /// Advice for a target that refuses even the smallest part of a query.
@@ -264,7 +265,7 @@ impl Job {
         }
     }
 
-    /// Repeats a query until all its samples are found or patience is over, and counts the outcome.
+    /// Repeats a query until all its samples are found or the patience has run out, and counts the outcome.
     async fn settle(
         &self,
         client: &mut Client,

@@ -97,7 +97,8 @@ pub struct RecordReport {
     pub wall_s: f64,
     /// Requests of all kinds that were passed on.
     pub requests: u64,
-    /// Answers by status; `no answer` if the backend gave none and the sender got a 502.
+    /// Number of answers by status. `no answer` counts requests that the backend did not answer; their senders
+    /// got a 502.
     pub statuses: BTreeMap<String, u64>,
     /// Contents of the file.
     pub kept: Kept,

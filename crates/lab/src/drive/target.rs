@@ -329,7 +329,7 @@ impl Target {
 }
 
 impl Drop for Target {
-    /// Stops the run's processes and resumes a paused target, however the run ends.
+    /// Stops the run's processes and resumes a paused target, even if the run failed.
     fn drop(&mut self) {
         if self.state().paused {
             self.signal(Signal::CONT).ok();

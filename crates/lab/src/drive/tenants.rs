@@ -1,4 +1,4 @@
-//! Tenants: the samples that each sends, and its name and credentials.
+//! Tenants: name, credentials and samples of each.
 
 use crate::drive::send::exchange::RetryPolicy;
 use crate::drive::send::generated::{Acknowledged, Pace, Run};
@@ -18,32 +18,34 @@ use stdx::clock::SystemClock;
 use stdx::rng::mix;
 use tokio::sync::mpsc;
 
-/// Number of final refusals without a single success after which a connection is closed: it would measure nothing.
+/// Number of final refusals, without a single success, after which a connection is closed. A connection
+/// without success would measure nothing.
 const REJECTED_MAX: u64 = 200;
 
-/// Like [`REJECTED_MAX`], for replays. It is lower because a recording may hold requests that no target accepts.
+/// Like [`REJECTED_MAX`], for replays. The number is lower, because a recording may hold requests that no
+/// target accepts.
 const REPLAYED_REJECTED_MAX: u64 = 20;
 
-/// Maximum lead of one connection over another in a closed loop, in time of the samples: a target may refuse samples that are an
-/// hour older than those of the rest of the fleet.
+/// Maximum lead of one connection over another in a closed loop, in time of the samples. A target may refuse
+/// samples that are an hour older than the samples of other connections.
 const LEAD_MS_MAX: u32 = 300_000;
 
 /// The part of a tenant that this machine generates.
 #[derive(Debug, Clone)]
 pub(crate) struct Tenant {
-    /// Index among the tenants that this machine sends as.
+    /// Index among the tenants of this machine.
     pub(crate) number: usize,
     /// Index among all tenants of the scenario.
     pub(crate) index: u32,
     /// Name of the tenant as sent to the target.
     pub(crate) name: String,
-    /// Headers of each request, reads included.
+    /// Headers of each request, including queries.
     pub(crate) headers: Vec<(String, String)>,
     /// Part of the tenant's series generated here.
     pub(crate) plan: Plan,
-    /// Times at which it sends.
+    /// Times at which the tenant sends.
     pub(crate) time_share: TimeShare,
-    /// Rounds a second; `None` in a closed loop.
+    /// Rounds per second; `None` in a closed loop.
     pub(crate) rounds_per_s: Option<f64>,
 }
 
@@ -78,8 +80,8 @@ pub(crate) fn of(scenario: &Scenario, part: (u32, u32), now_ms: i64) -> Result<V
     Ok(all)
 }
 
-/// First writer, and number of writers, of tenant `index` in part `part` of `parts`. The writers of all tenants are numbered
-/// consecutively, and each part gets a contiguous range.
+/// First writer, and number of writers, of tenant `index` in part `part` of `parts`. The writers of all
+/// tenants are numbered consecutively, and each part has a contiguous range.
 fn writers_of(index: u32, tenants: u32, writers: u32, (part, parts): (u32, u32)) -> Option<(u32, u32)> {
     let all = u64::from(tenants) * u64::from(writers);
     let cut = |part: u32| all * u64::from(part) / u64::from(parts);
@@ -123,7 +125,7 @@ fn plan(
     let series_churn_ticks = scenario.ticks(load.series_interval);
     let plan = Plan {
         fleet: Fleet {
-            // each tenant has its own seed: with equal series, a target that confuses tenants would go unnoticed
+            // each tenant has its own seed, because equal series would hide that a target confuses tenants
             seed: if index == 0 { scenario.seed } else { mix(scenario.seed ^ mix(index.into())) },
             fixed: scenario
                 .target
@@ -164,7 +166,7 @@ impl Tenant {
         fill(text, &self.name, self.index)
     }
 
-    /// State shared by its senders.
+    /// State shared by the tenant's senders.
     pub(crate) fn run(
         &self,
         scenario: &Scenario,
@@ -201,7 +203,7 @@ impl Tenant {
         Ok(Some(plan))
     }
 
-    /// State shared by its connections.
+    /// State shared by the tenant's connections.
     pub(crate) fn lane(&self, scenario: &Scenario, path: String, stop: &Stop) -> Lane {
         let load = &scenario.load;
         Lane {
@@ -218,7 +220,7 @@ impl Tenant {
         }
     }
 
-    /// State of a closed loop through `plan`.
+    /// State of a closed loop that sends `plan`.
     pub(crate) fn closed_run(&self, plan: Plan, scenario: &Scenario, path: String, stop: &Stop) -> Run {
         let connections = (plan.writers * scenario.load.connections) as usize;
         let lead = (connections > 1).then(|| Lead::new(connections, (LEAD_MS_MAX / plan.interval_ms).max(2)));

@@ -1,7 +1,7 @@
 //! Fleet of scrape targets (pods), each exposing the same metrics.
 //!
-//! A target's labels follow from its number and its generation alone, never from a host name or a process: a generator that
-//! is restarted, or moved, continues with the same series.
+//! A target's labels follow only from its number and its generation, never from a host name or a process. So
+//! a generator that is restarted or moved continues with the same series.
 
 mod histogram;
 
@@ -15,7 +15,7 @@ use stdx::rng::mix;
 /// Default number of labels of a series, its name included: 218 bytes of text.
 pub const LABELS_DEFAULT: usize = 10;
 
-/// Number of values of the label `job`. A target's job is its number modulo this.
+/// Number of values of the label `job`. The job of a target is the target's number modulo this value.
 pub const JOBS: u64 = APPS.len() as u64;
 
 /// The label that holds a bucket's upper bound.
@@ -55,7 +55,7 @@ const NAMESPACES: [&str; 10] = [
 /// Names and labels of series.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fleet {
-    /// Seed of the fleet. Another seed gives other pods.
+    /// Seed of the fleet. A different seed gives different pods.
     pub seed: u64,
     /// Labels of a series, its name included; at least 2.
     pub labels: usize,
@@ -65,13 +65,13 @@ pub struct Fleet {
     pub label_name_bytes: Option<usize>,
     /// Length to which label values are padded.
     pub label_value_bytes: Option<usize>,
-    /// Labels in addition to `labels` that take a fixed number of values across the targets: name, and number of values.
+    /// Additional labels that take a fixed number of values across the targets: name, and number of values.
     #[serde(default)]
     pub cycles: Vec<(String, u64)>,
-    /// Labels in addition to `labels` that have the same value in all series.
+    /// Additional labels that have the same value in all series.
     #[serde(default)]
     pub fixed: Vec<(String, String)>,
-    /// Metrics that are parts of histograms. Their buckets have the label `le` in addition to `labels`.
+    /// Metrics that are parts of histograms. Their buckets also have the label `le`.
     #[serde(default)]
     pub histograms: Histograms,
 }
@@ -92,7 +92,8 @@ impl Default for Fleet {
 }
 
 impl Fleet {
-    /// Name of metric number `metric`. Each generation has another name. All buckets of a histogram share one name.
+    /// Name of metric number `metric`. Each generation has a different name. All buckets of a histogram share
+    /// a name.
     pub fn metric_name(&self, metric: u32, generation: u64) -> String {
         let (first, part) = self.histograms.part(metric);
         let mut name = match generation {
@@ -157,7 +158,7 @@ impl Fleet {
         job
     }
 
-    /// Size of the label text of the first series, to be stated along with the number of labels.
+    /// Size of the label text of the first series. Reports show it beside the number of labels.
     pub fn label_text_bytes(&self) -> usize {
         let target = self.target_labels(0, 0);
         let text: usize = target.iter().map(|(name, value)| name.len() + value.len()).sum();
@@ -175,8 +176,8 @@ pub fn target_bytes(labels: &[(String, String)]) -> Vec<u8> {
     bytes
 }
 
-/// Overwrites `out` with a series' canonical label bytes. The metric name sorts before every target label, and `le`, if present,
-/// sorts among the target labels.
+/// Overwrites `out` with the canonical label bytes of a series. The metric name sorts before every target
+/// label. `le`, if present, sorts among the target labels.
 pub fn series_labels(out: &mut Vec<u8>, metric_name: &str, le: Option<&str>, target_bytes: &[u8]) {
     out.clear();
     put_label(out, METRIC_NAME.as_bytes(), metric_name.as_bytes());
@@ -241,7 +242,7 @@ mod tests {
                         let le = fleet.histograms.le(metric);
                         series_labels(&mut bytes, &fleet.metric_name(metric, 0), le.as_deref(), &target);
                         assert!(is_canonical(&bytes));
-                        assert!(seen.insert(bytes.clone()), "two series alike");
+                        assert!(seen.insert(bytes.clone()), "two series have the same labels");
                     }
                 }
             }

@@ -8,8 +8,8 @@
 //!           └─ time = tick × interval + the target's offset within the interval
 //! ```
 //!
-//! Labels, times and values depend only on absolute ticks. So two runs with equal settings that overlap in time send the same
-//! samples, and a restarted run continues the series of the previous one.
+//! Labels, times and values depend only on absolute ticks. So two runs with equal settings that overlap in
+//! time send the same samples, and a restarted run continues the series of the run before.
 
 use crate::generate::fleet::{BUCKETS_MAX, Fleet, Part};
 use crate::generate::values::{self, ValueModel};
@@ -18,16 +18,17 @@ use model::caps::SERIES_LABELS_MAX;
 use serde::{Deserialize, Serialize};
 use stdx::rng::mix;
 
-/// Plan of the samples of a run. It does not determine when they are sent or over which connections.
+/// Plan of the samples of a run. The plan does not determine when samples are sent, or over which
+/// connections.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
     /// Names and labels of the series.
     pub fleet: Fleet,
     /// Metrics that each target exposes.
     pub metrics: u32,
-    /// Number of targets of one writer, and so of series for each metric.
+    /// Number of targets of one writer, which is also the number of series of each metric.
     pub targets: u64,
-    /// Senders, each with targets of its own.
+    /// Number of senders, each with its own targets.
     pub writers: u32,
     /// Number of the first writer. Machines that share one fleet use different numbers.
     pub first_writer: u32,
@@ -41,19 +42,20 @@ pub struct Plan {
     pub first_tick: u64,
     /// Maximum number of rounds.
     pub rounds_max: u32,
-    /// Ticks until a target is replaced by a new one, with new series.
+    /// Number of ticks until a target is replaced by a new target, with new series.
     pub series_churn_ticks: Option<u64>,
     /// True to replace the targets one after the other instead of all at once.
     pub series_churn_staggered: bool,
-    /// Ticks until all metrics get new names.
+    /// Number of ticks until all metrics get new names.
     pub metric_churn_ticks: Option<u64>,
-    /// Ticks over which the replacement of targets is spread; 0 leaves it to `series_churn_staggered`.
+    /// Number of ticks over which the replacement of targets is spread. With 0, `series_churn_staggered`
+    /// applies.
     #[serde(default)]
     pub series_churn_spread: u64,
-    /// Ticks between changes of a value. With 0 or 1 it changes at each tick.
+    /// Number of ticks between changes of a value. With 0 or 1, the value changes at each tick.
     #[serde(default)]
     pub value_ticks: u64,
-    /// Ticks at which every target is relabelled, and so gets a new label set; ascending.
+    /// Ticks at which every target gets a new label set, in ascending order.
     #[serde(default)]
     pub relabel_ticks: Vec<u64>,
 }
@@ -68,17 +70,17 @@ pub struct SlotRange {
     pub len: u32,
 }
 
-/// The earliest time whose varint takes [`STAMP_BYTES`] bytes: February 1971.
+/// The earliest time whose varint has [`STAMP_BYTES`] bytes: February 1971.
 pub const TIMESTAMP_MS_MIN: i64 = 1 << 35;
 
-/// The first time whose varint takes more: May 2109.
+/// The first time whose varint has more bytes: May 2109.
 pub const TIMESTAMP_MS_END: i64 = 1 << 42;
 
-/// Maximum number of series of a plan, all writers together.
+/// Maximum number of series of a plan, in all writers together.
 pub const SERIES_MAX: u64 = 500_000_000;
 
 impl Plan {
-    /// Checks the bounds that all arithmetic here relies on, since plans come from options and files.
+    /// Checks the bounds on which all arithmetic here relies. Plans come from options and files.
     pub fn check(&self) -> Result<()> {
         let counts = [
             ("metrics", u64::from(self.metrics)),
@@ -103,7 +105,7 @@ impl Plan {
         let parts = u64::from(histograms.count) * (u64::from(histograms.buckets) + 2);
         ensure!(
             parts <= u64::from(self.metrics),
-            "histograms: their {parts} series are more than the {} metrics",
+            "histograms: they have {parts} series, more than the {} metrics",
             self.metrics
         );
         let buckets = histograms.buckets;
@@ -122,12 +124,10 @@ impl Plan {
         Ok(())
     }
 
-    /// Number of series of one writer that exist at the same time.
     pub fn writer_series(&self) -> u64 {
         self.targets * u64::from(self.metrics)
     }
 
-    /// Number of series of all writers that exist at the same time.
     pub fn series(&self) -> u64 {
         self.writer_series() * u64::from(self.writers)
     }
@@ -179,8 +179,8 @@ impl Plan {
         self.first_tick + u64::from(round)
     }
 
-    /// Time at which the series of `target` are scraped in `round`, in ms. Targets are scraped at different offsets within the
-    /// interval.
+    /// Time at which the series of `target` are scraped in `round`, in ms. Each target has its own offset
+    /// within the interval.
     #[inline]
     pub fn timestamp_ms(&self, target: u64, round: u32) -> i64 {
         let interval = u64::from(self.interval_ms);
@@ -188,7 +188,8 @@ impl Plan {
         (self.tick(round) * interval + offset) as i64
     }
 
-    /// Earliest time of a round: none of its samples is older, and all are older than this time of the next round.
+    /// Earliest time of a round. No sample of the round is older, and all its samples are older than the
+    /// earliest time of the next round.
     pub fn round_ms(&self, round: u32) -> i64 {
         (self.tick(round) * u64::from(self.interval_ms)) as i64
     }

@@ -1,8 +1,8 @@
 //! Snappy bodies that can be changed in place.
 //!
-//! Requests of two rounds differ only in their samples. The labels, which are nine tenths of the bytes, stay the same. So a
-//! request is compressed once, with every value and timestamp as a literal that no copy refers to. Each further round only
-//! overwrites those literals, without running the compressor again.
+//! Requests of two rounds differ only in their samples. The labels, which are nine tenths of the bytes, stay
+//! the same. So a request is compressed once, with every value and timestamp as a literal to which no copy
+//! refers. Each further round overwrites only those literals; the compressor does not run again.
 //!
 //! ```text
 //!   message     … labels … 09 [value] 10 [stamp] … labels … 09 [value] 10 [stamp] …
@@ -10,7 +10,7 @@
 //!                                                                      both belong to the same target
 //! ```
 //!
-//! The result is plain Snappy (<https://github.com/google/snappy/blob/main/format_description.txt>) which
+//! The result is plain Snappy (<https://github.com/google/snappy/blob/main/format_description.txt>), which
 //! any decoder reads.
 
 /// Bytes of a sample's value: a little-endian double.
@@ -28,7 +28,7 @@ const WINDOW_BYTES: usize = 1 << 16;
 /// Maximum length of a copy in one element.
 const COPY_BYTES_MAX: usize = 64;
 
-/// Minimum length of a match that is worth a copy.
+/// Minimum length of a match that is encoded as a copy.
 const MATCH_BYTES_MIN: usize = 4;
 
 const TABLE_BITS: u32 = 14;
@@ -38,7 +38,7 @@ const TABLE_BITS: u32 = 14;
 pub struct SampleSpot {
     /// Offset of the value.
     pub value_at: u32,
-    /// True if the timestamp equals that of the preceding sample, in every round.
+    /// True if the timestamp equals the timestamp of the preceding sample, in every round.
     pub same_stamp: bool,
 }
 
@@ -63,15 +63,16 @@ pub struct Packed {
     pub bytes: Vec<u8>,
     /// Offset of each sample's value in `bytes`.
     pub values: Vec<u32>,
-    /// Offset of the timestamp in `bytes`, and number of the sample, for each sample whose timestamp is not a copy.
+    /// Offset of the timestamp in `bytes`, and number of the sample. Samples whose timestamp is a copy are
+    /// left out.
     pub stamps: Vec<(u32, u32)>,
 }
 
-/// Compresses messages. Its buffers are reused from one message to the next.
+/// Compresses messages. The buffers are reused for the next message.
 #[derive(Debug)]
 pub struct Compressor {
-    /// Latest place outside of samples that begins with given four bytes, indexed by their hash. Place 0 is never a match, so
-    /// zero means that there is none.
+    /// Latest place outside of samples that begins with four given bytes, indexed by their hash. Place 0 is
+    /// never a match; zero means that there is no place.
     table: Vec<Place>,
 }
 
@@ -113,8 +114,8 @@ impl Compressor {
         out.finish()
     }
 
-    /// Compresses the unchanging bytes from `start` to `end`; the preceding region, at `alike`, probably begins with the same
-    /// bytes. Returns the place of this region.
+    /// Compresses the unchanging bytes from `start` to `end`. The preceding region, at `alike`, probably
+    /// begins with the same bytes. Returns the place of the compressed region.
     fn region(&mut self, out: &mut Output<'_>, start: usize, end: usize, alike: Place) -> Place {
         let message = out.message;
         let mut at = start;
@@ -149,19 +150,19 @@ fn load(message: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(bytes)
 }
 
-/// Number of equal bytes from `source` and from `at` on, each within its own region.
+/// Number of bytes that are equal from `source` on and from `at` on, each within its own region.
 fn match_len(message: &[u8], source: Place, at: usize, end: usize) -> usize {
     let left = &message[source.at as usize..source.end as usize];
     left.iter().zip(&message[at..end]).take_while(|(a, b)| a == b).count()
 }
 
-/// Writes elements. All bytes between two copies become one literal.
+/// Writes elements of the compressed format. All bytes between two copies become one literal.
 struct Output<'a> {
     message: &'a [u8],
     packed: Packed,
-    /// Number of message bytes that are already written or belong to `copy`.
+    /// Number of message bytes that are written or belong to `copy`.
     covered: usize,
-    /// Offset and length of the open copy, which may still grow and ends at `covered`.
+    /// Offset and length of the last copy, which is not written yet and may still grow. It ends at `covered`.
     copy: Option<(usize, usize)>,
     /// Changing parts at or after `covered`, in order.
     values_pending: Vec<u32>,
@@ -182,8 +183,8 @@ impl<'a> Output<'a> {
         Self { message, packed, covered: 0, copy: None, values_pending, stamps_pending }
     }
 
-    /// Adds a copy: `len` bytes at `at` equal the bytes `offset` before them. The bytes between the last copy and `at` become a
-    /// literal.
+    /// Adds a copy: the `len` bytes at `at` equal the bytes that begin `offset` before them. The bytes
+    /// between the last copy and `at` become a literal.
     fn copy(&mut self, at: usize, offset: usize, len: usize) {
         match &mut self.copy {
             Some((same, grows)) if *same == offset && self.covered == at => *grows += len,
@@ -197,13 +198,13 @@ impl<'a> Output<'a> {
 
     fn finish(mut self) -> Packed {
         self.literal(self.message.len());
-        assert_eq!(self.covered, self.message.len(), "BUG: bytes left over");
+        assert_eq!(self.covered, self.message.len(), "BUG: some bytes of the message were not compressed");
         self.packed.bytes.shrink_to_fit();
         self.packed.stamps.shrink_to_fit();
         self.packed
     }
 
-    /// Writes the open copy, and then all bytes up to `end` as a literal.
+    /// Writes the last copy, and then all bytes up to `end` as a literal.
     fn literal(&mut self, end: usize) {
         self.flush_copy();
         let literal = &self.message[self.covered..end];

@@ -1,8 +1,8 @@
 //! A request that is encoded once and then patched with each round's samples.
 //!
-//! The encoders of `protocol` encode the slot's series with placeholder samples (not zero, since protobuf omits
-//! zeroes). A walk over the message finds the placeholders, and [`crate::generate::snappy`] compresses it so that
-//! they can be overwritten in place.
+//! The encoders of `protocol` encode the slot's series with placeholder samples (not zero, because protobuf
+//! omits zeros). A walk over the message finds the placeholders. [`crate::generate::snappy`] compresses the
+//! message in such a way that the placeholders can be overwritten in place.
 
 use crate::generate::fleet::{series_labels, target_bytes};
 use crate::generate::plan::{Plan, SlotRange, TIMESTAMP_MS_END, TIMESTAMP_MS_MIN};
@@ -87,7 +87,8 @@ impl std::str::FromStr for Version {
     }
 }
 
-/// A slot's request body. It is valid for all rounds in which the targets have the generations that it was built for.
+/// Request body of a slot. The body is valid for all rounds in which the targets have the generations for
+/// which it was built.
 #[derive(Debug)]
 pub struct Template {
     slot: SlotRange,
@@ -105,7 +106,7 @@ struct SlotTarget {
     metrics: u32,
 }
 
-/// Builds templates. Its buffers are reused from one template to the next.
+/// Builds templates. The buffers are reused for the next template.
 #[derive(Debug)]
 pub struct Renderer {
     version: Version,
@@ -142,10 +143,14 @@ impl Renderer {
             Version::V1 => self.v1.finish(),
             Version::V2 => self.v2.finish(),
         };
-        unpack(body, &mut self.message).expect("BUG: an encoder's body is Snappy");
+        unpack(body, &mut self.message).expect("BUG: an encoder's body is not Snappy");
         find_samples(&self.message, self.version.series_tag(), &mut self.spots)
-            .expect("BUG: an encoder's message is laid out as the template needs it");
-        assert_eq!(self.spots.len(), slot.len as usize, "BUG: a sample for each series");
+            .expect("BUG: a template cannot patch the layout of an encoder's message");
+        assert_eq!(
+            self.spots.len(),
+            slot.len as usize,
+            "BUG: the number of samples is not the number of series"
+        );
         let packed = self.compressor.pack(&self.message, &self.spots);
         Template { slot, targets, metric_generation, packed }
     }
@@ -174,7 +179,8 @@ impl Template {
                 || self.targets.iter().all(|t| t.generation == plan.generation(t.target, round)))
     }
 
-    /// Fills in the samples of `round`, which it must [fit](Self::fits), and returns the body.
+    /// Writes the samples of `round` into the body and returns the body. The template must [fit](Self::fits)
+    /// the round.
     pub fn fill(&mut self, plan: &Plan, round: u32) -> &[u8] {
         let bytes = &mut self.packed.bytes;
         let mut spots = self.packed.values.iter();
@@ -194,7 +200,7 @@ impl Template {
         bytes
     }
 
-    /// Number of series that were not in `before`, the slot's template of an earlier round.
+    /// Number of series that are not in `before`, the slot's template of an earlier round.
     pub fn new_series(&self, before: Option<&Self>) -> u64 {
         let Some(before) = before.filter(|b| b.metric_generation == self.metric_generation) else {
             return u64::from(self.slot.len);
@@ -257,11 +263,11 @@ struct Fields<'a> {
 }
 
 impl<'a> Fields<'a> {
-    /// The next field's tag and the place of its content. All relevant fields of both requests are length-delimited
-    /// and have one-byte tags.
+    /// Returns the next field's tag and the place of its content. All relevant fields of both versions are
+    /// length-delimited and have one-byte tags.
     fn next(&mut self) -> Result<Option<(u8, std::ops::Range<usize>)>> {
         let Some(&tag) = self.message.get(self.at) else { return Ok(None) };
-        ensure!(tag < 0x80 && tag & 7 == 2, "tag {tag:#x} is not that of a length-delimited field");
+        ensure!(tag < 0x80 && tag & 7 == 2, "the tag {tag:#x} does not begin a length-delimited field");
         self.at += 1;
         let mut len = 0usize;
         for shift in (0..28).step_by(7) {
@@ -279,7 +285,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Finds the one sample of each time series: `09 value 10 stamp`, in field 2 of either version's series.
+/// Finds the sample of each time series: `09 value 10 stamp`, in field 2 of the series of either version.
 fn find_samples(message: &[u8], series_tag: u8, spots: &mut Vec<SampleSpot>) -> Result<()> {
     const SAMPLE_TAG: u8 = 2 << 3 | 2;
     spots.clear();
@@ -303,7 +309,8 @@ fn find_samples(message: &[u8], series_tag: u8, spots: &mut Vec<SampleSpot>) -> 
                     other.len()
                 ),
             };
-            // timestamps that are equal now are equal in every round, because the targets have equal offsets within the interval
+            // timestamps that are equal now are equal in every round, because their targets have the same
+            // offset within the interval
             spots.push(SampleSpot { value_at: value_at as u32, same_stamp: stamp == stamp_before });
             stamp_before = stamp;
         }

@@ -1,8 +1,8 @@
-//! Sample values as a pure function of series and tick, so that any value can be computed again later instead of being
-//! stored.
+//! Sample values as a pure function of series and tick. So any value can be computed again later and need not
+//! be stored.
 //!
-//! The models are the kinds of values that decide how well a store compresses: counters with whole increments, gauges that move
-//! in rounded decimals, settings that hardly ever change, and incompressible noise.
+//! The models are the kinds of values that determine how well a store compresses: counters with whole
+//! increments, gauges that move in rounded decimals, settings that rarely change, and incompressible noise.
 
 use serde::{Deserialize, Serialize};
 use stdx::rng::mix;
@@ -39,17 +39,18 @@ impl std::str::FromStr for ValueModel {
     }
 }
 
-/// Sizes of the steps of counters and gauges. Each series has one of them.
+/// Magnitudes of the steps of counters and gauges. Each series has one magnitude.
 const MAGNITUDES: [f64; 5] = [1.0, 10.0, 100.0, 1_000.0, 10_000.0];
 
-/// Ticks between two resets of a counter: with steps of at most 20,000, values stay far below 2^53, up to which doubles hold
-/// integers exactly.
+/// Number of ticks between two resets of a counter. With steps of at most 20,000, values stay far below 2^53.
+/// Up to there, doubles hold integers exactly.
 const COUNTER_TICKS: u64 = 1 << 20;
 
 /// Ticks between two changes of a nearly constant series.
 const RARE_TICKS: u64 = 200;
 
-/// Number of octaves of noise in a walk: it wanders within 2^8 ticks and keeps its level over longer times.
+/// Number of octaves of noise in a walk. A walk wanders within 2^8 ticks and keeps its level over longer
+/// times.
 const WALK_OCTAVES: u32 = 9;
 
 impl ValueModel {
@@ -83,8 +84,8 @@ fn level(key: u64, era: u64) -> f64 {
     (mix(key ^ mix(era)) % 4096) as f64
 }
 
-/// Counter that grows by 0 to 2 × magnitude per tick: a straight line of slope `magnitude`, plus noise of less than `magnitude`
-/// at each tick.
+/// Counter that grows by 0 to 2 × magnitude per tick. It is a straight line of slope `magnitude`, plus noise
+/// of less than `magnitude` at each tick.
 #[inline]
 fn counter(key: u64, tick: u64) -> f64 {
     let slope = magnitude(key);
@@ -94,7 +95,7 @@ fn counter(key: u64, tick: u64) -> f64 {
     base as f64 + age as f64 * slope + noise as f64
 }
 
-/// Cumulative number of observations in a bucket that holds `share` of all observations of its histogram.
+/// Cumulative number of observations in a bucket that contains `share` of all observations of its histogram.
 #[inline]
 pub fn observed(key: u64, share: f64, tick: u64) -> f64 {
     (counter(key, tick) * share).floor()
@@ -107,8 +108,8 @@ pub fn observed_sum(key: u64, tick: u64) -> f64 {
     (counter(key, tick) * mean).round() / 1_000.0
 }
 
-/// Sum of octaves of noise, each with twice the period and √2 times the amplitude of the previous one: like a random walk, it
-/// looks the same at every scale.
+/// Sum of octaves of noise. Each octave has twice the period and √2 times the amplitude of the octave before.
+/// Like a random walk, the sum looks the same at every scale.
 #[inline]
 fn walk(key: u64, tick: u64) -> f64 {
     let magnitude = magnitude(key);

@@ -22,7 +22,7 @@ pub struct Access {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TlsFiles {
-    /// CA certificates; the system's if not given.
+    /// CA certificates. If not given, the system's CA certificates.
     pub ca: Option<PathBuf>,
     /// Client certificate chain, for targets with mutual TLS.
     pub cert: Option<PathBuf>,
@@ -48,13 +48,13 @@ impl Access {
 }
 
 impl TlsFiles {
-    /// Resolves relative paths of files within `folder`.
+    /// Resolves relative paths of the files within `folder`.
     pub fn within(&self, folder: &Path) -> Self {
         let within = |path: &Option<PathBuf>| path.as_ref().map(|path| folder.join(path));
         Self { ca: within(&self.ca), cert: within(&self.cert), key: within(&self.key) }
     }
 
-    /// Reads the files. Errors name the invalid file.
+    /// Reads the files. An error names the invalid file.
     pub fn config(&self) -> Result<ClientConfig> {
         let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions()
@@ -65,7 +65,7 @@ impl TlsFiles {
             (Some(cert), Some(key)) => builder
                 .with_client_auth_cert(certificates(cert)?, private_key(key)?)
                 .with_context(|| format!("cannot use {} with {}", cert.display(), key.display()))?,
-            _ => anyhow::bail!("a client certificate needs its key, and a key its certificate"),
+            _ => anyhow::bail!("a client certificate needs its key, and a client key its certificate"),
         };
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         Ok(config)
@@ -79,7 +79,7 @@ impl TlsFiles {
     fn roots(&self) -> Result<RootCertStore> {
         let mut roots = RootCertStore::empty();
         let Some(ca) = &self.ca else {
-            // some certificates of the system may be unreadable; the connection only needs one that fits
+            // some certificates of the system may be unreadable; the connection needs only one that fits
             roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
             return Ok(roots);
         };

@@ -1,4 +1,4 @@
-//! The target's control group, of either version: memory and CPU with their limits.
+//! The target's control group, of version 1 or 2: memory and CPU with their limits.
 
 use super::{Look, rate};
 use anyhow::{Result, ensure};
@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Memory limit above which there is no limit: version 1 states the largest possible number of pages.
+/// Memory limit above which a group has no limit. Version 1 states the largest possible number of pages if
+/// there is no limit.
 const NO_LIMIT_BYTES: u64 = 1 << 60;
 
 /// A directory of a control group.
@@ -34,7 +35,7 @@ impl Cgroup {
         Ok(group)
     }
 
-    /// Control group of a process, if it has one of its own.
+    /// Control group of a process, if the process has its own group.
     pub(super) fn of_process(pid: u32) -> Option<Self> {
         let text = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
         let path = |line: &str| {
@@ -50,7 +51,7 @@ impl Cgroup {
         text.lines().filter_map(path).find_map(|path| Self::open(&path).ok())
     }
 
-    /// True if its memory or CPU is limited.
+    /// True if the group limits memory or CPU.
     pub(super) fn is_limited(&self) -> bool {
         self.memory_limit().is_some() || self.cpu_limit().is_some()
     }
@@ -108,7 +109,7 @@ impl Cgroup {
         }
     }
 
-    /// Memory that cannot be reclaimed at once: excludes inactive file pages.
+    /// Memory that cannot be reclaimed at once. Inactive file pages are excluded.
     fn memory(&self) -> Option<u64> {
         let all = self.number("memory.current").or_else(|| self.number("memory.usage_in_bytes"))?;
         let idle = self.field("memory.stat", "total_inactive_file");
@@ -136,7 +137,7 @@ impl Cgroup {
         (quota > 0.0).then_some(quota / period)
     }
 
-    /// Number of periods of its CPU limit, and number of periods in which it was throttled.
+    /// Number of periods of the CPU limit, and number of periods in which the group was throttled.
     fn periods(&self) -> Option<(u64, u64)> {
         Some((self.field("cpu.stat", "nr_periods")?, self.field("cpu.stat", "nr_throttled")?))
     }

@@ -8,7 +8,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// Unit of `/proc/diskstats`, whatever the disk's own sector size.
+/// Unit of `/proc/diskstats`, regardless of the sector size of the disk.
 const SECTOR_BYTES: f64 = 512.0;
 
 /// A block device.
@@ -20,7 +20,7 @@ pub(super) struct Disk {
 }
 
 impl Disk {
-    /// The disk of a directory; `None` if it is on no disk, as in a memory file system.
+    /// The disk of a directory; `None` if the directory is on no disk, as in a memory file system.
     pub(super) fn of(dir: &Path) -> Result<Option<Self>> {
         let dev = fs::metadata(dir)?.dev();
         // as glibc's gnu_dev_major and gnu_dev_minor

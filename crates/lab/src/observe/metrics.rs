@@ -1,7 +1,7 @@
 //! The target's own metrics, under common names.
 //!
-//! Only the text format is read, and only the requested metrics are kept: an exposition of a million lines costs the time to
-//! read it and no memory.
+//! The parser reads only the text format, and keeps only the requested metrics. So an exposition of a million
+//! lines takes time to read, but no memory.
 
 use std::collections::BTreeMap;
 
@@ -38,7 +38,7 @@ impl Kind {
 pub struct Own {
     /// System of the target.
     pub kind: Kind,
-    /// Version of the target, if it states one.
+    /// Version of the target, if the metrics state it.
     pub version: Option<String>,
     /// Values by common name; for counters, the current count.
     pub values: BTreeMap<&'static str, f64>,
@@ -57,7 +57,7 @@ struct Source {
 #[derive(Debug)]
 enum Metric {
     Is(&'static str),
-    /// Suffix of the name, for carbon, whose metric names contain the host's name.
+    /// Suffix of the name. Used for carbon, whose metric names contain a host name.
     EndsWith(&'static str),
 }
 
@@ -147,7 +147,7 @@ static CARBON: [Source; 7] = [
 
 static OTHER: [Source; 1] = [MEMORY];
 
-/// Metrics that exist from the start and in one system only, by which the system is recognised.
+/// Metrics that exist from the start, and in one system only. They identify the system.
 const MARKS: [(&str, Kind); 9] = [
     ("floodmark_", Kind::Floodmark),
     ("cortex_", Kind::Cortex),
@@ -162,7 +162,7 @@ const MARKS: [(&str, Kind); 9] = [
 
 /// Reads an exposition. Lines that cannot be parsed are skipped.
 pub fn recognise(text: &str) -> Own {
-    // Cortex and Mimir also have metrics of the Prometheus library, so the more specific system wins
+    // Cortex and Mimir also have metrics of the Prometheus library, so the more specific system has priority
     let marked = |line: &str| MARKS.iter().find(|(mark, _)| line.starts_with(mark)).map(|(_, kind)| *kind);
     let kind = text.lines().filter_map(marked).min().unwrap_or(Kind::Other);
     let sources: &[Source] = match kind {
@@ -247,7 +247,7 @@ mod tests {
     fn our_own_metrics_are_called_what_the_reference_calls_them() {
         let reference = include_str!("../../../../docs/reference/metrics.md");
         for source in &FLOODMARK {
-            let Metric::Is(name) = source.metric else { panic!("a name that is cut off") };
+            let Metric::Is(name) = source.metric else { panic!("the source has only a suffix of the name") };
             let known = reference.contains(&format!("`{name}`")) || reference.contains(&format!("`{name}{{"));
             assert!(known || !name.starts_with("floodmark_"), "{name}");
         }

@@ -16,7 +16,7 @@ pub(super) struct Network {
 struct Bytes {
     received: u64,
     sent: u64,
-    /// Traffic within the machine. Each byte counts once, not as both sent and received.
+    /// Traffic within the machine. Each byte counts once, although it is both sent and received.
     loopback: u64,
 }
 

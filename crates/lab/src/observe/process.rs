@@ -7,7 +7,7 @@ use procfs::process::LimitValue;
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-/// A process, identified by its id and its start time, since ids are reused.
+/// A process, identified by its id and its start time, because ids are reused.
 #[derive(Debug)]
 pub(super) struct TargetProcess {
     pid: u32,
@@ -45,7 +45,7 @@ impl TargetProcess {
         self.started.is_none()
     }
 
-    /// Notes that the target now runs as another process.
+    /// Records that the target now runs as another process.
     pub(super) fn found(&mut self, pid: u32, look: &mut Look) {
         if let Ok(new) = Self::new(pid) {
             look.event(format!("the target was restarted as process {pid}"));

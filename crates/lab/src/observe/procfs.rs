@@ -1,5 +1,5 @@
-//! Resource usage of a process so far, as counted by the Linux kernel. Values are `None` if the process is gone or the system is
-//! not Linux.
+//! Resource usage of a process so far, as counted by the Linux kernel. Values are `None` if the process has
+//! ended or the system is not Linux.
 
 use procfs::prelude::*;
 use procfs::process::{self, Stat, Status};
@@ -29,13 +29,14 @@ impl Process {
         self.open()?.status().ok()
     }
 
-    /// Start of the process, in clock ticks since the machine was booted. Together with the id it identifies a process, since ids
-    /// are reused. Also `None` for a zombie, which has ended and waits for its parent.
+    /// Start of the process, in clock ticks since the machine was booted. Id and start together identify a
+    /// process, because ids are reused. Also `None` for a zombie, which has ended and waits for its parent.
     pub fn started_ticks(self) -> Option<u64> {
         self.stat().filter(|stat| !matches!(stat.state, 'Z' | 'X')).map(|stat| stat.starttime)
     }
 
-    /// True once no thread of the process is left. If only its first thread has ended, the others still hold ports and locks.
+    /// True once all threads of the process have ended. If only the first thread has ended, the other threads
+    /// still hold ports and locks.
     pub fn is_gone(self) -> bool {
         let threads = self.open().and_then(|process| process.tasks().ok()).map_or(0, Iterator::count);
         self.started_ticks().is_none() && threads <= 1

@@ -1,6 +1,6 @@
 //! Detection of the resource that was exhausted first, and the rule that found it.
 //!
-//! A rule must hold for [`HOLD_S`] consecutive seconds: touching a limit for a moment is normal.
+//! A rule must hold for [`HOLD_S`] consecutive seconds, because reaching a limit for a moment is normal.
 
 use super::Look;
 use crate::result::Saturation;
@@ -14,14 +14,14 @@ const FULL: f64 = 0.95;
 /// Share of the machine's memory below which available memory counts as exhausted.
 const MACHINE_MEMORY_MIN: f64 = 0.03;
 
-/// A rule: the resource, its description, and a function that returns the figures if the rule holds now.
+/// A rule: the resource, a description, and a function that returns the figures if the rule holds now.
 struct Rule {
     resource: &'static str,
     rule: &'static str,
     holds: fn(&Facts<'_>) -> Option<String>,
 }
 
-/// Facts about one second that the rules are applied to.
+/// Facts about one second, to which the rules are applied.
 struct Facts<'a> {
     look: &'a Look,
     cores: f64,
@@ -42,21 +42,21 @@ impl Facts<'_> {
     }
 }
 
-/// All rules, the most specific first. If several begin to hold at once, the first of them is reported.
+/// All rules, the most specific first. If several rules begin to hold at once, the first one is reported.
 const RULES: [Rule; 8] = [
     Rule {
         resource: "target memory",
-        rule: "memory of its control group (without idle file pages) at 95 % of its limit",
+        rule: "memory of the target's control group (without idle file pages) at 95 % of its limit",
         holds: |f| f.gib_part("cgroup/memory", f.look.get("cgroup/memory_limit")?),
     },
     Rule {
         resource: "target CPU",
-        rule: "CPU of its control group at 95 % of its limit",
+        rule: "CPU of the target's control group at 95 % of its limit",
         holds: |f| f.part("cgroup/cpu", f.look.get("cgroup/cpu_limit")?, FULL, "cores"),
     },
     Rule {
         resource: "target CPU",
-        rule: "its control group throttled in half of the periods of its CPU limit",
+        rule: "the target's control group throttled in half of the periods of its CPU limit",
         holds: |f| f.part("cgroup/throttled", 1.0, 0.5, "periods"),
     },
     Rule {
@@ -71,7 +71,7 @@ const RULES: [Rule; 8] = [
     },
     Rule {
         resource: "disk",
-        rule: "the disk of its data is busy for 95 % of the time",
+        rule: "the disk of the target's data is busy for 95 % of the time",
         holds: |f| f.part("disk/util", 1.0, FULL, "of the time"),
     },
     Rule {
@@ -84,7 +84,7 @@ const RULES: [Rule; 8] = [
     },
     Rule {
         resource: "machine CPU",
-        rule: "all processes of this machine, the generator among them, use 95 % of its processors",
+        rule: "all processes of this machine, including the generator, use 95 % of its processors",
         holds: |f| f.part("machine/cpu", f.cores, FULL, "cores"),
     },
 ];
@@ -149,8 +149,8 @@ impl Watchman {
         shared
             .then(|| {
                 format!(
-                    "all {cores} processors of this machine were busy for {:.0} % of the time: if the generator runs on it, the \
-                     target could do more on a machine of its own",
+                    "all {cores} processors of this machine were busy for {:.0} % of the time: if the generator runs on this machine, the \
+                     target could do more on its own machine",
                     part * 100.0
                 )
             })

@@ -11,16 +11,16 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
 
-/// Scrape interval; a scrape begins only after the previous one has ended.
+/// Scrape interval. A scrape begins only after the previous scrape has ended.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// Time limit of a scrape. It is long because an overloaded target answers slowly.
+/// Time limit of a scrape. It is long, because an overloaded target answers slowly.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Time without an answer after which an event is reported.
 const SILENT: Duration = Duration::from_secs(5);
 
-/// Maximum difference between two start times that still count as the same process: some targets compute their start time anew
+/// Maximum difference between two start times of the same process. Some targets compute their start time anew
 /// for each scrape.
 const START_TOLERANCE_S: f64 = 2.0;
 
@@ -66,12 +66,12 @@ impl Scrape {
                     Ok(answer) => Err(format!("status {}", answer.status.as_u16())),
                     Err(failure) => Err(failure.to_string()),
                 };
-                // some systems expose megabytes of metrics, which are parsed on a blocking thread
+                // parsed on a blocking thread, because some systems expose megabytes of metrics
                 let found = match found {
                     Ok(body) => {
                         tokio::task::spawn_blocking(move || recognise(&String::from_utf8_lossy(&body)))
                             .await
-                            .map_err(|_| "its metrics could not be read".to_owned())
+                            .map_err(|_| "the parser of the metrics panicked".to_owned())
                     }
                     Err(why) => Err(why),
                 };
@@ -141,12 +141,12 @@ impl Scrape {
         if let Some(before_s) = self.started_s.replace(now_s)
             && now_s - before_s > START_TOLERANCE_S
         {
-            look.event("the target's metrics report a newer start time: it was restarted");
+            look.event("the target's metrics report a newer start time: the target was restarted");
             look.restarts = look.restarts.max(1);
         }
     }
 
-    /// Called when the run itself restarts the target, so that this restart is not reported.
+    /// Called when the run itself restarts the target. The restart is then not reported as an event.
     pub(super) fn expect_restart(&mut self) {
         self.started_s = None;
     }

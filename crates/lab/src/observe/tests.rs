@@ -18,7 +18,7 @@ fn control_groups_of_both_versions() {
         let write = |files: &[(&str, &str)]| {
             files.iter().for_each(|(file, text)| std::fs::write(dir.join(file), text).unwrap());
         };
-        assert!(Cgroup::open(&dir).is_err(), "nothing in it makes it a control group");
+        assert!(Cgroup::open(&dir).is_err(), "a directory without cgroup.procs was accepted");
         write(&[("cgroup.procs", "77\n12\n")]);
         write(first);
         let mut group = Cgroup::open(&dir).unwrap();
@@ -81,7 +81,7 @@ fn the_first_resource_is_named_with_its_rule() {
     assert_eq!(
         (first.resource.as_str(), first.at_s),
         ("machine CPU", 3.0),
-        "the disk rested at second 3 and 4"
+        "the disk was idle at seconds 3 and 4"
     );
     assert!(first.why.contains("95 % of its processors, for 3 s: 3.99 of 4.00 cores"), "{}", first.why);
     assert!(watchman.warnings(4)[0].contains("all 4 processors"));

@@ -2,13 +2,13 @@
 
 use serde::{Deserialize, Serialize};
 
-/// An event, which is marked in every chart.
+/// An event. Every chart marks it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Event {
     /// Time of the event, in seconds since the start of the load.
     pub at_s: f64,
     pub kind: EventKind,
-    /// Description, in a few words.
+    /// Description in a few words.
     pub text: String,
 }
 
@@ -22,7 +22,7 @@ pub enum EventKind {
     Fault,
     /// A fault or an observation that this machine does not allow was left out.
     Skipped,
-    /// The target was restarted, froze, or came back.
+    /// The target was restarted, stopped answering, or answered again.
     Target,
     /// The run was stopped, or reached one of its own limits.
     Run,
@@ -31,7 +31,7 @@ pub enum EventKind {
 impl Event {
     /// Creates an event at `at_s` seconds since the start.
     pub fn new(at_s: f64, kind: EventKind, text: impl Into<String>) -> Self {
-        // numbers with more digits may change when they are written to JSON and read back
+        // JSON does not preserve numbers with more digits
         let at_s = (at_s * 1e6).round() / 1e6;
         Self { at_s, kind, text: text.into() }
     }

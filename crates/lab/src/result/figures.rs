@@ -25,7 +25,7 @@ pub struct Figure {
     pub unit: &'static str,
     /// Direction of improvement.
     pub better: Better,
-    /// Value counted by the lab itself; `None` for figures in [`RunResult::observed`].
+    /// Returns the lab's own value; `None` for figures in [`RunResult::observed`].
     own: Option<fn(&RunResult) -> Option<f64>>,
 }
 
@@ -136,7 +136,7 @@ pub const FIGURES: [Figure; 42] = [
 pub fn show(value: f64, unit: &str) -> String {
     match unit {
         "s" => seconds(value),
-        // near 100 % further decimals matter: 99.99 % is 100 times as many failures as 99.9999 %
+        // near 100 %, further decimals matter: 99.99 % has 100 times as many failures as 99.9999 %
         "part" => format!("{} %", trim(value * 100.0, if (0.999..1.0).contains(&value) { 4 } else { 2 })),
         "bytes" => bytes(value),
         "bytes/s" => bytes(value) + "/s",
@@ -176,7 +176,7 @@ fn bytes(value: f64) -> String {
     format!("{} {}", trim(value, if value.abs() < 10.0 { 2 } else { 1 }), UNITS[unit])
 }
 
-/// Whole numbers are shown whole up to a billion, in groups of three digits.
+/// Formats a count. Whole numbers up to a billion are shown in groups of three digits.
 fn count(value: f64) -> String {
     if value.fract() != 0.0 || value.abs() >= 1e9 {
         return if value.abs() >= 1e4 { short(value) } else { trim(value, 2) };
@@ -245,6 +245,6 @@ mod tests {
         names.dedup();
         assert_eq!(names.len(), FIGURES.len());
         assert_eq!(FIGURES[0].of(&RunResult::default()), Some(0.0));
-        assert_eq!(FIGURES[5].of(&RunResult::default()), None, "nothing was measured");
+        assert_eq!(FIGURES[5].of(&RunResult::default()), None, "an empty result has a p99");
     }
 }

@@ -4,8 +4,9 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::{fs, io};
 
-/// Writes `content` to a temporary file, which then replaces `path`. On a full disk, an existing file stays as it was. If `path`
-/// is not a regular file, such as a pipe or `/dev/null`, writes to it directly.
+/// Writes `content` to a temporary file, which then replaces `path`. If the disk is full, an existing file
+/// stays unchanged. If `path` is not a regular file, such as a pipe or `/dev/null`, the content is written to
+/// it directly.
 pub(crate) fn replace(path: &Path, content: impl AsRef<[u8]>) -> io::Result<()> {
     if fs::metadata(path).is_ok_and(|there| !there.is_file()) {
         return fs::write(path, content);
@@ -31,9 +32,9 @@ mod tests {
             replace(&path, content).unwrap();
             assert_eq!(fs::read_to_string(&path).unwrap(), content);
         }
-        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is left beside it");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "a temporary file remains");
         assert!(replace(&folder.path().join("nowhere/a.json"), "x").is_err());
-        assert!(replace(folder.path(), "x").is_err(), "a folder is no file");
+        assert!(replace(folder.path(), "x").is_err(), "a folder was replaced");
         replace(Path::new("/dev/null"), "x").unwrap();
         assert!(!fs::metadata("/dev/null").unwrap().is_file());
     }

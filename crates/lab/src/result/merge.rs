@@ -9,10 +9,10 @@ use std::collections::BTreeMap;
 /// Maximum number of examples of each fault.
 const EXAMPLES_MAX: usize = 3;
 
-/// Joins the results of all parts, which must be of the same scenario and complete, in any order.
+/// Merges the results of all parts, in any order. The parts must be complete and of the same scenario.
 ///
-/// Counts are added. Percentiles cannot be added: the result has the highest percentile of all parts, which is never lower than
-/// the true one.
+/// Counts are added. Percentiles cannot be added: the merged result has the highest percentile of all parts.
+/// It is never lower than the true percentile.
 pub fn merge(parts: &[RunResult]) -> Result<RunResult> {
     let first = parts.first().context("there is no result to merge")?;
     let count = first.part.1;
@@ -21,23 +21,28 @@ pub fn merge(parts: &[RunResult]) -> Result<RunResult> {
     numbers.sort_unstable();
     ensure!(
         numbers.iter().copied().eq(1..=count),
-        "the results are of parts {numbers:?}, and not of 1 to {count}"
+        "the results are of the parts {numbers:?}, but the parts 1 to {count} are needed"
     );
     for part in parts {
         let same =
             part.scenario == first.scenario && part.seed == first.seed && part.overrides == first.overrides;
-        ensure!(same, "part {} is of another scenario than part {}", part.part.0, first.part.0);
+        ensure!(
+            same,
+            "the scenario of part {} differs from the scenario of part {}",
+            part.part.0,
+            first.part.0
+        );
     }
-    ensure!(!first.scenario.is_empty(), "the results cannot be judged: they do not contain their scenario");
+    ensure!(!first.scenario.is_empty(), "cannot judge the results: they do not contain their scenario");
     let mut whole = first.clone();
     whole.part = (1, 1);
     for part in parts.iter().skip(1) {
         add(&mut whole, part);
     }
     crate::observe::compare_with_load(&mut whole);
-    whole
-        .notes
-        .push(format!("Percentiles are the highest of {count} generators, not those of all requests."));
+    whole.notes.push(format!(
+        "Each percentile is the highest of {count} generators, not the percentile of all requests."
+    ));
     let scenario = Scenario::parse_with(&whole.scenario, &whole.overrides)
         .context("cannot read the scenario in the results")?;
     whole.verdict = crate::result::verdict::judge(&scenario, &whole);
@@ -60,7 +65,7 @@ fn add(whole: &mut RunResult, part: &RunResult) {
     }
     match (&mut whole.verify, &part.verify) {
         (Some(ours), Some(theirs)) => ours.join(theirs, EXAMPLES_MAX),
-        // if the read-back of one part is missing, that of the whole is unknown
+        // if the read-back of one part is missing, so is the read-back of the whole
         (ours, _) => *ours = None,
     }
     whole.unverified = whole.unverified.take().or_else(|| part.unverified.clone());
@@ -183,7 +188,7 @@ mod tests {
         let other = RunResult { seed: 9, ..part(2, 2) };
         assert!(merge(&[part(1, 2), other]).is_err());
         let unknown = |n| RunResult { scenario: String::new(), ..part(n, 2) };
-        assert!(merge(&[unknown(1), unknown(2)]).is_err(), "without its rules nothing can be judged");
+        assert!(merge(&[unknown(1), unknown(2)]).is_err(), "results without a scenario were merged");
         assert!(merge(&[part(2, 2), part(1, 2)]).is_ok());
     }
 
@@ -216,7 +221,7 @@ mod tests {
             assert_eq!(whole.totals.said["503"], "first of part 1");
             assert_eq!(whole.figure("samples_per_s_per_core"), Some(100.0));
             assert_eq!(whole.figure("bytes_per_series"), Some(10.0));
-            assert_eq!(whole.saturated.unwrap().at_s, 7.0, "the first of all");
+            assert_eq!(whole.saturated.unwrap().at_s, 7.0, "not the earliest saturation of all parts");
             assert!(whole.versions.contains_key("target"));
         }
     }

@@ -1,9 +1,13 @@
-//! Recovery time: from the end of the last disturbance until the target serves the load as before.
+//! Recovery time: from the end of the last disturbance until the target serves the load as it did before.
 //!
-//! A disturbance is a fault of the scenario, a spike of the load or an outage of the senders. The target has recovered at the
-//! first second from which, for [`HOLD_S`] seconds, it acknowledges [`RATE_MIN`] of the rate and p99 is below [`P99_FACTOR`]
-//! times its median before the first disturbance. The required rate is that of the schedule, or the median rate before the first
-//! disturbance if that was lower, as in a closed loop. Latency counts from the scheduled start, so it includes any backlog that
+//! A disturbance is a fault of the scenario, a spike of the load or an outage of the senders.
+//!
+//! The target has recovered at the first second from which two conditions hold for [`HOLD_S`] seconds. It
+//! acknowledges [`RATE_MIN`] of the required rate, and p99 is below [`P99_FACTOR`] times its median before
+//! the first disturbance.
+//!
+//! The required rate is the rate of the schedule, or the median rate before the first disturbance if that was
+//! lower, as in a closed loop. Latency counts from the scheduled start, so it includes any backlog that
 //! senders still have to deliver.
 
 use super::{EventKind, RunResult, Timeline, names};
@@ -14,7 +18,7 @@ const HOLD_S: f64 = 5.0;
 /// Minimum share of the offered samples that must be acknowledged.
 const RATE_MIN: f64 = 0.95;
 
-/// Maximum p99, as a multiple of its median before the first disturbance.
+/// Maximum p99, as a multiple of the median p99 before the first disturbance.
 const P99_FACTOR: f64 = 2.0;
 
 /// Differences of p99 below this are noise, in seconds.
@@ -25,7 +29,8 @@ const P99_NOISE_S: f64 = 0.01;
 pub enum Recovery {
     /// The target recovered this many seconds after the end of the last disturbance.
     After(f64),
-    /// The target did not recover in the seconds between the end of the last disturbance and the end of the load.
+    /// The target did not recover during these seconds, from the end of the last disturbance to the end of
+    /// the load.
     NotWithin(f64),
 }
 
@@ -155,6 +160,6 @@ mod tests {
         assert_eq!(Recovery::of(&run), Some(Recovery::After(5.0)));
         run.steps.truncate(2);
         run.steps[1].to_s = 58.0;
-        assert_eq!(Recovery::of(&run), None, "too little is left to tell");
+        assert_eq!(Recovery::of(&run), None, "a recovery was found although too little time was left");
     }
 }

@@ -34,7 +34,7 @@ fn comes_back_from_json_and_from_a_file() {
     let path = folder.path().join("r.json");
     result.save(&path).unwrap();
     assert_eq!(RunResult::load(&path).unwrap(), result);
-    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is left beside it");
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "a temporary file remains");
     assert!(result.save(&folder.path().join("nowhere/r.json")).is_err());
 }
 
@@ -53,7 +53,7 @@ fn figures_and_verdicts() {
     let mut result = result();
     assert_eq!(result.figure("pass_rate"), Some(0.75));
     assert_eq!(result.figure("lost"), Some(0.0));
-    assert_eq!(result.figure("p99_s"), None, "nothing was measured");
+    assert_eq!(result.figure("p99_s"), None, "an empty result has a p99");
     assert_eq!(result.figure("nonsense"), None);
     assert!(result.passed());
     result.partial = true;
@@ -76,7 +76,11 @@ fn queries_of_all_mixes_count() {
     let result = RunResult { reads, ..RunResult::default() };
     let figures = ["queries_per_s", "read_pass_rate", "read_p99_s"].map(|name| result.figure(name));
     assert_eq!(figures, [Some(3.0), Some(0.6), Some(0.5)]);
-    assert_eq!(RunResult::default().figure("queries_per_s"), None, "nothing was asked");
+    assert_eq!(
+        RunResult::default().figure("queries_per_s"),
+        None,
+        "a result without queries has a query rate"
+    );
 }
 
 #[test]

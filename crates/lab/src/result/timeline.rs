@@ -1,10 +1,10 @@
-//! Timeline of figures, with a point for each second.
+//! Timeline of figures, with a point per second.
 
 use anyhow::{Result, ensure};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Names of series that the lab itself writes. Others come from observation.
+/// Names of series that the lab itself writes. Observation adds other series.
 pub mod names {
     /// Scheduled samples per second.
     pub const RATE_OFFERED: &str = "rate/offered";
@@ -18,7 +18,7 @@ pub mod names {
     pub const LATENCY_P90: &str = "latency/p90";
     /// 99th percentile of the latency, in seconds.
     pub const LATENCY_P99: &str = "latency/p99";
-    /// p99 of freshness (time from acknowledgement to visible), in seconds.
+    /// p99 of freshness (time from acknowledgement to visibility), in seconds.
     pub const FRESHNESS_P99: &str = "freshness/p99";
     /// Scheduled number of series in this second.
     pub const SERIES_ACTIVE: &str = "series/active";
@@ -50,7 +50,7 @@ pub const SERIES_MAX: usize = 512;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Timeline {
-    /// Seconds between two points; point `i` covers the time from `i × step_s` to `(i + 1) × step_s`.
+    /// Seconds between two points. Point `i` covers the time from `i × step_s` to `(i + 1) × step_s`.
     pub step_s: f64,
     /// Number of points of each series.
     pub points: usize,
@@ -90,7 +90,7 @@ pub enum SeriesKind {
 }
 
 impl Timeline {
-    /// Advances to the point at `at_s` seconds since the start. Further values are set there.
+    /// Advances to the point at `at_s` seconds since the start. Later calls set values of this point.
     pub fn advance(&mut self, at_s: f64) {
         while (at_s / self.step_s) as usize >= POINTS_MAX {
             self.thin();
@@ -112,21 +112,19 @@ impl Timeline {
             let series = TimelineSeries { unit: unit.to_owned(), kind, ..TimelineSeries::default() };
             self.series.insert(name.to_owned(), series);
         }
-        let series = self.series.get_mut(name).expect("BUG: inserted just before");
+        let series = self.series.get_mut(name).expect("BUG: the series was not inserted");
         series.put(at, value);
     }
 
-    /// The values of a series.
     pub fn get(&self, name: &str) -> Option<&[Option<f64>]> {
         self.series.get(name).map(|series| series.values.as_slice())
     }
 
-    /// The highest value of a series.
     pub fn max(&self, name: &str) -> Option<f64> {
         self.get(name)?.iter().flatten().copied().reduce(f64::max)
     }
 
-    /// Makes all series equally long; called once, at the end.
+    /// Makes all series equally long. Called once, at the end.
     pub fn finish(&mut self) {
         for series in self.series.values_mut() {
             series.values.resize(self.points, None);
@@ -134,7 +132,7 @@ impl Timeline {
         }
     }
 
-    /// Adds another generator's figures of the same time and the same target.
+    /// Adds the figures of another generator, of the same time and the same target.
     pub fn merge(&mut self, other: &Self) {
         let mut other = other.clone();
         while other.step_s < self.step_s {
@@ -179,7 +177,7 @@ impl Timeline {
         }
     }
 
-    /// Checks that the timeline is consistent, since results are read from files.
+    /// Checks that the timeline is consistent. Results are read from files.
     pub(super) fn check(&self) -> Result<()> {
         let Self { step_s, points, series } = self;
         ensure!(step_s.is_finite() && *step_s > 0.0, "the timeline has steps of {step_s} s");

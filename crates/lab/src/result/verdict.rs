@@ -1,7 +1,7 @@
-//! Judges a run by the rules that were fixed before it.
+//! Judges a run by the rules that were fixed before the run.
 //!
-//! A rule whose figure could not be measured has not passed, and the judgement says why. It does not count as a limit of the
-//! target either, so a search does not treat it as a failure.
+//! If the figure of a rule could not be measured, the rule has not passed, and the judgement says why. Such a
+//! rule is not a limit of the target, so a search does not treat it as a failure.
 
 use crate::result::recovery::Recovery;
 use crate::result::{Judgement, RunResult};
@@ -30,7 +30,7 @@ pub fn judge(scenario: &Scenario, result: &RunResult) -> Vec<Judgement> {
     judge.time("p50", rules.p50, time(&totals.latency, totals.latency.p50_s));
     judge.time("p99", rules.p99, time(&totals.latency, totals.latency.p99_s));
     judge.time("p99_known", rules.p99_known, time(&totals.latency_known, totals.latency_known.p99_s));
-    // without any refusal, no refusal was slow
+    // if there were no refusals, none was slow
     judge.time("refusal_p99", rules.refusal_p99, Ok(totals.refusal.p99_s));
     let freshness = match totals.freshness.count {
         0 if totals.invisible > 0 => Ok(scenario.verify.invisible_after.s()),
@@ -42,7 +42,7 @@ pub fn judge(scenario: &Scenario, result: &RunResult) -> Vec<Judgement> {
         let why_not = result.unverified.as_deref().unwrap_or("nothing was read back");
         let verify = result.verify.as_ref().ok_or(why_not);
         judge.count("lost", rules.lost, verify.map(|v| v.lost));
-        // states the reason only once
+        // the reason is stated only once
         let verify = verify.map_err(|_| "as above");
         judge.count("doubled", rules.doubled, verify.map(|v| v.doubled));
         judge.count("wrong", rules.wrong, verify.map(|v| v.wrong));
@@ -56,7 +56,7 @@ pub fn judge(scenario: &Scenario, result: &RunResult) -> Vec<Judgement> {
         let most = kept(TARGET_MEMORY_MAX).or_else(|| kept(CGROUP_MEMORY_MAX));
         judge.memory(
             memory,
-            most.ok_or("no process is known: see target.pid, target.start and target.cgroup"),
+            most.ok_or("the target's process is not known: set target.pid, target.start or target.cgroup"),
         );
     }
     judge.time("silence", rules.silence, Ok(totals.silence_s));
@@ -82,7 +82,7 @@ pub(crate) struct SoFar {
     pub(crate) memory: Option<f64>,
 }
 
-/// First rule that is already broken, whatever follows.
+/// First rule that is already broken. Nothing that happens later can change it.
 pub(crate) fn broken_for_good(rules: &Rules, so_far: SoFar) -> Option<String> {
     let SoFar { restarts, silence_s, memory } = so_far;
     let mut judge = Judge::default();
@@ -94,7 +94,7 @@ pub(crate) fn broken_for_good(rules: &Rules, so_far: SoFar) -> Option<String> {
         judge.memory(limit, Ok(memory));
     }
     let broken = judge.judgements.into_iter().find(|judged| !judged.pass)?;
-    Some(format!("verdict.{} is broken: measured {}, allowed {}", broken.rule, broken.measured, broken.limit))
+    Some(format!("verdict.{} is broken: measured {}, limit {}", broken.rule, broken.measured, broken.limit))
 }
 
 /// Measured value, or the reason why there is none.
@@ -113,7 +113,8 @@ impl Judge {
         self.judgements.push(Judgement { rule: rule.to_owned(), limit, measured, unmeasured, pass });
     }
 
-    /// Adds a failed judgement if no sample was acknowledged: such a run shows nothing, even if it broke no rule.
+    /// Adds a failed judgement if no sample was acknowledged. Such a run shows nothing, even if it broke no
+    /// rule.
     fn at_least_some(&mut self, acknowledged: u64) {
         self.add("acknowledged", "> 0".into(), Ok((acknowledged.to_string(), acknowledged > 0)));
     }
@@ -160,7 +161,7 @@ impl Judge {
     }
 }
 
-/// Formats a share with enough digits that a value below its limit never looks equal to it.
+/// Formats a share with enough digits that a share below its limit never looks equal to the limit.
 fn percent(share: f64) -> String {
     let text = format!("{:.4}", share * 100.0);
     format!("{} %", text.trim_end_matches('0').trim_end_matches('.'))
@@ -187,14 +188,14 @@ pub fn to_text(result: &RunResult) -> String {
             (false, false) => "FAIL",
         };
         writeln!(out, "{rule:rules$}  {limit:limits$}  {measured:found$}  {word}")
-            .expect("BUG: a String takes all");
+            .expect("BUG: writing to a String failed");
     }
     let word = match (result.partial, result.passed()) {
         (true, _) => "STOPPED EARLY: no verdict about the whole run",
         (false, true) => "PASS",
         (false, false) => "FAIL",
     };
-    writeln!(out, "{}: {word}", result.name).expect("BUG: a String takes all");
+    writeln!(out, "{}: {word}", result.name).expect("BUG: writing to a String failed");
     out
 }
 

@@ -1,4 +1,4 @@
-//! Reasons to mistrust figures that apply to generated and recorded traffic alike.
+//! Warnings about figures, for both generated and recorded traffic.
 
 use crate::result::recovery::Recovery;
 use crate::result::{Quantiles, RunResult};
@@ -52,7 +52,7 @@ pub(crate) fn shared(result: &RunResult) -> Option<String> {
     let (both_s, cores) = (own_s + target_s, result.machine.cores as f64);
     (both_s / result.wall_s > 0.95 * cores && own_s > 0.25 * both_s).then(|| {
         format!(
-            "target and generator together used all {cores} cores, the generator {:.0} % of that: on a machine of its own \
+            "target and generator together used all {cores} cores, the generator {:.0} % of that: on its own machine, \
              the target could do more",
             own_s / both_s * 100.0
         )
@@ -69,7 +69,7 @@ pub(crate) fn busy(cpu_s: Option<f64>, wall_s: f64, cores: f64) -> Option<String
 /// Warns that there are too few requests for a percentile.
 pub(crate) fn few(latency: &Quantiles) -> Option<String> {
     (1..REQUESTS_MIN).contains(&latency.count).then(|| {
-        format!("there were only {} requests, so the p99 rests on a handful of the slowest", latency.count)
+        format!("there were only {} requests, so the p99 depends on a few slow requests", latency.count)
     })
 }
 
@@ -77,7 +77,7 @@ pub(crate) fn few(latency: &Quantiles) -> Option<String> {
 pub(crate) fn short(requests: u64) -> Option<String> {
     (requests > 0).then(|| {
         format!(
-            "{requests} requests were answered with success, though the target reported that not all of their samples \
+            "{requests} requests were answered with success, but the target reported that not all of their samples \
              were written"
         )
     })

@@ -1,4 +1,4 @@
-//! Checks of a scenario beyond its syntax.
+//! Checks of a scenario that go beyond its syntax.
 
 use super::error::KeyFault;
 use super::shape::Kind;
@@ -52,7 +52,7 @@ impl Scenario {
         between("verify.page", self.verify.page.0, 1.0, 1e8)
     }
 
-    /// Checks that all times of the shape lie within the load: an event after the end would never happen.
+    /// Checks that all times of the shape lie within the load. An event after the end would never happen.
     fn check_moments(&self) -> Checked {
         let has_moments = matches!(self.shape.kind, Kind::Spike | Kind::RelabelAll | Kind::Outage);
         match self.shape.at.iter().find(|at| has_moments && at.s() >= self.duration.s()) {
@@ -73,7 +73,10 @@ impl Scenario {
         if let Some(rate) = load.rate {
             between("load.rate", rate.0, 0.001, 1e9)?;
             if load.model == Model::Closed {
-                return fault("load.rate", "a closed loop has no rate: it sends as fast as it is answered");
+                return fault(
+                    "load.rate",
+                    "a closed loop has no rate: it sends as fast as the target answers",
+                );
             }
         }
         if let Some(rounds) = load.rounds {
@@ -91,7 +94,7 @@ impl Scenario {
         ];
         for (path, every) in changes {
             if every.is_some_and(|every| every.ms() < self.interval_ms()) {
-                return fault(path, "shorter than the interval between two samples");
+                return fault(path, "the interval is shorter than the interval between two samples");
             }
         }
         Ok(())
@@ -100,7 +103,7 @@ impl Scenario {
     fn check_replay(&self) -> Checked {
         let Some(replay) = &self.replay else { return Ok(()) };
         if replay.file.as_os_str().is_empty() {
-            return fault("replay.file", "no recording");
+            return fault("replay.file", "the file of the recording is not set");
         }
         between("replay.speed", replay.speed, 0.001, 10_000.0)?;
         between("replay.copies", f64::from(replay.copies), 1.0, 10_000.0)?;
@@ -124,7 +127,7 @@ impl Scenario {
         if peak > SERIES_MAX as f64 {
             return fault(
                 "load",
-                format!("{peak:.0} series at the peak are more than {SERIES_MAX}: see scale"),
+                format!("{peak:.0} series at the peak are more than {SERIES_MAX}: reduce scale"),
             );
         }
         let connections = u64::from(load.tenants) * u64::from(load.writers) * u64::from(load.connections);
@@ -141,7 +144,7 @@ impl Scenario {
     fn check_target(&self) -> Checked {
         let target = &self.target;
         if target.write.all().is_empty() {
-            return fault("target.write", "no address");
+            return fault("target.write", "there is no address");
         }
         if let Some(label) = &target.tenant_label
             && (label.is_empty() || label.starts_with("__") || label == BOUND_LABEL)
@@ -169,7 +172,8 @@ impl Scenario {
         Ok(())
     }
 
-    /// Checks that placeholders which are filled in when the target starts occur in its start command.
+    /// Checks that the start command contains each placeholder that other keys use. Placeholders are replaced
+    /// when the target starts.
     fn check_placeholders(&self) -> Checked {
         let target = &self.target;
         let start = target.start.as_deref().unwrap_or_default();
@@ -204,10 +208,10 @@ impl Scenario {
                     return fault("fault.restart", "a killed target must be started again: set a command");
                 }
                 Deed::Kill | Deed::Pause if !process => {
-                    return fault("fault.do", "needs target.pid or target.start");
+                    return fault("fault.do", "the fault needs target.pid or target.start");
                 }
                 Deed::Cut if self.target.namespace.is_none() => {
-                    return fault("fault.do", "needs target.namespace");
+                    return fault("fault.do", "the fault needs target.namespace");
                 }
                 _ => {}
             }
@@ -230,15 +234,15 @@ impl Scenario {
         }
         let reads = rules.read_pass_rate.is_some() || rules.read_p99.is_some();
         if reads && self.reads.is_empty() {
-            return fault("verdict", "a rule for reads, but there are no reads");
+            return fault("verdict", "there is a rule for reads, but there are no reads");
         }
         if rules.freshness_p99.is_some() && self.verify.probes_per_s == 0.0 {
-            return fault("verdict.freshness_p99", "needs verify.probes_per_s above 0");
+            return fault("verdict.freshness_p99", "the rule needs verify.probes_per_s above 0");
         }
         Ok(())
     }
 
-    /// The load with [`Scenario::scale`] applied. Every scaled count stays at least 1.
+    /// The load with [`Scenario::scale`] applied. Each scaled count is at least 1.
     pub fn scaled(&self) -> Load {
         let mut load = self.load.clone();
         let whole = |n: f64| (n * self.scale).round().max(1.0);
@@ -294,7 +298,7 @@ impl Load {
         self.check_bytes()
     }
 
-    /// Rejects sizes that no target accepts or no request holds.
+    /// Refuses sizes that no target accepts, or that do not fit into a request.
     fn check_bytes(&self) -> Checked {
         // in canonical form, a label takes up to 10 bytes in addition to its text
         let series_bytes = self.fleet().label_text_bytes() + 10 * self.labels;

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::ops::Range;
 
-/// Maximum number of letters by which a suggested key may differ.
+/// Maximum edit distance of a suggested key, in letters.
 const DISTANCE_MAX: usize = 3;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,7 +16,7 @@ pub struct ScenarioError {
     excerpt: Option<(String, usize)>,
 }
 
-/// An error that is found only after parsing: the path of the key, and a description.
+/// An error found after parsing: the path of the key, and a description.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct KeyFault {
     pub(super) path: &'static str,
@@ -24,7 +24,7 @@ pub(super) struct KeyFault {
 }
 
 impl ScenarioError {
-    /// An error without a place in the text.
+    /// An error without a position in the text.
     pub(super) fn plain(message: impl Into<String>) -> Self {
         Self { at: None, message: message.into(), excerpt: None }
     }
@@ -38,7 +38,8 @@ impl ScenarioError {
         }
     }
 
-    /// An error at the key `fault.path`, or at the nearest table above it that is in the text.
+    /// An error at the key `fault.path`. If the text does not have the key, the error is at the nearest table
+    /// above it.
     pub(super) fn at_key(text: &str, fault: &KeyFault) -> Self {
         let message = format!("{}: {}", fault.path, fault.message);
         match locate(text, fault.path) {
@@ -47,7 +48,8 @@ impl ScenarioError {
         }
     }
 
-    /// Describes an error caused by changes from the command line, for which lines of the file are meaningless.
+    /// Describes an error that is caused by changes from the command line. Lines of the file mean nothing in
+    /// that case.
     pub(super) fn after(self, changes: &str) -> Self {
         Self::plain(format!("with {changes}: {}", self.message))
     }
@@ -78,7 +80,8 @@ impl fmt::Display for ScenarioError {
 
 impl std::error::Error for ScenarioError {}
 
-/// Finds the key `path` (`load.metrics`) in the text, or else the last table on the path that exists.
+/// Finds the key `path` (`load.metrics`) in the text. If it is absent, finds the last table on the path that
+/// exists.
 fn locate(text: &str, path: &str) -> Option<Range<usize>> {
     let root = toml::de::DeTable::parse(text).ok()?;
     let mut table = root.get_ref();
@@ -91,7 +94,7 @@ fn locate(text: &str, path: &str) -> Option<Range<usize>> {
         match value.get_ref() {
             toml::de::DeValue::Table(inner) => table = inner,
             toml::de::DeValue::Array(items) => {
-                // points to the first of an array of tables; the message says which one is meant
+                // points to the first of several tables in an array; the message says which table is meant
                 match items.iter().next().map(toml::Spanned::get_ref) {
                     Some(toml::de::DeValue::Table(inner)) => table = inner,
                     _ => break,
@@ -103,7 +106,7 @@ fn locate(text: &str, path: &str) -> Option<Range<usize>> {
     found
 }
 
-/// Adds the known name that is nearest to an unknown one.
+/// Adds the known name that is most similar to an unknown name.
 fn with_suggestion(message: &str) -> String {
     let names: Vec<&str> = message.split('`').skip(1).step_by(2).collect();
     let unknown = message.starts_with("unknown field") || message.starts_with("unknown variant");
@@ -118,7 +121,7 @@ fn with_suggestion(message: &str) -> String {
     }
 }
 
-/// Edit distance: number of letters to insert, delete or change to turn one text into the other.
+/// Edit distance: the number of letters to be inserted, deleted or changed to turn one text into the other.
 fn distance(a: &str, b: &str) -> usize {
     let mut row: Vec<usize> = (0..=b.len()).collect();
     for (i, x) in a.bytes().enumerate() {

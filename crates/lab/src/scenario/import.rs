@@ -1,4 +1,4 @@
-//! Import of existing queries, from Grafana's dashboards and from query logs.
+//! Import of existing queries from Grafana dashboards and query logs.
 
 use crate::scenario::Values;
 use anyhow::{Context, Result, ensure};
@@ -20,7 +20,7 @@ const DEPTH_MAX: usize = 32;
 pub struct Dashboard {
     /// PromQL, with `$name` for variables.
     pub queries: Vec<String>,
-    /// Values of the variables: the saved ones, or else all.
+    /// Values of the variables: the saved values, or otherwise all values.
     pub variables: BTreeMap<String, Values>,
 }
 
@@ -35,7 +35,7 @@ pub fn read(path: &Path) -> Result<String> {
 /// Queries of all panels of a dashboard that Grafana exported.
 pub fn grafana(json: &str) -> Result<Dashboard> {
     let root: Value = serde_json::from_str(json).context("the dashboard is not valid JSON")?;
-    // the API wraps the dashboard in an object, an export does not
+    // the API wraps the dashboard in an object; an export does not
     let root = root.get("dashboard").unwrap_or(&root);
     let mut dashboard = Dashboard::default();
     collect(root, &mut dashboard.queries, 0);
@@ -69,8 +69,8 @@ fn collect(value: &Value, queries: &mut Vec<String>, depth: usize) {
     }
 }
 
-/// Options that a variable was saved with, or else its current value. If the value is "All", or if Grafana would ask the data
-/// source for it, the regular expression that "All" stands for.
+/// Values with which a variable was saved: its options, or otherwise its current value. If the value is
+/// "All", or if Grafana would query the data source for it, returns the regular expression for "All".
 fn values_of(variable: &Value) -> Vec<String> {
     let texts = |value: &Value| match value {
         Value::String(text) => vec![text.clone()],
@@ -90,7 +90,7 @@ fn values_of(variable: &Value) -> Vec<String> {
     values
 }
 
-/// Queries of a log in the JSON lines of Prometheus' query log, or with one query per line. Repeated queries are kept.
+/// Queries of a log: JSON lines of Prometheus' query log, or one query per line. Repeated queries are kept.
 pub fn query_log(text: &str) -> Result<Vec<String>> {
     let mut queries = Vec::new();
     for line in text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')) {

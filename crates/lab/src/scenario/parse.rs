@@ -56,7 +56,7 @@ pub fn time(text: &str, now_ms: i64) -> Result<i64> {
     let number: f64 = text
         .parse()
         .with_context(|| format!("{text:?} is not a time: now, -1h, or Unix seconds or milliseconds"))?;
-    ensure!(number.is_finite() && number.abs() < 1e15, "{text:?} is not a time");
+    ensure!(number.is_finite() && number.abs() < 1e15, "the time {text:?} is out of range");
     // 10^11 s after 1970 is the year 5138, 10^11 ms after 1970 is 1973
     Ok(if number.abs() < 1e11 { (number * 1000.0).round() as i64 } else { number as i64 })
 }

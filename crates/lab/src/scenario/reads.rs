@@ -28,10 +28,10 @@ const RATE_INTERVAL_MS: u64 = 300_000;
 #[serde(default, deny_unknown_fields)]
 pub struct ReadMix {
     pub name: String,
-    /// Concurrent users. Each sends its next query when the previous one is answered.
+    /// Number of concurrent users. Each user sends its next query when the previous query is answered.
     pub users: u32,
-    /// Queries per second by a schedule, with latency counted from the scheduled start. If not given, each query follows the
-    /// previous answer.
+    /// Queries per second on a schedule; latency counts from the scheduled start. If not given, each query
+    /// follows the previous answer.
     pub rate: Option<f64>,
     /// Think time: pause between an answer and the next query.
     pub think: Span,
@@ -43,11 +43,11 @@ pub struct ReadMix {
     pub query_log: Option<PathBuf>,
     /// Variables of the queries, by name.
     pub variables: BTreeMap<String, Values>,
-    /// Lengths of the queried range. Without any, queries are instant queries.
+    /// Lengths of the queried range. If none is given, the queries are instant queries.
     pub periods: Vec<Span>,
-    /// Query step; default: a 60th of the period.
+    /// Query step. If not given, a 60th of the period.
     pub step: Option<Span>,
-    /// True to give every query a different time, so that no cache holds its answer.
+    /// True to give every query a different time, so that no cache holds the answer.
     pub cache_busting: bool,
     /// True if the number of users follows the load's shape.
     pub shaped: bool,
@@ -83,8 +83,8 @@ pub struct Question {
 }
 
 impl ReadMix {
-    /// The query with number `number`, sent at `now_ms`. Consecutive numbers visit the combinations in an order shuffled by the
-    /// seed.
+    /// The query number `number`, sent at `now_ms`. Consecutive numbers visit all combinations of query,
+    /// variables and period in an order that the seed determines.
     pub fn question(&self, seed: u64, number: u64, now_ms: i64) -> Question {
         let mut bits = mix(seed ^ mix(number));
         let mut pick = |len: u64| {
@@ -135,7 +135,10 @@ impl ReadMix {
             return fault("reads.users", format!("{} is not between 1 and {USERS_MAX}", self.users));
         }
         if self.rate.is_some_and(|rate| !(rate.is_finite() && (0.001..=1e6).contains(&rate))) {
-            return fault("reads.rate", "not between 0.001 and a million queries a second".into());
+            return fault(
+                "reads.rate",
+                "the rate is not between 0.001 and a million queries a second".into(),
+            );
         }
         for (name, values) in &self.variables {
             if values.is_empty() || values.len() > VALUES_MAX {
@@ -179,7 +182,7 @@ mod tests {
         assert_eq!(texts.len(), 3 + 2, "{texts:?}");
         assert!(texts.contains("sum(metric_0{component=\"c-2\"})") && texts.contains("max(metric_1)"));
         let ends: HashSet<_> = ask(1).into_iter().map(|q| q.end_ms).collect();
-        assert!(ends.len() > 400, "each is about another time");
+        assert!(ends.len() > 400, "too many queries have the same time");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Recorded traffic in place of generated samples.
+//! Recorded traffic, which replaces generated samples.
 
 use super::Scenario;
 use crate::generate::template::Version;
@@ -6,19 +6,19 @@ use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
 /// Settings of a replay. [`super::Load`] sets the number of connections (`writers`), the samples per request
-/// (`batch`) and the retries; everything else about the load is in the recording.
+/// (`batch`) and the retries. The recording determines everything else about the load.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ReplaySpec {
     /// Path of the recording, relative to the scenario's file.
     pub file: PathBuf,
-    /// Speed as a multiple of the recorded one.
+    /// Speed, as a multiple of the recorded speed.
     pub speed: f64,
     /// Number of copies of each series.
     pub copies: u32,
     /// Treatment of timestamps.
     pub times: SampleTimes,
-    /// Protocol version for all requests; if not given, as recorded.
+    /// Protocol version of all requests. If not given, the recorded version.
     pub protocol: Option<Version>,
 }
 
@@ -52,7 +52,8 @@ impl std::str::FromStr for SampleTimes {
 }
 
 impl Scenario {
-    /// Applies the consequences of a replay: tenants come from the recording, and nothing is read back or probed.
+    /// Applies the consequences of a replay: tenants come from the recording, and no sample is read back or
+    /// probed.
     pub(crate) fn apply_replay(&mut self) {
         if self.replay.is_some() {
             self.target.tenant_header.clear();

@@ -3,14 +3,14 @@
 use super::units::{Size, Span};
 use serde::Deserialize;
 
-/// The rules of a verdict. A rule that is not set is not judged. By default, no acknowledged sample may be lost, doubled or
-/// wrong, and none may be unexpected.
+/// Rules of a verdict. A rule that is not set is not judged. By default, no acknowledged sample may be lost,
+/// doubled or wrong, and no sample may be unexpected.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Rules {
-    /// Minimum share of all attempts that is answered with success.
+    /// Minimum share of all attempts that are answered with success.
     pub pass_rate: Option<f64>,
-    /// Maximum share of the scheduled samples that are not acknowledged in the end.
+    /// Maximum share of the scheduled samples that are not acknowledged before the end.
     pub error_budget: Option<f64>,
     /// Minimum share of the scheduled samples that are acknowledged.
     pub achieved: Option<f64>,
@@ -30,7 +30,7 @@ pub struct Rules {
     pub doubled: u64,
     /// Maximum number of samples with a wrong value.
     pub wrong: u64,
-    /// Maximum number of samples that nobody sent.
+    /// Maximum number of samples that were never sent.
     pub unexpected: u64,
     /// Maximum number of unplanned restarts of the target.
     pub restarts: Option<u64>,
@@ -38,12 +38,14 @@ pub struct Rules {
     pub memory: Option<Size>,
     /// Maximum time without a successful request.
     pub silence: Option<Span>,
-    /// Maximum time from the end of the last disturbance until rate and latency are as before it.
+    /// Maximum time from the end of the last disturbance until rate and latency are as before the first
+    /// disturbance.
     pub recovery: Option<Span>,
-    /// Minimum share of queries that is answered with success.
+    /// Minimum share of queries that are answered with success.
     pub read_pass_rate: Option<f64>,
     /// Maximum p99 of the latency of queries.
     pub read_p99: Option<Span>,
-    /// True to end the run as soon as `restarts`, `memory` or `silence` is broken, since the verdict can no longer change.
+    /// True to end the run as soon as `restarts`, `memory` or `silence` is broken, because the verdict can
+    /// then no longer change.
     pub abort: bool,
 }

@@ -1,4 +1,4 @@
-//! Places a load in time: the interval between samples, the number of rounds, and when they begin.
+//! Places a load in time: the interval between samples, the number of rounds, and their begin.
 
 use super::{Model, Scenario, Span, parse};
 use anyhow::{Context, Result, ensure};
@@ -6,12 +6,12 @@ use anyhow::{Context, Result, ensure};
 /// Default sampling interval.
 const INTERVAL_MS_DEFAULT: u64 = 15_000;
 
-/// How far in the past a closed loop begins. The timestamps of a closed loop advance faster than the clock, and must not overtake
-/// it.
+/// Time by which a closed loop begins in the past. The timestamps of a closed loop advance faster than the
+/// clock, and must not overtake the clock.
 const HORIZON_MS: u64 = 3_600_000;
 
-/// Samples per second that no target sustains. It bounds the number of rounds of a closed loop, and so determines the interval
-/// between them.
+/// A sample rate that no target sustains. It bounds the number of rounds of a closed loop, and so determines
+/// the interval between rounds.
 const CLOSED_SAMPLES_PER_S_MAX: f64 = 8e6;
 
 /// Maximum time by which samples may be ahead of the clock: targets refuse samples from the future.
@@ -19,7 +19,7 @@ pub(crate) const FUTURE_MS_MAX: i64 = 60_000;
 
 const ROUNDS_MAX: f64 = 100e6;
 
-/// Rounds of a load: in each, every series has one sample.
+/// Rounds of a load. In each round, every series has one sample.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Schedule {
     pub(crate) interval_ms: u32,
@@ -49,7 +49,7 @@ impl Scenario {
             return interval.ms();
         }
         if let Some(rate) = load.rate {
-            // rounded down, so that timestamps fall behind the clock rather than run ahead of it
+            // rounded down, so that timestamps fall behind the clock and never overtake it
             return ((self.series() * 1000.0 / rate.0) as u64).max(1);
         }
         if load.model == Model::Open {
@@ -85,8 +85,8 @@ impl Scenario {
         Ok(Schedule { interval_ms, first_tick, rounds_max, rounds_per_s })
     }
 
-    /// Places the rounds so that the last one ends with the load: in a closed loop now, in an open loop at the end of the
-    /// schedule.
+    /// Places the rounds so that the load ends with the last round. In a closed loop, the last round is now.
+    /// In an open loop, it is at the end of the schedule.
     fn first_tick(
         &self,
         interval_ms: i64,
@@ -99,7 +99,7 @@ impl Scenario {
         let ends_ms = now_ms.saturating_add((takes_s * 1000.0) as i64);
         let first_ms = match &self.load.start {
             Some(start) => parse::time(start, now_ms).context("load.start")?.saturating_add(interval_ms - 1),
-            // even if one round spans more than the whole run, its samples must not be in the future
+            // even if a round spans more than the whole run, its samples must not be in the future
             None => ends_ms.saturating_sub(span_ms).min(now_ms.saturating_sub(interval_ms)),
         };
         let tick = first_ms.div_euclid(interval_ms);
@@ -107,12 +107,12 @@ impl Scenario {
         if rounds_per_s.is_some() || self.load.rounds.is_some() {
             ensure!(
                 end_ms <= ends_ms.saturating_add(FUTURE_MS_MAX),
-                "the last samples would lie {} s in the future: start earlier, or use a shorter interval or fewer \
+                "the last samples would be {} s in the future: start earlier, or use a shorter interval or fewer \
                  rounds",
                 (end_ms - ends_ms) / 1000
             );
         }
-        u64::try_from(tick).context("the load would have samples before 1970")
+        u64::try_from(tick).context("the first samples would be before 1970")
     }
 
     /// Number of ticks in an interval between changes.
@@ -183,7 +183,7 @@ mod tests {
         assert_eq!(interval, 2_000, "2,000 series at 1,000 a second");
         assert!((-4_000..=-2_000).contains(&first), "{first}");
         assert!(end <= 30_000);
-        // faster than one round per millisecond: timestamps run ahead of the clock, and so begin earlier
+        // more than one round per millisecond: timestamps overtake the clock, and so begin earlier
         let (first, end, interval) = times(&with(1e7));
         assert_eq!(interval, 1);
         assert!(first < -100_000 && end <= 30_000, "{first} {end}");

@@ -1,4 +1,4 @@
-//! Removes the secrets from a scenario's text, because results contain the text and are passed around.
+//! Removes the secrets from a scenario's text. Results contain the text, and people pass results on.
 
 use super::Scenario;
 use super::target::{Auth, TargetSpec};
@@ -9,11 +9,12 @@ const HIDDEN: &str = "***";
 /// Parts of the names of headers whose values are secrets.
 const SECRET_HEADERS: [&str; 5] = ["auth", "cookie", "key", "secret", "token"];
 
-/// Returns the text and the overrides of `scenario` without their secrets. Both can still be parsed. If a secret cannot be
-/// removed (because it is written with escapes, or is part of another word), both are empty.
+/// Returns the text and the overrides of `scenario` without secrets. Both can still be parsed. If a secret
+/// cannot be removed, both are empty. This is the case if the secret is written with escapes, or is part of
+/// another word.
 pub(crate) fn hide(scenario: &Scenario, text: &str, overrides: &[String]) -> (String, Vec<String>) {
     let mut wanted = scenario.clone();
-    // a secret that an override replaces is still in the text
+    // the text still contains a secret that an override replaces
     let own = Scenario::parse(text).ok();
     let all: Vec<String> = [Some(wanted.clone()), own]
         .into_iter()

@@ -1,7 +1,7 @@
 //! Load profile: a pure function from seconds to a factor of the base load.
 //!
-//! The factor changes the number of series (by adding writers or tenants), never the sampling interval: a real system grows by
-//! pods, not by faster scrapes.
+//! The factor changes the number of series, by adding writers or tenants. It never changes the sampling
+//! interval, because a real system grows by pods and not by faster scrapes.
 
 use super::error::KeyFault;
 use super::units::Span;
@@ -10,10 +10,10 @@ use serde::Deserialize;
 /// Maximum factor.
 pub(super) const FACTOR_MAX: f64 = 1_000.0;
 
-/// Maximum number of steps of a ladder, and of spikes.
+/// Maximum number of steps of a ladder, and maximum number of spikes.
 const STEPS_MAX: usize = 1_000;
 
-/// Number of stretches into which the report divides a load that changes continuously.
+/// Number of phases into which the report divides a load that changes continuously.
 const STRETCHES: u32 = 8;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
@@ -34,16 +34,17 @@ pub enum Kind {
     Stress,
     /// Sine wave around 1 with the given `period` and `amplitude`.
     Diurnal,
-    /// Base load. At each time of `at`, every series gets another label and so becomes a new series.
+    /// Base load. At each time of `at`, every series gets a new label and so becomes a new series.
     RelabelAll,
-    /// Base load. At each time of `at`, the senders pause, and afterwards send the requests that they held back.
+    /// Base load. At each time of `at`, the senders pause. After the pause, they send the requests that they
+    /// held back.
     Outage,
 }
 
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Shape {
-    /// Kind of shape, which decides which of the other keys apply.
+    /// Kind of shape. It determines which of the other keys apply.
     pub kind: Kind,
     /// Ladder and ramp: the first factor.
     pub from: f64,
@@ -53,31 +54,31 @@ pub struct Shape {
     pub steps: u32,
     /// Ladder: the factors themselves, instead of `from`, `to` and `steps`.
     pub factors: Vec<f64>,
-    /// Spike, relabel-all, outage: times at which they begin; if not given, half of the duration.
+    /// Spike, relabel-all, outage: start times. If not given, half of the duration.
     pub at: Vec<Span>,
-    /// Spike, outage: duration of each.
+    /// Spike, outage: duration of each one.
     #[serde(rename = "for")]
     pub lasts: Span,
     /// Spike, stress: factor of the load.
     pub factor: f64,
-    /// Spike: factor of each spike, instead of `factor` for all.
+    /// Spike: factor of each spike. Replaces `factor`.
     pub spike_factors: Vec<f64>,
     /// Diurnal: the length of a day.
     pub period: Option<Span>,
     /// Diurnal: amplitude around 1.
     pub amplitude: f64,
-    /// What is added when the load grows.
+    /// Unit that is added when the load grows.
     pub grow: Grow,
 }
 
-/// What is added when the load grows.
+/// Unit that is added when the load grows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Grow {
     /// Grows by more writers of the same tenants.
     #[default]
     Writers,
-    /// Grows by more tenants.
+    /// Tenants are added.
     Tenants,
 }
 
@@ -121,7 +122,7 @@ pub struct Stretch {
 }
 
 impl Shape {
-    /// The course over `duration_s` seconds; all times of the shape are divided by `compress`.
+    /// The course over `duration_s` seconds. All times of the shape are divided by `compress`.
     pub fn over(&self, duration_s: f64, compress: f64) -> Course {
         let mut at_s: Vec<f64> = self.at.iter().map(|at| at.s() / compress).collect();
         if at_s.is_empty() {
@@ -138,7 +139,7 @@ impl Shape {
             return self.factors.clone();
         }
         let steps = self.steps.max(1);
-        // a ladder from 0 begins with its first step up, since nothing can be learned from a step without load
+        // a ladder from 0 begins with the first step above 0, because a step without load shows nothing
         let up = (self.to - self.from) / f64::from(steps);
         (1..=steps).map(|step| self.from + up * f64::from(step)).collect()
     }
@@ -157,7 +158,7 @@ impl Shape {
             }
         }
         if self.steps == 0 || self.steps as usize > STEPS_MAX || self.factors.len() > STEPS_MAX {
-            return fault("shape.steps", format!("between 1 and {STEPS_MAX}"));
+            return fault("shape.steps", format!("the number of steps is not between 1 and {STEPS_MAX}"));
         }
         if self.at.len() > STEPS_MAX {
             return fault("shape.at", format!("there are more than {STEPS_MAX} times"));
@@ -165,7 +166,7 @@ impl Shape {
         if !self.spike_factors.is_empty() && self.spike_factors.len() != self.at.len() {
             return fault(
                 "shape.spike_factors",
-                format!("there must be one for each of the {} times", self.at.len()),
+                format!("there must be one factor for each of the {} times", self.at.len()),
             );
         }
         if !(0.0..=1.0).contains(&self.amplitude) {
@@ -199,7 +200,7 @@ impl Course {
         }
     }
 
-    /// The highest factor, which decides how many series must be prepared.
+    /// The highest factor. It determines how many series are prepared.
     pub fn factor_max(&self) -> f64 {
         let Shape { kind, from, to, factor, amplitude, .. } = &self.shape;
         match kind {
@@ -220,17 +221,17 @@ impl Course {
         self.at_s.iter().map(|at| (*at, at + self.lasts_s)).collect()
     }
 
-    /// Times at which every series becomes a new one.
+    /// Times at which every series is replaced by a new series.
     pub fn relabels(&self) -> &[f64] {
         if self.shape.kind == Kind::RelabelAll { &self.at_s } else { &[] }
     }
 
-    /// True if the last third is to be compared with the first.
+    /// True if the last third is to be compared with the first third.
     pub fn is_endurance(&self) -> bool {
         self.shape.kind == Kind::Endurance
     }
 
-    /// Stretches of the run between changes of the shape.
+    /// Phases of the run between changes of the shape.
     pub fn stretches(&self) -> Vec<Stretch> {
         let mut cuts: Vec<(f64, String)> = match self.shape.kind {
             Kind::Constant | Kind::Stress => vec![(0.0, "all".into())],

@@ -13,18 +13,18 @@ use std::path::PathBuf;
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TargetSpec {
-    /// URLs for writing; several are distributed over the writers.
+    /// URLs for writing. Several URLs are distributed over the writers.
     pub write: Texts,
-    /// URL prefix of `/api/v1/query`; derived from `write` if not given.
+    /// URL for queries, without `/api/v1/query`. If not given, it is derived from `write`.
     pub read: Option<String>,
     /// Headers of each request.
     pub headers: Headers,
     /// Header that names the tenant; empty for targets without tenants.
     pub tenant_header: String,
-    /// Prefix of tenants' names, followed by their number.
+    /// Prefix of tenants' names. The number of the tenant follows.
     pub tenant_prefix: String,
-    /// Label in every series with the tenant's name, for targets without tenants, which would otherwise mix the series of all
-    /// tenants.
+    /// Label with the tenant's name in every series. It is for targets without tenants, which would otherwise
+    /// mix the series of all tenants.
     pub tenant_label: Option<String>,
     /// Protocol: remote write 1.0 or 2.0.
     pub protocol: Version,
@@ -42,13 +42,13 @@ pub struct TargetSpec {
     pub metrics: Option<String>,
     /// Data directory of the target.
     pub data_dir: Option<PathBuf>,
-    /// Command with which the run starts the target. `{port}` stands for a free port, here and in addresses. `{data}` stands for
-    /// a fresh directory, here and in `data_dir`. `find-minimum` fills in `{memory}` and `{cores}`.
+    /// Command that starts the target. `{port}` stands for a free port, here and in addresses. `{data}`
+    /// stands for a new directory, here and in `data_dir`. `find-minimum` replaces `{memory}` and `{cores}`.
     pub start: Option<String>,
-    /// URL that answers with success once the target is ready. If not given, the target is ready when it listens at its write
-    /// addresses.
+    /// URL that answers with success once the target is ready. If not given, the target is ready when it
+    /// listens on its write addresses.
     pub ready: Option<String>,
-    /// The target's network namespace, for faults that cut it off.
+    /// The target's network namespace, for faults that cut the network.
     pub namespace: Option<String>,
 }
 
@@ -93,7 +93,7 @@ impl Default for TargetSpec {
     }
 }
 
-/// Headers of requests, by name. Some values are secrets, so none is ever shown.
+/// Headers of requests, by name. No value is ever shown, because some values are secrets.
 #[derive(Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(transparent)]
 pub struct Headers(pub BTreeMap<String, String>);
@@ -112,7 +112,7 @@ pub enum Auth {
     Bearer { token: String },
     /// User and password.
     Basic { user: String, password: String },
-    /// A token minted for each tenant, signed by HMAC with SHA-256.
+    /// A token for each tenant, signed by HMAC with SHA-256. The lab creates the tokens.
     Jwt {
         secret: String,
         /// The claim that holds the tenant's name.
@@ -150,16 +150,16 @@ fn day() -> Span {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FaultSpec {
-    /// Time of the fault since the start of the load.
+    /// Time of the fault, from the start of the load.
     pub at: Span,
     /// Kind of fault.
     #[serde(rename = "do")]
     pub deed: Deed,
-    /// Duration of the fault, after which it is reverted or the target is started again.
+    /// Duration of the fault. After it, the fault is reverted or the target is started again.
     #[serde(rename = "for", default)]
     pub lasts: Span,
-    /// Command that starts a target again after `kill` if the run did not start it. It is either the target itself, which keeps
-    /// running after the run, or a command to a service manager.
+    /// Command that starts a target again after `kill`, if the run did not start the target. The command is
+    /// either the target itself, which keeps running after the run, or a command to a service manager.
     #[serde(default)]
     pub restart: Option<String>,
 }
@@ -168,9 +168,10 @@ pub struct FaultSpec {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Deed {
-    /// Kills the target with `kill -9`, and starts it again.
+    /// Kills the target with `kill -9` and starts it again.
     Kill,
-    /// Suspends the target and resumes it: it answers nothing, but its connections stay open.
+    /// Suspends the target and resumes it. The target answers nothing meanwhile, but its connections stay
+    /// open.
     Pause,
     /// Limits the writes of the target's control group to a megabyte per second.
     SlowDisk,

@@ -19,7 +19,7 @@ pub struct Count(pub f64);
 pub struct Size(pub u64);
 
 impl Span {
-    /// Span of `seconds`; zero if that is not a valid duration.
+    /// Span of `seconds`. If `seconds` is not a valid duration, the span is zero.
     pub fn seconds(seconds: f64) -> Self {
         Self(Duration::try_from_secs_f64(seconds).unwrap_or_default())
     }
@@ -28,14 +28,12 @@ impl Span {
         self.0.as_secs_f64()
     }
 
-    /// The length in whole milliseconds.
     pub fn ms(self) -> u64 {
         u64::try_from(self.0.as_millis()).unwrap_or(u64::MAX)
     }
 }
 
 impl Count {
-    /// The count without its fraction.
     pub fn whole(self) -> u64 {
         self.0 as u64
     }
@@ -46,7 +44,7 @@ pub fn size(text: &str) -> anyhow::Result<u64> {
     stdx::units::bytes(text).with_context(|| format!("{text:?} is not a size such as 512MiB or 4GiB"))
 }
 
-/// Accepts a text or a number; otherwise its error says what was expected.
+/// Accepts a text or a number. For other types, the error says which type was expected.
 struct NumberOrText<T> {
     expected: &'static str,
     number: fn(f64) -> anyhow::Result<T>,

@@ -1,4 +1,4 @@
-//! Variables in queries, as dashboards have them: `$name`, `${name}`, `${name:format}`, `[[name]]`.
+//! Variables in queries, in the notations of dashboards: `$name`, `${name}`, `${name:format}`, `[[name]]`.
 
 use super::units::Count;
 use serde::Deserialize;
@@ -23,7 +23,6 @@ impl Values {
         }
     }
 
-    /// True if there is no value.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -37,8 +36,8 @@ impl Values {
     }
 }
 
-/// Replaces variables with their values. A name consists of letters, digits and underscores. A variable without a value stays as
-/// it is. Formats are ignored, since each variable has one value at a time.
+/// Replaces variables with their values. A name consists of letters, digits and underscores. A variable
+/// without a value stays unchanged. Formats are ignored, because each variable has one value at a time.
 pub(super) fn fill(text: &str, value_of: impl Fn(&str) -> Option<String>) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
@@ -55,8 +54,8 @@ pub(super) fn fill(text: &str, value_of: impl Fn(&str) -> Option<String>) -> Str
     out + rest
 }
 
-/// Name of the variable that `text` begins with, and length of the whole reference. The name is empty if `text` does not begin
-/// with a variable.
+/// Returns the name of the variable at the beginning of `text`, and the length of the whole reference. The
+/// name is empty if `text` does not begin with a variable.
 fn variable(text: &str) -> (&str, usize) {
     for (open, close) in [("${", "}"), ("[[", "]]")] {
         if let Some((inside, _)) = text.strip_prefix(open).and_then(|rest| rest.split_once(close)) {

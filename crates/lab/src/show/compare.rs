@@ -40,7 +40,7 @@ pub struct Compared {
     pub a: Option<f64>,
     /// Value of the second run.
     pub b: Option<f64>,
-    /// Value of the second run divided by that of the first.
+    /// Value of the second run divided by the value of the first run.
     pub ratio: Option<f64>,
     /// The better run, `a` or `b`, if the difference is more than noise.
     pub better: Option<char>,
@@ -176,7 +176,8 @@ impl Comparison {
     }
 }
 
-/// Names for the two runs: the first of target version, target and scenario that differs, else `A` and `B`.
+/// Names for the two runs: target version, target or scenario, whichever differs first; otherwise `A` and
+/// `B`.
 fn names(a: &RunResult, b: &RunResult) -> (String, String) {
     let target = |r: &RunResult| r.versions.get("target").cloned().unwrap_or_else(|| r.target.clone());
     for name in [&target as &dyn Fn(&RunResult) -> String, &|r| r.target.clone(), &|r| r.name.clone()] {
@@ -225,14 +226,14 @@ fn caveats(a: &RunResult, b: &RunResult) -> Vec<String> {
         }
     };
     differ(a.scenario != b.scenario, "the scenarios differ");
-    differ(a.overrides != b.overrides, "they were changed differently on the command line");
+    differ(a.overrides != b.overrides, "the scenarios were changed differently on the command line");
     differ(a.seed != b.seed, "the seeds differ, and so the series and values");
     differ(a.machine != b.machine, "the generators ran on different machines");
-    differ(a.versions.get("lab") != b.versions.get("lab"), "two versions of the lab made them");
-    differ(a.part != b.part, "they are different parts of a fleet");
+    differ(a.versions.get("lab") != b.versions.get("lab"), "the versions of the lab differ");
+    differ(a.part != b.part, "the results are of different parts of a fleet");
     for (name, result) in [("A", a), ("B", b)] {
         if result.partial {
-            caveats.push(format!("{name} was ended before its time"));
+            caveats.push(format!("{name} ended early"));
         }
         caveats.extend(result.warnings.iter().map(|warning| format!("{name}: {warning}")));
     }

@@ -5,8 +5,8 @@
 //!              └─ panels ─ JSON ─ escape::json ─▶ a script's content ─ charts.js ─▶ SVG
 //! ```
 //!
-//! Text from untrusted sources (label values, answers of a target, the scenario) is escaped by [`escape`], and the script inserts
-//! it as text. A content security policy forbids loading anything.
+//! Text from untrusted sources (label values, answers of a target, the scenario) is escaped by [`escape`],
+//! and the script inserts it as text. A content security policy forbids loading anything.
 
 pub(crate) mod escape;
 pub(crate) mod panel;
@@ -32,7 +32,7 @@ pub(crate) struct Data {
     pub(crate) events: Vec<Mark>,
 }
 
-/// A line across the charts.
+/// A vertical line in the charts.
 #[derive(Debug, Serialize)]
 pub(crate) struct Mark {
     pub(crate) at_s: f64,
@@ -57,7 +57,7 @@ pub fn of(result: &RunResult) -> String {
     document(&format!("{title} – Floodmark lab"), &sections::report(result), &Data::of(result))
 }
 
-/// Writes a page to `path`. If that fails, for example on a full disk, an older page stays as it was.
+/// Writes a page to `path`. If writing fails, for example on a full disk, an older page stays unchanged.
 pub fn save(page: &str, path: &Path) -> anyhow::Result<()> {
     crate::result::files::replace(path, page)
         .with_context(|| format!("cannot write the report {}", path.display()))

@@ -4,7 +4,8 @@ use super::html::escape;
 use crate::result::RunResult;
 use crate::result::figures::FIGURES;
 
-/// Formats a result as one test suite. A rule that could not be judged is an error, a broken one a failure.
+/// Formats a result as one test suite. A rule that could not be judged becomes an error, a broken rule a
+/// failure.
 pub fn text(result: &RunResult) -> String {
     let name = xml(&result.name);
     let failures = result.verdict.iter().filter(|j| !j.pass && !j.unmeasured).count();
@@ -22,7 +23,7 @@ pub fn text(result: &RunResult) -> String {
     }
     out += "</properties>\n";
     for judged in &result.verdict {
-        let message = xml(&format!("{}, allowed: {}", judged.measured, judged.limit));
+        let message = xml(&format!("{}, limit: {}", judged.measured, judged.limit));
         let rest = match (judged.pass, judged.unmeasured) {
             (true, _) => "/>".to_owned(),
             (false, false) => format!("><failure message=\"{message}\"/></testcase>"),
@@ -32,7 +33,7 @@ pub fn text(result: &RunResult) -> String {
     }
     if result.partial {
         out += &format!(
-            "<testcase classname=\"{name}\" name=\"complete\"><error message=\"ended before its time\"/></testcase>\n"
+            "<testcase classname=\"{name}\" name=\"complete\"><error message=\"the run ended early\"/></testcase>\n"
         );
     }
     out + "</testsuite>\n"
@@ -77,9 +78,9 @@ mod tests {
             <property name="wall_s" value="1.5"/>
             </properties>
             <testcase classname="a&amp;b" name="lost"/>
-            <testcase classname="a&amp;b" name="p99"><failure message="2 &quot;&lt;�, allowed: ≤ 1"/></testcase>
-            <testcase classname="a&amp;b" name="memory"><error message="2 &quot;&lt;�, allowed: ≤ 1"/></testcase>
-            <testcase classname="a&amp;b" name="complete"><error message="ended before its time"/></testcase>
+            <testcase classname="a&amp;b" name="p99"><failure message="2 &quot;&lt;�, limit: ≤ 1"/></testcase>
+            <testcase classname="a&amp;b" name="memory"><error message="2 &quot;&lt;�, limit: ≤ 1"/></testcase>
+            <testcase classname="a&amp;b" name="complete"><error message="the run ended early"/></testcase>
             </testsuite>
         "#]].assert_eq(&text(&result));
     }

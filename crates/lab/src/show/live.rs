@@ -5,10 +5,12 @@ use crate::result::{Timeline, names};
 
 use std::fmt::Write;
 
-/// Number of recent points among which the latest value is searched: not every value is measured each second.
+/// Number of recent points among which the latest value is searched, because some values are not measured
+/// each second.
 const RECENT_POINTS: usize = 5;
 
-/// Formats the latest values, with a line for each subject that has any, and the first rule that is already broken.
+/// Formats the latest values, with a line for each subject that has values, and the first rule that is
+/// already broken.
 pub(crate) fn block(timeline: &Timeline, broken: Option<&str>) -> String {
     let mut block = Block { timeline, text: String::new() };
     block.line("rate", |line| {
@@ -41,7 +43,7 @@ pub(crate) fn block(timeline: &Timeline, broken: Option<&str>) -> String {
         line.put("", names::GENERATOR_RSS, "bytes", "");
         line.put("late p99 ", names::GENERATOR_LAG, "s", "");
     });
-    let rules = broken.unwrap_or("none is broken for good");
+    let rules = broken.unwrap_or("none is broken so far");
     write!(block.text, "\n{:>10}  {rules}", "rules").expect("BUG: writing to a string fails");
     block.text
 }
@@ -114,7 +116,7 @@ mod tests {
             latency  p50 3.1 ms, p99 12.3 ms
             target  1.42 cores, 312 MiB, limit 512 MiB
             generator  0.31 cores, late p99 200 µs
-            rules  none is broken for good"#]]
+            rules  none is broken so far"#]]
         .assert_eq(&text(&timeline, None));
         timeline.advance(1.5);
         timeline.set(names::RATE_SENT, "", SeriesKind::Sum, 0.0);
@@ -130,7 +132,7 @@ mod tests {
         timeline.advance(20.5);
         expect![[r#"
 
-            rules  none is broken for good"#]]
+            rules  none is broken so far"#]]
         .assert_eq(&text(&timeline, None));
     }
 }

@@ -44,23 +44,25 @@ pub struct Progress {
     pub elapsed: Duration,
     /// Samples acknowledged, or read back, so far.
     pub samples: u64,
-    /// Samples per second in the last second or so; for a recording, since its start.
+    /// Samples per second in about the last second. For a recording, the mean since its start.
     pub samples_per_s: f64,
-    /// p99 of the latency in the last second or so, in seconds; `None` if there was no answer.
+    /// p99 of the latency in about the last second, in seconds; `None` if there was no answer.
     pub p99_s: Option<f64>,
-    /// Number of answers other than success so far; while verifying, number of samples found lost, doubled or wrong.
+    /// Number of unsuccessful answers so far. While verifying, the number of samples found lost, doubled or
+    /// wrong.
     pub refused: u64,
     /// Number of requests without an answer so far.
     pub broken: u64,
 }
 
-/// Watches a run. The run calls it a few times per second, so it must be quick.
+/// Observes a run. The run calls the observer a few times per second, so the observer must be quick.
 pub trait Observer: Send + Sync {
     /// Called with the latest figures.
     fn progress(&self, progress: &Progress);
     /// Called with a message of one line.
     fn note(&self, text: &str);
-    /// Called after each second of the load. `_state` formats the state as lines, for observers that show it.
+    /// Called after each second of the load. `_state` formats the state as lines, for observers that show the
+    /// state.
     fn second(&self, _state: &dyn Fn() -> String) {}
 }
 
@@ -73,11 +75,12 @@ impl Observer for Silent {
     fn note(&self, _: &str) {}
 }
 
-/// Reports on stderr: on a terminal, a live line with the state of the load below it; in a pipe, a plain line every few seconds.
+/// Reports on stderr. On a terminal, a live line shows the progress, with the state of the load below it. In
+/// a pipe, a plain line appears every few seconds.
 #[derive(Debug)]
 pub struct Stderr {
     bar: Option<ProgressBar>,
-    /// Current state of the load, empty if there is none.
+    /// Current state of the load. Empty if there is no load.
     live: Mutex<String>,
     /// Phase and time of the latest plain line.
     told: Mutex<Option<(Phase, Instant)>>,
@@ -113,7 +116,7 @@ impl Drop for Stderr {
     }
 }
 
-/// Prints a line to stderr. The run continues even if nobody reads it any more (`eprintln!` would panic).
+/// Prints a line to stderr. The run continues even if stderr is closed (`eprintln!` would panic).
 fn say(text: impl std::fmt::Display) {
     writeln!(std::io::stderr().lock(), "{text}").ok();
 }

@@ -33,7 +33,7 @@ const SHOWN: [&str; 25] = [
     "disk_util_peak",
 ];
 
-/// The result as text: a table on a terminal (`table`), plain lines in a pipe. It ends with the verdict.
+/// The result as text: a table on a terminal (`table`), plain lines in a pipe. The verdict comes last.
 pub fn text(result: &RunResult, table: bool) -> String {
     let mut rows: Vec<Row> = vec![("run", result.name.clone()), ("target", target(result))];
     for figure in FIGURES.iter().filter(|figure| SHOWN.contains(&figure.name)) {
@@ -59,7 +59,7 @@ pub fn text(result: &RunResult, table: bool) -> String {
     }
     let mut out = render(&rows, table);
     for (reason, said) in &result.totals.said {
-        out += &format!("said with {reason}: {}\n", printable(said));
+        out += &format!("first message of {reason}: {}\n", printable(said));
     }
     for warning in &result.warnings {
         out += &format!("warning: {warning}\n");
@@ -77,14 +77,14 @@ fn target(result: &RunResult) -> String {
 
 fn verdict(result: &RunResult) -> &'static str {
     match () {
-        () if result.partial => "PARTIAL: ended before its time, no verdict\n",
+        () if result.partial => "PARTIAL: the run ended early, no verdict\n",
         () if result.verdict.is_empty() => "",
         () if result.passed() => "PASS\n",
         () => "FAIL\n",
     }
 }
 
-/// Removes control characters from a target's text, so that printing it to a terminal is safe.
+/// Removes control characters from a target's text, so that the text can be printed safely to a terminal.
 fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
@@ -136,7 +136,7 @@ mod tests {
             rule                                 kept: p99 ≤ 1 s (measured: 36 ms)
             rule                                 kept: lost = 0 (measured: 0)
             rule                                 BROKEN: pass rate ≥ 99 % (measured: 97.74 %)
-            said with 503: </script><script>document.title='owned'</script><img src=x onerror="alert(1)">'"&<!--
+            first message of 503: </script><script>document.title='owned'</script><img src=x onerror="alert(1)">'"&<!--
             warning: target and generator together used all 2 cores
             FAIL
         "#]].assert_eq(&text(&result, false));
@@ -180,9 +180,9 @@ mod tests {
             │ rule                                  kept: lost = 0 (measured: 0)                                                                                                              │
             │ rule                                  BROKEN: pass rate ≥ 99 % (measured: 97.74 %)                                                                                              │
             └─────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────┘
-            said with 503: </script><script>document.title='owned'</script><img src=x onerror="alert(1)">'"&<!--
+            first message of 503: </script><script>document.title='owned'</script><img src=x onerror="alert(1)">'"&<!--
             warning: target and generator together used all 2 cores
-            PARTIAL: ended before its time, no verdict
+            PARTIAL: the run ended early, no verdict
         "#]].assert_eq(&text(&RunResult { partial: true, ..result }, true));
     }
 

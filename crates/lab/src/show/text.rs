@@ -15,7 +15,7 @@ pub(crate) fn render(rows: &[Row], table: bool) -> String {
         return rows.iter().map(|(name, value)| format!("{name:width$}  {value}\n")).collect();
     }
     let mut out = Table::new();
-    // a terminal that does not know its width reports 0, which would put each letter on a line of its own
+    // a terminal that does not know its width reports 0, and would then get each letter on its own line
     let wraps = out.width().is_some_and(|columns| columns >= COLUMNS_MIN);
     let arrangement = if wraps { ContentArrangement::Dynamic } else { ContentArrangement::Disabled };
     out.load_style(presets::UTF8_BORDERS_ONLY).set_content_arrangement(arrangement);
@@ -41,8 +41,8 @@ pub(crate) fn verify_rows(report: &VerifyReport) -> Vec<Row> {
     let rare = [
         ("rounded", report.rounded, "found with values that differ within the tolerance"),
         ("late", report.late, "found only by a repeated query"),
-        ("unacknowledged", report.unacknowledged, "found, though their request was not acknowledged"),
-        ("foreign series", report.foreign_series, "under the same metric names, not of this run"),
+        ("unacknowledged", report.unacknowledged, "found, although their request was not acknowledged"),
+        ("foreign series", report.foreign_series, "with the same metric names, but not of this run"),
     ];
     for (name, count, what) in rare {
         if count > 0 {
@@ -56,7 +56,7 @@ pub(crate) fn verify_rows(report: &VerifyReport) -> Vec<Row> {
 pub(crate) fn examples(report: &VerifyReport) -> String {
     let mut text: String = report.examples.iter().map(|example| format!("{example}\n")).collect();
     if report.unexpected > 0 {
-        text += "note: unexpected samples are often left over from an earlier run with the same series and other times: \
+        text += "note: unexpected samples often remain from an earlier run with the same series and other times: \
                  use another --seed, or an empty target\n";
     }
     text

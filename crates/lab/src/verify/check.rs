@@ -12,7 +12,8 @@ use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::ops::Range;
 
-/// Seed of the series keys. It may be constant, since the keys stay within this process and nobody else chooses the labels.
+/// Seed of the series keys. It may be constant, because the keys stay within this process and nobody else
+/// chooses the labels.
 const KEY_SEED: u64 = 0;
 
 /// Kind of discrepancy of a sample.
@@ -58,14 +59,14 @@ impl std::fmt::Display for Example {
     }
 }
 
-/// Checks the answers of queries one after the other. Caches the targets of the latest query.
+/// Checks the answers of queries, one after the other. Caches the targets of the latest query.
 #[derive(Debug)]
 pub(super) struct Checker {
     /// Target and generation, by the hash of their labels without the metric name.
     targets: HashMap<SeriesKey, (u64, u64)>,
-    /// The rounds and the job that `targets` was computed for.
+    /// The rounds and the job for which `targets` was computed.
     targets_of: Option<(Range<u32>, Option<u64>)>,
-    /// Number of times that a sample was seen: by target, metric and round.
+    /// Number of times that each sample was found, by target, metric and round.
     seen: Vec<u8>,
     labels: Vec<u8>,
 }
@@ -112,7 +113,7 @@ impl Checker {
         sheet.found
     }
 
-    /// Computes the targets that the query's series can belong to, unless they are cached.
+    /// Computes the targets to which the query's series can belong, unless they are cached.
     fn know_targets(&mut self, plan: &Plan, query: &Query) {
         let of = (query.rounds.clone(), query.job);
         let unchanging = plan.series_churn_ticks.is_none() && plan.relabel_ticks.is_empty();

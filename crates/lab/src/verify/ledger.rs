@@ -1,15 +1,15 @@
 //! Compact record of sent and acknowledged samples.
 //!
-//! The plan can generate any sample again, so the ledger stores none: for each request slot (a fixed group of series) it
-//! keeps only the rounds that were sent and those that were acknowledged, as ranges. An undisturbed run of any length takes
-//! two ranges per slot.
+//! The plan can generate any sample again, so the ledger stores no samples. For each request slot (a fixed
+//! group of series), it keeps two sets of rounds, as ranges: the rounds that were sent, and the rounds that
+//! were acknowledged. An undisturbed run of any length takes two ranges per slot.
 
 use crate::generate::plan::Plan;
 use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
-/// A set of round numbers that mostly arrive one after the other.
+/// A set of round numbers that usually arrive in sequence.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Rounds {
@@ -18,7 +18,7 @@ pub struct Rounds {
 }
 
 impl Rounds {
-    /// Adds `round`, which must not be below the previous one.
+    /// Adds `round`, which must be greater than the last round.
     pub fn push(&mut self, round: u32) {
         match self.ranges.last_mut() {
             Some((_, last)) if *last == round => {}
@@ -51,17 +51,14 @@ impl Rounds {
         Ok(())
     }
 
-    /// Number of rounds.
     pub fn len(&self) -> u64 {
         self.ranges.iter().map(|(first, last)| u64::from(last - first) + 1).sum()
     }
 
-    /// True if there is no round.
     pub fn is_empty(&self) -> bool {
         self.ranges.is_empty()
     }
 
-    /// The highest round.
     pub fn last(&self) -> Option<u32> {
         self.ranges.last().map(|(_, last)| *last)
     }
@@ -79,15 +76,15 @@ pub struct SlotLedger {
 /// Version of the ledger's file format. Readers refuse a higher version.
 pub const FORMAT: u32 = 1;
 
-/// Format of a ledger that does not state one, as the first ledgers did not.
+/// Format of a ledger that does not state its format. The first ledgers did not.
 const fn first_format() -> u32 {
     1
 }
 
-/// Samples that a target must have: the plan, and the part of it that was acknowledged.
+/// Samples that a target must have: the plan, and the acknowledged part of the plan.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Ledger {
-    /// [`FORMAT`] of the program that wrote it.
+    /// [`FORMAT`] of the program that wrote the ledger.
     #[serde(default = "first_format")]
     pub format: u32,
     /// Plan, from which any sample can be generated again.
@@ -100,7 +97,7 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// Creates a ledger in which nothing was sent yet.
+    /// Creates a ledger for a plan of which nothing has been sent.
     pub fn new(plan: Plan) -> Self {
         let slots = vec![SlotLedger::default(); plan.slots_count()];
         Self { format: FORMAT, plan, slots, read_url: None }
@@ -142,7 +139,7 @@ impl Ledger {
         slots.map(|(i, slot)| slot.acknowledged.len() * self.plan.slot(i).len as u64).sum()
     }
 
-    /// Number of rounds, counted from 0 to the last one in which anything was sent.
+    /// Number of rounds from 0 to the last round in which a request was sent.
     pub fn rounds(&self) -> u32 {
         self.slots.iter().filter_map(|slot| slot.sent.last()).max().map_or(0, |last| last + 1)
     }

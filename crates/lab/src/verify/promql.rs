@@ -1,6 +1,7 @@
 //! Queries raw samples through PromQL, with a range vector selector in an instant query.
 //!
-//! Works with every target that has Prometheus' query API. Values come as the shortest decimals that parse to the same bits.
+//! This works with every target that has Prometheus' query API. Values are the shortest decimals that parse
+//! to the same bits.
 
 use super::queries::Query;
 use crate::generate::plan::Plan;
@@ -13,10 +14,10 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// Time for which queries to a target that does not answer are retried: it may be restarting.
+/// Time for which queries are retried if the target does not answer. The target may be restarting.
 const ASK_AGAIN: Duration = Duration::from_secs(30);
 
-/// Time for which a query that the target refuses for lack of memory is retried, before it is halved.
+/// Time for which a query is retried if the target refuses it for lack of memory. Then the query is halved.
 const ASK_FOR_LESS: Duration = Duration::from_secs(5);
 
 /// Length of a query's beginning in an error, in characters.
@@ -65,17 +66,18 @@ struct Data<'a> {
     result: Vec<Series<'a>>,
 }
 
-/// Form fields of a query for all its samples. `nocache` makes VictoriaMetrics bypass its cache, so that the answer comes from
-/// storage. Other systems ignore it.
+/// Form fields of a query for all samples of `asked`. `nocache` makes VictoriaMetrics bypass its cache, so
+/// that the answer comes from storage. Other systems ignore the field.
 pub(super) fn query(plan: &Plan, asked: &Query) -> String {
     let (first_ms, last_ms) = asked.times(plan);
-    // ranges exclude their left end (before Prometheus 3.0 they include it; the checker ignores samples there)
+    // ranges exclude their left end; before Prometheus 3.0 they include it, and the checker ignores samples
+    // there
     let query = format!("{}[{}ms]", asked.selector(plan), last_ms - first_ms + 1);
     let time = format!("{}.{:03}", last_ms / 1000, last_ms % 1000);
     format!("query={}&time={time}&nocache=1", percent(&query))
 }
 
-/// Content type of a [`query`], which is sent as a form because its names may be too long for a URL.
+/// Content type of a [`query`]. Queries are sent as forms, because their names may be too long for a URL.
 pub(super) const QUERY_TYPE: &str = "application/x-www-form-urlencoded";
 
 /// Sends a query to `path`, and retries it while the target is unavailable.

@@ -4,9 +4,9 @@ use crate::generate::fleet::JOBS;
 use crate::generate::plan::Plan;
 use std::ops::Range;
 
-/// Maximum number of metric names in one query. With more alternatives, VictoriaMetrics matches each of its names against the
-/// regular expression instead of looking the alternatives up (`maxOrValues`). Prometheus and Cortex do so from 256 alternatives
-/// (`maxSetMatches`).
+/// Maximum number of metric names in one query. A query with more alternatives is slow: VictoriaMetrics then
+/// matches each of its names against the regular expression instead of looking the alternatives up
+/// (`maxOrValues`). Prometheus and Cortex do the same from 256 alternatives on (`maxSetMatches`).
 const NAMES_MAX: u32 = 100;
 
 /// Maximum bytes of metric names in one query: VictoriaMetrics accepts queries of up to 16 KiB
@@ -18,11 +18,12 @@ const NAMES_BYTES_MAX: usize = 12 << 10;
 pub(super) struct Query {
     /// Numbers of the metrics. All metrics with the same name are in the same query.
     pub(super) metrics: Range<u32>,
-    /// Rounds, in all of which the metrics have the same names.
+    /// Rounds of the query. In all of them, the metrics have the same names.
     pub(super) rounds: Range<u32>,
-    /// Restricts the query to targets whose number modulo [`JOBS`] is this; `None` for all targets.
+    /// Restricts the query to the targets of a job: those whose number modulo [`JOBS`] is this value. `None`
+    /// for all targets.
     pub(super) job: Option<u64>,
-    /// The metrics' names, each once.
+    /// Names of the metrics, each once.
     pub(super) names: Vec<String>,
 }
 
@@ -31,7 +32,7 @@ pub(super) struct Query {
 pub(super) struct Queries {
     chunks: Vec<Chunk>,
     metrics: u32,
-    /// Number of jobs that queries are split by, if any.
+    /// Number of jobs by which queries are split, if they are.
     jobs: Option<u64>,
     len: u64,
 }
@@ -61,7 +62,7 @@ impl Queries {
         while begin < rounds {
             let mut end = begin.saturating_add(step).min(rounds);
             if let Some(ticks) = plan.metric_churn_ticks {
-                // up to the next renaming
+                // ends at the next renaming
                 let left = ticks - plan.tick(begin) % ticks;
                 end = end.min(begin.saturating_add(u32::try_from(left).unwrap_or(u32::MAX)));
             }
@@ -82,7 +83,8 @@ impl Queries {
         self.len
     }
 
-    /// The query with number `number`. Queries for the same rounds have consecutive numbers. Some queries may have no metrics.
+    /// The query number `number`. Queries for the same rounds have consecutive numbers. Some queries may have
+    /// no metrics.
     pub(super) fn get(&self, plan: &Plan, number: u64) -> Option<Query> {
         if number >= self.len {
             return None;
@@ -92,7 +94,7 @@ impl Queries {
         let steps = u64::from(self.metrics.div_ceil(chunk.step));
         let (job, step) = (within / steps, (within % steps) as u32);
         debug_assert!(job < self.jobs.unwrap_or(1));
-        // metrics with the same name belong to the query that has the first of them
+        // metrics with the same name belong to the query that has the first of these metrics
         let cut = |step: u32| {
             let edge = chunk.step.saturating_mul(step).min(self.metrics);
             if edge == self.metrics { edge } else { plan.fleet.histograms.first_alike(edge) }

@@ -1,4 +1,4 @@
-//! Runs the benchmarks with small inputs, so that they never rot.
+//! Runs the benchmarks with small inputs, so that they keep working.
 
 #[path = "../../benches/generate/cases.rs"]
 mod cases;

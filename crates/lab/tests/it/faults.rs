@@ -1,4 +1,4 @@
-//! Each way to lose, double or change a sample is found and named.
+//! Each way to lose, duplicate or change a sample is found and named.
 
 use crate::target::{Deed, Target};
 use lab::drive::options::RunOptions;
@@ -26,7 +26,7 @@ pub(crate) fn scenario(target: &Target) -> Scenario {
     scenario
 }
 
-/// Carries out `scenario` without changes.
+/// Runs `scenario` without changes.
 pub(crate) async fn write(scenario: &Scenario) -> Outcome {
     carry_out(scenario, &RunOptions::default(), &Silent).await.unwrap()
 }
@@ -38,7 +38,7 @@ async fn run(script: impl Fn(u64) -> Deed + Send + Sync + 'static) -> (RunResult
     (result, verify, target)
 }
 
-/// Does `deed` to request number 7 and keeps all others.
+/// Applies `deed` to request number 7, and stores all other requests.
 async fn once(deed: Deed) -> (RunResult, VerifyReport) {
     let (result, verify, target) = run(move |n| if n == 7 { deed } else { Deed::Keep }).await;
     assert_eq!(target.out_of_order(), 0);
@@ -65,7 +65,11 @@ async fn lost_samples_are_found() {
     assert_eq!((verify.read_back, faults(&verify)), (175, [5, 0, 0, 0]));
     assert!(!result.passed());
     let example = &verify.examples[0];
-    assert_eq!((verify.examples.len(), example.fault), (3, Fault::Lost), "three of five are shown");
+    assert_eq!(
+        (verify.examples.len(), example.fault),
+        (3, Fault::Lost),
+        "not three examples of the five faults"
+    );
     assert!(example.series.starts_with("metric_") && example.sent.is_some() && example.found.is_none());
 }
 

@@ -1,4 +1,4 @@
-//! Shapes of load, bounds, and what a result says.
+//! Shapes of load, limits, and contents of a result.
 
 use crate::faults::{scenario, write};
 use crate::target::{Deed, Target};
@@ -49,7 +49,7 @@ async fn a_restarted_run_goes_on_with_the_same_series() {
     let target = Target::start(|_| Deed::Keep).await;
     let first = write(&scenario(&target)).await.result;
     let again = write(&scenario(&target)).await.result;
-    assert!(first.passed() && again.passed(), "what overlaps in time is equal");
+    assert!(first.passed() && again.passed(), "samples that overlap in time differ");
     assert_eq!(target.series(), 30);
 }
 
@@ -99,7 +99,7 @@ async fn an_open_schedule_sends_what_was_asked_for_and_no_more() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_the_schedule_had_and_nobody_began_is_counted() {
-    // once refused, a request is retried until the end, so no later request is begun
+    // a refused request is retried until the end, so no later request is sent
     let target = Target::start(|n| if n < 4 { Deed::Keep } else { Deed::Refuse(503) }).await;
     let mut scenario = scenario(&target);
     (scenario.load.model, scenario.load.rounds) = (Model::Open, None);
@@ -109,7 +109,7 @@ async fn what_the_schedule_had_and_nobody_began_is_counted() {
     let requests = &result.totals;
     assert_eq!(result.totals.samples_acknowledged, 20);
     assert_eq!(requests.requests + requests.unsent, 120, "3,000 samples a second for 200 ms, 5 a request");
-    assert!(result.warnings.iter().any(|w| w.contains("never begun")));
+    assert!(result.warnings.iter().any(|w| w.contains("never sent")));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

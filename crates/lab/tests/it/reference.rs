@@ -1,8 +1,9 @@
-//! Keys that a type reads, extracted from its own deserializer, so that the reference documentation can be checked against
-//! the code.
+//! Keys that a type reads, extracted from its own deserializer. With them, tests check the reference
+//! documentation against the code.
 //!
-//! A derived deserializer names its struct's fields before it reads any. The tracer then supplies one field at a time, whose type
-//! names its own fields in turn. Where a value would be needed, an error ends this path only.
+//! A derived deserializer names the fields of its struct before it reads any field. The tracer then supplies
+//! one field at a time, whose type names its own fields in turn. If a value is needed, an error ends this
+//! path only.
 
 use lab::result::figures::FIGURES;
 use lab::{RunResult, Scenario};
@@ -28,9 +29,9 @@ fn of<T: for<'de> Deserialize<'de>>() -> Keys {
     while let Some(path) = open.pop() {
         let next = RefCell::default();
         let tracer = Tracer { path: &path, at: None, found: &found, next: &next };
-        assert!(T::deserialize(tracer).is_err() || path.len() == 1, "a value came from nowhere");
+        assert!(T::deserialize(tracer).is_err() || path.len() == 1, "a value was deserialized without input");
         for field in next.take() {
-            assert!(path.len() < 10, "{path:?}: a type within itself");
+            assert!(path.len() < 10, "{path:?}: a type contains itself");
             open.push(path.iter().copied().chain([field]).collect());
         }
     }
@@ -47,7 +48,7 @@ struct Tracer<'a> {
     next: &'a RefCell<Vec<&'static str>>,
 }
 
-/// A struct with the first field of the path, a map with some key, or a list with one item.
+/// A struct with the first field of the path, a map with one key, or a list with one item.
 struct One<'a> {
     key: Option<&'static str>,
     value: Option<Tracer<'a>>,
@@ -135,19 +136,19 @@ fn rows<'a>(page: &'a str, heading: &str) -> BTreeMap<&'a str, &'a str> {
     lines.filter_map(|line| Some((line.strip_prefix("| `")?.split('`').next()?, line))).collect()
 }
 
-/// Checks `page` against the keys that were found: each struct has a heading with exactly one row for each of its fields, and a
-/// row lists the words that its field may have.
+/// Checks `page` against `keys`. Each struct must have a heading with exactly one row for each of its fields.
+/// The row must list the words that the field may have.
 fn hold(page: &str, keys: &Keys, headings: &[(&'static str, &str)]) {
     let expected: BTreeSet<_> = headings.iter().map(|(name, _)| *name).collect();
     assert_eq!(
         keys.structs.keys().copied().collect::<BTreeSet<_>>(),
         expected,
-        "structs, and those with a heading"
+        "on the left all structs, on the right those with a heading"
     );
     for (name, heading) in headings {
         let rows = rows(page, heading);
         let named: BTreeSet<_> = rows.keys().copied().collect();
-        assert_eq!(named, keys.structs[name], "{heading}: on the left what the page says");
+        assert_eq!(named, keys.structs[name], "{heading}: on the left the fields on the page");
         for ((_, field), words) in keys.words.range((*name, "")..).take_while(|((of, _), _)| of == name) {
             for word in *words {
                 assert!(rows[field].contains(&format!("`{word}`")), "{heading}: {field} may be {word}");
@@ -186,7 +187,7 @@ fn the_reference_has_every_key_of_a_scenario() {
     hold(SCENARIO, &of::<Scenario>(), &OF_SCENARIOS);
 }
 
-/// Deserializers of untagged values name no fields, but their error messages do.
+/// Deserializers of untagged values do not name their fields, but their error messages do.
 #[test]
 fn the_reference_has_every_key_of_what_is_of_several_kinds() {
     let rows_of_auth = rows(SCENARIO, "target.auth");
@@ -194,18 +195,18 @@ fn the_reference_has_every_key_of_what_is_of_several_kinds() {
     for kind in ["bearer", "basic", "jwt"] {
         assert!(rows_of_auth["kind"].contains(&format!("`{kind}`")));
         let text = format!("[target.auth]\nkind = '{kind}'\nnonsense = 1");
-        let message = Scenario::parse(&text).expect_err("there is no such key").to_string();
+        let message = Scenario::parse(&text).expect_err("an unknown key was accepted").to_string();
         keys.extend(named(&message, "expected").into_iter().map(str::to_owned));
     }
     let told: BTreeSet<_> = rows_of_auth.into_keys().map(str::to_owned).collect();
-    assert_eq!(told, keys, "on the left what the page says");
+    assert_eq!(told, keys, "on the left the keys on the page");
     let numbered = "[[reads]]\nqueries = ['up']\nvariables.a = { prefix = 'p', count = 3 }";
     let mixes = Scenario::parse(numbered).expect("a mix with a variable").reads;
     assert_eq!(mixes[0].variables["a"].len(), 3);
     assert_eq!(rows(SCENARIO, "reads.variables").into_keys().collect::<Vec<_>>(), ["count", "prefix"]);
 }
 
-/// Setting a key to the default that the reference states changes nothing.
+/// Setting a key to the default value that the reference states changes nothing.
 #[test]
 fn the_reference_has_the_defaults_of_a_scenario() {
     let mut count = 0;

@@ -1,12 +1,13 @@
-//! Scenarios carried out against a target that may misbehave: ledger and verdict must report each fault.
+//! Scenarios run against a target that may misbehave. Ledger and verdict must report each fault.
 
 use crate::target::{Deed, Target};
 use lab::drive::options::RunOptions;
 use lab::drive::run::run;
 use lab::{RunResult, Scenario, Silent};
 
-/// Two tenants with two writers each, 10 series of each writer in requests of 5, a sample every 100 ms for a second:
-/// 8 slots × 10 rounds, 400 samples of 40 series. A busy machine may skip a part of the schedule.
+/// Two tenants with two writers each, and 10 series per writer in requests of 5. Each series has a sample
+/// every 100 ms for a second: 8 slots × 10 rounds, 400 samples of 40 series. A busy machine may skip a part
+/// of the schedule.
 const SMALL: &str = "
 name = 'small'
 duration = '1s'
@@ -36,7 +37,7 @@ async fn run_within(target: &Target, text: &str, timeout: &str) -> RunResult {
     let scenario = Scenario::parse(&text).unwrap_or_else(|e| panic!("{e}"));
     let options = RunOptions { text, ..RunOptions::default() };
     let result = run(&scenario, &options, &Silent).await.unwrap();
-    // numbers may differ in their last bit after a round trip through JSON
+    // numbers may differ in their last bit after conversion to JSON and back
     let read = RunResult::from_json(&result.to_json().unwrap()).unwrap();
     assert_eq!(
         (&read.verdict, &read.events, read.totals.attempts),
@@ -78,7 +79,7 @@ async fn an_honest_target_passes_and_every_sample_is_known() {
     let verify = result.verify.as_ref().unwrap();
     assert_eq!((verify.acknowledged, verify.read_back), (taken, taken));
     assert!(totals.freshness.count > 0 && totals.invisible == 0);
-    // each of the 8 slots is new once
+    // the series of each of the 8 slots are new once
     assert_eq!(totals.latency_new.count * 5, totals.series_distinct);
     assert_eq!(totals.latency_new.count + totals.latency_known.count, totals.attempts);
     assert_eq!(target.header("x-scope-orgid").map(|h| h.starts_with("tenant-")), Some(true));
@@ -108,12 +109,12 @@ async fn planted_losses_doubles_and_changes_are_each_named() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_target_that_answers_little_at_a_time_is_asked_for_little_at_a_time() {
     let target = Target::start(|_| Deed::Keep).await;
-    // 200 samples of each tenant in one page; a name has 20 in five rounds
+    // a page would hold the 200 samples of a tenant; one name has 20 samples in five rounds
     target.answer_at_most(30);
     let result = run_text(&target, &SMALL.replace("probes_per_s = 50", "probes_per_s = 0")).await;
     assert!(result.passed(), "{:?} {:?}", result.verdict, result.warnings);
     let verify = result.verify.as_ref().unwrap();
-    // a slow machine skips a part of the schedule; none of the rest may be missing
+    // a slow machine skips a part of the schedule; no sample of the rest may be missing
     assert_eq!((verify.read_back, verify.lost), (verify.acknowledged, 0));
     assert!(verify.read_back > 200, "{}", verify.read_back);
     assert!(verify.queries > 8 && verify.queries < 100, "{}", verify.queries);
@@ -219,7 +220,7 @@ async fn after_an_outage_everything_comes() {
     let shape = "[shape]\nkind = 'outage'\nat = ['300ms']\nfor = '400ms'";
     let result = run_text(&target, &format!("{SMALL}{shape}")).await;
     assert!(result.passed(), "{:?}", result.verdict);
-    // a sender skips only its last requests: those held back during the outage come before them
+    // a sender skips only its last requests, which come after the requests held back during the outage
     assert_accounted_for(&result, 400);
     assert_eq!(target.out_of_order(), 0);
 }
@@ -267,7 +268,7 @@ async fn two_machines_share_a_scenario_without_overlap() {
     assert_accounted_for(&whole, 400);
     let taken = whole.totals.samples_acknowledged;
     assert_eq!((target.samples() as u64, whole.verify.unwrap().read_back), (taken, taken));
-    assert_eq!(target.series() as u64, whole.totals.series_distinct, "no series of both");
+    assert_eq!(target.series() as u64, whole.totals.series_distinct, "the machines have series in common");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -281,7 +282,7 @@ async fn bounds_and_ctrl_c_end_a_run_with_a_partial_result() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_broken_rule_aborts_the_run() {
-    // silent for ever after the first requests
+    // the target refuses everything after the first requests
     let target = Target::start(|n| if n < 8 { Deed::Keep } else { Deed::Refuse(503) }).await;
     let text = SMALL.replace("duration = '1s'", "duration = '1h'")
         + "[verdict]\nsilence = '500ms'\nrestarts = 0\nabort = true";
@@ -334,7 +335,7 @@ async fn readers_are_counted_and_judged() {
     assert!(result.passed(), "{:?}", result.verdict);
     assert_eq!(result.reads.len(), 2);
     assert!((1..=21).contains(&result.reads[1].queries), "{:?}", result.reads[1]);
-    assert_eq!(result.reads[1].empty, result.reads[1].queries, "there is no such metric");
+    assert_eq!(result.reads[1].empty, result.reads[1].queries, "queries of an unknown metric have results");
     assert!(result.warnings.iter().any(|w| w.contains("may not fit the data")));
 }
 

@@ -15,7 +15,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
-/// Reaction to one write request.
+/// Reaction to a write request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Deed {
     /// Store the samples and acknowledge them.
@@ -57,10 +57,10 @@ struct State {
     answer_max: Option<usize>,
 }
 
-/// Decides by the number of the write request, from 0.
+/// Chooses the reaction by the number of the write request, from 0.
 type Script = dyn Fn(u64) -> Deed + Send + Sync;
 
-/// A running target; it ends with the runtime.
+/// A running target. It ends with the runtime.
 #[derive(Clone)]
 pub(crate) struct Target {
     state: Arc<Mutex<State>>,
@@ -187,7 +187,7 @@ impl Target {
         Ok(answer.unwrap())
     }
 
-    /// Stores a write request as the script says.
+    /// Stores a write request as the script demands.
     fn take(&self, rows: Vec<(Series, i64, f64)>, headers: hyper::HeaderMap) -> Deed {
         let mut state = self.state.lock().unwrap();
         state.headers = Some(headers);
@@ -201,8 +201,8 @@ impl Target {
         deed
     }
 
-    /// Answers `query=name{label="…"}[…ms]&time=…` like Prometheus 2, with both ends of the range included. Returns the answer
-    /// and its number of samples.
+    /// Answers `query=name{label="…"}[…ms]&time=…` like Prometheus 2, with both ends of the range included.
+    /// Returns the answer and the number of its samples.
     fn query(&self, parameters: &str) -> (String, usize) {
         let parameter = |name: &str| {
             let found = parameters.split('&').find_map(|p| p.strip_prefix(name)?.strip_prefix('='));
@@ -256,7 +256,8 @@ impl State {
     }
 }
 
-/// Labels and the values that they may have: of `name{label="…"}` and `{__name__=~"…|…",label="…"}`.
+/// Labels and their permitted values, from a selector such as `name{label="…"}` or
+/// `{__name__=~"…|…",label="…"}`.
 fn matchers(selector: &str) -> Vec<(&str, HashSet<&str>)> {
     let (name, rest) = selector.split_once('{').unwrap_or((selector, "}"));
     let inside = rest.strip_suffix('}').unwrap();

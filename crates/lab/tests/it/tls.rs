@@ -102,7 +102,7 @@ async fn who_is_not_trusted_is_not_loaded() {
     };
     let files = authority.files();
     let nobody = TlsFiles { ca: None, ..files.clone() };
-    assert!(error(nobody).await.contains("certificate"), "this machine does not trust it");
+    assert!(error(nobody).await.contains("certificate"), "the error does not name the certificate");
     let half = TlsFiles { key: None, ..files.clone() };
     assert!(error(half).await.contains("needs its key"));
     let missing = TlsFiles { ca: Some(Path::new("/nowhere.pem").into()), ..files.clone() };
@@ -136,7 +136,8 @@ async fn a_recorder_passes_on_to_an_encrypted_backend() {
     assert_eq!(recorded.kept.samples, written);
 }
 
-/// Path of Prometheus: in `$FLOODMARK_CACHE/bin`, where `scripts/test-servers.sh` puts it, or else in `$PATH`.
+/// Path of Prometheus: in `$FLOODMARK_CACHE/bin`, where `scripts/test-servers.sh` installs it, or otherwise
+/// in `$PATH`.
 fn prometheus() -> Option<PathBuf> {
     let variable = |name| std::env::var_os(name).unwrap_or_default();
     let home = || PathBuf::from(variable("HOME")).join(".cache/floodmark");

@@ -28,7 +28,7 @@ use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
-/// Counted in place of a status if the backend gave no answer.
+/// Label that is counted instead of a status if the backend gave no answer.
 pub(super) const NO_ANSWER: &str = "no answer";
 
 /// Maximum number of open connections from senders. Further connections wait in the kernel's queue.

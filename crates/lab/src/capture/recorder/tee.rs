@@ -11,7 +11,7 @@ use stdx::budget::Reservation;
 #[derive(Debug)]
 pub(super) struct Copy {
     pub(super) pieces: Vec<Bytes>,
-    /// Reservation as large as `pieces`; `None` once the body did not fit, and then `pieces` is empty too.
+    /// Reservation as large as `pieces`. `None` once the body did not fit; then `pieces` is empty too.
     pub(super) memory: Option<Reservation>,
     /// True once the whole body has passed.
     pub(super) whole: bool,

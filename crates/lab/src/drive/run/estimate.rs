@@ -66,7 +66,7 @@ impl Estimate {
         let cores = std::thread::available_parallelism().map_or(1.0, |n| n.get() as f64);
         ensure!(
             self.cores <= cores,
-            "{} samples a second need some {:.1} cores to send, and this machine has {cores}: use a smaller \
+            "{} samples a second need about {:.1} cores to send, but this machine has {cores}: use a smaller \
              scale, or several machines with --part",
             short(self.samples_per_s.unwrap_or(0.0)),
             self.cores
@@ -76,8 +76,8 @@ impl Estimate {
         };
         ensure!(
             self.memory_bytes <= limit,
-            "the generator would take about {} MiB for {} series, and {} MiB are allowed (limits.memory, or \
-             half of what is free): use a smaller scale, or several machines with --part",
+            "the generator would take about {} MiB for {} series, the limit is {} MiB (limits.memory, or \
+             half of the free memory): use a smaller scale, or several machines with --part",
             self.memory_bytes >> 20,
             short(self.series as f64),
             limit >> 20

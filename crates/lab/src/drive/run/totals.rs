@@ -46,7 +46,7 @@ pub(crate) fn fill(
     result.observed.insert("machine_cores".into(), result.machine.cores as f64);
     if !seconds.still.is_zero() {
         result.warnings.push(format!(
-            "the generator itself did not run for {:.0} s, for example because its machine was suspended: requests \
+            "the generator itself was suspended for {:.0} s, for example because its machine was asleep: requests \
              that were late or never sent for that reason do not count against the target",
             seconds.still.as_secs_f64()
         ));

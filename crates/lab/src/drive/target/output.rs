@@ -1,4 +1,4 @@
-//! The last lines that a started program printed, which say why it ended.
+//! The last lines that a started program printed. They usually tell why the program ended.
 
 use std::collections::VecDeque;
 use std::io::{self, BufRead, BufReader, PipeReader, Read};
@@ -12,8 +12,8 @@ const LINES_MAX: usize = 8;
 /// A longer line is kept in parts of this size.
 const LINE_BYTES_MAX: u64 = 400;
 
-/// Time allowed to read the rest of the output after the program has ended. A child process that outlives it may hold the pipe
-/// open longer.
+/// Time to read the rest of the output after the program has ended. A child process may live longer than the
+/// program, and hold the pipe open.
 const DRAIN_WITHIN: Duration = Duration::from_millis(500);
 
 /// The end of a program's output.
@@ -39,7 +39,7 @@ impl Output {
         Ok(Self { lines, reader })
     }
 
-    /// The last lines, once the program has ended. Empty if it printed nothing.
+    /// The last lines, once the program has ended. Empty if the program printed nothing.
     pub(crate) async fn last_lines(&self) -> Vec<String> {
         let begin = Instant::now();
         while !self.reader.is_finished() && begin.elapsed() < DRAIN_WITHIN {
@@ -49,7 +49,7 @@ impl Output {
     }
 }
 
-/// Keeps a line, without control characters because it is shown on terminals and in reports.
+/// Keeps a line. Control characters are removed, because the line is shown on terminals and in reports.
 fn keep(lines: &Mutex<VecDeque<String>>, line: &[u8]) {
     let text: String = String::from_utf8_lossy(line).chars().filter(|c| !c.is_control()).collect();
     if text.trim().is_empty() {
@@ -78,7 +78,7 @@ mod tests {
         drop(writer);
         let lines = output.last_lines().await;
         assert_eq!(lines.len(), LINES_MAX);
-        assert_eq!(lines[5], "line 999[0m", "without control characters, and without empty lines");
+        assert_eq!(lines[5], "line 999[0m", "control characters or empty lines are kept");
         assert_eq!((lines[6].len(), lines[7].len()), (400, 100));
     }
 }

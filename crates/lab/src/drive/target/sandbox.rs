@@ -5,13 +5,14 @@ use anyhow::{Context, Result};
 use std::net::{Ipv4Addr, TcpListener};
 use tempfile::TempDir;
 
-/// Placeholder for a directory that is empty when the target starts, and removed when the run ends.
+/// Placeholder for a directory that is empty when the target starts. The directory is removed when the run
+/// ends.
 const DATA: &str = "{data}";
 
 /// Placeholder for an unused TCP port of this machine.
 const PORT: &str = "{port}";
 
-/// Resources of a started target for one run. Dropping it removes the directory.
+/// Directory and port of a started target for one run. Dropping the sandbox removes the directory.
 #[derive(Debug)]
 pub(crate) struct Sandbox {
     _data: Option<TempDir>,
@@ -44,7 +45,8 @@ impl Sandbox {
     }
 }
 
-/// A port that the kernel has just assigned and got back. The kernel assigns it again only after all other ports.
+/// Returns a port that the kernel has just assigned and that is free again. The kernel assigns all other
+/// ports before it assigns this port again.
 fn free_port() -> std::io::Result<u16> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
 }
@@ -79,7 +81,10 @@ mod tests {
             one.write.all()[0].strip_prefix("http://127.0.0.1:").unwrap().strip_suffix("/{tenant}").unwrap();
         assert!(port.parse::<u16>().unwrap() > 0);
         assert_eq!(one.ready.unwrap(), format!("http://127.0.0.1:{port}/-/ready"));
-        assert!(one.start.unwrap().ends_with("--memory {memory}"), "a search fills that in");
+        assert!(
+            one.start.unwrap().ends_with("--memory {memory}"),
+            "the placeholder of a search was replaced"
+        );
         drop((first, second));
         assert!(!folder.exists());
     }

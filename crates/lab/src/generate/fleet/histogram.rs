@@ -9,7 +9,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Maximum number of buckets of a histogram: the last bound is 2.5 × 10^13.
+/// Maximum number of buckets of a histogram, whose last bound is then 2.5 × 10^13.
 pub const BUCKETS_MAX: u32 = 48;
 
 /// Default number of buckets of a histogram: bounds up to 10, and `+Inf`.
@@ -52,7 +52,7 @@ impl Part {
 }
 
 impl Histograms {
-    /// The number of histograms, with `buckets` buckets each, whose series are about `share` of `metrics`.
+    /// Returns as many histograms of `buckets` buckets each as make up about `share` of `metrics`.
     pub fn of_share(share: f64, buckets: u32, metrics: u32) -> Self {
         let one = Self { count: 1, buckets };
         let count = (share.clamp(0.0, 1.0) * f64::from(metrics) / f64::from(one.series())).round() as u32;
@@ -64,7 +64,8 @@ impl Histograms {
         self.buckets + 2
     }
 
-    /// Role of metric number `metric`, and the first metric of its histogram (or itself).
+    /// Role of metric number `metric`, and the first metric of its histogram. A plain metric is its own first
+    /// metric.
     #[inline]
     pub fn part(self, metric: u32) -> (u32, Part) {
         if metric >= self.count * self.series() {
@@ -101,10 +102,11 @@ impl Histograms {
         }
     }
 
-    /// Cumulative share of observations up to `bucket`, from 0 to 1. `key` selects the distribution's shape.
+    /// Cumulative share of observations up to `bucket`, from 0 to 1. `key` selects the shape of the
+    /// distribution.
     pub fn share_below(self, key: u64, bucket: u32) -> f64 {
         let x = f64::from(bucket + 1) / f64::from(self.buckets);
-        // only multiplications, whose results are the same on all machines
+        // only multiplications, because their results are the same on all machines
         match key % 3 {
             0 => x,
             1 => x * x * (3.0 - 2.0 * x),

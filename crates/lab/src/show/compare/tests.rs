@@ -133,7 +133,7 @@ fn equal_and_empty_results() {
     let empty = RunResult { partial: true, ..RunResult::default() };
     let both = Comparison::of(&empty, &a);
     assert_eq!(both.passed.0, None);
-    assert!(both.caveats.iter().any(|c| c == "A was ended before its time"));
+    assert!(both.caveats.iter().any(|c| c == "A ended early"));
     both.to_html(&empty, &a);
     for (r, text) in [(1.5, "1.50"), (12.34, "12.3"), (250.0, "250"), (1e-5, "1.0e-5"), (0.0, "0.00")] {
         assert_eq!(ratio(r), text);

@@ -4,7 +4,7 @@ use crate::result::Timeline;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Maximum number of lines in one chart. More could not be distinguished.
+/// Maximum number of lines in one chart. More lines could not be distinguished.
 const LINES_MAX: usize = 8;
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -28,7 +28,7 @@ pub(crate) struct Line {
     pub(crate) values: Vec<Option<f64>>,
 }
 
-/// Definition of a chart by its series; a name that ends with a slash stands for all series of that group.
+/// Definition of a chart by its series. A name that ends with a slash stands for all series of that group.
 struct Recipe {
     title: &'static str,
     log: bool,
@@ -82,11 +82,15 @@ const RECIPES: [Recipe; 20] = [
         names: &["own/compactions", "own/flushes"],
     },
     Recipe { title: "Open files and threads", log: false, names: &["target/files", "target/threads"] },
-    Recipe { title: "Generator late by (p99)", log: true, names: &["generator/lag"] },
-    Recipe { title: "CPU that was not to be had", log: false, names: &["machine/iowait", "machine/stolen"] },
+    Recipe { title: "Generator lag (p99)", log: true, names: &["generator/lag"] },
+    Recipe {
+        title: "CPU waiting (iowait) or stolen",
+        log: false,
+        names: &["machine/iowait", "machine/stolen"],
+    },
 ];
 
-/// Series without a chart: limits that are far away, and values that a figure shows too.
+/// Series without a chart: limits that are far away, and values that are also shown as figures.
 const PASSED_OVER: [&str; 3] = ["target/files_limit", "machine/memory_available", "disk/queue"];
 
 /// Charts of one or several timelines. The lines of all but the first timeline are dashed.
@@ -106,7 +110,7 @@ pub(crate) fn panels(timelines: &[(&str, &Timeline)]) -> Vec<Panel> {
         names.iter().for_each(|name| {
             left.remove(name);
         });
-        // in the recipe's order
+        // in the order of the recipe
         names.sort_by_key(|name| recipe.names.iter().position(|wanted| wanted == name));
         panels.extend(panel(recipe.title, recipe.log, &names, timelines));
     }
@@ -167,7 +171,7 @@ fn label(title: &str, name: &str) -> String {
     }
 }
 
-/// Serialises values with four digits, which is more than a chart shows.
+/// Serialises values with four digits. A chart cannot show more.
 fn short_numbers<S: serde::Serializer>(values: &[Option<f64>], to: S) -> Result<S::Ok, S::Error> {
     let short = |value: f64| {
         if value == 0.0 || !value.is_finite() {

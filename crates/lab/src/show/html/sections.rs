@@ -22,15 +22,15 @@ pub(super) fn report(result: &RunResult) -> String {
         // a result of `lab write` has no figures second by second
         (if result.timeline.points > 0 { charts } else { "" }).to_owned(),
         section("Events", &events(result)),
-        section("Beside the published account", &account(result)),
+        section("Compared with the published account", &account(result)),
         section("Steps", &steps(result)),
-        section("What became of the requests", &reasons(result)),
+        section("Outcomes of requests", &reasons(result)),
         section("Latencies", &latencies(result)),
         section("Queries", &reads(result)),
         section("Read back", &verified(result)),
         section("All figures", &figures(result)),
-        section("What this does not show", &list("not", &result.notes)),
-        section("How to repeat it", &configuration(result)),
+        section("What this run does not show", &list("not", &result.notes)),
+        section("How to repeat the run", &configuration(result)),
         format!(
             "<footer>floodmark lab {} · one file, nothing is loaded from anywhere</footer>\n",
             text(result.versions.get("lab").map_or("", String::as_str))
@@ -61,8 +61,8 @@ fn head(result: &RunResult) -> String {
         show(result.wall_s, "s"),
     );
     if result.partial {
-        out += "<p class=\"banner\">This run was ended before its time. What it shows is true of the part that took place, \
-                and is no verdict about the whole.</p>\n";
+        out += "<p class=\"banner\">This run ended early. The figures are valid for the part that took place, \
+                but are no verdict on the whole run.</p>\n";
     }
     out
 }
@@ -78,7 +78,7 @@ fn tiles(result: &RunResult) -> String {
     let t = &result.totals;
     let mut tiles: Vec<(&str, &str, String, String)> = Vec::new();
     let offered = match t.achieved() {
-        Some(part) => format!("{} of what the schedule had", show(part, "part")),
+        Some(part) => format!("{} of the schedule", show(part, "part")),
         None => "closed loop".to_owned(),
     };
     tiles.push(("samples_per_s", "samples acknowledged", show(t.samples_per_s, "1/s"), offered));
@@ -96,11 +96,11 @@ fn tiles(result: &RunResult) -> String {
             tiles.push(("lost", "samples lost", show(verify.lost as f64, ""), rest));
         }
         None => {
-            tiles.push(("lost", "samples lost", "not looked".to_owned(), "nothing was read back".to_owned()))
+            tiles.push(("lost", "samples lost", "not checked".to_owned(), "nothing was read back".to_owned()))
         }
     }
     tiles.push(("restarts", "restarts of the target", show(t.restarts as f64, ""), String::new()));
-    let distinct = format!("{} different ones", show(t.series_distinct as f64, ""));
+    let distinct = format!("{} different series", show(t.series_distinct as f64, ""));
     tiles.push(("series_active", "series at a time", show(t.series_active as f64, ""), distinct));
     if let Some(queries) = result.queries_per_s() {
         let rest = result.read_p99_s().map(|p99_s| format!("p99 {}", show(p99_s, "s")));
@@ -204,7 +204,7 @@ fn steps(result: &RunResult) -> String {
             Cell::count(s.refused),
         ]
     });
-    table("steps", &["step", "#when", "#offered", "#acknowledged", "#p50", "#p99", "#not taken"], rows)
+    table("steps", &["step", "#when", "#offered", "#acknowledged", "#p50", "#p99", "#refused"], rows)
 }
 
 fn reasons(result: &RunResult) -> String {
@@ -217,7 +217,7 @@ fn reasons(result: &RunResult) -> String {
         ("refusals without Retry-After", t.without_retry_after),
         ("requests refused for good", t.rejected),
         ("requests given up", t.given_up),
-        ("requests never begun", t.unsent),
+        ("requests never sent", t.unsent),
         ("requests with fewer samples written than sent", t.short),
     ];
     let outcomes = outcomes.into_iter().filter(|(_, n)| *n > 0);
@@ -278,13 +278,13 @@ fn verified(result: &RunResult) -> String {
     let rows = [
         row("acknowledged", v.acknowledged, "samples whose request was answered with success"),
         row("read back", v.read_back, "found, with any value"),
-        row("lost", v.lost, "acknowledged, and not found"),
+        row("lost", v.lost, "acknowledged, but not found"),
         row("doubled", v.doubled, "found more than once"),
         row("wrong", v.wrong, "found with a wrong value"),
         row("rounded", v.rounded, "found with a value that differs within the scenario's tolerance"),
-        row("unexpected", v.unexpected, "found, and never sent"),
+        row("unexpected", v.unexpected, "found, but never sent"),
         row("late", v.late, "found only by a repeated query"),
-        row("unacknowledged", v.unacknowledged, "found, though their request was not acknowledged"),
+        row("unacknowledged", v.unacknowledged, "found, although their request was not acknowledged"),
     ];
     let examples: Vec<String> = v.examples.iter().map(ToString::to_string).collect();
     table("verified", &["samples", "#", ""], rows) + &list("examples", &examples)

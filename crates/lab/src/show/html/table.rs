@@ -27,7 +27,7 @@ impl Cell {
         Self::Number(quotient.map_or_else(|| "–".to_owned(), |quotient| format!("{} ×", ratio(quotient))))
     }
 
-    /// A number of things.
+    /// A count.
     pub(crate) fn count(n: u64) -> Self {
         Self::number(Some(n as f64), "")
     }
@@ -42,7 +42,8 @@ impl Cell {
     }
 }
 
-/// Formats a table. Headings that begin with `#` are for columns of numbers. Empty without rows.
+/// Formats a table. Headings that begin with `#` are for columns of numbers. The result is empty if there are
+/// no rows.
 pub(crate) fn table(id: &str, headings: &[&str], rows: impl IntoIterator<Item = Vec<Cell>>) -> String {
     let row = |cells: Vec<Cell>| format!("<tr>{}</tr>\n", cells.iter().map(Cell::html).collect::<String>());
     let rows: String = rows.into_iter().map(row).collect();
@@ -59,7 +60,7 @@ pub(crate) fn table(id: &str, headings: &[&str], rows: impl IntoIterator<Item = 
     )
 }
 
-/// Formats a section of the page; empty without content.
+/// Formats a section of the page. The result is empty if there is no content.
 pub(crate) fn section(title: &str, content: &str) -> String {
     if content.is_empty() {
         return String::new();
@@ -67,7 +68,7 @@ pub(crate) fn section(title: &str, content: &str) -> String {
     format!("<section><h2>{}</h2>\n{content}</section>\n", text(title))
 }
 
-/// Formats a list; empty without items.
+/// Formats a list. The result is empty if there are no items.
 pub(crate) fn list(class: &str, items: &[String]) -> String {
     if items.is_empty() {
         return String::new();

@@ -175,7 +175,7 @@ fn a_page_stands_alone_and_hostile_text_stays_text() {
     if let Ok(dir) = std::env::var("FLOODMARK_PAGES") {
         std::fs::write(Path::new(&dir).join("report.html"), &page).unwrap();
     }
-    assert_eq!(page.matches("<script").count(), 2, "the data and the script of ours");
+    assert_eq!(page.matches("<script").count(), 2, "a page has only two scripts: data and code");
     assert_eq!(page.matches("</script>").count(), 2);
     for taboo in ["<img", "onerror=\"", "src=\"", "href=", "@import", "url(", "://cdn"] {
         assert!(!page.contains(taboo), "{taboo}");
@@ -206,7 +206,7 @@ fn every_part_has_its_place() {
 #[test]
 fn partial_and_empty_results_say_so() {
     let page = of(&RunResult { partial: true, ..sample(1.0) });
-    assert!(page.contains(">PARTIAL</div>") && page.contains("ended before its time"));
+    assert!(page.contains(">PARTIAL</div>") && page.contains("ended early"));
     let empty = of(&RunResult::default());
     assert!(empty.contains("NO RULES") && empty.contains("1970-01-01 00:00:00 UTC"));
     let pass = of(&RunResult {
