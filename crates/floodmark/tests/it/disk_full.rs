@@ -75,7 +75,7 @@ fn writes_wait_reads_go_on_and_it_resumes_by_itself() {
     let Some(disk) = SmallDisk::mount("24m") else { return };
     let data = disk.path().join("data");
     let options = Options::default().data_dir(&data).config("partitions = 2\nsegment_size = \"2MiB\"");
-    let mut server = Server::start(options.allow("not durable, refused"));
+    let mut server = Server::start(options.allow("cannot make a group durable"));
     let mut writers = [Writer::new(5, 1), Writer::new(5, 2)];
     let mut newcomers = Vec::new();
     for round in 0..3 {
@@ -128,7 +128,7 @@ fn a_full_disk_under_the_journal_is_emptied_into_tables_that_lie_elsewhere() {
     );
     let options = Options::default().data_dir(&disk.path().join("data")).config(&config);
     let server =
-        Server::start(options.allow("not durable, refused").allow("the journal cannot be shortened"));
+        Server::start(options.allow("cannot make a group durable").allow("the journal is not truncated"));
     let mut writers = [Writer::new(6, 1), Writer::new(6, 2)];
     for round in 0..3 {
         disk.fill();

@@ -56,7 +56,7 @@ impl S3 {
              aws_region = \"us-east-1\"\naws_allow_http = \"true\"\naws_access_key_id = \"{KEY}\"\naws_secret_access_key = \"{SECRET}\"",
             self.port
         );
-        let excuses = ["cannot be sealed", "can be sealed again", "a table cannot be read"];
+        let excuses = ["cannot be sealed", "can be sealed again", "cannot read a table"];
         excuses.into_iter().fold(Options::default().config(&config), Options::allow)
     }
 }
