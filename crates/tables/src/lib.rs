@@ -8,7 +8,7 @@
 //!                                                         └──▶ rollup tables
 //! ```
 //!
-//! - [`kind`]: what differs between tables: columns by format version, sort key, statistics, merge policy
+//! - [`kind`]: the differences between tables: columns by format version, sort key, statistics, merge policy
 //! - [`write`]: stretches of series to rows and files, in bounded memory; [`stage`]: a block to staged files
 //! - [`decimal`]: values as integers over a power of ten, exact to the bit
 //! - [`store`]: where files lie, and their names
@@ -17,7 +17,7 @@
 //! - [`scan`]: a table to series; [`labels`]: a table to labels
 //! - [`compact`]: small files to large ones; [`upkeep`]: periodic maintenance of a table
 //! - [`rollup`]: the same series in less detail, as tables of their own
-//! - [`tombstone`]: deletes, and what they hide until files are rewritten
+//! - [`tombstone`]: deletes, which hide samples until the files are rewritten
 //!
 //! Nothing here starts a thread or reads a clock. Functions that access an object store block their caller, and run the requests
 //! on a runtime passed in by the shell. Call them from a thread that may block, never from an async task.
@@ -26,10 +26,11 @@
 //!
 //! One [`Location`] for each tenant, one [`Table`] for each [`Kind`] in it, shared by `Arc`; one [`Cache`] for all.
 //!
-//! Writing: for each partition a [`BlockStager`] gets the frozen series in table order
-//! ([`model::LabelsRef::cmp_in_tables`]); its files go into a [`StagedBlock`] with the source's name and the
-//! offsets it reaches from and to; [`Table::commit`] commits the blocks of all partitions in one log entry. After a crash,
-//! [`Table::floodmarks`] returns how far each source's data is in the table.
+//! Writing: for each partition, a [`BlockStager`] gets the frozen series in table order
+//! ([`model::LabelsRef::cmp_in_tables`]). Its files go into a [`StagedBlock`], with the source's name and the
+//! offsets at which the block begins and ends. [`Table::commit`] commits the blocks of all partitions in one
+//! log entry. After a crash, [`Table::floodmarks`] returns the offsets up to which the table has the data of
+//! each source.
 //!
 //! Reading: [`Scan::open`] with a [`Select`], then [`Scan::next_series`] and [`Scan::read`] for each. Without
 //! [`Select::samples`], a scan returns only series, from the small columns. [`labels`] returns labels of any number of files, one

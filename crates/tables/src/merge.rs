@@ -55,7 +55,7 @@ impl<R: Ranges> Source<R> {
     }
 
     fn labels(&self) -> LabelsRef<'_> {
-        self.run.as_ref().expect("BUG: the source stands on a row").labels()
+        self.run.as_ref().expect("BUG: the source is not on a row").labels()
     }
 }
 
@@ -102,7 +102,7 @@ impl<R: Ranges> Merge<R> {
             }
         }
         let Some(first) = self.pop() else { return Ok(false) };
-        let run = self.sources[first].run.as_ref().expect("BUG: the source stands on a row");
+        let run = self.sources[first].run.as_ref().expect("BUG: the source is not on a row");
         self.labels.clear();
         self.labels.extend_from_slice(run.labels().as_bytes());
         self.key = run.key();
@@ -166,8 +166,8 @@ impl<R: Ranges> Merge<R> {
         Ok(())
     }
 
-    /// The source whose next row ends before all rows of other sources begin, if there is one. Mostly the case for files of
-    /// different days.
+    /// The source whose next row ends before all rows of other sources begin, if there is one. There usually
+    /// is one if the files are of different days.
     fn apart(&self) -> Option<usize> {
         let starts = self.current.iter().filter_map(|&i| {
             let source = &self.sources[i];
@@ -197,7 +197,7 @@ impl<R: Ranges> Merge<R> {
     /// Appends a source's next row, and moves to the row after it.
     fn read_row(&mut self, i: usize, out: &mut Samples) -> Result<(), TableError> {
         let before = out.timestamps.len();
-        let run = self.sources[i].run.as_mut().expect("BUG: there are more rows");
+        let run = self.sources[i].run.as_mut().expect("BUG: a source with more rows has no run");
         if let Err(error) = run.read(out) {
             out.timestamps.truncate(before);
             out.values.truncate(before);
@@ -212,7 +212,8 @@ impl<R: Ranges> Merge<R> {
             let source = &mut self.sources[i];
             source.row.clear();
             source.at = 0;
-            let read = source.run.as_mut().expect("BUG: there are more rows").read(&mut source.row);
+            let read =
+                source.run.as_mut().expect("BUG: a source with more rows has no run").read(&mut source.row);
             if let Err(error) = read {
                 self.sources[i].row = Samples::default();
                 self.fail(i, error)?;
@@ -299,7 +300,7 @@ impl<R: Ranges> Merge<R> {
                 append(&sources[*i], *len, out);
             }
         } else {
-            // Merges two at a time: the later write overrides the earlier one.
+            // Merges two sources at a time: the later write overrides the earlier one.
             let mut merged = Samples::default();
             for (i, len) in &parts {
                 self.scratch.clear();

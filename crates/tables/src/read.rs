@@ -6,8 +6,8 @@
 //!          ─▶ samples of these rows ─▶ cut to the range ─▶ caller
 //! ```
 //!
-//! Floodmark's own files, when read repeatedly, are read differently: an index of each row group and open pages of samples are
-//! kept in the cache ([`Ranges::keep`]).
+//! For Floodmark's own files, the cache keeps an index of each row group that is read repeatedly, and open
+//! pages of samples ([`Ranges::keep`]). Such a row group is read differently:
 //!
 //! ```text
 //!   index ─▶ rows that match ─▶ their pages ─▶ blocks that reach into the range ─▶ caller

@@ -1,8 +1,8 @@
 //! One file of a merge, which stays within its share of the memory.
 //!
 //! ```text
-//!   cursor ───────────────▶ merge       where it holds no more than its share
-//!   cursor ─▶ rows ahead ─▶ merge       else: the file is closed until they are used up
+//!   cursor ───────────────▶ merge       if the cursor holds no more than its share
+//!   cursor ─▶ rows ahead ─▶ merge       otherwise: the file is closed until these rows are used up
 //! ```
 //!
 //! A cursor that decodes through the Parquet library holds more than a MiB, however small its file is. So a scan of a year of
@@ -39,7 +39,7 @@ pub(crate) struct Run<R: Ranges> {
 
 #[derive(Debug)]
 enum State<R: Ranges> {
-    /// The cursor is on the current row, or before the first. The number is that of its loads when its memory was last measured.
+    /// The cursor is on the current row, or before the first. The number counts its loads until its memory was last measured.
     Open(Box<Cursor<R>>, u64),
     Closed(R),
     /// No rows are left, except for those that were read ahead.
@@ -57,7 +57,7 @@ struct Row {
 }
 
 impl<R: Ranges> Run<R> {
-    /// A run before its first row, whose file stays open whatever its memory.
+    /// A run before its first row. The file stays open, however much memory it takes.
     pub(crate) fn whole(cursor: Cursor<R>) -> Self {
         let kind = cursor.kind();
         Self::new(State::Open(Box::new(cursor), 0), kind, Arc::new(Select::ALL), 0, usize::MAX)
@@ -103,7 +103,7 @@ impl<R: Ranges> Run<R> {
         Self { mask, ..self }
     }
 
-    /// Moves to the next row; `false` at the end. After an error there is none.
+    /// Moves to the next row; `false` at the end. After an error, there are no more rows.
     pub(crate) fn advance(&mut self) -> Result<bool, TableError> {
         if let State::Open(cursor, weighed) = &mut self.state {
             let more = cursor.advance();
@@ -158,7 +158,7 @@ impl<R: Ranges> Run<R> {
     /// Reads ahead as many rows as fit, beginning with the cursor's current row, and closes the file.
     fn read_ahead(&mut self) -> Result<bool, TableError> {
         let State::Open(mut cursor, _) = std::mem::replace(&mut self.state, State::Over) else {
-            panic!("BUG: rows are read ahead from an open file");
+            panic!("BUG: rows are read ahead from a closed file");
         };
         // a row that was read but does not fit is read again later
         let mut conflicts = cursor.stats().conflicts;
@@ -203,7 +203,7 @@ impl<R: Ranges> Run<R> {
     }
 
     fn row(&self) -> &Row {
-        self.ahead.front().expect("BUG: the run stands on no row")
+        self.ahead.front().expect("BUG: the run is not on a row")
     }
 
     /// All labels of the row's series.

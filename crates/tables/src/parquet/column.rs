@@ -1,7 +1,7 @@
 //! A small column of a row group, decoded as a whole to build row-group indexes.
 //!
 //! ```text
-//!   chunk: dictionary page │ data page │ data page │ …        texts stay numbers of the dictionary, each decoded once
+//!   chunk: dictionary page │ data page │ data page │ …        texts stay indexes into the dictionary, each decoded once
 //! ```
 //!
 //! It supports the encodings of our own writer ([`crate::kind::metrics`]), including its fallbacks.
@@ -15,7 +15,7 @@ use std::collections::HashMap;
 
 const MORE_OR_FEWER: Damage = "the numbers of values and rows of a column differ";
 const NOT_WHOLE: Damage = "a page's values are truncated";
-const LEVELS: Damage = "a page's levels are not whole";
+const LEVELS: Damage = "a page's levels are truncated";
 const UNKNOWN: Damage = "a value is not in its dictionary";
 
 /// A column of one row group.
@@ -23,8 +23,9 @@ const UNKNOWN: Damage = "a value is not in its dictionary";
 pub(crate) struct Chunk {
     /// Pages of the column, one after the other.
     pub(crate) bytes: Bytes,
-    /// Rows of the row group; values and nulls of the column.
+    /// Number of rows of the row group.
     pub(crate) rows: usize,
+    /// Number of values and nulls of the column.
     pub(crate) levels: usize,
 }
 

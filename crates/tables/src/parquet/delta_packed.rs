@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   header: values in a block, miniblocks in a block, values, first value
-//!   block:  least delta, bits of each miniblock │ miniblock │ miniblock │ …    (deltas less the least one)
+//!   block:  least delta, bits of each miniblock │ miniblock │ miniblock │ …    (deltas minus the least delta)
 //! ```
 //!
 //! Source: "Delta Encoding" in the Parquet format's `Encodings.md`. Each value depends on all previous values, so opening decodes
@@ -18,14 +18,15 @@ const MINIBLOCKS_OF: [usize; 2] = [GROUP, 2 * GROUP];
 /// Maximum number of miniblocks in a block.
 const MINIBLOCKS_MAX: usize = 16;
 
-/// A part of the values, passed on while they are opened: the first value, or differences to the previous value.
+/// Part of a page's values, passed to the caller while the page is opened: the first value, or differences to
+/// the previous value.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Steps<'a> {
     /// The first value.
     First(i64),
     /// A number of equal differences.
     Alike(usize, i64),
-    /// Differences, as the least one and the excess of each over it.
+    /// Differences: the least one, and the excess of each over the least.
     Each(i64, &'a [u64]),
 }
 
@@ -36,8 +37,9 @@ pub(crate) struct Packed {
     blocks: Box<[Block]>,
     first: i64,
     len: usize,
-    /// Values in a miniblock, and miniblocks in a block.
+    /// Number of values in a miniblock.
     miniblock: usize,
+    /// Number of miniblocks in a block.
     miniblocks: usize,
     /// True if no block was dropped.
     whole: bool,
@@ -45,7 +47,7 @@ pub(crate) struct Packed {
 
 #[derive(Debug)]
 struct Block {
-    /// The value before the block's first.
+    /// The value before the first one of the block.
     before: i64,
     /// Offset of the block; [`LEFT_OUT`] if it was dropped.
     at: u32,
@@ -192,7 +194,8 @@ impl Packed {
         let (mut first, mut group) = (1 + blocks.start * self.miniblock * self.miniblocks, [0; GROUP]);
         for block in &self.blocks[blocks] {
             let mut value = block.before;
-            let (least, widths, mut at) = self.header(block.at).expect("BUG: it was walked before");
+            let (least, widths, mut at) =
+                self.header(block.at).expect("BUG: the block was checked when the page was opened");
             for width in widths {
                 for _ in 0..self.miniblock / GROUP {
                     if first >= range.end {

@@ -23,7 +23,7 @@ const THRIFT_DEPTH_MAX: usize = 8;
 pub(crate) const DATA_PAGE: i64 = 0;
 pub(crate) const DICTIONARY_PAGE: i64 = 2;
 
-/// Reason why a page cannot be what its file says.
+/// Description of damage to a page or a column.
 pub(crate) type Damage = &'static str;
 
 pub(crate) const OTHER_ENCODING: Damage = "a page has another encoding than its column";
@@ -75,7 +75,7 @@ impl Unpacked {
     /// Takes the levels of one kind.
     pub(crate) fn levels(&mut self) -> Result<&[u8], Damage> {
         let mut rest = &self.bytes[self.at..];
-        let levels = sized(&mut rest).ok_or("a page's levels are not whole")?;
+        let levels = sized(&mut rest).ok_or("a page's levels are truncated")?;
         self.at = self.bytes.len() - rest.len();
         Ok(levels)
     }
@@ -92,7 +92,7 @@ pub(crate) struct Header {
     pub(crate) kind: i64,
     unpacked: i64,
     packed: i64,
-    /// Values and nulls.
+    /// Number of values and nulls.
     pub(crate) levels: i64,
     pub(crate) encoding: i64,
 }

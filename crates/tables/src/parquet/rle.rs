@@ -1,8 +1,8 @@
 //! Small numbers in Parquet's hybrid of run lengths and bit packing: levels and dictionary indexes.
 //!
 //! ```text
-//!   run:  2 × count      │ number          so many of it
-//!   bits: 2 × eights + 1 │ packed bits     eight numbers each
+//!   run:  2 × count      │ number          `count` repetitions of the number
+//!   bits: 2 × eights + 1 │ packed bits     `eights` groups of eight numbers
 //! ```
 //!
 //! Source: "Run Length Encoding / Bit-Packing Hybrid" in the Parquet format's `Encodings.md`.
@@ -122,7 +122,8 @@ impl Places {
                 return;
             }
             let mut rest = &self.bytes[start.at as usize..];
-            let (run, count) = Run::take(&mut rest, self.width).expect("BUG: it was walked before");
+            let (run, count) =
+                Run::take(&mut rest, self.width).expect("BUG: the run was checked when the page was opened");
             let part = range.start.saturating_sub(first)..count.min(range.end - first);
             match run {
                 Run::Alike(number) => each(number as usize, part.len()),
@@ -253,7 +254,7 @@ mod tests {
     #[test]
     fn no_places_at_all() {
         let none = Places::open(vec![1, 2], 2, 0, 0).unwrap();
-        none.read(0..0, |_, _| panic!("there are none"));
+        none.read(0..0, |_, _| panic!("an empty page returned an index"));
         assert!(Places::open(vec![1, 2], 3, 0, 0).is_none());
     }
 
@@ -265,6 +266,10 @@ mod tests {
         assert_eq!(all(&[0, 1], 3, 1), None);
         assert_eq!(all(&[1], 3, 1), None);
         assert_eq!(all(&[0xff; 12], 33, 1), None);
-        assert_eq!((all(&[2, 2], 1, 1), all(&[2, 1], 1, 1)), (None, Some(vec![1])), "it has two bits");
+        assert_eq!(
+            (all(&[2, 2], 1, 1), all(&[2, 1], 1, 1)),
+            (None, Some(vec![1])),
+            "a number of two bits exceeds the width of one bit"
+        );
     }
 }

@@ -26,7 +26,7 @@ enum Values {
 /// Contents of a page according to the row-group index.
 #[derive(Debug)]
 pub(crate) struct Expected {
-    /// Values and nulls.
+    /// Number of values and nulls.
     pub(crate) levels: usize,
     pub(crate) values: usize,
     /// End of each row of timestamps, as an index into the values, with its first and last timestamp. Empty for other columns.
@@ -53,7 +53,7 @@ impl SamplePage {
         }
     }
 
-    /// Opens a page of floats; `dictionary` is that of its column.
+    /// Opens a page of floats. `dictionary` is the column's dictionary, if there is one.
     pub(crate) fn floats(
         bytes: &[u8],
         expected: &Expected,
@@ -105,7 +105,7 @@ impl SamplePage {
     fn all_floats(&self) -> &[f64] {
         match &self.values {
             Values::Floats(floats) => floats,
-            _ => panic!("BUG: a dictionary has its floats as they are"),
+            _ => panic!("BUG: a dictionary does not hold floats"),
         }
     }
 
@@ -117,7 +117,7 @@ impl SamplePage {
         }
     }
 
-    /// True if the page has `len` values, which are floats if `floats` and else integers.
+    /// True if the page has `len` values, of floats if `floats` is true, otherwise of integers.
     pub(crate) fn has(&self, floats: bool, len: usize) -> bool {
         match &self.values {
             Values::Integers(packed) => !floats && packed.len() == len,
@@ -134,7 +134,7 @@ impl SamplePage {
         }
     }
 
-    /// Bytes of memory that it takes.
+    /// Memory of the page in bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
         match &self.values {
             Values::Integers(packed) => packed.memory_bytes(),
@@ -148,8 +148,9 @@ impl SamplePage {
 struct Ascending<'a> {
     /// Rows whose end has not been reached.
     rows: &'a [(usize, i64, i64)],
-    /// Number of times so far, and the last time.
+    /// Number of times so far.
     at: usize,
+    /// The last time so far.
     last: i64,
     /// True if the next time is the first of a row.
     begins: bool,

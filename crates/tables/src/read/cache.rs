@@ -86,7 +86,8 @@ impl Cache {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Opens a file whose ranges come through the cache. It is one of `files` files that are read together.
+    /// Opens a file whose ranges come through the cache. `files` is the number of files that are read
+    /// together with it.
     pub(crate) fn file(self: &Arc<Self>, file: StoredFile, files: usize) -> CachedFile {
         CachedFile {
             name: file.full_path().into(),
@@ -98,8 +99,8 @@ impl Cache {
         }
     }
 
-    /// True if the footers of `files` files fit. If they do not, a pass over all of them would only evict what
-    /// others need.
+    /// True if the footers of `files` files fit. If they do not fit, a pass over all these files would only
+    /// evict entries that other reads need.
     pub(crate) const fn has_room_for(&self, files: usize) -> bool {
         files.saturating_mul(FOOTER_BYTES) <= self.limit_bytes
     }
@@ -228,8 +229,8 @@ impl Ranges for CachedFile {
         self.cache.put(self.key(What::Made(place)), Content::Made(made), bytes);
     }
 
-    /// Maximum size of an index. The indexes of all files that are read together must fit beside some pages, or
-    /// each would evict the next.
+    /// Maximum size of an index. The indexes of all files that are read together must fit beside some pages;
+    /// otherwise each index would evict the next.
     fn index_bytes_max(&self) -> u64 {
         let limit = self.cache.limit_bytes as u64;
         (limit / 8).min(limit / 4 * 3 / self.files.max(1) as u64)

@@ -41,7 +41,8 @@ pub(super) fn fetch_chunks<const N: usize>(
     columns: [Column; N],
 ) -> Result<[Chunk; N], TableError> {
     let places = columns.map(|column| place(footer, group, column));
-    let damaged = || TableError::damaged(file.name(), "its columns differ from its footer, or in length");
+    let damaged =
+        || TableError::damaged(file.name(), "its columns do not match its footer, or differ in length");
     if places.iter().any(Option::is_none) {
         return Err(damaged());
     }

@@ -1,7 +1,8 @@
 //! Walks the wanted rows of one file, in the file's order.
 //!
-//! Rows of a row group with an index are looked up in it ([`indexed`](super::indexed)). Otherwise they are decoded in order
-//! ([`stream`](super::stream)). An index is built when a row group is read for the second time, or most of it at once.
+//! If a row group has an index, rows are looked up in the index ([`indexed`](super::indexed)). Otherwise they
+//! are decoded in order ([`stream`](super::stream)). An index is built when a row group is read for the
+//! second time, or when most of it is read at once.
 
 use super::foreign::Foreign;
 use super::index::RowGroupIndex;
@@ -20,13 +21,13 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Approximate size of a window of a file that is fetched at once. It is large enough that bytes needed by two neighbouring
-/// windows (dictionaries, pages at the edge) are negligible.
+/// Approximate size of a window of a file that is fetched at once. The size is large enough that bytes needed by two
+/// neighbouring windows (dictionaries, pages at the edge) are negligible.
 pub const WINDOW_BYTES: usize = 1 << 20;
 
 /// The wanted rows of one file, one after the other.
 ///
-/// It holds the pages of one window, and the data decoded from them.
+/// A cursor holds the pages of one window, and the data decoded from them.
 #[derive(Debug)]
 pub struct Cursor<R: Ranges> {
     file: R,
@@ -177,7 +178,7 @@ impl<R: Ranges> Cursor<R> {
         self.file.name()
     }
 
-    /// Moves to the next row; `false` at the end. After an error there is none.
+    /// Moves to the next row; `false` at the end. After an error, there are no more rows.
     pub fn advance(&mut self) -> Result<bool, TableError> {
         while self.next_row()? {
             if !self.is_hidden()? {
@@ -395,7 +396,7 @@ impl<R: Ranges> Cursor<R> {
     /// All labels of the row's series.
     pub fn labels(&self) -> LabelsRef<'_> {
         match &self.part {
-            Part::None => panic!("BUG: the cursor stands on no row"),
+            Part::None => panic!("BUG: the cursor is not on a row"),
             Part::Foreign(rows) => rows.labels(),
             Part::Stream(stream) => stream.batch.labels(stream.row),
             Part::Indexed(indexed) => LabelsRef::from_canonical(&indexed.labels),
@@ -405,7 +406,7 @@ impl<R: Ranges> Cursor<R> {
     /// The key of the row's series.
     pub fn key(&self) -> SeriesKey {
         match &self.part {
-            Part::None => panic!("BUG: the cursor stands on no row"),
+            Part::None => panic!("BUG: the cursor is not on a row"),
             Part::Foreign(rows) => rows.key(),
             Part::Stream(stream) => stream.batch.key(stream.row),
             Part::Indexed(indexed) => indexed.index().key(indexed.row()),
@@ -415,7 +416,7 @@ impl<R: Ranges> Cursor<R> {
     /// Times of the row's first and last sample, whether wanted or not.
     pub fn span(&self) -> TimeRange {
         match &self.part {
-            Part::None => panic!("BUG: the cursor stands on no row"),
+            Part::None => panic!("BUG: the cursor is not on a row"),
             Part::Foreign(rows) => rows.span(),
             Part::Stream(stream) => stream.batch.span(stream.row),
             Part::Indexed(indexed) => indexed.index().span(indexed.row()),
@@ -424,10 +425,10 @@ impl<R: Ranges> Cursor<R> {
 
     /// Appends the row's wanted samples.
     pub fn read(&mut self, samples: &mut Samples) -> Result<(), TableError> {
-        assert!(self.select.samples, "BUG: samples are read where they were selected");
+        assert!(self.select.samples, "BUG: samples are read that were not selected");
         let (range, before) = (self.select.range, samples.timestamps.len());
         match &mut self.part {
-            Part::None => panic!("BUG: the cursor stands on no row"),
+            Part::None => panic!("BUG: the cursor is not on a row"),
             Part::Foreign(rows) => self.stats.conflicts += rows.read(samples),
             Part::Stream(stream) => stream.batch.read(self.file.name(), stream.row, range, samples)?,
             Part::Indexed(indexed) => indexed.read(range, samples),

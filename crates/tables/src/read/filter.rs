@@ -1,4 +1,4 @@
-//! Selects by the small columns the rows whose samples are decoded.
+//! Selects the rows whose samples are decoded, by the small columns.
 
 use super::stop::Pace;
 use super::{Matcher, Select, Stop, row};
@@ -34,7 +34,7 @@ pub(super) fn row_filter(metadata: &ParquetMetaData, select: &Arc<Select>) -> Ro
     RowFilter::new(vec![Box::new(predicate)])
 }
 
-/// Marks the wanted rows of a batch. Also fails if the read was cancelled.
+/// Marks the wanted rows of a batch. Also fails if the read was canceled.
 pub(super) fn matching(batch: &RecordBatch, select: &Select) -> Result<BooleanArray, ArrowError> {
     select.stop.check().map_err(interrupted)?;
     let mut keep = vec![true; batch.num_rows()];
@@ -128,5 +128,5 @@ fn interrupted(error: TableError) -> ArrowError {
 }
 
 fn unexpected() -> ArrowError {
-    ArrowError::SchemaError("a column is not of its type".into())
+    ArrowError::SchemaError("a column has an unexpected type".into())
 }

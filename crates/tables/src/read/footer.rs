@@ -13,7 +13,7 @@ use parquet::file::metadata::{PageIndexPolicy, ParquetMetaData, ParquetMetaDataP
 use parquet::file::page_index::offset_index::PageLocation;
 use std::sync::Arc;
 
-/// Maximum size of a footer. Floodmark's own take about 10 KiB per row group.
+/// Maximum size of a footer in bytes. Floodmark's own footers take about 10 KiB per row group.
 const FOOTER_BYTES_MAX: u64 = 64 << 20;
 
 /// Minimum size of a file: magic bytes at both ends, and the footer's length.
@@ -22,7 +22,7 @@ const FILE_BYTES_MIN: u64 = 12;
 /// Maximum number of requests for a footer: its length, the footer itself, and the page indexes.
 const REQUESTS_MAX: usize = 8;
 
-/// Footer of a file, with which every read of the file begins. It is worth caching.
+/// Footer of a file. Every read of the file begins with the footer, so it is worth caching.
 #[derive(Debug, Clone)]
 pub struct Footer {
     pub(super) metadata: ArrowReaderMetadata,
@@ -47,8 +47,10 @@ impl Footer {
         let is_foreign = metadata.file_metadata().created_by() != Some(kind::CREATED_BY);
         let version = format_version(&metadata).filter(|_| !is_foreign);
         if let Some(later) = version.filter(|version| *version > kind.version) {
-            let reason =
-                format!("its format is {later}, and this version of Floodmark reads up to {}", kind.version);
+            let reason = format!(
+                "its format version is {later}, this version of Floodmark reads versions up to {}",
+                kind.version
+            );
             return Err(TableError::damaged(file, reason));
         }
         let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
@@ -107,7 +109,7 @@ impl Footer {
         self.parquet().file_metadata().num_rows().max(0) as u64
     }
 
-    /// Samples in the file: elements of its lists of timestamps, none of which is empty.
+    /// Number of samples in the file: elements of its lists of timestamps. No list is empty.
     pub fn samples(&self) -> u64 {
         let groups = self.metadata.metadata().row_groups().iter();
         let columns = groups.flat_map(|group| group.columns());
@@ -127,7 +129,7 @@ impl Footer {
     }
 }
 
-/// Format version that the file says it has.
+/// Format version that the file states.
 fn format_version(metadata: &ParquetMetaData) -> Option<u32> {
     let mut entries = metadata.file_metadata().key_value_metadata().into_iter().flatten();
     entries.find(|entry| entry.key == kind::FORMAT_KEY)?.value.as_deref()?.parse().ok()
@@ -163,7 +165,7 @@ pub(crate) fn check(file: &dyn Ranges, depth: Depth) -> Result<(), TableError> {
 /// Reads a file's footer. Must be called within [`guarded`].
 fn read(file: &dyn Ranges, page_index: PageIndexPolicy) -> Result<ParquetMetaData, TableError> {
     if file.len() < FILE_BYTES_MIN {
-        return Err(TableError::damaged(file.name(), format!("it has {} bytes", file.len())));
+        return Err(TableError::damaged(file.name(), format!("it has only {} bytes", file.len())));
     }
     let damaged = |e: ParquetError| TableError::damaged(file.name(), e);
     let mut decoder =

@@ -40,8 +40,9 @@ const BATCH_ROWS: usize = 512;
 /// Minimum memory for the rows that one pass keeps.
 const PASS_BYTES_MIN: usize = 1 << 20;
 
-/// Memory of a series in a pass without its labels, and of one of its rows.
+/// Memory of a series in a pass, without its labels and rows.
 const SERIES_BYTES: usize = 128;
+/// Memory of a row of a series in a pass.
 const ROW_BYTES: usize = size_of::<Place>();
 
 /// Maximum number of overlapping rows of one series, whose samples are held together.
@@ -105,8 +106,9 @@ pub(super) struct Foreign {
     after: Option<InTables>,
     /// True if there are more series after those kept in the last pass.
     is_more: bool,
-    /// Chains whose samples are still to be read, and chains that are ready.
+    /// Chains whose samples are not read yet.
     chains: VecDeque<Chain>,
+    /// Chains whose samples are read.
     ready: VecDeque<Chain>,
     current: Option<Chain>,
 }
@@ -152,7 +154,7 @@ impl Foreign {
     }
 
     fn row(&self) -> &Chain {
-        self.current.as_ref().expect("BUG: the cursor stands on no row")
+        self.current.as_ref().expect("BUG: the cursor is not on a row")
     }
 
     pub(super) fn labels(&self) -> LabelsRef<'_> {
@@ -167,7 +169,7 @@ impl Foreign {
         self.row().span
     }
 
-    /// Appends the row's wanted samples. Returns the number of conflicting ones.
+    /// Appends the row's wanted samples. Returns the number of conflicting samples.
     pub(super) fn read(&self, samples: &mut Samples) -> u64 {
         let row = self.row();
         samples.timestamps.extend_from_slice(&row.samples.timestamps);
@@ -390,7 +392,10 @@ fn read_rows(
 }
 
 /// Decodes the given rows of a row group, or all rows without `rows`, and converts them to the types of the kind's schema.
-#[expect(clippy::too_many_arguments, reason = "what, how much of it, and where it goes")]
+#[expect(
+    clippy::too_many_arguments,
+    reason = "independent arguments: the source, the selection, limits and results"
+)]
 fn each_batch(
     file: &dyn Ranges,
     footer: &Footer,

@@ -30,11 +30,11 @@ pub fn file(bytes: &[u8]) {
         let times = |rows: &[Row]| -> Vec<_> {
             rows.iter().map(|row| (row.labels.clone(), row.times.clone())).collect()
         };
-        assert!(times(streamed) == times(kept), "other rows by an index");
+        assert!(times(streamed) == times(kept), "an index leads to other rows");
     }
-    assert_eq!(kept.ok(), again.ok(), "other rows by what is kept");
+    assert_eq!(kept.ok(), again.ok(), "cached data leads to other rows");
     if let (Ok(first), Ok(second)) = (listed, list(&keeping, LabelScan::Values("pod"))) {
-        assert_eq!(first, second, "other values by an index");
+        assert_eq!(first, second, "an index leads to other label values");
     }
 }
 
@@ -58,7 +58,7 @@ pub fn row_group(bytes: &[u8]) {
             LabelScan::Names => index.label_names(&Select::ALL, each),
             LabelScan::Values(label) => index.label_values(label, &Select::ALL, each),
         };
-        all.expect("BUG: nothing stops it");
+        all.expect("BUG: the selection has no condition to stop");
         let [metrics, names, values, ..] = &chunks;
         let listed = match what {
             LabelScan::Names => label_scan::names_of(names),
@@ -67,7 +67,7 @@ pub fn row_group(bytes: &[u8]) {
         };
         let listed = listed.map(BTreeSet::from_iter);
         if index.rows() > 0 {
-            assert_eq!(listed, Ok(known), "other texts by the index: {what:?}");
+            assert_eq!(listed, Ok(known), "the index lists other texts: {what:?}");
         }
     }
 }
@@ -91,11 +91,11 @@ pub fn values(bytes: &[u8]) {
     if let Some(packed) = Packed::open(encoded.to_vec(), 0, len, Some(&mut see)) {
         let mut read = Vec::new();
         packed.read(0..len, &mut read);
-        assert_eq!(read, seen, "other values than were seen");
+        assert_eq!(read, seen, "the values read differ from the values seen");
         let part = packed.only(std::iter::once(middle.clone()));
         read.clear();
         part.read(middle.clone(), &mut read);
-        assert_eq!(read, seen[middle.clone()], "other values in the middle");
+        assert_eq!(read, seen[middle.clone()], "the values read in the middle differ");
     }
     let mut decoded = Vec::new();
     let whole = rle::places(encoded, len, &mut decoded);
@@ -104,7 +104,7 @@ pub fn values(bytes: &[u8]) {
     if let Some(places) = opened {
         let mut read = Vec::new();
         places.read(middle.clone(), |place, count| read.extend(std::iter::repeat_n(place as u32, count)));
-        assert_eq!(read, decoded[middle], "other places in the middle");
+        assert_eq!(read, decoded[middle], "the indexes read in the middle differ");
     }
 }
 
@@ -139,7 +139,7 @@ impl<'a> Contents<'a> {
 
     /// Appends the page in the form that it has in a file.
     pub(crate) fn put_framed(&self, out: &mut Vec<u8>) {
-        let packed = zstd::bulk::compress(self.bytes, 1).expect("BUG: a page can be packed");
+        let packed = zstd::bulk::compress(self.bytes, 1).expect("BUG: a page cannot be compressed");
         // a header byte is the step from the last field's number, and the type: 5 is an integer, 12 a struct
         let put_next = |out: &mut Vec<u8>, value: usize| {
             out.push(0x15);

@@ -1,14 +1,14 @@
-//! Row-group index: everything about the rows of a row group except their samples. It is built once from the small columns, and
-//! kept in the cache.
+//! Row-group index: all about the rows of a row group except their samples. It is built once from the small
+//! columns, and kept in the cache.
 //!
 //! ```text
 //!   pairs    job="api"  job="db"  pod="a"  …     each once, by name and then by value
 //!   postings    0 1 4      2 3       0     …     of each pair, the rows that have it
-//!   rows     labels (numbers of pairs), key, from when to when, where its samples are among those of the group
+//!   rows     labels (numbers of pairs), key, time range, position of the samples in the row group
 //! ```
 //!
-//! So a selection by any label tests the label's distinct values instead of rows, label names and values are listed without
-//! reading rows, and no label column is decoded twice.
+//! So a selection by any label tests the label's distinct values instead of rows. Label names and values are
+//! listed without reading rows. No label column is decoded twice.
 
 mod build;
 mod pairs;
@@ -142,7 +142,7 @@ impl RowGroupIndex {
         Ok(rows)
     }
 
-    /// The rows whose value of the label passes; `None` for all of them.
+    /// The rows whose value of the label passes the matcher; `None` if all rows pass.
     fn matching(&self, matcher: &Matcher, stop: &Stop) -> Result<Option<Vec<u32>>, TableError> {
         let test = |value: &str| (matcher.test)(value);
         if !test("") {
@@ -222,7 +222,7 @@ impl RowGroupIndex {
         marked
     }
 
-    /// Memory that the index takes.
+    /// Memory of the index in bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
         let names = self.names.iter().map(|name| size_of::<Name>() + name.text.len()).sum::<usize>();
         let columns = [

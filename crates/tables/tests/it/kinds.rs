@@ -172,12 +172,15 @@ fn an_earlier_version_neither_misreads_nor_merges_files_of_a_later_one() {
     let mut scan = Scan::open(&earlier, &cache, &Select::ALL, &ScanLimits::default()).unwrap();
     assert!(!scan.next_series().unwrap());
     let warning = scan.warnings().next().expect("what is left out is said");
-    assert!(warning.contains("its format is 3, and this version of Floodmark reads up to 2"), "{warning}");
+    assert!(
+        warning.contains("its format version is 3, this version of Floodmark reads versions up to 2"),
+        "{warning}"
+    );
     commit(&earlier, 1, stage(&earlier, "f1", &shifted(10)));
     let (tomorrow, limits) = (Date(date().0 + 1), CompactLimits::default());
     for job in compact::plan(&METRICS, earlier.files().unwrap().all(), tomorrow, &limits, |_| false) {
         let error = compact::run(&earlier, &job, &stem("c"), limits, |_| true).unwrap_err();
-        assert!(error.to_string().contains("its format is 3"), "{error}");
+        assert!(error.to_string().contains("its format version is 3"), "{error}");
     }
     table.refresh().unwrap();
     assert_eq!(contents(&table).unwrap().len(), 12 * 50, "its own files are read by both");

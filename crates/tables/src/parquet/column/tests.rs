@@ -4,11 +4,11 @@ use crate::read::fuzz::Contents;
 pub(crate) const DICTIONARY: u8 = DICTIONARY_PAGE as u8;
 pub(crate) const DATA: u8 = DATA_PAGE as u8;
 
-/// Pages of texts, each with its kind, its levels and what is in it.
+/// Pages of texts, each with its kind, its levels and its contents.
 pub(crate) fn chunk(rows: usize, levels: usize, pages: &[(u8, u16, &[u8])]) -> Chunk {
     let mut bytes = Vec::new();
     for (kind, levels, contents) in pages {
-        // a dictionary is plain, and what points into it has the encoding 8
+        // a dictionary has the plain encoding, 0; indexes into it have the encoding 8
         let encoding = if *kind == DICTIONARY { 0 } else { 8 };
         Contents { column: 0, kind: *kind, encoding, levels: *levels, bytes: contents }
             .put_framed(&mut bytes);
@@ -19,7 +19,7 @@ pub(crate) fn chunk(rows: usize, levels: usize, pages: &[(u8, u16, &[u8])]) -> C
 /// The texts "a" and "b".
 pub(crate) const A_B: &[u8] = &[1, 0, 0, 0, b'a', 1, 0, 0, 0, b'b'];
 
-/// Runs of levels: how many of which.
+/// Encodes runs of levels, each of which is a count and a level.
 pub(crate) fn levels(runs: &[(u8, u8)]) -> Vec<u8> {
     let mut out = vec![2 * runs.len() as u8, 0, 0, 0];
     out.extend(runs.iter().flat_map(|(count, level)| [2 * count, *level]));
@@ -63,10 +63,10 @@ fn lists_begin_and_end() {
         assert!(lists.is_err() || listed == lists.clone().map(|(found, _)| found), "{lists:?}");
         lists
     };
-    // two of two, an empty one, one of one
+    // three lists: of two texts, empty, and of one text
     let found = check(&[(1, 0), (1, 1), (1, 0), (1, 0)], &[(2, 1), (1, 0), (1, 1)], &[3 << 1, 1]);
     assert_eq!(found, Ok(("bbb".into(), vec![2, 2, 3])));
-    assert_eq!(check(&[(1, 1), (2, 0)], &[(3, 1)], &[3 << 1, 1]), Err(MORE_OR_FEWER), "nobody began it");
+    assert_eq!(check(&[(1, 1), (2, 0)], &[(3, 1)], &[3 << 1, 1]), Err(MORE_OR_FEWER), "no list has begun");
     assert_eq!(check(&[(2, 0)], &[(1, 1)], &[2 << 1, 1]), Err(LEVELS));
     assert_eq!(check(&[(2, 0)], &[(2, 2)], &[2 << 1, 1]), Err(LEVELS), "a level of two");
 }

@@ -41,7 +41,7 @@ fn rows_ascend_from_their_starts_to_their_ends() {
         let at = rng.below(times.len() as u64) as usize;
         let before = times[at];
         let first = at == 0 || spans.iter().any(|(end, ..)| *end == at);
-        // one that does not ascend, one far away, and one that would come round
+        // a time that does not ascend, a distant time, and a time whose step overflows
         for bad in
             [times[at.saturating_sub(1)].min(before - 15), before.wrapping_add(1 << 50), before ^ i64::MIN]
         {

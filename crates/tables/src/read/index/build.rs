@@ -11,8 +11,9 @@ use model::{SeriesKey, TimeRange};
 use std::cmp::Ordering;
 use std::ops::Range;
 
-/// Memory of a row without its labels, and of each label (one number in the row's pairs, and one in the postings).
+/// Memory of a row without its labels.
 const ROW_BYTES: u64 = 16 + 16 + 3 * 4 + 1 + 8;
+/// Memory of a label of a row: a number in the row's pairs, and a number in the postings.
 const ROW_LABEL_BYTES: u64 = 2 * 4;
 
 impl RowGroupIndex {
@@ -208,7 +209,7 @@ impl LabelRows {
         }
         let mut total = 0;
         for end in &mut posting_ends {
-            // at first the beginning of each list; filling the list moves it to the end
+            // each end is first the beginning of its list, and moves to the end as the list is filled
             total += std::mem::replace(end, total);
         }
         let mut postings = vec![0; self.numbers.len()];

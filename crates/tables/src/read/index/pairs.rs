@@ -1,9 +1,9 @@
 //! Numbers the label pairs of a row group without comparing the texts of each row.
 //!
 //! ```text
-//!   texts of a column ─▶ the rank of each among them       each distinct text is compared, no row's
+//!   texts of a column ─▶ rank of each text                 compares distinct texts, not the texts of rows
 //!   pair = rank of its name, rank of its value             one number, in the order of the texts
-//!   pairs of rows ─▶ numbered as they come ─▶ numbered in order, when all have come
+//!   pairs of rows ─▶ provisional numbers, by appearance ─▶ final numbers, in sorted order
 //! ```
 
 use super::Name;
@@ -167,7 +167,7 @@ impl Pairs {
             texts.extend_from_slice(self.canonical(before));
             text_ends.push(texts.len() as u32);
             if last.replace(name(pair)) == Some(name(pair)) {
-                names.last_mut().expect("BUG: the name is there").pairs.end = number + 1;
+                names.last_mut().expect("BUG: the name was added with its first pair").pairs.end = number + 1;
             } else {
                 let text = std::str::from_utf8(self.names.text(name(pair))).expect("BUG: texts are UTF-8");
                 names.push(Name { text: text.into(), pairs: number..number + 1 });
