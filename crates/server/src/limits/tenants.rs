@@ -185,8 +185,10 @@ impl Tenant {
         self.buckets.lock().sample_rate.at(now)
     }
 
-    fn is_new(&self, now: Instant) -> bool {
-        self.new_since.is_some_and(|since| now.saturating_duration_since(since) < NEW_FOR)
+    /// Time since the tenant was first seen, at most [`NEW_FOR_MAX`], which also stands for the age of a tenant that had tables.
+    fn age(&self, now: Instant) -> Duration {
+        let age = self.new_since.map(|since| now.saturating_duration_since(since));
+        age.map_or(NEW_FOR_MAX, |age| age.min(NEW_FOR_MAX))
     }
 
     /// True if dropping the state loses nothing: no memory is held, buckets are full, and there are no clusters.
@@ -210,8 +212,18 @@ impl Buckets {
     }
 }
 
-/// Time for which a tenant without tables counts as new.
-const NEW_FOR: Duration = Duration::from_secs(3600);
+/// Age from which no tenant counts as new.
+const NEW_FOR_MAX: Duration = Duration::from_secs(3600);
+
+/// Shares of the head as they were divided last.
+#[derive(Debug, Clone, Copy)]
+struct Division {
+    at: Instant,
+    shares: Shares,
+    /// Age below which a tenant counts as new: half the age of the oldest tenant. On a server that has just been set up, the first
+    /// tenants thus do not share the part of new tenants with a flood of names that begins later.
+    new_below: Duration,
+}
 
 /// States of the tenants that hold memory or have used their rates recently.
 #[derive(Debug)]
@@ -220,7 +232,7 @@ pub(crate) struct Tenants {
     all: RwLock<HashMap<TenantId, Arc<Tenant>>>,
     /// Number of tenants at which idle tenants are dropped.
     tidy_at: AtomicUsize,
-    shares: Mutex<Option<(Instant, Shares)>>,
+    division: Mutex<Option<Division>>,
     /// Time of the last search for silent clusters.
     clusters_tidied: Mutex<Option<Instant>>,
 }
@@ -247,7 +259,7 @@ impl Tenants {
             memory,
             all: RwLock::default(),
             tidy_at: AtomicUsize::new(TIDY_MIN),
-            shares: Mutex::default(),
+            division: Mutex::default(),
             clusters_tidied: Mutex::default(),
         }
     }
@@ -301,22 +313,28 @@ impl Tenants {
         now: Instant,
     ) -> Option<u64> {
         let weight_of = |id: &TenantId| settings.of(id).share_weight as u64;
-        let shares = {
-            let mut shares = self.shares.lock();
-            let kept = shares.filter(|(at, _)| now.saturating_duration_since(*at) < DIVIDE_EVERY);
-            let (_, current) = *shares.insert(kept.unwrap_or_else(|| {
-                let holding = |tenant: &Arc<Tenant>| Holding {
-                    bytes: tenant.bytes(),
-                    weight: weight_of(&tenant.id),
-                    is_new: tenant.is_new(now),
-                };
-                let holdings: Vec<_> = self.all.read().values().map(holding).collect();
-                (now, Shares::divide(limit_bytes, &holdings))
-            }));
-            current
+        let division = {
+            let mut division = self.division.lock();
+            let kept = division.filter(|last| now.saturating_duration_since(last.at) < DIVIDE_EVERY);
+            *division.insert(kept.unwrap_or_else(|| self.divide(weight_of, limit_bytes, now)))
         };
-        let share_bytes = shares.of(weight_of(&tenant.id), tenant.is_new(now));
+        let is_new = tenant.age(now) < division.new_below;
+        let share_bytes = division.shares.of(weight_of(&tenant.id), is_new);
         (tenant.bytes() > share_bytes).then_some(share_bytes)
+    }
+
+    /// Divides a head of `limit_bytes` among the tenants that hold anything.
+    fn divide(&self, weight_of: impl Fn(&TenantId) -> u64, limit_bytes: u64, now: Instant) -> Division {
+        let all = self.all.read();
+        let oldest = all.values().map(|tenant| tenant.age(now)).max().unwrap_or_default();
+        let new_below = if oldest == NEW_FOR_MAX { NEW_FOR_MAX } else { oldest / 2 };
+        let holding = |tenant: &Arc<Tenant>| Holding {
+            bytes: tenant.bytes(),
+            weight: weight_of(&tenant.id),
+            is_new: tenant.age(now) < new_below,
+        };
+        let holdings: Vec<_> = all.values().map(holding).collect();
+        Division { at: now, shares: Shares::divide(limit_bytes, &holdings), new_below }
     }
 }
 
@@ -385,5 +403,25 @@ pub(crate) mod tests {
         all[2].hold(0, 1, 0);
         assert_eq!(exceeded(now), [None, Some(216), None], "shares are kept for a while");
         assert_eq!(exceeded(now + DIVIDE_EVERY), [None; 3], "nobody exceeds a share");
+    }
+
+    #[test]
+    fn the_first_tenants_of_a_fresh_server_are_not_new_beside_later_ones() {
+        let dir = tempfile::tempdir().unwrap();
+        let settings = small_settings(dir.path()).tenants;
+        let (tenants, began) = (Tenants::for_test(1), Instant::now());
+        let of = |number, second| tenants.of(&id(number), || false, began + Duration::from_secs(second));
+        let first = of(0, 0);
+        first.hold(0, 1, 600);
+        let later: Vec<_> = (1..=20).map(|number| of(number, 600)).collect();
+        later.iter().for_each(|tenant| tenant.hold(0, 1, 10));
+        let exceeded = |tenant: &Tenant, second| {
+            tenants.exceeded_share(tenant, &settings, 1000, began + Duration::from_secs(second))
+        };
+        assert_eq!(exceeded(&first, 601), None, "600 of 650: all later tenants together share 100");
+        assert_eq!(exceeded(&later[0], 601), Some(5));
+        assert_eq!(exceeded(&later[0], 1199), Some(5), "one second before they are half as old");
+        assert_eq!(exceeded(&first, 1201), Some(550), "750 less the 200 of the others");
+        assert_eq!(exceeded(&later[0], 1201), None);
     }
 }
