@@ -48,14 +48,14 @@ fn with_filters<R>(matchers: &[Matcher], f: impl FnOnce(&[Filter<'_>]) -> R) -> 
 }
 
 /// Iterator over selected series of heads. The lock is held for one series at a time, so a long query never keeps the
-/// owner waiting. In between, the source's pins keep references valid.
+/// owner waiting. Between two series, the source's pins keep references valid.
 struct HeadSet<'a> {
     parts: Vec<(&'a PartitionShared, roaring::bitmap::IntoIter)>,
     at: usize,
     current: Option<SeriesRef>,
     tenant: &'a TenantId,
     range: TimeRange,
-    /// Limit on the samples of a series that is unpacked: the rest of the query's share.
+    /// Limit on the samples of an unpacked series: the rest of the query's share.
     samples_max: u64,
     /// Upper bound of `samples_max`: the query's whole share.
     unpack_max: u64,
@@ -136,8 +136,8 @@ impl SeriesSet for HeadSet<'_> {
     }
 }
 
-/// Number of samples of 16 bytes that a native histogram counts as: its maximum size, as its real one is not known before
-/// it is unpacked.
+/// Number of samples of 16 bytes that a native histogram counts as. The number is that of the largest histogram,
+/// because the actual size is unknown before unpacking.
 const HISTOGRAM_WEIGHT: u64 = HISTOGRAM_BYTES_MAX as u64 / 16;
 
 /// Allocates room for `count` samples at once. Columns that grow while they are filled take up to twice as much memory, and
@@ -170,7 +170,7 @@ pub(crate) struct Turns<'a> {
     _pin: head::Pin,
 }
 
-/// The request was cancelled.
+/// The request was canceled.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Cancelled;
 
@@ -190,7 +190,8 @@ impl<'a> Turns<'a> {
         Ok(())
     }
 
-    /// Takes one turn, with the lock held. Returns true if it was the last one, or if the tenant has nothing in this partition.
+    /// Takes one turn, with the lock held. Returns true after the last turn, or if the tenant has nothing in this
+    /// partition.
     pub(crate) fn turn(&self, turn: impl FnMut(&TenantHead) -> bool) -> Result<bool, Cancelled> {
         if self.cancelled.is_set() {
             return Err(Cancelled);
@@ -210,7 +211,8 @@ impl<'a> Turns<'a> {
         })
     }
 
-    /// The series that match any of the selectors. `None` stands for all series, and is returned if there is no selector.
+    /// The series that match any of the selectors. Returns `None`, which stands for all series, if there is no
+    /// selector.
     pub(crate) fn select_any(&self, selectors: &[Vec<Matcher>]) -> Result<Option<RoaringBitmap>, Cancelled> {
         let mut any = None;
         for matchers in selectors {

@@ -66,7 +66,7 @@ use tables::{Cache, METRICS, Table, TableError};
 use telemetry::LakeMetrics;
 use tenant_tables::{TenantTable, TenantTables};
 
-/// Name of the table of each tenant that rounds seal into.
+/// Name of each tenant's table into which rounds seal samples.
 const TABLE: &str = METRICS.name;
 
 /// All tenants' tables, and the floodmarks of all partitions.
@@ -76,7 +76,7 @@ pub(crate) struct Lake {
     /// Identities of the partitions' journals.
     journals: Vec<Arc<dyn Identity>>,
     manifest: Mutex<Manifest>,
-    /// For each partition whose marks were lost, the end of the offsets that tables may know; 0 for the others.
+    /// For each partition whose marks were lost, the end of the offsets that tables may know; 0 for other partitions.
     trusted: Vec<AtomicU64>,
     /// Memory for files being written.
     pub(crate) flush: Account,
@@ -105,7 +105,8 @@ pub enum LakeError {
 }
 
 impl Lake {
-    /// Sets up the tables of a data directory, without a request to the store: a node can often start without it.
+    /// Sets up the tables of a data directory. Makes no request to the store, because a node can often start without
+    /// the store.
     pub(crate) fn open(
         settings: &LakeSettings,
         data_dir: &DataDir,
@@ -141,8 +142,8 @@ impl Lake {
         })
     }
 
-    /// Fails if the store lacks put-if-absent, so that commits could be overwritten. A store that does not answer now is
-    /// checked again before the first commit.
+    /// Fails if the store lacks put-if-absent, because commits could then be overwritten. A store that does not answer
+    /// now is checked again before the first commit.
     pub(crate) fn check_store(&self) -> Result<(), LakeError> {
         Ok(self.tables.check_store()?)
     }
@@ -151,7 +152,7 @@ impl Lake {
         self.manifest.lock().marks(TABLE)[partition].clone()
     }
 
-    /// Changes the marks of all partitions, first on disk.
+    /// Changes the marks of all partitions, on disk first.
     pub(super) fn change_marks(&self, change: impl FnMut((usize, &mut Mark))) -> io::Result<()> {
         let mut manifest = self.manifest.lock();
         let mut marks = manifest.marks(TABLE).to_vec();
@@ -159,8 +160,9 @@ impl Lake {
         if marks == manifest.marks(TABLE) { Ok(()) } else { manifest.store(TABLE, marks) }
     }
 
-    /// Renames a partition's journal, because tables know offsets under its old name that it never assigned. `sealed` lists
-    /// tenants whose tables have the journal up to an offset beyond their marks; `end` is past the last assigned offset.
+    /// Renames a partition's journal, because tables know offsets under the old name that this journal never assigned.
+    /// `sealed` lists tenants whose tables have the journal up to an offset beyond their marks; `end` is past the last
+    /// assigned offset.
     pub(crate) fn rename_source(
         &self,
         partition: usize,
@@ -187,13 +189,13 @@ impl Lake {
         tracing::warn!(
             partition,
             source = name,
-            "the journal is renamed: tables know its name from another journal"
+            "renamed the journal, because tables know its name from another journal"
         );
         Ok(manifest.settle(TABLE, partition, marks.swap_remove(partition))?)
     }
 
-    /// True if the marks account for a table's floodmark. Otherwise it comes from another journal of the same name: one that was
-    /// lost, or replaced by a copy.
+    /// True if the marks account for a table's floodmark. Otherwise, the floodmark comes from another journal of the
+    /// same name, which was lost or replaced by a copy.
     pub(crate) fn is_known(&self, partition: usize, own: &Own, floodmark: &Floodmark) -> bool {
         let known = own.upto.max(own.passes.unwrap_or(0));
         floodmark.end() <= known.max(self.trusted[partition].load(Ordering::Relaxed))
@@ -232,14 +234,14 @@ impl Lake {
         }
     }
 
-    /// Closes a tenant whose table cannot be asked for a partition's floodmark.
+    /// Closes a tenant because a partition's floodmark cannot be read from its table.
     pub(crate) fn close(&self, partition: usize, tenant: &TenantId, why: String, since_ms: i64) {
         self.closed.add(tenant, partition, why);
         self.blocked.add(tenant, since_ms);
     }
 
-    /// Notes that commits of a partition's closed tenants are in doubt, up to their attempts or else the journal's `end`. The
-    /// journal is kept from their first unsealed sample on.
+    /// Notes that commits of a partition's closed tenants are in doubt, up to their attempts or, without attempts, up
+    /// to the journal's `end`. The journal is kept from the first unsealed sample of these tenants on.
     pub(crate) fn keep_in_doubt(&self, partition: usize, end: u64) {
         let closed = self.closed.of(partition);
         if closed.is_empty() {
@@ -256,7 +258,8 @@ impl Lake {
         }
     }
 
-    /// Reopens a closed tenant for a partition whose journal is replayed up to `end`. True if it is open in all partitions.
+    /// Reopens a closed tenant for a partition whose journal is replayed up to `end`. Returns true if the tenant is
+    /// open in all partitions.
     pub(crate) fn reopen(
         &self,
         partition: usize,
@@ -302,8 +305,8 @@ impl Lake {
         self.tables.existing(tenant, TenantTable::Rollup(resolution))
     }
 
-    /// A journal's floodmark in a tenant's table. Fences the table, so that no commit of an earlier process can move the
-    /// floodmark any more.
+    /// A journal's floodmark in a tenant's table. Fences the table, so that commits of earlier processes can no longer
+    /// move the floodmark.
     pub(crate) fn settled_floodmark(
         &self,
         tenant: &TenantId,

@@ -39,10 +39,10 @@ use tokio::sync::oneshot;
 /// Interval at which tables are checked for due work.
 const EVERY: Duration = Duration::from_secs(20);
 
-/// Interval between sweeps for unreferenced files: each lists all files of a table.
+/// Interval between sweeps for unreferenced files. Each sweep lists all files of a table.
 pub(super) const SWEEP_EVERY: Duration = Duration::from_secs(600);
 
-/// Limit on rounds of planning per check of a table: each reduces the number of files.
+/// Limit on rounds of planning per check of a table. Each round reduces the number of files.
 const PASSES_MAX: usize = 64;
 
 /// Limit on the number of tables opened when a node starts.
@@ -51,7 +51,7 @@ const OPENED_AT_START_MAX: usize = 64;
 /// Interval at which the log reports the progress of a long step.
 const SAY_EVERY: Duration = Duration::from_secs(30);
 
-/// A message to the upkeep.
+/// A message to the upkeep thread.
 #[derive(Debug)]
 pub(crate) enum Message {
     /// Compact and roll up until nothing is left to do.
@@ -220,7 +220,7 @@ impl Upkeep {
         }
     }
 
-    /// Does what is due for a table; false if there is no table.
+    /// Does what is due for a table. Returns false if there is no table.
     fn keep(
         &mut self,
         key: &Key,

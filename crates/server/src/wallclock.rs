@@ -1,7 +1,8 @@
 //! Trust in the wall clock.
 //!
-//! Retention deletes irreversibly, and a sender drops samples that are refused because they lie in the future. With a wrong
-//! clock, both could affect all samples at once. So both check first whether the clock is trusted:
+//! Retention deletes samples irreversibly, and a sender drops samples that are refused because they lie in the future.
+//! With a wrong clock, either could affect all samples at once. So retention and refusals first check whether the clock
+//! is trusted:
 //!
 //! ```text
 //!   before the start:  time of the last trusted clock (memory) ────────┐
@@ -122,15 +123,17 @@ fn tell(doubt: Option<Doubt>) {
     match doubt {
         None => tracing::info!("the clock is trusted: samples expire according to it"),
         Some(Doubt::Settling) => {
-            tracing::info!("the clock is plausible; nothing expires until it has settled")
+            tracing::info!(
+                "the clock is plausible; nothing expires until it has settled (setting retention_wait)"
+            )
         }
         Some(Doubt::Ahead) => tracing::warn!(
-            "the clock is far ahead of when one was believed last, or has jumped ahead: nothing expires for an hour where \
-             senders' samples agree with it, for a week where they do not, or for a day where none come"
+            "the clock is far ahead of the last time at which it was trusted, or has jumped ahead; nothing expires until it \
+             was consistent for a day (for an hour if samples agree with it, for a week if they disagree)"
         ),
         Some(Doubt::Behind) => tracing::warn!(
-            "the clock is behind what was written already, or was set back: samples from its future are answered with \
-             503, and nothing expires, for a day"
+            "the clock is behind data that was already written, or was set back; for a day, samples from its future are \
+             answered with 503, and nothing expires"
         ),
     }
 }

@@ -1,7 +1,7 @@
 //! Series of several tenants as one source. Each series gets a label that names its tenant.
 //!
-//! Tenants are read one after the other, so that each can use all of the query's memory for reading tables. Rollups are not
-//! used, because the days for which they are complete differ between tenants.
+//! Tenants are read one after the other, so that each can use all of the query's memory for reading tables. Rollups are
+//! not used, because rollups of different tenants are complete for different days.
 
 use super::tenant_label::{matchers_for, put_labels};
 use super::{Context, Source};
@@ -61,7 +61,7 @@ struct AcrossSet<'a> {
     matchers: Vec<Matcher>,
     current: Option<(&'a TenantId, Box<dyn SeriesSet + 'a>)>,
     range: TimeRange,
-    /// Limit on the samples of a series that is unpacked, once one was set.
+    /// Limit on the samples of an unpacked series; `None` if the limit was not changed.
     samples_max: Option<u64>,
     labels: Vec<u8>,
 }
@@ -74,7 +74,7 @@ impl SeriesSet for AcrossSet<'_> {
             {
                 return Ok(true);
             }
-            self.current = None; // releases its memory before the next tenant takes some
+            self.current = None; // frees memory before the next tenant is read
             let Some((tenant, source)) = self.left.pop() else {
                 samples.clear_for(ValueKind::Float);
                 return Ok(false);
@@ -101,7 +101,7 @@ impl SeriesSet for AcrossSet<'_> {
         LabelsRef::from_canonical(&self.labels)
     }
 
-    /// Estimate for the tenant that is being read.
+    /// Estimate for the tenant being read.
     fn len_hint(&self) -> usize {
         self.current.as_ref().map_or(0, |(_, set)| set.len_hint())
     }

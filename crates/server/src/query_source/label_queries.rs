@@ -32,11 +32,11 @@ use tables::LabelScan;
 pub(crate) struct LabelQueries<'a> {
     pub(crate) context: &'a Arc<Context>,
     pub(crate) tenant: &'a TenantId,
-    /// Set when the request is cancelled.
+    /// Set when the request is canceled.
     pub(crate) cancelled: Arc<dyn Interrupt>,
     /// Memory limit of an answer before it is encoded.
     pub(crate) memory_bytes: u64,
-    /// Receives the amount of memory that is held.
+    /// Records the memory that the query holds.
     pub(crate) usage: &'a Usage,
 }
 
@@ -79,8 +79,8 @@ fn too_large(bytes: u64) -> Refusal {
     Refusal::too_large(
         "answer_size",
         format!(
-            "the answer takes more than the {} MiB that one query may hold: ask for less with match[], start and end, or \
-             limit; the share grows with memory and shrinks with query_concurrency (settings)",
+            "the answer takes more than the {} MiB that one query may hold: narrow it with match[], start and end, or \
+             limit; the share grows with the setting memory and shrinks with query_concurrency",
             bytes >> 20
         ),
     )
@@ -95,7 +95,7 @@ impl From<Cancelled> for Refusal {
     }
 }
 
-/// An answer, with reports of what is missing from it.
+/// An answer, with warnings about missing data.
 #[derive(Debug)]
 pub(crate) struct Limited {
     /// Texts, or series as canonical labels.
@@ -116,7 +116,8 @@ struct Found<'a> {
 }
 
 impl Found<'_> {
-    /// Adds a text. If memory is full, first drops the texts beyond the limit, provided that these are more than half of all.
+    /// Adds a text. If memory is full, first drops the texts beyond the limit, provided that they are more than half of
+    /// all texts.
     fn add(&mut self, text: &[u8]) -> Result<(), Refusal> {
         let mut added = self.texts.insert(text);
         if added.is_err() && self.texts.len() / 2 > self.limit {
@@ -132,7 +133,8 @@ impl Found<'_> {
         self.texts.len() > self.limit
     }
 
-    /// Adds texts from tables. `read` passes each text to a callback, which returns false once no more are wanted.
+    /// Adds texts from tables. `read` passes each text to a callback, which returns false once no more texts are
+    /// wanted.
     fn add_sealed(
         &mut self,
         label_queries: &LabelQueries<'_>,
@@ -226,8 +228,8 @@ impl LabelQueries<'_> {
     ) -> Result<Vec<String>, Refusal> {
         let mut taken: Vec<String> = Vec::new();
         for turns in self.turns() {
-            // A series has at most one value of a label, so a walk over values visits each series at most once. A walk over
-            // names would visit it many times, so the time range is checked beforehand.
+            // A series has at most one value of a label, so a walk over values visits each series at most once. A walk
+            // over names would visit a series many times, so the time range is checked beforehand.
             let series = match (turns.select_any(ask.selectors)?, sealed) {
                 (None, LabelScan::Values(_)) => None,
                 (selected, _) => in_range(&turns, selected, ask.range)?,
@@ -252,7 +254,7 @@ impl LabelQueries<'_> {
 
     /// Creates an empty result with the limits of this query.
     fn found(&self, ask: &Ask<'_>, order: fn(&[u8], &[u8]) -> Ordering) -> Found<'_> {
-        // with a limit, texts may be dropped: the remaining ones, at most half, then exist twice for a moment
+        // with a limit, texts may be dropped; the remaining texts, at most half of all, then exist twice for a moment
         let parts = if ask.limit == usize::MAX { 3 } else { 2 };
         let texts = Distinct::within(self.memory_bytes as usize / 3 * parts);
         Found { texts, order, usage: self.usage, memory_bytes: self.memory_bytes, limit: ask.limit }
@@ -268,7 +270,7 @@ impl LabelQueries<'_> {
         Room { left_bytes: self.memory_bytes as usize, bytes: self.memory_bytes, usage: self.usage }
     }
 
-    /// Lists series that have a sample in the range. With a limit, which of them are returned is unspecified.
+    /// Lists series that have a sample in the range. With a limit, it is unspecified which series are returned.
     pub(crate) fn series(&self, ask: &Ask<'_>) -> Result<Limited, Refusal> {
         let mut found = self.found(ask, in_label_order);
         let left_out = self.add_stored_series(&mut found, ask, Shown::AsStored)?;
@@ -295,7 +297,7 @@ impl LabelQueries<'_> {
         Ok(found.answer(Vec::new()))
     }
 
-    /// Adds those selected series of the heads for which `is_wanted` is true.
+    /// Adds the selected series of the heads for which `is_wanted` is true.
     fn add_series(
         &self,
         found: &mut Found<'_>,
@@ -324,7 +326,7 @@ impl LabelQueries<'_> {
         Ok(())
     }
 
-    /// Metadata by metric name; with `metric`, only that metric's.
+    /// Metadata by metric name; with `metric`, only the metadata of that metric.
     pub(crate) fn metadata(
         &self,
         metric: Option<&str>,
@@ -397,7 +399,7 @@ fn in_label_order(a: &[u8], b: &[u8]) -> Ordering {
     LabelsRef::from_canonical(a).cmp(&LabelsRef::from_canonical(b))
 }
 
-/// The selectors, or one that selects everything if there are none.
+/// The selectors; if there are none, a selector of all series.
 const fn or_all(selectors: &[Vec<Matcher>]) -> &[Vec<Matcher>] {
     const ALL: &[Vec<Matcher>] = &[Vec::new()];
     if selectors.is_empty() { ALL } else { selectors }

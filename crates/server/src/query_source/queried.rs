@@ -1,8 +1,9 @@
-//! Records which metrics queries have selected since the start, and when they last did.
+//! Records which metrics queries have selected since the start, with the time of the last query.
 //!
-//! A metric is identified by the hash of its name. If there is no room for more, the names whose last queries are oldest are
-//! forgotten, and the time of the latest of these queries is kept as `forgotten_s`. No unknown name was queried after that, so
-//! unknown names count as queried at `forgotten_s`. This errs on the safe side: a queried metric is not reported as unqueried.
+//! A metric is identified by the hash of its name. If there is no room for more, the names with the oldest last queries
+//! are forgotten, and the time of the latest of these queries is kept as `forgotten_s`. No unknown name was queried
+//! after that time, so unknown names count as queried at `forgotten_s`. This errs on the safe side: a queried metric is
+//! not reported as unqueried.
 
 use model::{SeriesKey, TenantId};
 use parking_lot::{Mutex, RwLock};
@@ -27,7 +28,7 @@ pub(crate) struct QueriedMetrics {
     /// Account for all tenants' entries.
     account: Account,
     tenants: RwLock<HashMap<TenantId, Arc<Mutex<Names>>>>,
-    /// Time of the latest query of a tenant for which there was no memory; 0 if there was none.
+    /// Time of the latest query of a tenant for which there was no memory; 0 if there was always memory.
     forgotten_s: AtomicU32,
 }
 
@@ -38,7 +39,7 @@ pub(crate) struct Names {
     last_s: HashMap<u64, u32>,
     /// Capacity of the hash table.
     room: usize,
-    /// Time of the latest query of a name that was forgotten; 0 if no name was.
+    /// Time of the latest query of a forgotten name; 0 if no name was forgotten.
     forgotten_s: u32,
     memory: Reservation,
 }
@@ -84,7 +85,7 @@ impl QueriedMetrics {
         Some(Arc::clone(self.tenants.write().entry(tenant.clone()).or_insert_with(names)))
     }
 
-    /// Seeded, so that clients cannot choose names that collide.
+    /// Hash with a seed, so that clients cannot choose names that collide.
     fn hash(&self, name: &str) -> u64 {
         SeriesKey::of(name.as_bytes(), self.seed).0 as u64
     }
@@ -112,12 +113,12 @@ impl Names {
         }
         self.last_s.reserve(wanted - self.last_s.len());
         let grown = before - table_bytes(self.room) as u64 + bytes;
-        self.memory.resize(grown).expect("BUG: less memory always fits");
+        self.memory.resize(grown).expect("BUG: a reservation cannot shrink");
         self.room = wanted;
         true
     }
 
-    /// Forgets half of the names: those whose last queries are oldest.
+    /// Forgets half of the names: those with the oldest last queries.
     fn forget(&mut self) {
         let mut all: Vec<_> = self.last_s.drain().collect();
         let middle = all.len() / 2;
@@ -157,8 +158,8 @@ mod tests {
         TenantId::parse(&format!("t{number}")).unwrap()
     }
 
-    /// Whatever is forgotten, a queried metric is never reported as unqueried. While nothing is forgotten, an unqueried metric is
-    /// never reported as queried either.
+    /// Even if names are forgotten, a queried metric is never reported as unqueried. While nothing is forgotten, an
+    /// unqueried metric is never reported as queried either.
     fn check(bytes: u64, tenants: u64, names: u64, is_forgetful: bool) {
         let mut rng = Rng::announced();
         let (account, mut model) = (Account::new("queried", bytes), BTreeMap::new());

@@ -1,7 +1,7 @@
-//! The label that tells apart the tenants of a query over several, as in Cortex and Mimir.
+//! The label that distinguishes tenants in a query over several tenants, as in Cortex and Mimir.
 //!
-//! The label is not stored. It is added to series as they are read, and matchers on it select tenants. If a series itself has
-//! a label with this name, the query sees that one under another name.
+//! The label is not stored. It is added to series as they are read, and matchers on it select tenants. If a series
+//! itself has a label with this name, the query sees the stored label under another name.
 
 use model::labels::put_label;
 use model::{LabelsRef, TenantId};

@@ -55,8 +55,9 @@ fn a_cancelled_selection_ends() {
     node.stop();
 }
 
-/// Asserts that the head is unlocked at each check for cancellation, because a client's pattern runs right after it. The
-/// node's own threads hold the lock for moments, so the check waits. A lock held by the calling thread would never be free.
+/// Asserts that the head is unlocked at each check for cancellation, because a client's pattern runs right after the
+/// check. The node's own threads hold the lock for moments, so the check waits. A lock held by the calling thread would
+/// never be free.
 #[derive(Debug)]
 struct Unlocked {
     node: Node,

@@ -1,8 +1,8 @@
 //! Heads and tables as one source of series.
 //!
-//! Series of the heads are selected first, then files of the tables. Samples committed in between are in both, and those
-//! read from the head win. A pin keeps sealed samples in the heads as long as a query may have selected its files before the
-//! commit. If a query runs for too long, its pin expires and the query restarts.
+//! Series of the heads are selected first, then files of the tables. Samples committed in between are in both, and the
+//! samples read from the head win. A pin keeps sealed samples in the heads as long as a query may have selected its
+//! files before the commit. If a query runs for too long, its pin expires and the query restarts.
 
 mod noting;
 mod rolled;
@@ -30,16 +30,16 @@ use tables::{Cache, Scan, ScanLimits, Table, TableError};
 pub(crate) struct Source<'a> {
     context: &'a Arc<Context>,
     tenant: TenantId,
-    /// Limit on the samples of a series that is unpacked.
+    /// Limit on the samples of an unpacked series.
     samples_max: u64,
-    /// Set when the query is cancelled.
+    /// Set when the query is canceled.
     cancelled: Arc<dyn Interrupt>,
     pin: Pin,
     left_out: LeftOut,
     detail: Detail,
     /// True if the metrics that a query selects count as queried.
     is_noted: bool,
-    /// Keep references to the heads' series valid.
+    /// Keeps references to the heads' series valid.
     _heads: Vec<head::Pin>,
 }
 
@@ -110,7 +110,7 @@ impl<'a> Source<'a> {
 /// Limit on warnings about missing data in one answer.
 pub(super) const LEFT_OUT_MAX: usize = 100;
 
-/// Warnings about damaged files left out of an answer, one text for each.
+/// Warnings about damaged files left out of an answer, one text for each file.
 #[derive(Debug, Default)]
 pub(crate) struct LeftOut {
     texts: Mutex<BTreeSet<String>>,
@@ -119,7 +119,7 @@ pub(crate) struct LeftOut {
 }
 
 impl LeftOut {
-    /// Adds the warnings that a scan has produced so far. Repeated calls add only new ones.
+    /// Adds the warnings that a scan has produced so far. Repeated calls add only new warnings.
     pub(crate) fn note(&self, scan: &Scan, context: &Context) {
         self.lost.fetch_or(scan.has_lost_files(), Ordering::Relaxed);
         self.add(scan.warnings().chain(scan.doubt()), context);
@@ -175,7 +175,7 @@ pub(crate) fn list(
     Ok(())
 }
 
-/// Translates matchers into predicates of a table scan that is cancelled with the query.
+/// Translates matchers into predicates of a table scan that is canceled with the query.
 pub(crate) fn tables_select(
     matchers: &[Matcher],
     range: TimeRange,
@@ -195,7 +195,7 @@ pub(crate) fn tables_select(
     tables::Select { names, series: None, matchers, range, samples, stop: stop(cancelled) }
 }
 
-/// The metric names that the matchers list explicitly; `None` if they do not.
+/// The metric names that the matchers list explicitly; `None` if the matchers list no names.
 fn names_of(matchers: &[Matcher]) -> Option<Vec<String>> {
     let is_name = |m: &&Matcher| m.name == METRIC_NAME;
     matchers.iter().filter(is_name).find_map(|m| match (m.op, m.set_matches()) {
@@ -205,7 +205,7 @@ fn names_of(matchers: &[Matcher]) -> Option<Vec<String>> {
     })
 }
 
-/// Condition that stops table reads once the query is cancelled.
+/// Condition that stops table reads once the query is canceled.
 pub(crate) fn stop(cancelled: &Arc<dyn Interrupt>) -> tables::Stop {
     let cancelled = Arc::clone(cancelled);
     tables::Stop::when(move || cancelled.is_set())
@@ -273,7 +273,9 @@ impl SeriesSet for UnionSet<'_> {
         }
         samples.clear_for(ValueKind::Float);
         if self.scan.next_series().map_err(unreadable)? {
-            let SeriesSamples::Floats(samples) = samples else { unreachable!("BUG: it was made for floats") };
+            let SeriesSamples::Floats(samples) = samples else {
+                unreachable!("BUG: the samples were just cleared for floats")
+            };
             self.read_sealed(samples)?;
             self.add_fresh(samples)?;
             self.left = self.left.saturating_sub(1);
@@ -356,7 +358,8 @@ impl UnionSet<'_> {
 }
 
 pub(super) fn expired() -> SourceError {
-    let message = "the query ran so long that its samples were moved into tables; run it again".into();
+    let message =
+        "the query took too long: its samples were moved from memory to tables; run it again".into();
     SourceError { kind: ErrorKind::Unavailable, message }
 }
 
@@ -369,10 +372,10 @@ fn unreadable(error: TableError) -> SourceError {
         TableError::Interrupted => cancelled(),
         error @ (TableError::TooManyFiles { .. } | TableError::TooLarge { .. }) => {
             let message =
-                format!("{error}: ask for a shorter range or for fewer names, or raise the setting memory");
+                format!("{error}: select a shorter range or fewer metrics, or raise the setting memory");
             SourceError { kind: error.kind(), message }
         }
-        error => SourceError { kind: error.kind(), message: format!("tables cannot be read: {error}") },
+        error => SourceError { kind: error.kind(), message: format!("cannot read tables: {error}") },
     }
 }
 

@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// Tenants whose samples cannot be sealed with the others'.
+/// Tenants that cannot be sealed together with other tenants.
 #[derive(Debug, Default)]
 pub(crate) struct BlockedTenants {
     /// Start of each tenant's blockage, in milliseconds since the Unix epoch.
@@ -34,7 +34,8 @@ impl BlockedTenants {
         self.others_are_sealed.store(are_sealed, Ordering::Relaxed);
     }
 
-    /// Fill level of the head, in percent, from which writes of this tenant are refused; `None` unless it is blocked.
+    /// Fill level of the head, in percent, from which writes of this tenant are refused; `None` unless the tenant is
+    /// blocked.
     pub(crate) fn head_percent(&self, tenant: &TenantId) -> Option<u64> {
         if self.count.load(Ordering::Relaxed) == 0 || !self.since_ms.lock().contains_key(tenant) {
             return None;

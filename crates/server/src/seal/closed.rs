@@ -1,4 +1,4 @@
-//! Closed tenants: replay could not read from their tables which samples of the journal they have already.
+//! Closed tenants: replay could not read from their tables which samples of the journal the tables already have.
 //!
 //! Without that knowledge, a sample could be sealed twice or not at all. So the journal keeps the tenant's samples, and the
 //! tenant's writes and queries are refused until its table has been read and the samples are in the head.
@@ -38,7 +38,8 @@ impl Closed {
         self.count.store(tenants.len(), Ordering::Release);
     }
 
-    /// Notes that a partition has all of the tenant's samples again. True if it was the last.
+    /// Notes that a partition has all of the tenant's samples again. Returns true if it was the last partition that
+    /// lacked some.
     pub(super) fn remove(&self, tenant: &TenantId, partition: usize) -> bool {
         let mut tenants = self.tenants.lock();
         let Some(shut) = tenants.get_mut(tenant) else { return false };
@@ -71,8 +72,8 @@ impl Closed {
         replayed
     }
 
-    /// If the heads had no room for any of these tenants before, keeps only one for the next replay: the one that was refused
-    /// room least often. Once it is open, sealing makes room for the others.
+    /// If the heads had no room for any of these tenants before, keeps only one tenant for the next replay: the tenant
+    /// that lacked room least often. Once this tenant is open, sealing makes room for the others.
     pub(super) fn keep_what_may_fit<T>(&self, wanted: &mut BTreeMap<TenantId, T>) {
         let tenants = self.tenants.lock();
         let crowded = |tenant: &TenantId| tenants.get(tenant).map_or(0, |shut| shut.crowded);

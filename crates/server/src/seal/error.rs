@@ -9,10 +9,10 @@ use tables::TableError;
 
 /// A job that has taken too long: it continues, but its result is dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("requests for its table have taken more than {} s, and continue in the background", .0.as_secs())]
+#[error("requests for the tenant's table have taken more than {} s; they continue in the background", .0.as_secs())]
 pub(crate) struct Late(pub(super) Duration);
 
-/// A failed step of sealing. All but [`Self::Stopping`] are retried.
+/// A failed step of sealing. After all errors except [`Self::Stopping`], the step is retried.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SealError {
     #[error(transparent)]
@@ -27,9 +27,9 @@ pub(crate) enum SealError {
     Histograms,
     #[error("partition {0} is closed")]
     Closed(usize),
-    #[error("the table of {tenant} does not take offsets of {journal}: another journal uses that name")]
+    #[error("the table of {tenant} does not accept offsets of {journal}: another journal uses that name")]
     Renamed { tenant: TenantId, journal: String },
-    #[error("staged files may have been swept; they are staged again")]
+    #[error("staged files may have been swept; their samples are staged again")]
     Lapsed,
     #[error(transparent)]
     Late(#[from] Late),

@@ -17,10 +17,10 @@ pub(crate) async fn flush(node: &crate::Node) -> Result<Flushed, Refusal> {
         0 => Ok(flushed),
         blocked => {
             let all = node.reads().lake.blocked.all();
-            let first = all.first().map_or(String::new(), |(tenant, _)| format!(", {tenant} first"));
+            let first = all.first().map_or(String::new(), |(tenant, _)| format!(", the first is {tenant}"));
             let message = format!(
                 "{blocked} tenants are not sealed yet{first}: their tables cannot be written, or their samples span many \
-                 days; the log names them, and sealing is retried"
+                 days; the log names them, and sealing will be retried"
             );
             Err(Refusal::busy("tables", message))
         }
@@ -37,14 +37,14 @@ pub(crate) async fn flush_tenant(node: &crate::Node, tenant: &TenantId) -> Resul
     check_tenant(tenant, &flushed)
 }
 
-/// Fails if a flush of a tenant left it out.
+/// Fails if the flush of a tenant left the tenant out.
 pub(crate) fn check_tenant(tenant: &TenantId, flushed: &Flushed) -> Result<(), Refusal> {
     match flushed.blocked {
         0 => Ok(()),
         _ => {
             let message = format!(
                 "{tenant} is not sealed yet: its table cannot be written, or its samples span many days; the log says why, and \
-                 sealing is retried"
+                 sealing will be retried"
             );
             Err(Refusal::busy("tables", message))
         }

@@ -92,7 +92,7 @@ pub(crate) struct Sealing {
 /// Part of the machine that issued the last command.
 #[derive(Debug)]
 enum Turn {
-    /// No command is under way.
+    /// No command is in progress.
     Idle,
     Round,
     Relocation {
@@ -136,13 +136,14 @@ impl Sealing {
         match std::mem::replace(&mut self.turn, Turn::Idle) {
             Turn::Idle if matches!(event, Event::Tick) => self.begin_turn(view),
             Turn::Round => {
-                let round = self.round.as_mut().expect("BUG: it issued the command");
+                let round = self.round.as_mut().expect("BUG: the round with the command is gone");
                 let next = round.handle(view.now, event);
                 self.advance_round(view, next);
             }
             Turn::Relocation { partition, step } => self.advance_relocation(view, partition, step, event),
             Turn::Blocked(tenant) => {
-                let blocked = self.blocked.get_mut(&tenant).expect("BUG: it issued the command");
+                let blocked =
+                    self.blocked.get_mut(&tenant).expect("BUG: the tenant with the command is gone");
                 let next = blocked.round.handle(view.now, event);
                 self.advance_blocked(view, tenant, next);
             }
@@ -218,7 +219,7 @@ impl Sealing {
 
     fn is_due(&self, view: &View) -> bool {
         if !view.is_ready {
-            // replayed samples are sealed only to make room for the rest
+            // during replay, samples are sealed only to make room for the rest
             return view.unsealed_since_ms.is_some() && self.is_under_pressure(view);
         }
         let Some(oldest_ms) = view.unsealed_since_ms else { return self.has_caught_up };
@@ -237,7 +238,7 @@ impl Sealing {
     }
 
     fn advance_round(&mut self, view: &View, next: Next) {
-        let round = self.round.as_mut().expect("BUG: it is advanced");
+        let round = self.round.as_mut().expect("BUG: no round to advance");
         if let Some(blocked) = round.take_noted() {
             let has_sealed = round.flushed.commits > 0;
             self.report(Report::Committed);
@@ -262,7 +263,7 @@ impl Sealing {
             }
             Next::Ended => {
                 self.answer_round(view, true);
-                let Round { began, flushed, .. } = self.round.take().expect("BUG: it is advanced");
+                let Round { began, flushed, .. } = self.round.take().expect("BUG: no round to end");
                 let duration = view.now.saturating_duration_since(began);
                 let has_failed = std::mem::take(&mut self.failures) > 0;
                 self.report(Report::Ended { flushed, duration, has_failed });
@@ -272,11 +273,12 @@ impl Sealing {
         self.relocate_from(view, 0);
     }
 
-    /// Answers the flushes that wait until the round's commit is noted, and, if it `is_released`, those that wait for its release.
+    /// Answers the flushes that wait until the round's commit is noted. If the round `is_released`, also answers the
+    /// flushes that wait for the release.
     fn answer_round(&mut self, view: &View, is_released: bool) {
         let Some(round) = self.round.as_ref().filter(|round| round.is_noted()) else { return };
         let closed = view.closed.len() as u64;
-        // tenants that the round left out may be unblocked by now, but their samples that arrived meanwhile are not sealed
+        // Tenants that the round left out may be unblocked by now. But samples that they sent meanwhile are not sealed.
         let is_partial = round.leaves_out().any(|tenant| !view.closed.contains(tenant));
         let leaves_out = |tenant: &TenantId| round.leaves_out().any(|other| other == tenant);
         let mut answers = self.flushes.commit_round(&round.flushed, is_partial, closed);

@@ -7,13 +7,13 @@
 //!     "check": "crc32c of tables" }
 //! ```
 //!
-//! The mark of a partition holds for all tenants except those listed under `tenants`: their tables lag because they cannot be
-//! sealed, or are ahead because they were sealed alone. Each kind of table has marks of its own. Version 1 had only those of
-//! the metrics table, as `marks`.
+//! The mark of a partition holds for all tenants except those listed under `tenants`. Tables of listed tenants lag
+//! because the tenants cannot be sealed, or are ahead because the tenants were sealed alone. Each kind of table has
+//! separate marks. Version 1 had only the marks of the metrics table, in the field `marks`.
 //!
-//! The file is a cache: the floodmarks in the tables themselves are authoritative. If the file is lost or damaged, replay
-//! takes longer. It adds two facts: the offsets up to which a tenant had nothing to commit, and whether a round of commits may
-//! have been interrupted. Only after an interrupted round must tables be read before a replay.
+//! The file is a cache: the floodmarks in the tables themselves are authoritative. If the file is lost or damaged,
+//! replay takes longer. The file adds two facts: the offsets up to which a tenant had nothing to commit, and whether a
+//! round of commits may have been interrupted. Only after an interrupted round must tables be read before a replay.
 
 use journal::Disk;
 use journal::disk::{self, Mode};
@@ -28,7 +28,7 @@ use tables::METRICS;
 /// Name of the file in the data directory.
 const NAME: &str = "floodmarks.json";
 
-/// Extension of the file that reserves space for the next write, and its size: enough for some hundred tenants.
+/// Extension of the file that reserves space for the next write, and its size, which is enough for hundreds of tenants.
 const SPARE: &str = "spare";
 const SPARE_BYTES: u64 = 64 << 10;
 
@@ -47,7 +47,7 @@ pub(crate) struct Mark {
     pub(crate) upto: u64,
     /// Commits up to this offset were begun, and their outcome is not noted.
     pub(crate) attempt: Option<u64>,
-    /// Tenants with marks of their own.
+    /// Tenants with separate marks.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) tenants: BTreeMap<String, Own>,
 }
@@ -62,19 +62,20 @@ pub(crate) struct Own {
     pub(crate) upto: u64,
     /// As in [`Mark`].
     pub(crate) attempt: Option<u64>,
-    /// The table has some days of records from `upto` to this offset: sealing in passes is under way or was interrupted.
+    /// The table has some days of records from `upto` to this offset: sealing in passes is in progress or was
+    /// interrupted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) passes: Option<u64>,
 }
 
 impl Own {
-    /// True if the table may have more than is noted.
+    /// True if the table may have more than the mark says.
     pub(crate) const fn is_open(&self) -> bool {
         self.attempt.is_some() || self.passes.is_some()
     }
 
-    /// The mark of a tenant whose table cannot be read: it may have anything below `attempt`, or below the journal's `end` if
-    /// that is unknown.
+    /// The mark of a tenant whose table cannot be read. The table may have anything below `attempt`, or below the
+    /// journal's `end` if the attempt's end is unknown.
     pub(crate) fn in_doubt(self, end: u64) -> Self {
         let known = self.attempt.max(self.passes).filter(|attempt| *attempt != UNKNOWN);
         Self { attempt: Some(known.unwrap_or(end)), passes: None, ..self }
@@ -119,14 +120,14 @@ impl Mark {
         }
     }
 
-    /// Offsets below this one may be known to tables, and must not be assigned again.
+    /// Tables may know offsets below this one, so these must not be assigned again.
     pub(crate) fn floor(&self) -> u64 {
         let own = self.tenants.values().flat_map(|own| [Some(own.upto), own.attempt, own.passes]);
         let all = [Some(self.upto), self.attempt].into_iter().chain(own).flatten();
         all.filter(|offset| *offset != UNKNOWN).max().unwrap_or(0)
     }
 
-    /// Records below this one are not needed for any tenant.
+    /// Records below this offset are not needed for any tenant.
     pub(crate) fn needed_from(&self) -> u64 {
         self.tenants.values().map(|own| own.upto).fold(self.upto, u64::min)
     }
@@ -168,17 +169,17 @@ struct TextOfOneTable {
 
 impl Manifest {
     /// Reads the marks of `tables` in a data directory whose partitions' journals are called `sources`. A mark that is
-    /// missing or of another journal counts as unknown, and so does every mark if the file is damaged.
+    /// missing or belongs to another journal counts as unknown. If the file is damaged, every mark counts as unknown.
     pub(crate) fn load(disk: Arc<dyn Disk>, data_dir: &Path, tables: &[&str], sources: &[String]) -> Self {
         let path = data_dir.join(NAME);
         let found = match disk::read(&*disk, &path) {
             Ok(bytes) => parse(&bytes).unwrap_or_else(|reason| {
-                tracing::warn!(file = %path.display(), reason, "floodmarks are not readable; the whole journal is replayed");
+                tracing::warn!(file = %path.display(), reason, "cannot read floodmarks; the whole journal is replayed");
                 Tables::new()
             }),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Tables::new(),
             Err(error) => {
-                tracing::warn!(file = %path.display(), %error, "floodmarks are not readable; the whole journal is replayed");
+                tracing::warn!(file = %path.display(), %error, "cannot read floodmarks; the whole journal is replayed");
                 Tables::new()
             }
         };
@@ -196,7 +197,7 @@ impl Manifest {
 
     /// Marks of a table, one for each partition.
     pub(crate) fn marks(&self, table: &str) -> &[Mark] {
-        self.tables.get(table).expect("BUG: the manifest was loaded for this table")
+        self.tables.get(table).expect("BUG: the manifest was not loaded for this table")
     }
 
     /// Replaces the marks of a table, on the disk first.
@@ -216,9 +217,11 @@ impl Manifest {
         self.write(&tables)
     }
 
-    /// Changes a mark in memory even if it cannot be written now: the next start would determine it again.
+    /// Changes a mark in memory even if the file cannot be written now, because the next start would determine the mark
+    /// again.
     pub(crate) fn settle(&mut self, table: &str, partition: usize, mark: Mark) -> io::Result<()> {
-        self.tables.get_mut(table).expect("BUG: the manifest was loaded for this table")[partition] = mark;
+        self.tables.get_mut(table).expect("BUG: the manifest was not loaded for this table")[partition] =
+            mark;
         self.write(&self.tables)
     }
 
@@ -256,7 +259,7 @@ impl Manifest {
         }
         let made = self.disk.open(&path, Mode::Create).and_then(|file| file.allocate(0, SPARE_BYTES));
         if made.is_err() {
-            // a partial reserve is useless; without one, an operator has to make room on a full disk
+            // a partial reserve is useless; without a reserve, an operator has to make room on a full disk
             let _ = self.disk.remove(&path);
         }
     }
@@ -276,13 +279,13 @@ fn parse(bytes: &[u8]) -> Result<Tables, String> {
             let is_whole = noted == check(&marks);
             (Tables::from([(METRICS.name.to_string(), marks)]), is_whole)
         }
-        later => return Err(format!("its version is {later}, this build reads up to {VERSION}")),
+        later => return Err(format!("unknown version {later}; this build reads up to {VERSION}")),
     };
     if is_whole { Ok(tables) } else { Err("its checksum is wrong".into()) }
 }
 
 fn check(marks: &impl Serialize) -> String {
-    let bytes = serde_json::to_vec(marks).expect("BUG: marks are plain values");
+    let bytes = serde_json::to_vec(marks).expect("BUG: marks cannot be encoded");
     format!("{:08x}", crc32c::crc32c(&bytes))
 }
 

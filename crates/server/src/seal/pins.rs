@@ -1,10 +1,10 @@
 //! Epochs of queries: sealed samples stay in the head while queries need them.
 //!
-//! A query that chose its series from the head and its files from the tables before a commit finds the committed samples
-//! in the head only. So the samples stay until all such queries have ended. After a time limit, the remaining ones are expired
-//! and begin again.
+//! A query that chose its series from the head and its files from the tables before a commit finds the committed
+//! samples in the head only. So the samples stay until all such queries have ended. After a time limit, the remaining
+//! queries are expired and restart.
 //!
-//! A *generation* ends with each commit, and each query holds a [`Pin`] of the one in which it began.
+//! A *generation* ends with each commit, and each query holds a [`Pin`] of the generation in which it began.
 
 use parking_lot::{Condvar, Mutex};
 use std::collections::BTreeMap;
@@ -55,7 +55,8 @@ impl Pins {
         Ended(inner.generation - 1)
     }
 
-    /// Waits until all pins of `ended` and of generations before are dropped. False if that takes longer than `most`.
+    /// Waits until all pins of `ended` and of earlier generations are dropped. Returns false if the wait takes longer
+    /// than `most`.
     pub(crate) fn wait(&self, ended: Ended, most: Duration) -> bool {
         let until = Instant::now() + most;
         let mut inner = self.inner.lock();
@@ -67,13 +68,13 @@ impl Pins {
         true
     }
 
-    /// True if all pins of `ended` and of generations before are dropped.
+    /// True if all pins of `ended` and of earlier generations are dropped.
     #[cfg(test)]
     fn is_free(&self, ended: Ended) -> bool {
         self.wait(ended, Duration::ZERO)
     }
 
-    /// Expires the remaining pins of `ended` and of generations before.
+    /// Expires the remaining pins of `ended` and of earlier generations.
     pub(crate) fn expire(&self, ended: Ended) {
         self.expired_below.fetch_max(ended.0 + 1, Ordering::AcqRel);
     }

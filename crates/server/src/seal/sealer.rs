@@ -1,4 +1,4 @@
-//! The thread that seals: executes the commands of [`Sealing`], which decides what is done and when.
+//! The thread that seals. It executes the commands of [`Sealing`], which decides what is done and when.
 //!
 //! - [`heads`]: freeze, stage, release; [`commit`]: floodmarks and commits of tables
 //! - [`blocked`]: relocation for blocked tenants, replay for closed ones
@@ -33,7 +33,7 @@ pub(crate) const QUEUE_MAX: usize = 64;
 /// A message to the sealer.
 #[derive(Debug)]
 pub(crate) enum Message {
-    /// Seal and commit everything accepted before; answered when that is done.
+    /// Seal and commit everything accepted before; answered when the commit is done.
     Flush(oneshot::Sender<Flushed>),
     /// Seal and commit everything accepted before; answered when this tenant's samples have also left the heads.
     FlushTenant(TenantId, oneshot::Sender<Flushed>),
@@ -134,17 +134,17 @@ impl<O: Owners> Sealer<O> {
         self.sealing.handle(&view, event);
     }
 
-    /// Runs one turn, which does everything that can be done now. True if something is left for a retry.
+    /// Runs one turn, which does everything that can be done now. Returns true if something is left for a retry.
     pub(crate) fn turn(&mut self) -> Result<bool, Stopping> {
         while self.step()? {}
         Ok(self.sealing.is_unfinished())
     }
 
-    /// Executes the next command, the first of a turn if none is under way. False if that ends the turn.
+    /// Executes the next command. Begins a turn if no turn is in progress. Returns false if the turn has ended.
     pub(crate) fn step(&mut self) -> Result<bool, Stopping> {
         if self.sealing.is_idle() && !self.sealing.is_stopped() {
             self.sealing.handle(&self.view(), Event::Tick);
-            // published before anything is frozen, because from then on only rounds know the arrival of frozen samples
+            // publish before anything is frozen, because from then on only rounds know when frozen samples arrived
             self.publish();
         }
         if let Some(command) = self.sealing.poll() {
@@ -189,7 +189,7 @@ impl<O: Owners> Sealer<O> {
             Command::Truncate { partition } => self.truncate(partition),
             Command::AskClosed { first } => self.ask_closed(first),
             Command::ReplayClosed => Ok(self.replay_closed()),
-            Command::Answer { .. } | Command::Report(_) => unreachable!("BUG: it has no outcome"),
+            Command::Answer { .. } | Command::Report(_) => unreachable!("BUG: a command without an outcome"),
         }
     }
 
@@ -218,8 +218,8 @@ impl<O: Owners> Sealer<O> {
         }
     }
 
-    /// Publishes the arrival of the oldest sample in rounds. The lag is computed from that when it is read, so it is right
-    /// even while this thread hangs.
+    /// Publishes the arrival of the oldest sample in rounds. The lag is computed from this time when the metric is
+    /// read, so the metric is right even while this thread hangs.
     fn publish(&self) {
         let lake = &self.context.lake;
         lake.in_rounds_since_ms.store(self.sealing.since_ms(), Ordering::Relaxed);

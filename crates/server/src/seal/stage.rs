@@ -1,8 +1,8 @@
 //! Writes one partition's frozen series to files in the store, which are not visible until they are committed.
 //!
-//! Series are decoded one by one, each under a short read lock, and written in the table's order; between two of them the
-//! thread yields to requests. Memory for one series' samples and the files being written is reserved from the account `flush`
-//! beforehand.
+//! Series are decoded one by one, each under a short read lock, and written in the table's order. Between two series,
+//! the thread yields to requests. Memory for one series' samples and the files being written is reserved from the
+//! account `flush` beforehand.
 
 use super::error::SealError;
 use crate::partition::shared::PartitionShared;
@@ -14,10 +14,10 @@ use stdx::budget::{Account, Exhausted, Reservation};
 use tables::stage::Encoded;
 use tables::{BlockStager, Date, Stem, Stretch, Table, WriteLimits};
 
-/// Size limit of sealed files. Compaction makes larger ones.
+/// Size limit of sealed files. Compaction writes larger files.
 const FILE_BYTES_MAX: usize = 64 << 20;
 
-/// Memory for staging one partition, and the limits that keep to it.
+/// Memory for staging one partition, and limits that fit into this memory.
 #[derive(Debug)]
 pub(super) struct Workspace {
     limits: WriteLimits,
@@ -92,12 +92,12 @@ pub(super) fn encode_tenant(
     Ok(stager.encode()?)
 }
 
-/// Reads a tenant's head, which exists as long as any of it is frozen.
+/// Reads a tenant's head, which exists as long as it has frozen samples.
 fn with_head<R>(
     partition: &PartitionShared,
     tenant: &TenantId,
     look: impl FnOnce(&head::TenantHead) -> R,
 ) -> R {
     let partition = partition.head.read();
-    look(partition.tenant(tenant).expect("BUG: a tenant's frozen head went away"))
+    look(partition.tenant(tenant).expect("BUG: a tenant's frozen head disappeared"))
 }

@@ -64,7 +64,7 @@ impl LakeMetrics {
             rounds: r.counter("floodmark_seal_rounds_total", "Rounds of sealing that were completed."),
             failures: r.counter(
                 "floodmark_seal_failures_total",
-                "Attempts of a round that failed and are tried again.",
+                "Failed attempts at a round of sealing. Each is retried.",
             ),
             round_seconds: seconds("all"),
             stage_seconds: seconds("stage"),
@@ -76,7 +76,7 @@ impl LakeMetrics {
             commits: r.counter("floodmark_seal_commits_total", "Commits to tables, by sealing."),
             expired_readers: r.counter(
                 "floodmark_seal_outlived_queries_total",
-                "Times that sealed samples left the head while queries from before the commit still ran.",
+                "Times that sealed samples left the head while queries that began before the commit were running.",
             ),
             deletes: r.counter("floodmark_deletes_total", "Deletes of samples that were committed to a table."),
             tombstones: r.gauge(
@@ -85,7 +85,7 @@ impl LakeMetrics {
             ),
             relocations: r.counter(
                 "floodmark_journal_relocations_total",
-                "Times that samples of tenants that cannot be sealed were moved to the end of a journal to shorten it.",
+                "Relocations of samples of blocked tenants to the end of a journal.",
             ),
             frozen_samples: r.gauge(
                 "floodmark_seal_frozen_samples",
@@ -93,9 +93,9 @@ impl LakeMetrics {
             ),
             left_out_files: r.counter(
                 "floodmark_query_left_out_files_total",
-                "Times that an answer left out a file of a table because it is damaged.",
+                "Damaged files of tables that answers left out, counted for each answer.",
             ),
-            merges: r.counter("floodmark_compact_merges_total", "Merges of files."),
+            merges: r.counter("floodmark_compact_merges_total", "Completed merges of files."),
             merged_files: r.counter("floodmark_compact_files_total", "Files that were merged into others."),
             merged_bytes: r
                 .counter("floodmark_compact_bytes_total", "Bytes of files that were merged into others."),
@@ -129,12 +129,12 @@ impl LakeMetrics {
                 .gauge("floodmark_tables_open_bytes", "Memory of the file lists of open tables."),
             upkeep_failures: r.counter(
                 "floodmark_upkeep_failures_total",
-                "Jobs of upkeep that failed and are tried again.",
+                "Failed jobs of upkeep. Each is retried.",
             ),
             expired_files: r.counter("floodmark_retention_files_total", "Files dropped because they are older than the retention."),
             vacuumed_files: r
-                .counter("floodmark_vacuum_files_total", "Files deleted that no table needs any more."),
-            vacuumed_bytes: r.counter("floodmark_vacuum_bytes_total", "Bytes of the deleted files that no table needs any more."),
+                .counter("floodmark_vacuum_files_total", "Deleted files that no table needed any more."),
+            vacuumed_bytes: r.counter("floodmark_vacuum_bytes_total", "Bytes of deleted files that no table needed any more."),
             checkpoints: r.counter("floodmark_upkeep_checkpoints_total", "Checkpoints of tables' logs."),
             log_repairs: r.counter(
                 "floodmark_tables_log_repairs_total",

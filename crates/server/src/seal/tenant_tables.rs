@@ -1,8 +1,9 @@
 //! Tenants' tables: their locations, and a cache of open ones.
 //!
-//! An open table holds the list of its live files. If all together would exceed
-//! [`Budget::tables_bytes`](crate::Budget::tables_bytes), those used least recently are closed ([`open`]); those not used for
-//! [`IDLE`] are closed anyway. Opening a table again costs some reads of its log. Users of a closed table keep their handle.
+//! An open table holds the list of its live files. If all lists together would exceed
+//! [`Budget::tables_bytes`](crate::Budget::tables_bytes), the least recently used tables are closed ([`open`]). Tables
+//! that were not used for [`IDLE`] are closed in any case. Reopening a table costs some reads of its log. Users of a
+//! closed table keep their handle.
 
 mod known;
 mod open;
@@ -24,7 +25,7 @@ use tables::rollup::Resolution;
 use tables::{Location, Table, TableError};
 use tokio::runtime::{Builder, Runtime};
 
-/// Threads for requests to the object store, beside the calling ones, which wait.
+/// Threads for requests to the object store. The calling threads wait.
 const STORE_THREADS: usize = 2;
 
 /// Limit on threads that read and write local files.
@@ -36,7 +37,8 @@ const STORE_WAIT: Duration = Duration::from_secs(2);
 /// Limit on tables cached as absent. Requests name the tenant, so there may be any number of them.
 const ABSENT_MAX: usize = 10_000;
 
-/// Time for which the absence of a table of samples is cached: another process, such as an import, may create it.
+/// Time for which the absence of a table of samples is cached: another process, such as an import, may create the
+/// table.
 const ABSENT_FOR: Duration = Duration::from_secs(2);
 
 /// Time without use after which a table is closed.
@@ -81,14 +83,15 @@ pub(crate) struct TenantTables {
     clock: Arc<dyn Clock>,
     /// Runtime for the object store; taken only on drop.
     runtime: Option<Runtime>,
-    /// Open tables. The names in `known` may take the same amount of memory again.
+    /// Open tables. The names in `known` may take as much memory as the open tables.
     open: Mutex<OpenTables>,
     /// Tables being opened or created, each by one thread: a half-created table must not be opened.
     opening: Mutex<BTreeSet<Key>>,
     /// Signals the end of an opening.
     opened: Condvar,
-    /// Negative cache, because queries ask for absent tables repeatedly: absent tables, and the time of that finding. Tables of
-    /// samples are looked up again after [`ABSENT_FOR`], rollups when upkeep lists the tenants.
+    /// Negative cache, because queries ask for absent tables repeatedly: absent tables, each with the time when the
+    /// table was found absent. Tables of samples are looked up again after [`ABSENT_FOR`], rollups when upkeep lists
+    /// the tenants.
     absent: Mutex<HashMap<Key, Instant>>,
     /// Tenants that have a folder.
     known: Mutex<Known>,
@@ -171,7 +174,7 @@ impl TenantTables {
             return Ok(None);
         }
         let _claim = self.claim(&key);
-        // another thread may have opened it meanwhile
+        // another thread may have opened the table meanwhile
         if let Some(open) = self.is_open(&key, true) {
             return Ok(Some(open));
         }
@@ -192,8 +195,8 @@ impl TenantTables {
         self.existing(tenant, kind)
     }
 
-    /// Opens a table, if it exists, for maintenance, which does not count as use: the table does not enter the cache, or keeps its
-    /// age in it.
+    /// Opens a table for maintenance; `None` if absent. Maintenance does not count as use: the table does not enter the
+    /// cache, and a cached table keeps its age.
     pub(crate) fn visit(
         &self,
         tenant: &TenantId,
@@ -210,7 +213,7 @@ impl TenantTables {
         Ok(self.open(&key)?.map(Arc::new))
     }
 
-    /// Claims the exclusive right to open or create a table. Other tables do not wait for its requests.
+    /// Claims the exclusive right to open or create a table. Other tables do not wait for the requests of this table.
     fn claim(&self, key: &Key) -> Claim<'_> {
         let mut opening = self.opening.lock();
         while !opening.insert(key.clone()) {
@@ -219,7 +222,7 @@ impl TenantTables {
         Claim { tables: self, key: key.clone() }
     }
 
-    /// Opens a table. The caller's claim keeps others from creating it before its absence is cached.
+    /// Opens a table. The caller's claim keeps other threads from creating the table before its absence is cached.
     fn open(&self, key: &Key) -> Result<Option<Table>, TableError> {
         let asked = self.clock.instant();
         let table = Table::open(key.1.format(), self.location(&key.0, key.1)?)?;
@@ -256,8 +259,8 @@ impl TenantTables {
         table
     }
 
-    /// Ensures that readers see commits made through `table`. It may have been closed, and opened again before the commit was
-    /// in the log: then `table` replaces the other handle.
+    /// Ensures that readers see commits made through `table`. The table may have been closed, and reopened before the
+    /// commit was in the log. Then `table` replaces the other handle.
     pub(crate) fn show(&self, tenant: &TenantId, kind: TenantTable, table: &Arc<Table>) {
         let key = (tenant.clone(), kind);
         // waits until an opening that began before the commit has ended
@@ -267,7 +270,7 @@ impl TenantTables {
         }
     }
 
-    /// Measures open tables again, and closes idle ones and those beyond the memory limit.
+    /// Measures open tables again, and closes tables that are idle or beyond the memory limit.
     pub(crate) fn close_idle(&self) {
         // a table may wait for its store, so it is measured without the shared lock
         for (key, table) in self.all_open() {
@@ -278,13 +281,13 @@ impl TenantTables {
         self.open.lock().close(|used| now.saturating_duration_since(used) >= IDLE);
     }
 
-    /// Number of open tables, and their memory when measured last.
+    /// Number of open tables, and their memory at the last measurement.
     pub(crate) fn open_stats(&self) -> (usize, usize) {
         let open = self.open.lock();
         (open.len(), open.bytes())
     }
 
-    /// Lists the tenants in the store, so that upkeep includes those that were not active since the start.
+    /// Lists the tenants in the store, so that upkeep includes tenants that were not active since the start.
     pub(crate) fn discover(&self) -> Result<(), TableError> {
         self.absent.lock().clear();
         let (after, max) = self.known.lock().next_page();
@@ -298,7 +301,7 @@ impl TenantTables {
         self.known.lock().contains(tenant) || self.open.lock().has_any_of(tenant)
     }
 
-    /// Tenants with open tables, or, if `all`, all known ones.
+    /// Tenants with open tables; with `all`, all known tenants too.
     pub(crate) fn tenants(&self, all: bool) -> BTreeSet<TenantId> {
         let mut tenants: BTreeSet<_> =
             self.open.lock().iter().map(|((tenant, _), _)| tenant.clone()).collect();

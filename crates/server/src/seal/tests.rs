@@ -85,7 +85,7 @@ pub(crate) fn read_of(node: &Node, tenant: &TenantId) -> Content {
     content
 }
 
-/// Number of rows in live files: more than expected if something was sealed twice.
+/// Number of rows in live files. It is too large if samples were sealed twice.
 fn rows_in_tables(node: &Node) -> u64 {
     rows_of(node, &TenantId::anonymous())
 }
@@ -117,7 +117,7 @@ async fn a_round_that_fails_anywhere_goes_on() {
         write(&node, base_ms, round as i64, &mut content).await;
         fail_at(&node, place);
         flush(&node).await.unwrap();
-        assert_eq!(*node.reads().lake.faults.at.lock(), None, "{place} is never come by");
+        assert_eq!(*node.reads().lake.faults.at.lock(), None, "{place} is never reached");
         let (node, content) = (node.clone(), content.clone());
         let check = move || {
             assert_eq!(read(&node), content, "after {place}");
@@ -195,7 +195,7 @@ async fn a_process_that_dies_anywhere_in_a_round_loses_and_doubles_nothing() {
         let flushed = flush(&node).await;
         // a flush is answered once its commit is noted, before the release
         let is_answered = place == "floodmark_noted" || place == "released";
-        assert_eq!(flushed.is_ok(), is_answered, "{place} is never come by");
+        assert_eq!(flushed.is_ok(), is_answered, "{place} is never reached");
         stop(node).await;
         let node = start(dir.path()).await;
         let expected = content.clone();
@@ -247,9 +247,9 @@ fn what_a_query_chose_from_stays_until_it_ends() {
     let mut set = source.select(&Select { matchers: &[], range: TimeRange::ALL }).unwrap();
     let mut flush = node.flush();
     node.seal();
-    assert_eq!(flush.samples(), Some(50), "who waits for the commit does not wait for the query");
+    assert_eq!(flush.samples(), Some(50), "a flush waits for the commit, and not for the query");
     node.seal();
-    assert_eq!(head_samples(&node), 50, "the query reads them there");
+    assert_eq!(head_samples(&node), 50, "the query reads the samples in the head");
     let (mut samples, mut count) = (SeriesSamples::default(), 0);
     while set.next(&mut samples).unwrap() {
         count += samples.len();
@@ -258,7 +258,7 @@ fn what_a_query_chose_from_stays_until_it_ends() {
     drop(set);
     drop(source);
     node.seal();
-    assert_eq!(head_samples(&node), 0, "nobody needs them any more");
+    assert_eq!(head_samples(&node), 0, "no query needs the samples any more");
 
     // the next query takes too long: it is expired, and does not silently miss samples
     content.extend(write_stepped(&node, clock.now_ms() + 1));
@@ -360,7 +360,7 @@ pub(crate) fn start_stepped(
 ) -> Simulated {
     let mut settings = small_settings(dir);
     change(&mut settings);
-    // file names of one life must not come again in the next
+    // file names must not repeat after a restart
     let seed = clock.now_ms().unsigned_abs();
     let outside = Outside { clock: Arc::clone(clock) as _, disk: Arc::new(Os), store: None, seed };
     let mut node = Simulated::start(settings, outside, Rc::new(|_, _| {})).unwrap();
@@ -509,7 +509,7 @@ async fn a_new_name_in_the_middle_of_a_round_doubles_nothing() {
     let base_ms = SystemClock.now_ms() - 60_000;
     let node = start(dir.path()).await;
     let (in_a, mut in_b) = (write_of(&node, &a, base_ms).await, write_of(&node, &b, base_ms).await);
-    // one of them is committed, whichever is first
+    // one of the two tenants is committed
     node.reads().lake.faults.die_at_the(2, "before_commit");
     assert!(flush(&node).await.is_err());
     let there = (node.clone(), b.clone());
@@ -590,7 +590,7 @@ async fn samples_of_any_number_of_days_are_sealed() {
         assert_eq!(rows_in_tables(&there), expected.len() as u64);
         let partitions = there.reads().partitions.iter();
         let frozen = partitions.filter(|p| p.head.read().tenants().any(|(_, head)| head.is_frozen()));
-        assert_eq!(frozen.count(), 0, "what is sealed has left the head");
+        assert_eq!(frozen.count(), 0, "sealed samples have left the head");
     };
     tokio::task::spawn_blocking(check).await.unwrap();
     stop(node).await;
@@ -611,7 +611,7 @@ async fn passes_that_are_cut_short_again_and_again_lose_and_double_nothing() {
         let node = start(dir.path()).await;
         write_days(&node, &format!("scattered_{life}"), 10_000..10_250, &mut content).await;
         node.reads().lake.faults.die_at_the(times, place);
-        assert!(flush(&node).await.is_err(), "{place} is not come by {times} times");
+        assert!(flush(&node).await.is_err(), "{place} is not reached {times} times");
         stop(node).await;
         if life % 3 == 0 {
             // without the file, only the tables know the floodmarks
@@ -627,7 +627,7 @@ async fn passes_that_are_cut_short_again_and_again_lose_and_double_nothing() {
     flush(&node).await.unwrap();
     let check = move || {
         assert_eq!(read(&node), content);
-        assert_eq!(rows_in_tables(&node), content.len() as u64, "more would be something twice");
+        assert_eq!(rows_in_tables(&node), content.len() as u64, "samples are stored twice");
         node.stop();
     };
     tokio::task::spawn_blocking(check).await.unwrap();
@@ -674,10 +674,11 @@ async fn the_sealer_panics_if_it_is_told_to() {
     }
     let dir = tempfile::tempdir().unwrap();
     let node = start(dir.path()).await;
-    *node.reads().lake.faults.hook.lock() = Some(("frozen", Box::new(|| panic!("as it was told to"))));
+    *node.reads().lake.faults.hook.lock() =
+        Some(("frozen", Box::new(|| panic!("the test requests a panic"))));
     let flushed = flush(&node).await;
     std::thread::sleep(Duration::from_secs(30)); // the process ends meanwhile
-    panic!("the process goes on: {flushed:?}");
+    panic!("the process continues: {flushed:?}");
 }
 
 #[test]
@@ -689,5 +690,5 @@ fn a_panic_of_the_sealer_ends_the_process() {
         .unwrap();
     let said = String::from_utf8_lossy(&child.stderr);
     assert_eq!(child.status.signal(), Some(6), "{said}");
-    assert!(said.contains("as it was told to"), "{said}");
+    assert!(said.contains("the test requests a panic"), "{said}");
 }

@@ -1,8 +1,9 @@
 //! Thread pool for work on tenants' tables.
 //!
-//! A round of sealing opens, checks and commits the tables of all its tenants. Each step mostly waits for a disk's sync or a
-//! store's answer, so hundreds of tables are worked on in parallel. One slow table must not delay the others: a job that takes
-//! too long is reported as [`Late`] and continues in the background. No other job of its tenant begins before it has ended.
+//! A round of sealing opens, checks and commits the tables of all its tenants. Each step mostly waits for a disk's sync
+//! or a store's answer, so jobs of different tables run in parallel. One slow table must not delay the others: a job
+//! that takes too long is reported as [`Late`] and continues in the background. No other job of its tenant begins
+//! before it has ended.
 
 use super::error::{Late, SealError};
 use crate::threads::run_or_abort;
@@ -27,7 +28,7 @@ pub(super) type Job<R> = Box<dyn FnOnce() -> R + Send>;
 /// A tenant whose job has ended or is late, and the job's result.
 pub(super) type Ended<R> = (TenantId, Result<R, Late>);
 
-/// A pool of threads, or none: then jobs run one after the other on the calling thread.
+/// A pool of threads. Without threads, jobs run one after the other on the calling thread.
 #[derive(Debug)]
 pub(crate) struct Workers {
     clock: Arc<dyn Clock>,
@@ -45,7 +46,7 @@ struct Threads {
 }
 
 impl Workers {
-    /// Workers with threads, which are started on demand and end when this is dropped.
+    /// Workers with threads, which are started on demand and end when the pool is dropped.
     pub(crate) fn on_threads(clock: Arc<dyn Clock>) -> Self {
         let (jobs, queue) = channel();
         let queue = Arc::new(Mutex::new(queue));
@@ -57,7 +58,7 @@ impl Workers {
         Self { clock, threads: None }
     }
 
-    /// True while a job of the tenant runs: a commit of it may still arrive.
+    /// True while a job of the tenant runs, because a commit of the tenant may still arrive.
     pub(super) fn is_busy(&self, tenant: &TenantId) -> bool {
         self.threads.as_ref().is_some_and(|threads| threads.busy.lock().contains(tenant))
     }
@@ -71,10 +72,10 @@ impl Threads {
         }
         let (name, queue) = (format!("seal-{}", self.started), Arc::clone(&self.queue));
         let run = move || {
-            // as the sealer: ingest and queries come first
+            // like the sealer: ingest and queries come first
             let _ = rustix::process::nice(5);
             loop {
-                // the lock is held while an idle thread waits for a job, never while it does one
+                // the lock is held while an idle thread waits for a job, never while a job runs
                 let job = queue.lock().recv();
                 match job {
                     Ok(job) => job(),
@@ -92,7 +93,7 @@ impl Threads {
 #[derive(Debug)]
 pub(super) struct Batch<R> {
     todo: VecDeque<TenantId>,
-    /// Jobs under way that are not late, and when they began.
+    /// Jobs in progress that are not late, each with its start.
     running: BTreeMap<TenantId, Instant>,
     patience: Duration,
     send: Sender<(TenantId, R)>,
@@ -107,7 +108,7 @@ impl<R: Send + 'static> Batch<R> {
         Self { todo, running: BTreeMap::new(), patience, send, ended }
     }
 
-    /// Starts as many jobs as may run at once and waits until one ends or is late. `None` if no job is left.
+    /// Starts jobs up to the limit, and waits until a job ends or is late. Returns `None` if no job is left.
     pub(super) fn next(
         &mut self,
         workers: &mut Workers,
@@ -169,18 +170,18 @@ impl<R: Send + 'static> Batch<R> {
                 busy.insert(tenant.clone());
                 busy.len()
             };
-            let tenant = self.todo.pop_front().expect("BUG: it is there");
+            let tenant = self.todo.pop_front().expect("BUG: the list of tenants is empty");
             let claim = Claim { busy: Arc::clone(&threads.busy), tenant: tenant.clone() };
             threads.grow(jobs).map_err(SealError::Thread)?;
             let (send, job, of) = (self.send.clone(), job(&tenant), tenant.clone());
             let job: Job<()> = Box::new(move || {
                 let result = job();
-                // before the result is sent, so that its receiver can start the tenant's next job
+                // drop the claim before the result is sent, so that the receiver can start the tenant's next job
                 drop(claim);
                 let _ = send.send((of, result)); // the batch may be gone
             });
             self.running.insert(tenant, clock.instant());
-            threads.jobs.send(job).expect("BUG: the queue is kept here");
+            threads.jobs.send(job).expect("BUG: the queue of jobs is closed");
         }
         Ok(None)
     }

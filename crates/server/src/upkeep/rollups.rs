@@ -1,7 +1,7 @@
 //! Schedule of rollups: days and tenants.
 //!
-//! A day is rolled up when it is over, none of its samples are in memory any more, and the usual delay of senders has passed.
-//! Later samples make it due again; it is then rebuilt at most once an hour.
+//! A day is rolled up when it is over, none of its samples are in memory any more, and the usual delay of senders has
+//! passed. Later samples make the day due again. Its rollup is then rebuilt at most once an hour.
 
 use super::{Compacted, Kept, SAY_EVERY, Upkeep, UpkeepError};
 use crate::seal::tenant_tables::TenantTable;

@@ -153,7 +153,7 @@ async fn samples_go_by_their_retention_and_rollups_by_theirs() {
     for name in ["short", "shorter", "long"] {
         fill(&node, name).await;
     }
-    // provides a sample whose timestamp agrees with the clock, without which a new data directory trusts no clock
+    // a sample whose timestamp agrees with the clock: without it, a new data directory trusts no clock
     write_of(&node, &tenant("fresh"), SystemClock.now_ms()).await;
     // the samples stay until their rollup is done, and then expire
     assert_eq!(compact(&node).await.unwrap().rollups, 3);
@@ -204,7 +204,7 @@ async fn a_clock_that_is_ahead_at_the_start_expires_nothing() {
         clock.advance(HOUR_MS);
     };
     check(year_ms, put_right, 1).await.unwrap();
-    // even a plausible clock is not trusted right after the start; a clock that was consistent for a day is
+    // even a plausible clock is not trusted right after the start; a clock that was consistent for a day is trusted
     check(0, |_| {}, 1).await.unwrap();
     check(29 * DAY_MS, |clock| clock.advance(25 * HOUR_MS), 0).await.unwrap();
 }
@@ -225,7 +225,11 @@ async fn one_tenants_damage_is_its_own() {
     let text = node.registry().render();
     assert!(text.contains("floodmark_upkeep_damaged_files 1\n"), "{text}");
     assert!(text.contains("floodmark_rollup_days_total{table=\"rollup_1h\"} 1\n"), "{text}");
-    assert_eq!(files(&node, "broken", TenantTable::Samples).await.len(), 2, "it is left alone");
+    assert_eq!(
+        files(&node, "broken", TenantTable::Samples).await.len(),
+        2,
+        "the damaged table is not compacted"
+    );
     stop(node).await;
 }
 
@@ -252,8 +256,9 @@ async fn a_table_that_cannot_be_opened_is_counted_and_comes_back() {
     stop(node).await;
 }
 
-/// A damaged checkpoint is replaced by log entries if they reach back far enough. Otherwise its tenant waits until an
-/// operator restores what is missing; others continue, and what the tenant sends meanwhile is not lost.
+/// A damaged checkpoint is replaced by log entries if they reach back far enough. Otherwise, the tenant waits until an
+/// operator restores the missing log entry. Other tenants continue, and samples that the tenant sends meanwhile are not
+/// lost.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_damaged_checkpoint_is_put_aside_or_waits_for_an_operator() {
     let dir = tempfile::tempdir().unwrap();

@@ -33,22 +33,23 @@ const BACK_MS: i64 = HOUR_MS / 6;
 /// Tolerance for steps ahead. Corrections, and jumps of a machine that slept, are smaller.
 const AHEAD_MS: i64 = HOUR_MS;
 
-/// Downtime that is plausible without evidence. After a longer one, the clock is [`Doubt::Ahead`] until it has been consistent
-/// for one of the times below.
+/// Downtime that is plausible without evidence. After a longer downtime, the clock is [`Doubt::Ahead`] until it has
+/// been consistent for one of the times below.
 const DOWN_MS: i64 = 24 * HOUR_MS;
 
 /// Time for which an implausible clock must be consistent to be trusted, without evidence from samples.
 const HELD_MS: i64 = 24 * HOUR_MS;
 
-/// Like [`HELD_MS`], for a clock that is ahead and that arriving samples agree with. It is not zero because the sender may run
-/// on the same machine. Samples prove nothing about a clock that is behind, because late samples agree with it too.
+/// Like [`HELD_MS`], for a clock that is ahead and that arriving samples agree with. This time is not zero, because the
+/// sender may run on the same machine. Samples prove nothing about a clock that is behind, because late samples agree
+/// with such a clock too.
 const HELD_AND_HEARD_MS: i64 = HOUR_MS;
 
 /// Like [`HELD_MS`], for a clock that is ahead and that arriving samples disagree with.
 const HELD_AGAINST_MS: i64 = 7 * 24 * HOUR_MS;
 
-/// Evidence about the wall clock. An *offset* is the lead of the wall clock over the monotonic clock, which starts at zero.
-/// It is constant until the wall clock is set.
+/// Evidence about the wall clock. An *offset* is the lead of the wall clock over the monotonic clock, which starts at
+/// zero. The offset is constant until the wall clock is set.
 #[derive(Debug)]
 pub(super) struct Judge {
     start_ms: i64,
@@ -57,7 +58,7 @@ pub(super) struct Judge {
     offset_ms: Option<i64>,
     /// True if the offset was trusted because it was consistent for long enough. Dates found later do not refute it.
     held: bool,
-    /// True if there is evidence for the offset, as opposed to no evidence against it.
+    /// True if there is evidence for the offset, and not only a lack of evidence against it.
     confirmed: bool,
     /// Newest date found in data from before the start.
     newest_ms: Option<i64>,
@@ -93,7 +94,7 @@ impl Judge {
         Self { offset_ms: judge.possible().contains(&start_ms).then_some(start_ms), ..judge }
     }
 
-    /// Notes a date found in data. Dates that a clock that is ahead has written since the start prove nothing.
+    /// Notes a date found in data. Dates written since the start by a clock that is ahead prove nothing.
     pub(super) fn found(&mut self, date_ms: i64, now: Now) {
         if date_ms > now.wall_ms.saturating_add(BACK_MS) {
             let at_start_ms = date_ms.saturating_sub(now.steady_ms);

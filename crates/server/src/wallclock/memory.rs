@@ -4,9 +4,9 @@
 //!   { "version": 1, "believed_ms": 1777000000000, "check": "crc32c of believed_ms" }
 //! ```
 //!
-//! Dates of commits cannot replace it: a clock that is wrong in two runs of a node agrees with the dates that it wrote in the
-//! first one. `null` means that no clock has been trusted yet in this data directory. If the file is missing or damaged, the
-//! node falls back to dates of commits for one run.
+//! Dates of commits cannot replace this file: a clock that is wrong in two runs of a node agrees with the dates that it
+//! wrote in the first run. `null` means that no clock has been trusted yet in this data directory. If the file is
+//! missing or damaged, the node falls back to dates of commits for one run.
 
 use super::judge::Believed;
 use journal::Disk;
@@ -58,21 +58,21 @@ impl Memory {
         (memory, Believed::Unknown)
     }
 
-    /// Saves the time at which the clock was last trusted; `None` if it never was.
+    /// Saves the time at which the clock was last trusted; `None` if it was never trusted.
     pub(super) fn store(&self, believed_ms: Option<i64>) -> io::Result<()> {
         let text = Text { version: VERSION, believed_ms, check: check(believed_ms) };
         disk::replace(&*self.disk, &self.path, &serde_json::to_vec(&text)?)
     }
 
     pub(super) fn warn(&self, reason: &str, what: &str) {
-        tracing::warn!(file = %self.path.display(), reason, "the time at which the clock was last believed {what}");
+        tracing::warn!(file = %self.path.display(), reason, "the time at which the clock was last trusted {what}");
     }
 }
 
 fn parse(bytes: &[u8]) -> Result<Believed, String> {
     let text: Text = serde_json::from_slice(bytes).map_err(|e| e.to_string())?;
     if text.version != VERSION {
-        return Err(format!("version {} is not {VERSION}, which this build reads", text.version));
+        return Err(format!("version {} is not supported; this build reads version {VERSION}", text.version));
     }
     if text.check != check(text.believed_ms) {
         return Err("its checksum is wrong".into());
@@ -94,7 +94,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let open = || Memory::open(Arc::new(Os), dir.path());
         assert_eq!(open().1, Believed::Unknown);
-        assert_eq!(open().1, Believed::Never, "the first opening makes the file");
+        assert_eq!(open().1, Believed::Never, "the first opening creates the file");
         open().0.store(Some(1_777_000_000_000)).unwrap();
         assert_eq!(open().1, Believed::At(1_777_000_000_000));
         let path = dir.path().join(NAME);

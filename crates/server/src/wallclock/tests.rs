@@ -91,7 +91,7 @@ fn a_clock_that_is_put_right_is_believed() {
     node.ahead_ms = 0;
     node.check(2 * MINUTE, Some(Doubt::Settling));
     node.check(SETTLE, None);
-    // likewise a clock that is behind, and one at the first second of 1970
+    // likewise a clock that is behind, and a clock at the first second of 1970
     for ahead_ms in [-30 * DAY, -TRUTH] {
         let mut node = Node::start(ahead_ms, &[TRUTH - MINUTE, TRUTH - 40 * DAY]);
         node.check(0, Some(Doubt::Behind));
@@ -152,7 +152,7 @@ fn a_clock_that_stays_wrong_is_not_confirmed_by_what_it_dated_in_an_earlier_life
         node.check(6 * DAY, Some(doubt));
         assert!(!node.judge.is_confirmed() || believed != Believed::Never);
     }
-    // a corrected clock is trusted after the settling time, whatever dates the earlier run has written
+    // a corrected clock is trusted after the settling time, regardless of the dates that the earlier run has written
     let mut node = Node::start_again(0, Believed::At(TRUTH - HOUR), &[dated, TRUTH - MINUTE]);
     node.check(SETTLE, None);
 }

@@ -72,7 +72,7 @@ fn without_tables_it_serves_from_the_journal() {
 
 #[test]
 fn lost_and_damaged_floodmarks_cost_a_replay_and_nothing_else() {
-    let mut server = Server::start(Options::default().allow("floodmarks are not readable"));
+    let mut server = Server::start(Options::default().allow("cannot read floodmarks"));
     let mut writer = Writer::new(seed(), 1);
     for damage in [None, Some("{"), Some("")] {
         for _ in 0..5 {

@@ -9,11 +9,11 @@ use model::{LabelsRef, TenantId};
 use query::Matcher;
 use std::collections::BTreeSet;
 
-/// Conversion of a stored text into one of an answer.
+/// Conversion of a stored text into a text of the answer.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Shown<'a> {
     AsStored,
-    /// A label name. It is replaced if it equals that of the tenant label.
+    /// A label name. A stored label with the name of the tenant label gets another name.
     Name,
     /// Labels of a series of this tenant, to which the tenant label is added.
     SeriesOf(&'a TenantId),
@@ -87,7 +87,7 @@ impl LabelsAcross<'_> {
         order: fn(&[u8], &[u8]) -> std::cmp::Ordering,
         add: impl Fn(&LabelQueries<'_>, &mut Found<'_>, &Ask<'_>) -> Result<Vec<String>, Refusal>,
     ) -> Result<Limited, Refusal> {
-        let first = self.0.first().expect("BUG: a request has a tenant");
+        let first = self.0.first().expect("BUG: a request without a tenant");
         let (mut found, mut left_out) = (first.found(ask, order), BTreeSet::new());
         for queries in &self.0 {
             if found.is_cut() {

@@ -1,8 +1,8 @@
 //! Numbers of a tenant's series, label pairs and values in memory, and the largest of each kind. No series is visited.
 //!
-//! Each partition names its largest metrics, pairs and label names. For all that were named, the exact numbers of all
-//! partitions are added up. Each partition has about the same share of a metric's series, so what is large in total is large
-//! in each partition.
+//! Each partition lists its largest metrics, pairs and label names. For everything listed, the exact numbers of all
+//! partitions are added up. Each partition has about the same share of a metric's series, so a metric that is large in
+//! total is large in each partition.
 //!
 //! A value can be in several partitions, so the number of distinct values is estimated from a sample: a value that is in
 //! `n` partitions counts as 1/`n` in each of them. With up to [`SAMPLES`] values, or one partition, the number is exact.
@@ -20,7 +20,7 @@ const SAMPLES: usize = 256;
 /// Number of values examined for each label if there are more than [`SAMPLES`] labels. The standard error is at most 9 %.
 const SAMPLES_MIN: usize = 32;
 
-/// Number of entries that each partition names in addition to twice the number requested.
+/// Number of entries that each partition lists in addition to twice the number requested.
 pub(super) const SPARE: usize = 16;
 
 /// Limit on the values of a label whose series are counted in a partition. Beyond it, the number of series is extrapolated.
@@ -46,7 +46,7 @@ pub(crate) struct Cardinality {
     pub(crate) value_bytes_by_name: Counts,
 }
 
-/// Label pairs and names that partitions named as their largest.
+/// Label pairs and names that partitions listed as their largest.
 struct Named<'a> {
     pairs: BTreeSet<(String, String)>,
     names: BTreeSet<String>,
@@ -224,7 +224,7 @@ fn has_pair(head: &TenantHead, pair: &Sampled) -> bool {
     head.has_value(&pair.name, &pair.value)
 }
 
-/// Calls `each` with each of the given numbers of pairs or names, divided into turns.
+/// Calls `each` with each of `numbers`, which identify pairs or names. Divided into turns.
 pub(super) fn resolve(
     turns: &Turns<'_>,
     numbers: impl Iterator<Item = usize>,
@@ -312,7 +312,7 @@ fn distinct(
     Ok(distinct.round() as u64)
 }
 
-/// Returns the `limit` largest counts. Equal ones are ordered by name.
+/// Returns the `limit` largest counts. Equal counts are ordered by name.
 pub(super) fn largest_of(mut counts: Counts, limit: usize) -> Counts {
     counts.retain(|(_, count)| *count > 0);
     counts.sort_unstable_by(|(a_name, a), (b_name, b)| b.cmp(a).then_with(|| a_name.cmp(b_name)));

@@ -78,7 +78,7 @@ impl Distinct {
         }
         let all = std::mem::replace(self, Self::within(self.max_bytes)).in_order(order);
         for text in all.iter().take(count) {
-            self.insert(text).expect("BUG: a part takes no more than the whole");
+            self.insert(text).expect("BUG: a subset needs more memory than the set");
         }
     }
 
@@ -142,7 +142,7 @@ impl Texts {
     fn at(&self, place: u32) -> &[u8] {
         let place = place as usize;
         let from = &self.0[place / CHUNK_BYTES][place % CHUNK_BYTES..];
-        let (length, rest) = from.split_first_chunk().expect("BUG: a text has a length");
+        let (length, rest) = from.split_first_chunk().expect("BUG: a text without a length");
         &rest[..u32::from_le_bytes(*length) as usize]
     }
 }
@@ -181,7 +181,7 @@ mod tests {
         let mut found = Distinct::within(100_000);
         let fits = (0..).take_while(|n: &u32| found.insert(n.to_string().as_bytes()).is_ok()).count();
         assert!((100_000 / 40..100_000 / ENTRY_BYTES).contains(&fits), "{fits}");
-        found.insert(b"7").expect("it is there already");
+        found.insert(b"7").expect("the text is in the set already");
         let texts: usize = found.texts.0.iter().map(Vec::capacity).sum();
         let places = found.places.allocation_size();
         // a chunk that is still growing may have twice the capacity that it needs

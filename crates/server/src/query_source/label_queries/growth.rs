@@ -23,7 +23,7 @@ pub(crate) struct Growth {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Top {
     pub(crate) top: Vec<Grown>,
-    /// Upper bound on the new series of each one that no partition counts.
+    /// Upper bound on the new series of each metric or pair that no partition counts.
     pub(crate) others_max: u64,
 }
 
@@ -69,7 +69,7 @@ impl Sum {
             series: 0,
         };
         let mut top: Vec<_> = pairs.into_iter().map(grown).collect();
-        // a stable sort: equal ones stay in the order of their names
+        // a stable sort: equal entries stay in the order of their names
         top.sort_by_key(|grown| Reverse((grown.least, grown.most)));
         top.truncate(limit);
         for grown in &mut top {
@@ -80,8 +80,8 @@ impl Sum {
 }
 
 impl LabelQueries<'_> {
-    /// New series of the tenant, with the `limit` metrics and label pairs that have the most of them. `now_s` is the time by
-    /// the owners' clock.
+    /// New series of the tenant, with the `limit` metrics and label pairs that have the most new series. `now_s` is the
+    /// time by the owners' clock.
     pub(crate) fn growth(&self, limit: usize, now_s: u32) -> Result<Growth, Refusal> {
         let all: Vec<_> = self.turns().collect();
         let (mut created, mut metrics, mut pairs, mut room) =

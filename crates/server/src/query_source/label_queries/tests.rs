@@ -251,8 +251,8 @@ async fn metrics_that_queries_select_are_queried_and_others_are_not() {
     stop(node).await;
 }
 
-/// 1,000 values are in both partitions, and each of 4,000 in one. An estimate from 256 values of each partition has a standard
-/// error of at most 3 %.
+/// 1,000 values are in both partitions, and each of 4,000 values is in one partition. An estimate from 256 values of
+/// each partition has a standard error of at most 3 %.
 #[tokio::test(flavor = "multi_thread")]
 async fn distinct_values_are_estimated_where_there_are_many() {
     let dir = tempfile::tempdir().unwrap();
@@ -265,7 +265,7 @@ async fn distinct_values_are_estimated_where_there_are_many() {
         let found = label_queries.cardinality(10).unwrap();
         let (shared, own) =
             (found.values_by_name.iter().find(|n| n.0 == "shared").unwrap().1, &found.values_by_name[0]);
-        assert_eq!(own, &("own".into(), 4_000), "those of one partition count as one each");
+        assert_eq!(own, &("own".into(), 4_000), "each value of one partition counts as one");
         assert!((900..=1_100).contains(&shared), "{shared} of 1,000");
         let pairs = found.label_pairs;
         assert!((4_500..=5_600).contains(&pairs), "{pairs} of 5,016");

@@ -9,13 +9,13 @@ use model::labels::METRIC_NAME;
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
 
-/// Number of names examined in a turn. Each takes a lookup in the queried metrics.
+/// Number of names examined in a turn. Each name takes a lookup in the queried metrics.
 const TURN_NAMES: usize = 1_000;
 
 /// Metrics of a tenant that were not queried.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Unqueried {
-    /// Number of series of all of them together.
+    /// Number of series of all unqueried metrics.
     pub(crate) series: u64,
     /// Number of series by metric, for the metrics with the most series.
     pub(crate) series_by_metric: Counts,
@@ -24,7 +24,7 @@ pub(crate) struct Unqueried {
 }
 
 impl LabelQueries<'_> {
-    /// Metrics that no query selected at `since_s` or later, with the `limit` that have the most series.
+    /// Metrics that no query selected at `since_s` or later. Lists the `limit` metrics with the most series.
     pub(crate) fn unqueried(&self, limit: usize, since_s: u32) -> Result<Unqueried, Refusal> {
         let queried = self.context.queried.view(self.tenant);
         let (all, mut room) = (self.turns().collect::<Vec<_>>(), self.room());

@@ -1,7 +1,7 @@
 //! Records which metrics a query selects.
 //!
-//! Most selectors name their metrics. If a selector does not, such as `{job="a"}`, the names of its series are recorded as they
-//! are read.
+//! Most selectors name their metrics. For other selectors, such as `{job="a"}`, the metric names of the series are
+//! recorded as the series are read.
 
 use super::{Source, names_of};
 use crate::query_source::QueriedMetrics;

@@ -1,7 +1,8 @@
 //! Answers windows that consist of whole buckets from daily rollups.
 //!
-//! A rollup is used for days on which it covers all samples of the tables and the heads have none. Each statistic of a series
-//! is a series of its own in the rollup. The needed statistics are read side by side in the same order, as in a merge join.
+//! A rollup is used for days on which it covers all samples of the tables and the heads have none. In the rollup, each
+//! statistic of a series is a separate series. The needed statistics are read side by side in the same order, as in a
+//! merge join.
 
 use super::{Source, cancelled, stop, tables_select, unreadable};
 use crate::query_source::detail::Detail;
@@ -180,7 +181,7 @@ struct Column {
 
 #[derive(PartialEq)]
 enum State {
-    /// The scan is at a series that was already read, or before the first one.
+    /// The scan is at a series that was already read, or before the first series.
     Before,
     /// The scan is at a series that was not yet read.
     OnNext,

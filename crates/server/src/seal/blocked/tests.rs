@@ -59,14 +59,14 @@ async fn wait_for(node: &Node, line: &str) {
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    panic!("{line} does not come: {}", node.registry().render());
+    panic!("{line} is not among the metrics: {}", node.registry().render());
 }
 
 async fn check(node: &Node, name: &str, rows: u64, expected: &Content) {
     let (node, tenant, expected) = (node.clone(), tenant(name), expected.clone());
     let check = move || {
         assert_eq!(read_of(&node, &tenant), expected);
-        assert_eq!(rows_of(&node, &tenant), rows, "more would be something twice");
+        assert_eq!(rows_of(&node, &tenant), rows, "samples are stored twice");
     };
     tokio::task::spawn_blocking(check).await.unwrap();
 }
@@ -100,7 +100,7 @@ async fn others_are_sealed_while_one_cannot_be() {
         check(&node, "b", b.len() as u64, &b).await;
         drop(waits);
     }
-    assert_eq!(needed_from(), before, "what cannot be sealed stays in the journal");
+    assert_eq!(needed_from(), before, "samples that cannot be sealed stay in the journal");
     let waits = ask(&node);
     broken.mend();
     assert_eq!(waits.await.unwrap().blocked, 0);
@@ -109,7 +109,7 @@ async fn others_are_sealed_while_one_cannot_be() {
     check(&node, "a", 3 * 50, &a).await;
     check(&node, "b", 4 * 50, &b).await;
     let moved = needed_from().into_iter().zip(before).all(|(now, before)| now > before);
-    assert!(moved, "what is sealed leaves the journal");
+    assert!(moved, "sealed samples leave the journal");
     stop(node).await;
 }
 
@@ -161,7 +161,7 @@ async fn a_slow_table_keeps_nobody_elses_samples_in_memory() {
         };
         node.reads().partitions.iter().map(|partition| of(&partition.head.read())).sum()
     };
-    assert!(frozen() > 0, "what is not in a table stays in the head");
+    assert!(frozen() > 0, "samples that are in no table stay in the head");
     go_on.send(()).unwrap();
     assert_eq!(flushed.await.unwrap().blocked, 0);
     wait_for(&node, "floodmark_seal_tenants_behind 0").await;
@@ -223,7 +223,7 @@ async fn refused(node: &Node, name: &str) -> String {
     let memory = node.writes().inflight.reserve(body.len() as u64).unwrap();
     let version = protocol::remote_write::Version::V1;
     let written = crate::write_path::tests::write(node, tenant(name), version, body, memory).await;
-    let refusal = written.expect_err("its table is broken").refusal;
+    let refusal = written.expect_err("the tenant's table is broken").refusal;
     assert_eq!((refusal.kind, refusal.reason), (model::ErrorKind::Unavailable, "table_unreadable"));
     refusal.message
 }
@@ -249,7 +249,7 @@ async fn a_broken_table_and_lost_floodmarks_close_one_tenant_alone() {
             std::fs::remove_file(dir.path().join("floodmarks.json")).unwrap();
         }
         let node = node_with(dir.path(), |_| ()).await;
-        assert!(node.is_ready(), "one tenant does not keep the others from their samples");
+        assert!(node.is_ready(), "a closed tenant does not delay the node");
         let message = refused(&node, "a").await;
         assert!(message.contains("tenant a") && message.contains("table"), "{message}");
         b.extend(write_of(&node, &tenant("b"), base_ms + 10 + restart as i64).await);
@@ -295,7 +295,7 @@ async fn hanging_table_of_a_closed_tenant_delays_nobody() {
     let clock = Arc::new(Ahead::default());
     let node = Node::start(small_settings(dir.path()), Arc::clone(&clock) as _).unwrap();
     node.readiness().wait_for_replay().await;
-    // the table is soon asked again, and that request hangs
+    // the table is soon read again, and that read hangs
     let (hangs, hanging) = sync_channel::<()>(1);
     let (go_on, goes_on) = sync_channel::<()>(0);
     let hook = move || {

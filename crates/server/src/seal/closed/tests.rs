@@ -35,7 +35,7 @@ fn seal_until(node: &mut Simulated, clock: &ManualClock, is_over: impl Fn(&Simul
         clock.advance(1000);
         node.seal();
     }
-    panic!("after 100 turns it is not over: {:?}", node.node().node.reads().lake.closed);
+    panic!("after 100 turns, the condition does not hold: {:?}", node.node().node.reads().lake.closed);
 }
 
 /// Starts a node with a small head, whose floodmarks are lost and whose tenant `a` has a broken table.
@@ -49,7 +49,7 @@ fn start_small_and_closed(dir: &Path, clock: &Arc<ManualClock>) -> (Simulated, B
     (node, broken)
 }
 
-/// Asserts that the tenant has `content`, and its table each sample once, also after a restart.
+/// Asserts that the tenant has `content`, also after a restart, and that its table has each sample once.
 fn check_sealed(mut node: Simulated, dir: &Path, clock: &Arc<ManualClock>, name: &str, content: &Content) {
     let tenant = tenant(name);
     assert_eq!(read_of(&node.node().node, &tenant), *content);
@@ -57,7 +57,7 @@ fn check_sealed(mut node: Simulated, dir: &Path, clock: &Arc<ManualClock>, name:
     assert_eq!(read_of(&node.node().node, &tenant), *content);
     drop(node);
     let node = start_stepped(dir, clock, two_partitions);
-    assert_eq!(node.node().node.writes().metrics.replayed_samples.get(), 0, "all of it is in the table");
+    assert_eq!(node.node().node.writes().metrics.replayed_samples.get(), 0, "all samples are in the table");
     assert_eq!(read_of(&node.node().node, &tenant), *content);
     let rows = rows_of(&node.node().node, &tenant);
     assert!(rows <= content.len() as u64, "{rows} rows have {} samples", content.len());
@@ -109,7 +109,7 @@ fn partition_whose_replay_fails_does_not_keep_others_closed() {
     std::fs::create_dir(&segment).unwrap();
     broken.mend();
     seal_until(&mut node, &clock, |_| closed(1) == 0);
-    assert_eq!(closed(0), 1, "its journal cannot be read");
+    assert_eq!(closed(0), 1, "the partition's journal cannot be read");
     std::fs::remove_dir(&segment).unwrap();
     std::fs::rename(&moved, &segment).unwrap();
     seal_until(&mut node, &clock, |node| !is_closed(node, "a"));
@@ -209,7 +209,8 @@ fn tenants_that_do_not_fit_together_open_one_after_the_other() {
     }
 }
 
-/// A replay that finds no room frees its memory for sealing, which may make room, and its part of the heads for other tenants.
+/// A replay that finds no room frees its memory, which sealing needs to make room, and its part of the heads, which
+/// other tenants need.
 #[test]
 fn a_tenant_that_does_not_fit_leaves_others_their_room() {
     let (dir, clock) = (tempfile::tempdir().unwrap(), Arc::new(ManualClock::at(1_777_000_000_000)));
@@ -241,7 +242,7 @@ fn a_tenant_that_does_not_fit_leaves_others_their_room() {
     }
     assert!(
         left < before + (64 << 10),
-        "{left} bytes stay in the heads of {most}, {before} before: others need them"
+        "the heads keep {left} bytes of {most}, {before} before the replay; other tenants need the room"
     );
     write_stepped_of(&node, &tenant("b"), clock.now_ms());
     let refusal = there.reads().lake.closed.check(&a).unwrap_err();
@@ -325,7 +326,7 @@ fn a_new_name_leaves_open_passes_under_the_old_one() {
     node.node().node.reads().lake.faults.die_at("before_commit");
     let _flush = node.flush();
     seal_times(&mut node, 3);
-    assert_ne!(node.node().node.reads().lake.mark(0).source, source, "it has another name");
+    assert_ne!(node.node().node.reads().lake.mark(0).source, source, "the journal was not renamed");
     drop(node);
     let node = start_stepped(dir.path(), &clock, two_partitions);
     check_sealed(node, dir.path(), &clock, "a", &content);

@@ -1,11 +1,12 @@
 //! Blocked and closed tenants, for which other tenants do not wait.
 //!
-//! A *blocked* tenant's table fails, or its samples need several passes. The tenant has a round of its own, which is retried
-//! until it succeeds; its samples stay frozen in the heads and retain the journal. If the journal gets long, the samples are
-//! relocated to its end. This is safe only while no commit of the tenant is in doubt: then its table has none of the frozen
-//! samples, and its next commit moves the floodmark beyond the copies.
+//! A *blocked* tenant's table fails, or its samples need several passes. The tenant has a round of its own, which is
+//! retried until it succeeds; its samples stay frozen in the heads and retain the journal. If the journal gets long,
+//! the samples are relocated to its end. This is safe only while no commit of the tenant is in doubt: then the tenant's
+//! table has none of the frozen samples, and the next commit moves the floodmark beyond the copies.
 //!
-//! A *closed* tenant's table could not be asked at the start. Once it answers, the journal is replayed for the tenant.
+//! A *closed* tenant's table could not be read at the start. Once the table can be read, the journal is replayed for
+//! the tenant.
 
 use super::io::{Command, Event, Moved, Report, View};
 use super::marks::MarkUpdate;
@@ -51,11 +52,11 @@ pub(super) enum Step {
 pub(super) struct Reopening {
     /// The partition whose journal is being replayed for closed tenants.
     replaying: Option<usize>,
-    /// The partition whose tenants' tables are asked first: the one after the partition that was replayed last. So a partition
-    /// whose replay keeps failing does not keep the tenants of other partitions closed.
+    /// The partition whose tenants' tables are read first: the successor of the partition that was replayed last. So a
+    /// partition whose replay keeps failing does not keep the tenants of other partitions closed.
     first: usize,
     failures: u32,
-    /// Time at which tables are asked again.
+    /// Time at which tables are read again.
     retry_at: Instant,
     /// Time of the next turn that closed tenants need; `None` if no tenant is closed.
     pub(super) wake_at: Option<Instant>,
@@ -102,7 +103,7 @@ impl Sealing {
     }
 
     pub(super) fn advance_blocked(&mut self, view: &View, tenant: TenantId, next: Next) {
-        let blocked = self.blocked.get_mut(&tenant).expect("BUG: it is advanced");
+        let blocked = self.blocked.get_mut(&tenant).expect("BUG: no blocked tenant to advance");
         if blocked.round.take_noted().is_some() {
             self.commands.push_back(Command::Report(Report::Committed));
         }
@@ -122,7 +123,8 @@ impl Sealing {
                 self.reopen(view);
             }
             Next::Ended => {
-                let Blocked { round, since_ms, .. } = self.blocked.remove(&tenant).expect("BUG: it is there");
+                let Blocked { round, since_ms, .. } =
+                    self.blocked.remove(&tenant).expect("BUG: the tenant is not blocked");
                 self.has_caught_up = true;
                 self.flushes.add_to_held(&round.flushed);
                 let blocked_ms = view.now_ms.saturating_sub(since_ms);
@@ -153,7 +155,8 @@ impl Sealing {
         let is_shorter = match (step, event) {
             (Step::Relocate, Event::Relocated(Some(moved))) => {
                 for tenant in moved.tenants.keys() {
-                    let blocked = self.blocked.get_mut(tenant).expect("BUG: only such tenants are movable");
+                    let blocked =
+                        self.blocked.get_mut(tenant).expect("BUG: a relocated tenant is not blocked");
                     blocked.round.relocated(partition, &moved);
                 }
                 if let Moved { from: Some(from), tenants, .. } = moved {
@@ -184,7 +187,8 @@ impl Sealing {
         self.relocate_from(view, partition + 1);
     }
 
-    /// Continues the replay for closed tenants if one is under way. Otherwise asks the tables of closed tenants if a retry is due.
+    /// Continues the replay for closed tenants if a replay is in progress. Otherwise, reads the tables of closed
+    /// tenants if a retry is due.
     fn reopen(&mut self, view: &View) {
         self.reopening.wake_at = None;
         if view.closed.is_empty() || !view.is_ready {

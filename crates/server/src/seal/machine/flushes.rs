@@ -33,7 +33,7 @@ pub(super) struct Flushes {
     pace: FlushPace,
     /// Requests that wait for the next round.
     waiting: Vec<Waiter>,
-    /// Requests that wait for the commit of the current round, and requests for one tenant that wait for its release.
+    /// Requests that wait for the commit of the current round, and requests for one tenant that wait for the release.
     in_round: Vec<Waiter>,
     /// Requests that wait for blocked tenants.
     held: Vec<Waiter>,
@@ -61,7 +61,7 @@ impl Flushes {
         (!self.waiting.is_empty()).then(|| self.pace.wait(now))
     }
 
-    /// Begins a round. True if it answers any request.
+    /// Begins a round. Returns true if the round answers a request.
     pub(super) fn begin_round(&mut self, now: Instant) -> bool {
         self.in_round = std::mem::take(&mut self.waiting);
         let is_requested = !self.in_round.is_empty();
@@ -71,8 +71,8 @@ impl Flushes {
         is_requested
     }
 
-    /// Notes that the current round is committed. Answers its requests for all tenants, or lets them wait for blocked tenants if
-    /// the round left any out.
+    /// Notes that the current round is committed. Answers the round's requests for all tenants. If the round left
+    /// tenants out, these requests wait for blocked tenants instead.
     pub(super) fn commit_round(&mut self, flushed: &Flushed, is_partial: bool, closed: u64) -> Vec<Answer> {
         let mut waiters: Vec<_> = self.in_round.extract_if(.., |waiter| waiter.of.is_none()).collect();
         waiters.iter_mut().for_each(|waiter| waiter.flushed.add(flushed));
@@ -105,8 +105,8 @@ impl Flushes {
         self.held.iter_mut().for_each(|waiter| waiter.flushed.add(flushed));
     }
 
-    /// If no tenant is blocked any more, lets the requests that waited for that wait for a round of all tenants. Otherwise
-    /// answers those that have waited for [`PATIENCE`].
+    /// If no tenant is blocked any more, moves the held requests to the next round, which seals all tenants. Otherwise,
+    /// answers the held requests that have waited for [`PATIENCE`].
     pub(super) fn expire_held(&mut self, blocked: u64, now: Instant) -> Vec<Answer> {
         if blocked == 0 {
             self.waiting.append(&mut self.held);
@@ -120,7 +120,7 @@ impl Flushes {
     }
 }
 
-/// Token bucket of rounds begun for flush requests: each commits small files to every table.
+/// Token bucket of rounds begun for flush requests, because each such round commits small files to every table.
 #[derive(Debug)]
 struct FlushPace {
     /// Interval at which tokens are added.

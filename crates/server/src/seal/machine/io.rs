@@ -1,4 +1,4 @@
-//! Commands of the state machine, the events that answer them, and what it observes of the node.
+//! Commands of the state machine, the events that answer them, and the state of the node that the machine observes.
 
 use super::flushes::FlushId;
 use super::marks::MarkUpdate;
@@ -28,7 +28,7 @@ pub(crate) enum Command {
         partition: usize,
         tenants: BTreeMap<TenantId, Option<Date>>,
     },
-    /// Ask tables for their floodmarks of these partitions' journals. Answered by [`Event::Checked`].
+    /// Read tables' floodmarks of these partitions' journals. Answered by [`Event::Checked`].
     Check {
         tenants: BTreeMap<TenantId, Vec<usize>>,
         is_own: bool,
@@ -42,21 +42,22 @@ pub(crate) enum Command {
         blocks: BTreeMap<TenantId, Vec<Block>>,
         is_own: bool,
     },
-    /// Wait for queries of the generation `since` and of those before; `None` ends the current generation first. Answered by
-    /// [`Event::Readers`].
+    /// Wait for queries of the generation `since` and of earlier generations; `None` ends the current generation first.
+    /// Answered by [`Event::Readers`].
     AwaitReaders {
         since: Option<Ended>,
         at_most: Duration,
     },
-    /// Expire queries of this generation and of those before, which makes them restart. Answered by [`Event::Done`].
+    /// Expire queries of this generation and of earlier generations. These queries restart. Answered by
+    /// [`Event::Done`].
     ExpireReaders(Ended),
     /// Drop sealed samples from a partition's head and journal. Answered by [`Event::Done`].
     Release {
         partition: usize,
         what: Safe,
     },
-    /// Write samples of the tenants that retain a partition's journal to its end, if all of them are among `movable` and no
-    /// commit of theirs is in doubt. Answered by [`Event::Relocated`].
+    /// Rewrite the samples of the tenants that retain a partition's journal, at the journal's end. Done only if all
+    /// these tenants are in `movable` and have no commits in doubt. Answered by [`Event::Relocated`].
     Relocate {
         partition: usize,
         movable: BTreeSet<TenantId>,
@@ -65,12 +66,12 @@ pub(crate) enum Command {
     Truncate {
         partition: usize,
     },
-    /// Ask the tables of closed tenants for their floodmarks, partition by partition from `first` on, until some of a
-    /// partition have answered. Answered by [`Event::Asked`].
+    /// Read the floodmarks in tables of closed tenants, partition by partition from `first` on, until some tables of a
+    /// partition can be read. Answered by [`Event::Asked`].
     AskClosed {
         first: usize,
     },
-    /// Replay some of the journal for closed tenants whose tables have answered. Answered by [`Event::Replayed`].
+    /// Replay some of the journal for closed tenants whose tables can be read. Answered by [`Event::Replayed`].
     ReplayClosed,
     Answer {
         flush: FlushId,
@@ -99,7 +100,8 @@ pub(crate) enum Event {
     Staged(PerTenant<Staged>),
     Checked(PerTenant<Vec<Found>>),
     Committed(PerTenant<Flushed>),
-    /// Result of waiting for queries of the generation `since` and of those before: `are_gone` if all have ended.
+    /// Result of waiting for queries of the generation `since` and of earlier generations: `are_gone` is true if all
+    /// have ended.
     Readers {
         since: Ended,
         are_gone: bool,
@@ -117,11 +119,11 @@ pub(crate) enum Event {
     Failed(SealError),
 }
 
-/// Results of a command that works on many tables, one by one.
+/// Results of a command on many tables, by tenant.
 #[derive(Debug)]
 pub(crate) struct PerTenant<T> {
     pub(crate) results: BTreeMap<TenantId, Result<T, SealError>>,
-    /// Reason that tenants are missing from the results.
+    /// Reason that tenants are missing from the results; `None` if no tenant is missing.
     pub(crate) cut_short: Option<SealError>,
 }
 
@@ -165,7 +167,7 @@ pub(crate) struct Rename {
 /// A completed relocation.
 #[derive(Debug)]
 pub(crate) struct Moved {
-    /// Everything that the journal has of the tenants below this offset is frozen.
+    /// All samples of the tenants in the journal below this offset are frozen.
     pub(crate) upto: Offset,
     /// Start of the copy; `None` if it is incomplete.
     pub(crate) from: Option<Offset>,
@@ -178,13 +180,14 @@ pub(crate) struct Moved {
 pub(crate) enum Report {
     /// A round failed, for the `failures`th time in sequence.
     Failed { error: SealError, failures: u32 },
-    /// A round, or a pass of one, is committed.
+    /// A round, or a pass of a round, is committed.
     Committed,
     /// A round is released.
     Ended { flushed: Flushed, duration: Duration, has_failed: bool },
     /// True if the last round that had tenants to seal has sealed any.
     OthersAreSealed(bool),
-    /// A tenant is blocked; `number` counts those of a round, from 0 to `count - 1`. Without an error, it has passes left.
+    /// A tenant is blocked; `number` counts the tenants that a round blocks, from 0 to `count - 1`. Without an error,
+    /// the tenant has passes left.
     Blocked { tenant: TenantId, since_ms: i64, error: Option<SealError>, number: usize, count: usize },
     /// A retry of a blocked tenant failed.
     StillBlocked { tenant: TenantId, error: SealError, failures: u32 },

@@ -7,18 +7,19 @@ use std::collections::{BTreeMap, BTreeSet};
 /// A change of all partitions' marks. Vectors have an element for each partition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum MarkUpdate {
-    /// Commits up to `ends` begin. No commit of the `blocked` is tried, so no replay needs to ask their tables.
+    /// Commits up to `ends` begin. No commit of the `blocked` tenants is tried, so no replay needs to read their
+    /// tables.
     Attempt { ends: Vec<u64>, pending: BTreeSet<TenantId>, blocked: BTreeSet<TenantId> },
-    /// A commit of a blocked tenant begins; `None` where it has nothing to commit.
+    /// A commit of a blocked tenant begins; `None` for partitions in which the tenant has nothing to commit.
     OwnAttempt { tenant: TenantId, ends: Vec<Option<u64>> },
-    /// Commits up to `ends` are done, except those of tenants that were `blocked` before, and of those that this round blocks:
-    /// their samples are in these partitions.
+    /// Commits up to `ends` are done, except for tenants that were `blocked` before, and for tenants that this round
+    /// blocks, which have samples in these partitions.
     Committed {
         ends: Vec<u64>,
         blocked: BTreeSet<TenantId>,
         newly_blocked: BTreeMap<TenantId, BTreeSet<usize>>,
     },
-    /// All commits of a blocked tenant are done; `None` where it had no samples.
+    /// All commits of a blocked tenant are done; `None` for partitions in which the tenant had no samples.
     OwnCommitted { tenant: TenantId, ends: Vec<Option<u64>> },
     /// Samples of blocked tenants were relocated: the journal has them at `from` and later.
     Relocated { partition: usize, from: u64, tenants: BTreeSet<TenantId> },

@@ -7,8 +7,8 @@
 //!      └───────────────────────── failure ◀─────────────────────────────────┘              └─ failure ─┘
 //! ```
 //!
-//! Completed parts of a step are kept, so a retry does only the rest. A tenant whose table fails, or whose samples span more
-//! days than one commit takes, is split off as a round of its own, and the others continue.
+//! Completed parts of a step are kept, so that a retry does only the rest. A tenant whose table fails, or whose samples
+//! span more days than one commit takes, is split off as a separate round, and the others continue.
 
 mod updates;
 
@@ -28,20 +28,20 @@ use tables::stage::Staged;
 /// round: flushes in a loop must not abort other users' queries.
 const EXPIRE_AFTER: Duration = Duration::from_secs(10);
 
-/// Limit on the wait for such queries in one step.
+/// Limit on the wait for queries in one step.
 pub(super) const READERS_WAIT: Duration = Duration::from_millis(100);
 
 /// A round and its progress.
 #[derive(Debug)]
 pub(super) struct Round {
-    /// The blocked tenant whose round it is; `None` for a round of all others.
+    /// The blocked tenant for which the round is; `None` for a round of all other tenants.
     only: Option<TenantId>,
     /// Tenants that are left out: blocked or closed when the round began, or blocked since.
     except: BTreeSet<TenantId>,
     pub(super) began: Instant,
     /// Arrival of the round's oldest sample, in milliseconds since the Unix epoch.
     pub(super) since_ms: i64,
-    /// True if the journal is to be emptied, however little it holds.
+    /// True if the journal is to be emptied, regardless of its size.
     all: bool,
     step: Step,
     parts: Vec<Part>,
@@ -83,7 +83,7 @@ enum Step {
 #[derive(Debug)]
 pub(super) enum Next {
     Do(Command),
-    /// The round continues later: another pass is left, or queries still read what was committed.
+    /// The round continues later: another pass is left, or queries still read the committed samples.
     Later,
     /// The step failed and is to be retried.
     Failed(SealError),
@@ -94,7 +94,7 @@ pub(super) enum Next {
 #[derive(Debug)]
 pub(super) struct Blocking {
     pub(super) tenant: TenantId,
-    /// `None` if it has passes left.
+    /// `None` if the tenant has passes left.
     pub(super) error: Option<SealError>,
     /// The rest of the tenant's round.
     pub(super) round: Round,
@@ -130,7 +130,7 @@ impl Round {
         }
     }
 
-    /// Splits off a tenant as a round of its own.
+    /// Splits off a tenant as a separate round.
     fn split_off(&mut self, tenant: &TenantId) -> Self {
         let parts = self.parts.iter_mut().map(|part| part.split_off(tenant)).collect();
         self.except.insert(tenant.clone());
@@ -214,7 +214,7 @@ impl Round {
                     return Next::Do(Command::AwaitReaders { since, at_most });
                 }
                 Step::ExpireReaders => {
-                    let (since, _) = self.releasing.expect("BUG: they were waited for");
+                    let (since, _) = self.releasing.expect("BUG: readers are expired without a wait");
                     return Next::Do(Command::ExpireReaders(since));
                 }
                 Step::Release => return self.release().map_or(Next::Ended, Next::Do),
@@ -248,7 +248,7 @@ impl Round {
             (Step::ExpireReaders, Event::Done) => self.step = Step::Release,
             (Step::Release, Event::Done) => {
                 let part = self.parts.iter_mut().find(|part| !part.is_released);
-                part.expect("BUG: it is being released").is_released = true;
+                part.expect("BUG: no partition is being released").is_released = true;
             }
             (step, event) => panic!("BUG: {event:?} does not answer {step:?}"),
         }
@@ -281,8 +281,8 @@ impl Round {
         staged.cut_short.map_or_else(|| self.next(), Next::Failed)
     }
 
-    /// Compares tables' floodmarks with the marks before any commit is tried, so that they show afterwards whether it
-    /// succeeded.
+    /// Compares tables' floodmarks with the marks before any commit is tried, so that the floodmarks show afterwards
+    /// whether the commit succeeded.
     fn checked(&mut self, checked: PerTenant<Vec<Found>>) -> Next {
         let mut strangers: BTreeMap<(usize, String), BTreeSet<TenantId>> = BTreeMap::new();
         for (tenant, result) in checked.results {
@@ -367,7 +367,7 @@ impl Round {
     /// Command to release the next partition.
     fn release(&self) -> Option<Command> {
         let (partition, part) = self.parts.iter().enumerate().find(|(_, part)| !part.is_released)?;
-        let Frozen { upto, .. } = part.frozen.expect("BUG: it is committed");
+        let Frozen { upto, .. } = part.frozen.expect("BUG: a partition to release was not frozen");
         let what = match &self.only {
             Some(only) => Safe::Of(only.clone()),
             None => Safe::All { upto, except: self.except.clone() },
@@ -403,7 +403,7 @@ impl Round {
         (tenant, blocks)
     }
 
-    /// Tenants that have committed, and have days left.
+    /// Tenants with a committed pass that have days left.
     fn passing(&self) -> BTreeSet<TenantId> {
         let is_passing = |tenant: &&TenantId| {
             self.parts.iter().any(|part| part.staged_of(tenant).is_some_and(|s| s.through.is_some()))
@@ -417,9 +417,9 @@ impl Round {
         !self.is_noted() && self.committed.is_empty() && self.parts.iter().all(is_whole)
     }
 
-    /// Notes a relocation of a blocked tenant's samples in a partition: they are staged again.
+    /// Notes a relocation of a blocked tenant's samples in a partition. The samples are staged again.
     pub(super) fn relocated(&mut self, partition: usize, moved: &Moved) {
-        let tenant = self.only.as_ref().expect("BUG: a blocked tenant's round");
+        let tenant = self.only.as_ref().expect("BUG: a relocation in a round of all tenants");
         let is_frozen = moved.tenants[tenant];
         let samples = self.parts[partition].frozen.map_or(0, |frozen| frozen.samples);
         self.parts[partition] = Part {
@@ -430,7 +430,8 @@ impl Round {
         };
     }
 
-    /// Tenants that the round leaves out: blocked or closed when it began, or blocked by it.
+    /// Tenants that the round leaves out: tenants that were blocked or closed when the round began, and tenants that
+    /// the round blocked.
     pub(super) fn leaves_out(&self) -> impl Iterator<Item = &TenantId> {
         self.except.iter()
     }

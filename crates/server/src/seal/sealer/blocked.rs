@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tables::delta::Floodmark;
 
-/// Floodmarks of one journal, by tenant; `None` for tables that have nothing of it.
+/// Floodmarks of one journal, by tenant; `None` for tables without samples of this journal.
 type Floodmarks = BTreeMap<TenantId, Result<Option<Floodmark>, SealError>>;
 
 impl<O: Owners> Sealer<O> {
@@ -23,7 +23,7 @@ impl<O: Owners> Sealer<O> {
         movable: &BTreeSet<TenantId>,
     ) -> Result<Event, SealError> {
         let Some(tenants) = self.retaining(partition, movable)? else { return Ok(Event::Relocated(None)) };
-        // without an answer the extent of the frozen samples is unknown, and none of them may be committed
+        // without an answer, the extent of the frozen samples is unknown, and none of them may be committed
         let Relocated { upto, from } =
             self.owners.relocate(partition, &tenants).ok_or(SealError::Stopping)?;
         let head = self.context.partitions[partition].head.read();
@@ -37,8 +37,8 @@ impl<O: Owners> Sealer<O> {
         Ok(Event::Done)
     }
 
-    /// The tenants that retain the journal; `None` if there are none, or if one of them cannot be relocated: a commit of it
-    /// is in doubt or still under way, or it is closed.
+    /// The tenants that retain the journal. `None` if there are none, or if one of them cannot be relocated: because a
+    /// commit of the tenant is in doubt or in progress, or because the tenant is closed.
     fn retaining(
         &mut self,
         partition: usize,
@@ -89,7 +89,8 @@ impl<O: Owners> Sealer<O> {
         Ok(floodmarks)
     }
 
-    /// Asks closed tenants' tables, partition by partition from `first` on, until some of a partition have answered.
+    /// Reads closed tenants' tables, partition by partition from `first` on, until some tables of a partition can be
+    /// read.
     pub(super) fn ask_closed(&mut self, first: usize) -> Result<Event, SealError> {
         let context = Arc::clone(&self.context);
         for partition in (first..context.partitions.len()).chain(0..first) {
@@ -129,7 +130,7 @@ impl<O: Owners> Sealer<O> {
 
     pub(super) fn replay_closed(&mut self) -> Event {
         self.pacer.let_pass();
-        let mut late = self.late.take().expect("BUG: it was begun");
+        let mut late = self.late.take().expect("BUG: no replay for closed tenants was begun");
         let lake = &self.context.lake;
         let turn = match late.turn(&self.context.heads, &mut self.owners) {
             Ok(turn) => turn,
@@ -147,13 +148,13 @@ impl<O: Owners> Sealer<O> {
                     partition = late.number,
                     tenants = late.tenants.len(),
                     samples = late.samples,
-                    "the heads have no room for closed tenants; replay for them is retried"
+                    "the heads have no room for closed tenants; their replay will be retried"
                 );
                 for tenant in late.tenants.keys() {
                     let mut partitions = lake.closed.found_no_room(tenant);
                     partitions.insert(late.number);
                     for partition in partitions {
-                        // the samples are dropped on this thread, not on the owner's
+                        // the samples are dropped on this thread, not on the owner's thread
                         drop(self.owners.discard(partition, tenant));
                     }
                 }

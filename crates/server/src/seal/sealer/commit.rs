@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tables::{Outcome, StagedBlock, TableError};
 
-/// Time for one step of one tenant's table before the others continue without it.
+/// Time for one step of one tenant's table, after which other tenants continue without this tenant.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
 impl<O: Owners> Sealer<O> {
@@ -45,7 +45,7 @@ impl<O: Owners> Sealer<O> {
     pub(super) fn rename(&self, rename: &Rename) -> Result<Event, SealError> {
         let Rename { partition, source, end, sealed, in_doubt, strangers } = rename;
         let lake = &self.context.lake;
-        // another tenant's check may have renamed it already
+        // another tenant's check may have renamed the journal already
         if lake.mark(*partition).source == *source {
             lake.change_marks(|(number, mark)| {
                 for tenant in in_doubt.iter().filter(|_| number == *partition) {

@@ -16,8 +16,8 @@ use std::time::Duration;
 use tables::stage::{Encoded, Staged};
 use tables::{Date, TableError};
 
-/// Time for storing the files of one tenant before the others continue without it. It is long because late files have to be
-/// encoded and sent again.
+/// Time for storing the files of one tenant, after which other tenants continue without this tenant. The time is long
+/// because late files have to be encoded and sent again.
 const PUT_PATIENCE: Duration = Duration::from_secs(60);
 
 type Results = BTreeMap<TenantId, Result<Staged, SealError>>;
@@ -121,7 +121,7 @@ fn put_all(
     let tenants: Vec<_> = encoded.keys().cloned().collect();
     let mut batch = Batch::new(tenants, PUT_PATIENCE);
     let mut put = |tenant: &TenantId| -> Job<Result<Staged, TableError>> {
-        let files = encoded.remove(tenant).expect("BUG: each is put once");
+        let files = encoded.remove(tenant).expect("BUG: a tenant's files are put twice");
         Box::new(move || files.put())
     };
     while let Some((tenant, done)) = batch.next(workers, stopping, &mut put)? {

@@ -113,7 +113,7 @@ impl<O: Owners> Sealer<O> {
                 );
             }
             Report::NotShortened { partition, error } => {
-                tracing::warn!(partition, %error, "cannot note a relocation: the journal is not truncated");
+                tracing::warn!(partition, %error, "cannot save a relocation; the journal is not truncated");
             }
         }
     }

@@ -6,8 +6,9 @@
 //!   the next                        [older ][newer ]   the window moves by half
 //! ```
 //!
-//! A store may hold any number of tenants, but memory is limited. Each tenant is in the window for two listings in succession,
-//! because a file is deleted only if two sweeps find it unused. If all names fit into a page, all are always known.
+//! A store may hold any number of tenants, but memory is limited. Each tenant is in the window for two listings in
+//! succession, because a file is deleted only if two sweeps find it unused. If all names fit into a page, all tenants
+//! are always known.
 
 use model::TenantId;
 use std::collections::BTreeSet;
@@ -49,7 +50,7 @@ impl Known {
         (self.after.clone(), self.page_max)
     }
 
-    /// Moves the window on by the page just listed; `names` ascend.
+    /// Moves the window on by the page just listed. `names` are in ascending order.
     pub(super) fn turn_page(&mut self, names: &[String]) {
         let is_all = self.after.is_none() && names.len() < self.page_max;
         self.after = names.last().filter(|_| names.len() >= self.page_max).cloned();

@@ -1,4 +1,4 @@
-//! LRU cache of open tables with a memory limit: those used least recently are closed first.
+//! LRU cache of open tables with a memory limit: the least recently used tables are closed first.
 //!
 //! Opening the thousandth table costs no more than opening the first: each table's memory is recorded when it is measured, and
 //! tables are indexed by their last use.
@@ -39,10 +39,10 @@ impl OpenTables {
         self.tables.get(key).map(|open| Arc::clone(&open.table))
     }
 
-    /// As [`Self::get`], and counts as a use.
+    /// As [`Self::get`], but counts as a use.
     pub(super) fn use_one(&mut self, key: &Key, now: Instant) -> Option<Arc<Table>> {
         let open = self.tables.get_mut(key)?;
-        let key = self.by_use.remove(&open.number).expect("BUG: each open table has a use");
+        let key = self.by_use.remove(&open.number).expect("BUG: an open table without a use");
         self.uses += 1;
         (open.used, open.number) = (now, self.uses);
         self.by_use.insert(self.uses, key);
@@ -68,7 +68,7 @@ impl OpenTables {
         }
     }
 
-    /// Closes tables that are idle, by the time of their last use, and those beyond the memory limit.
+    /// Closes tables that are idle, by the time of their last use, and tables beyond the memory limit.
     pub(super) fn close(&mut self, is_idle: impl Fn(Instant) -> bool) {
         let idle = self.tables.iter().filter(|(_, open)| is_idle(open.used));
         let idle: Vec<Key> = idle.map(|(key, _)| key.clone()).collect();
@@ -80,7 +80,7 @@ impl OpenTables {
     fn shrink(&mut self) {
         while self.bytes > self.bytes_max && self.tables.len() > 1 {
             let oldest = self.by_use.first_key_value().map(|(_, key)| key.clone());
-            self.remove(&oldest.expect("BUG: one is open"));
+            self.remove(&oldest.expect("BUG: no open table to close"));
         }
     }
 

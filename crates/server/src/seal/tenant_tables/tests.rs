@@ -22,14 +22,14 @@ fn absence_is_remembered_for_a_while_unless_the_table_is_made_here() {
     let (ours, others) = (tables_at(dir.path(), &clock), tables_at(dir.path(), &clock));
     let is_there = |name: &str| ours.existing(&tenant(name), TenantTable::Samples).unwrap().is_some();
     assert!(!is_there("a") && !is_there("b"));
-    // another process creates it: for a while the store is not asked again
+    // Another process creates the table. For a while, the store is not asked again.
     others.open_or_create(&tenant("a"), TenantTable::Samples).unwrap();
     clock.advance(1_999);
     assert!(!is_there("a"));
     assert!(ours.visit(&tenant("a"), TenantTable::Samples).unwrap().is_none());
     clock.advance(1);
     assert!(is_there("a"));
-    // this process creates it, and closes it again
+    // this process creates the table, and closes it again
     assert!(!is_there("b"));
     ours.open_or_create(&tenant("b"), TenantTable::Samples).unwrap();
     ours.open.lock().close(|_| true);

@@ -63,7 +63,7 @@ fn a_late_job_goes_on_and_keeps_its_tenant_busy_until_it_ends() {
     assert_eq!(next(&mut batch, &mut workers, job), None);
     let mut again = Batch::new([slow.clone()], MINUTE);
     assert_eq!(next(&mut again, &mut workers, job), Some((slow.clone(), Err(Late(MINUTE)))));
-    assert!(workers.is_busy(slow), "what it commits may still arrive");
+    assert!(workers.is_busy(slow), "the tenant's commit may still arrive");
     go_on.send(()).unwrap();
     let busy = Arc::clone(&workers.threads.as_ref().unwrap().busy);
     while !busy.lock().is_empty() {
@@ -72,7 +72,7 @@ fn a_late_job_goes_on_and_keeps_its_tenant_busy_until_it_ends() {
     assert!(!workers.is_busy(slow));
     let mut again = Batch::new([slow.clone()], MINUTE);
     assert_eq!(next(&mut again, &mut workers, |_| Box::new(|| 8)), Some((slow.clone(), Ok(8))));
-    assert_eq!(next(&mut batch, &mut workers, job), None, "what was late is not reported twice");
+    assert_eq!(next(&mut batch, &mut workers, job), None, "a late job is not reported twice");
 }
 
 #[test]
@@ -87,7 +87,7 @@ fn without_threads_jobs_run_in_order() {
             Box::new(move || std::thread::current().id() == here)
         });
         assert_eq!(ended, Some((tenant.clone(), Ok(true))));
-        assert_eq!(made.last(), Some(tenant), "none is made before its turn");
+        assert_eq!(made.last(), Some(tenant), "no job is created before its turn");
     }
     assert_eq!(next(&mut batch, &mut workers, |_| unreachable!()), None);
 }

@@ -116,7 +116,7 @@ impl Question {
     fn check(&self, node: &Node, detail: Detail) -> usize {
         let (raw, rolled) = (self.answer(node, Detail::Samples), self.answer(node, detail));
         let (Value::Matrix(raw_rows), Value::Matrix(rolled_rows)) = (&raw.value, &rolled.value) else {
-            panic!("a range query is a matrix")
+            panic!("a range query did not return a matrix")
         };
         let (name, exact) = self.function;
         let what = format!(
@@ -158,7 +158,7 @@ async fn rollups_say_the_same_as_samples() {
     write(&node, &earlier).await;
     flush(&node).await.unwrap();
     let compacted = compact(&node).await.unwrap();
-    assert_eq!((compacted.rollups, compacted.failures), (6, 0), "three days, two widths");
+    assert_eq!((compacted.rollups, compacted.failures), (6, 0), "three days, two resolutions");
     write(&node, &later).await;
     let asked = node.clone();
     let task = tokio::task::spawn_blocking(move || {
@@ -192,7 +192,7 @@ async fn rollups_say_the_same_as_samples() {
         };
         of_late.check(&asked, Detail::Auto);
         let Value::Matrix(rows) = of_late.answer(&asked, Detail::Auto).value else {
-            panic!("a range query is a matrix")
+            panic!("a range query did not return a matrix")
         };
         let of_late: Vec<_> = rows
             .iter()
@@ -206,7 +206,7 @@ async fn rollups_say_the_same_as_samples() {
     tokio::task::spawn_blocking(move || node.stop()).await.unwrap();
 }
 
-/// Series to which the rollup's label cannot be added are in no rollup. They must still be in answers.
+/// Series to which the rollup's label cannot be added are in no rollup. Answers must contain these series nevertheless.
 #[tokio::test(flavor = "multi_thread")]
 async fn series_that_rollups_leave_out_are_answered_from_samples() {
     let dir = tempfile::tempdir().unwrap();
@@ -242,11 +242,15 @@ async fn series_that_rollups_leave_out_are_answered_from_samples() {
                 query::range(&expr, start, start + 20 * step, step, &source, &Options::new(&*cancelled))
                     .unwrap();
             let is_rolled = answer.infos.iter().any(|info| info.contains("are answered from the rollup"));
-            let Value::Matrix(rows) = answer.value else { panic!("a range query is a matrix") };
+            let Value::Matrix(rows) = answer.value else { panic!("a range query did not return a matrix") };
             (rows.len(), is_rolled)
         };
         for detail in [Detail::Auto, Detail::Rollup(Resolution::Hour)] {
-            assert_eq!(ask("__name__=\"plain\"", detail), (1, true), "others of the day are as ever");
+            assert_eq!(
+                ask("__name__=\"plain\"", detail),
+                (1, true),
+                "other series of the day are in the rollup"
+            );
             assert_eq!(ask("__name__=\"full\"", detail), (1, false));
             assert_eq!(ask("__name__=~\"posing|plain\"", detail), (2, false));
             assert_eq!(ask("n=\"2\"", detail), (3, false));

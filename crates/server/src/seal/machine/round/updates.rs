@@ -1,4 +1,4 @@
-//! Changes of the marks that a round asks for: before its commits, and after them.
+//! Changes of the marks that a round requests, before and after its commits.
 
 use super::Round;
 use crate::seal::machine::marks::MarkUpdate;

@@ -96,7 +96,7 @@ impl World {
         self.flush();
         while !self.waiting.is_empty() || self.sealing.is_unfinished() {
             turns += 1;
-            assert!(turns < TURNS_MAX, "flushes {:?} wait for ever", self.waiting);
+            assert!(turns < TURNS_MAX, "flushes {:?} wait forever", self.waiting);
             self.advance(1000);
             self.turn();
         }
@@ -326,7 +326,7 @@ impl World {
             let is_sealed = |(record, (offset, _)): (&u64, &Record)| {
                 tables[name].records.contains(record) && *offset < mark.of(name).upto
             };
-            assert!(records.iter().all(is_sealed), "{name} is released and not sealed: {records:?}");
+            assert!(records.iter().all(is_sealed), "{name} is released, but not sealed: {records:?}");
             records.clear();
         }
         Event::Done
@@ -376,7 +376,7 @@ impl World {
                 let lost = records.iter().find(|(record, (offset, _))| {
                     *offset < upto && !self.tables[name].records.contains(record)
                 });
-                assert_eq!(lost, None, "{name} is noted up to {upto}, and its table lacks a record");
+                assert_eq!(lost, None, "{name} is noted up to {upto}, but its table lacks a record");
             }
         }
     }
