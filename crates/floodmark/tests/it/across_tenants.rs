@@ -5,8 +5,8 @@ use crate::harness::wire::{self, Series};
 use crate::harness::{Options, Request, Server, now_ms};
 use serde_json::{Value, json};
 
-/// Writes three series to each of the tenants `a` and `b`. One of them has its own label `__tenant_id__`, the name of the label
-/// that such queries add.
+/// Writes three series to each of the tenants `a` and `b`. One of the series has its own label
+/// `__tenant_id__`, which is the label that queries of several tenants add.
 fn fill(server: &Server, at_ms: i64) {
     for (tenant, value) in [("a", 1.0), ("b", 10.0)] {
         let series = |job: &str, value| Series::new(&[("__name__", "up"), ("job", job)]).sample(at_ms, value);
@@ -59,7 +59,7 @@ fn check(server: &Server, at_ms: i64) {
     assert_eq!(
         vector(server, "own", at_ms, "a|a"),
         [(json!({"__name__": "own", "__tenant_id__": "mine"}), "1".to_owned())],
-        "one tenant is read as ever"
+        "a query of one tenant gets the label __tenant_id__"
     );
     let (start, end) = ((at_ms / 1000).to_string(), (at_ms / 1000 + 60).to_string());
     let params = [("query", "sum(up)"), ("start", &*start), ("end", &end), ("step", "30")];

@@ -75,7 +75,7 @@ fn operators_are_asked_who_they_are_there_too() {
     });
 }
 
-/// Each listener has a limit on connections of its own.
+/// Each listener has its own limit on connections.
 #[test]
 fn operators_come_in_when_senders_have_all_places() {
     let options = Options::default().arg("--admin-listen").arg("127.0.0.1:0").arg("--connections").arg("16");

@@ -11,7 +11,7 @@ const MIB: u64 = 1 << 20;
 /// Value of `--memory`.
 const BUDGET: u64 = 64 * MIB;
 
-/// Memory that does not count: see `overload`.
+/// Memory beyond the budget that is tolerated: see `overload`.
 const SLACK: u64 = 32 * MIB;
 
 fn small() -> Server {
@@ -171,7 +171,7 @@ fn never_read(server: &Server, requests: &[Request], count: usize) {
     for (connection, request) in idle.iter_mut().zip(requests.iter().cycle()) {
         connection.send_bytes(request.head().as_bytes()).unwrap();
     }
-    // when the first bytes arrive, the whole answer is in the server's memory, unless the request was refused
+    // when the first bytes arrive, the server's memory holds the whole answer, unless the request was refused
     let mut answers = BTreeMap::<String, usize>::new();
     for connection in &mut idle {
         connection.stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
@@ -203,12 +203,14 @@ fn exemplars_of_many_new_series() {
         });
         took.min().expect("three rounds")
     };
-    // the minimum of three, because other tests use the processors too; quadratic work would take 64 times as long
+    // the minimum of three, because other tests use the processors too; quadratic work would take 64 times as
+    // long
     let (few, many) = (least(5_000), least(40_000));
     assert!(many < 40 * few, "5,000 took {few:?}, 40,000 took {many:?}");
 }
 
-/// A 2.0 body of `count` series that all refer to one symbol of 15 KiB: nine bytes of body for each.
+/// A 2.0 body of `count` series that all refer to one symbol of 15 KiB. Each series takes nine bytes of the
+/// body.
 fn long_symbol(count: usize) -> Vec<u8> {
     let long = "x".repeat(15 << 10);
     let mut symbols: Vec<String> = ["", "__name__", "m", "long", &long, "i"].map(String::from).to_vec();
@@ -234,7 +236,7 @@ fn one_symbol_in_many_series() {
         let body = long_symbol(count);
         let status = status(&server, &Request::write_v2(&body));
         eprintln!("{count} series in {} bytes: {status}", body.len());
-        assert!(count < 20_000 || status != 204, "more than fits was taken");
+        assert!(count < 20_000 || status != 204, "more series were accepted than fit into memory");
     }
     is_well(server);
 }
@@ -290,7 +292,7 @@ fn forms_without_end_on_many_connections() {
     is_well(server);
 }
 
-/// A small request holds little memory, whatever its decoder held for earlier ones.
+/// A small request holds little memory, even if the same decoder held much for earlier requests.
 #[test]
 fn a_small_request_holds_little() {
     let server = small();
@@ -310,5 +312,5 @@ fn a_small_request_holds_little() {
             });
         }
     });
-    assert_eq!(refused.into_inner(), 0, "of 800 requests of 50 bytes");
+    assert_eq!(refused.into_inner(), 0, "some of 800 requests of 50 bytes were refused");
 }

@@ -48,8 +48,8 @@ impl Credentials {
         self.0.path().join("auth.toml").into()
     }
 
-    /// Options with the file and these trusted proxies. Tests send from a loopback address, which is a trusted proxy by
-    /// default.
+    /// Options with the file and `trusted_proxies`. Tests send from a loopback address, which is a trusted
+    /// proxy by default.
     fn options(&self, trusted_proxies: &str) -> Options {
         let options = Options::default().arg("--auth-file").arg(self.path().to_str().unwrap());
         options.arg("--trusted-proxies").arg(trusted_proxies).allow("requests refused")
@@ -184,7 +184,10 @@ fn no_wrong_credential_opens_any_path() {
     assert_eq!(server.log_lines("secret-"), Vec::<String>::new());
     let tsdb = server.send(&with(Request::get("/api/v1/refusals").tenant("a"), "Bearer secret-read"));
     tsdb.expect(200, &[]);
-    assert!(!tsdb.text().contains("unauthenticated"), "whoever is unknown fills no tenant's list");
+    assert!(
+        !tsdb.text().contains("unauthenticated"),
+        "a request of an unknown caller is in the list of a tenant"
+    );
 }
 
 /// The sender gets an answer or a closed connection, and the server keeps running.
@@ -234,7 +237,7 @@ fn credentials_change_while_the_server_runs() {
     });
     assert!(logged.len() == 1 && logged[0].contains("auth.toml:2: sha256 must be 64"), "{logged:?}");
     assert_eq!(server.log_lines("secret-"), Vec::<String>::new());
-    assert_eq!(write(), 204, "a broken file changes nothing");
+    assert_eq!(write(), 204, "an invalid file changes the credentials in effect");
 }
 
 #[test]
@@ -249,7 +252,7 @@ fn without_authentication_other_machines_are_kept_out() {
     let text = String::from_utf8_lossy(&refused.stderr);
     assert!(!refused.status.success());
     assert!(text.contains("auth_file") && text.contains("allow_unauthenticated"), "{text}");
-    assert!(!data.exists(), "it has not started");
+    assert!(!data.exists(), "the server started and created its data directory");
     let broken = directory.path().join("auth.toml");
     std::fs::write(&broken, "[token.a]\nsha256 = \"hunter2\"\nroles = [\"admin\"]\n").unwrap();
     let refused = serve(&["--auth-file", broken.to_str().unwrap()]);

@@ -66,7 +66,8 @@ fn expressions() {
     for query in bad {
         let message = refusal(&server, "/api/v1/query", &[("query", query)], 400, "bad_data");
         assert_eq!(message, range_of(query));
-        let message = message.strip_prefix("invalid parameter \"query\": ").expect("it names the parameter");
+        let message =
+            message.strip_prefix("invalid parameter \"query\": ").expect("the message names the parameter");
         messages += &format!("{:?}: {message}\n", &query[..query.len().min(16)]);
     }
     expect![[r#"
@@ -333,7 +334,7 @@ fn what_fails_while_it_runs() {
         let message = refusal(&server, "/api/v1/query", &params, 422, "execution");
         assert!(message.contains(mention), "{mention:?} is not in: {message}");
     }
-    // Prometheus reports this when it evaluates the query; an error while parsing is as good
+    // Prometheus reports this error when it evaluates the query; an error while parsing is equally good
     let odd = Request::form(
         "/api/v1/query",
         &[("query", "label_replace(a, \"~\\xff\", \"\", \"\", \"\")"), ("time", &at)],

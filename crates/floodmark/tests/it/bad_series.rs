@@ -1,12 +1,12 @@
-//! Invalid write requests: they get the right status and a text that says what is wrong and how much was refused. Their
-//! valid part is stored, and later requests are not affected.
+//! Invalid write requests. The answers have the right status, and a text that says what is wrong and how much
+//! was refused. The valid part of a request is stored, and later requests are not affected.
 
 use crate::harness::wire::{self, Series};
 use crate::harness::{Connection, Request, Server, now_ms};
 use crate::write_api::written;
 use model::caps;
 
-/// Checks that a valid request is stored and can be read back, whatever happened before.
+/// Checks that a valid request is stored and can be read back.
 #[track_caller]
 fn works(server: &Server) {
     let now = now_ms();
@@ -72,7 +72,7 @@ fn too_large_is_said_before_it_is_read() {
     let head = Request::write(&[]).header("Transfer-Encoding", "chunked").head();
     connection.send_bytes(head.as_bytes()).unwrap();
     let chunk = [b"100000\r\n".as_slice(), &vec![0; 1 << 20], b"\r\n"].concat();
-    // the server may close the connection during this; only its answer matters
+    // the server may close the connection meanwhile; only the answer matters
     let _ = (0..limit / (1 << 20) + 1).try_for_each(|_| connection.send_bytes(&chunk));
     connection.reply().unwrap().expect(413, &[&limit.to_string()]);
     works(&server);
@@ -296,7 +296,7 @@ fn tenants_have_proper_names() {
         ["LOCK", "clock.json", "floodmarks.json", "floodmarks.spare", "identity.json", "journal", "tables"];
     for entry in std::fs::read_dir(server.data_dir()).unwrap() {
         let name = entry.unwrap().file_name();
-        assert!(ours.iter().any(|ours| *ours == name), "{name:?} was made");
+        assert!(ours.iter().any(|ours| *ours == name), "the folder {name:?} was created");
     }
     works(&server);
 }
@@ -309,7 +309,7 @@ fn what_is_not_http_is_turned_away() {
         let _ = connection.send_bytes(bytes); // the server may have closed the connection already
         match connection.reply() {
             Ok(reply) => assert!((400..500).contains(&reply.status), "{reply:?}"),
-            Err(error) => assert!(error.kind() != std::io::ErrorKind::WouldBlock, "no end: {error}"),
+            Err(error) => assert!(error.kind() != std::io::ErrorKind::WouldBlock, "open: {error}"),
         }
         works(&server);
     };
@@ -331,7 +331,7 @@ fn refused_series_are_counted_once() {
     reply.expect(400, &["3 samples of 1 series refused"]);
 }
 
-/// The message names a refused series by its labels, cut short if they are long.
+/// The message names a refused series by its labels. Long labels are cut.
 #[test]
 fn a_refused_series_is_named() {
     let server = Server::new();

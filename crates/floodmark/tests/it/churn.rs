@@ -1,5 +1,5 @@
-//! Constant churn: each series gets one sample. Series move from memory into tables, and a restart replays only those that are
-//! not sealed.
+//! Constant churn: each series gets one sample. Series move from memory into tables. A restart replays only
+//! the series that are not sealed.
 
 use crate::harness::wire::{self, Series};
 use crate::harness::{Connection, Options, Request, Server, now_ms, wait_for};
@@ -13,18 +13,18 @@ const MIB: u64 = 1 << 20;
 const BUDGET: u64 = 64 * MIB;
 const SLACK: u64 = 32 * MIB;
 
-/// Concurrent writers.
+/// Number of concurrent writers.
 const WRITERS: usize = 4;
 
-/// Series in a request.
+/// Number of series in a request.
 const REQUEST_SERIES: u64 = 1000;
 
-/// Total number of series. All of them together would not fit into the budget.
+/// Total number of series. Together they would not fit into the budget.
 fn series_in_all() -> u64 {
     if std::env::var_os("FLOODMARK_LONG").is_some() { 4_000_000 } else { 400_000 }
 }
 
-/// Writers of new series. They repeat each request until it is acknowledged.
+/// Writers of new series. They retry each request until it is acknowledged.
 struct Flood {
     address: Mutex<std::net::SocketAddr>,
     /// Number of acknowledged series of each writer.
@@ -121,7 +121,7 @@ fn check(config: &str) {
             writer.join().unwrap_or_else(|e| std::panic::resume_unwind(e));
         }
     });
-    // the writers have ended: check again, with the series still in memory
+    // the writers have ended; now check again after a kill, with the series still in memory
     server.kill9();
     server.restart();
     assert_within_budget(&server);

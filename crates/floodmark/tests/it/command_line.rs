@@ -12,7 +12,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
-/// Writes lines of text to a file, some 200 KiB in all: more than a pipe holds.
+/// Writes lines of text to a file, about 200 KiB in total. This is more than a pipe holds.
 fn many_lines(path: &Path) {
     let lines: String = (0..4_000)
         .map(|i| format!("{{\"metric\":{{\"__name__\":\"m\",\"i\":\"{i}\"}},\"values\":[{i}],\"timestamps\":[1795176000000]}}\n"))
@@ -55,7 +55,7 @@ fn a_full_disk_is_no_reader_that_has_gone() {
     assert!(String::from_utf8_lossy(&output.stderr).contains("write to stdout"));
 }
 
-/// A server that a test started itself. It is killed when this is dropped.
+/// A server that a test started itself. Dropping it kills the server.
 struct Started {
     child: Child,
     stderr: BufReader<std::process::ChildStderr>,
@@ -76,7 +76,7 @@ impl Started {
     fn log_until(&mut self, text: &str) -> String {
         let mut log = String::new();
         while !log.contains(text) {
-            assert_ne!(self.stderr.read_line(&mut log).expect("read stderr"), 0, "it ended: {log}");
+            assert_ne!(self.stderr.read_line(&mut log).expect("read stderr"), 0, "the server ended: {log}");
         }
         log
     }
@@ -97,7 +97,7 @@ fn colours_are_for_terminals_and_environments_that_ask_for_them() {
         });
         server.log_until("starting").contains('\x1b')
     };
-    assert!(!is_coloured(&[]), "a pipe is no terminal");
+    assert!(!is_coloured(&[]), "output to a pipe is coloured");
     assert!(is_coloured(&[("CLICOLOR_FORCE", "1")]));
     assert!(!is_coloured(&[("CLICOLOR_FORCE", "1"), ("NO_COLOR", "1")]));
 }
@@ -105,7 +105,8 @@ fn colours_are_for_terminals_and_environments_that_ask_for_them() {
 #[test]
 fn addresses_may_be_names_or_a_port_alone() {
     let address = |log: &str| -> SocketAddr {
-        let line = log.lines().find(|line| line.contains("listening address=")).expect("it listens");
+        let line =
+            log.lines().find(|line| line.contains("listening address=")).expect("the log has the address");
         line.rsplit_once('=').expect("an address").1.trim().parse().expect("an address")
     };
     let mut named = Started::serve(|command| {
@@ -302,7 +303,7 @@ fn wrong_settings_are_named_and_end_with_status_2() {
     );
     let open = "http = \":9009\"\nallow_unauthenticated = true";
     let open = config(open, &["check", "floodmark.toml"], &[("FLOODMARK_MEMORY", "1")]);
-    assert!(open.status.success(), "the file alone is checked");
+    assert!(open.status.success(), "the check considers more than the file");
     expect![[r#"
         warning: allow_unauthenticated: anyone who reaches [::]:9009 can read and write everything
     "#]]
@@ -325,7 +326,7 @@ fn an_address_that_is_taken_leaves_no_data_directory() {
     assert!(!data.exists());
 }
 
-/// At so low a rate one request contains all samples, so the load is over before the kill.
+/// At such a low rate, one request contains all samples, so the load ends before the kill.
 #[test]
 fn a_demo_without_a_kill_in_the_middle_fails_and_says_so() {
     let ended = run(&["demo", "--duration", "8s", "--rate", "100"]);

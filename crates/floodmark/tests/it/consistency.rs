@@ -26,7 +26,7 @@ fn any_double(rng: &mut Rng) -> f64 {
     }
 }
 
-/// Bits of a value as answers show it: all NaNs look the same.
+/// Bits of a value as answers show it. Answers do not distinguish NaNs.
 fn told(value: f64) -> u64 {
     if value.is_nan() { f64::NAN.to_bits() } else { value.to_bits() }
 }
@@ -74,7 +74,8 @@ fn any_double_at_any_distance_comes_back() {
     check(&server);
 }
 
-/// With a large `past_limit`, samples may begin in 1970. Within a request, a first sample that old has no effect on the others.
+/// With a large `past_limit`, samples may begin in 1970. Within a request, such an old first sample does not
+/// affect the other samples.
 #[test]
 fn time_may_begin_with_the_epoch() {
     let mut server = Server::start(Options::default().config("past_limit = \"100y\""));
@@ -94,7 +95,8 @@ fn time_may_begin_with_the_epoch() {
     check(&server);
 }
 
-/// Samples in random order, the same times again and again with new values: the last value sent is stored.
+/// Samples in random order; the same times are sent repeatedly with new values. The value sent last is
+/// stored.
 #[test]
 fn late_samples_in_any_order() {
     let mut rng = seeded();
@@ -142,8 +144,8 @@ fn late_samples_in_any_order() {
     }
 }
 
-/// Concurrent readers see a prefix of each series: whole requests, in the order sent, and never fewer than
-/// before.
+/// Concurrent readers see a prefix of each series. It consists of whole requests, in the order sent, and
+/// never gets shorter.
 #[test]
 fn readers_see_whole_requests_in_order() {
     let seed = seeded().next_u64();

@@ -1,4 +1,5 @@
-//! Starts on damaged data directories: the server starts, reports what is lost, serves the rest, and accepts writes.
+//! Starts on damaged data directories. The server starts, reports the losses, serves the rest, and accepts
+//! writes.
 
 use crate::harness::ledger::Writer;
 use crate::harness::process::command;
@@ -11,7 +12,7 @@ use std::path::PathBuf;
 /// Number of requests in each segment.
 const REQUESTS: u64 = 20;
 
-/// A killed server with one partition and three segments with data. Each start begins a new segment.
+/// A killed server with one partition and three segments that contain data. Each start begins a new segment.
 fn stopped() -> (Server, Writer) {
     let options = Options::default().config("partitions = 1");
     let options = options
@@ -52,7 +53,7 @@ fn flip(path: &PathBuf, at: u64, len: usize) {
     file.write_all_at(&bytes, at).unwrap();
 }
 
-/// Middle of the written part of a segment, which may be followed by preallocated space.
+/// Middle of the written part of a segment. Preallocated space may follow this part.
 fn middle(path: &PathBuf) -> u64 {
     let bytes = std::fs::read(path).unwrap();
     let written = bytes.iter().rposition(|b| *b != 0).unwrap() as u64;
@@ -79,7 +80,7 @@ fn one_wrong_byte_costs_nothing_or_is_told() {
     server.restart();
     let missing = writer.count_missing(&server);
     let lost = server.metric("floodmark_journal_lost_records_total");
-    assert_eq!(missing > 0, lost > 0.0, "{missing} samples are missing, {lost} records told");
+    assert_eq!(missing > 0, lost > 0.0, "{missing} samples are missing, {lost} lost records reported");
     goes_on(&mut server);
 }
 
@@ -94,7 +95,7 @@ fn a_hole_in_the_middle_is_told_and_the_rest_is_served() {
     assert!(records >= 1.0 && missing > 0, "{records} records, {missing} samples");
     assert!(server.metric("floodmark_journal_damaged_ranges_total") >= 1.0);
     assert!(missing as u64 <= writer.sample_count() / 3, "{missing} of {} are gone", writer.sample_count());
-    assert!(!server.log_lines("journal is damaged").is_empty(), "it is said in the log");
+    assert!(!server.log_lines("journal is damaged").is_empty(), "the log does not report the damage");
     // a sender that still has the samples can send them again
     let all = writer.acknowledged;
     writer.acknowledged = 0;
@@ -175,7 +176,8 @@ fn files_of_others_are_left_alone() {
     assert_eq!(std::fs::read(dir.join("journal/0/notes.txt")).unwrap(), b"mine");
 }
 
-/// Without the identity, the partitions of series are unknown: the server does not start, and overwrites nothing.
+/// Without the identity, the server cannot know the partitions of series. It does not start, and overwrites
+/// nothing.
 #[test]
 fn a_directory_without_its_identity_is_refused() {
     let (mut server, writer) = stopped();
@@ -203,7 +205,7 @@ fn a_directory_without_its_identity_is_refused() {
     writer.verify(&server, 0);
 }
 
-/// Appends a record with these bytes to the journal, as another version of the program might.
+/// Appends a record with these bytes to the journal, as another version of the program might do.
 fn append(server: &Server, payload: &[u8]) {
     use journal::{Files, Journal, Options};
     let mut journal = Files::open(&server.data_dir().join("journal"), 0, Options::default()).unwrap();
@@ -233,8 +235,12 @@ fn a_malformed_record_is_put_aside_and_its_segment_kept() {
     server.restart();
     let dropped = segments(&server);
     server.send(&Request::post("/api/v1/admin/flush", Vec::new())).expect(200, &["success"]);
-    assert!(!dropped[0].exists(), "the journal is shortened");
-    assert_eq!(quarantined(&server, "journal"), 1, "but for the segment with the record in it");
+    assert!(!dropped[0].exists(), "the segment was not dropped");
+    assert_eq!(
+        quarantined(&server, "journal"),
+        1,
+        "not exactly the segment with the malformed record is in quarantine"
+    );
     server.kill9();
     server.restart();
     writer.verify(&server, 0);
@@ -258,7 +264,7 @@ fn a_record_of_a_later_version_closes_the_partition_and_changes_nothing() {
     server.send(&Request::write(&[])).expect(503, &[&found]);
     server.kill9();
     assert_eq!(segments(&server), before);
-    // as if the later version had sealed and dropped that segment
+    // as if the later version had sealed and dropped the last segment
     std::fs::remove_file(before.last().unwrap()).unwrap();
     server.restart();
     writer.verify(&server, 0);

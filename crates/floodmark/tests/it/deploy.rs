@@ -29,9 +29,12 @@ fn expressions_of_the_dashboard_are_queries() {
     let mut count = 0;
     for target in targets {
         let expr = target["expr"].as_str().expect("an expression");
-        assert!(expr.contains(r#"job=~"$job", instance=~"$instance""#), "{expr} is not of the chosen nodes");
+        assert!(
+            expr.contains(r#"job=~"$job", instance=~"$instance""#),
+            "{expr} does not select the nodes chosen in the dashboard"
+        );
         let query = expr.replace("$__rate_interval", "5m").replace("$job", ".*").replace("$instance", ".*");
-        assert!(!query.contains('$'), "{query} has a variable that nobody sets");
+        assert!(!query.contains('$'), "{query} has an unknown variable");
         server.send(&Request::form("/api/v1/query", &[("query", &query)])).expect(200, &[]);
         count += 1;
     }
@@ -85,14 +88,14 @@ fn the_overview_is_drawn_from_what_a_server_stores_of_itself() {
 fn the_dashboard_is_one_that_grafana_shows() {
     let dashboard: Value = serde_json::from_str(DASHBOARD).expect("JSON");
     assert!(number(&dashboard["schemaVersion"]) >= 38, "Grafana 10");
-    assert!(dashboard["id"].is_null(), "an id belongs to one Grafana");
+    assert!(dashboard["id"].is_null(), "the dashboard has an id, which is only valid in one Grafana");
     let variables: Vec<_> = dashboard["templating"]["list"].as_array().expect("variables").iter().collect();
     assert_eq!(variables[0]["type"], "datasource");
     let mut sources: Vec<_> = variables[1..].iter().map(|variable| &variable["datasource"]["uid"]).collect();
     let (mut ids, mut cells) = (BTreeSet::new(), BTreeSet::new());
     for panel in panels(&dashboard) {
         let title = panel["title"].as_str().expect("a title");
-        assert!(ids.insert(number(&panel["id"])), "{title}: the id is taken");
+        assert!(ids.insert(number(&panel["id"])), "{title}: another panel has the same id");
         let [x, y, w, h] = ["x", "y", "w", "h"].map(|name| number(&panel["gridPos"][name]));
         assert!(x >= 0 && x + w <= 24, "{title} is outside of the grid");
         for cell in (y..y + h).flat_map(|row| (x..x + w).map(move |column| (row, column))) {
@@ -151,7 +154,7 @@ fn each_alert_has_a_severity_and_a_runbook() {
     let (alerts, severities, runbooks) = (values("alert"), values("labels"), values("runbook"));
     assert!(alerts.len() >= 15 && alerts.len() == severities.len(), "{alerts:?} {severities:?}");
     assert_eq!(alerts.len(), runbooks.len());
-    assert_eq!(alerts.iter().collect::<BTreeSet<_>>().len(), alerts.len(), "each name once");
+    assert_eq!(alerts.iter().collect::<BTreeSet<_>>().len(), alerts.len(), "two alerts have the same name");
     for severity in severities {
         assert!(["{severity: critical}", "{severity: warning}"].contains(&severity.as_str()), "{severity}");
     }

@@ -8,11 +8,11 @@ use std::path::Path;
 use std::process::Command;
 use tempfile::TempDir;
 
-/// A small file system in memory, unmounted when it is dropped.
+/// A small file system in memory. Dropping it unmounts the file system.
 pub(crate) struct SmallDisk(TempDir);
 
 impl SmallDisk {
-    /// Mounts it; `None` if the process is not permitted to.
+    /// Mounts the file system; `None` if the process is not permitted to mount.
     pub(crate) fn mount(size: &str) -> Option<Self> {
         let dir = tempfile::tempdir().unwrap();
         let options = format!("size={size},mode=0700");
@@ -34,7 +34,7 @@ impl SmallDisk {
         self.0.path()
     }
 
-    /// Takes all the space that is left.
+    /// Fills the remaining space.
     pub(crate) fn fill(&self) {
         let filler = self.path().join("filler");
         let mut file = File::options().append(true).create(true).open(filler).unwrap();
@@ -114,10 +114,10 @@ fn writes_wait_reads_go_on_and_it_resumes_by_itself() {
         writer.verify(&server, 0);
     }
     let warnings = server.log_lines(" WARN ").len();
-    assert!(warnings < 200, "{warnings} warnings: one for each refusal would fill the disk with the log");
+    assert!(warnings < 200, "{warnings} warnings: a warning for each refusal would fill the disk");
 }
 
-/// Sealing makes room on the disk, although it has to write to it first.
+/// Sealing makes room on the disk, although sealing first writes to the disk.
 #[test]
 fn a_full_disk_under_the_journal_is_emptied_into_tables_that_lie_elsewhere() {
     let Some(disk) = SmallDisk::mount("24m") else { return };

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use stdx::rng::Rng;
 
-/// Number of kills; ten times as many with `FLOODMARK_LONG=1`.
+/// Number of kills. With `FLOODMARK_LONG=1`, ten times as many.
 fn kills() -> usize {
     if std::env::var_os("FLOODMARK_LONG").is_some() { 200 } else { 20 }
 }
@@ -30,7 +30,8 @@ fn kill_9_at_random_moments_loses_and_doubles_nothing() {
         let before: Vec<_> = writers.iter().map(|w| w.acknowledged).collect();
         let load_ms = 20 + rng.below(400);
         under_load(&mut server, &mut writers, Duration::from_millis(load_ms), Server::kill9);
-        // half of the time the writers wait until the server is ready; otherwise they write during the replay
+        // half of the time, the writers wait until the server is ready; otherwise, they write during the
+        // replay
         match rng.chance(0.5) {
             true => server.restart(),
             false => server.restart_unready(),
@@ -54,7 +55,8 @@ fn kill_9_at_random_moments_loses_and_doubles_nothing() {
     assert_eq!(server.metric("floodmark_head_series").to_string(), series);
 }
 
-/// Lets the writers write for `how_long`, then calls `end` with the server, and waits for the writers to stop.
+/// Lets the writers write for `how_long`, then calls `end` with the server, and waits until the writers have
+/// stopped.
 fn under_load(
     server: &mut Server,
     writers: &mut [Writer],
@@ -91,10 +93,10 @@ fn sigterm_under_load_finishes_what_was_taken_in() {
             writer.verify(&server, 0);
         }
     }
-    assert_eq!(server.log_lines("stopped").len(), 3, "each stop was orderly to its end");
+    assert_eq!(server.log_lines("stopped").len(), 3, "not every stop was orderly");
 }
 
-/// Data handed to the operating system survives a kill of the process, synced or not.
+/// Data handed to the operating system survives a kill of the process, even without a sync.
 #[test]
 fn kill_9_loses_nothing_without_fsync_either() {
     let seed = seed();
@@ -164,7 +166,8 @@ fn an_idle_server_stops_at_once_even_with_open_connections() {
     idle.send(&Request::get("/-/ready")).unwrap().expect(200, &[]);
     let began = std::time::Instant::now();
     assert_eq!(server.terminate().code(), Some(0));
-    // an idle connection is not a request in flight, so the server does not wait the 20 s that such requests get
+    // an idle connection has no request in progress, so the server does not wait 20 s, as it does for such
+    // requests
     assert!(began.elapsed() < Duration::from_secs(15), "took {:?}", began.elapsed());
 }
 

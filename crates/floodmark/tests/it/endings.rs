@@ -30,7 +30,7 @@ impl Watched {
     fn wait_for(&mut self, text: &str) {
         let mut said = String::new();
         while !said.contains(text) {
-            assert_ne!(self.stderr.read_line(&mut said).expect("read stderr"), 0, "it ended: {said}");
+            assert_ne!(self.stderr.read_line(&mut said).expect("read stderr"), 0, "the lab ended: {said}");
         }
     }
 
@@ -46,7 +46,7 @@ impl Drop for Watched {
     }
 }
 
-/// A process that wrote its id to a file. It is killed when this is dropped.
+/// A process that wrote its id to a file. Dropping it kills the process.
 struct Stray(PathBuf);
 
 impl Stray {
@@ -104,7 +104,7 @@ fn under_nohup_a_terminal_that_goes_away_ends_nothing() {
     watched.wait_for("writing");
     watched.signal(Signal::HUP);
     watched.signal(Signal::INT);
-    // if SIGHUP were not ignored, SIGINT would be the second signal, which ends the lab without a result
+    // if SIGHUP were not ignored, SIGINT would be the second signal, and the lab would end without a result
     assert_eq!(watched.child.wait().expect("wait for the lab").code(), Some(1));
 }
 
@@ -113,7 +113,7 @@ fn a_second_signal_does_not_wait_for_a_result_and_leaves_no_target() {
     let folder = tempfile::tempdir().expect("make a directory");
     let (start, pid) = (folder.path().join("start.sh"), folder.path().join("pid"));
     std::fs::write(&start, format!("echo $$ > {}; exec sleep 600", pid.display())).expect("write");
-    // it accepts connections and never answers
+    // the listener accepts connections and never answers
     let mute = TcpListener::bind("127.0.0.1:0").expect("listen");
     let target = format!(
         "[target]\ntimeout = '10m'\nwrite = 'http://{0}/api/v1/write'\nready = 'http://{0}/ready'\n\
@@ -133,11 +133,12 @@ fn a_second_signal_does_not_wait_for_a_result_and_leaves_no_target() {
     assert_eq!(watched.child.wait().expect("wait for the lab").code(), Some(2));
     assert!(
         !Path::new(&format!("/proc/{}", pid.as_raw_pid())).exists(),
-        "what the run started has ended with it"
+        "the target outlives the run that started it"
     );
 }
 
-/// The target was running before the lab; a fault kills it, and the command from `restart` starts it again.
+/// Runs a scenario against a target that was already running. A fault kills the target, and the command of
+/// `restart` starts it again.
 fn killed_and_restarted_by(restart: impl Fn(&str, &Path) -> String) {
     let folder = tempfile::tempdir().expect("make a directory");
     let data = folder.path().join("data");
@@ -157,7 +158,7 @@ fn killed_and_restarted_by(restart: impl Fn(&str, &Path) -> String) {
     );
     let result = run(folder.path(), "2s", &rest, &[]);
     assert!(events(&result).contains("restarted and ready"), "{result}");
-    assert!(TcpStream::connect(address).is_ok(), "somebody else's target stays");
+    assert!(TcpStream::connect(address).is_ok(), "a target that the run does not own ended with the run");
     assert!(restarted.pid().is_some());
 }
 

@@ -1,5 +1,6 @@
-//! Floods of new series, of new tenants and of returning senders: three tenants with known series are never refused, the process
-//! stays within `--memory`, and nothing acknowledged is lost, also by a kill -9 at the end.
+//! Floods of new series, of new tenants and of returning senders. Three tenants with known series are never
+//! refused, and the process stays within `--memory`. No acknowledged sample is lost, even if the server is
+//! killed with -9 at the end.
 
 use crate::harness::ledger::Writer;
 use crate::harness::wire::{self, Series};
@@ -15,7 +16,7 @@ const MIB: u64 = 1 << 20;
 /// Value of `--memory`.
 const BUDGET: u64 = 128 * MIB;
 
-/// Senders of new series at a time.
+/// Number of concurrent senders of new series.
 const SENDERS: usize = 8;
 
 /// Tenants with known series.
@@ -25,10 +26,10 @@ const KNOWN: [&str; 3] = ["a", "b", "c"];
 #[derive(Clone, Copy)]
 struct Flood {
     requests: usize,
-    /// Series in each.
+    /// Series in each request.
     series: usize,
     tenant_of: fn(usize) -> String,
-    /// Number of label sets that each series has in turn.
+    /// Number of label sets of each series, one after the other.
     versions: usize,
 }
 
@@ -63,7 +64,7 @@ impl Flood {
         }
     }
 
-    /// Every series is stored once.
+    /// Checks that every series is stored once.
     #[track_caller]
     fn verify(self, server: &Server) {
         let mut expected = BTreeMap::<String, usize>::new();
@@ -81,7 +82,7 @@ impl Flood {
     }
 }
 
-/// Sends until it is stored; every refusal says when to come back.
+/// Sends the request until it is stored. Every refusal must have a `Retry-After`.
 fn repeat(server: &Server, request: &Request) {
     wait_for("the turn of new series", || {
         let reply = server.send(request);
@@ -103,8 +104,8 @@ fn start() -> Server {
 #[track_caller]
 fn assert_within_budget(server: &Server) {
     let peak = server.peak_bytes();
-    eprintln!("{} MiB at the most, of {} MiB", peak / MIB, BUDGET / MIB);
-    assert!(peak < BUDGET, "{} MiB at the most, of {} MiB", peak / MIB, BUDGET / MIB);
+    eprintln!("peak memory {} MiB of a budget of {} MiB", peak / MIB, BUDGET / MIB);
+    assert!(peak < BUDGET, "peak memory {} MiB of a budget of {} MiB", peak / MIB, BUDGET / MIB);
 }
 
 /// Runs `flood` while the known tenants write, and verifies their samples before and after a kill -9.
@@ -115,7 +116,7 @@ fn check(mut server: Server, flood: impl FnOnce(&Server), verify: impl Fn(&Serve
     for writer in &mut writers {
         writer.write_once(&server).expect(204, &[]);
     }
-    // a tenant with tables is not new: it does not share the part of new tenants
+    // a tenant with tables is not new, so it does not share the memory reserved for new tenants
     server.send(&Request::post("/api/v1/admin/flush", Vec::new())).expect(200, &["success"]);
     server.kill9();
     server.restart();
@@ -154,7 +155,7 @@ fn all_series_get_another_label_value_at_once() {
     check_flood(Flood { requests: 50, series: 1_000, tenant_of, versions: 2 });
 }
 
-/// Those beyond `tenant_burst` have to come back later.
+/// Tenants beyond `tenant_burst` have to retry later.
 #[test]
 fn many_new_tenants_at_once() {
     const TENANTS: usize = 5_000;
@@ -198,7 +199,7 @@ fn many_new_tenants_at_once() {
     check(start(), send, verify);
 }
 
-/// The senders' queues hold what they could not send.
+/// The queues of the senders contain what they could not send during the outage.
 #[test]
 fn senders_that_return_after_an_outage() {
     const RETURNING: u64 = 100;
@@ -222,7 +223,7 @@ fn senders_that_return_after_an_outage() {
     catch_up(&server, &mut senders, before + queued);
     let refused: u64 = senders.iter().map(|sender| sender.refused).sum();
     eprintln!("{refused} refusals of {} requests", RETURNING * queued);
-    assert!(refused <= RETURNING, "{refused} refusals: each sender is refused again and again");
+    assert!(refused <= RETURNING, "{refused} refusals: senders are refused more than once");
     senders.iter().for_each(|sender| sender.verify(&server, 0));
     assert_within_budget(&server);
 }

@@ -5,8 +5,8 @@ use crate::harness::{Options, Reply, Request, Server, Service, wait_for};
 use std::sync::{Arc, Mutex};
 use tempfile::TempDir;
 
-/// Decision of the service. It accepts `alice`, `carol`, `dave` and `frank`, each with other headers, forbids `eve`, fails for
-/// `mallory`, redirects `trent`, and answers 401 to everybody else.
+/// Decision of the service. It accepts `alice`, `carol`, `dave` and `frank`, and answers each with different
+/// headers. It forbids `eve`, fails for `mallory`, redirects `trent`, and answers 401 to everybody else.
 fn decide(head: &str) -> (String, String) {
     let status = match head.to_ascii_lowercase() {
         head if head.contains("bearer alice") => {
@@ -58,7 +58,7 @@ fn the_service_decides_within_what_the_file_allows() {
     write(&server, "alice", "a").expect(204, &[]);
     let asked = service.asked();
     write(&server, "alice", "a").expect(204, &[]);
-    assert_eq!(service.asked(), asked, "an answer is remembered");
+    assert_eq!(service.asked(), asked, "the service was asked again instead of using the cached answer");
     write(&server, "alice", "b").expect(403, &["forward has no access to tenant b"]);
     write(&server, "alice", "c").expect(403, &["no access to tenant c"]);
     let ask = |request: Request, header: &str, value: &str| server.send(&request.header(header, value));
@@ -78,12 +78,13 @@ fn the_service_decides_within_what_the_file_allows() {
     let asked = service.asked();
     server.send(&line("m").tenant("a")).expect(401, &["Authorization"]);
     write(&server, &"x".repeat(9 << 10), "a").expect(401, &[]);
-    assert_eq!(service.asked(), asked, "nothing is asked without credentials, or for too large ones");
+    assert_eq!(service.asked(), asked, "the service was asked about missing or too large credentials");
     assert!(forwards(&server, "cached") >= 1.0 && forwards(&server, "failed") >= 2.0);
     assert_eq!(server.log_lines("alice"), Vec::<String>::new());
 }
 
-/// The service sees the method, path and tenant that the client requests. A client cannot forge the headers that say so.
+/// The service sees the method, path and tenant of the client's request. A client cannot forge the headers
+/// with this information.
 #[test]
 fn the_service_is_shown_the_request() {
     let seen = Arc::new(Mutex::new(String::new()));

@@ -1,5 +1,6 @@
-//! Data directories of earlier versions can be opened, read back and written to. The folders in `tests/golden` were made by
-//! `scripts/make-golden.py` with the program of their date; `docs/formats/README.md` lists which version reads which format.
+//! Data directories of earlier versions can be opened, read back and written to. `scripts/make-golden.py`
+//! made the folders in `tests/golden`, each with the program of that date. `docs/formats/README.md` lists
+//! which version reads which format.
 
 use crate::harness::lab::{good, lab};
 use crate::harness::{Options, Request, Server};
@@ -32,14 +33,14 @@ fn unpack(folder: &Path, to: &Path) -> PathBuf {
     to.join("data")
 }
 
-/// Starts a server on the data. A node whose clock is more than a day ahead of its last run logs a warning, which is expected
-/// here: the data are old.
+/// Starts a server on the data. If a node's clock is more than a day ahead of the last run, the node logs a
+/// warning. The test expects this warning, because the data are old.
 fn open(data: &Path) -> Server {
     let config = "partitions = 2\nsegment_size = \"1MiB\"\nrollups = [\"5m\", \"1h\"]\nmemory = \"256MiB\"";
     Server::start(Options::default().data_dir(data).config(config).allow("the clock is far ahead"))
 }
 
-/// Checks that every sample acknowledged at that time is stored once, with the same bits.
+/// Checks that every acknowledged sample is stored once, with the same bits.
 fn verify(server: &Server, folder: &Path) {
     for (name, tenant) in LEDGERS {
         let (ledger, url) =
@@ -69,7 +70,7 @@ fn data_of_earlier_versions_are_read_and_gone_on_with() {
         ];
         let answer = server.send(&Request::form("/api/v1/query", &params)).text();
         assert!(answer.contains("are answered from the rollup"), "{answer}");
-        // new samples are added to the old ones, in the journal and in the tables
+        // new samples are added to the old samples, in the journal and in the tables
         let target = format!("http://{}/api/v1/write", server.address);
         good(&lab(&[
             "write",
@@ -126,7 +127,7 @@ fn recordings_and_results_of_earlier_versions_are_read() {
     }
 }
 
-/// Checks the versions in `docs/formats/README.md` against those written and refused by the code.
+/// Checks the versions in `docs/formats/README.md` against the versions that the code writes and refuses.
 #[test]
 fn the_page_of_formats_has_the_versions_that_are_written() {
     let row = |name: &str| {
@@ -135,7 +136,7 @@ fn the_page_of_formats_has_the_versions_that_are_written() {
     };
     let check = |name: &str, version: &str| {
         let written = row(name).split('|').nth(2).expect("a version").trim();
-        assert_eq!(written, version, "{name}: on the left what docs/formats/README.md says");
+        assert_eq!(written, version, "{name}: on the left the version in docs/formats/README.md");
     };
     check("journal: segment", &journal::files::SEGMENT_VERSION.to_string());
     check("journal: record", &journal::record::RECORD_VERSION.to_string());

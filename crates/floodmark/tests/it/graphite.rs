@@ -28,7 +28,8 @@ fn graphite_lines_are_series_and_survive_a_kill() {
     check(&server);
 }
 
-/// The time of arrival cannot replace a missing time: it changes when a request is repeated, and the sample would be stored twice.
+/// The time of arrival cannot replace a missing time. It differs when a request is retried, so the sample
+/// would be stored twice.
 #[test]
 fn graphite_lines_without_a_time_are_left_out() {
     let server = Server::new();
@@ -67,7 +68,7 @@ fn graphite_bodies_are_negotiated_and_bounded() {
     server.send(&Request::get("/api/v1/graphite")).expect(405, &[]);
 }
 
-/// The status tells a limit configured for the tenant from a limit of the node.
+/// The status distinguishes a limit configured for the tenant from a limit of the node.
 #[test]
 fn graphite_senders_learn_when_a_limit_is_theirs() {
     let server = Server::start(Options::default().config("tenant_burst = 1\ntenants_per_minute = 1"));
@@ -83,7 +84,10 @@ fn graphite_senders_learn_when_a_limit_is_theirs() {
     let refused = server.send(&lines(&line).tenant("fast"));
     refused.expect(429, &["tenant fast", "10 samples a second", "samples_per_second"]);
     let seconds: u64 = refused.header("retry-after").unwrap().parse().unwrap();
-    assert!((50..=120).contains(&seconds), "{seconds} s until 590 samples are paid for");
+    assert!(
+        (50..=120).contains(&seconds),
+        "Retry-After is {seconds} s, too short or too long for 590 excess samples"
+    );
     server.send(&lines(&line).tenant("slow")).expect(204, &[]);
     assert_eq!(server.metric(r#"floodmark_refusals_total{reason="samples_rate"}"#), 1.0);
 }

@@ -28,7 +28,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use stdx::clock::{Clock, SystemClock};
 
-/// Limit on any wait; after it, the test fails. Generous, because the machine may be busy.
+/// Limit on any wait. When it is reached, the test fails. It is generous, because the machine may be busy.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(180);
 
 /// Milliseconds since the Unix epoch.
@@ -43,12 +43,12 @@ pub(crate) fn wait_for<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
         if let Some(answer) = ask() {
             return answer;
         }
-        assert!(began.elapsed() < PATIENCE, "waited {PATIENCE:?} in vain for {what}");
+        assert!(began.elapsed() < PATIENCE, "no result within {PATIENCE:?}: {what}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
 
-/// Sets a flag when it is dropped, also by a panic, so that threads that wait for the flag end.
+/// Sets a flag when it is dropped, even by a panic, so that threads that wait for the flag end.
 pub(crate) struct SetOnDrop<'f>(pub(crate) &'f AtomicBool);
 
 impl Drop for SetOnDrop<'_> {

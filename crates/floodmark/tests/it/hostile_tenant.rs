@@ -1,10 +1,10 @@
-//! A tenant with valid credentials sends what hurts, while two others write and query: each of their requests is answered, and
-//! correctly; the process stays within `--memory` and is never restarted; and the hostile tenant gets answers in the form of
-//! the protocol.
+//! A tenant with valid credentials sends harmful requests, while two other tenants write and query. All
+//! requests of the others are answered correctly. The process stays within `--memory` and is never restarted.
+//! The hostile tenant gets answers in the form of the protocol.
 //!
 //! - `queries`: requests to read
 //! - `writes`: bodies of writes
-//! - `connections`: what is done with connections
+//! - `connections`: misuse of connections
 
 mod connections;
 mod queries;
@@ -22,10 +22,10 @@ const MIB: u64 = 1 << 20;
 /// Value of `--memory`.
 const BUDGET: u64 = 256 * MIB;
 
-/// Times that a request is sent at once.
+/// Number of times that a request is sent concurrently.
 const AT_ONCE: usize = 4;
 
-/// A request that hurts, and the statuses that may answer it.
+/// A harmful request, and the statuses that may answer it.
 struct Attack {
     name: &'static str,
     request: Request,
@@ -59,11 +59,11 @@ fn of(tenant: &str, request: Request) -> Request {
     request.header("Authorization", &format!("Bearer {}", secret(tenant)))
 }
 
-/// A tenant that is watched.
+/// A tenant that writes and queries during the attack, and checks the answers.
 struct Watcher<'s> {
     server: &'s Server,
     tenant: &'static str,
-    /// A connection that is kept; without it, each request has one of its own.
+    /// A kept-alive connection; `None` to open a connection for each request.
     kept: Option<Connection>,
     requests: u64,
     slowest: (Duration, &'static str),
@@ -75,7 +75,7 @@ impl<'s> Watcher<'s> {
         Self { server, tenant, kept, requests: 0, slowest: (Duration::ZERO, "") }
     }
 
-    /// Writes samples and queries each at once. No request may fail.
+    /// Writes samples and queries each sample at once. No request may fail.
     fn run(&mut self, stop: &AtomicBool) {
         let mut last_ms = 0;
         while !stop.load(Ordering::Relaxed) {
@@ -96,7 +96,8 @@ impl<'s> Watcher<'s> {
         let (request, began) = (of(self.tenant, request), Instant::now());
         let reply = match &mut self.kept {
             None => self.server.send(&request),
-            // the server may close an idle connection when others need it: every client then opens another one
+            // the server may close an idle connection when others need the place; clients then open a new
+            // connection
             Some(kept) => kept.send(&request).unwrap_or_else(|_| {
                 *kept = Connection::open(self.server.address).unwrap();
                 kept.send(&request)
@@ -132,7 +133,7 @@ fn check_form(name: &str, request: &Request, reply: &Reply) {
     assert!(json["status"] == "error" && has("errorType") && has("error"), "{name}: {text}");
 }
 
-/// Sends the request several times at once.
+/// Sends the request several times concurrently.
 fn run(server: &Server, attack: Attack) {
     let Attack { name, request, allowed } = attack;
     let (request, began) = (of("hostile", request), Instant::now());
@@ -156,7 +157,7 @@ fn run(server: &Server, attack: Attack) {
     );
 }
 
-/// Data of the hostile tenant: some MB of labels, and samples for queries to work on.
+/// Writes the data of the hostile tenant: some MB of labels, and samples for its queries.
 fn fill(server: &Server) {
     let now = now_ms();
     for part in 0..10 {
@@ -170,7 +171,7 @@ fn fill(server: &Server) {
     }
 }
 
-/// Runs `attack` while the others are watched.
+/// Runs `attack` while the watchers write and query.
 #[track_caller]
 fn check(attack: impl FnOnce(&Server)) {
     let folder = tempfile::tempdir().unwrap();
@@ -204,10 +205,10 @@ fn check(attack: impl FnOnce(&Server)) {
         assert!(requests > 10, "{requests}");
     }
     let peak = server.peak_bytes();
-    eprintln!("{} MiB at the most, of {} MiB", peak / MIB, BUDGET / MIB);
+    eprintln!("peak memory {} MiB of a budget of {} MiB", peak / MIB, BUDGET / MIB);
     assert!(server.is_running() && server.pid() == pid);
-    assert!(peak < BUDGET, "{} MiB at the most, of {} MiB", peak / MIB, BUDGET / MIB);
-    // nothing is held for what has ended, and the tenant is served as before
+    assert!(peak < BUDGET, "peak memory {} MiB of a budget of {} MiB", peak / MIB, BUDGET / MIB);
+    // the memory of ended requests is released, and the tenant is served as before
     wait_for("memory of requests", || {
         let text = server.send(&of("scraper", Request::get("/metrics"))).text();
         text.contains("\nfloodmark_write_inflight_bytes 0\n").then_some(())

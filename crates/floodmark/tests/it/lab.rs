@@ -65,7 +65,7 @@ fn a_target_that_is_killed_comes_back_and_has_lost_nothing() {
     let result = run(folder.path(), "3s", &rest, &[]);
     let events = events(&result);
     assert!(events.contains("kill -9") && events.contains("restarted and ready"), "{events}");
-    assert!(TcpStream::connect(address).is_err(), "what the run started has ended with it");
+    assert!(TcpStream::connect(address).is_err(), "the target outlives the run that started it");
 }
 
 #[test]
@@ -90,9 +90,9 @@ fn a_search_gives_each_trial_a_fresh_directory_and_a_free_port() {
     let started = std::fs::read_to_string(started).expect("what was started");
     let trials: Vec<Vec<&str>> = started.lines().map(|line| line.split(' ').collect()).collect();
     let memory: Vec<&str> = trials.iter().map(|trial| trial[2]).collect();
-    assert_eq!(memory, ["536870912", "268435456", "268435456"], "the last one confirms");
+    assert_eq!(memory, ["536870912", "268435456", "268435456"], "the last trial does not confirm the result");
     for (at, trial) in trials.iter().enumerate() {
-        assert!(!Path::new(trial[0]).exists(), "it is removed with its trial");
+        assert!(!Path::new(trial[0]).exists(), "the directory of a trial still exists");
         assert!(trials[..at].iter().all(|other| other[0] != trial[0]), "{started}");
     }
 }
@@ -113,7 +113,7 @@ fn a_fault_that_would_outlast_the_load_is_taken_back_with_it() {
     assert!(events.contains("slow disk: skipped: the fault needs the key target.cgroup"), "{events}");
 }
 
-/// A network namespace with a link to the current one. It is deleted when this is dropped.
+/// A network namespace with a link to the current one. Dropping it deletes the namespace.
 struct Namespace(String);
 
 impl Namespace {
@@ -189,9 +189,12 @@ fn ctrl_c_leaves_a_partial_report_that_says_so() {
     assert!(printed.contains("PARTIAL"), "{printed}");
     let result: Value = serde_json::from_slice(&std::fs::read(&save).expect("the result")).expect("JSON");
     assert_eq!((&result["partial"], &result["verify"]["lost"]), (&true.into(), &0.into()));
-    assert!(result["verify"]["read_back"].as_u64() > Some(0), "what was taken is read back all the same");
+    assert!(
+        result["verify"]["read_back"].as_u64() > Some(0),
+        "the samples of an interrupted run are not read back"
+    );
     let page = std::fs::read_to_string(&html).expect("the report");
-    assert!(page.contains("PARTIAL"), "the report says so");
+    assert!(page.contains("PARTIAL"), "the report does not say PARTIAL");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Older samples move from the journal into tables, exactly once. Queries read both together.
+//! Older samples move from the journal into tables, exactly once. Queries read journal and tables together.
 
 use crate::harness::ledger::Writer;
 use crate::harness::{Options, Request, Server, now_ms, wait_for, wire};
@@ -37,7 +37,7 @@ fn fill(server: &Server, writer: &mut Writer, rounds: usize) {
     }
 }
 
-/// Merges until nothing is left to do; returns the counts from the answer.
+/// Merges until all merges are done; returns the counts from the answer.
 #[track_caller]
 fn compact(server: &Server) -> Value {
     let reply = server.send(&Request::post("/api/v1/admin/compact", Vec::new()));
@@ -79,7 +79,7 @@ fn what_was_flushed_is_in_tables_and_out_of_the_journal() {
         "{}",
         server.metric("floodmark_journal_bytes")
     );
-    assert_eq!(flush(&server)["samples"], Value::from(0), "nothing came since");
+    assert_eq!(flush(&server)["samples"], Value::from(0), "samples were sealed twice");
 
     server.kill9();
     server.restart();
@@ -135,7 +135,7 @@ fn kill_9_while_sealing_loses_and_doubles_nothing() {
     foreign::check_count(&server.data_dir().join("tables/anonymous/metrics"), acknowledged);
 }
 
-/// While samples move from the head into tables, no query sees fewer of them than an earlier one.
+/// While samples move from the head into tables, no query returns fewer samples than an earlier query.
 #[test]
 fn queries_see_everything_while_it_moves() {
     let seed = seed();
@@ -183,10 +183,10 @@ fn labels_and_series_are_known_from_tables_alone() {
     assert_eq!(series, serde_json::json!([{ "__name__": "up", "zone": "b" }]));
     let other = server.query_as(Some("nobody"), "up", now);
     assert_eq!(other["result"], serde_json::json!([]));
-    assert!(!server.data_dir().join("tables/nobody").exists(), "asking makes no table");
+    assert!(!server.data_dir().join("tables/nobody").exists(), "a query created a table");
 }
 
-/// Exemplars and metadata are in no table, so they must survive truncation of the journal.
+/// Exemplars and metadata are not in tables, so they must survive truncation of the journal.
 #[test]
 fn metadata_and_exemplars_outlive_the_journal_they_came_in() {
     let mut server = Server::new();

@@ -1,5 +1,5 @@
-//! The process takes no more memory than `--memory`, whatever clients send. Pages of files do not count, because the kernel
-//! drops them when it needs the memory.
+//! The process takes no more memory than `--memory`, regardless of what clients send. Pages of files do not
+//! count, because the kernel drops them when it needs the memory.
 
 use crate::harness::wire::{self, Series};
 use crate::harness::{Connection, Options, Request, Server, now_ms, wait_for};
@@ -7,14 +7,14 @@ use crate::harness::{Connection, Options, Request, Server, now_ms, wait_for};
 const MIB: u64 = 1 << 20;
 const DAY_MS: i64 = 86_400_000;
 
-/// Concurrent clients.
+/// Number of concurrent clients.
 const CLIENTS: usize = 8;
 
-/// Runs `attack` on a server with little memory, and on one with twice as much.
+/// Runs `attack` on a server with little memory, and on a server with twice as much.
 #[track_caller]
 fn check(attack: impl Fn(&Server)) {
     for memory in [128, 256] {
-        // on a busy machine, a year of files takes longer than a round of sealing waits for one tenant
+        // on a busy machine, sealing a year of files takes longer than a round waits for one tenant
         let options = Options::default().allow("server::seal::sealer::report");
         let server = Server::start(options.arg("--memory").arg(&format!("{memory}MiB")));
         let account = |name| server.metric(&format!("floodmark_budget_limit_bytes{{account=\"{name}\"}}"));
@@ -22,8 +22,8 @@ fn check(attack: impl Fn(&Server)) {
         assert_eq!(accounts.iter().sum::<f64>(), (memory * MIB) as f64, "{accounts:?}");
         attack(&server);
         let peak = server.peak_bytes();
-        eprintln!("{} MiB at the most, of {memory} MiB", peak / MIB);
-        assert!(peak < memory * MIB, "{} MiB at the most, of {memory} MiB", peak / MIB);
+        eprintln!("peak memory {} MiB of a budget of {memory} MiB", peak / MIB);
+        assert!(peak < memory * MIB, "peak memory {} MiB of a budget of {memory} MiB", peak / MIB);
         assert_eq!(server.query("1 + 1", 0)["result"][1], "2");
     }
 }
@@ -40,7 +40,7 @@ fn seal(server: &Server) {
     server.send(&Request::post("/api/v1/admin/flush", Vec::new())).expect(200, &["success"]);
 }
 
-/// Each file that a query reads takes more than a MiB of memory while it is decoded.
+/// Each file that a query reads takes more than a MiB of memory during decoding.
 #[test]
 fn queries_over_a_year_of_daily_files() {
     const SERIES: i64 = 6;
@@ -63,14 +63,14 @@ fn queries_over_a_year_of_daily_files() {
     });
 }
 
-/// Late samples of a few series, in random order, which compress worse than others.
+/// Late samples of a few series, in random order. They compress worse than other samples.
 #[test]
 fn late_samples_of_a_few_series() {
     check(|server| {
         let now = now_ms();
         at_once(|client| {
             for round in 0..10 {
-                // times go up and down in turn
+                // the times of consecutive samples jump forwards and backwards
                 let time = |i: i64| now - 3_000_000 + (i * 7_919 + round * 13) % 3_000_000;
                 let samples = (0..5_000).map(|i| (time(i), i as f64 / 7.0));
                 let series = Series::named("late").label("i", client.to_string()).samples(samples);
@@ -81,7 +81,7 @@ fn late_samples_of_a_few_series() {
     });
 }
 
-/// New series until the head is full, while earlier ones are sealed.
+/// New series until the head is full, while earlier series are sealed.
 #[test]
 fn new_series_while_others_are_sealed() {
     check(|server| {
@@ -105,8 +105,8 @@ fn new_series_while_others_are_sealed() {
     });
 }
 
-/// More connections than memory allows, permitted by a setting: requests that make the process grow are refused until the
-/// connections have closed, and samples of known series are stored.
+/// A setting permits more connections than fit into memory. Requests that make the process grow are refused
+/// until the connections have closed. Samples of known series are stored.
 #[test]
 fn work_that_can_wait_is_refused_while_connections_hold_the_memory() {
     let options = Options::default().arg("--memory").arg("64MiB").config("connections = 8000");

@@ -1,4 +1,5 @@
-//! Overload: the process stays within its budget, refuses in time, and serves normally right afterwards.
+//! Overload: the process stays within its budget, answers refusals in time, and serves normally right
+//! afterwards.
 
 use crate::harness::wire::{self, Series};
 use crate::harness::{Connection, Options, Reply, Request, Server, now_ms};
@@ -10,11 +11,11 @@ const MIB: u64 = 1 << 20;
 /// Value of `--memory`.
 const BUDGET: u64 = 64 * MIB;
 
-/// Allowance beyond the budget, for the executable's own pages and memory that the allocator has not yet returned. In a debug
-/// build none of it has been needed so far (at most 59 MiB of 64).
+/// Memory beyond the budget that is tolerated, for the executable's own pages and for memory that the
+/// allocator has not yet returned. A debug build has not needed any of it so far (at most 59 MiB of 64).
 const SLACK: u64 = 32 * MIB;
 
-/// Concurrent clients.
+/// Number of concurrent clients.
 const CLIENTS: usize = 24;
 
 fn small() -> Options {
@@ -37,7 +38,7 @@ fn wide(name: &str, count: usize, tag: &str, timestamp_ms: i64) -> Vec<Series> {
 #[derive(Default)]
 struct Answers {
     statuses: BTreeMap<u16, usize>,
-    /// The first refusal because the head is full.
+    /// The first refusal that was caused by a full head.
     full: Option<Reply>,
 }
 
@@ -117,7 +118,7 @@ fn many_large_bodies_at_once() {
     let statuses = answers.statuses;
     eprintln!("large bodies: {statuses:?}");
     assert!(server.is_running());
-    assert!(statuses.get(&204).is_some_and(|n| *n > 0), "nothing got through: {statuses:?}");
+    assert!(statuses.get(&204).is_some_and(|n| *n > 0), "all requests were refused: {statuses:?}");
     assert!(!statuses.contains_key(&0), "connections without an answer: {statuses:?}");
     server.wait_until_zero("floodmark_write_inflight_bytes");
     works(&server, "early");
@@ -140,7 +141,7 @@ fn ever_new_series_are_refused_and_known_ones_go_on() {
     works(&server, "early");
     let now = now_ms();
     let mut answers = Answers::default();
-    // the number of rounds until the head is full depends on how fast sealed series leave it
+    // the number of rounds until the head is full depends on how fast sealed series leave the head
     for round in 0..100 {
         flood(&server, 4, &mut answers, |client, number| {
             wire::v1(&wide("new", 500, &format!("{round}-{client}-{number}"), now))
@@ -152,7 +153,7 @@ fn ever_new_series_are_refused_and_known_ones_go_on() {
     let series = server.metric("floodmark_head_series");
     eprintln!("new series: {:?}, {series} series", answers.statuses);
     assert!(server.is_running());
-    let refused = answers.full.expect("the head fills up");
+    let refused = answers.full.expect("the head never filled up");
     refused.expect(503, &["head", "--memory", "new series"]);
     assert!(refused.header("retry-after").is_some());
     works(&server, "early");

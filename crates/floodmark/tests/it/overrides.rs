@@ -1,5 +1,5 @@
-//! Overrides that change a hundred times while tenants write: each valid version takes effect as a whole, a broken one changes
-//! nothing, and nothing acknowledged is lost.
+//! Overrides that change a hundred times while tenants write. Each valid version takes effect as a whole. A
+//! broken version changes nothing. No acknowledged sample is lost.
 
 use crate::harness::read::{data, matrix};
 use crate::harness::wire::{self, Series};
@@ -11,22 +11,22 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use stdx::rng::Rng;
 
-/// Versions of the file.
+/// Number of versions of the file.
 const VERSIONS: usize = 100;
 
 /// Tenants that write. The file has a table for `b` and a class for `c`.
 const TENANTS: [&str; 3] = ["a", "b", "c"];
 
-/// Known series of each tenant, all in each of its requests.
+/// Known series of each tenant. Every request contains all of them.
 const KNOWN: usize = 5;
 
-/// A request with a new series among this many.
+/// One of this many requests has a new series.
 const NEW_EVERY: u64 = 8;
 
-/// Longest time until a change is in effect, as documented.
+/// Longest documented time until a change is in effect.
 const DEADLINE: Duration = Duration::from_secs(1);
 
-/// Files with an error, and its line.
+/// Files with an error, and the line of the error.
 const BROKEN: [(&str, usize); 7] = [
     ("query_samples = 7\n\n[tenant.a]\nactive_series = \"many\"\n", 4),
     ("query_samples = 7\n[tenant.a\nactive_series = 1\n", 2),
@@ -37,20 +37,20 @@ const BROKEN: [(&str, usize); 7] = [
     ("active_series = 1\n\n[tenant.\"no/tenant\"]\nactive_series = 2\n", 3),
 ];
 
-/// A valid version.
+/// A valid version of the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Limit {
     Nothing,
-    /// Fewer series than tenant c has.
+    /// The limit is lower than the number of series that tenant c has.
     BelowUse {
         status: u16,
     },
-    /// New series of each tenant in a second.
+    /// A limit on new series of each tenant per second.
     NewSeries,
 }
 
 impl Limit {
-    /// The file. `query_samples` of each tenant tells the version.
+    /// Text of the file. The value of `query_samples` of each tenant identifies the version.
     fn text(self, version: usize) -> String {
         let [a, b, c] = values(version);
         let (of_all, of_c) = match self {
@@ -72,11 +72,12 @@ fn values(version: usize) -> [u64; 3] {
     [1, 2, 3].map(|tenant| tenant * 10_000_000 + version as u64)
 }
 
-/// What a tenant has sent, and what of it was acknowledged.
+/// Requests of a tenant, sent and acknowledged.
 struct Writer {
     tenant: &'static str,
     base_ms: i64,
-    /// Requests so far. Their samples of known series are acknowledged, also by a refusal of new series.
+    /// Number of requests so far. Their samples of known series are acknowledged, even if new series were
+    /// refused.
     sent: u64,
     /// Requests whose new series were acknowledged.
     created: Vec<u64>,
@@ -84,7 +85,7 @@ struct Writer {
 
 impl Writer {
     fn new(tenant: &'static str) -> Self {
-        // requests are a millisecond apart in the data, and further than that in time
+        // requests are a millisecond apart in the data, and further apart in real time
         Self { tenant, base_ms: now_ms() - 30 * 60_000, sent: 0, created: Vec::new() }
     }
 
@@ -119,7 +120,8 @@ impl Writer {
         Request::write(&wire::v1(&known.chain(new).collect::<Vec<_>>())).tenant(self.tenant)
     }
 
-    /// Every sample of known series is stored once, and so is every new series that was acknowledged.
+    /// Checks that every sample of known series is stored once, and so is every new series that was
+    /// acknowledged.
     #[track_caller]
     fn verify(&self, server: &Server) {
         let (tenant, at_ms) = (Some(self.tenant), self.base_ms + self.sent as i64);
@@ -155,14 +157,14 @@ fn runtime_config(server: &Server) -> String {
     server.send(&Request::get("/runtime_config?mode=diff")).expect(200, &[]).text()
 }
 
-/// A series that tenant c does not have, and one that it has.
+/// Sends a series that tenant c does not have, and a series that it has.
 fn probe(server: &Server, version: usize) -> Reply {
     let (known, new) = (Series::named("probe"), Series::named("probe").label("version", version.to_string()));
     let body = wire::v1(&[known, new].map(|series| series.sample(now_ms(), version as f64)));
     server.send(&Request::write(&body).tenant("c"))
 }
 
-/// Waits until the version is in effect for all tenants; how long that took.
+/// Waits until the version is in effect for all tenants, and returns the time that this took.
 fn apply(server: &Server, version: usize, limit: Limit) -> Duration {
     let began = Instant::now();
     let expected = values(version);
@@ -170,7 +172,7 @@ fn apply(server: &Server, version: usize, limit: Limit) -> Duration {
         let seen = in_effect(server);
         (seen[0] == expected[0]).then(|| (seen, began.elapsed()))
     });
-    assert_eq!(seen.0, expected, "a version applies to all tenants at once");
+    assert_eq!(seen.0, expected, "a version does not apply to all tenants at once");
     let Limit::BelowUse { status } = limit else { return seen.1 };
     probe(server, version).expect(status, &["2 active series", "active_series"]);
     let stored = server.query_as(Some("c"), "probe", now_ms());
@@ -178,14 +180,14 @@ fn apply(server: &Server, version: usize, limit: Limit) -> Duration {
     let value = version.to_string();
     let written: Vec<_> = stored.iter().filter(|row| row["value"][1] == value).collect();
     let is_known = written.len() == 1 && written[0]["metric"]["version"].is_null();
-    assert!(is_known, "the known series is written, the new one is not: {written:?}");
+    assert!(is_known, "not exactly the known series was written: {written:?}");
     let refusals = server.send(&Request::get("/api/v1/refusals").tenant("c")).json();
     let refusals = refusals["data"].as_array().unwrap();
     assert!(refusals.iter().any(|refusal| refusal["reason"] == "active_series"), "{refusals:?}");
     seen.1
 }
 
-/// Waits for the error; nothing else changes.
+/// Waits for the error. The limits in effect must stay the same.
 fn expect_refused(server: &Server, line: usize, errors_before: usize, config: &str) {
     let errors = wait_for("the error", || {
         Some(server.log_lines("file not reloaded")).filter(|errors| errors.len() > errors_before)
@@ -193,10 +195,11 @@ fn expect_refused(server: &Server, line: usize, errors_before: usize, config: &s
     let (error, place) = (errors.last().unwrap(), format!("overrides.toml:{line}: "));
     assert!(errors.len() == errors_before + 1 && error.contains(&place), "no {place:?} in {errors:?}");
     assert_eq!(server.metric("floodmark_file_current{file=\"overrides\"}"), 0.0);
-    assert_eq!(runtime_config(server), config, "a broken file changes nothing");
+    assert_eq!(runtime_config(server), config, "a broken file changed the limits in effect");
 }
 
-/// Replaces the file again and again, with a hangup in every other turn; how long the valid versions took.
+/// Replaces the file repeatedly, and sends a hangup in every other turn. Returns the times that valid
+/// versions took.
 fn change(server: &Server, overrides: &Overrides, rng: &mut Rng) -> Vec<Duration> {
     let (mut took, mut broken) = (Vec::new(), 0);
     for version in 1..=VERSIONS {
@@ -208,7 +211,7 @@ fn change(server: &Server, overrides: &Overrides, rng: &mut Rng) -> Vec<Duration
         };
         let (text, line) = match limit {
             Some(limit) => (limit.text(version), 0),
-            // the version makes it differ from the last one
+            // the comment makes each version differ from the last one
             None => {
                 let (text, line) = BROKEN[rng.below(BROKEN.len() as u64) as usize];
                 (format!("{text}# version {version}\n"), line)
@@ -249,7 +252,7 @@ fn a_hundred_changes_under_load() {
         change(&server, &overrides, &mut rng)
     });
     took.sort_unstable();
-    // the median, since other tests take the processors meanwhile
+    // the median, because other tests use the processors too
     let (median, slowest) = (took[took.len() / 2], took[took.len() - 1]);
     let refused = refused.map(AtomicUsize::into_inner);
     eprintln!("in effect after {median:?}, at most {slowest:?}; requests with refused series: {refused:?}");
@@ -258,7 +261,7 @@ fn a_hundred_changes_under_load() {
     assert!(server.is_running() && server.pid() == pid);
     writers.iter().for_each(|writer| writer.verify(&server));
     server.kill9();
-    // the last version may be a broken one, with which a server does not start
+    // the last version may be a broken one, and a server does not start with a broken file
     overrides.write("");
     server.restart();
     writers.iter().for_each(|writer| writer.verify(&server));

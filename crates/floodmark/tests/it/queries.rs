@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 
 const LIST: &str = "/api/v1/admin/queries";
 
-/// A query that sorts 108,000 values for each of 11,000 steps, so it runs until it is cancelled. Its line break must not break a
-/// line of the log.
+/// A query that sorts 108,000 values for each of 11,000 steps, so it runs until it is canceled. The log must
+/// escape its line break.
 const ENDLESS: &str = "quantile_over_time(0.5,\nvector(1)[3h:100ms])";
 
 fn endless(tenant: &str, end: i64, timeout: &str) -> Request {
@@ -17,7 +17,7 @@ fn endless(tenant: &str, end: i64, timeout: &str) -> Request {
     Request::ask("/api/v1/query_range", &params).tenant(tenant)
 }
 
-/// Waits for a listed query that is `wanted`, and returns it.
+/// Waits for a query in the list for which `wanted` is true, and returns the query.
 fn listed(server: &Server, wanted: impl Fn(&Value) -> bool) -> Value {
     wait_for("a query in the list", || {
         let list = data(&server.send(&Request::get(LIST)));
@@ -41,7 +41,7 @@ fn a_running_query_is_listed_and_can_be_canceled() {
         assert!(query["age_seconds"].as_f64().unwrap() > 0.0, "{query}");
         let of =
             |tenant: &str| data(&server.send(&Request::get("/api/v1/status/active_queries").tenant(tenant)));
-        assert_eq!(of("b"), json!([]), "a tenant sees its own queries only");
+        assert_eq!(of("b"), json!([]), "a tenant sees queries of another tenant");
         let id = query["id"].as_str().unwrap();
         assert_eq!(of("a")[0]["id"], json!(id));
 
@@ -74,7 +74,7 @@ fn an_export_is_listed_and_can_be_canceled() {
     assert_eq!((&query["path"], &query["query"]), (&json!("/api/v1/export"), &json!("m")));
     cancel(&server, query["id"].as_str().unwrap()).expect(200, &[]);
     let reply = connection.reply();
-    assert!(reply.is_err(), "the answer is cut short");
+    assert!(reply.is_err(), "the answer of a canceled export is complete");
     wait_for("the end of the export", || {
         (data(&server.send(&Request::get(LIST))) == json!([])).then_some(())
     });

@@ -1,4 +1,4 @@
-//! Prometheus' query API: the format of answers, byte by byte where clients depend on it.
+//! Prometheus' query API. The format of answers is checked byte by byte where clients depend on it.
 
 use crate::harness::read::{data, matrix, seconds};
 use crate::harness::wire::{self, Series};
@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 /// Prefixes under which the paths of the query API exist.
 const PREFIXES: [&str; 3] = ["", "/prometheus", "/api/prom"];
 
-/// A server with four counters and a gauge, each with a sample every 10 s. Returns it with the time of the newest sample, a whole
-/// second.
+/// A server with four counters and a gauge, each with a sample every 10 s. Also returns the time of the
+/// newest sample, a whole second.
 fn filled() -> (Server, i64) {
     let server = Server::new();
     let end = now_ms() / 1000 * 1000;
@@ -187,7 +187,7 @@ fn labels_and_their_values() {
         json!({"status": "success", "data": ["200", "404"], "warnings": ["results truncated due to limit"]})
     );
     let cut = server.send(&Request::ask("/api/v1/labels", &[("limit", "4")])).json();
-    assert_eq!(cut["warnings"], Value::Null, "nothing was left out");
+    assert_eq!(cut["warnings"], Value::Null, "a complete answer has a warning");
 }
 
 #[test]
@@ -405,7 +405,10 @@ fn grafana_is_served() {
             assert!(build[key].is_string(), "{key} in {build}");
         }
         let version = build["version"].as_str().unwrap();
-        assert!(version.starts_with(|c: char| c.is_ascii_digit()), "read as a semantic version: {version}");
+        assert!(
+            version.starts_with(|c: char| c.is_ascii_digit()),
+            "Grafana cannot read the semantic version: {version}"
+        );
         let window = [("start", (end / 1000 - 3600).to_string()), ("end", (end / 1000).to_string())];
         let window: Vec<_> = window.iter().map(|(n, v)| (*n, v.as_str())).collect();
         let with = |more: &[(&'static str, &'static str)]| [&window[..], more].concat();

@@ -1,5 +1,5 @@
-//! Checks that the reference pages name all metrics, paths and refusals that exist, and no others, and that links in documents
-//! are valid.
+//! Checks that the reference pages name exactly the metrics, paths and refusals that exist, and that links in
+//! documents are valid.
 
 use crate::harness::wire::{self, Series};
 use crate::harness::{Request, Server, now_ms};
@@ -58,7 +58,7 @@ fn metrics() {
         let cells: Vec<_> = row.trim_matches('|').split(" | ").map(str::trim).collect();
         named.extend(names(cells[0]).map(|name| (name, cells[1])));
     }
-    assert_eq!(named, found, "on the left what docs/reference/metrics.md says");
+    assert_eq!(named, found, "on the left the metrics in docs/reference/metrics.md");
 
     for line in text.lines().filter(|line| !line.starts_with('#')) {
         let Some((name, rest)) = line.split_once('{') else { continue };
@@ -81,7 +81,7 @@ fn metrics() {
         let is_there = ["", "_bucket", "_count", "_sum"]
             .iter()
             .any(|suffix| name.strip_suffix(suffix).is_some_and(|family| families.contains(family)));
-        assert!(is_there || reasons.contains(&name), "a document speaks of {name}");
+        assert!(is_there || reasons.contains(&name), "a document mentions {name}, which does not exist");
     }
 }
 
@@ -113,7 +113,6 @@ pub(crate) fn routes() -> impl Iterator<Item = String> {
     routes.map(|route| route.replace('{', "<").replace('}', ">"))
 }
 
-/// Root folder of the repository.
 pub(crate) fn root() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
 }
@@ -222,5 +221,5 @@ fn refusals() {
     let rows = REFUSALS.lines().filter_map(|line| line.strip_prefix("| `")?.split_once("` | "));
     let mut named: Vec<_> = rows.map(|(id, _)| id).collect();
     named.sort_unstable();
-    assert_eq!(named, reasons(&text), "on the left what docs/reference/refusals.md says");
+    assert_eq!(named, reasons(&text), "on the left the refusals in docs/reference/refusals.md");
 }

@@ -1,4 +1,4 @@
-//! De-duplication of replicas through the real executable.
+//! De-duplication of replicas, with the real executable.
 
 use crate::harness::read::data;
 use crate::harness::wire::{self, Series};
@@ -29,7 +29,7 @@ fn replicas_are_told_apart_once_the_overrides_say_so() {
     };
     let tracker = |tenant: &str| data(&server.send(&Request::get("/api/v1/ha_tracker").tenant(tenant)));
     send("a", "c", "one").expect(204, &[]);
-    assert!(labels("a"), "off unless it is configured");
+    assert!(labels("a"), "replicas are de-duplicated although ha_dedup is not set");
     assert_eq!(tracker("a"), json!({"enabled": false, "clusters": []}));
     send("b", "c", "one").expect(204, &[]);
     send("b", "c", "two").expect(204, &[]);
@@ -38,7 +38,7 @@ fn replicas_are_told_apart_once_the_overrides_say_so() {
     overrides.write("[class.all]\ntenants = ['*']\nha_dedup = true\nha_failover = '1h'\nha_clusters = 1\n");
     wait_for("the overrides", || (tracker("a")["enabled"] == true).then_some(()));
     send("a", "c", "one").expect(204, &[]);
-    // Prometheus treats a 2.0 answer that reports nothing written as a failure
+    // Prometheus treats a 2.0 answer with no written samples as a failure
     let request = Request::write_v2(&wire::v2(&[series("c", "two", now_ms())])).tenant("a");
     let reply = server.send(&request);
     reply.expect(204, &[]);

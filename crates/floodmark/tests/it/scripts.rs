@@ -1,4 +1,5 @@
-//! Runs the scripts in `bench/` with small parameters. Figures in documents come from these scripts, so they must not rot.
+//! Runs the scripts in `bench/` with small parameters. Figures in documents come from these scripts, so the
+//! scripts must keep working.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -5,12 +5,12 @@ use crate::harness::{Connection, Options, Request, Server, now_ms, wait_for};
 use std::io::Read;
 use std::time::{Duration, Instant};
 
-/// Limit on the time until an answer: a server waits for a head for 10 s and for a body for 3 s (as set here); the rest is
-/// slack.
+/// Limit on the time until an answer. The server waits 10 s for a head and 3 s (as set here) for a body; the
+/// rest is slack.
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// Sends `bytes`, then one more byte a second until the server answers or closes the connection. Returns the bytes
-/// received.
+/// Sends `bytes`, then one byte per second until the server answers or closes the connection. Returns the
+/// bytes received.
 fn trickle(server: &Server, bytes: &[u8]) -> String {
     let mut connection = Connection::open(server.address).unwrap();
     connection.stream.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
@@ -24,7 +24,10 @@ fn trickle(server: &Server, bytes: &[u8]) -> String {
             Ok(n) => came.extend_from_slice(&buffer[..n]),
             Err(e) if matches!(e.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut) => {
                 assert!(began.elapsed() < LIMIT, "the server still waits after {LIMIT:?}");
-                assert!(came.is_empty(), "answered, and then neither closed nor read on");
+                assert!(
+                    came.is_empty(),
+                    "the server answered, but neither closed the connection nor read on"
+                );
                 if connection.send_bytes(b"x").is_err() {
                     break;
                 }
@@ -35,7 +38,7 @@ fn trickle(server: &Server, bytes: &[u8]) -> String {
     String::from_utf8_lossy(&came).into_owned()
 }
 
-/// All cases run at once, so that the test takes only as long as the slowest limit.
+/// All cases run concurrently, so the test takes only as long as the slowest limit.
 #[test]
 fn slow_senders_are_cut_off_and_harm_nobody() {
     let server = Server::start(Options::default().config("body_timeout = \"3s\""));
@@ -73,7 +76,8 @@ fn slow_senders_are_cut_off_and_harm_nobody() {
     server.wait_until_zero("floodmark_write_inflight_bytes");
 }
 
-/// A body may take minutes here, so other senders are answered only if slow connections are closed for them.
+/// Bodies may take minutes here. Other senders are answered only if the server closes slow connections for
+/// them.
 #[test]
 fn requests_that_do_not_come_to_an_end_leave_connections_to_others() {
     const CONNECTIONS: usize = 16;

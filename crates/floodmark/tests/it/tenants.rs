@@ -5,7 +5,7 @@ use crate::transfer::succeed;
 use std::path::Path;
 use tempfile::TempDir;
 
-/// An overrides file. A change replaces it atomically, as configuration management does.
+/// An overrides file. Each change replaces the file atomically, as configuration management does.
 pub(crate) struct Overrides(TempDir);
 
 impl Overrides {
@@ -60,7 +60,7 @@ fn limits_change_while_the_server_runs() {
     wait_for("the new limit", || (server.send(&series("a", "m", 5)).status == 204).then_some(()));
     server.send(&series("a", "n", 1)).expect(429, &["5 active series"]);
     server.send(&series("ab", "m", 6)).expect(429, &["5 active series"]);
-    // a limit below the current number: known series are written, and nothing is dropped
+    // the limit is below the current number: known series are written, and no series is dropped
     overrides.write("active_series = 2\nlimit_status = '503'\n");
     wait_for("the other status", || (server.send(&series("a", "n", 1)).status == 503).then_some(()));
     server.send(&series("a", "m", 5)).expect(204, &[]);

@@ -67,7 +67,7 @@ fn both_versions_are_spoken_and_http1_alone() {
     let stranger = Authority::new(nobody.path()).unwrap();
     assert!(
         Client::new(&[&stranger], None).open(server.address).is_err(),
-        "it is a certificate of the authority"
+        "the certificate is not signed by the authority"
     );
 }
 
@@ -90,7 +90,7 @@ fn clients_that_do_not_encrypt_are_told_so() {
             Ok(_) => assert!(answer.len() < 200, "{answer:?}"),
         }
     }
-    // a client that is gone before the handshake
+    // a client that disconnects before the handshake
     drop(Connection::open(server.address).unwrap());
     wait_for("the count", || (handshakes(&server, "failed") == 3.0).then_some(()));
     assert_eq!(handshakes(&server, "plaintext"), 3.0);
@@ -122,10 +122,10 @@ pub(crate) fn with_clients(authority: &Authority, dir: &Path, auth: &str) -> Opt
     options.allow("handshakes refused").allow("requests refused")
 }
 
-/// Sends a request with a client that must be refused, and returns the error. With TLS 1.3, the connection is refused after the
-/// client has sent its request.
+/// Sends a request with a client that must be refused, and returns the error. With TLS 1.3, the server
+/// refuses the connection after the client has sent its request.
 pub(crate) fn refused(client: &Client, server: &Server) -> io::Error {
-    let error = client.send(server.address, &line("m")).expect_err("it is let in");
+    let error = client.send(server.address, &line("m")).expect_err("the client was accepted");
     let is_alert = error.get_ref().is_some_and(|error| error.is::<rustls::Error>());
     let is_closed = [ErrorKind::ConnectionReset, ErrorKind::BrokenPipe, ErrorKind::UnexpectedEof];
     assert!(is_alert || is_closed.contains(&error.kind()), "{error}");
@@ -188,7 +188,7 @@ fn a_certificate_may_be_optional_but_not_wrong() {
     refused(&Client::new(&[&authority], Some("expired")), &server);
 }
 
-/// Senders write on connections that stay open and on new ones, while certificates are replaced, broken and replaced again.
+/// Senders write on open and on new connections, while certificates are replaced, broken and replaced again.
 #[test]
 fn certificates_change_under_load() {
     let Some((authority, _dir)) = authority() else { return };
@@ -220,10 +220,10 @@ fn certificates_change_under_load() {
         };
         let writers = [threads.spawn(write), threads.spawn(write)];
         let [first, pem] = [shown(), std::fs::read(authority.path("server.pem")).unwrap()];
-        // the key that belongs to the new certificate is not there yet
+        // the key that belongs to the new certificate does not exist yet
         replace("server.pem", &std::fs::read(second.path("server.pem")).unwrap());
         wait_for("the error", || (!is_current()).then_some(()));
-        assert_eq!(shown(), first, "half a change changes nothing");
+        assert_eq!(shown(), first, "a certificate without its key took effect");
         replace("server.key", &std::fs::read(second.path("server.key")).unwrap());
         server.signal_hangup();
         let next =
@@ -248,7 +248,7 @@ fn certificates_change_under_load() {
 /// Beginning of a TLS record, whose rest is never sent.
 const HALF_A_HELLO: [u8; 12] = [22, 3, 1, 2, 0, 1, 0, 1, 252, 3, 3, 0];
 
-/// An address of this machine, in another network than the usual 127.0.0.1.
+/// An address of this machine in another network than 127.0.0.1.
 const ELSEWHERE: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 1, 1));
 
 #[test]
@@ -260,7 +260,7 @@ fn slow_handshakes_hinder_nobody() {
     let slow = || -> Vec<_> {
         let open = |number: usize| {
             let mut connection = Connection::open(server.address).unwrap();
-            // some send nothing at all; some are refused
+            // some connections send nothing at all; some are refused
             let _ = connection.send_bytes(&HALF_A_HELLO[..number % HALF_A_HELLO.len()]);
             connection
         };
@@ -273,7 +273,7 @@ fn slow_handshakes_hinder_nobody() {
         known.send(&line("m")).unwrap().expect(204, &[]);
         server.send(&line("m")).expect(204, &[]);
     }
-    // their neighbours take the places of those that send nothing
+    // connections of the same network take the places of connections that send nothing
     held.extend(slow());
     for _ in 0..20 {
         wait_for("a place", || {
@@ -282,10 +282,13 @@ fn slow_handshakes_hinder_nobody() {
     }
     assert!(handshakes(&server, "refused") > 0.0 && handshakes(&server, "displaced") > 0.0);
     assert!(server.metric("floodmark_http_connections") <= 250.0);
-    assert!(server.metric("floodmark_tls_handshakes_pending") <= 32.0, "of 62, one network gets half");
+    assert!(
+        server.metric("floodmark_tls_handshakes_pending") <= 32.0,
+        "one network has more than half of the 62 handshakes"
+    );
 }
 
-/// A flood of complete ClientHellos: the server has to sign each answer, with an RSA key of 4,096 bits.
+/// A flood of complete ClientHellos. The server has to sign each answer with an RSA key of 4,096 bits.
 #[test]
 fn a_flood_of_handshakes_leaves_senders_their_turns() {
     let Some((authority, _dir)) = authority() else { return };
@@ -314,7 +317,7 @@ fn a_flood_of_handshakes_leaves_senders_their_turns() {
         let flood = [threads.spawn(flood), threads.spawn(flood)];
         wait_for("the bound", || (handshakes(&server, "refused") > 0.0).then_some(()));
         for _ in 0..10 {
-            // on the open connection, and on a new one from another network
+            // on the open connection, and on a new connection from another network
             known.send(&line("m")).unwrap().expect(204, &[]);
             server.send(&line("m")).expect(204, &[]);
         }

@@ -1,4 +1,4 @@
-//! Tokens of other services (JWT): valid ones are accepted, and no invalid one is, on any path.
+//! Tokens of other services (JWT): valid tokens are accepted, and no invalid token is accepted, on any path.
 
 use crate::authentication::{Wrong, expect_closed, line, sha256};
 use crate::harness::{Options, Request, Server, Service, now_ms, wait_for};
@@ -135,10 +135,7 @@ fn no_wrong_token_opens_any_path() {
     expect_closed(&server, &wrong);
     assert_eq!(ask(&server, &good, "a"), 204);
     let checked = server_metric(&server, "floodmark_auth_tokens_total{result=\"accepted\"}");
-    assert!(
-        (2.0..=6.0).contains(&checked),
-        "{checked} of all these requests were not answered from the cache"
-    );
+    assert!((2.0..=6.0).contains(&checked), "{checked} of these requests were not answered from the cache");
 
     // revocation: the token's key is removed from the file
     write(dir.path(), "keys.json", &json!({ "keys": [Signer::new("4").public()] }).to_string());
@@ -152,7 +149,7 @@ fn server_metric(server: &Server, series: &str) -> f64 {
     value.unwrap_or_else(|| panic!("no {series} in {text}"))
 }
 
-/// RSA keys in PEM form; `openssl` makes them and signs tokens.
+/// RSA keys in PEM form. `openssl` creates the keys and signs tokens.
 #[test]
 fn rsa_keys_verify_and_are_no_secrets() {
     if Command::new("openssl").arg("version").output().is_err() {
@@ -189,7 +186,8 @@ fn rsa_keys_verify_and_are_no_secrets() {
     }
 }
 
-/// Keys at an address are fetched again when a token names an unknown key. If the address fails, the previous keys stay valid.
+/// A token that names an unknown key causes another fetch of the keys. If the fetch fails, the previous keys
+/// stay valid.
 #[test]
 fn keys_are_fetched_and_stay_when_their_address_fails() {
     let dir = tempfile::tempdir().unwrap();
@@ -212,7 +210,7 @@ fn keys_are_fetched_and_stay_when_their_address_fails() {
     service.publish("not keys");
     let third = Signer::new("3").bearer(&claims(3600));
     wait_for("a fetch that fails", || (ask(&server, &third, "a") == 503).then_some(()));
-    assert_eq!(ask(&server, &first.bearer(&claims(60)), "a"), 204, "the last keys stay");
+    assert_eq!(ask(&server, &first.bearer(&claims(60)), "a"), 204, "the last keys are no longer valid");
     assert!(server_metric(&server, "floodmark_auth_key_fetches_total{result=\"failed\"}") >= 1.0);
     service.publish(&keys(&[&second]));
     wait_for("the first key to be gone", || {

@@ -6,14 +6,14 @@ use serde_json::Value;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// Records the traffic of `lab write` to a server of its own.
+/// Records the traffic of `lab write` to a new server.
 fn record(file: &Path, extra: &[&str]) -> Value {
     let server = Server::new();
     let backend = format!("http://{}", server.address);
     let path = file.to_str().expect("a plain path");
     let args = ["lab", "record", path, "--target", &backend, "--listen", "127.0.0.1:0", "--json"];
     let recorder = Running::start(&[&args, extra].concat(), "recording requests that are sent to");
-    let (_, url) = recorder.said.split_once("sent to ").expect("it says where it listens");
+    let (_, url) = recorder.said.split_once("sent to ").expect("the line has the address");
     let url = format!("{}/api/v1/write", url.split_whitespace().next().expect("an address"));
     good(&lab(&[
         "write",
@@ -100,7 +100,7 @@ fn interrupted_replays_are_partial_and_a_report_that_cannot_be_written_is_an_err
     let path = file.to_str().expect("a plain path");
     let server = Server::new();
     let url = format!("http://{}/api/v1/write", server.address);
-    // so slow that the replay would take hours
+    // at this speed, the replay would take hours
     let slow = Running::start(&["lab", "replay", path, "--target", &url, "--speed", "0.002"], "replayed in");
     let (status, printed) = slow.interrupt();
     assert_eq!(status, Some(1), "{printed}");
@@ -111,7 +111,7 @@ fn interrupted_replays_are_partial_and_a_report_that_cannot_be_written_is_an_err
     let output = lab(&["replay", path, "--target", &url, "--speed", "10", "--quiet", "--html", nowhere]);
     assert_eq!(output.status.code(), Some(2));
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(out.contains("samples acknowledged"), "the result is printed all the same: {out}");
+    assert!(out.contains("samples acknowledged"), "the result is not printed: {out}");
     assert!(err.contains("write the report"), "{err}");
 }
 
@@ -143,16 +143,20 @@ fn the_report_can_be_read_in_a_browser() {
     good(&lab(&["report", &save, "--html", &html]));
 
     let page = dom(&browser, folder.path(), &html);
-    assert!(page.contains("<title>replay – Floodmark lab</title>"), "the title is ours: {}", &page[..1000]);
+    assert!(
+        page.contains("<title>replay – Floodmark lab</title>"),
+        "a script changed the title: {}",
+        &page[..1000]
+    );
     let samples = result["totals"]["samples_acknowledged"].as_u64().expect("a count");
     assert_eq!(samples, 2000);
-    assert!(page.contains("data-figure=\"samples_per_s\""), "tiles are there");
-    assert!(page.contains(">PASS<"), "something was acknowledged");
+    assert!(page.contains("data-figure=\"samples_per_s\""), "the page has no tiles");
+    assert!(page.contains(">PASS<"), "the verdict is not PASS");
     let drawn = between(&page, "data-drawn=\"", "\"").parse::<usize>().expect("charts were drawn");
     assert!(drawn >= 4, "{drawn} charts");
     assert_eq!(page.matches("<figure").count(), drawn);
-    assert!(page.contains("<path d=\"M"), "lines are there");
-    assert!(!page.contains("<img"), "text stays text");
+    assert!(page.contains("<path d=\"M"), "the charts have no lines");
+    assert!(!page.contains("<img"), "text became markup");
 
     good(&lab(&["compare", &save, &save, "--html", &html]));
     let page = dom(&browser, folder.path(), &html);

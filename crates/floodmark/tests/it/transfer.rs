@@ -97,7 +97,8 @@ fn awkward(rng: &mut Rng) -> f64 {
     f64::from_bits(bits)
 }
 
-/// A block of two days and its content. Its series are in Prometheus' order, which differs from the table's.
+/// A block of two days and its content. The series are in Prometheus' order, which differs from the table's
+/// order.
 fn awkward_block(rng: &mut Rng) -> (BlockFiles, Content) {
     let mut all = Vec::new();
     for i in 0..40 {
@@ -125,7 +126,7 @@ fn awkward_block(rng: &mut Rng) -> (BlockFiles, Content) {
     (block.finish(ULID), content)
 }
 
-/// Content as JSON lines express it: NaNs lose their payload.
+/// Content as JSON lines express it: without the payloads of NaNs.
 fn without_payloads(mut content: Content) -> Content {
     for bits in content.values_mut().flat_map(BTreeMap::values_mut) {
         if f64::from_bits(*bits).is_nan() && *bits != STALE_NAN_BITS {
@@ -184,7 +185,7 @@ fn a_block_comes_in_once_and_goes_round_by_parquet_bit_by_bit() {
     assert!(parquet_content(&out) == expected, "the exported files differ");
     assert_eq!(import("parquet", &out, &two)["samples"], 16_000);
     succeed(&["export", "parquet", "--data-dir", text(&two), "-o", text(&back), "-q"]);
-    assert!(parquet_content(&back) == expected, "what came back differs");
+    assert!(parquet_content(&back) == expected, "the samples differ after export and import");
 
     let (a, b) = ("{__name__=\"m1\",Zone=\"z\"}", "m3{i=\"7\"}");
     let some = ["export", "jsonl", "--data-dir", text(&one), "--match", a, "--match", b, "-q"];
@@ -235,7 +236,7 @@ fn what_a_block_has_beside_floats_is_counted() {
     );
     block.delete(TimeRange::new(t + 1, t + 2));
     let histogram = BlockChunk::Other(3, &[0, 5, 1, 2, 3], TimeRange::new(t, t + 9));
-    // overlapping chunks, as out-of-order samples cause them
+    // overlapping chunks, which out-of-order samples cause
     let (late, early) =
         (BlockChunk::Floats(&[t + 4, t + 6], &[1.0, 2.0]), BlockChunk::Floats(&[t + 5, t + 6], &[3.0, 4.0]));
     block.series(labels("b").as_ref(), &[histogram, late, early]);
@@ -255,7 +256,7 @@ fn what_a_block_has_beside_floats_is_counted() {
     assert_eq!(content["a{}"], BTreeMap::from([(t, bits(1.0)), (t + 3, bits(4.0))]));
     assert_eq!(content["b{}"], BTreeMap::from([(t + 4, bits(1.0)), (t + 5, bits(3.0)), (t + 6, bits(4.0))]));
 
-    // a byte of a chunk is wrong: nothing is imported, unless damaged chunks may be left out
+    // a byte of a chunk is wrong: nothing is imported, unless damaged chunks may be skipped
     let mut damaged = files.clone();
     let last = damaged.chunks.len() - 6;
     damaged.chunks[last] ^= 1;
@@ -326,8 +327,8 @@ fn an_import_that_is_killed_begins_again_with_nothing_doubled() {
     drop(server);
 }
 
-/// The server and the import take the location of the tables from the same configuration, and the server sees commits of the
-/// import.
+/// Server and import take the location of the tables from the same configuration. The server sees the commits
+/// of the import.
 #[test]
 fn a_running_server_sees_what_is_imported_beside_it() {
     let dir = tempfile::tempdir().unwrap();
@@ -348,7 +349,7 @@ fn a_running_server_sees_what_is_imported_beside_it() {
     server.send(&Request::post("/api/v1/admin/compact", Vec::new())).expect(200, &["success"]);
     let values = server.query("{__name__=~\"old|new\"}", now);
     assert_eq!(values["result"].as_array().map(Vec::len), Some(2), "{values}");
-    assert!(!at("data").join("tables").exists(), "neither made tables in the data directory");
+    assert!(!at("data").join("tables").exists(), "the data directory has tables too");
 }
 
 #[test]
@@ -388,7 +389,7 @@ fn a_server_exports_what_it_has() {
     let same = |(series, samples): (&String, &BTreeMap<_, _>)| {
         samples.iter().all(|(at, value)| again[series].get(at) == Some(value))
     };
-    assert!(content.iter().all(same), "what was sealed is exported as before");
+    assert!(content.iter().all(same), "sealed samples are exported differently");
     ask(&[]).expect(400, &["no match[]"]);
     ask(&[("match[]", "b"), ("format", "xml")]).expect(400, &["format", "jsonl"]);
     assert_eq!(ask(&[("match[]", "nothing")]).body, b"");

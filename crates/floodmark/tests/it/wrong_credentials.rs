@@ -1,4 +1,5 @@
-//! Credentials that are wrong in every way: none is accepted, and none is written anywhere.
+//! Credentials that are wrong in every way. No wrong credential is accepted, and no credential is written
+//! anywhere.
 
 use crate::authentication::{line, sha256};
 use crate::harness::tls::Client;
@@ -17,11 +18,11 @@ const WRITER: &str = "writer-token-90ab";
 const OPERATOR: &str = "operator-token-55d2";
 const PASSWORD: &str = "password-of-prometheus-3f";
 
-/// One way to be wrong.
+/// A request with wrong credentials.
 struct Case {
     why: &'static str,
     headers: Vec<(&'static str, String)>,
-    /// Status of every path, or of `paths` if there are some.
+    /// Expected status of each of `paths`.
     status: u16,
     paths: &'static [&'static str],
     /// Appended to each path.
@@ -51,7 +52,7 @@ fn bearer(token: &str) -> String {
     format!("Bearer {token}")
 }
 
-/// A server with credentials of all kinds, and what its clients know.
+/// A server with credentials of all kinds, and the secrets of its clients.
 struct Setup {
     server: Server,
     authority: Authority,
@@ -159,7 +160,7 @@ impl Setup {
         cases
     }
 
-    /// Everything else that must not be accepted.
+    /// All other headers that must not be accepted.
     fn wrong_headers(&self) -> Vec<Case> {
         let tenant = || ("X-Scope-OrgID", "a".to_owned());
         let mut cases = vec![
@@ -203,7 +204,7 @@ impl Setup {
     }
 }
 
-/// The file of credentials, with or without those that are revoked later.
+/// The file of credentials, with or without the credentials that are revoked later.
 fn credentials(with_revoked: bool) -> String {
     let entry = |name: &str, secret: &str, rest: &str| {
         format!("[{name}]\nsha256 = \"{}\"\nroles = [{rest}\n", sha256(secret))
@@ -261,7 +262,7 @@ fn files(folder: &Path) -> Vec<PathBuf> {
     entries.flat_map(|path| if path.is_dir() { files(&path) } else { vec![path] }).collect()
 }
 
-/// What must not be found anywhere of a value that was sent as a credential.
+/// Forms of a value that was sent as a credential. None of them may be found anywhere.
 fn secrets_of(value: &str) -> Vec<String> {
     let (_, secret) = value.split_once(' ').unwrap_or(("", value));
     let parts = secret.split('.').chain([secret]).filter(|part| part.len() >= 12);
@@ -277,7 +278,7 @@ fn secrets_of(value: &str) -> Vec<String> {
     secrets
 }
 
-/// A header of a mebibyte, which does not fit into the buffer of a connection.
+/// Sends a header of a mebibyte, which does not fit into the buffer of a connection.
 fn expect_long_header_is_refused(setup: &Setup) {
     let request =
         line("m").tenant("a").header("Authorization", &bearer(&WRITER.repeat((1 << 20) / WRITER.len())));
@@ -318,7 +319,7 @@ fn none_is_accepted_and_no_secret_is_written() {
         let of_case = case.headers.iter().filter(|(name, _)| name.ends_with("Authorization"));
         secrets.extend(of_case.flat_map(|(_, value)| secrets_of(value)));
     }
-    // a parameter of this name is no credential, but an operator may take it for one
+    // a parameter of this name is not a credential, but an operator may believe that it is
     written.push(setup.send(&format!("{ADMIN}?token={OPERATOR}&mode=diff"), &of_good(&bearer(OPERATOR))));
     expect_long_header_is_refused(&setup);
     expect_certificates_are_refused(&setup);
@@ -348,12 +349,12 @@ fn expect_certificates_are_refused(setup: &Setup) {
         expect_refusal(&reply, 401, path, "a certificate that is not in the file");
     }
     let dir = tempfile::tempdir().unwrap();
-    let stranger = Authority::new(dir.path()).expect("openssl was there before");
+    let stranger = Authority::new(dir.path()).expect("openssl is no longer available");
     stranger.client("known", "/CN=known.example", "");
     refused(&Client::new(&[&setup.authority, &stranger], Some("known")), &setup.server);
 }
 
-/// What was accepted before is replayed after its entries have left the file.
+/// Replays credentials that were accepted before their entries were removed from the file.
 fn expect_nothing_opens_after_revocation(setup: &Setup, good: &[(&str, String)]) {
     let new = setup.auth_file.with_extension("new");
     std::fs::write(&new, credentials(false)).unwrap();
@@ -374,7 +375,10 @@ fn expect_nowhere(setup: Setup, written: &[Reply], secrets: &[String]) {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let mut places = vec![("the log".to_owned(), server.log_lines("").join("\n"))];
     let log = &places[0].1;
-    assert!(log.contains("requests refused") && log.contains("operation"), "it has the audit log:\n{log}");
+    assert!(
+        log.contains("requests refused") && log.contains("operation"),
+        "the log has no audit lines:\n{log}"
+    );
     for reply in written {
         let headers = reply.headers.iter().map(|(_, value)| value.as_str());
         places.push(("headers of an answer".into(), headers.collect::<Vec<_>>().join("\n")));

@@ -61,13 +61,13 @@ impl Request {
         form.header("Content-Type", "application/x-www-form-urlencoded")
     }
 
-    /// Sets a header; it replaces earlier ones of the same name.
+    /// Sets a header, and replaces earlier headers of the same name.
     pub(crate) fn header(mut self, name: &str, value: &str) -> Self {
         self.headers.retain(|(n, _)| !n.eq_ignore_ascii_case(name));
         self.and_header(name, value)
     }
 
-    /// Adds a header, even if its name is present already.
+    /// Adds a header, even if a header of this name exists.
     pub(crate) fn and_header(mut self, name: &str, value: &str) -> Self {
         self.headers.push((name.into(), value.into()));
         self
@@ -82,7 +82,7 @@ impl Request {
         self.header("X-Scope-OrgID", tenant)
     }
 
-    /// True for paths that take samples, whose errors are plain text.
+    /// True for paths that accept samples. Their errors are plain text.
     pub(crate) fn is_write(&self) -> bool {
         ["/api/v1/write", "/api/v1/push", "/api/prom/push", "/api/v1/graphite"].contains(&self.path.as_str())
     }
@@ -97,8 +97,8 @@ impl Request {
         self
     }
 
-    /// Everything before the body, up to and including the empty line. If a `Content-Length` or
-    /// `Transfer-Encoding` was set, none is computed.
+    /// Everything before the body, up to and including the empty line. `Content-Length` is computed unless a
+    /// `Content-Length` or `Transfer-Encoding` was set.
     pub(crate) fn head(&self) -> String {
         let mut head = format!("{} {} HTTP/1.1\r\n", self.method, self.path);
         if !self.headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("host")) {
@@ -139,7 +139,7 @@ impl Reply {
             .unwrap_or_else(|e| panic!("no JSON ({e}) in {} {}", self.status, self.text()))
     }
 
-    /// Fails the test unless the status is `status` and the text mentions each of `mentions`.
+    /// Fails the test unless the status is `status` and the text contains each of `mentions`.
     #[track_caller]
     pub(crate) fn expect(&self, status: u16, mentions: &[&str]) -> &Self {
         let text = self.text();
@@ -237,7 +237,7 @@ fn bad(what: String) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what)
 }
 
-/// Sends one request on a connection of its own.
+/// Sends one request on a new connection.
 pub(crate) fn once(address: SocketAddr, request: &Request) -> io::Result<Reply> {
     Connection::open(address)?.send(request)
 }

@@ -5,10 +5,10 @@ use rustix::process::{Pid, Signal, kill_process};
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Output, Stdio};
 
-/// A `floodmark lab` that runs until it is signalled.
+/// A `floodmark lab` that runs until it gets a signal.
 pub(crate) struct Running {
     child: Child,
-    /// Lines on stderr up to the one that [`Running::start`] waited for.
+    /// Lines on stderr up to the line for which [`Running::start`] waited.
     pub(crate) said: String,
 }
 
@@ -20,9 +20,9 @@ impl Running {
         let mut stderr = BufReader::new(child.stderr.take().expect("stderr is piped"));
         let mut said = String::new();
         while !said.contains(text) {
-            assert_ne!(stderr.read_line(&mut said).expect("read stderr"), 0, "it ended: {said}");
+            assert_ne!(stderr.read_line(&mut said).expect("read stderr"), 0, "the lab ended: {said}");
         }
-        // drain stderr, so that a full pipe does not block the process
+        // reads the rest of stderr, because a full pipe would block the process
         std::thread::spawn(move || std::io::copy(&mut stderr, &mut std::io::sink()));
         Self { child, said }
     }

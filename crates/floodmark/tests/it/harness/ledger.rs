@@ -1,5 +1,5 @@
-//! A load in which each value is computed from its series and time. The ledger of acknowledged samples is
-//! therefore one number for each writer.
+//! A load in which each value is computed from its series and time. So the ledger of acknowledged samples is
+//! one number for each writer.
 
 use super::http::{Connection, Reply, Request};
 use super::now_ms;
@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use stdx::rng::mix;
 
-/// Number of series of a writer. Each of its requests contains all of them.
+/// Number of series of a writer. Each of the writer's requests contains all of them.
 const SERIES: u64 = 20;
 
 /// Samples of each series in one request.
@@ -21,7 +21,7 @@ const SAMPLES: u64 = 5;
 /// Time between two samples of a series.
 const STEP_MS: i64 = 10;
 
-/// Requests that are read back by one query: a server with little memory answers it.
+/// Number of requests that one query reads back. A server with little memory can answer such a query.
 const PAGE: u64 = 500;
 
 /// One writer and its acknowledged requests.
@@ -32,9 +32,10 @@ pub(crate) struct Writer {
     seed: u64,
     id: u64,
     base_ms: i64,
-    /// Number of acknowledged requests. Each request is repeated until it is acknowledged, before the next one is sent.
+    /// Number of acknowledged requests. Each request is retried until it is acknowledged, before the next
+    /// request is sent.
     pub(crate) acknowledged: u64,
-    /// True if the next request was sent but not acknowledged: some of its series may be stored.
+    /// True if the next request was sent but not acknowledged. Some of its series may then be stored.
     pub(crate) in_doubt: bool,
     /// Number of requests refused with 503.
     pub(crate) refused: u64,
@@ -42,7 +43,7 @@ pub(crate) struct Writer {
 
 impl Writer {
     pub(crate) fn new(seed: u64, id: u64) -> Self {
-        // far enough in the past that a run seldom has to wait for the clock
+        // far enough in the past that a run seldom waits for the clock
         let base_ms = now_ms() - 50 * 60_000;
         Self { tenant: None, seed, id, base_ms, acknowledged: 0, in_doubt: false, refused: 0 }
     }
@@ -58,7 +59,8 @@ impl Writer {
         let _gone = self.try_run(address, |_| stop.load(Ordering::Relaxed), |_| {});
     }
 
-    /// Writes until so many requests are acknowledged. After a refusal it waits as long as it is told.
+    /// Writes until `requests` requests are acknowledged. After a refusal, waits for the time in
+    /// `Retry-After`.
     pub(crate) fn catch_up(&mut self, address: SocketAddr, requests: u64) -> io::Result<()> {
         let wait = |reply: &Reply| {
             let seconds = reply.header("retry-after").and_then(|seconds| seconds.parse().ok());
@@ -93,7 +95,7 @@ impl Writer {
                         "503 without Retry-After: {}",
                         reply.text()
                     );
-                    // a partition that was not refused may have stored its part
+                    // a partition that did not refuse may have stored its part
                     self.refused += 1;
                     wait(&reply);
                 }
@@ -150,8 +152,9 @@ impl Writer {
         })
     }
 
-    /// Compares the stored samples of the requests from `from` on with the ledger: every acknowledged sample
-    /// is stored once, with the same bits. No other sample is stored, except those of a request in doubt.
+    /// Compares the stored samples of the requests from `from` on with the ledger. Every acknowledged sample
+    /// must be stored once, with the same bits. No other sample may be stored, except samples of a request in
+    /// doubt.
     #[track_caller]
     pub(crate) fn verify(&self, server: &Server, from: u64) {
         let found = self.found(server, from);
@@ -166,15 +169,16 @@ impl Writer {
             assert_eq!(certain, expected, "writer {} series {series}", self.id);
             assert!(
                 rest.is_empty() || rest == in_doubt,
-                "writer {} series {series}: {} samples that nobody sent or half of a request: {rest:?}",
+                "writer {} series {series}: {} samples that were never sent, or an incomplete request: {rest:?}",
                 self.id,
                 rest.len()
             );
         }
     }
 
-    /// Reads during writes, and returns the number of requests found for each series. Each series must be a prefix
-    /// of what this writer sends, and at least as long as in `before`, the result of the previous call.
+    /// Reads during writes, and returns the number of requests found for each series. Each series must be a
+    /// prefix of what this writer sends. It must be at least as long as in `before`, the result of the
+    /// previous call.
     #[track_caller]
     pub(crate) fn watch(&self, server: &Server, before: &[u64]) -> Vec<u64> {
         let everything = format!("load{{writer=\"{}\"}}[2h]", self.id);
@@ -182,18 +186,18 @@ impl Writer {
         let requests_of = |series: u64| {
             let stored = self.of_series(&found, series);
             let requests = stored.len() as u64 / SAMPLES;
-            assert_eq!(requests * SAMPLES, stored.len() as u64, "half of a request");
+            assert_eq!(requests * SAMPLES, stored.len() as u64, "a request is stored incompletely");
             let sent = (0..requests).flat_map(|n| self.samples_of(series, n)).map(|(t, v)| (t, v.to_bits()));
-            assert!(sent.eq(stored.iter().copied()), "series {series} is no beginning of what was sent");
+            assert!(sent.eq(stored.iter().copied()), "series {series} is not a prefix of the samples sent");
             let least = before.get(series as usize).copied().unwrap_or(0);
-            assert!(requests >= least, "series {series} has {requests} requests and had {least}");
+            assert!(requests >= least, "series {series} has {requests} requests, but had {least} before");
             requests
         };
         (0..SERIES).map(requests_of).collect()
     }
 
-    /// Returns the number of acknowledged samples that are missing. Fails the test if a stored sample was never
-    /// acknowledged or is stored twice.
+    /// Returns the number of missing acknowledged samples. Fails the test if a stored sample was never
+    /// acknowledged, or is stored twice.
     #[track_caller]
     pub(crate) fn count_missing(&self, server: &Server) -> usize {
         let found = self.found(server, 0);
@@ -201,8 +205,8 @@ impl Writer {
             let stored = self.of_series(&found, series);
             let expected = self.expected(series, 0);
             let wrong = stored.iter().find(|s| expected.binary_search(s).is_err());
-            assert_eq!(wrong, None, "a sample that nobody sent in series {series}");
-            assert!(stored.is_sorted_by(|a, b| a.0 < b.0), "a sample twice in series {series}");
+            assert_eq!(wrong, None, "series {series} has a sample that was never sent");
+            assert!(stored.is_sorted_by(|a, b| a.0 < b.0), "series {series} has a sample twice");
             expected.len() - stored.len()
         };
         (0..SERIES).map(missing_of).sum()
@@ -215,7 +219,7 @@ impl Writer {
 
     /// Stored samples of the requests from `from` on, read in pages.
     fn found(&self, server: &Server, from: u64) -> Matrix {
-        // one request more than were acknowledged, for the one in doubt
+        // one request more than were acknowledged, for the request in doubt
         let to = self.acknowledged + 1;
         let mut all = Matrix::new();
         for first in (from..to).step_by(PAGE as usize) {

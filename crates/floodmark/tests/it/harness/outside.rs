@@ -8,7 +8,8 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use stdx::rng::Rng;
 
-/// A free port below the range from which the system assigns ports, so that it stays free while a server is down.
+/// A free port below the range from which the system assigns ports. So the port stays free while a server is
+/// down.
 pub(crate) fn free_port() -> u16 {
     let mut rng = Rng::new(Rng::fresh_seed());
     wait_for("a free port", || {
@@ -17,7 +18,7 @@ pub(crate) fn free_port() -> u16 {
     })
 }
 
-/// A process that is killed when it is dropped.
+/// A process. Dropping it kills the process.
 #[derive(Debug)]
 pub(crate) struct Running {
     child: Child,
@@ -26,7 +27,7 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    /// Starts the process; its stderr is appended to `log`.
+    /// Starts the process and appends its stderr to `log`.
     pub(crate) fn start(command: &mut Command, port: u16, log: PathBuf) -> Self {
         let out = File::options().create(true).append(true).open(&log).unwrap();
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(out).spawn().unwrap();
@@ -54,7 +55,7 @@ impl Drop for Running {
         if std::thread::panicking() {
             let log = std::fs::read_to_string(&self.log).unwrap_or_default();
             let tail: Vec<_> = log.lines().rev().take(20).collect();
-            eprintln!("{} ends with (newest first):\n{}", self.log.display(), tail.join("\n"));
+            eprintln!("end of {}, newest line first:\n{}", self.log.display(), tail.join("\n"));
         }
     }
 }

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tempfile::TempDir;
 
-/// How a server is started.
+/// Options of a server's start.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Options {
     args: Vec<String>,
@@ -20,9 +20,9 @@ pub(crate) struct Options {
     config: Option<String>,
     data_dir: Option<PathBuf>,
     port: u16,
-    /// Log lines that contain one of these texts may be warnings or errors.
+    /// Texts of warnings and errors that are allowed in the log.
     allowed: Vec<&'static str>,
-    /// True if the server stores its own metrics, as it does by default.
+    /// True if the server stores its own metrics, which is the default outside of these tests.
     is_monitoring_itself: bool,
     /// Client for requests to the server, if the server uses TLS.
     client: Option<tls::Client>,
@@ -39,19 +39,20 @@ impl Options {
         self
     }
 
-    /// Sets a data directory that outlives the server; by default each server has its own.
+    /// Sets a data directory that outlives the server. By default, each server has its own directory.
     pub(crate) fn data_dir(mut self, dir: &Path) -> Self {
         self.data_dir = Some(dir.into());
         self
     }
 
-    /// Sets a port that stays the same over restarts; by default the system chooses one.
+    /// Sets a port that stays the same over restarts. By default, the system chooses a port.
     pub(crate) const fn port(mut self, port: u16) -> Self {
         self.port = port;
         self
     }
 
-    /// Lets the server store its own metrics. By default it does not, because tests count samples, tenants and files.
+    /// Lets the server store its own metrics. By default, the server does not, because tests count samples,
+    /// tenants and files.
     pub(crate) const fn monitor_itself(mut self) -> Self {
         self.is_monitoring_itself = true;
         self
@@ -70,8 +71,8 @@ impl Options {
     }
 }
 
-/// A running (or killed) server with its data directory. When it is dropped the process is killed, and the
-/// test fails if the log holds a warning, an error or a panic that was not allowed.
+/// A running (or killed) server with its data directory. Dropping it kills the process. The test then fails
+/// if the log has a warning, an error or a panic that was not allowed.
 #[derive(Debug)]
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
@@ -82,7 +83,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Starts a server with defaults on a directory of its own and waits until it is ready.
+    /// Starts a server with default options and its own directory, and waits until the server is ready.
     pub(crate) fn new() -> Self {
         Self::start(Options::default())
     }
@@ -99,7 +100,8 @@ impl Server {
         server
     }
 
-    /// Starts the process again, on the same data, after it was killed or has ended. Waits until it is ready.
+    /// Starts the process again, on the same data, after the process was killed or has ended. Waits until the
+    /// server is ready.
     pub(crate) fn restart(&mut self) {
         self.restart_unready();
         self.wait_until_ready();
@@ -122,7 +124,7 @@ impl Server {
         });
     }
 
-    /// Sends one request on a connection of its own.
+    /// Sends one request on a new connection.
     fn try_send(&self, request: &Request) -> std::io::Result<Reply> {
         match &self.options.client {
             Some(client) => client.send(self.address, request),
@@ -170,8 +172,8 @@ impl Server {
         data_dir(&self.options, self.own_dir.path())
     }
 
-    /// Sends one request. Fails the test if there is no reply, if a 429 or 503 has no valid `Retry-After`, or if
-    /// another status has one.
+    /// Sends one request. Fails the test if there is no reply, if a 429 or 503 has no valid `Retry-After`, or
+    /// if another status has one.
     #[track_caller]
     pub(crate) fn send(&self, request: &Request) -> Reply {
         let reply = self
@@ -196,13 +198,13 @@ impl Server {
         kib.expect("a size in kB") << 10
     }
 
-    /// Peak memory of the process without pages of files. These are mostly pages of the executable, which is large in a
-    /// debug build.
+    /// Peak memory of the process without pages of files. Most file pages belong to the executable, which is
+    /// large in a debug build.
     pub(crate) fn peak_bytes(&self) -> u64 {
         self.memory_bytes("VmHWM").saturating_sub(self.memory_bytes("RssFile"))
     }
 
-    /// A value of `/metrics`, by name and labels exactly as written there.
+    /// A value of `/metrics`, by name and labels exactly as in the text.
     pub(crate) fn metric(&self, series: &str) -> f64 {
         let text = self.send(&Request::get("/metrics")).text();
         let line = text.lines().find_map(|l| l.strip_prefix(series)?.strip_prefix(' '));
@@ -216,7 +218,8 @@ impl Server {
         values.map(|value| value.parse::<f64>().expect("a number")).sum()
     }
 
-    /// Waits until a value of `/metrics` is 0. Needed because memory of a request is released just after its answer.
+    /// Waits until a value of `/metrics` is 0. Waiting is necessary, because memory of a request is released
+    /// just after its answer.
     #[track_caller]
     pub(crate) fn wait_until_zero(&self, series: &str) {
         wait_for(series, || (self.metric(series) == 0.0).then_some(()));
@@ -238,11 +241,11 @@ impl Drop for Server {
             .into_iter()
             .filter(|l| is_complaint(l) && !self.options.allowed.iter().any(|a| l.contains(a)))
             .collect();
-        assert!(unexpected.is_empty(), "unexpected in the server's log:\n{}", unexpected.join("\n"));
+        assert!(unexpected.is_empty(), "unexpected lines in the server's log:\n{}", unexpected.join("\n"));
     }
 }
 
-/// Text of a log line that is allowed for every server: it may follow a kill during a write.
+/// Text of a log line that is allowed for every server. The line may follow a kill during a write.
 const AFTER_A_KILL: &str = "cut a torn end off the journal";
 
 /// Returns true if a line, such as `TIME LEVEL target: …`, is a warning, an error or a panic.
@@ -254,7 +257,7 @@ fn is_complaint(line: &str) -> bool {
     matches!(level, Some("WARN" | "ERROR")) || line.contains("panicked at") || line.contains("BUG:")
 }
 
-/// Environment variables by which `scripts/test-at.sh` sets the clock of all processes of a test.
+/// Environment variables with which `scripts/test-at.sh` sets the clock of all processes of a test.
 const OF_THE_CLOCK: [&str; 2] = ["LD_PRELOAD", "FLOODMARK_TEST_AHEAD_S"];
 
 /// The executable with `args`, without any environment variables except those of the clock.
@@ -295,7 +298,7 @@ fn address_in(log: &Log, from: usize) -> SocketAddr {
         let address =
             lines.iter().skip(from).find_map(|l| l.split_once("listening address=").map(|(_, a)| a.trim()));
         if address.is_none() && log.has_ended() {
-            panic!("the server ended at once:\n{}", log.tail());
+            panic!("the server ended during its start:\n{}", log.tail());
         }
         address.map(|a| a.parse().unwrap_or_else(|e| panic!("{a:?}: {e}")))
     })
@@ -343,7 +346,8 @@ impl Log {
         self.lock().open == 0
     }
 
-    /// Waits until stderr is closed, at most for [`PATIENCE`]. A process that was killed closes it at once.
+    /// Waits until stderr is closed, at most for [`PATIENCE`]. If a process is killed, its stderr is closed
+    /// at once.
     fn wait_for_its_end(&self) {
         for _ in 0..PATIENCE.as_millis() / 5 {
             if self.has_ended() {

@@ -5,8 +5,8 @@ use super::process::Server;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// Samples by series. The key of a series is its labels as JSON, in order of names. A sample is a time in milliseconds
-/// and the bits of its value.
+/// Samples by series. The key of a series is its labels as JSON, in order of names. A sample is a time in
+/// milliseconds, and the bits of a value.
 pub(crate) type Matrix = BTreeMap<String, Vec<(i64, u64)>>;
 
 /// A time as a parameter: seconds with three decimals.
@@ -15,7 +15,7 @@ pub(crate) fn seconds(ms: i64) -> String {
 }
 
 impl Server {
-    /// Runs an instant query of a tenant at a time; returns the `data` of the answer.
+    /// Runs an instant query of a tenant at a time, and returns the `data` of the answer.
     #[track_caller]
     pub(crate) fn query_as(&self, tenant: Option<&str>, query: &str, at_ms: i64) -> Value {
         let request = Request::form("/api/v1/query", &[("query", query), ("time", &seconds(at_ms))]);
@@ -38,7 +38,7 @@ impl Server {
         matrix(&self.query(selector, at_ms))
     }
 
-    /// Samples of the only series that a selector with a range selects; empty if there is no series.
+    /// Samples of the only series that a range selector selects; empty if there is no series.
     #[track_caller]
     pub(crate) fn samples_of_one(&self, selector: &str, at_ms: i64) -> Vec<(i64, f64)> {
         let all = self.samples(selector, at_ms);
@@ -74,7 +74,7 @@ pub(crate) fn matrix(data: &Value) -> Matrix {
         let points = series["values"].as_array().expect("a list of samples");
         let points = points.iter().map(sample).map(|(t, v)| (t, v.to_bits())).collect();
         let twice = all.insert(series["metric"].to_string(), points);
-        assert!(twice.is_none(), "a series twice in one answer: {}", series["metric"]);
+        assert!(twice.is_none(), "an answer has a series twice: {}", series["metric"]);
     }
     all
 }

@@ -1,4 +1,5 @@
-//! A fake service for requests of the server, such as fetches of keys. A test sets its answer, and may change it at any time.
+//! A fake service to which the server sends requests, such as fetches of keys. A test sets the answer, and
+//! may change it at any time.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -9,7 +10,7 @@ use std::thread::JoinHandle;
 /// Function from the head of a request to the answer: a status line with headers, and a body.
 type Answer = Box<dyn Fn(&str) -> (String, String) + Send>;
 
-/// A service on a port of its own, which stops when it is dropped.
+/// A service on its own port. Dropping it stops the service.
 pub(crate) struct Service {
     address: SocketAddr,
     shared: Arc<Shared>,

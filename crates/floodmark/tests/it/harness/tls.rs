@@ -15,16 +15,17 @@ use tokio_rustls::rustls::{
     crypto::ring,
 };
 
-/// A client that trusts some authorities, with or without a certificate of its own.
+/// A client that trusts some authorities. It may have its own certificate.
 #[derive(Debug, Clone)]
 pub(crate) struct Client {
     config: Arc<ClientConfig>,
-    /// Address of its end of connections, if it is not the usual one.
+    /// Local address of the client's connections, if it is not the default.
     from: Option<IpAddr>,
 }
 
 impl Client {
-    /// A client that trusts `authorities`. If `certificate` is a name, it presents `NAME.pem` of the last authority.
+    /// Creates a client that trusts `authorities`. If `certificate` is a name, the client presents `NAME.pem`
+    /// of the last authority.
     pub(crate) fn new(authorities: &[&Authority], certificate: Option<&str>) -> Self {
         Self::with(authorities, certificate, DEFAULT_VERSIONS, b"http/1.1")
     }
@@ -89,7 +90,8 @@ impl Client {
         Ok(Connection(BufReader::new(StreamOwned::new(session, socket))))
     }
 
-    /// Sends one request on a connection of its own. With TLS 1.3, a client learns only now that its certificate was refused.
+    /// Sends one request on a new connection. With TLS 1.3, a client learns only now that its certificate was
+    /// refused.
     pub(crate) fn send(&self, address: SocketAddr, request: &Request) -> io::Result<Reply> {
         self.open(address)?.send(request)
     }
@@ -116,18 +118,18 @@ impl Connection {
         Reply::read(&mut self.0)
     }
 
-    /// Sends a request that the server may refuse before all of it was sent.
+    /// Sends a request that the server may refuse before the whole request has been sent.
     pub(crate) fn send_until_refused(&mut self, request: &Request) -> io::Result<Reply> {
         let _ = self.0.get_mut().write_all(&request.bytes()); // fails once the server has closed the connection
         let StreamOwned { conn, sock } = self.0.get_mut();
-        // `StreamOwned` would try to send the rest first
+        // `StreamOwned` would first try to send the rest
         while conn.read_tls(sock).is_ok_and(|bytes| bytes > 0) {
             conn.process_new_packets().map_err(io::Error::other)?;
         }
         Reply::read(&mut BufReader::new(conn.reader()))
     }
 
-    /// The TLS session, for what was negotiated.
+    /// The TLS session, to see what was negotiated.
     pub(crate) fn session(&self) -> &ClientConnection {
         &self.0.get_ref().conn
     }

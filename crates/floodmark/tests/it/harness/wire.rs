@@ -1,5 +1,5 @@
-//! Builds remote-write bodies field by field. No code is shared with the server, so the same bug cannot be on both
-//! sides, and a test can make a body as malformed as it likes.
+//! Builds remote-write bodies field by field. This code and the server have nothing in common, so they cannot
+//! have the same bug. A test can make a body as malformed as it needs.
 
 /// Names and values.
 type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
@@ -92,7 +92,7 @@ pub(crate) fn v1_message(series: &[Series]) -> Vec<u8> {
     out
 }
 
-/// A metadata entry of 1.0, as a message that may be put before or after that of series.
+/// A metadata entry of 1.0. It may be placed before or after the message of series.
 pub(crate) fn v1_metadata(kind: u64, metric: &str, help: &str, unit: &str) -> Vec<u8> {
     let mut one = Vec::new();
     put_number(&mut one, 1, kind);
@@ -144,7 +144,7 @@ pub(crate) fn v2(series: &[Series]) -> Vec<u8> {
     snappy(&out)
 }
 
-/// A 2.0 body with one series whose label references are `refs`, over `symbols`.
+/// A 2.0 body with one series, whose label references into `symbols` are `refs`.
 pub(crate) fn v2_with_refs(symbols: &[&str], label_refs: &[u64], timestamp_ms: i64) -> Vec<u8> {
     let mut out = Vec::new();
     symbols.iter().for_each(|s| put_bytes(&mut out, 4, s.as_bytes()));

@@ -1,20 +1,20 @@
-//! What a tenant can do with connections alone.
+//! Attacks of a tenant by connections alone.
 
 use super::{check_form, of, secret};
 use crate::harness::{Connection, Reply, Request, Server};
 use std::io::{BufReader, Write};
 use std::time::Duration;
 
-/// Requests on one connection before the first answer is read.
+/// Number of requests sent on one connection before the first answer is read.
 const PIPELINED: usize = 1_000;
 
-/// Connections that nothing is sent on.
+/// Number of connections on which nothing is sent.
 const IDLE: usize = 1_000;
 
-/// Connections that stay open until the end, whether the server closes them or not.
+/// Connections that the attack keeps open until the end. The server may close them earlier.
 type Held = Vec<Connection>;
 
-/// All of it in turn; what one opens stays open.
+/// Runs all attacks in turn. Connections that an attack opens stay open.
 pub(super) fn attack(server: &Server) {
     let mut held = Held::new();
     not_http(server);
@@ -56,13 +56,14 @@ fn begun(server: &Server, head: &str, body: &[u8], count: usize) -> Held {
     (0..count).filter_map(begin).collect()
 }
 
-/// Connections on which something large was asked for.
+/// Connections on which a large answer was requested and is not read.
 fn unread(server: &Server, path: &str, count: usize) -> Held {
     let request = of("hostile", Request::ask(path, &[("match[]", "own")]));
     begun(server, &request.head(), &[], count)
 }
 
-/// Of many requests that were sent at once, the answers come in their order. The server may close the connection when others need it.
+/// Checks that many requests, sent at once, are answered in their order. The server may close the connection
+/// when others need it.
 fn pipelined(server: &Server) {
     let connection = Connection::open(server.address).unwrap();
     let mut writing = connection.stream.try_clone().unwrap();
@@ -89,7 +90,7 @@ fn pipelined(server: &Server) {
     });
 }
 
-/// A connection for each request, closed without reading the answer.
+/// Opens a connection for each request and closes it without reading the answer.
 fn short(server: &Server, count: usize) {
     let request = of("hostile", Request::ask("/api/v1/query", &[("query", "count(own)")]));
     for _ in 0..count {
@@ -100,7 +101,7 @@ fn short(server: &Server, count: usize) {
     }
 }
 
-/// What is no HTTP is refused with a 4xx, or the connection is closed.
+/// Checks that input that is not HTTP is refused with a 4xx, or that the connection is closed.
 fn not_http(server: &Server) {
     let head = |more: &str| format!("POST /api/v1/write HTTP/1.1\r\nHost: localhost\r\n{more}\r\n\r\n");
     let long = "x".repeat(200_000);

@@ -1,4 +1,4 @@
-//! Requests to read that hurt.
+//! Harmful read requests.
 
 use super::Attack;
 use crate::harness::Request;
@@ -6,7 +6,7 @@ use crate::harness::Request;
 /// The answer is a refusal that says what is wrong with the request.
 const BAD: &[u16] = &[400, 413];
 
-/// The answer is a result, or a refusal for its cost.
+/// The answer is a result, or a refusal because the request costs too much.
 const COSTLY: &[u16] = &[200, 422, 503];
 
 fn query(text: &str) -> Request {
@@ -149,7 +149,7 @@ fn lists() -> Vec<Attack> {
     ]
 }
 
-/// What belongs to others, or to operators.
+/// Requests for data of other tenants, or for operators.
 fn others() -> Vec<Attack> {
     let post = |path: &str| Request::post(path, Vec::new());
     let delete = "/api/v1/admin/tsdb/delete_series";

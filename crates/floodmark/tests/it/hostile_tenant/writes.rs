@@ -1,4 +1,4 @@
-//! Bodies of writes that hurt.
+//! Harmful bodies of writes.
 
 use super::Attack;
 use crate::harness::Request;
@@ -7,7 +7,7 @@ use crate::harness::wire::{self, Series};
 /// Refused for good, or for now because other bodies of the tenant hold its memory.
 const BAD: &[u16] = &[400, 413, 503];
 
-/// Stored, in part perhaps, or refused for want of room.
+/// Stored, perhaps in part, or refused for lack of room.
 const ROOM: &[u16] = &[204, 400, 413, 503];
 
 pub(super) fn attacks(now_ms: i64) -> Vec<Attack> {
@@ -46,7 +46,7 @@ fn bombs() -> Vec<Row> {
     ]
 }
 
-/// At least `bytes` zeros as a gzip member without its end: 13 bits for each 258 of them (RFC 1951, fixed codes).
+/// At least `bytes` zeros as a gzip member without an end. 258 zeros take 13 bits (RFC 1951, fixed codes).
 fn gzip_of_zeros(bytes: usize) -> Vec<u8> {
     let mut out = vec![0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 255];
     let (mut bits, mut count) = (0u32, 0);
@@ -66,7 +66,7 @@ fn gzip_of_zeros(bytes: usize) -> Vec<u8> {
     out
 }
 
-/// Messages that are none.
+/// Bodies that are not valid messages.
 fn broken() -> Vec<Row> {
     let mut endless = Vec::new();
     wire::varint(&mut endless, 1 << 3 | 2);
@@ -93,7 +93,7 @@ fn broken() -> Vec<Row> {
     ]
 }
 
-/// Series that are larger than they may be.
+/// Series that exceed a limit on their size.
 fn large(now_ms: i64) -> Vec<Row> {
     let write = |series: Series| Request::write(&wire::v1(&[series.sample(now_ms, 1.0)]));
     let labels = |count: usize| {
@@ -128,7 +128,7 @@ fn large(now_ms: i64) -> Vec<Row> {
     ]
 }
 
-/// More of everything than there is room for.
+/// More series and samples than there is room for.
 fn many(now_ms: i64) -> Vec<Row> {
     let new = |count: usize, tag: &str| {
         let one = |i: usize| Series::named("flood").label("i", format!("{tag}-{i}")).sample(now_ms, 1.0);

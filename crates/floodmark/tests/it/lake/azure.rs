@@ -11,8 +11,8 @@ use tempfile::TempDir;
 const ACCOUNT: &str = "devstoreaccount1";
 const KEY: &str = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==";
 
-/// Script that creates a container. It signs the request as described in "Authorize with Shared Key" in the documentation of
-/// Azure's REST API.
+/// Script that creates a container. The script signs its request as described in "Authorize with Shared Key"
+/// in the documentation of Azure's REST API.
 const MAKE_CONTAINER: &str = r#"
 const [port, account, key, container] = process.argv.slice(1);
 const headers = { "x-ms-date": new Date().toUTCString(), "x-ms-version": "2021-08-06", "Content-Length": 0 };
@@ -27,7 +27,7 @@ request.on("error", () => process.exit(1));
 request.end();
 "#;
 
-/// Azurite with the container `lake`, in memory.
+/// Azurite in memory, with the container `lake`.
 struct Azurite {
     _dir: TempDir,
     port: u16,
@@ -76,5 +76,5 @@ fn tables_in_azure_take_everything_once() {
     server.restart();
     assert_eq!(server.metric("floodmark_journal_replayed_samples_total"), 0.0);
     writer.verify(&server, 0);
-    assert!(!server.data_dir().join("tables").exists(), "nothing lies anywhere else");
+    assert!(!server.data_dir().join("tables").exists(), "the data directory has tables too");
 }

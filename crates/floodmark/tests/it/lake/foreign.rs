@@ -11,13 +11,13 @@ const ENGINES: [&str; 4] = ["deltalake", "duckdb", "datafusion", "polars"];
 /// Programs that the check needs.
 const READERS: &str = "Python with deltalake, duckdb, numpy, polars and pyarrow (scripts/test-servers.sh)";
 
-/// Checks the number of samples with Python's `deltalake`, if it is installed. Samples of one series and time count once: if a
-/// sender repeats a sealed sample, it is stored twice until it is compacted.
+/// Checks the number of samples with Python's `deltalake`, if it is installed. Samples of one series and time
+/// count once. A sealed sample that a sender repeats is stored twice until it is compacted.
 pub(super) fn check_count(table: &Path, samples: u64) {
     check(&ENGINES[..1], table, samples);
 }
 
-/// Checks the number of samples with each of four engines, which must also agree on every bit.
+/// Checks the number of samples with each of four engines. The engines must also agree on every bit.
 pub(super) fn check_with_all(table: &Path, samples: u64) {
     check(&ENGINES, table, samples);
 }
@@ -27,8 +27,8 @@ fn check(engines: &[&str], table: &Path, samples: u64) {
         return stdx::skipped::for_want_of(READERS);
     };
     for (engine, found_by) in engines.iter().zip(&found) {
-        assert_eq!(found_by["samples"], samples, "{engine} counts what was acknowledged");
-        assert_eq!(found_by["digest"], found[0]["digest"], "{engine} and {} agree", engines[0]);
+        assert_eq!(found_by["samples"], samples, "{engine} does not find all acknowledged samples");
+        assert_eq!(found_by["digest"], found[0]["digest"], "{engine} and {} disagree", engines[0]);
     }
 }
 

@@ -90,11 +90,11 @@ fn tables_in_s3_take_everything_once_though_the_service_goes_away() {
     assert_eq!(server.metric("floodmark_journal_replayed_samples_total"), 0.0);
     writer.verify(&server, 0);
     let table = s3.buckets().join("lake/here/anonymous/metrics");
-    assert!(is_in(&table, "_delta_log") && is_in(&table, "date="), "the table lies where its URL says");
-    assert!(!server.data_dir().join("tables").exists(), "nothing lies anywhere else");
+    assert!(is_in(&table, "_delta_log") && is_in(&table, "date="), "the table is not at its URL");
+    assert!(!server.data_dir().join("tables").exists(), "the data directory has tables too");
 }
 
-/// Cached parts of a log only save reads; nothing else depends on them.
+/// Cached parts of a log only save reads. Nothing else depends on them.
 #[test]
 fn a_checkpoint_in_s3_that_is_cut_short_is_put_aside() {
     let Some(s3) = S3::start() else { return };
@@ -105,7 +105,8 @@ fn a_checkpoint_in_s3_that_is_cut_short_is_put_aside() {
     server.kill9();
     let log = s3.buckets().join("lake/here/anonymous/metrics/_delta_log");
     let names = || std::fs::read_dir(&log).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap());
-    let checkpoint = names().find(|name| name.ends_with(".checkpoint.parquet")).expect("upkeep made one");
+    let checkpoint =
+        names().find(|name| name.ends_with(".checkpoint.parquet")).expect("upkeep wrote no checkpoint");
     let file = std::fs::OpenOptions::new().write(true).open(log.join(&checkpoint)).unwrap();
     file.set_len(file.metadata().unwrap().len() / 2).unwrap();
     server.restart();
@@ -113,9 +114,12 @@ fn a_checkpoint_in_s3_that_is_cut_short_is_put_aside() {
     assert_eq!(server.metric("floodmark_tables_log_repairs_total"), 1.0);
     assert!(is_in(&log, "_damaged-") && !is_in(&log, &checkpoint) && !is_in(&log, "_last_checkpoint"));
     compact(&server);
-    assert!(is_in(&log, ".checkpoint.parquet") && is_in(&log, "_last_checkpoint"), "another one is made");
+    assert!(
+        is_in(&log, ".checkpoint.parquet") && is_in(&log, "_last_checkpoint"),
+        "no new checkpoint was written"
+    );
     server.kill9();
     server.restart();
     writer.verify(&server, 0);
-    assert_eq!(server.metric("floodmark_tables_log_repairs_total"), 0.0, "nothing is left to mend");
+    assert_eq!(server.metric("floodmark_tables_log_repairs_total"), 0.0, "the log was repaired again");
 }

@@ -29,7 +29,7 @@ fn imported_blocks_have_what_their_prometheus_answers() {
 
 fn compare(prometheus: Prometheus, blocks: &Path, end_ms: i64) {
     let prometheus = prometheus.start_quiet();
-    // samples that are deleted, but still in the chunks
+    // deleted samples that are still in the chunks
     let (from, to) = (seconds(end_ms - 300_000), seconds(end_ms - 100_000));
     let gone = [
         ("match[]", "by_code{code=\"404\"}"),
@@ -63,7 +63,7 @@ fn compare(prometheus: Prometheus, blocks: &Path, end_ms: i64) {
     assert!(wrong.is_empty(), "{} of {asked} answers differ:\n{}", wrong.len(), wrong.join("\n"));
 }
 
-/// The test data as OpenMetrics text. Samples that text cannot express are left out.
+/// The test data as OpenMetrics text, without the samples that text cannot express.
 fn openmetrics(end_ms: i64) -> Vec<u8> {
     let mut all = Vec::new();
     for series in same_data::everything(end_ms) {

@@ -6,14 +6,14 @@ use crate::harness::{Request, Server, wait_for};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A time range in the past, of which both have all samples.
+/// A time range in the past for which both servers have all samples.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Window {
     pub(crate) start_ms: i64,
     pub(crate) end_ms: i64,
 }
 
-/// Compares all samples of all series, bit by bit. The error says what differs.
+/// Compares all samples of all series, bit by bit. The error describes the differences.
 pub(crate) fn raw_samples(
     server: &Server,
     prometheus: &Prometheus,
@@ -79,7 +79,8 @@ const QUERIES: &[&str] = &[
     "quantile_over_time(0.7, scrape_duration_seconds[10s])",
     "increase(process_cpu_seconds_total[9s])",
     "delta(process_resident_memory_bytes[9s])",
-    // the regression line may be level except for rounding errors of sums near 10^8, so scale the slope and add 1
+    // the regression line may be level except for rounding errors of sums near 10^8, so the slope is scaled
+    // and 1 is added
     "deriv(process_resident_memory_bytes[9s]) / 2 ^ 20 + 1",
     "predict_linear(node_memory_MemFree_bytes[9s], 60)",
     "changes(go_memstats_alloc_bytes[10s])",
@@ -136,7 +137,8 @@ pub(crate) fn catalogs(server: &Server, prometheus: &Prometheus, tenant: &str, w
     let window = [("start", start.as_str()), ("end", end.as_str())];
     let check = |path: &str, params: &[(&str, &str)]| {
         let request = Request::ask(path, params).tenant(tenant);
-        // Prometheus applies the time range only roughly, so its answer may include data that it has not sent yet
+        // Prometheus applies the time range only roughly, so its answer may include data that it has not sent
+        // yet
         wait_for(&format!("{path} {params:?} to be equal"), || {
             let (ours, theirs) =
                 (texts(&data(&server.send(&request))), texts(&data(&prometheus.send(&request))));
@@ -165,8 +167,8 @@ fn texts(data: &Value) -> BTreeSet<String> {
     }
 }
 
-/// Compares two answers. They must have the same type, series and times, and values that differ at most by the order of
-/// additions.
+/// Compares two answers. They must have the same type, series and times. Values may differ only by rounding
+/// errors of additions in another order.
 pub(crate) fn same(ours: &Value, theirs: &Value) -> Result<(), String> {
     if ours["resultType"] != theirs["resultType"] {
         return Err(format!("{} is not {}", ours["resultType"], theirs["resultType"]));

@@ -85,7 +85,7 @@ const REQUESTS: &[Case] = &[
     (QUERY, &[("query", "1"), ("time", "1"), ("limit", "0")], Text),
 ];
 
-/// Checks that every request gets the same kind of answer from both.
+/// Checks that both servers answer each request alike.
 pub(crate) fn are_alike(server: &Server, prometheus: &Prometheus) {
     let mut wrong = Vec::new();
     for (path, params, alike) in REQUESTS {

@@ -9,7 +9,8 @@ use std::time::Duration;
 
 const FAILOVER_MS: i64 = 3000;
 
-/// Time that the sender and the machine may add to the failover time. Generous, because the machine may be busy.
+/// Time that the sender and the machine may add to the failover time. It is generous, because the machine may
+/// be busy.
 const LAG_MS: i64 = 10_000;
 
 /// The elected replica and the number of failovers; `None` before the first election.
@@ -28,8 +29,9 @@ fn everything(send: impl Fn(&Request) -> crate::harness::Reply) -> Matrix {
     matrix(&data(&send(&Request::form("/api/v1/query", &params))))
 }
 
-/// The samples that each Prometheus scraped are its ledger. Every stored sample is in one of the ledgers. Samples of the two are
-/// never mixed, and no sample is missing from the time in which its replica was elected.
+/// The samples that each Prometheus scraped are its ledger. Every stored sample must be in one of the two
+/// ledgers. Samples of the two must never be mixed. No sample may be missing from the time in which its
+/// replica was elected.
 #[test]
 fn a_pair_of_servers_is_stored_as_one() {
     let Some(exporter) = NodeExporter::find() else { return };
@@ -58,10 +60,10 @@ fn a_pair_of_servers_is_stored_as_one() {
     let end_ms = now_ms();
     survivor.wait_until_sent(end_ms);
     let failed = survivor.metric("prometheus_remote_storage_samples_failed_total");
-    assert_eq!(failed, [0.0], "duplicates are answered as success");
+    assert_eq!(failed, [0.0], "duplicates are not answered with success");
 
     let after = everything(|request| survivor.send(request));
-    // the killed server's samples are in its write-ahead log
+    // the write-ahead log of the killed server has its samples
     let killed = killed.start_quiet();
     let before = everything(|request| killed.send(request));
     wait_for("the survivor's samples", || {
@@ -87,7 +89,7 @@ fn compare(stored: &Matrix, before: &Matrix, after: &Matrix, end_ms: i64) -> Res
                 (true, false) => last_before = last_before.max(sample.0),
                 (false, true) => first_after = first_after.min(sample.0),
                 (true, true) => {}
-                (false, false) => panic!("{series}: nobody scraped {sample:?}"),
+                (false, false) => panic!("{series}: no Prometheus scraped {sample:?}"),
             }
         }
         let stored: BTreeSet<_> = samples.iter().collect();
@@ -98,7 +100,7 @@ fn compare(stored: &Matrix, before: &Matrix, after: &Matrix, end_ms: i64) -> Res
         };
         if let (Some(from), Some(to)) = is_of(&in_before) {
             let missing = before.iter().find(|s| (from..=to).contains(&s.0) && !stored.contains(s));
-            assert_eq!(missing, None, "{series}: scraped and not stored");
+            assert_eq!(missing, None, "{series}: a scraped sample is not stored");
         }
         if let (Some(from), _) = is_of(&in_after) {
             let missing = after.iter().find(|s| (from..=end_ms).contains(&s.0) && !stored.contains(s));

@@ -1,5 +1,5 @@
-//! Writes the same difficult data to Floodmark and to Prometheus, then sends both the same queries. Prometheus gets the
-//! data through its own remote-write receiver, so both start from the same bytes.
+//! Writes the same difficult data to Floodmark and to Prometheus, then sends the same queries to both.
+//! Prometheus gets the data through its own remote-write receiver, so both servers start from the same bytes.
 
 use super::compare;
 use super::servers::Prometheus;
@@ -45,7 +45,7 @@ pub(crate) fn everything(end_ms: i64) -> Vec<Series> {
         let with = |name: &str| {
             Series::new(&[("__name__", name), ("instance", instance), ("job", "api"), ("zone", zone)])
         };
-        // counters that are reset now and then, and one that goes stale and comes back
+        // counters that are sometimes reset, and a counter that goes stale and returns
         let mut total = 0.0;
         let resets = times().map(|(i, t)| {
             total = if i % 17 == 0 {
@@ -255,8 +255,8 @@ const QUERIES: &[&str] = &[
     "resets_total[0s:1s]",
 ];
 
-/// Sends instant queries at several times, and range queries with several steps. Returns the number of queries, and the answers
-/// that differ.
+/// Sends instant queries at several times, and range queries with several steps. Returns the number of
+/// queries, and the answers that differ.
 pub(crate) fn ask(server: &Server, prometheus: &Prometheus, end_ms: i64) -> (usize, Vec<String>) {
     let start_ms = end_ms - SAMPLES * STEP_MS;
     let (mut asked, mut crashed) = (0, 0);
@@ -266,7 +266,7 @@ pub(crate) fn ask(server: &Server, prometheus: &Prometheus, end_ms: i64) -> (usi
         let (ours, theirs) = (server.send(&request), prometheus.send(&request));
         asked += 1;
         if theirs.status == 422 && theirs.text().contains("unexpected error: runtime error") {
-            // a panic of Prometheus is not an answer to compare with
+            // a panic of Prometheus is not an answer that can be compared
             crashed += 1;
             eprintln!("Prometheus crashed on {path} {params:?}: {}", theirs.text());
             assert_eq!(ours.status, 200, "{path} {params:?}: {}", ours.text());
@@ -312,8 +312,8 @@ pub(crate) fn ask(server: &Server, prometheus: &Prometheus, end_ms: i64) -> (usi
     (asked, wrong)
 }
 
-/// An annotation without the metric's name and the position in the query; `None` for one that Prometheus 3.5 does
-/// not have yet.
+/// An annotation without the metric's name and the position in the query; `None` for annotations that
+/// Prometheus 3.5 does not have yet.
 fn plain(text: &Value) -> Option<String> {
     let text = text.as_str()?;
     let end = [" (", " for metric name"].iter().filter_map(|t| text.find(t)).min().unwrap_or(text.len());

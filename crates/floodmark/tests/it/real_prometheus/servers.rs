@@ -56,11 +56,12 @@ pub(crate) struct Prometheus {
     running: Option<Running>,
 }
 
-/// Tenants that a Prometheus writes to, one with each version of remote write.
+/// Tenants to which a Prometheus writes, one with each version of remote write.
 pub(crate) const TENANTS: [&str; 2] = ["one", "two"];
 
 impl Prometheus {
-    /// Finds Prometheus 3 or reports that it is missing. Earlier versions lack remote write 2.0, and their PromQL differs.
+    /// Finds Prometheus 3, or reports that it is missing. Earlier versions lack remote write 2.0, and their
+    /// PromQL differs.
     pub(crate) fn find() -> Option<Self> {
         let program = find(&["prometheus"]).filter(|program| {
             let help = Command::new(program).arg("--help-long").output();
@@ -102,8 +103,8 @@ impl Prometheus {
         self.run(free_port(), &config)
     }
 
-    /// Starts a Prometheus that scrapes itself every second and writes to `floodmark` over TLS, with a client certificate of the
-    /// authority.
+    /// Starts a Prometheus that scrapes itself every second and writes to `floodmark` over TLS. Its client
+    /// certificate is signed by the authority.
     pub(crate) fn start_encrypted(
         mut self,
         floodmark: SocketAddr,
@@ -177,8 +178,8 @@ impl Prometheus {
         http::once(running.address(), request).expect("Prometheus answers")
     }
 
-    /// Lets promtool make blocks from OpenMetrics text, in the data directory that this Prometheus will use when it starts.
-    /// `None` if there is no promtool.
+    /// Creates blocks from OpenMetrics text with promtool, in the data directory that this Prometheus will
+    /// use. `None` if there is no promtool.
     pub(crate) fn make_blocks(&self, text: &[u8]) -> Option<PathBuf> {
         let promtool = find(&["promtool"])?;
         let (input, data) = (self.dir.path().join("input"), self.dir.path().join("data"));
@@ -192,7 +193,7 @@ impl Prometheus {
         Some(data)
     }
 
-    /// Values of one of the server's own metrics, for all its label sets.
+    /// Values of one of Prometheus' own metrics, for all its label sets.
     pub(crate) fn metric(&self, name: &str) -> Vec<f64> {
         let text = self.send(&Request::get("/metrics")).text();
         let lines =
@@ -212,11 +213,7 @@ impl Prometheus {
     pub(crate) fn assert_nothing_was_dropped(&self) {
         for what in ["samples", "exemplars", "metadata"] {
             let failed = self.metric(&format!("prometheus_remote_storage_{what}_failed_total"));
-            assert!(
-                failed.iter().all(|n| *n == 0.0),
-                "{what}: {failed:?} failed for good; see {}",
-                self.log()
-            );
+            assert!(failed.iter().all(|n| *n == 0.0), "{what}: {failed:?} were dropped; see {}", self.log());
         }
         let retried: f64 = self.metric("prometheus_remote_storage_samples_retried_total").iter().sum();
         assert!(retried > 0.0, "no outage was noticed");
