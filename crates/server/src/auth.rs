@@ -4,13 +4,13 @@
 //!   Authorization: Bearer, Basic ─▶ credentials (auth_file) ─┐
 //!   Authorization: Bearer ─▶ tokens of other services (jwt) ─┤
 //!   or else a client certificate ─▶ credentials (auth_file) ─┤
-//!   whatever else ─▶ a service that decides (forward) ───────┤
+//!   anything else ─▶ a service that decides (forward) ───────┤
 //!   X-Scope-OrgID from a trusted proxy ──────────────────────┼─▶ Caller: name, principal
-//!   neither, and no auth_file ─▶ anyone ─────────────────────┘
+//!   any request, no auth_file ─▶ anyone ─────────────────────┘
 //! ```
 //!
-//! Whether a request may have what it asks for is decided in two steps: the credentials say who asks; their roles and tenants
-//! say whether that is enough for the [`Access`] of the route.
+//! A request is authorized in two steps. First, its credentials identify the caller. Then the roles and tenants of these
+//! credentials must allow the [`Access`] of the route.
 
 mod checks;
 mod credentials;
@@ -44,11 +44,11 @@ use stdx::budget::Account;
 use stdx::clock::Clock;
 use stdx::telemetry::Registry;
 
-/// Limit on a credential, as it is sent. Tokens of services with many groups take some KiB.
+/// Limit on a credential in bytes, as sent. Tokens of services with many groups take some KiB.
 pub(crate) const CREDENTIAL_BYTES_MAX: usize = 8 << 10;
 
-/// Versions of the file under which one request is judged: each time that the file is replaced while another service decides, the
-/// request is judged again. Files are read twice a second, and services answer within 30 s.
+/// Limit on the decisions about one request. If `auth_file` changes while another service decides, the decision is repeated
+/// under the new file. The file is read twice a second, and services answer within 30 s.
 const VERSIONS_MAX: usize = 4;
 
 /// Name of callers when there is no authentication.
@@ -57,7 +57,7 @@ const ANYONE: &str = "anyone";
 /// Name of callers that a trusted proxy has authenticated.
 const PROXY: &str = "trusted proxy";
 
-/// What a route is for.
+/// Purpose of a route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Access {
     /// To read a tenant's data.
@@ -73,7 +73,7 @@ pub(crate) enum Access {
 }
 
 impl Access {
-    /// The role that grants it, as the file spells it.
+    /// Name of the role that allows the access, as in `auth_file`.
     const fn role(self) -> &'static str {
         match self {
             Self::Read => "read",
@@ -84,7 +84,7 @@ impl Access {
     }
 }
 
-/// A credential as it is sent.
+/// A credential as sent.
 #[derive(Clone, Copy)]
 pub(crate) enum Credential<'a> {
     Token(&'a [u8]),
@@ -92,7 +92,7 @@ pub(crate) enum Credential<'a> {
         user: &'a str,
         password: &'a [u8],
     },
-    /// Of the connection, which has verified it.
+    /// Names in the client certificate, which the connection has verified.
     Certificate(&'a ClientNames),
 }
 
@@ -103,16 +103,16 @@ pub(crate) struct Presented<'a> {
     /// Address of the connection.
     pub(crate) address: IpAddr,
     pub(crate) credential: Option<Credential<'a>>,
-    /// Tenants that the request names. Only those that read may name several.
+    /// Tenants that the request names. Only reads may name several.
     pub(crate) tenants: Option<TenantSet>,
 }
 
-/// Who asks.
+/// Identified sender of a request.
 #[derive(Debug, Clone)]
 pub(crate) struct Caller {
     /// Name of the credential, for logs.
     pub(crate) name: Arc<str>,
-    /// `None` on routes that belong to no tenant. With several tenants it is that of the first.
+    /// `None` on routes that belong to no tenant. With several tenants, the principal of the first.
     pub(crate) principal: Option<Principal>,
     /// Tenants that may be read.
     pub(crate) tenants: Option<TenantSet>,
@@ -131,7 +131,7 @@ pub(crate) struct Auth {
     credentials: Watched<AuthFile>,
     jwt: Jwt,
     forward: Arc<Forward>,
-    /// Memory of keys from addresses.
+    /// Memory of keys fetched from URLs.
     keys: Account,
     trusted_proxies: Networks,
     /// Tenant that only the node itself writes to.
@@ -162,7 +162,7 @@ impl Auth {
         self.credentials.has_source()
     }
 
-    /// Memory in use, of the account that [`memory`] divides.
+    /// Memory in use, out of the account that [`memory`] divides.
     pub(crate) fn held_bytes(&self) -> u64 {
         self.jwt.held_bytes() + self.forward.held_bytes() + self.keys.used_bytes()
     }
@@ -173,12 +173,12 @@ impl Auth {
         self.jwt.urls.follow(&self.credentials.current().issuers);
     }
 
-    /// Fetches the keys of other services, until it is dropped.
+    /// Fetches the keys of other services, until the future is dropped.
     pub(crate) async fn fetch_keys(&self) {
         self.jwt.urls.run().await;
     }
 
-    /// Who asks, if they may have `access`.
+    /// Identifies the caller, and checks that the caller may have `access`.
     pub(crate) async fn identify(&self, access: Access, presented: Presented<'_>) -> Result<Caller, Refusal> {
         let mut caller = self.find(access, presented).await?;
         if let Some(Principal { tenant, rights }) = &mut caller.principal
@@ -187,7 +187,7 @@ impl Auth {
             rights.write = false;
             if access == Access::Write {
                 let message = format!(
-                    "tenant {tenant} has the server's own metrics: nobody else writes to it (self_monitoring_tenant)"
+                    "tenant {tenant} has the server's own metrics: only the server may write to it (self_monitoring_tenant)"
                 );
                 return Err(Refusal::forbidden(message));
             }
@@ -202,8 +202,7 @@ impl Auth {
             && tenants.only().is_none()
         {
             let count = tenants.iter().len();
-            let message =
-                format!("header X-Scope-OrgID names {count} tenants: only what is read may be of several");
+            let message = format!("header X-Scope-OrgID names {count} tenants: only reads may name several");
             return Err(Refusal::invalid("tenant", message));
         }
         if !self.is_required() {
@@ -217,7 +216,7 @@ impl Auth {
             }
             let grant =
                 self.granted_elsewhere(&credentials, original, credential, tenants.as_ref(), address).await;
-            // The decision may have taken seconds. One that was made under a replaced file does not count.
+            // The decision may have taken seconds. If the file was replaced meanwhile, the decision does not count.
             let current = self.credentials.current();
             if Arc::ptr_eq(&credentials, &current) {
                 return match grant? {
@@ -227,10 +226,13 @@ impl Auth {
             }
             credentials = current;
         }
-        Err(Refusal::busy("auth_busy", "the credentials were not checked: auth_file changes all the time"))
+        Err(Refusal::busy(
+            "auth_busy",
+            "the credentials were not checked: auth_file changed during each attempt",
+        ))
     }
 
-    /// Returns what other services allow: the issuer of a token, or the service of `[forward]`. `None` if none of them decides.
+    /// Returns what another service allows: the issuer of a token, or the service of `[forward]`. `None` if neither decides.
     async fn granted_elsewhere(
         &self,
         credentials: &Arc<Credentials>,
@@ -253,7 +255,7 @@ impl Auth {
         }
     }
 
-    /// Decides about a request without a credential, or with one that nobody knows.
+    /// Decides about a request without a credential, or with an unknown one.
     fn without_grant(
         &self,
         access: Access,
@@ -262,18 +264,18 @@ impl Auth {
         tenants: Option<TenantSet>,
     ) -> Result<Caller, Refusal> {
         match credential {
-            // clients that need no other credential may have to show a certificate, as trusted proxies
+            // the listener may require certificates of all clients, also of trusted proxies
             Some(Credential::Certificate(_)) => self.through_proxy(access, address, tenants).map_err(|_| {
-                unauthenticated("the client certificate is not known, and no other credentials are given")
+                unauthenticated("the client certificate is unknown, and the request has no other credentials")
             }),
             Some(Credential::Token(_) | Credential::Password { .. }) => {
-                Err(unauthenticated("the credentials are not known"))
+                Err(unauthenticated("the credentials are unknown"))
             }
             None => self.through_proxy(access, address, tenants),
         }
     }
 
-    /// A trusted proxy vouches for the tenant that it names. It is no operator: anyone may be behind it.
+    /// Accepts the tenant that a trusted proxy names. A proxy gets no administrative access, because anyone may be behind it.
     fn through_proxy(
         &self,
         access: Access,
@@ -291,7 +293,7 @@ impl Auth {
     }
 }
 
-/// Refusal of a request whose sender is not known.
+/// Refusal of a request whose sender is unknown.
 pub(crate) fn unauthenticated(message: impl Into<String>) -> Refusal {
     Refusal::new(ErrorKind::Unauthenticated, "unauthenticated", message)
 }

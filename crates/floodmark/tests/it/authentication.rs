@@ -85,11 +85,11 @@ fn roles_and_tenants_of_a_credential_decide() {
     ask(query().tenant("b-1"), "Bearer secret-read").expect(200, &["\"result\":[]"]);
     ask(query().tenant("c"), "Bearer secret-read").expect(403, &["token reader has no access to tenant c"]);
     ask(query(), "Bearer secret-read").expect(400, &["several tenants", "X-Scope-OrgID"]);
-    ask(query().tenant("a"), BASIC).expect(403, &["has not the role read"]);
-    ask(line("m").tenant("a"), "Bearer secret-read").expect(403, &["has not the role write"]);
+    ask(query().tenant("a"), BASIC).expect(403, &["does not have the role read"]);
+    ask(line("m").tenant("a"), "Bearer secret-read").expect(403, &["does not have the role write"]);
     ask(Request::get("/metrics"), "Bearer secret-scrape").expect(200, &[]);
     ask(Request::get("/metrics"), "Bearer secret-operate").expect(200, &[]);
-    ask(Request::get("/metrics"), "Bearer secret-read").expect(403, &["has not the role metrics"]);
+    ask(Request::get("/metrics"), "Bearer secret-read").expect(403, &["does not have the role metrics"]);
     ask(Request::get("/config"), "Bearer secret-operate").expect(200, &["auth_file"]);
     ask(Request::post("/api/v1/admin/flush", Vec::new()), "Bearer secret-scrape")
         .expect(403, &["role admin"]);

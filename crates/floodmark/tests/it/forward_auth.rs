@@ -62,13 +62,14 @@ fn the_service_decides_within_what_the_file_allows() {
     write(&server, "alice", "b").expect(403, &["forward has no access to tenant b"]);
     write(&server, "alice", "c").expect(403, &["no access to tenant c"]);
     let ask = |request: Request, header: &str, value: &str| server.send(&request.header(header, value));
-    ask(Request::get("/config"), "Authorization", "Bearer alice").expect(403, &["has not the role admin"]);
+    ask(Request::get("/config"), "Authorization", "Bearer alice")
+        .expect(403, &["does not have the role admin"]);
     ask(Request::get("/api/v1/labels"), "Cookie", "session=carol").expect(200, &[]);
-    ask(line("m"), "Cookie", "session=carol").expect(403, &["has not the role write"]);
-    write(&server, "dave", "a").expect(403, &["has not the role write"]);
+    ask(line("m"), "Cookie", "session=carol").expect(403, &["does not have the role write"]);
+    write(&server, "dave", "a").expect(403, &["does not have the role write"]);
     let reads = || Request::get("/api/v1/labels").tenant("a");
     ask(reads(), "Authorization", "Bearer dave").expect(403, &["no access to tenant a"]);
-    ask(reads(), "Authorization", "Bearer frank").expect(403, &["has not the role read"]);
+    ask(reads(), "Authorization", "Bearer frank").expect(403, &["does not have the role read"]);
     write(&server, "bob", "a").expect(401, &["not known"]);
     write(&server, "eve", "a").expect(403, &["[forward]"]);
     for broken in ["mallory", "trent"] {
@@ -122,11 +123,11 @@ fn without_an_answer_nobody_gets_in() {
         let _ = never.lock().unwrap().recv();
         decide("bearer alice")
     });
-    write(&server, "new", "a").expect(503, &["has not answered"]);
+    write(&server, "new", "a").expect(503, &["did not answer"]);
     write(&server, "alice", "a").expect(204, &[]);
     drop(_held);
     drop(service);
-    write(&server, "new", "a").expect(503, &["has not answered"]);
+    write(&server, "new", "a").expect(503, &["did not answer"]);
     write(&server, "alice", "a").expect(204, &[]);
 }
 

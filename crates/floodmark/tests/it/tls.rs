@@ -141,11 +141,11 @@ fn certificates_say_who_asks() {
     ask("team-a", &line("m")).expect(204, &[]);
     ask("team-a", &line("m").tenant("a")).expect(204, &[]);
     ask("team-a", &line("m").tenant("b")).expect(403, &["certificate team-a has no access to tenant b"]);
-    ask("team-a", &Request::get("/config")).expect(403, &["has not the role admin"]);
+    ask("team-a", &Request::get("/config")).expect(403, &["does not have the role admin"]);
     ask("team-a", &Request::get("/config").header("Authorization", "Bearer secret-operate")).expect(200, &[]);
     ask("team-a", &line("m").header("Authorization", "Bearer wrong")).expect(401, &["not known"]);
     ask("ops", &Request::get("/config")).expect(200, &["tls_client_ca"]);
-    ask("other", &line("m")).expect(401, &["client certificate is not known"]);
+    ask("other", &line("m")).expect(401, &["client certificate is unknown"]);
     ask("other", &Request::get("/-/ready")).expect(200, &[]);
     wait_for("the line of the operator", || {
         server.log_lines("operation").iter().any(|line| line.contains("certificate ops")).then_some(())

@@ -106,7 +106,7 @@ fn no_wrong_token_opens_any_path() {
     );
     assert_eq!(ask(&server, &good, "b"), 403);
     let admin = server.send(&Request::get("/config").header("Authorization", &good));
-    admin.expect(403, &["jwt id: alice has not the role admin"]);
+    admin.expect(403, &["jwt id: alice does not have the role admin"]);
 
     let (header, _) = good.split_once('.').unwrap();
     let (rest, signature) = good.rsplit_once('.').unwrap();
@@ -200,7 +200,7 @@ fn keys_are_fetched_and_stay_when_their_address_fails() {
     let path = dir.path().join("auth.toml");
     let options =
         Options::default().arg("--auth-file").arg(path.to_str().unwrap()).arg("--trusted-proxies").arg("[]");
-    let server = Server::start(options.allow("requests refused").allow("keys of tokens not fetched"));
+    let server = Server::start(options.allow("requests refused").allow("cannot fetch keys of tokens"));
     let [one, two] = [&first, &second].map(|signer| signer.bearer(&claims(3600)));
     assert_eq!(ask(&server, &one, "a"), 204);
     assert_eq!(ask(&server, &two, "a"), 401);

@@ -1,14 +1,14 @@
 //! Bounds on the work that unknown credentials cause: signatures to verify, services to ask.
 //!
-//! Whoever is known costs no such work, and waits for none. For all others:
+//! Known credentials cause no such work and never wait. For all others:
 //!
-//! | bound | so that |
+//! | bound | purpose |
 //! | --- | --- |
-//! | checks at once, and those that wait for that | a flood takes a small part of the processors, and little memory |
-//! | checks a second from one network | one sender that guesses leaves room for others |
-//! | checks a second from all networks without an accepted credential | many of them leave room for known senders with new tokens |
+//! | checks at once, and requests that wait for a check | a flood takes a small part of the processors, and little memory |
+//! | checks a second from one network | a sender that guesses leaves room for others |
+//! | checks a second from all networks without an accepted credential | many such senders leave room for known senders with new tokens |
 //!
-//! What is beyond is told to come back, and not that it is unknown: it may be the new token of a known sender.
+//! A request beyond a bound is refused with 503, not with 401: it may carry the new token of a known sender.
 
 use super::recent::Recent;
 use crate::refusal::Refusal;
@@ -26,9 +26,9 @@ const KNOWN_FOR: Duration = Duration::from_secs(3600);
 /// Bounds on checks of one kind.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Bounds {
-    /// Checks at once: of known networks, and as many of others.
+    /// Checks at once from known networks, and again as many from others.
     pub(super) at_once: usize,
-    /// Requests that wait for that, likewise.
+    /// Requests that wait for a check, likewise for each of the two.
     pub(super) waiting: usize,
     /// Checks a second from one network.
     pub(super) per_network: Rate,
@@ -36,7 +36,7 @@ pub(super) struct Bounds {
     pub(super) from_strangers: Rate,
 }
 
-/// Where a credential comes from: an IPv4 address, or a network of IPv6, of which a client may have all addresses.
+/// Origin of a credential: an IPv4 address, or an IPv6 network of 64 bits, because a client may have all of its addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Network(IpAddr);
 
@@ -53,7 +53,7 @@ impl Network {
 pub(super) struct Checks {
     clock: Arc<dyn Clock>,
     bounds: Bounds,
-    /// Networks from which a credential was accepted, and when.
+    /// Networks from which a credential was accepted, with the time.
     known: Recent<Network, Instant>,
     buckets: Recent<Network, TokenBucket>,
     strangers: Mutex<TokenBucket>,
@@ -86,14 +86,14 @@ pub(super) struct Check<'a> {
 }
 
 impl Check<'_> {
-    /// The credential is accepted.
+    /// Records that the credential was accepted: its network is known from now on.
     pub(super) fn accept(self) {
         self.checks.known.put(self.network, self.checks.clock.instant(), 0);
     }
 }
 
 impl Checks {
-    /// Keeps known networks within `networks_bytes`, and rates of networks likewise.
+    /// `networks_bytes` limits the memory of known networks, and separately of the rates of networks.
     pub(super) fn new(clock: Arc<dyn Clock>, bounds: Bounds, networks_bytes: usize) -> Self {
         Self {
             clock,
@@ -115,9 +115,10 @@ impl Checks {
         self.pay(network, is_known, now)?;
         let lane = if is_known { &self.of_known } else { &self.of_strangers };
         let Bounds { at_once, waiting, .. } = self.bounds;
-        let crowded = || busy(format!("{} credentials wait to be checked already", at_once + waiting), None);
+        let crowded =
+            || busy(format!("{} credentials are already being checked or waiting", at_once + waiting), None);
         let inside = lane.inside.try_acquire().map_err(|_| crowded())?;
-        let running = lane.running.acquire().await.expect("BUG: it is never closed");
+        let running = lane.running.acquire().await.expect("BUG: the semaphore is closed");
         Ok(Check { checks: self, network, _running: running, _inside: inside })
     }
 
@@ -177,7 +178,7 @@ mod tests {
         (Arc::clone(&clock), Checks::new(clock, BOUNDS, 1 << 20))
     }
 
-    /// How many of `count` checks may begin.
+    /// Number of checks, out of `count`, that may begin.
     async fn begun(checks: &Checks, count: u32, from: impl Fn(u32) -> IpAddr) -> usize {
         let mut begun = 0;
         for number in 0..count {
@@ -198,7 +199,7 @@ mod tests {
         assert!(near.contains(&begun(&checks, 10_000, |_| address(1)).await));
     }
 
-    /// However many strangers guess, a known sender's new token is checked.
+    /// A known sender's new token is checked, however many strangers guess.
     #[tokio::test]
     async fn a_flood_of_strangers_leaves_known_networks_their_checks() {
         let (clock, checks) = start();
@@ -206,7 +207,7 @@ mod tests {
         let _waits = begun(&checks, 10_000, |number| address(1000 + number)).await;
         let _held = {
             clock.advance(1_000);
-            checks.begin(address(7)).await.unwrap() // and the one place of strangers is taken
+            checks.begin(address(7)).await.unwrap() // takes the only place of strangers
         };
         assert!(checks.begin(address(1)).await.is_ok());
         clock.advance(KNOWN_FOR.as_millis() as u64);

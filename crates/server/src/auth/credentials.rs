@@ -28,12 +28,12 @@ impl std::fmt::Debug for Entry {
     }
 }
 
-/// Leading bytes of a digest. They choose the tokens to compare with. Someone who guesses tokens learns nothing from the time
-/// that it takes: digests of guesses are no nearer to that of the token for being similar to it.
+/// Leading bytes of a digest, which select the tokens to compare with. The time of the selection tells an attacker nothing,
+/// because similar tokens do not have similar digests.
 type Prefix = [u8; 8];
 
 fn prefix(digest: &Digest) -> Prefix {
-    *digest.first_chunk().expect("BUG: a digest is longer")
+    *digest.first_chunk().expect("BUG: a digest has less than 8 bytes")
 }
 
 /// All known credentials.
@@ -45,12 +45,13 @@ pub(crate) struct Credentials {
     certificates: BTreeMap<String, Grant>,
     /// Services whose tokens are accepted.
     pub(super) issuers: Vec<Issuer>,
-    /// The service that decides about all others.
+    /// The service that decides about all other credentials.
     pub(super) service: Option<Service>,
 }
 
 impl Credentials {
-    /// Adds a token. Two tokens with the same secret would be one with the rights of either; the name of the other is the error.
+    /// Adds a token. Fails if another token has the same secret, because the two could not be told apart; the error is the name
+    /// of the other token.
     pub(super) fn add_token(&mut self, entry: Entry) -> Result<(), Arc<str>> {
         let same = self.tokens.entry(prefix(&entry.digest)).or_default();
         if let Some(other) = same.iter().find(|other| other.digest == entry.digest) {
@@ -64,7 +65,7 @@ impl Credentials {
         self.users.insert(user, entry);
     }
 
-    /// Adds a client certificate with this name in it. If another has the same, its name is the error.
+    /// Adds the grant for client certificates with this name. If another entry has the name, the error is that entry's own name.
     pub(super) fn add_certificate(&mut self, name: &str, grant: Grant) -> Result<(), Arc<str>> {
         match self.certificates.entry(normal(name).into_owned()) {
             MapEntry::Occupied(other) => Err(Arc::clone(&other.get().name)),
@@ -89,14 +90,14 @@ impl Credentials {
                 let is_right = is_same(entry.map_or(&[0; 32], |entry| &entry.digest), &digest);
                 entry.filter(|_| is_right).map(|entry| &entry.grant)
             }
-            // the first of its names that is known
+            // the first known name counts
             Credential::Certificate(names) => names.iter().find_map(|name| self.certificates.get(name)),
         }
     }
 }
 
 pub(super) fn sha256(secret: &[u8]) -> Digest {
-    digest(&SHA256, secret).as_ref().try_into().expect("BUG: SHA-256 has 32 bytes")
+    digest(&SHA256, secret).as_ref().try_into().expect("BUG: a SHA-256 digest does not have 32 bytes")
 }
 
 fn is_same(a: &Digest, b: &Digest) -> bool {

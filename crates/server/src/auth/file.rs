@@ -27,7 +27,7 @@
 //! roles = ["read", "write"]
 //! ```
 //!
-//! Errors name the line and never repeat what is in it: it may be a secret that someone forgot to hash.
+//! Errors name the line and never quote it: the line may contain a secret that someone forgot to hash.
 
 mod certificate;
 mod forward;
@@ -85,7 +85,7 @@ impl Source for AuthFile {
     }
 }
 
-/// The file, and those that it names.
+/// The file, and the key files that it names.
 #[derive(PartialEq)]
 pub(crate) struct Raw {
     text: String,
@@ -126,7 +126,7 @@ fn credentials(text: &str, key_files: &KeyFiles) -> Result<Credentials, Fault> {
                 continue;
             }
             _ => {
-                let known = "unknown key: there are [token.NAME], [user.NAME], [certificate.NAME], [jwt.NAME] and \
+                let known = "unknown key: valid are [token.NAME], [user.NAME], [certificate.NAME], [jwt.NAME] and \
                     [forward]";
                 return fault(at, known);
             }
@@ -138,7 +138,7 @@ fn credentials(text: &str, key_files: &KeyFiles) -> Result<Credentials, Fault> {
             entries += 1;
             let at = name.span().start;
             if entries > ENTRIES_MAX {
-                return fault(at, format!("there may be {ENTRIES_MAX} credentials"));
+                return fault(at, format!("there are more than {ENTRIES_MAX} credentials"));
             }
             match kind {
                 Kind::Certificate => certificate::add(&mut found, name.get_ref(), at, value)?,
@@ -185,7 +185,7 @@ fn add(
         }
         _ => found
             .add_token(entry)
-            .or_else(|other| fault(at, format!("its token is the same as that of {other}"))),
+            .or_else(|other| fault(at, format!("the token is the same as that of {other}"))),
     }
 }
 
@@ -199,7 +199,7 @@ fn entry(kind: Kind, name: &str, at: usize, value: &Spanned<DeValue<'_>>) -> Res
             "sha256" => digest = Some(digest_of(value)?),
             "tenants" => tenants = Some(patterns_of(value)?),
             "roles" => roles = Some(roles_of(value)?),
-            _ => return fault(key.span().start, "unknown key: there are sha256, tenants and roles"),
+            _ => return fault(key.span().start, "unknown key: valid are sha256, tenants and roles"),
         }
     }
     let (Some(digest), Some(roles)) = (digest, roles) else {
@@ -209,7 +209,7 @@ fn entry(kind: Kind, name: &str, at: usize, value: &Spanned<DeValue<'_>>) -> Res
     Ok(Entry { digest, grant: Grant { name: format!("{} {name}", kind.word()).into(), tenants, roles } })
 }
 
-/// The tenants of a credential with these roles, which are needed for some of them.
+/// Tenants of a credential. Fails if `roles` need tenants and none are given.
 fn tenants_for(roles: Roles, given: Option<TenantPatterns>, at: usize) -> Result<Arc<TenantPatterns>, Fault> {
     match given {
         Some(tenants) => Ok(Arc::new(tenants)),
@@ -225,7 +225,7 @@ fn digest_of(value: &Spanned<DeValue<'_>>) -> Result<Digest, Fault> {
     let mut digest = [0; 32];
     for (i, byte) in digest.iter_mut().enumerate() {
         let pair = hex.map(|text| u8::from_str_radix(&text[2 * i..2 * i + 2], 16));
-        // from_str_radix takes a sign
+        // from_str_radix accepts a sign
         let is_hex = hex.is_some_and(|text| text[2 * i..].starts_with(|c: char| c.is_ascii_hexdigit()));
         match pair {
             Some(Ok(value)) if is_hex => *byte = value,

@@ -10,8 +10,8 @@
 //!                                         permit for a check ─▶ request to the service
 //! ```
 //!
-//! The key of a cached answer covers everything that the service is shown and the file that says how to ask, so the service would
-//! give the same answer again. Without an answer, the request is refused.
+//! The key of a cached answer covers all that the service is shown, and the version of `auth_file`. So the service would give
+//! the same answer again. Without an answer, the request is refused.
 
 use super::checks::{Bounds, Checks};
 use super::credentials::{Credentials, Digest, sha256};
@@ -43,7 +43,7 @@ mod tests;
 /// Limit on the headers that are passed on.
 pub(super) const HEADERS_MAX: usize = 16;
 
-/// Limit on their bytes in one request.
+/// Limit on the bytes of these headers in one request.
 const HEADER_BYTES_MAX: usize = 16 << 10;
 
 /// Limit on the body of an answer, which is read and discarded.
@@ -52,13 +52,13 @@ const BODY_BYTES_MAX: usize = 64 << 10;
 /// Limit on the tenants in an answer: each request is matched with all of them.
 const TENANTS_MAX: usize = 100;
 
-/// Limit on questions that are asked at once of known networks, and of others.
+/// Limit on questions being asked at once, for known networks and separately for others.
 const AT_ONCE_MAX: usize = 16;
 
-/// Memory of a question while it is asked: buffers of a connection, for a head of 16 KiB in each direction.
+/// Memory of a question being asked: buffers of a connection, for a head of 16 KiB in each direction.
 const ASKED_BYTES: usize = 2 * HEAD_BYTES_MAX + (8 << 10);
 
-/// Memory of a question beside its headers, while it waits: its task, and its places in maps.
+/// Memory of a waiting question in addition to its headers: its task, and its entries in maps.
 const QUESTION_BYTES: u64 = 2 << 10;
 
 /// Bounds on questions with `asked_bytes` of memory for those being asked.
@@ -75,44 +75,44 @@ fn bounds(asked_bytes: usize) -> Bounds {
 #[derive(Debug)]
 pub(super) struct Service {
     pub(super) uri: Uri,
-    /// Headers that are passed on: those that may have credentials.
+    /// Headers that are passed on, because they may contain credentials.
     pub(super) headers: Vec<HeaderName>,
     /// Header of an answer that names tenants.
     pub(super) tenant_header: HeaderName,
-    /// Header that names roles; `None`: an answer gives all of `roles`.
+    /// Header of an answer that names roles; `None`: an answer allows all of `roles`.
     pub(super) roles_header: Option<HeaderName>,
     /// The most that an answer can allow.
     pub(super) tenants: Arc<TenantPatterns>,
     pub(super) roles: Roles,
     pub(super) timeout: Duration,
-    /// How long answers are remembered that let in, and that do not.
+    /// Times for which answers that accept a caller are cached, and answers that refuse one.
     pub(super) remember: Duration,
     pub(super) remember_refusals: Duration,
 }
 
-/// A request, as far as the service is shown it.
+/// Parts of a request that the service is shown.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Original<'a> {
     pub(crate) method: &'a Method,
-    /// Without the query, which has data in it.
+    /// Without the query string, which may contain data.
     pub(crate) path: &'a str,
     pub(crate) headers: &'a HeaderMap,
 }
 
-/// What the service says.
+/// Answer of the service.
 #[derive(Debug, Clone)]
 enum Answer {
     In(Arc<Grant>),
     Unknown,
     Forbidden,
-    /// It was not asked, or has not answered.
+    /// The service was not asked, or did not answer.
     None(Refusal),
 }
 
 /// Identifies a question: what the service is shown, and the version of the file under which it is asked.
 ///
-/// An address identifies a version only while something refers to that version. A pending question holds an [`Arc`] to it, a
-/// cached answer a [`Weak`].
+/// A version is identified by its address in memory, which is valid only while something refers to the version. A pending
+/// question holds an [`Arc`] to its version, a cached answer a [`Weak`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Question {
     shown: Digest,
@@ -128,7 +128,7 @@ impl Question {
 /// A cached answer.
 #[derive(Debug, Clone)]
 struct Remembered {
-    /// Keeps the address of its version from being used for another.
+    /// Keeps the address of the version from being reused for another version.
     _version: Weak<Credentials>,
     until: Instant,
     answer: Answer,
@@ -142,7 +142,7 @@ pub(super) struct Forward {
     clock: Arc<dyn Clock>,
     client: OnceLock<Outgoing>,
     answers: Recent<Question, Remembered>,
-    /// Questions without an answer so far: those that [`Checks`] admits, and those about to be refused by it.
+    /// Questions without an answer so far, whether admitted by [`Checks`] or about to be refused.
     pending: Mutex<HashMap<Question, Pending>>,
     checks: Checks,
     /// Memory of pending questions.
@@ -162,7 +162,7 @@ struct Metrics {
 impl Forward {
     pub(super) fn new(clock: Arc<dyn Clock>, memory: &Memory, r: &Registry) -> Self {
         let counter = |result| {
-            let help = "Questions to the service of forward authentication, by its answer; cached ones were not asked.";
+            let help = "Questions to the service of forward authentication by result; cached answers need no request.";
             r.counter_with("floodmark_auth_forwards_total", help, &[("result", result)])
         };
         Self {
@@ -188,8 +188,8 @@ impl Forward {
         self.answers.held_bytes() + self.checks.held_bytes() + self.memory.used_bytes() + asked_bytes as u64
     }
 
-    /// Returns what the service allows the sender of a request with these `headers`. An answer belongs to `credentials`: the
-    /// caller must check that these are still in effect.
+    /// Returns what the service allows the sender of a request with these `headers`. The answer is valid only for
+    /// `credentials`: the caller must check that these are still in effect.
     pub(super) async fn ask(
         self: &Arc<Self>,
         credentials: &Arc<Credentials>,
@@ -207,7 +207,7 @@ impl Forward {
             Ok(answer) => answer.clone(),
             Err(_) => None, // its task panicked
         };
-        granted(answer.unwrap_or_else(|| Answer::None(unavailable("asking it failed"))))
+        granted(answer.unwrap_or_else(|| Answer::None(unavailable("the request failed"))))
     }
 
     /// Returns the future answer to `question`. Sends it to the service unless it is pending already.
@@ -241,7 +241,7 @@ impl Forward {
     }
 
     async fn asked(&self, credentials: &Credentials, headers: HeaderMap, address: IpAddr) -> Answer {
-        let service = credentials.service.as_ref().expect("BUG: there is a service");
+        let service = credentials.service.as_ref().expect("BUG: auth_file has no [forward]");
         let check = match self.checks.begin(address).await {
             Ok(check) => check,
             Err(refusal) => return Answer::None(refusal),
@@ -253,8 +253,8 @@ impl Forward {
         let answer = match answer {
             Ok(response) => service.read(&response),
             Err(error) => {
-                tracing::warn!(%error, "the service of forward authentication has not answered");
-                Answer::None(unavailable("it has not answered"))
+                tracing::warn!(%error, "the service of forward authentication did not answer");
+                Answer::None(unavailable("it did not answer"))
             }
         };
         if matches!(answer, Answer::In(_)) {
@@ -265,7 +265,7 @@ impl Forward {
 
     /// Counts an answer and adds it to the cache.
     fn note(&self, credentials: &Arc<Credentials>, question: Question, answer: &Answer) {
-        let service = credentials.service.as_ref().expect("BUG: there is a service");
+        let service = credentials.service.as_ref().expect("BUG: auth_file has no [forward]");
         let (counter, remember) = match answer {
             Answer::In(_) => (&self.metrics.accepted, service.remember),
             Answer::Unknown | Answer::Forbidden => (&self.metrics.refused, service.remember_refusals),
@@ -310,7 +310,7 @@ impl Service {
             ("x-scope-orgid", tenants.map(ToString::to_string)),
         ];
         for (name, value) in own {
-            // a client must not speak for the server
+            // a client must not set the server's own headers
             question.remove(name);
             if let Some(value) = value.and_then(|value| HeaderValue::try_from(value).ok()) {
                 question.insert(HeaderName::from_static(name), value);
@@ -325,13 +325,13 @@ impl Service {
             StatusCode::UNAUTHORIZED => Answer::Unknown,
             StatusCode::FORBIDDEN => Answer::Forbidden,
             status => {
-                tracing::warn!(%status, "the service of forward authentication neither lets in nor refuses");
-                Answer::None(unavailable("it neither let in nor refused"))
+                tracing::warn!(%status, "the service of forward authentication answered with an unexpected status");
+                Answer::None(unavailable("it answered with an unexpected status"))
             }
         }
     }
 
-    /// What an answer allows. A header that is missing, or there twice, allows nothing.
+    /// What an answer allows. A header that is missing or repeated allows nothing.
     fn grant(&self, headers: &HeaderMap) -> Grant {
         let text = |name: &HeaderName| {
             let mut values = headers.get_all(name).iter();
@@ -368,7 +368,7 @@ fn digest_of(headers: &HeaderMap) -> Digest {
 fn granted(answer: Answer) -> Result<Arc<Grant>, Refusal> {
     match answer {
         Answer::In(grant) => Ok(grant),
-        Answer::Unknown => Err(unauthenticated("the credentials are not known")),
+        Answer::Unknown => Err(unauthenticated("the credentials are unknown")),
         Answer::Forbidden => {
             Err(Refusal::forbidden("the service of [forward] refuses the request (auth_file)"))
         }

@@ -24,7 +24,7 @@ impl Roles {
         }
     }
 
-    /// The role of this name.
+    /// Flag of the role with this name.
     pub(super) fn role_mut(&mut self, word: &str) -> Option<&mut bool> {
         match word {
             "read" => Some(&mut self.read),
@@ -35,7 +35,7 @@ impl Roles {
         }
     }
 
-    /// The roles among `words`. Services have others too, which mean nothing here.
+    /// The roles among `words`. Other words, such as roles of other services, are ignored.
     pub(super) fn among<'a>(words: impl IntoIterator<Item = &'a str>) -> Self {
         let mut roles = Self::default();
         for word in words {
@@ -57,11 +57,11 @@ impl Roles {
     }
 }
 
-/// Tenants that a credential opens.
+/// Tenants to which a credential gives access.
 #[derive(Debug, Clone)]
 pub(super) struct Tenants {
     patterns: Arc<TenantPatterns>,
-    /// What its issuer may give access to, where it has one.
+    /// Tenants to which the issuer of the credential may give access; `None` without an issuer.
     within: Option<Arc<TenantPatterns>>,
 }
 
@@ -70,12 +70,12 @@ impl Tenants {
         Self { patterns, within: None }
     }
 
-    /// Those of `patterns` that `within` has too.
+    /// Tenants that match both `patterns` and `within`.
     pub(super) fn within(patterns: TenantPatterns, within: &Arc<TenantPatterns>) -> Self {
         Self { patterns: Arc::new(patterns), within: Some(Arc::clone(within)) }
     }
 
-    /// Memory of what is its own.
+    /// Memory of the patterns that are not shared with the issuer, in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.patterns.bytes()
     }
@@ -97,7 +97,7 @@ pub(super) struct Grant {
 impl Grant {
     pub(super) fn caller(&self, access: Access, tenants: Option<TenantSet>) -> Result<Caller, Refusal> {
         if !self.roles.grant(access) {
-            let message = format!("{} has not the role {} (auth_file)", self.name, access.role());
+            let message = format!("{} does not have the role {} (auth_file)", self.name, access.role());
             return Err(Refusal::forbidden(message));
         }
         let tenants = match access {
@@ -109,11 +109,12 @@ impl Grant {
         Ok(Caller { name: Arc::clone(&self.name), principal, tenants })
     }
 
-    /// The tenants that are named, if all are opened.
+    /// Returns the named tenants, if the credential gives access to all of them.
     fn opened(&self, tenants: Option<TenantSet>) -> Result<TenantSet, Refusal> {
         let only = || self.tenants.patterns.only().map(TenantSet::from);
         let Some(tenants) = tenants.or_else(only) else {
-            let message = format!("{} has several tenants: name one with X-Scope-OrgID", self.name);
+            let message =
+                format!("{} has access to several tenants: name one in the header X-Scope-OrgID", self.name);
             return Err(Refusal::invalid("tenant", message));
         };
         if let Some(tenant) = tenants.iter().find(|tenant| !self.tenants.matches(tenant)) {

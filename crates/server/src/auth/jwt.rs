@@ -1,13 +1,13 @@
 //! JSON Web Tokens of other services.
 //!
 //! ```text
-//!   token ─▶ verified lately? ─▶ grant
+//!   token ─▶ verified recently? ─▶ grant
 //!              │ no
 //!              ▼
 //!            parse ─▶ issuers that it may be from ─▶ their keys of its algorithm ─▶ a right to check ─▶ signature ─▶ claims
 //! ```
 //!
-//! What costs little comes first: a token of an unknown issuer, or one that has expired, costs no check of a signature.
+//! Cheap checks come first: the signature of an expired token, or of a token of an unknown issuer, is not verified.
 
 mod claims;
 mod der;
@@ -51,13 +51,14 @@ pub(super) const AUDIENCES_MAX: usize = 16;
 /// Limit on `leeway`.
 pub(super) const LEEWAY_MS_MAX: i64 = 300_000;
 
-/// `leeway` where it is not given: clocks that are kept in time differ by less.
+/// Default of `leeway`. Synchronized clocks differ by less.
 pub(super) const LEEWAY_MS: i64 = 30_000;
 
-/// Memory of a verified token's grant beside the texts in it.
+/// Memory of a verified token's grant in addition to its texts.
 const GRANT_BYTES: usize = 256;
 
-/// A signature takes 24 µs (RSA, 2048 bits) to 0.1 ms (RSA, 4096 bits) of a core: strangers may take a tenth of one.
+/// Verifying a signature takes 24 µs (RSA, 2048 bits) to 0.1 ms (RSA, 4096 bits) of a core, so strangers can take a tenth of
+/// a core.
 const BOUNDS: Bounds = Bounds {
     at_once: 1,
     waiting: 256,
@@ -65,7 +66,7 @@ const BOUNDS: Bounds = Bounds {
     from_strangers: Rate { per_s: 1000, burst: Duration::from_secs(1) },
 };
 
-/// Where the keys of an issuer are.
+/// Source of the keys of an issuer.
 #[derive(Debug)]
 pub(super) enum Keys {
     File(Arc<KeySet>),
@@ -73,7 +74,7 @@ pub(super) enum Keys {
 }
 
 impl Keys {
-    /// Reads the keys in a file of the operator's.
+    /// Parses the text of the operator's key file.
     pub(super) fn of_file(text: &str) -> Result<Self, String> {
         KeySet::parse(text, key::Origin::File).map(|keys| Self::File(Arc::new(keys)))
     }
@@ -85,9 +86,9 @@ pub(super) struct Issuer {
     /// `jwt keycloak`
     pub(super) name: String,
     pub(super) keys: Keys,
-    /// `iss`; `None`: any, and none.
+    /// Required claim `iss`; `None`: the claim is not checked.
     pub(super) issuer: Option<String>,
-    /// `aud` must have one of these; none: any.
+    /// The claim `aud` must contain one of these. If empty, the claim is not checked.
     pub(super) audiences: Vec<String>,
     pub(super) leeway_ms: i64,
     /// The most that a token can allow.
@@ -104,7 +105,8 @@ impl Issuer {
     }
 }
 
-/// A token that was verified. It holds what that depends on weakly: without it, the token is verified again.
+/// A verified token, with weak references to the credentials and the key. Once these are dropped, the token is verified
+/// again.
 #[derive(Debug, Clone)]
 struct Verified {
     credentials: Weak<Credentials>,
@@ -119,7 +121,7 @@ struct Verified {
 pub(super) struct Jwt {
     clock: Arc<dyn Clock>,
     verified: Recent<Digest, Verified>,
-    /// Digests of tokens that a key has not signed: a sender that repeats one causes no further checks.
+    /// Digests of tokens that a key has not signed. A sender that repeats such a token causes no further checks.
     wrong: Recent<Digest, Weak<Key>>,
     checks: Checks,
     pub(super) urls: Arc<KeyUrls>,
@@ -138,15 +140,14 @@ struct Metrics {
 #[derive(Debug)]
 pub(super) enum Proof {
     Of(Arc<Grant>),
-    /// It is from none of the issuers.
+    /// The token is from none of the issuers.
     Foreign,
 }
 
 impl Jwt {
     pub(super) fn new(clock: Arc<dyn Clock>, memory: &Memory, r: &Registry) -> Self {
         let counter = |result| {
-            let help =
-                "Tokens of other services (JWT), by what became of them; cached ones were verified before.";
+            let help = "Tokens of other services (JWT) by result; cached tokens were verified before.";
             r.counter_with("floodmark_auth_tokens_total", help, &[("result", result)])
         };
         Self {
@@ -164,12 +165,12 @@ impl Jwt {
         }
     }
 
-    /// Memory in use, without that of keys.
+    /// Memory in use, without the memory of keys.
     pub(super) fn held_bytes(&self) -> u64 {
         self.verified.held_bytes() + self.wrong.held_bytes() + self.checks.held_bytes()
     }
 
-    /// What the token of a sender at `address` proves.
+    /// Verifies the token of a sender at `address`.
     pub(super) async fn prove(
         &self,
         credentials: &Arc<Credentials>,
@@ -231,7 +232,7 @@ impl Jwt {
         }
     }
 
-    /// The key that has signed the token, if one has.
+    /// Returns the key that has signed the token, if any.
     async fn signer(
         &self,
         keys: &Keys,
@@ -250,7 +251,7 @@ impl Jwt {
         match url.wait_for_current().await {
             Waited::Current => self.signer_among(&url.keys(), token, digest, address).await,
             Waited::Unknown => Err(unavailable("could not be fetched")),
-            Waited::TooMany => Err(unavailable("are being fetched, and many requests wait for them")),
+            Waited::TooMany => Err(unavailable("are being fetched, and too many requests wait for them")),
         }
     }
 
@@ -276,7 +277,7 @@ impl Jwt {
     }
 }
 
-/// Verifies a signature, for which `check` is the right.
+/// Verifies a signature. `check` is the permission; it is told if the signature is right.
 fn has_signed(key: &Key, token: &Token<'_>, check: Check<'_>) -> bool {
     let has_signed = key.has_signed(token.signed, &token.signature);
     if has_signed {

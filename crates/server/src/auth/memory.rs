@@ -1,16 +1,16 @@
-//! Division of the account `auth`: memory whose size callers and other services decide.
+//! Division of the account `auth`: memory whose size depends on callers and other services.
 //!
 //! | share | for |
 //! | ---: | --- |
 //! | 5/16 | verified tokens |
 //! | 3/16 | answers of the deciding service |
-//! | 3/16 | questions to it: those that wait, and those that are asked |
-//! | 2/16 | keys from addresses |
+//! | 3/16 | questions to this service, waiting or being asked |
+//! | 2/16 | keys from URLs |
 //! | 2/16 | networks: known ones and their rates, for tokens and for questions |
 //! | 1/16 | tokens with a wrong signature |
 //!
-//! What the operator decides is not in it: the file of credentials (8 MiB at most), and answers with keys while they are fetched
-//! (512 KiB at most).
+//! The account does not include memory that depends on the operator: the file of credentials (8 MiB at most), and answers
+//! with keys while they are fetched (512 KiB at most).
 
 use stdx::budget::Account;
 
@@ -22,9 +22,9 @@ pub(super) struct Memory {
     pub(super) answers_bytes: usize,
     /// Limit on each of the four maps of networks.
     pub(super) networks_bytes: usize,
-    /// Questions that wait for their turn.
+    /// Memory of questions that wait.
     pub(super) questions: Account,
-    /// Limit on questions that are asked at a time.
+    /// Limit on the memory of questions being asked.
     pub(super) asked_bytes: usize,
     pub(super) keys: Account,
 }

@@ -1,4 +1,4 @@
-//! A cache of bounded size that keeps what was used recently.
+//! A cache of bounded size that keeps recently used values.
 //!
 //! ```text
 //!   put ─▶ young ──full──▶ old ──full again──▶ dropped
@@ -27,7 +27,8 @@ struct Entries<K, V> {
 }
 
 impl<K, V> Recent<K, V> {
-    /// Memory of an entry beside what it points to: slots of a hash table that has just doubled are seven sixteenths full.
+    /// Memory of an entry, in addition to what it points to. In a hash table that has just doubled, seven sixteenths of the
+    /// slots are full.
     const ENTRY_BYTES: usize = size_of::<(K, (V, usize))>() * 5 / 2;
 }
 
@@ -38,7 +39,7 @@ impl<K: Hash + Eq + Clone, V: Clone> Recent<K, V> {
         Self { half_bytes: bytes_max / 2, entries: Mutex::new(entries) }
     }
 
-    /// Returns the value of a key if it `is_good`. A value that is not is removed.
+    /// Returns the value of a key if it `is_good`. Other values are removed.
     pub(super) fn get(&self, key: &K, is_good: impl Fn(&V) -> bool) -> Option<V> {
         let mut entries = self.entries.lock();
         if let Some((value, bytes)) = entries.young.get(key) {
@@ -55,7 +56,7 @@ impl<K: Hash + Eq + Clone, V: Clone> Recent<K, V> {
         Some(value)
     }
 
-    /// Adds or replaces a value that points to `bytes`. One that exceeds half of the cache is not kept.
+    /// Adds or replaces a value that points to `bytes`. A value that exceeds half of the cache is not kept.
     pub(super) fn put(&self, key: K, value: V, bytes: usize) {
         self.entries.lock().put(key, value, bytes + Self::ENTRY_BYTES, self.half_bytes);
     }

@@ -14,7 +14,7 @@ pub(super) fn ready<T>(future: impl Future<Output = T>) -> T {
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
     match std::pin::pin!(future).poll(&mut context) {
         std::task::Poll::Ready(output) => output,
-        std::task::Poll::Pending => panic!("it waits"),
+        std::task::Poll::Pending => panic!("the future waits"),
     }
 }
 
@@ -162,7 +162,11 @@ fn a_trusted_proxy_vouches_for_a_tenant_and_nothing_else() {
     }
     assert!(!through(Access::Admin, Some("any"), LOCAL) && !through(Access::Metrics, Some("any"), LOCAL));
     let wrong = Some(Credential::Token(b"wrong"));
-    assert_eq!(ask(&auth, Access::Read, wrong, Some("any"), LOCAL), Err(UNKNOWN), "a credential counts");
+    assert_eq!(
+        ask(&auth, Access::Read, wrong, Some("any"), LOCAL),
+        Err(UNKNOWN),
+        "a wrong credential is refused"
+    );
 }
 
 #[test]
@@ -182,7 +186,7 @@ fn a_file_changes_at_run_time_and_an_invalid_one_changes_nothing() {
     write("[token.operator]\nroles = [\"admin\"]\n");
     assert!(is_known("other"));
     std::fs::remove_file(&path).unwrap();
-    assert!(is_known("other"), "without its file, nobody gets more or less");
+    assert!(is_known("other"), "without the file, the earlier credentials stay valid");
     write("");
     assert!(!is_known("other"), "an empty file allows nobody");
 }
@@ -213,7 +217,7 @@ fn errors_name_the_line_and_no_secret() {
                 "[token.a]\nsha256 = \"{digest}\"\nroles = [\"admin\"]\n\
                  [token.b]\nsha256 = \"{digest}\"\nroles = [\"admin\"]"
             ),
-            ":4: its token is the same as that of token a",
+            ":4: the token is the same as that of token a",
         ),
         ("[jwt.a]\nroles = [\"admin\"]".into(), ":1: must have roles, and keys_file or keys_url"),
         (
@@ -222,11 +226,11 @@ fn errors_name_the_line_and_no_secret() {
         ),
         (
             "[jwt.a]\nkeys_url = \"https://id.example/\"\nkeys_file = \"keys\"".into(),
-            ":2: there must be one of keys_file and keys_url",
+            ":2: keys_file and keys_url exclude each other",
         ),
         ("[jwt.a]\nkeys_file = \"none\"\nroles = [\"admin\"]".into(), ":2: cannot read "),
         (format!("[jwt.a]\nkeys_url = \"https://id.example/\"\nsecret = \"{secret}\""), ":3: unknown key"),
-        ("[jwt.a]\naudience = []".into(), ":2: audience must have 1 to 16 texts"),
+        ("[jwt.a]\naudience = []".into(), ":2: audience must have 1 to 16 strings"),
         ("[jwt.a]\nleeway = \"6m\"".into(), ":2: leeway must be a duration from 0s to 5m"),
         ("[jwt.a]\nroles_claim = \"\"".into(), ":2: must be the name of a claim"),
         ("[jwt]\na = 1".into(), ":2: must be a table [jwt.NAME]"),
@@ -243,14 +247,14 @@ fn errors_name_the_line_and_no_secret() {
         ("[certificate.a]\nroles = [\"admin\"]".into(), ":1: must have name and roles"),
         (
             format!("[certificate.a]\nsha256 = \"{digest}\"\nroles = [\"admin\"]"),
-            ":2: unknown key: there are name",
+            ":2: unknown key: valid are name",
         ),
         ("[certificate.a]\nname = \"\"\nroles = [\"admin\"]".into(), ":2: name must be a DNS name"),
         (
             "[certificate.a]\nname = \"x\"\nroles = [\"admin\"]\n\
              [certificate.b]\nname = \"X\"\nroles = [\"admin\"]"
                 .into(),
-            ":4: its name is the same as that of certificate a",
+            ":4: the name is the same as that of certificate a",
         ),
         (format!("[user.\"a:b\"]\nsha256 = \"{digest}\"\nroles = [\"admin\"]"), ":1: the name of a user"),
     ] {

@@ -53,7 +53,7 @@ pub struct Budget {
     pub flush_bytes: u64,
     /// Pooled decoders between write requests: 2 %.
     pub decoders_bytes: u64,
-    /// Callers and keys that authentication remembers: 1 %, at most [`AUTH_BYTES_MAX`].
+    /// Caches and queues of authentication: 1 %, at most [`AUTH_BYTES_MAX`].
     pub auth_bytes: u64,
     /// Memory outside the accounts: the process itself, and at least 7 % for connections, open tables, buffers, and the allocator's
     /// slack.

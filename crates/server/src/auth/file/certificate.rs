@@ -1,4 +1,4 @@
-//! `[certificate.NAME]`: a client that is known by a name in its certificate.
+//! `[certificate.NAME]`: a client that is identified by a name in its certificate.
 
 use super::{Fault, Kind, fault, patterns_of, roles_of, tenants_for};
 use crate::auth::credentials::Credentials;
@@ -22,7 +22,7 @@ pub(super) fn add(
             "name" => known_by = Some(name_of(value)?),
             "tenants" => tenants = Some(patterns_of(value)?),
             "roles" => roles = Some(roles_of(value)?),
-            _ => return fault(key.span().start, "unknown key: there are name, tenants and roles"),
+            _ => return fault(key.span().start, "unknown key: valid are name, tenants and roles"),
         }
     }
     let (Some(known_by), Some(roles)) = (known_by, roles) else {
@@ -32,7 +32,7 @@ pub(super) fn add(
     let grant = Grant { name: format!("{} {name}", Kind::Certificate.word()).into(), tenants, roles };
     found
         .add_certificate(known_by, grant)
-        .or_else(|other| fault(at, format!("its name is the same as that of {other}")))
+        .or_else(|other| fault(at, format!("the name is the same as that of {other}")))
 }
 
 fn name_of<'a>(value: &'a Spanned<DeValue<'_>>) -> Result<&'a str, Fault> {

@@ -20,10 +20,11 @@ const ROLES_HEADER: HeaderName = HeaderName::from_static("x-floodmark-roles");
 /// Headers of a connection and its messages, which are not passed on.
 const OWN: [HeaderName; 7] = [CONNECTION, CONTENT_LENGTH, HOST, TE, TRAILER, TRANSFER_ENCODING, UPGRADE];
 
-/// The word for no header of roles.
+/// Value of `roles_header` if answers have no such header.
 const NONE: &str = "none";
 
-/// Longest times. A sender waits for the service, and who is refused there is let in for as long as an answer is remembered.
+/// Limits on durations. A sender waits up to `timeout` for the service. A caller whose rights were revoked is still let in
+/// while an earlier answer is remembered.
 const TIMEOUT_MS_MAX: i64 = 30_000;
 const REMEMBER_MS_MAX: i64 = 3_600_000;
 
@@ -50,7 +51,7 @@ pub(super) fn service(at: usize, value: &Spanned<DeValue<'_>>) -> Result<Service
             "remember" => remember = duration_of(value, REMEMBER_MS_MAX, REMEMBER)?,
             "remember_refusals" => remember_refusals = duration_of(value, REMEMBER_MS_MAX, REMEMBER)?,
             _ => {
-                let known = "unknown key: there are url, headers, tenant_header, roles_header, tenants, roles, timeout, \
+                let known = "unknown key: valid are url, headers, tenant_header, roles_header, tenants, roles, timeout, \
                     remember and remember_refusals";
                 return fault(key.span().start, known);
             }
@@ -82,7 +83,7 @@ fn uri_of(value: &Spanned<DeValue<'_>>) -> Result<Uri, Fault> {
 fn header_of(text: &str, at: usize) -> Result<HeaderName, Fault> {
     match HeaderName::try_from(text) {
         Ok(name) if !OWN.contains(&name) => Ok(name),
-        _ => fault(at, "must be the name of a header, and not that of a connection's own such as Host"),
+        _ => fault(at, "must be the name of a header, other than those of the connection such as Host"),
     }
 }
 

@@ -12,12 +12,12 @@ use stdx::units::duration_ms;
 use toml::Spanned;
 use toml::de::DeValue;
 
-/// Contents of files of keys, or errors, by their names in the file of credentials.
+/// Contents of key files, or errors, by the names of the files in `auth_file`.
 #[derive(PartialEq, Default)]
 pub(super) struct KeyFiles(BTreeMap<String, Result<String, String>>);
 
 impl KeyFiles {
-    /// Reads the files that `text`, which is at `path`, names. Relative names are those of files beside it.
+    /// Reads the key files named in `text`, the content of the file at `path`. Relative names start at the folder of `path`.
     pub(super) fn of(text: &str, path: &Path) -> Self {
         let Ok(root) = table_of(text) else { return Self::default() };
         let Some(DeValue::Table(issuers)) = root.get_ref().get("jwt").map(Spanned::get_ref) else {
@@ -36,7 +36,7 @@ impl KeyFiles {
     }
 
     fn keys(&self, name: &str) -> Result<Keys, String> {
-        let text = self.0.get(name).ok_or("there are too many files of keys")?;
+        let text = self.0.get(name).ok_or("there are too many key files")?;
         Keys::of_file(text.as_ref().map_err(Clone::clone)?).map_err(|reason| format!("{name}: {reason}"))
     }
 }
@@ -49,7 +49,7 @@ pub(super) fn add(
     key_files: &KeyFiles,
 ) -> Result<(), Fault> {
     if issuers.len() == ISSUERS_MAX {
-        return fault(at, format!("there may be {ISSUERS_MAX} of [jwt.NAME]"));
+        return fault(at, format!("there are more than {ISSUERS_MAX} tables [jwt.NAME]"));
     }
     issuers.push(issuer(name, at, value, key_files)?);
     Ok(())
@@ -71,7 +71,7 @@ fn issuer(
         let key_at = key.span().start;
         match &**key.get_ref() {
             "keys_file" | "keys_url" if keys.is_some() => {
-                return fault(key_at, "there must be one of keys_file and keys_url");
+                return fault(key_at, "keys_file and keys_url exclude each other");
             }
             "keys_file" => {
                 let found = key_files.keys(text_of(value)?);
@@ -86,7 +86,7 @@ fn issuer(
             "tenants_claim" => tenants_claim = Some(claim_of(value)?),
             "roles_claim" => roles_claim = Some(claim_of(value)?),
             _ => {
-                let known = "unknown key: there are keys_file, keys_url, issuer, audience, leeway, tenants, roles, \
+                let known = "unknown key: valid are keys_file, keys_url, issuer, audience, leeway, tenants, roles, \
                     tenants_claim and roles_claim";
                 return fault(key_at, known);
             }
@@ -103,7 +103,7 @@ fn issuer(
 pub(super) fn text_of<'a>(value: &'a Spanned<DeValue<'_>>) -> Result<&'a str, Fault> {
     match value.get_ref().as_str() {
         Some(text) if !text.is_empty() => Ok(text),
-        _ => fault(value.span().start, "must be a text"),
+        _ => fault(value.span().start, "must be a string that is not empty"),
     }
 }
 
@@ -119,13 +119,13 @@ fn audiences_of(value: &Spanned<DeValue<'_>>) -> Result<Vec<String>, Fault> {
     if let Some(one) = value.get_ref().as_str().filter(|one| !one.is_empty()) {
         return Ok(vec![one.to_owned()]);
     }
-    let words = words(value, "audience must be a text or an array of texts")?;
+    let words = words(value, "audience must be a string or an array of strings")?;
     let audiences: Vec<_> =
         words.map(|word| word.map(|(text, _)| text.to_owned())).collect::<Result<_, _>>()?;
     match audiences.len() {
         1..=AUDIENCES_MAX => Ok(audiences),
-        // an empty array would accept all
-        _ => fault(value.span().start, format!("audience must have 1 to {AUDIENCES_MAX} texts")),
+        // an empty array would accept every audience
+        _ => fault(value.span().start, format!("audience must have 1 to {AUDIENCES_MAX} strings")),
     }
 }
 

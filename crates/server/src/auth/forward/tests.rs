@@ -1,4 +1,4 @@
-//! Answers of a deciding service that is held up by the test.
+//! Decisions of a service whose answers the test delays.
 
 use crate::auth::{Access, Auth, Caller, Credential, Original, Presented};
 use crate::refusal::Refusal;
@@ -90,12 +90,16 @@ async fn an_answer_that_is_pending_during_a_reload_is_discarded() {
     let first = setup.question().await;
     setup.replace_file("\"read\"");
     let after = setup.write();
-    let second = setup.question().await; // it does not wait for the answer to the first
+    let second = setup.question().await; // this request does not wait for the first answer
     allow(first).await;
     allow(second).await;
     assert_eq!(kind(after.await.unwrap()), Err(ErrorKind::Forbidden));
-    assert_eq!(kind(before.await.unwrap()), Err(ErrorKind::Forbidden), "it is judged again");
-    assert_eq!(kind(setup.write().await.unwrap()), Err(ErrorKind::Forbidden), "and so are later ones");
+    assert_eq!(kind(before.await.unwrap()), Err(ErrorKind::Forbidden), "the decision is repeated");
+    assert_eq!(
+        kind(setup.write().await.unwrap()),
+        Err(ErrorKind::Forbidden),
+        "later requests are refused, too"
+    );
 }
 
 #[tokio::test]

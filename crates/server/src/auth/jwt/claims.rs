@@ -9,20 +9,20 @@ use std::sync::Arc;
 /// Limit on the tenants and on the roles in a token: each request is matched with all of them.
 const WORDS_MAX: usize = 100;
 
-/// Limit on a subject in the name of a caller.
+/// Limit on a subject in the name of a caller, in bytes.
 const SUBJECT_BYTES_MAX: usize = 100;
 
-/// Where a claim is.
+/// Location of a claim.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::auth) enum ClaimName {
-    /// A member of the token.
+    /// A top-level claim.
     Member(String),
-    /// A place further inside, as in RFC 6901.
+    /// A nested value, as a JSON Pointer (RFC 6901).
     Pointer(String),
 }
 
 impl ClaimName {
-    /// What begins with a slash is a pointer.
+    /// Text that begins with a slash is a pointer.
     pub(in crate::auth) fn parse(text: &str) -> Option<Self> {
         match text {
             "" | "/" => None,
@@ -31,8 +31,8 @@ impl ClaimName {
         }
     }
 
-    /// The words of the claim: an array of texts, or one text with words between spaces, as `scope` is. Whatever else it is, it
-    /// has none.
+    /// Words of the claim: the strings of an array, or the words of one string separated by spaces, as in `scope`. Other
+    /// types have no words.
     fn words<'a>(&self, claims: &'a Map<String, Value>) -> Vec<&'a str> {
         let value = match self {
             Self::Member(name) => claims.get(name),
@@ -68,7 +68,7 @@ pub(super) fn grant(issuer: &Issuer, claims: &Map<String, Value>) -> Grant {
     Grant { name: caller(issuer, claims).into(), tenants, roles }
 }
 
-/// The name of the caller in logs. A subject that would look like something else there is left out.
+/// Name of the caller for logs. A subject that is long or has unusual characters is left out.
 fn caller(issuer: &Issuer, claims: &Map<String, Value>) -> String {
     let subject = claims.get("sub").and_then(Value::as_str);
     let is_plain =

@@ -21,12 +21,12 @@ pub(super) enum PublicKey<'a> {
     P256([u8; 65]),
 }
 
-/// The key of a `SubjectPublicKeyInfo`; `None` if it is broken or of another kind.
+/// The key of a `SubjectPublicKeyInfo`; `None` if it is malformed or of another type.
 pub(super) fn public_key(der: &[u8]) -> Option<PublicKey<'_>> {
     let (info, []) = element(der, SEQUENCE)? else { return None };
     let (algorithm, rest) = element(info, SEQUENCE)?;
     let (bits, []) = element(rest, BIT_STRING)? else { return None };
-    let [0, key @ ..] = bits else { return None }; // the number of bits that are left over
+    let [0, key @ ..] = bits else { return None }; // the first byte is the number of unused bits
     match algorithm {
         RSA => {
             let (numbers, []) = element(key, SEQUENCE)? else { return None };
@@ -39,7 +39,7 @@ pub(super) fn public_key(der: &[u8]) -> Option<PublicKey<'_>> {
     }
 }
 
-/// The content of the first element, which must have this tag, and what follows it.
+/// Returns the content of the first element, which must have this tag, and the bytes after the element.
 fn element(der: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
     let (first, rest) = der.split_first()?;
     if *first != tag {

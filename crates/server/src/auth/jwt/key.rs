@@ -1,7 +1,7 @@
-//! Public keys and secrets that tokens are verified with.
+//! Public keys and secrets for verifying tokens.
 //!
-//! A key has one algorithm, which its type decides: an RSA key never becomes the secret of an HMAC, and no token chooses how it is
-//! verified.
+//! The type of a key determines its algorithm. So an RSA key is never used as the secret of an HMAC, and a token cannot
+//! choose how it is verified.
 
 use super::der;
 use crate::auth::credentials::{Digest, sha256};
@@ -15,22 +15,23 @@ use std::sync::Arc;
 use tokio_rustls::rustls::pki_types::SubjectPublicKeyInfoDer;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 
-/// Limit on the size of a file of keys, and of what an address of keys answers.
+/// Limit on the size of a key file, and of the answer from a key URL.
 pub(in crate::auth) const KEY_SET_BYTES_MAX: usize = 256 << 10;
 
 /// Limit on the keys of a set.
 pub(super) const KEYS_MAX: usize = 64;
 
-/// Limit on the keys that a token without `kid` is tried with, each of which costs a check.
+/// Limit on the keys that are tried for a token without `kid`. Each costs a check.
 const TRIES_MAX: usize = 4;
 
-/// Least size of a secret for HMAC-SHA-256: RFC 7518, section 3.2.
+/// Minimum size of a secret for HMAC-SHA-256: RFC 7518, section 3.2.
 const SECRET_BYTES_MIN: usize = 32;
 
-/// Sizes of an RSA modulus. A check costs its square: a longer one, 0.1 ms and more.
+/// Accepted sizes of an RSA modulus, in bytes. The cost of a check grows with the square of the size, and is 0.1 ms at the
+/// maximum.
 const RSA_BYTES: std::ops::RangeInclusive<usize> = 256..=512;
 
-/// An algorithm that tokens may be signed with: RFC 7518, section 3.1.
+/// Algorithm of a signature: RFC 7518, section 3.1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Algorithm {
     Hs256,
@@ -61,7 +62,7 @@ pub(super) struct Key {
     /// `kid`; `None` fits every token.
     id: Option<String>,
     material: Material,
-    /// Digest of all of the above: tells whether two keys are the same.
+    /// Digest of the id and the key, for comparing keys.
     digest: Digest,
 }
 
@@ -87,7 +88,7 @@ impl Key {
     fn hs256(id: Option<String>, secret: &[u8]) -> Result<Self, String> {
         if secret.len() < SECRET_BYTES_MIN {
             return Err(format!(
-                "a secret must have {SECRET_BYTES_MIN} bytes, this one has {}",
+                "a secret must have at least {SECRET_BYTES_MIN} bytes, this one has {}",
                 secret.len()
             ));
         }
@@ -121,7 +122,7 @@ impl Key {
         }
     }
 
-    /// True if the key's owner has signed `signed`.
+    /// True if `signature` is this key's signature of `signed`.
     pub(super) fn has_signed(&self, signed: &[u8], signature: &[u8]) -> bool {
         let verified = match &self.material {
             Material::Hs256(key) => hmac::verify(key, signed, signature),
@@ -147,9 +148,9 @@ fn digest_of(id: Option<&str>, kind: &[u8], parts: &[&[u8]]) -> Digest {
 /// Where keys come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Origin {
-    /// A file of the operator's. An error in it is a mistake.
+    /// A file of the operator. Invalid keys are errors.
     File,
-    /// An address of another service. Its secrets would be known to everyone, and keys for other purposes are left out.
+    /// The URL of another service. Secrets are left out, because they would be public, and so are invalid keys.
     Url,
 }
 
@@ -158,7 +159,7 @@ pub(super) enum Origin {
 pub(in crate::auth) struct KeySet(Vec<Arc<Key>>);
 
 impl KeySet {
-    /// Reads a JSON Web Key Set (RFC 7517), or public keys in PEM form. Errors do not repeat the text.
+    /// Reads a JSON Web Key Set (RFC 7517), or public keys in PEM form. Errors do not quote the text.
     pub(super) fn parse(text: &str, origin: Origin) -> Result<Self, String> {
         let keys = match text.trim_start().starts_with('{') {
             true => json_keys(text, origin)?,
@@ -171,7 +172,7 @@ impl KeySet {
         }
     }
 
-    /// These keys; those that `before` has too are the same objects.
+    /// Returns these keys. Keys that `before` has, too, are taken from there.
     pub(super) fn replacing(mut self, before: &Self) -> Self {
         for key in &mut self.0 {
             if let Some(same) = before.0.iter().find(|other| other.digest == key.digest) {
@@ -208,7 +209,7 @@ struct JsonKeys {
     keys: Vec<JsonKey>,
 }
 
-/// A key as in RFC 7517 and 7518. Other members are ignored, as these say.
+/// A key as in RFC 7517 and 7518. Other members are ignored, as the RFCs require.
 #[derive(Deserialize)]
 struct JsonKey {
     kty: String,
@@ -241,7 +242,7 @@ fn json_keys(text: &str, origin: Origin) -> Result<Vec<Key>, String> {
 }
 
 impl JsonKey {
-    /// `None` if the key is for something else.
+    /// Converts the key. `None` if it is for another purpose or algorithm.
     fn read(self, origin: Origin) -> Result<Option<Key>, String> {
         let is_for = |word: &str| self.alg.as_deref().is_none_or(|alg| alg == word);
         if self.purpose.as_deref().is_some_and(|purpose| purpose != "sig") {

@@ -1,6 +1,6 @@
 //! Keys that another service publishes.
 //!
-//! A task fetches them in the background. What it got last stays in effect until it gets others: an address that fails changes
+//! A task fetches the keys in the background. Fetched keys stay in effect until others are fetched. A failed fetch changes
 //! nothing.
 //!
 //! ```text
@@ -20,38 +20,38 @@ use stdx::budget::Reservation;
 use stdx::telemetry::{Counter, Registry};
 use tokio::sync::{Notify, Semaphore, watch};
 
-/// Least time between two fetches, whatever tokens come.
+/// Minimum interval between fetches, even if tokens with unknown keys arrive.
 pub(super) const REST: Duration = Duration::from_secs(10);
 
-/// Time between two fetches when nothing asks for one.
+/// Interval between fetches if no tokens with unknown keys arrive.
 const REFRESH_EVERY: Duration = Duration::from_secs(300);
 
-/// The same after one that failed.
+/// Interval after a failed fetch, likewise.
 const RETRY_EVERY: Duration = Duration::from_secs(30);
 
 /// Limit on the time of a fetch.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Limit on the time that a request waits for one.
+/// Limit on the time that a request waits for a fetch.
 const WAIT_MAX: Duration = Duration::from_secs(5);
 
-/// Limit on requests that wait for one.
+/// Limit on requests that wait for a fetch.
 const WAITING_MAX: usize = 256;
 
-/// What the task does.
+/// State of the task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// Keys may be different soon.
+    /// A fetch is in progress.
     Fetching,
-    /// The last fetch was successful, and too recent for another.
+    /// The last fetch succeeded, too recently for another.
     Fresh,
-    /// It failed.
+    /// The last fetch failed, too recently for another.
     Failed,
-    /// A fetch can be asked for.
+    /// A fetch can be requested.
     Waiting,
 }
 
-/// The keys at one address.
+/// The keys at one URL.
 #[derive(Debug)]
 pub(super) struct KeyUrl {
     uri: Uri,
@@ -74,19 +74,19 @@ pub(crate) struct FetchMetrics {
 impl FetchMetrics {
     pub(crate) fn new(r: &Registry) -> Self {
         let counter = |result| {
-            let help = "Fetches of the keys of tokens from the addresses in auth_file.";
+            let help = "Fetches of keys of tokens from the URLs in auth_file, by result.";
             r.counter_with("floodmark_auth_key_fetches_total", help, &[("result", result)])
         };
         Self { ok: counter("ok"), failed: counter("failed") }
     }
 }
 
-/// What a request finds that waited for keys.
+/// Outcome of waiting for keys.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Waited {
-    /// The keys are those at the address, as of the last seconds.
+    /// The keys were fetched within the last seconds.
     Current,
-    /// They could not be fetched, or not in time.
+    /// The keys could not be fetched in time.
     Unknown,
     /// Too many requests wait.
     TooMany,
@@ -109,7 +109,7 @@ impl KeyUrl {
         Arc::clone(&self.keys.read())
     }
 
-    /// Waits for keys that are current, after a token came that none of them has signed.
+    /// Waits for current keys, after a token arrived that none of the known keys has signed.
     pub(super) async fn wait_for_current(&self) -> Waited {
         let Ok(_waiting) = self.waiting.try_acquire() else { return Waited::TooMany };
         let mut state = self.state.subscribe();
@@ -142,13 +142,13 @@ impl KeyUrl {
         let _turn = self.shared.fetching.acquire().await.map_err(|error| error.to_string())?;
         let answer = client.get(&self.uri, HeaderMap::new(), KEY_SET_BYTES_MAX, TIMEOUT).await?;
         if answer.status() != hyper::StatusCode::OK {
-            return Err(format!("it answered {}", answer.status()));
+            return Err(format!("the URL answered {}", answer.status()));
         }
-        let text = std::str::from_utf8(answer.body()).map_err(|_| "its answer is not UTF-8")?;
+        let text = std::str::from_utf8(answer.body()).map_err(|_| "the answer is not UTF-8")?;
         KeySet::parse(text, Origin::Url)
     }
 
-    /// Puts fetched keys into effect. True if there are any.
+    /// Puts fetched keys into effect. Returns false if the fetch failed.
     pub(super) fn note(&self, fetched: Result<KeySet, String>) -> bool {
         let fetched = fetched.and_then(|keys| {
             let memory = self.shared.memory.reserve(keys.bytes() as u64);
@@ -162,12 +162,12 @@ impl KeyUrl {
                 *self.keys.write() = Arc::new(keys.replacing(&before));
                 *self.held.lock() = Some(memory);
                 self.shared.metrics.ok.inc();
-                tracing::debug!(url = shown(&self.uri), count, "keys of tokens fetched");
+                tracing::debug!(url = shown(&self.uri), count, "fetched keys of tokens");
             }
             Err(error) => {
                 self.shared.metrics.failed.inc();
                 let kept = before.len();
-                tracing::warn!(url = shown(&self.uri), %error, kept, "keys of tokens not fetched; those that are known stay in effect");
+                tracing::warn!(url = shown(&self.uri), %error, kept, "cannot fetch keys of tokens; known keys stay in effect");
             }
         }
         self.state.send_replace(if is_ok { State::Fresh } else { State::Failed });
@@ -175,7 +175,7 @@ impl KeyUrl {
     }
 }
 
-/// An address without its query, which may have a secret in it.
+/// URL without its query string, which may contain a secret.
 fn shown(uri: &Uri) -> String {
     let authority = uri.authority().map_or("", |authority| authority.as_str());
     format!("{}://{authority}{}", uri.scheme_str().unwrap_or_default(), uri.path())

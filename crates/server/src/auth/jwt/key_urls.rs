@@ -1,4 +1,4 @@
-//! All addresses of keys in the file of credentials. The keys of one stay when the rest of the file changes.
+//! All key URLs in `auth_file`. The keys of a URL are kept when other parts of the file change.
 
 use super::key_url::{FetchMetrics, KeyUrl};
 use super::{Issuer, Keys};
@@ -22,7 +22,7 @@ pub(in crate::auth) struct KeyUrls {
 /// Limit on fetches at a time, each of which may hold an answer of 256 KiB.
 const FETCHES_MAX: usize = 2;
 
-/// Parts that the fetches of all addresses share.
+/// Parts that the fetches from all URLs share.
 #[derive(Debug, Clone)]
 pub(super) struct Shared {
     /// Memory of keys.
@@ -42,7 +42,7 @@ impl KeyUrls {
         self.urls.read().get(url).cloned()
     }
 
-    /// Makes the addresses those of `issuers`.
+    /// Replaces the URLs by those of `issuers`.
     pub(in crate::auth) fn follow(&self, issuers: &[Issuer]) {
         let wanted = issuers.iter().filter_map(|issuer| match &issuer.keys {
             Keys::Url(url, uri) => Some((url, uri)),
@@ -60,7 +60,7 @@ impl KeyUrls {
         }
     }
 
-    /// Fetches keys, with a task for each address, until it is dropped.
+    /// Fetches keys, with a task for each URL, until the future is dropped.
     pub(in crate::auth) async fn run(&self) {
         let mut client = None;
         loop {

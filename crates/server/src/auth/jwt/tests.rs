@@ -1,4 +1,4 @@
-//! Tokens that are right, and every way to be wrong.
+//! Valid tokens, and tokens that are invalid in every way.
 
 use super::key::{Algorithm, Origin};
 use super::*;
@@ -77,7 +77,7 @@ fn claims() -> Value {
     })
 }
 
-/// Claims with one of them changed, or taken away.
+/// Claims of which one is changed or removed.
 fn with(name: &str, value: Value) -> Value {
     let mut claims = claims();
     match value {
@@ -131,7 +131,7 @@ impl Setup {
         })
     }
 
-    /// The name and the tenant of the caller that reads `tenant`.
+    /// Name of the caller that reads `tenant`.
     fn reads(&self, token: &str, tenant: &str) -> Result<String, ErrorKind> {
         let grant = self.prove(token).map_err(|refusal| refusal.kind)?.expect("a known issuer");
         let tenant = model::TenantSet::parse(tenant).unwrap();
@@ -257,7 +257,7 @@ fn no_wrong_token_is_accepted() {
     assert!(setup.prove(&good).unwrap().is_some());
 }
 
-/// Random changes to a token: none is accepted, and none does worse.
+/// A token with random changes is never accepted, and never causes a panic.
 #[test]
 fn no_change_to_a_token_is_accepted() {
     let service = Service::new();
@@ -307,7 +307,7 @@ fn a_verified_token_costs_no_check_until_it_ends() {
     assert_eq!(
         setup.count("accepted"),
         verified + 1,
-        "a change of the file forgets what was verified with the earlier one"
+        "a change of the file invalidates tokens verified under the earlier file"
     );
 }
 
@@ -342,7 +342,7 @@ async fn a_key_that_is_taken_back_opens_nothing() {
     assert!(!publish(&setup, &[secret_key("2")]), "an address must not publish a secret");
 }
 
-/// A flood of tokens with wrong signatures is told to come back after its share of checks; tokens that are known do not notice.
+/// A flood of tokens with wrong signatures is refused as busy beyond its share of checks. Known tokens are not affected.
 #[test]
 fn known_tokens_do_not_wait_behind_a_flood() {
     let (service, other) = (Service::new(), Service::new());
@@ -409,7 +409,7 @@ fn keys_of_files() {
     check(
         &set(&[json!({ "kty": "oct", "k": "c2VjcmV0" })]),
         Origin::File,
-        Err("a secret must have 32 bytes, this one has 6"),
+        Err("a secret must have at least 32 bytes, this one has 6"),
     );
     check(
         &set(&[json!({ "kty": "RSA", "n": encoded([7; 128]), "e": "AQAB" })]),

@@ -1,4 +1,4 @@
-//! The compact form of a signed token (RFC 7515), taken apart. Nothing in it is true before its signature is verified.
+//! Parses the compact form of a signed token (RFC 7515). Its content must not be trusted before the signature is verified.
 
 use super::key::Algorithm;
 use base64::Engine;
@@ -7,17 +7,17 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::{Map, Value};
 
-/// Why a token is refused. Says nothing that its sender does not know.
+/// Reason why a token is refused. It tells the sender nothing new.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fault {
-    /// Not a token, or one of a form that is not read.
+    /// Not a token, or a token in an unsupported form.
     Form,
-    /// Signed in another way than by HS256, RS256 or ES256, or not at all.
+    /// Not signed, or signed by other algorithms than HS256, RS256 and ES256.
     Algorithm,
     NoExpiry,
     Expired,
     NotYet,
-    /// Signed by no known key, or not by the one that it names.
+    /// Signed by no known key, or not by the key that the token names.
     Signature,
 }
 
@@ -26,7 +26,7 @@ impl Fault {
         match self {
             Self::Form => "the token is malformed",
             Self::Algorithm => "the token must be signed with HS256, RS256 or ES256",
-            Self::NoExpiry => "the token has no exp: it must say when it expires",
+            Self::NoExpiry => "the token has no claim exp: every token must expire",
             Self::Expired => "the token has expired",
             Self::NotYet => "the token is not valid yet",
             Self::Signature => "the token is not signed by a known key",
@@ -38,7 +38,7 @@ impl Fault {
 struct Header {
     alg: String,
     kid: Option<String>,
-    /// Extensions that must be understood. None is.
+    /// Extensions that must be understood. None is supported.
     crit: Option<IgnoredAny>,
 }
 
@@ -58,10 +58,10 @@ enum OneOrMore {
     More(Vec<String>),
 }
 
-/// A token that is not verified yet. Its size is bounded by that of the header that it came in.
+/// A token that is not verified yet. The limit on HTTP headers bounds its size.
 #[derive(Debug)]
 pub(super) struct Token<'a> {
-    /// What is signed.
+    /// The signed part: header and payload.
     pub(super) signed: &'a [u8],
     pub(super) signature: Vec<u8>,
     pub(super) algorithm: Algorithm,
@@ -117,13 +117,13 @@ impl<'a> Token<'a> {
         Ok(Times { from_ms: self.registered.nbf.map_or(i64::MIN, ms), expires_ms })
     }
 
-    /// All claims, once they are known to be true.
+    /// All claims. To be called only after the signature was verified.
     pub(super) fn claims(&self) -> Result<Map<String, Value>, Fault> {
         serde_json::from_slice(&self.payload).map_err(|_| Fault::Form)
     }
 }
 
-/// When a token is valid.
+/// Period in which a token is valid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Times {
     from_ms: i64,
@@ -131,7 +131,7 @@ pub(super) struct Times {
 }
 
 impl Times {
-    /// Clocks may differ by `leeway_ms`.
+    /// Checks that `now_ms` is within the period. Clocks may differ by `leeway_ms`.
     pub(super) const fn check(self, now_ms: i64, leeway_ms: i64) -> Result<(), Fault> {
         if now_ms >= self.expires_ms.saturating_add(leeway_ms) {
             return Err(Fault::Expired);
