@@ -24,10 +24,10 @@
 //! its samples still exist. Format 2 differs from 3 only in that it does not record omitted series, so it is read if the samples
 //! are gone.
 //!
-//! Deletes of samples at once hide the buckets that they touch, and cause the days to be rolled up again from the remaining
+//! Deletes of samples immediately hide the buckets that they touch, and cause the days to be rolled up again from the remaining
 //! samples ([`take_in`]). A day without remaining samples is kept without these buckets.
 //!
-//! A series is omitted if [`LABEL`] cannot be added to it, because it has the maximum number of labels or already has one of that
+//! A series is omitted if [`LABEL`] cannot be added to it, because it has the maximum number of labels or already has a label of that
 //! name. Then a series with only the metric name and the value [`LEFT_OUT`] records how many were omitted, and queries of that
 //! metric read samples instead.
 
@@ -120,8 +120,8 @@ pub fn left_out_matcher() -> Matcher {
     Matcher::new(LABEL, |value| value == LEFT_OUT)
 }
 
-/// A series' labels with that of a statistic; `None` if the series already has the maximum number of labels, or a label of that
-/// name. Such a series is in no rollup.
+/// A series' labels with the label of a statistic. `None` if the series already has the maximum number of
+/// labels, or a label of that name: such a series is in no rollup.
 pub fn labels_with(
     labels: LabelsRef<'_>,
     statistic: Statistic,
@@ -138,14 +138,14 @@ fn labels_left_out(name: &str, builder: &mut LabelsBuilder) -> Labels {
     builder.clear();
     builder.push(METRIC_NAME, name);
     builder.push(LABEL, LEFT_OUT);
-    builder.build().expect("BUG: two labels are not too many")
+    builder.build().expect("BUG: two labels are within the limits")
 }
 
 /// Labels of the original series, from those of a series in a rollup table.
 pub fn labels_without(labels: LabelsRef<'_>) -> Labels {
     let mut builder = LabelsBuilder::new();
     labels.iter().filter(|(name, _)| *name != LABEL).for_each(|(name, value)| builder.push(name, value));
-    builder.build().expect("BUG: fewer labels than valid ones are valid")
+    builder.build().expect("BUG: valid labels stay valid without one of them")
 }
 
 /// Days before `today` whose rollup is missing or older than their samples.
@@ -185,8 +185,9 @@ pub struct Days {
     pub others: Vec<Date>,
 }
 
-/// Classifies the days of a rollup. A day without samples in the metrics table is complete, because its rollup may be kept for
-/// longer. It does not include late samples of that day that are in no file yet.
+/// Classifies the days of a rollup. A day without samples in the metrics table is complete, because its
+/// rollup may be kept for longer. Such a rollup does not include late samples of the day that are in no file
+/// yet.
 pub fn days(files: &Files, rollup: &Table) -> Result<Days, TableError> {
     let by_date = files.all().chunk_by(|a, b| a.date == b.date);
     let sequences: BTreeMap<Date, u64> = by_date.map(|day| (day[0].date, sequence(day))).collect();

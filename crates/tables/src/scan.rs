@@ -32,7 +32,7 @@ const FILE_BYTES: usize = 1 << 10;
 pub struct ScanLimits {
     /// Maximum number of files that are merged. With more files the scan is refused: narrow the range or the names, or compact.
     pub files: usize,
-    /// Maximum memory of the scan. In any case it needs the labels of one row per file, and one or two MiB while it reads a file.
+    /// Maximum memory of the scan. In any case, the scan needs the labels of one row per file, and one or two MiB while it reads a file.
     pub bytes: usize,
 }
 
@@ -147,13 +147,13 @@ impl Scan {
         let conflicts = self.stats().conflicts;
         (conflicts > 0).then(|| {
             format!(
-                "{conflicts} samples have two values in a file that another program merged: which was written last is \
-                 unknown"
+                "{conflicts} samples have two values in a file that another program merged: it is unknown which \
+                 value was written last"
             )
         })
     }
 
-    /// True if a file was deleted after the scan began. The result is then not that of any version of the table.
+    /// True if a file was deleted after the scan began. The result then matches no version of the table.
     pub fn has_lost_files(&self) -> bool {
         self.merge.damaged().iter().any(|error| matches!(error, TableError::Missing { .. }))
     }

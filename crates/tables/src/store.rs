@@ -90,7 +90,7 @@ fn parse(url: &str) -> Result<Url, TableError> {
             bad("the URL of a local folder has three slashes and the whole path: file:///var/lib/tables")
         }
         Ok((ObjectStoreScheme::Http, _)) | Err(_) => {
-            bad("there is no object store of this kind: file://, s3://, gs:// and az:// are known")
+            bad("unknown kind of object store; file://, s3://, gs:// and az:// are supported")
         }
         Ok(_) => Ok(parsed),
     }
@@ -154,7 +154,8 @@ impl Location {
 
     /// Names of the folders in this one that sort after `after`, in order and at most `max`. Empty if this folder does not exist.
     ///
-    /// For local folders, no more than that is held in memory; object stores list all of them at once.
+    /// For local folders, no more than `max` names are held in memory. Object stores list all folders at
+    /// once.
     pub fn folders(&self, after: Option<&str>, max: usize) -> Result<Vec<String>, TableError> {
         if let Some(files) = self.files.as_ref().filter(|_| !self.is_wrapped) {
             return Ok(self.wait(files.folders(&self.prefix, after, max))?);
@@ -388,7 +389,7 @@ mod tests {
         let open = |url: &str| Location::open(url, [], runtime.handle().clone()).unwrap();
         let root = open(&format!("file://{}/a%20b", dir.path().display()));
         let all = || root.folders(None, 10).unwrap();
-        assert_eq!(all(), Vec::<String>::new(), "it is not there");
+        assert_eq!(all(), Vec::<String>::new(), "the folder does not exist");
         for name in ["anonymous", "b(*)'!", "x_y-z."] {
             let folder = root.folder(&[name, "metrics"]).unwrap();
             let again = open(folder.url().as_str());

@@ -26,9 +26,10 @@ pub const TOMBSTONES_MAX: usize = 64;
 /// as much, 1 MiB.
 pub const SELECTOR_BYTES_MAX: usize = 16 << 10;
 
-/// Maximum size of the compiled patterns of one delete, and of all tombstones of a table. A regular expression that needs an
-/// automaton takes some hundred KiB.
+/// Maximum size of the compiled patterns of one delete. A regular expression that needs an automaton takes a few
+/// hundred KiB.
 pub const PATTERN_BYTES_MAX: usize = 2 << 20;
+/// Maximum size of the compiled patterns of all tombstones of a table.
 pub const PATTERN_BYTES_OF_TABLE_MAX: usize = 16 << 20;
 
 /// Samples to delete: the samples in a time range of all series that match any of the selectors.
@@ -182,7 +183,7 @@ impl Tombstones {
             Some(FORMAT) => {}
             Some(later) => {
                 return Err(format!(
-                    "its format is {later}, and this version of Floodmark reads format {FORMAT}"
+                    "its format version is {later}, this version of Floodmark reads version {FORMAT}"
                 ));
             }
             None => return Err("it has no format".into()),
@@ -279,7 +280,7 @@ impl Masking {
         self.hidden.iter().any(|hidden| hidden.overlaps(&span))
     }
 
-    /// Drops hidden samples from those at `from` and after.
+    /// Drops hidden samples, beginning with the sample at `from`.
     pub(crate) fn cut(&self, samples: &mut Samples, from: usize) {
         for hidden in &self.hidden {
             let times = &samples.timestamps[from..];

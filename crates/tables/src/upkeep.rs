@@ -1,8 +1,8 @@
 //! Periodic maintenance of a table: old days expire, files are merged, the log is shortened, dead files are swept.
 //!
-//! [`Upkeep::plan`] returns the steps that are due, and only reads the log. [`Upkeep::run`] runs one step. The shell decides
-//! when, on which thread and with how much memory. A step may be interrupted at any point and is then due again; files that it
-//! had written are swept.
+//! [`Upkeep::plan`] returns the steps that are due, and only reads the log. [`Upkeep::run`] runs one step.
+//! The shell decides when, on which thread and with how much memory. A step may be interrupted at any point,
+//! and is then due again. A later sweep deletes the files that the interrupted step wrote.
 
 use crate::compact::{self, CompactLimits, Job, Progress};
 use crate::date::Date;
@@ -13,15 +13,16 @@ use crate::store::Stem;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
-/// Maximum number of damaged files that are remembered. Beyond it, the first of them are tried again.
+/// Maximum number of damaged files that are remembered. Beyond this number, the first of them are retried.
 const DAMAGED_MAX: usize = 1000;
 
 /// Current time by two clocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Now {
-    /// Milliseconds since the Unix epoch. It determines which days are over, and may jump.
+    /// Milliseconds since the Unix epoch. The wall clock determines which days are over, and may jump.
     pub wall_ms: i64,
-    /// Milliseconds of a monotonic clock. It measures periods: a file must not be deleted because the wall clock was set.
+    /// Milliseconds of a monotonic clock. They measure periods: a file must not be deleted because the wall
+    /// clock was set.
     pub steady_ms: i64,
 }
 
@@ -271,7 +272,7 @@ impl Upkeep {
             .any(|t| !files.all().iter().any(|file| t.concerns(file) && !self.is_clean(file, t.sequence)))
     }
 
-    /// Forgets clean files that are no longer live, which bounds their number by that of the live files.
+    /// Forgets clean files that are no longer live, so that no more files are remembered than are live.
     fn forget_gone(&mut self, files: &Files) {
         if files.tombstones().list.is_empty() {
             self.clean = HashMap::new();
@@ -285,7 +286,7 @@ impl Upkeep {
     fn or_damaged(&mut self, done: Result<Done, TableError>) -> Result<Done, TableError> {
         let (file, reason) = match done {
             Err(TableError::Missing { file }) => {
-                (file, "the log names it, but the store does not have it".into())
+                (file, "the table's log names it, but the object store does not have it".into())
             }
             Err(TableError::Damaged { file, reason }) => (file, reason),
             done => return done,

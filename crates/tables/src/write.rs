@@ -46,7 +46,7 @@ pub struct WriteLimits {
     pub row_group_bytes: usize,
     /// Size after which a file is finished and the next one begun.
     pub file_bytes: usize,
-    /// Maximum total memory of the open files of one block. Beyond it, the largest is finished early.
+    /// Maximum total memory of the open files of one block. Beyond this, the largest file is finished early.
     pub open_bytes: usize,
 }
 
@@ -167,16 +167,26 @@ impl<W: Sink> FileWriter<W> {
     }
 
     fn check(&mut self, stretch: &Stretch<'_>) {
-        assert_eq!(stretch.timestamps.len(), stretch.values.len(), "BUG: a time and a value for each sample");
+        assert_eq!(
+            stretch.timestamps.len(),
+            stretch.values.len(),
+            "BUG: the numbers of times and values differ"
+        );
         let (Some(first), Some(last)) = (stretch.timestamps.first(), stretch.timestamps.last()) else {
-            panic!("BUG: a stretch has samples");
+            panic!("BUG: a stretch has no samples");
         };
         let date = self.summary.date;
-        assert!(Date::of(*first) == date && Date::of(*last) == date, "BUG: a stretch lies on its file's day");
+        assert!(
+            Date::of(*first) == date && Date::of(*last) == date,
+            "BUG: a stretch is not on its file's day"
+        );
         let labels = stretch.labels;
         if self.last != labels.as_bytes() {
             let before = model::LabelsRef::from_canonical(&self.last);
-            assert!(self.last.is_empty() || before.cmp_in_tables(labels).is_lt(), "BUG: rows come in order");
+            assert!(
+                self.last.is_empty() || before.cmp_in_tables(labels).is_lt(),
+                "BUG: rows are not in order"
+            );
             self.last.clear();
             self.last.extend_from_slice(labels.as_bytes());
         }
@@ -215,7 +225,7 @@ impl<W: Sink> FileWriter<W> {
     }
 }
 
-/// Writes the stretches of a block into one file for each day, or more where they grow large.
+/// Writes the stretches of a block into one file for each day, or into several if a file grows large.
 pub struct BlockWriter<W: Sink, S: FnMut(Date) -> std::io::Result<W>> {
     kind: &'static Kind,
     limits: WriteLimits,
@@ -281,7 +291,7 @@ impl<W: Sink, S: FnMut(Date) -> std::io::Result<W>> BlockWriter<W, S> {
         self.open.len() + self.finished.len()
     }
 
-    /// Bytes of memory that the open files hold.
+    /// Memory that the open files hold, in bytes.
     pub fn held_bytes(&self) -> usize {
         self.open.values().map(FileWriter::held_bytes).sum()
     }

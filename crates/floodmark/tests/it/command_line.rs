@@ -264,7 +264,7 @@ fn wrong_settings_are_named_and_end_with_status_2() {
     check(
         "tables = \"ftp://host/x\"",
         expect![[r#"
-        floodmark: floodmark.toml:1: tables = ftp://host/x: there is no object store of this kind: file://, s3://, gs:// and az:// are known
+        floodmark: floodmark.toml:1: tables = ftp://host/x: unknown kind of object store; file://, s3://, gs:// and az:// are supported
     "#]],
     );
     check(

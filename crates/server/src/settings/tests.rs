@@ -244,7 +244,7 @@ fn a_wrong_file_is_named_with_its_line() {
     check(
         "tables = \"ftp://user:secret@host/x\"",
         expect![
-            "f.toml:1: tables = ftp://redacted@host/x: there is no object store of this kind: file://, s3://, gs:// and az:// are known"
+            "f.toml:1: tables = ftp://redacted@host/x: unknown kind of object store; file://, s3://, gs:// and az:// are supported"
         ],
     );
     check(

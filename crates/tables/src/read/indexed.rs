@@ -16,9 +16,11 @@ use std::sync::Arc;
 pub(super) struct Indexed {
     group: usize,
     index: Arc<RowGroupIndex>,
-    /// Wanted rows, ascending. `rows` is followed by the number of rows returned, and the number of rows whose pages are open.
+    /// Wanted rows, ascending.
     rows: Vec<u32>,
+    /// Number of rows returned.
     next: usize,
+    /// Number of rows whose pages are open.
     ready: usize,
     /// Columns of times, mantissas and floats; `None` if samples are not selected.
     columns: Option<[Column; 3]>,
@@ -91,7 +93,7 @@ impl Indexed {
         })
     }
 
-    /// Moves to the next row; `false` at the end. Call [`Self::load`] first if it [`Self::is_dry`].
+    /// Moves to the next row; `false` at the end. Call [`Self::load`] first if [`Self::is_dry`].
     pub(super) fn step(&mut self) -> bool {
         let Some(row) = self.rows.get(self.next).map(|row| *row as usize) else { return false };
         let known = self.next.checked_sub(1).map(|last| self.rows[last] as usize);
@@ -218,7 +220,7 @@ impl Indexed {
     }
 
     fn column(&self, column: usize) -> &Column {
-        &self.columns.as_ref().expect("BUG: samples are read where they were selected")[column]
+        &self.columns.as_ref().expect("BUG: samples are read that were not selected")[column]
     }
 
     /// Loads the dictionary of the column of floats, if it has one.
@@ -261,7 +263,7 @@ impl Indexed {
                 mantissas.clear();
                 page.packed().read(wanted, &mut mantissas);
                 let known = decimal::values(&mantissas, base, exponent, &mut samples.values);
-                assert!(known, "BUG: the index has exponents that are known");
+                assert!(known, "BUG: the index has an unknown exponent");
             }
             None => page.put_floats(wanted, &mut samples.values),
         }

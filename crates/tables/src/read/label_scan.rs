@@ -1,7 +1,7 @@
-//! Label scan: label names, or values of one label, of a whole row group, read from the label columns alone. Nothing is kept.
+//! Label scan: label names, or values of one label, of a whole row group, read from the label columns alone. Nothing is cached.
 //!
 //! ```text
-//!   names     job    pod   job   pod    job   …      each a number of its column's dictionary
+//!   names     job    pod   job   pod    job   …      each an index into its column's dictionary
 //!   values    api    p-1   api   p-2    db    …
 //! ```
 //!
@@ -13,8 +13,8 @@ use crate::error::TableError;
 use crate::parquet::{Chunk, Damage, Texts};
 use model::labels::METRIC_NAME;
 
-/// Size of the label columns (entries and text bytes) beyond which a row group is not scanned here. Those of Floodmark's own
-/// files have at most a tenth of that.
+/// Size of the label columns (entries and text bytes) beyond which a row group is not scanned here. The label
+/// columns of Floodmark's own files have at most a tenth of this size.
 const LABELS_MAX: u64 = 16 << 20;
 
 /// Kind of a scan.

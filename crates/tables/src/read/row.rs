@@ -83,7 +83,7 @@ pub(super) const fn check_length(labels: &[u8]) -> Result<(), &'static str> {
     }
 }
 
-/// Checks that rows ascend by labels, and rows of one series by time, which merging relies on.
+/// Checks that rows ascend by labels, and rows of one series by time. Merging relies on this order.
 #[derive(Debug, Default)]
 pub(super) struct Order {
     /// Labels and end of the last row.
@@ -164,7 +164,7 @@ impl Decoded {
     ) -> Result<Self, TableError> {
         let column = |name: &str| {
             let found = batch.column_by_name(name);
-            found.ok_or_else(|| TableError::damaged(file, format!("no column {name:?}")))
+            found.ok_or_else(|| TableError::damaged(file, format!("column {name:?} is missing")))
         };
         let damaged = |reason: &str| TableError::damaged(file, reason);
         let series = column(metrics::SERIES)?.as_binary::<i32>();
@@ -226,14 +226,14 @@ impl Decoded {
         samples: &mut Samples,
     ) -> Result<(), TableError> {
         let damaged = |reason: &str| TableError::damaged(file, reason);
-        let columns = self.samples.as_ref().expect("BUG: the sample columns were read");
+        let columns = self.samples.as_ref().expect("BUG: the sample columns were not read");
         let list =
             |list: &ListArray| list.value_offsets()[row] as usize..list.value_offsets()[row + 1] as usize;
         let times = columns.timestamps.values().as_primitive::<TimestampMillisecondType>().values();
         let times = &times[list(&columns.timestamps)];
         let span = self.spans[row];
         if times.first() != Some(&span.start_ms) || times.last() != Some(&span.end_ms) {
-            return Err(damaged("a row's timestamps are not from its start to its end"));
+            return Err(damaged("a row's timestamps do not range from its start to its end"));
         }
         if !times.is_sorted_by(|a, b| a < b) {
             return Err(damaged("a row's timestamps do not ascend"));

@@ -22,7 +22,7 @@ pub trait Ranges {
     /// Fetches the bytes of each range. The ranges must lie within the file.
     fn fetch(&self, ranges: &[Range<u64>]) -> Result<Vec<Bytes>, TableError>;
 
-    /// Like [`Self::fetch`], for bytes that need not be cached because data derived from them is.
+    /// Like [`Self::fetch`], for bytes that need not be cached, because data derived from them is cached.
     fn fetch_once(&self, ranges: &[Range<u64>]) -> Result<Vec<Bytes>, TableError> {
         self.fetch(ranges)
     }
@@ -124,7 +124,7 @@ impl<R: Ranges + ?Sized> Ranges for &R {
     }
 }
 
-/// A file whose bytes are not cached, because data derived from them is.
+/// A file whose bytes are not cached, because data derived from them is cached.
 pub(super) struct Once<'a>(pub(super) &'a dyn Ranges);
 
 impl Ranges for Once<'_> {
@@ -156,7 +156,8 @@ impl Ranges for Bytes {
     }
 }
 
-/// Runs the decoder on untrusted bytes. The library does not check all of them; if it panics, the file counts as damaged.
+/// Runs the decoder on untrusted bytes. The library does not check all bytes; if it panics, the file counts
+/// as damaged.
 pub(crate) fn guarded<T>(
     file: &str,
     decode: impl FnOnce() -> Result<T, TableError>,

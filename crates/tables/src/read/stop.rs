@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 /// Cancels reads: they fail with [`TableError::Interrupted`].
 ///
-/// It is checked for each file, row group and batch of rows, and in between as [`Pace`] determines. No lock is held while it is
-/// checked.
+/// The condition is checked for each file, row group and batch of rows, and in between as [`Pace`]
+/// determines. No lock is held during a check.
 #[derive(Clone, Default)]
 pub struct Stop(Option<Arc<dyn Fn() -> bool + Send + Sync>>);
 
@@ -14,7 +14,7 @@ impl Stop {
     /// Never cancels a read.
     pub const NEVER: Self = Self(None);
 
-    /// Cancels reads once `is_set` returns true, which it must then continue to do.
+    /// Cancels reads once `is_set` returns true. From then on, `is_set` must always return true.
     pub fn when(is_set: impl Fn() -> bool + Send + Sync + 'static) -> Self {
         Self(Some(Arc::new(is_set)))
     }
@@ -23,13 +23,13 @@ impl Stop {
         self.0.as_ref().is_some_and(|is_set| is_set())
     }
 
-    /// Fails if the read is cancelled.
+    /// Fails if the read is canceled.
     pub(crate) fn check(&self) -> Result<(), TableError> {
         if self.is_set() { Err(TableError::Interrupted) } else { Ok(()) }
     }
 
-    /// Replaces a decoder's error with [`TableError::Interrupted`] if the read was cancelled: the decoder's filters check the
-    /// stop too, but can only return errors of their library.
+    /// Replaces a decoder's error with [`TableError::Interrupted`] if the read was canceled: the decoder's
+    /// filters check the stop too, but can only return errors of their library.
     pub(super) fn or(&self, error: TableError) -> TableError {
         if self.is_set() { TableError::Interrupted } else { error }
     }

@@ -1,4 +1,4 @@
-//! Rows of a row group, decoded in order by the Parquet library in windows of the file. Nothing is kept.
+//! Rows of a row group, decoded in order by the Parquet library in windows of the file. Nothing is cached.
 
 use super::row::{Decoded, Order};
 use super::{Footer, Ranges, ReadStats, Select, Stop, fetch, filter, prune};
@@ -17,7 +17,7 @@ use std::sync::Arc;
 /// Number of samples that are decoded together, at 16 bytes each.
 const BATCH_SAMPLES: u64 = 32 << 10;
 
-/// Maximum number of rows that are decoded together, whose labels are held.
+/// Maximum number of rows that are decoded together. Their labels are held in memory.
 const BATCH_ROWS: u64 = 512;
 
 /// Memory of the library's decoder beyond the fetched bytes: a zstd context of a hundred KiB and a page for each of twelve

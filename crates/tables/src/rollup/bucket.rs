@@ -34,7 +34,7 @@ fn statistics(samples: impl Iterator<Item = (i64, f64)>) -> Option<([f64; 7], i6
 
 /// Aggregates samples into buckets, and appends these to the columns of statistics.
 pub(super) fn bucket(samples: &Samples, resolution: Resolution, columns: &mut [Samples; 7]) {
-    // the last bucket of a day ends on the next day, which has the rest of it
+    // the last bucket of a day ends on the next day, which has the rest of the bucket
     let part = |t: i64| (Date::of(t), resolution.bucket_end(t));
     let mut at = 0;
     while let Some(first) = samples.timestamps.get(at) {

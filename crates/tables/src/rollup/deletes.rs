@@ -3,12 +3,12 @@
 //! ```text
 //!   delete in the metrics table, at sequence S
 //!     └▶ one commit of each rollup:  a tombstone for the buckets that it touches
-//!                                    rollup/<date> := stale, for each day: it is made anew, and a run in progress is not committed
+//!                                    rollup/<date> := stale, for each day: it is rolled up again, and a run in progress is not committed
 //!                                    rollup/deleted := S
 //! ```
 //!
-//! The metrics table keeps its tombstone until every rollup has applied it, so if the process dies in between, the next one
-//! continues.
+//! The metrics table keeps its tombstone until every rollup has applied it, so if the process dies in between, the next
+//! process continues.
 
 use super::{Resolution, floodmark, source};
 use crate::date::{DAY_MS, Date};
@@ -27,8 +27,8 @@ pub fn taken(rollup: &Table) -> Result<i64, TableError> {
     Ok(taken.map_or(0, |taken| i64::try_from(taken).unwrap_or(i64::MAX)))
 }
 
-/// Applies the deletes of a version of the metrics table to a rollup, each in one commit. It may be interrupted at any point and
-/// repeated.
+/// Applies the deletes of a version of the metrics table to a rollup, each in one commit. This may be interrupted at any point
+/// and repeated.
 pub fn take_in(files: &Files, rollup: &Table, resolution: Resolution, now_ms: i64) -> Result<(), TableError> {
     let Some(last) = files.tombstones().list.last() else { return Ok(()) };
     if taken(rollup)? >= last.sequence {

@@ -25,9 +25,10 @@ pub struct Rolled {
     pub series: u64,
     /// Number of samples read.
     pub samples: u64,
-    /// False if there was nothing to do, another program was faster, or the caller cancelled.
+    /// False if there was nothing to do, another program was faster, or the caller canceled.
     pub committed: bool,
-    /// Number of series that were omitted because no label can be added to them. The rollup records this.
+    /// Number of series that were omitted, because no label can be added to them. The rollup records this
+    /// number.
     pub left_out: u64,
 }
 
@@ -36,7 +37,7 @@ pub struct Rolled {
 pub struct RollupLimits {
     /// Maximum total size of the windows of the day's files. Each takes at least 64 KiB.
     pub window_bytes: usize,
-    /// Limits of the new files. All open ones together hold `open_bytes`, and each at most three times its
+    /// Limits of the new files. All open files together hold `open_bytes`, and each at most three times its
     /// `row_group_bytes`, plus one part of an upload.
     pub write: WriteLimits,
 }
@@ -44,8 +45,8 @@ pub struct RollupLimits {
 /// Makes the rollup of a day. `stem` must be new each time. Holds the day's samples of one series, a scan, and an open file for
 /// each statistic. `go_on` is called at intervals; if it returns `false`, nothing is committed.
 ///
-/// Fails on a damaged file: a rollup with less data than the day is never made.
-#[expect(clippy::too_many_arguments, reason = "each says one thing, and there is one caller")]
+/// Fails on a damaged file: no rollup is committed with less data than the day.
+#[expect(clippy::too_many_arguments, reason = "independent arguments, and only one caller")]
 pub fn run(
     metrics: &Table,
     rollup: &Table,

@@ -94,7 +94,7 @@ impl<'a> Writer<'a> {
         let held = |open: &Option<FileWriter<Upload>>| open.as_ref().map_or(0, FileWriter::held_bytes);
         while self.open.iter().map(held).sum::<usize>() > self.limits.open_bytes {
             let fullest = (0..self.open.len()).max_by_key(|at| held(&self.open[*at]));
-            self.end(fullest.expect("BUG: there are some"))?;
+            self.end(fullest.expect("BUG: there are no files"))?;
         }
         Ok(())
     }

@@ -6,8 +6,8 @@
 //!                                                     └──────────────────────────────────────────────────┘
 //! ```
 //!
-//! Nothing is merged, so a label or a series is returned once for each file that has it. A [`scan`](crate::scan) returns each
-//! series once, for which it has to read all files at the same time.
+//! Nothing is merged, so a label or a series is returned once for each file that has it. A
+//! [`scan`](crate::scan) returns each series once, but must read all files at the same time.
 
 use crate::delta::{LiveFile, Table};
 use crate::error::TableError;
@@ -20,8 +20,8 @@ use std::sync::Arc;
 /// Number of files that are fetched together.
 const BATCH_FILES: usize = 32;
 
-/// Maximum size of a file that is fetched as a whole. That saves three requests, and a batch of such files takes no more memory
-/// than a window.
+/// Maximum size of a file that is fetched as a whole. This saves three requests for the file, and a batch of
+/// such files takes no more memory than a window.
 const WHOLE_BYTES_MAX: u64 = 32 << 10;
 
 const _: () =

@@ -79,7 +79,7 @@ impl DurableFiles {
         });
         listed.await?.map_err(|e: io::Error| Error::Generic {
             store: STORE,
-            source: format!("list {name}: {e}").into(),
+            source: format!("cannot list {name}: {e}").into(),
         })
     }
 
@@ -119,7 +119,7 @@ fn put(folders: &Folders, path: &FilePath, payload: &PutPayload, create: bool) -
 fn failed(name: &str, error: io::Error) -> Error {
     match error.kind() {
         io::ErrorKind::AlreadyExists => Error::AlreadyExists { path: name.into(), source: error.into() },
-        _ => Error::Generic { store: STORE, source: format!("write {name}: {error}").into() },
+        _ => Error::Generic { store: STORE, source: format!("cannot write {name}: {error}").into() },
     }
 }
 
@@ -187,7 +187,7 @@ impl MultipartUpload for Growing {
     }
 
     async fn abort(&mut self) -> Result<()> {
-        // dropping it removes the temporary file
+        // dropping the upload removes the temporary file
         Ok(())
     }
 }
@@ -202,10 +202,10 @@ fn aside(folder: &FilePath) -> io::Result<(File, PathBuf)> {
             Err(e) => return Err(e),
         }
     }
-    Err(io::Error::other("too many files are being written"))
+    Err(io::Error::other("too many unfinished files in the folder"))
 }
 
-/// Makes the names in a folder durable before they are listed to anybody.
+/// Makes the names in a folder durable before they are listed.
 async fn settle(files: &LocalFileSystem, folders: Arc<Folders>, folder: Option<&Path>) -> Result<()> {
     let Some(folder) = folder else { return Ok(()) };
     let path = files.path_to_filesystem(folder)?;

@@ -1,12 +1,12 @@
-//! Names of data files. They show which program wrote a file, and so whether it may be swept and its position in the order of
-//! writes ([`is_own`], [`is_early`]).
+//! Names of data files. They show which program wrote a file, and so whether the file may be swept, and its position in
+//! the order of writes ([`is_own`], [`is_early`]).
 //!
 //! ```text
 //!   sealed                 32 hexadecimal digits  -N.parquet
 //!   merged or rolled up    16 hexadecimal digits  -N.parquet
 //!   imported               import-SOURCE-ATTEMPT  -N.parquet
-//!   merged of early ones   early- and as above    -N.parquet
-//!   without deleted rows   applied-SEQUENCE- and a stem of 16 digits, early- before it where that applies
+//!   merged from early      early- and as above    -N.parquet
+//!   without deleted rows   applied-SEQUENCE- and a stem of 16 digits; early- precedes it for early files
 //! ```
 //!
 //! Other engines begin a name with `part-`, or with a UUID or a time and more than one number after it.
@@ -25,11 +25,12 @@ const APPLIED: &str = "applied-";
 /// Suffix of data files.
 const SUFFIX: &str = ".parquet";
 
-/// Number of leading digits in the name of a sealed file, and of a merged one.
+/// Number of leading digits in the name of a sealed file.
 const SEALED_DIGITS: usize = 32;
+/// Number of leading digits in the name of a merged file.
 const REWRITTEN_DIGITS: usize = 16;
 
-/// Prefix of all files of one attempt.
+/// Prefix of the names of all files of one attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stem(String);
 
@@ -47,7 +48,7 @@ impl Stem {
     /// Stem of an import's files. `attempt` must be new.
     pub fn imported(source: &str, attempt: u64) -> Self {
         let is_plain = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
-        assert!(source.bytes().all(is_plain), "BUG: a path encodes nothing in a source's name");
+        assert!(source.bytes().all(is_plain), "BUG: a source's name has a character that paths encode");
         Self(format!("{IMPORT}{source}-{attempt:016x}"))
     }
 

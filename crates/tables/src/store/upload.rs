@@ -13,7 +13,8 @@ pub const PART_BYTES: usize = 5 << 20;
 /// Size of a part of a local file, where any size is possible: several files are open at a time, and each holds a part.
 const LOCAL_PART_BYTES: usize = 256 << 10;
 
-/// Condition for committing a staged file, so that no commit names one that was swept; see [`crate::delta::Sweeper`].
+/// Condition for committing a staged file, so that no commit names a file that was swept; see
+/// [`crate::delta::Sweeper`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Staging {
     /// Table version when the file was staged. If a sweep has run since, only a lease lets the file be committed.
@@ -58,7 +59,8 @@ impl Upload {
         self.buffer.capacity()
     }
 
-    /// Makes the object visible. If an object of the same name exists, it is kept, and this fails if the store can detect it.
+    /// Makes the object visible. An existing object of the same name is kept, and this call fails if the
+    /// store can detect it.
     pub fn finish(mut self) -> Result<u64, TableError> {
         let rest = std::mem::take(&mut self.buffer);
         let Some(mut parts) = self.parts.take() else {

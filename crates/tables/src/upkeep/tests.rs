@@ -19,7 +19,7 @@ use std::path::Path;
 const DAY: i64 = 20_000 * DAY_MS;
 const OLD: i64 = DAY - 5 * DAY_MS;
 
-/// Grace period, by which time also advances between two rounds.
+/// Grace period. Time advances by as much between two rounds.
 const GRACE_MS: i64 = 100;
 
 fn location(folder: &Path, runtime: &tokio::runtime::Runtime) -> Location {
@@ -128,7 +128,7 @@ fn a_process_that_dies_anywhere_in_upkeep_loses_and_doubles_nothing() {
         fill(&table);
         fault::die_at(place);
         let died = live(&table, 1);
-        assert!(!fault::is_alive() && died.is_err(), "{place} is never come by");
+        assert!(!fault::is_alive() && died.is_err(), "{place} was never reached");
         drop(table);
         let table = Arc::new(Table::open(&METRICS, location(folder.path(), &runtime)).unwrap().unwrap());
         assert_eq!(samples(&table), 240, "after {place}");
@@ -139,7 +139,7 @@ fn a_process_that_dies_anywhere_in_upkeep_loses_and_doubles_nothing() {
         assert_eq!(
             (rows, stored(folder.path())),
             (30, files.all().len()),
-            "after {place}: nothing is left over"
+            "after {place}: files are left over"
         );
         assert_eq!(table.floodmarks(["j"]).unwrap()["j"], 9, "after {place}");
         assert_eq!(files.tombstones().list, [], "after {place}");

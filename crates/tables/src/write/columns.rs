@@ -19,7 +19,7 @@ const CHAIN_MAX: u64 = 1 << 60;
 /// Shifts each row's mantissas so that they continue where those of the previous row ended.
 ///
 /// The encoder stores the mantissas of all rows as one column of differences. A jump between the levels of two series would widen
-/// the 128 differences of its block, and rows have only some hundreds.
+/// the 128 differences of its block, and a row has only a few hundred differences.
 #[derive(Debug, Default)]
 struct Chain {
     last: i64,
@@ -98,7 +98,8 @@ impl Columns {
         self.timestamps.len()
     }
 
-    /// Adds a row. `mantissas` are those of all rows; the ones after the previous row belong to this row.
+    /// Adds a row. `mantissas` holds the mantissas of all rows; those after the previous row's belong to this
+    /// row.
     pub(super) fn finish_row(&mut self, name: &str, row: &Stretch<'_>, form: Form, mantissas: &mut [i64]) {
         let samples = row.timestamps.len();
         self.name.append_value(name);
@@ -129,7 +130,7 @@ impl Columns {
         self.floats_ends.push(length(self.floats.len()));
     }
 
-    /// Bytes of memory that it holds.
+    /// Memory of the columns in bytes.
     pub(super) fn memory_bytes(&self) -> usize {
         let longs = self.start.capacity() + self.end.capacity() + self.timestamps.capacity();
         8 * (longs + self.mantissas.capacity() + self.floats.capacity() + self.count.capacity())
@@ -219,7 +220,7 @@ mod tests {
             let mut stored = mantissas.clone();
             let before = chain.last;
             let base = chain.link(&mut stored);
-            // checked, as other engines add
+            // checked, because other engines check the addition
             let back: Vec<i64> = stored.iter().map(|m| m.checked_add(base).expect("no overflow")).collect();
             assert_eq!(back, mantissas, "row {row}");
             if bits < 50 && before.unsigned_abs() < CHAIN_MAX && len > 1 {

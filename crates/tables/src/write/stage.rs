@@ -44,8 +44,8 @@ pub struct Staged {
     pub through: Option<Date>,
 }
 
-/// A pass whose files are encoded, but not all in the store yet. What remains is waiting for the store, which another thread may
-/// do.
+/// A pass whose files are encoded, but not all in the store yet. Another thread may put the rest into the
+/// store.
 #[derive(Debug)]
 pub struct Encoded {
     table: Arc<Table>,
@@ -136,7 +136,8 @@ impl BlockStager {
         is_behind
     }
 
-    /// Bytes of memory that it holds now. The memory grows with the first samples of each day, up to the [`WriteLimits`].
+    /// Memory in bytes that the stager holds now. The memory grows with the first samples of each day, up to
+    /// the [`WriteLimits`].
     pub fn held_bytes(&self) -> usize {
         self.writer.held_bytes()
     }
@@ -146,7 +147,7 @@ impl BlockStager {
         self.encode()?.put()
     }
 
-    /// Finishes encoding the files. [`Encoded::put`] puts those into the store that are not there yet.
+    /// Finishes encoding the files. [`Encoded::put`] puts the remaining files into the store.
     pub fn encode(mut self) -> Result<Encoded, TableError> {
         let rest = self.writer.end()?;
         let staged = Staged { files: self.staged, through: self.is_cut.then_some(self.through) };

@@ -10,7 +10,7 @@ use model::{LabelsRef, SeriesKey};
 use std::ops::Range;
 
 /// Maximum number of rows that a day's values are cut into to keep most of them decimal. A row takes about 40 bytes, and a float
-/// four more than a mantissa, so a stale marker at the end must not turn 500 counts into floats.
+/// takes four bytes more than a mantissa. So a stale marker at the end must not turn 500 counts into floats.
 const RUNS_MAX: usize = 3;
 
 /// One series' samples over a period.
@@ -60,8 +60,8 @@ pub(crate) enum Form {
     Floats,
 }
 
-/// Cuts a day's values into rows of one form each, calling `row` with the range, the form, and `mantissas`, to which
-/// those of decimal rows are appended.
+/// Cuts a day's values into rows of one form each. Calls `row` with the range, the form, and `mantissas`, to
+/// which the mantissas of decimal rows are appended.
 pub(crate) fn rows(
     values: &[f64],
     mantissas: &mut Vec<i64>,

@@ -212,7 +212,7 @@ fn labels_of_deleted_series_are_listed_no_more() {
     }
     let one = |range| delete(&[&[("pod", MatchOp::Equal, "p1")]], range);
     apply(&table, &one(TimeRange::new(DAY, DAY + 24)), DAY + 50).unwrap();
-    assert_eq!(listed(&table, &cache).0.len(), 12, "some of its samples are left");
+    assert_eq!(listed(&table, &cache).0.len(), 12, "series with remaining samples are still listed");
     let late = Select { range: TimeRange::new(DAY + 20, DAY + 24), ..Select::ALL };
     let mut found = 0;
     let mut count = |_: LabelsRef<'_>| {
@@ -220,7 +220,7 @@ fn labels_of_deleted_series_are_listed_no_more() {
         true
     };
     labels::series(&table, &cache, &late, &mut count).unwrap();
-    assert_eq!(found, 9, "none of its samples lie in this range");
+    assert_eq!(found, 9, "series without samples in the range are not listed");
     apply(&table, &one(TimeRange::new(DAY + 25, DAY + 40)), DAY + 51).unwrap();
     for table in [&table, &open(&folder)] {
         let (series, pods) = listed(table, &cache);

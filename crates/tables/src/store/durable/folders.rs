@@ -25,7 +25,7 @@ pub(super) struct Folders {
 /// Names that are known to be durable.
 #[derive(Default)]
 struct Durable {
-    /// Folders whose own name and those of all their parents are durable.
+    /// Folders whose names are durable, with the names of all their parents.
     named: HashSet<PathBuf>,
     /// Folders in which the names of all entries are durable as well.
     settled: HashSet<PathBuf>,

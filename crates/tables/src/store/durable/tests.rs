@@ -57,9 +57,9 @@ fn a_commit_whose_folder_cannot_be_synced_is_in_doubt_until_it_can() {
     let in_doubt = table.commit(&block, 0);
     assert!(matches!(in_doubt, Err(TableError::Store(_))), "{in_doubt:?}");
     let entry = dir.path().join("tables/tenant/metrics/_delta_log/00000000000000000001.json");
-    assert!(entry.exists(), "it is there, for as long as the power is");
+    assert!(entry.exists(), "the entry exists, but a power loss may remove it");
     assert!(table.fence().is_err());
-    assert!(Table::open(&METRICS, location).is_err(), "nor does anybody else see it");
+    assert!(Table::open(&METRICS, location).is_err(), "other readers must not see the entry, either");
     assert!(table.floodmarks(["j"]).unwrap().is_empty());
     broken.store(false, Ordering::SeqCst);
     assert_eq!(table.commit(&block, 0).unwrap(), [Outcome::Already { floodmark: 9 }]);
