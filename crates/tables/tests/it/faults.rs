@@ -1,4 +1,5 @@
-//! A store that fails before or after it has carried out a request: no sample may be lost or duplicated.
+//! Tests with a store that fails before or after it has carried out a request: no sample may be lost or
+//! duplicated.
 
 use crate::fleet::{DAY, Series, stem};
 use crate::table::{location, open, runtime, stage, try_stage};
@@ -106,7 +107,7 @@ impl<F: Faults> ObjectStore for Failing<F> {
     }
 }
 
-/// Fails one put; earlier and later ones work.
+/// Fails one put; earlier and later puts succeed.
 #[derive(Debug)]
 struct Once {
     fate: Put,
@@ -129,13 +130,13 @@ fn series(n: u64) -> [Series; 1] {
     [Series::new(&[("__name__", "m"), ("n", &n.to_string())], &[(DAY + n as i64, n as f64)])]
 }
 
-/// Seals three blocks one after the other through `table`, again and again until each is there.
+/// Seals three blocks one after the other through `table`. Retries until the table has each of them.
 fn seal_all(table: &Table) {
     let mut attempt = 0;
     for n in 0..3u64 {
         loop {
             attempt += 1;
-            assert!(attempt < 50, "it never ends");
+            assert!(attempt < 50, "sealing does not succeed in 50 attempts");
             // like a seal after a failure: reads the table's floodmark, and stages again
             let Ok(floodmarks) = table.refresh().and_then(|_| table.floodmarks(["j"])) else { continue };
             if floodmarks.get("j").is_some_and(|at| *at >= n) {
@@ -286,10 +287,14 @@ fn a_dead_process_commit_that_is_late_is_never_added_to_what_the_next_one_found(
         if is_fenced {
             table.fence().unwrap();
         }
-        assert_eq!(table.floodmarks(["j"]).unwrap().get("j"), None, "it takes the samples in again");
-        let (path, payload, options) = dying.late.lock().unwrap().take().expect("a commit was on its way");
+        assert_eq!(
+            table.floodmarks(["j"]).unwrap().get("j"),
+            None,
+            "the new process has no floodmark, so it stores the samples again"
+        );
+        let (path, payload, options) = dying.late.lock().unwrap().take().expect("a commit was in flight");
         let arrived = runtime().block_on(shared.put_opts(&path, payload, options));
-        // without the fence the commit arrives, although its samples are in a head again
+        // without the fence, the late commit succeeds, although its samples are in a head again
         assert_eq!(arrived.is_ok(), !is_fenced, "{arrived:?}");
         table.refresh().unwrap();
         assert_eq!(table.floodmarks(["j"]).unwrap().contains_key("j"), !is_fenced);
@@ -372,7 +377,7 @@ fn a_store_that_overwrites_commits_gets_none() {
 fn a_tenant_may_have_the_name_that_the_probe_had() {
     const NAME: &str = "_floodmark.probe";
     let folder = TempDir::new().unwrap();
-    // as an earlier version left it
+    // the probe object of an earlier version
     std::fs::write(folder.path().join(NAME), NAME).unwrap();
     // the second process finds the tenant's folder instead
     for life in 0..2u64 {
@@ -383,7 +388,7 @@ fn a_tenant_may_have_the_name_that_the_probe_had() {
         let files = vec![stage(&table, &format!("f{life}"), &series(1))];
         let block = StagedBlock { source: format!("j{life}"), after: None, upto: 1, through: None, files };
         assert!(matches!(table.commit(&[block], DAY).unwrap()[..], [Outcome::Committed { .. }]));
-        assert_eq!(root.folders(None, 10).unwrap(), [NAME], "the probe is no tenant");
+        assert_eq!(root.folders(None, 10).unwrap(), [NAME], "the probe must not be listed as a tenant");
         // the next process puts a new probe object
         std::fs::remove_file(folder.path().join("_floodmark=probe")).unwrap();
     }

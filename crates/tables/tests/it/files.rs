@@ -61,7 +61,7 @@ fn read_from<R: Ranges>(file: R, select: &Select) -> Result<(Vec<Row>, ReadStats
     Ok((rows, cursor.stats()))
 }
 
-/// Lists the labels of a file with the help of what earlier listings cached.
+/// Lists the labels of a file. Uses what earlier listings cached.
 fn list<R: Ranges>(file: R, select: &Select, what: LabelScan<'_>) -> BTreeSet<String> {
     let footer = Arc::new(Footer::read(&METRICS, &file).unwrap());
     let mut found = BTreeSet::new();
@@ -252,12 +252,13 @@ fn cached_indexes_and_pages_change_no_result() {
         let (rows, _) = read(&file, &select).unwrap();
         assert!(row_bits(&read_kept(&file, &select).unwrap()) == row_bits(&rows), "{select:?}");
         let (kept, _) = read_from(&kept_before, &select).unwrap();
-        assert!(row_bits(&kept) == row_bits(&rows), "after others: {select:?}");
+        assert!(row_bits(&kept) == row_bits(&rows), "after other reads: {select:?}");
     }
 }
 
-/// Labels before and after the metric's name, none at all, one name with many values, one value with many names; and so many
-/// texts that the writer abandons the dictionary in the middle of the column.
+/// The series have labels before and after the metric's name, no other labels, one name with many values, and
+/// one value with many names. There are so many texts that the writer abandons the dictionary in the middle
+/// of the column.
 #[test]
 fn labels_are_the_same_with_and_without_an_index() {
     let mut rng = stdx::rng::Rng::new(7);
@@ -325,7 +326,7 @@ fn has_index(keeping: &Keeping) -> bool {
 #[test]
 fn row_groups_are_indexed_on_second_read() {
     let (_, whole) = write(&fleet(10, 50, 3), 1 << 20);
-    // so many rows that the names take several pages
+    // enough rows for the names to take several pages
     let (_, many) = write(&fleet(45, 1000, 1), 64 << 20);
     let few = Select { names: Some(vec!["metric_0002".into()]), ..Select::ALL };
     let reaching_in = Select { range: TimeRange::new(DAY + 1, DAY + 14_999), ..Select::ALL };
@@ -342,7 +343,7 @@ fn row_groups_are_indexed_on_second_read() {
     let keeping = Keeping::of(file);
     let without_one = Select { range: TimeRange::new(DAY, DAY + 60_000), ..Select::ALL };
     assert_eq!(list(&keeping, &without_one, LabelScan::Values("pod")).len(), 50);
-    assert!(has_index(&keeping), "which rows overlap is known by their spans only");
+    assert!(has_index(&keeping), "an index is needed to know which rows overlap");
 }
 
 /// A page that repeats one value has many rows, but is cached as the few bytes that encode it.

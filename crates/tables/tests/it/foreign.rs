@@ -55,9 +55,9 @@ os._exit(0)  # threads of these libraries have been seen to abort in the usual e
 /// DuckDB's view as documented for users.
 fn view() -> String {
     let text = include_str!("../../../../docs/sql.md");
-    let (_, section) = text.split_once("## DuckDB").expect("the section");
-    let (_, code) = section.split_once("```sql\n").expect("the view");
-    code.split_once("```").expect("its end").0.into()
+    let (_, section) = text.split_once("## DuckDB").expect("docs/sql.md has a section on DuckDB");
+    let (_, code) = section.split_once("```sql\n").expect("the section has the SQL of a view");
+    code.split_once("```").expect("the SQL block is closed").0.into()
 }
 
 /// Path of a Python with the needed modules, if there is one.
@@ -126,7 +126,7 @@ fn deltalake_and_duckdb_read_the_same_samples() {
     check(&python, &folder, &series);
 }
 
-/// A damaged checkpoint also makes other engines fail, until it is put aside.
+/// A damaged checkpoint makes other engines fail, too, until it is renamed.
 #[test]
 fn they_read_a_table_that_was_mended() {
     let Some(python) = python() else { return };
@@ -171,7 +171,8 @@ fn rewrite(python: &Path, folder: &TempDir, what: &str) {
     assert!(output.status.success(), "{what}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// Blocks of the same series one after the other, with a late one that overrides some samples and lies between others.
+/// Writes blocks of the same series one after the other, then a late block. The late block overrides some
+/// samples, and lies between others.
 fn fill(table: &Table) -> Vec<Series> {
     let mut all = fleet(3, 20, 240);
     let part = |series: &[Series], samples: std::ops::Range<usize>| -> Vec<Series> {
@@ -211,7 +212,7 @@ fn a_table_that_another_engine_rewrote_has_every_sample() {
         if what == "delete" {
             expected.retain(|(labels, _), _| !labels.contains("metric_0001"));
         }
-        assert!(table.refresh().unwrap() > 5, "{what}: it changed nothing");
+        assert!(table.refresh().unwrap() > 5, "{what}: the other engine changed nothing");
         assert_eq!(contents(&table).unwrap(), expected, "after {what}");
     }
 }
@@ -232,7 +233,7 @@ fn later_sample_counts_after_a_foreign_merge_and_the_doubt_is_reported() {
     (0..3).for_each(|n| one(n, n as f64));
     rewrite(&python, &folder, "compact");
     table.refresh().unwrap();
-    // written after the merge, by a clock behind that of the other engine
+    // returns the value at `DAY`, the number of samples, and whether the scan reports a doubt
     let read = || {
         let cache = Arc::new(Cache::new(1 << 20));
         let mut scan = Scan::open(&table, &cache, &Select::ALL, &ScanLimits::default()).unwrap();
@@ -243,6 +244,7 @@ fn later_sample_counts_after_a_foreign_merge_and_the_doubt_is_reported() {
         (samples.values[0], samples.len(), scan.doubt().is_some())
     };
     assert_eq!(read(), (2.0, 4, true));
+    // a write after the merge, by a clock behind the other engine's clock
     one(3, 3.0);
     assert_eq!(read(), (3.0, 5, true));
     // a merge by Floodmark resolves the conflict

@@ -89,7 +89,7 @@ fn columns(folder: &TempDir, file: &LiveFile) -> Vec<String> {
     file.schema().fields().iter().map(|field| field.name().clone()).collect()
 }
 
-/// For each log entry with a schema, whether that has the new column.
+/// For each log entry with a schema, true if the schema has the new column.
 fn schemas(folder: &TempDir) -> Vec<bool> {
     let mut entries: Vec<_> = fs::read_dir(folder.path().join("tenant/_delta_log")).unwrap().collect();
     entries.sort_by_key(|entry| entry.as_ref().unwrap().path());
@@ -127,12 +127,12 @@ fn files_of_two_format_versions_read_merge_and_roll_up_as_one() {
     let before = open(&folder);
     (0..2).for_each(|n| commit(&before, n, stage(&before, &format!("f{n}"), &shifted(10 * n as i64))));
     drop(before);
-    let table = Arc::new(Table::open(&LATER, location(&folder)).unwrap().expect("it is there"));
-    assert_eq!(contents(&table).unwrap().len(), 12 * 50, "files of the version before alone");
-    assert_eq!(schemas(&folder), [false], "a look changes nothing");
+    let table = Arc::new(Table::open(&LATER, location(&folder)).unwrap().expect("the table exists"));
+    assert_eq!(contents(&table).unwrap().len(), 12 * 50, "only files of the previous version");
+    assert_eq!(schemas(&folder), [false], "reading changes nothing");
     commit(&table, 2, stage(&table, "f2", &shifted(20)));
     commit(&table, 3, stage_noted(&table, "f3", &shifted(30)));
-    assert_eq!(schemas(&folder), [false, true], "the first file of the later version brings the column");
+    assert_eq!(schemas(&folder), [false, true], "the first file of the later version adds the column");
 
     let rows = contents(&expected).unwrap();
     assert!(contents(&table).unwrap() == rows);
@@ -147,7 +147,7 @@ fn files_of_two_format_versions_read_merge_and_roll_up_as_one() {
         }
         assert_eq!((found, samples.len(), scan.warnings().next()), (12, rows.len(), None));
     }
-    let reopened = Table::open(&LATER, location(&folder)).unwrap().expect("it is there");
+    let reopened = Table::open(&LATER, location(&folder)).unwrap().expect("the table exists");
     assert!(contents(&reopened).unwrap() == rows);
     let rollup = rolled_up(&expected);
     assert!(rolled_up(&table) == rollup);
@@ -157,7 +157,11 @@ fn files_of_two_format_versions_read_merge_and_roll_up_as_one() {
     assert_eq!(files.all().iter().map(noted).collect::<Vec<_>>(), [false, false, true, true]);
     assert_eq!(compact(&table), 1);
     let merged = table.files().unwrap();
-    assert_eq!(merged.all().iter().map(noted).collect::<Vec<_>>(), [true], "one file of the later version");
+    assert_eq!(
+        merged.all().iter().map(noted).collect::<Vec<_>>(),
+        [true],
+        "the result is one file of the later version"
+    );
     assert!(contents(&table).unwrap() == rows);
     assert!(rolled_up(&table) == rollup);
 }
@@ -171,7 +175,7 @@ fn an_earlier_version_neither_misreads_nor_merges_files_of_a_later_one() {
     let cache = Arc::new(Cache::new(1 << 20));
     let mut scan = Scan::open(&earlier, &cache, &Select::ALL, &ScanLimits::default()).unwrap();
     assert!(!scan.next_series().unwrap());
-    let warning = scan.warnings().next().expect("what is left out is said");
+    let warning = scan.warnings().next().expect("a warning names the omitted file");
     assert!(
         warning.contains("its format version is 3, this version of Floodmark reads versions up to 2"),
         "{warning}"
@@ -183,7 +187,7 @@ fn an_earlier_version_neither_misreads_nor_merges_files_of_a_later_one() {
         assert!(error.to_string().contains("its format version is 3"), "{error}");
     }
     table.refresh().unwrap();
-    assert_eq!(contents(&table).unwrap().len(), 12 * 50, "its own files are read by both");
+    assert_eq!(contents(&table).unwrap().len(), 12 * 50, "both versions read files of the earlier one");
 }
 
 const fn required(name: &'static str, data_type: Type, encoding: Coding) -> Column {
@@ -243,7 +247,7 @@ fn rows_without_series_are_committed_once_reopened_expired_and_swept() {
         assert!((DAY + 5..=DAY + 6).contains(&file.range.end_ms) && file.range.start_ms == DAY + 2);
         assert_eq!(table.floodmarks(["j"]).unwrap(), BTreeMap::from([("j".into(), 0)]));
     };
-    let reopen = || Table::open(&RECORDS, location(&folder)).unwrap().expect("it is there");
+    let reopen = || Table::open(&RECORDS, location(&folder)).unwrap().expect("the table exists");
     check(&table);
     check(&reopen());
     table.checkpoint().unwrap();

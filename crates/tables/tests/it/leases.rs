@@ -94,7 +94,7 @@ fn a_lease_outlasts_any_grace_while_its_pulse_beats() {
         lease.keep(7 + minute * 60_000).unwrap();
         sweeper.sweep(&server, minute * 60_000, GRACE_MS).unwrap();
     }
-    assert!(!exists(&folder, &left_behind), "no lease covers it, and the sweeps left their mark in the log");
+    assert!(!exists(&folder, &left_behind), "a file without a lease must be swept");
     assert!(files.iter().all(|file| exists(&folder, file)));
     let outcomes = table.commit(&[block(files)], DAY).unwrap();
     assert!(matches!(outcomes[..], [Outcome::Committed { .. }]));
@@ -121,7 +121,7 @@ fn a_lease_without_a_pulse_is_broken_for_good() {
     for now_ms in [2 * LEASE_MS, 3 * LEASE_MS] {
         sweeper.sweep(&server, now_ms, GRACE_MS).unwrap();
     }
-    assert_eq!(beside(&folder), 0, "the late pulse goes too");
+    assert_eq!(beside(&folder), 0, "the late pulse must be deleted, too");
 }
 
 /// Runs a closure just before the first log entry is put.
@@ -196,7 +196,7 @@ fn sweep_leaves_staged_files_of_other_engines() {
     let swept: u64 = [11, 12, 13].into_iter().map(|n| sweep_at(&mut sweeper, &folder, n * GRACE_MS)).sum();
     assert_eq!((swept, is_there(&original)), (1, false));
     assert_eq!(contents(&open(&folder)).unwrap(), before);
-    assert!(is_there(&left_behind), "it waits for its engine's VACUUM");
+    assert!(is_there(&left_behind), "the engine's VACUUM deletes its staged files");
 }
 
 #[test]
@@ -218,11 +218,11 @@ fn sweep_deletes_removed_files_of_other_engines() {
             )
             .unwrap();
         }
-        // a process that has never seen it live
+        // a process that has never seen the file live
         let mut sweeper = Sweeper::default();
         let swept: u64 =
             [0, GRACE_MS].into_iter().map(|now_ms| sweep_at(&mut sweeper, &folder, now_ms)).sum();
-        assert_eq!(swept, 2, "the original too; checkpointed: {is_checkpointed}");
+        assert_eq!(swept, 2, "the original and the copy are swept; checkpointed: {is_checkpointed}");
         assert!(!folder.path().join("tenant").join(&rewritten.path).exists());
     }
 }

@@ -1,4 +1,5 @@
-//! Logs with a damaged last checkpoint: it is replaced by the log's entries if they suffice, and otherwise nothing is changed.
+//! Logs with a damaged last checkpoint: the log's entries replace it if they suffice; otherwise nothing is
+//! changed.
 
 use crate::fleet::{DAY, Series, stem};
 use crate::table::{location, runtime, stage};
@@ -58,10 +59,10 @@ impl Log {
         Self { location, store, folder, repairs: Counter::default(), _dir: TempDir::new().unwrap() }
     }
 
-    /// Opens it as a server does.
+    /// Opens the table as a server does.
     fn open(&self) -> Result<Arc<Table>, TableError> {
         let location = self.location.clone().with_repairs(self.repairs.clone());
-        Ok(Arc::new(Table::open(&METRICS, location)?.expect("it is there")))
+        Ok(Arc::new(Table::open(&METRICS, location)?.expect("the table exists")))
     }
 
     /// Commits one sample for each version up to `versions`, and writes the given checkpoints.
@@ -155,14 +156,14 @@ fn entries_stand_in_for_a_damaged_checkpoint() {
                 let is_noticed = damaged.is_some() || has_hint;
                 assert_eq!(log.repairs.get(), u64::from(is_noticed), "{what}");
                 let aside: Vec<Bytes> = damaged.into_iter().map(Bytes::from).collect();
-                assert_eq!(log.aside(), aside, "{what}: it is kept");
+                assert_eq!(log.aside(), aside, "{what}: the damaged file is kept");
                 assert!(!log.files().contains_key(HINT) && !log.files().contains_key(&checkpoint(6)));
-                // once
+                // the repair is counted once
                 log.open().unwrap();
                 assert_eq!(log.repairs.get(), u64::from(is_noticed), "{what}");
                 renew(&log, &table);
                 assert_eq!(contents(&log.open().unwrap()).unwrap(), expected, "{what}");
-                assert_eq!(log.aside(), aside, "{what}: it is still kept");
+                assert_eq!(log.aside(), aside, "{what}: the damaged file is still kept");
             }
         }
     }
@@ -215,7 +216,7 @@ fn no_damage_to_a_checkpoint_is_a_panic() {
             assert_eq!(error.kind(), model::ErrorKind::Data, "{error}");
         }
     }
-    assert!(log.repairs.get() > 20, "{} were noticed", log.repairs.get());
+    assert!(log.repairs.get() > 20, "{} damaged checkpoints were noticed", log.repairs.get());
 }
 
 /// A checksum file only saves reading, so damage to it costs nothing else.
@@ -264,9 +265,17 @@ fn unrepairable_log_is_reported_and_left_alone() {
             };
             assert!(told.iter().all(|part| text.contains(part)), "{text}");
             assert!(damaged.is_some() || !has_hint || text.contains(HINT), "{text}");
-            assert_eq!((log.files(), log.repairs.get()), (files, 0), "nothing is touched");
+            assert_eq!(
+                (log.files(), log.repairs.get()),
+                (files, 0),
+                "an unrepairable log must not be changed"
+            );
             log.put(&checkpoint(6), &sound);
-            assert_eq!(contents(&log.open().unwrap()).unwrap(), expected, "it was put back");
+            assert_eq!(
+                contents(&log.open().unwrap()).unwrap(),
+                expected,
+                "after the checkpoint was restored"
+            );
         }
     }
 }
@@ -296,7 +305,7 @@ fn read_only_open_changes_nothing() {
     log.fill(8, &[6]);
     let look = || {
         Table::open(&METRICS, log.location.clone())
-            .map(|table| contents(&table.expect("it is there")).unwrap())
+            .map(|table| contents(&table.expect("the table exists")).unwrap())
     };
     log.put(&checkpoint(6), b"PAR1 and nothing else");
     let files = log.files();
@@ -306,7 +315,7 @@ fn read_only_open_changes_nothing() {
     log.put(&checkpoint(6), b"");
     log.delete(HINT);
     let files = log.files();
-    assert_eq!(look().unwrap().len(), 8, "an empty one is passed by");
+    assert_eq!(look().unwrap().len(), 8, "an empty checkpoint is ignored");
     assert_eq!(log.files(), files);
 }
 
@@ -324,8 +333,8 @@ fn the_log_is_shortened_to_checkpoints_that_can_be_read() {
         let first = log.files().into_keys().find(|name| name.ends_with(".json"));
         first.unwrap()
     };
-    assert_eq!(clean(&[]), entry(6), "the one before the last stays");
+    assert_eq!(clean(&[]), entry(6), "the checkpoint before the last one stays");
     assert_eq!(clean(&[6]), entry(3));
     assert_eq!(clean(&[9]), entry(3));
-    assert_eq!(clean(&[6, 9]), entry(0), "none is before the last that can be read");
+    assert_eq!(clean(&[6, 9]), entry(0), "only one checkpoint can be read, so all entries stay");
 }

@@ -1,4 +1,4 @@
-//! A table against a map, under random writes, merges and scans.
+//! Compares a table with a map, under random writes, merges and scans.
 
 use crate::fleet::{DAY, Series, stem};
 use crate::table::open;
@@ -61,7 +61,7 @@ fn write(table: &Arc<Table>, n: u64, series: &[Series], truth: &mut Truth) {
         .unwrap();
 }
 
-/// Merges with windows and files so small that all data is divided somewhere.
+/// Merges with such small windows and files that all data is divided somewhere.
 fn merge(table: &Arc<Table>, n: u64, rng: &mut Rng) {
     let limits = CompactLimits {
         fan_in: 2 + rng.below(6) as usize,
@@ -82,7 +82,8 @@ fn merge(table: &Arc<Table>, n: u64, rng: &mut Rng) {
     }
 }
 
-/// Rows of one series in the fourteen blocks of a day overlap in all of them at worst, 30 samples in each.
+/// Maximum memory of overlapping rows of a series: at worst, the rows in all fourteen blocks of a day
+/// overlap, with 30 samples each.
 const OVERLAPPING_ROWS_BYTES_MAX: usize = 14 * 30 * 16;
 
 /// Result of a scan with a memory limit of `bytes`.
@@ -92,7 +93,10 @@ fn scanned(table: &Table, cache: &Arc<Cache>, select: &Select, bytes: usize) -> 
     let (mut found, mut last): (Truth, Option<Labels>) = Default::default();
     while scan.next_series()? {
         let labels = scan.labels().to_owned();
-        assert!(last.is_none_or(|last| last.as_ref().cmp_in_tables(labels.as_ref()).is_lt()), "in order");
+        assert!(
+            last.is_none_or(|last| last.as_ref().cmp_in_tables(labels.as_ref()).is_lt()),
+            "series are not in order"
+        );
         assert_eq!(scan.key(), SeriesKey::of(labels.as_bytes(), 7));
         let mut samples = Samples::default();
         while scan.read_some(&mut samples)? {}

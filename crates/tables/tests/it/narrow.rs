@@ -114,7 +114,7 @@ fn label_scan_reads_one_file_at_a_time() {
                 assert_eq!(values, days(&["pod-0", "pod-1"]));
                 assert_eq!(all, days(&labels));
             }
-            // if not all files fit, nothing is cached that would evict something else
+            // if not all files fit, nothing is cached, because it would evict other entries
             assert_eq!(
                 cache.stats().held_bytes > 0,
                 cache_bytes == 64 << 20,

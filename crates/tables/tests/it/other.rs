@@ -14,7 +14,8 @@ fn root(folder: &TempDir) -> PathBuf {
 pub(crate) fn stage_copy(folder: &TempDir, file: &LiveFile, name: &str) -> LiveFile {
     let mut bytes = fs::read(root(folder).join(&file.path)).unwrap();
     // the writer's name in the footer, preceded by its length
-    let maker = bytes.windows(10).rposition(|text| text == b"\x09floodmark").expect("who made it");
+    let maker =
+        bytes.windows(10).rposition(|text| text == b"\x09floodmark").expect("the footer names the writer");
     bytes[maker + 1..maker + 10].copy_from_slice(b"deltalake");
     let path = format!("date={}/{name}.parquet", file.date);
     fs::write(root(folder).join(&path), bytes).unwrap();
@@ -24,7 +25,7 @@ pub(crate) fn stage_copy(folder: &TempDir, file: &LiveFile, name: &str) -> LiveF
 /// Commits `version`, which replaces `removed` with `added`, at `now_ms` by the other engine's clock.
 pub(crate) fn replace(folder: &TempDir, version: u64, removed: &LiveFile, added: &LiveFile, now_ms: i64) {
     let partition = json!({"date": added.date.to_string()});
-    let (first, last) = added.names.as_ref().expect("whose names are known");
+    let (first, last) = added.names.as_ref().expect("the log has the bounds of the names");
     let stats = json!({"numRecords": added.rows, "minValues": {"name": first}, "maxValues": {"name": last}});
     let actions = [
         json!({"commitInfo": {"operation": "DELETE", "timestamp": now_ms}}),
@@ -35,6 +36,6 @@ pub(crate) fn replace(folder: &TempDir, version: u64, removed: &LiveFile, added:
     ];
     let entry: String = actions.iter().map(|action| format!("{action}\n")).collect();
     let path = root(folder).join(format!("_delta_log/{version:020}.json"));
-    let file = fs::File::create_new(path).expect("a version of its own");
+    let file = fs::File::create_new(path).expect("the version is new");
     std::io::Write::write_all(&mut { file }, entry.as_bytes()).unwrap();
 }

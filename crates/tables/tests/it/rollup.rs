@@ -56,7 +56,7 @@ fn a_day_is_rolled_up_once_and_anew_when_late_samples_came() {
     };
     let due = |today| rollup::due(&metrics, &rollup, today, i64::MIN).unwrap();
     let mut series = fleet(2, 3, 40);
-    // names that sort before the label of the statistic, and after
+    // label names that sort before and after the label of the statistic
     series.push(Series::new(&[("__name__", "z")], &[(DAY, 1.0)]));
     series.push(Series::new(&[("__name__", "z"), ("!", "x")], &[(DAY, 1.0)]));
     series.push(Series::new(&[("__name__", "z"), ("Zone", "x")], &[(DAY, 1.0)]));
@@ -69,7 +69,7 @@ fn a_day_is_rolled_up_once_and_anew_when_late_samples_came() {
     assert!(due(tomorrow).is_empty());
     let complete = || rollup::days(&metrics.files().unwrap(), &rollup).unwrap().complete;
     assert_eq!(complete(), [date()]);
-    assert!(!run("b").committed, "it is there");
+    assert!(!run("b").committed, "the day is already rolled up");
     let before = contents(&rollup).unwrap();
     // the first of the fleet's samples is the end of a bucket
     assert_eq!(before.len(), 7 * (6 * 3 + 3));
@@ -82,9 +82,9 @@ fn a_day_is_rolled_up_once_and_anew_when_late_samples_came() {
 
     commit(&metrics, 1, &[Series::new(&[("__name__", "z")], &[(DAY + 5, 9.0)])]);
     assert_eq!(due(tomorrow), [date()]);
-    assert!(complete().is_empty(), "it lacks the late sample");
+    assert!(complete().is_empty(), "the rollup lacks the late sample");
     let expiring = rollup::due(&metrics, &rollup, tomorrow, DAY + 1).unwrap();
-    assert!(expiring.is_empty(), "what is left of the day would say less");
+    assert!(expiring.is_empty(), "a rollup of the remaining samples would be less complete");
     assert!(run("c").committed);
     assert_eq!(complete(), [date()]);
     assert_eq!(contents(&rollup).unwrap().len(), before.len() + 7);
@@ -97,7 +97,7 @@ fn a_day_is_rolled_up_once_and_anew_when_late_samples_came() {
     assert!(due(tomorrow).is_empty());
 }
 
-/// A rollup in another format is not used: its values may mean something else, which the files alone do not show.
+/// A rollup in another format is not used: its values may have another meaning, which the files do not show.
 #[test]
 fn a_day_in_another_format_is_not_read_and_made_anew() {
     for floodmark in (0..=4).filter(|format| *format != 3).map(|format| format << 48 | (DAY + 99) as u64) {
@@ -139,7 +139,7 @@ fn a_rollup_in_little_memory_or_cut_short() {
     let rolled = run("little", &RollupLimits { window_bytes: 100 << 10, write }, &|| true);
     assert!(rolled.committed);
     let files = rollup.files().unwrap().all().len();
-    assert!(files > 7, "{files} files: the fullest end early");
+    assert!(files > 7, "{files} files: the largest must be finished early");
     assert_eq!(column(&rollup, Statistic::Count).iter().sum::<f64>(), 240_000.0);
     // a past day is merged into one file, though all its files are from one commit
     let tomorrow = Date(date().0 + 1);
@@ -202,7 +202,11 @@ fn a_rollup_says_what_it_leaves_out() {
         said.push((scan.labels().get("__name__").unwrap().to_string(), samples.values[0]));
     }
     assert_eq!(said, [("full".into(), 2.0), ("posing".into(), 1.0)]);
-    assert_eq!(column(&rollup, Statistic::Count).len(), 4, "those of the fleet have two buckets each");
+    assert_eq!(
+        column(&rollup, Statistic::Count).len(),
+        4,
+        "the two series of the fleet have two buckets each"
+    );
 }
 
 /// The rollup uses an instance of the metrics table that has not seen the delete.

@@ -1,4 +1,4 @@
-//! Cancelled reads end, whatever they are doing.
+//! Canceled reads end, whatever they are doing.
 
 use crate::fleet::{DAY, Series, fleet};
 use crate::table::{open, stage};
@@ -29,7 +29,7 @@ fn table(folder: &TempDir) -> Arc<Table> {
 #[derive(Debug, Default)]
 struct Watch {
     asked: AtomicUsize,
-    /// Number of the check from which on the read is cancelled.
+    /// Number of the check from which on the read is canceled.
     stop_at: usize,
     tested: AtomicUsize,
     /// Number of values tested after the cancellation.
@@ -97,13 +97,13 @@ fn check(what: &str, passes: bool, read: &dyn Fn(&Select) -> Result<usize, Table
     let asked = whole.asked.load(Ordering::Relaxed);
     let tested = whole.tested.load(Ordering::Relaxed);
     assert!(tested >= FILES as usize * PODS, "{what}: {tested} values are tested");
-    assert!(asked >= tested / BETWEEN_MAX, "{what}: asked {asked} times, for {tested} values");
+    assert!(asked >= tested / BETWEEN_MAX, "{what}: {asked} checks for {tested} values");
     for stop_at in 1..=asked {
         let (watch, select) = watched(stop_at, passes);
         let ended = read(&select);
-        assert!(matches!(ended, Err(TableError::Interrupted)), "{what}: {ended:?} at question {stop_at}");
+        assert!(matches!(ended, Err(TableError::Interrupted)), "{what}: {ended:?} at check {stop_at}");
         let after = watch.after.load(Ordering::Relaxed);
-        assert_eq!(after, 0, "{what}: values were tested after question {stop_at}");
+        assert_eq!(after, 0, "{what}: values were tested after check {stop_at}");
     }
 }
 
@@ -139,6 +139,6 @@ fn rows_that_no_pattern_is_tried_on_are_not_gone_through_either() {
         let select = Select { matchers: Vec::new(), ..select };
         assert_eq!(series_of(&table, &cache, &select).unwrap(), PODS);
         let asked = watch.asked.load(Ordering::Relaxed);
-        assert!(asked >= FILES as usize * PODS / BETWEEN_MAX, "asked {asked} times");
+        assert!(asked >= FILES as usize * PODS / BETWEEN_MAX, "{asked} checks");
     }
 }

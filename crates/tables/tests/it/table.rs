@@ -1,4 +1,5 @@
-//! The Delta log: each block is committed exactly once, whichever process commits it and however often.
+//! Tests of the Delta log: each block is committed exactly once, whichever process commits it, and however
+//! often.
 
 use crate::fleet::{Series, date, fleet, stem};
 use model::{ErrorKind, Samples};
@@ -86,7 +87,7 @@ fn commits_are_visible_to_other_processes() {
     let blocks =
         [block(&table, "j-0", None, 10), block(&table, "j-1", None, 7), block(&table, "j-0", Some(10), 20)];
     let outcomes = table.commit(&blocks, NOW).unwrap();
-    assert_eq!(outcomes, [Outcome::Committed { version: 1 }; 3], "one commit for all");
+    assert_eq!(outcomes, [Outcome::Committed { version: 1 }; 3], "one commit has all blocks");
     for table in [&table, &open(&folder)] {
         let floodmarks = table.floodmarks(["j-0", "j-1", "j-2"]).unwrap();
         assert_eq!(floodmarks.into_iter().collect::<Vec<_>>(), [("j-0".into(), 20), ("j-1".into(), 7)]);
@@ -107,7 +108,7 @@ fn a_block_is_committed_once() {
     let (table, other) = (open(&folder), open(&folder));
     let one = block(&table, "j", None, 10);
     assert_eq!(table.commit(std::slice::from_ref(&one), NOW).unwrap(), [Outcome::Committed { version: 1 }]);
-    // again, and by a writer that has not seen the commit
+    // by the same writer again, and by a writer that has not seen the commit
     for table in [&table, &other] {
         assert_eq!(
             table.commit(std::slice::from_ref(&one), NOW).unwrap(),
@@ -244,7 +245,7 @@ fn a_name_is_used_once() {
     assert!(matches!(again, Err(TableError::Store(object_store::Error::AlreadyExists { .. }))), "{again:?}");
     assert_eq!(fs::read(&path).unwrap(), before);
     let names = fs::read_dir(path.parent().unwrap()).unwrap().count();
-    assert_eq!(names, 1, "nothing is left beside it");
+    assert_eq!(names, 1, "no temporary file is left");
 }
 
 #[test]
@@ -314,7 +315,7 @@ fn a_block_of_many_days_goes_in_passes() {
         let staged = stager.finish().unwrap();
         let dates: BTreeSet<_> = staged.files.iter().map(|file| file.summary.date).collect();
         assert!((1..=10).contains(&dates.len()), "{} days", dates.len());
-        assert!(dates.iter().all(|day| after < Some(*day) && days.insert(*day)), "a day comes twice");
+        assert!(dates.iter().all(|day| after < Some(*day) && days.insert(*day)), "a day is in two passes");
         let through = staged.through;
         let block = StagedBlock { source: "j".into(), after: None, upto: 7, through, files: staged.files };
         passes += 1;

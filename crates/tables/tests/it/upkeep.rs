@@ -1,4 +1,4 @@
-//! Merging, expiring and sweeping, which change files but no samples within retention.
+//! Tests of merging, expiring and sweeping, which change files, but no samples within the retention period.
 
 use crate::fleet::{DAY, Series, date, fleet, stem};
 use crate::other;
@@ -24,7 +24,7 @@ pub(crate) fn contents(table: &Table) -> Result<BTreeMap<(String, i64), u64>, Ta
         scan.read(&mut samples)?;
         let labels = scan.labels().to_owned().to_string();
         for (t, v) in samples.timestamps.iter().zip(&samples.values) {
-            assert!(found.insert((labels.clone(), *t), v.to_bits()).is_none(), "each series comes once");
+            assert!(found.insert((labels.clone(), *t), v.to_bits()).is_none(), "a sample is returned twice");
         }
     }
     assert_eq!(scan.warnings().next(), None);
@@ -76,7 +76,7 @@ fn a_merge_keeps_every_sample() {
     let large = live_bytes(&table);
     assert!(large < small / 2, "{large} of {small}");
     assert_eq!(contents(&open(&folder)).unwrap(), before);
-    // a repetition of the job finds its files gone
+    // the repeated job finds that its files are gone
     assert!(!merge(&table, &planned[0], "again"));
     assert_eq!(contents(&table).unwrap(), before);
 }
@@ -126,7 +126,11 @@ fn old_days_expire() {
     assert_eq!(table.expire(DAY).unwrap(), 0);
     assert_eq!(table.expire(DAY + tables::DAY_MS).unwrap(), 2);
     assert!(contents(&open(&folder)).unwrap().is_empty());
-    assert_eq!(table.floodmarks(["j"]).unwrap()["j"], 1, "what expired is not taken in again");
+    assert_eq!(
+        table.floodmarks(["j"]).unwrap()["j"],
+        1,
+        "the floodmark stays, so expired samples are not stored again"
+    );
 }
 
 /// Runs all due steps, until none is due.
@@ -142,7 +146,7 @@ fn keep_up(upkeep: &mut Upkeep, table: &Arc<Table>, now: Now, policy: &Policy) -
             all.push(upkeep.run(table, step, &stem(&name), now, policy, |_| true).unwrap());
         }
     }
-    panic!("there is always something due");
+    panic!("upkeep does not end");
 }
 
 #[test]
@@ -211,7 +215,7 @@ fn merge_all(table: &Arc<Table>, today: Date, limits: &CompactLimits, dies: bool
             return;
         }
     }
-    panic!("there is always something to merge");
+    panic!("merging does not end");
 }
 
 /// A day of a large tenant, scaled down: files grow to 320 KiB, and no merge takes more than four of them.
@@ -311,7 +315,7 @@ fn no_merge_brings_back_a_sample_that_was_overwritten_before_another_engine_rewr
     for today in [date(), Date(date().0 + 1)] {
         let files = merge_rewritten(1, today);
         let is_early: Vec<_> = files.iter().map(|file| file.is_early).collect();
-        assert_eq!(is_early, [true, false, false], "the four small ones are one now: {files:?}");
+        assert_eq!(is_early, [true, false, false], "the four small files are now one: {files:?}");
     }
 }
 
@@ -320,7 +324,7 @@ fn files_that_another_engine_rewrote_stay_early_when_they_are_merged() {
     let files = merge_rewritten(4, date());
     let is_early: Vec<_> = files.iter().map(|file| file.is_early).collect();
     assert_eq!(is_early, [true, false, false], "{files:?}");
-    assert!(!files[0].path.contains("part-"), "they were merged: {files:?}");
+    assert!(!files[0].path.contains("part-"), "the rewritten files were not merged: {files:?}");
 }
 
 #[test]
@@ -346,14 +350,18 @@ fn damaged_file(left: impl Fn(usize) -> usize) {
     let done = keep_up(&mut upkeep, &table, now, &Policy::default());
     assert!(done.contains(&Done::Damaged(bad.clone())), "{done:?}");
     assert_eq!(upkeep.damaged().map(|(file, _)| file).collect::<Vec<_>>(), [bad.as_str()]);
-    assert_eq!(table.files().unwrap().all().len(), 3, "what lies on both sides is merged apart");
+    assert_eq!(
+        table.files().unwrap().all().len(),
+        3,
+        "files before and after the damaged one are merged separately"
+    );
     let cache = Arc::new(Cache::new(0));
     let mut scan = Scan::open(&table, &cache, &Select::ALL, &ScanLimits::default()).unwrap();
     let mut samples = Samples::default();
     while scan.next_series().unwrap() {
         scan.read(&mut samples).unwrap();
     }
-    assert_eq!(samples.len(), 50, "the others are read");
+    assert_eq!(samples.len(), 50, "the other files are read");
     let warnings: Vec<_> = scan.warnings().collect();
     assert!(warnings.len() == 1 && warnings[0].contains(&bad), "{warnings:?}");
 }
@@ -367,7 +375,7 @@ fn a_clock_that_jumps_back_changes_nothing() {
         let files = vec![stage(&table, &format!("f{n}"), &series)];
         let block =
             StagedBlock { source: "j".into(), after: n.checked_sub(1), upto: n, through: None, files };
-        // another process, which only sees the log
+        // by another process, which knows only the log
         open(&folder).commit(&[block], now).unwrap();
         table.refresh().unwrap();
     }

@@ -173,10 +173,10 @@ fn a_read_ends_when_it_is_stopped() {
     for passes in [false, true] {
         let (end, asked) = stopped_at(u64::MAX, passes);
         assert!(!end.unwrap());
-        assert!(asked >= 300 / 64, "asked {asked} times for 300 values");
+        assert!(asked >= 300 / 64, "{asked} checks for 300 values");
         for stop_at in 1..=asked {
             let (end, _) = stopped_at(stop_at, passes);
-            assert!(matches!(end, Err(TableError::Interrupted)), "{end:?} at question {stop_at}");
+            assert!(matches!(end, Err(TableError::Interrupted)), "{end:?} at check {stop_at}");
         }
     }
 }
