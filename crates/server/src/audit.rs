@@ -3,8 +3,8 @@
 //! Each request for an administrative operation is a line. Requests and handshakes refused for lack of credentials or rights
 //! get at most one line per second for each sender and reason.
 //!
-//! No line contains a header, because headers can carry credentials. Nor does one contain the values of parameters that are named
-//! like a credential: the server ignores these, but clients send them by mistake.
+//! No line contains headers, because headers can carry credentials. Lines also omit the values of parameters that are
+//! named like a credential. The server ignores such parameters, but clients send them by mistake.
 
 use crate::refusal::Refusal;
 use axum::http::{Method, StatusCode, Uri};
@@ -18,7 +18,7 @@ use stdx::clock::Clock;
 /// Minimum interval between two lines about refused requests of one sender for one reason.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// Limit on distinct pairs of sender and reason. All further ones share one entry.
+/// Limit on distinct pairs of sender and reason. All further pairs share one entry.
 const SENDERS_MAX: usize = 256;
 
 /// Limit on a text that a client chose, such as a path or a query string, in a line.
@@ -34,7 +34,7 @@ struct Refused {
 #[derive(Debug)]
 pub(crate) struct Audit {
     clock: Arc<dyn Clock>,
-    /// By sender and reason; `None` for all beyond the limit.
+    /// By sender and reason; `None` for all pairs beyond the limit.
     refused: Mutex<HashMap<Option<(IpAddr, &'static str)>, Refused>>,
 }
 
@@ -72,7 +72,7 @@ impl Audit {
         }
     }
 
-    /// Counts a request. If a line is due, returns the number of requests that it stands for.
+    /// Counts a request. If a line is due, returns the number of requests that the line stands for.
     fn counted(&self, sender: IpAddr, reason: &'static str) -> Option<u64> {
         let now = self.clock.instant();
         let is_due = |refused: &Refused| now.saturating_duration_since(refused.logged) >= EVERY;

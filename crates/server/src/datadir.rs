@@ -67,12 +67,13 @@ pub enum DataDirError {
 
 const VERSION: u32 = 1;
 
-/// Time to wait for the lock: a killed process can still hold it for a moment when its supervisor starts the next one.
+/// Time to wait for the lock: a killed process can still hold the lock for a moment when its supervisor starts the next
+/// process.
 const LOCK_WAIT: Duration = Duration::from_secs(2);
 const LOCK_POLL: Duration = Duration::from_millis(20);
 
 impl DataDir {
-    /// Opens a directory; creates it with `partitions` partitions if absent.
+    /// Opens a data directory; creates it with `partitions` partitions if absent.
     pub(crate) fn open(
         disk: Arc<dyn Disk>,
         path: &Path,
@@ -83,7 +84,7 @@ impl DataDir {
             let path = path.to_path_buf();
             move |source| DataDirError::Io { path, source }
         };
-        // shared access, because other engines may read the tables in it
+        // shared access, because other engines may read the tables in the directory
         disk::create_dir_all(&*disk, path, Access::Shared).map_err(io(path))?;
         let lock_path = path.join("LOCK");
         let began = Instant::now();
@@ -101,7 +102,8 @@ impl DataDir {
                 .map_err(|reason| DataDirError::Identity { path: identity_path.clone(), reason })?,
             Err(e) if e.kind() == io::ErrorKind::NotFound => {
                 if disk.list(&path.join("journal"), 1).is_ok() {
-                    let reason = "missing, though there is a journal: restore it from a copy".into();
+                    let reason =
+                        "missing, although there is a journal; restore the file from a backup".into();
                     return Err(DataDirError::Identity { path: identity_path, reason });
                 }
                 let identity = Identity { version: VERSION, seed, partitions };
@@ -115,7 +117,7 @@ impl DataDir {
             tracing::info!(
                 has,
                 wanted,
-                "the number of partitions was fixed when the data directory was made"
+                "the setting partitions has no effect: the number was fixed when the data directory was created"
             );
         }
         Ok(Self { path: path.into(), identity, disk, _lock: lock })
@@ -138,12 +140,15 @@ pub fn series_seed(path: &Path) -> Result<u64, DataDirError> {
 
 impl Identity {
     fn parse(bytes: &[u8]) -> Result<Self, String> {
-        let identity: Self = serde_json::from_slice(bytes).map_err(|e| format!("cannot be read: {e}"))?;
+        let identity: Self = serde_json::from_slice(bytes).map_err(|e| format!("invalid JSON: {e}"))?;
         if identity.version != VERSION {
-            return Err(format!("version {} is not {VERSION}, which this build reads", identity.version));
+            return Err(format!(
+                "version {} is not supported; this build reads version {VERSION}",
+                identity.version
+            ));
         }
         if identity.partitions == 0 || identity.partitions > model::caps::PARTITIONS_MAX {
-            return Err(format!("{} partitions are not possible", identity.partitions));
+            return Err(format!("invalid number of partitions: {}", identity.partitions));
         }
         Ok(identity)
     }

@@ -2,11 +2,12 @@
 //!
 //! ```text
 //!   flush the tenant ─▶ its samples are in its table, and in no head ─▶ tombstone in the table's log ─▶ answer
-//!                                                                          └▶ rollups take it in        └▶ upkeep rewrites files
+//!                                                                          └▶ rollups apply it          └▶ upkeep rewrites files
 //! ```
 //!
-//! Everything acknowledged before the request is in the table when the tombstone is committed, and so comes before it in the order of writes.
-//! What is written after the answer comes after it. What is written meanwhile may be on either side.
+//! Samples acknowledged before the request are in the table when the tombstone is committed, so they precede the
+//! tombstone in the order of writes. Samples written after the answer follow the tombstone. Samples written in between
+//! may precede or follow it.
 
 use crate::query_source::Context;
 use crate::refusal::Refusal;
@@ -18,16 +19,17 @@ use std::sync::Arc;
 use tables::rollup::{self, Resolution};
 use tables::{Delete, Table, TableError};
 
-/// Deletes what a tenant has of some samples. An error may mean that it is deleted all the same, or will be: repeat it.
+/// Deletes samples of a tenant. After an error, the samples may be deleted nevertheless, now or later, so the request
+/// should be repeated.
 pub(crate) async fn delete(node: &crate::Node, tenant: TenantId, delete: Delete) -> Result<(), Refusal> {
     delete.check().map_err(refused)?;
     flush_tenant(node, &tenant).await?;
     let context = Arc::clone(node.reads());
     let done = tokio::task::spawn_blocking(move || commit(&context, &tenant, &delete));
-    done.await.unwrap_or_else(|_| Err(Refusal::new(ErrorKind::Internal, "internal", "the delete failed")))
+    done.await.unwrap_or_else(|_| Err(Refusal::new(ErrorKind::Internal, "internal", "the delete panicked")))
 }
 
-/// Deletes samples from a tenant's tables. They must not be in the heads any more.
+/// Deletes samples from a tenant's tables. The samples must no longer be in the heads.
 pub(crate) fn commit(context: &Context, tenant: &TenantId, delete: &Delete) -> Result<(), Refusal> {
     let (lake, now_ms) = (&context.lake, context.clock.now_ms());
     lake.closed.check(tenant)?;
@@ -44,27 +46,28 @@ pub(crate) fn commit(context: &Context, tenant: &TenantId, delete: &Delete) -> R
     let taken = pass_on(lake, tenant, &table, now_ms).map_err(refused)?;
     match deleted {
         Some(sequence) if has_rollups && taken < sequence => {
-            let message = "the delete is stored, and not all rollups have taken it in yet: repeat it";
+            let message = "the delete is stored, but is not applied to all rollups yet; repeat the request";
             Err(Refusal::busy("tables", message))
         }
         _ => Ok(()),
     }
 }
 
-/// Lets a tenant's rollups take in the deletes of its samples. Returns the sequence up to which all of them have.
+/// Applies the deletes of a tenant's samples to its rollups. Returns the sequence up to which the deletes are applied
+/// to all rollups.
 pub(crate) fn pass_on(
     lake: &Lake,
     tenant: &TenantId,
     samples: &Table,
     now_ms: i64,
 ) -> Result<i64, TableError> {
-    // one version throughout: a delete that comes meanwhile is neither passed on nor ended
+    // one version throughout: a delete that comes meanwhile is neither applied to rollups nor completed
     let files = samples.files()?;
     let mut upto = files.tombstones().last;
     if files.tombstones().list.is_empty() {
         return Ok(upto);
     }
-    // after the tombstone was committed: a rollup that is made later is made without what it deletes
+    // list the rollups after the tombstone was committed: a rollup that is created later omits the deleted samples
     for (resolution, table) in rollups(lake, tenant)? {
         rollup::take_in(&files, &table, resolution, now_ms)?;
         lake.tables.show(tenant, TenantTable::Rollup(resolution), &table);

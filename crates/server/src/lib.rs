@@ -10,7 +10,7 @@
 //! - [`settings`]: configuration, resolved once; `limits`: the memory budget, gates, thresholds
 //! - [`node`]: opens a data directory, assembles the parts and starts their threads
 //! - `listen`: accepts connections; `tls`: certificates; `auth`: callers and their rights; `audit`: the audit log
-//! - [`http`]: routes, and the only place where errors become statuses
+//! - [`http`]: routes, and the only place where errors become HTTP statuses
 //! - `write_path`: splits a request into one submission for each partition's owner
 //! - `partition`: the owner of a partition: journal, head, replay, eviction
 //! - `seal`: flushes heads into tables and truncates the journal; `upkeep`: background maintenance of the tables

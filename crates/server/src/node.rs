@@ -158,8 +158,8 @@ impl Node {
         Ok(Parts { node, owners, sealing, messages, upkeep: keeper })
     }
 
-    /// Stores the node's own metrics at the configured interval until the node stops. Their label `instance` contains `port`.
-    /// Runs on the runtime that polls it.
+    /// Stores the node's own metrics at the configured interval until the node stops. The label `instance` contains
+    /// `port`. Runs on the runtime that polls the future.
     pub fn monitor_itself(self, port: u16) -> impl Future<Output = ()> + Send {
         self_monitoring::run(self, port)
     }
@@ -188,7 +188,7 @@ impl Node {
     /// Stops the sealer, upkeep and file watch, and waits for at most [`HELPERS_WAIT`]. A thread that hangs in a request to the
     /// store ends with the process, because rounds and jobs may be interrupted anywhere.
     fn end_helpers(&self) {
-        // if the channel is full, its thread is awake and sees that the node is stopping
+        // if a channel is full, its thread is awake and sees that the node is stopping
         let _ = self.0.sealer.try_send(Message::Stop);
         let _ = self.0.upkeep.try_send(upkeep::Message::Stop);
         let until = Instant::now() + HELPERS_WAIT;
@@ -220,7 +220,7 @@ impl Node {
         &self.0.writes.settings
     }
 
-    /// Reads the files that may change at run time again. An invalid file is logged and changes nothing.
+    /// Rereads the files that may change at run time. An invalid file is logged and changes nothing.
     pub fn reload(&self) {
         self.overrides().reload();
         self.auth().reload();

@@ -1,4 +1,4 @@
-//! Client for other services of the operator: those that publish keys, and those that decide about callers.
+//! Client for other services of the operator: services that publish keys, and services that decide about callers.
 //!
 //! Redirections are not followed: an answer comes from the configured address, or the request fails.
 
@@ -16,7 +16,7 @@ use std::time::Duration;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
-/// Limit on the head of an answer, and on what is buffered of its body.
+/// Limit on the head of an answer, and on the buffered part of the body.
 pub(crate) const HEAD_BYTES_MAX: usize = 16 << 10;
 
 /// Limit on idle connections to one service.
@@ -93,14 +93,14 @@ fn request(uri: &Uri, headers: HeaderMap) -> Request<Empty<Bytes>> {
     let mut request = Request::new(Empty::new());
     *request.uri_mut() = uri.clone();
     *request.headers_mut() = headers;
-    request.headers_mut().remove(HOST); // the client sets that of the address
+    request.headers_mut().remove(HOST); // the client sets the host of the address
     let agent = HeaderValue::from_static(concat!("floodmark/", env!("CARGO_PKG_VERSION")));
     request.headers_mut().entry(USER_AGENT).or_insert(agent);
     request
 }
 
 fn unreadable(error: &(dyn std::error::Error + Send + Sync), bytes_max: usize) -> String {
-    format!("its answer could not be read: {error} (limit {bytes_max} bytes)")
+    format!("cannot read its answer: {error} (the limit is {bytes_max} bytes)")
 }
 
 fn no_answer(timeout: Duration) -> String {

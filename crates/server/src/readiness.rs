@@ -27,8 +27,8 @@ impl Readiness {
         self.stopping.load(Ordering::Acquire)
     }
 
-    /// Waits for replay to end, for at most [`REPLAY_WAIT`]. Replays are short, so requests that arrive meanwhile wait, within
-    /// the limits on requests in flight, instead of being refused for some seconds.
+    /// Waits for replay to end, for at most [`REPLAY_WAIT`]. Replays are short. So requests that arrive meanwhile wait,
+    /// instead of being refused for some seconds. The limits on requests in flight apply to them.
     pub(crate) async fn wait_for_replay(&self) {
         let began = Instant::now();
         while !self.is_ready() && !self.is_stopping() && began.elapsed() < REPLAY_WAIT {

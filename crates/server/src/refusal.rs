@@ -8,7 +8,7 @@ use std::time::Duration;
 use stdx::budget::{Exhausted, Reservation};
 use stdx::rng::mix;
 
-/// Reason of all refusals for which [`REASONS`] has no specific one.
+/// Reason of all refusals without a specific reason in [`REASONS`].
 pub(crate) const OTHER: &str = "other";
 
 /// All reasons of refusals, and of errors that originate in [`crate::http`]. They are the values of a metric's label.
@@ -142,7 +142,7 @@ impl From<DecodeError> for Refusal {
 impl From<Exhausted> for Refusal {
     fn from(full: Exhausted) -> Self {
         let message = match full.share_bytes {
-            Some(_) => format!("{full}; raise it with share_weight, inflight_bytes or --memory"),
+            Some(_) => format!("{full}; raise the share with share_weight, inflight_bytes or --memory"),
             None => format!("{full}; raise the limit with --memory"),
         };
         // a request that can never fit must not be retried: a sender that preserves order would be stuck on it
@@ -164,7 +164,7 @@ impl From<&journal::JournalError> for Refusal {
             journal::JournalError::Full { .. } => "disk_full",
             _ => "journal",
         };
-        Self::new(error.kind(), reason, format!("not durable, so not accepted: {error}"))
+        Self::new(error.kind(), reason, format!("the journal failed: {error}"))
     }
 }
 
@@ -173,7 +173,7 @@ impl From<&journal::JournalError> for Refusal {
 pub(crate) struct Jitter(AtomicU64);
 
 impl Jitter {
-    /// Returns a delay in whole seconds, between `least` and 1.5 times `least`, rounded up. It is at least 1.
+    /// Returns a delay in whole seconds, between `least` and 1.5 times `least`, rounded up. The delay is at least 1.
     pub(crate) fn spread(&self, least: Duration) -> u64 {
         let number = self.0.fetch_add(1, Ordering::Relaxed);
         let least_ms = u64::try_from(least.as_millis()).unwrap_or(u64::MAX / 2);

@@ -36,7 +36,7 @@ impl Metrics {
         Self {
             series: r.gauge(
                 "floodmark_self_monitoring_series",
-                "Series of the server's own metrics, as of the last time that they were stored.",
+                "Series of the server's own metrics, when they were last read.",
             ),
             stored: r.counter(
                 "floodmark_self_monitoring_samples_total",
@@ -50,8 +50,8 @@ impl Metrics {
     }
 }
 
-/// Stores the node's metrics at the configured interval until the node stops. `port` is part of the label `instance`, to tell
-/// nodes on one machine apart.
+/// Stores the node's metrics at the configured interval until the node stops. `port` is part of the label `instance`,
+/// to distinguish nodes on one machine.
 pub(crate) fn run(node: Node, port: u16) -> impl Future<Output = ()> + Send {
     let monitor = Monitor::new(node, format!("{}:{port}", host_name()));
     async move {
@@ -138,7 +138,10 @@ impl Monitor {
         let was_refused = std::mem::replace(&mut self.is_refused, refusal.is_some());
         match refusal {
             Some(reason) if !was_refused => {
-                tracing::info!(reason, "the server's own metrics are not stored for now");
+                tracing::info!(
+                    reason,
+                    "cannot store the server's own metrics; they are dropped until they can be stored again"
+                );
             }
             None if was_refused => tracing::info!("the server's own metrics are stored again"),
             _ => {}

@@ -42,7 +42,8 @@ use tokio::sync::oneshot;
 
 pub use crate::partition::submission::Outcome;
 
-/// Limit on the turns that an owner takes to answer the sealer. It needs one, and one more for each turn of a release.
+/// Limit on the turns that an owner takes to answer the sealer. An answer needs one turn, and one more for each turn of
+/// a release.
 const TURNS_MAX: usize = 10_000;
 
 /// Limit on the samples of a series that is read for a check.
@@ -55,7 +56,7 @@ pub struct Outside {
     pub clock: Arc<dyn Clock>,
     /// File system of the data directory.
     pub disk: Arc<dyn Disk>,
-    /// Object store of the tables; `None` for the one that the settings name.
+    /// Object store of the tables; `None` for the store that the settings name.
     pub store: Option<Arc<DynObjectStore>>,
     /// Seed of generated names.
     pub seed: u64,
@@ -117,7 +118,7 @@ pub struct Progress {
     pub source: String,
     /// Offset up to which all tables contain the journal, according to `floodmarks.json`.
     pub upto: u64,
-    /// First record of the journal, and one past the last durable one.
+    /// Offset of the first record in the journal, and the offset after the last durable record.
     pub offsets: (u64, u64),
     /// Number of segments of the journal.
     pub segments: u64,
@@ -147,8 +148,8 @@ impl Simulated {
         Ok(Self { node, sealer, upkeep, baton, _messages: messages })
     }
 
-    /// Replays all journals. While a replay waits, calls `meanwhile`, which may for example run the sealer, and which returns
-    /// whether to continue. Returns false if replay was stopped.
+    /// Replays all journals. While a replay waits, calls `meanwhile`, which may for example run the sealer. `meanwhile`
+    /// returns true to continue. Returns false if replay was stopped.
     pub fn replay(&mut self, mut meanwhile: impl FnMut(&mut Self) -> bool) -> Result<bool, Refusal> {
         self.node.begin_replay(&self.baton);
         loop {
@@ -330,7 +331,9 @@ impl Stepped {
         let of = |number: usize| {
             let mark = self.node.reads().lake.mark(number);
             let owners = self.owners.borrow();
-            let Acting::Here(owner) = &owners[number] else { panic!("BUG: it replays, or has its turn") };
+            let Acting::Here(owner) = &owners[number] else {
+                panic!("BUG: the owner is replaying or has its turn")
+            };
             let journal = owner.journal();
             let (offsets, stats) = ((journal.start().0, journal.durable_end().0), journal.stats());
             Progress {

@@ -89,12 +89,12 @@ impl WriteMetrics {
             ),
             replicas_elected: r.counter(
                 "floodmark_ha_elections_total",
-                "Replicas that were elected, the first of each cluster included.",
+                "Elections of replicas, including the first election of each cluster.",
             ),
             refused_metadata: RefusedMetadata::new(r),
             exemplars_dropped: r.counter(
                 "floodmark_head_exemplars_dropped_total",
-                "Exemplars dropped because all of them together, or the head, held too much.",
+                "Exemplars dropped because the limit on their memory, or on the memory of the head, was reached.",
             ),
             body_bytes: r.counter("floodmark_write_body_bytes_total", "Bytes of write bodies, as received."),
             seconds_known: seconds("known"),
@@ -126,7 +126,7 @@ impl WriteMetrics {
                 .counter("floodmark_journal_damaged_ranges_total", "Damaged ranges of the journal found during replay."),
             lost_records: r.counter(
                 "floodmark_journal_lost_records_total",
-                "Records lost to damage, unreadable ones included.",
+                "Records lost to damage, including unreadable records.",
             ),
             torn_bytes: r.counter(
                 "floodmark_journal_torn_bytes_total",

@@ -13,7 +13,7 @@ use stdx::telemetry::{Counter, Registry};
 /// Interval at which files are read. Their content is compared, because modification times can miss a change.
 pub(crate) const POLL_EVERY: Duration = Duration::from_millis(500);
 
-/// A file, or several that belong together.
+/// A file, or several files that belong together.
 pub(crate) trait Source {
     /// Name in logs and metrics.
     const NAME: &'static str;
@@ -22,7 +22,7 @@ pub(crate) trait Source {
     /// Parsed content of the files.
     type Content;
 
-    /// Reads the files. The error names the one that cannot be read.
+    /// Reads the files. The error names the file that cannot be read.
     fn read(&self) -> Result<Self::Raw, String>;
 
     /// Parses the content. Errors name the file and the line. They are logged, so they must not contain secrets.
@@ -56,7 +56,7 @@ impl<S: Source> Watched<S> {
     /// Creates a watch of `source`. `content` is in effect until the source is read, or permanently if there is none.
     pub(crate) fn new(source: Option<S>, content: S::Content, r: &Registry) -> Self {
         let reloads = |result| {
-            let help = "Changes of a file that is read again when it changes, by whether it was valid.";
+            let help = "Reloads of a changed file, by result.";
             r.counter_with("floodmark_file_reloads_total", help, &[("file", S::NAME), ("result", result)])
         };
         let watched = Self {
@@ -110,7 +110,7 @@ impl<S: Source> Watched<S> {
             }
             Err(error) => {
                 self.reloads[1].inc();
-                tracing::error!(file = S::NAME, %error, "file not reloaded; its earlier content stays in effect");
+                tracing::error!(file = S::NAME, %error, "cannot reload a file; its earlier content stays in effect");
             }
         }
     }

@@ -16,7 +16,7 @@ pub(crate) struct World {
     pub(crate) clock: Arc<dyn Clock>,
     /// File system of the data directory.
     pub(crate) disk: Arc<dyn Disk>,
-    /// Object store of the tables; `None` for the one that their URL names.
+    /// Object store of the tables; `None` for the store that their URL names.
     pub(crate) store: Option<Arc<DynObjectStore>>,
     pub(crate) chance: Chance,
     pub(crate) pause: Arc<dyn Pause>,

@@ -19,7 +19,7 @@ pub const ROLLED_DAYS: i64 = 7;
 pub fn found(node: &Stepped, fleet: &Fleet) -> Result<Found, String> {
     let mut all = Found::default();
     for (tenant, id) in fleet.tenants.iter().enumerate() {
-        let content = node.read(id).map_err(|e| format!("{id} cannot be read: {e}"))?;
+        let content = node.read(id).map_err(|e| format!("cannot read {id}: {e}"))?;
         for (labels, samples) in content {
             let series =
                 fleet.series_of(&labels).ok_or_else(|| format!("{labels} is not a series of the fleet"))?;
@@ -49,9 +49,9 @@ pub fn tables(node: &Stepped, fleet: &Fleet, model: &Model) -> Result<(), String
 pub fn in_tables(node: &Stepped, fleet: &Fleet) -> Result<BTreeMap<Key, usize>, String> {
     let mut all = BTreeMap::new();
     for (tenant, id) in fleet.tenants.iter().enumerate() {
-        let table = node.table(id).map_err(|e| format!("the table of {id} cannot be opened: {e}"))?;
+        let table = node.table(id).map_err(|e| format!("cannot open the table of {id}: {e}"))?;
         let Some(table) = table else { continue };
-        let stored = stored(&table).map_err(|e| format!("the table of {id} cannot be read: {e}"))?;
+        let stored = stored(&table).map_err(|e| format!("cannot read the table of {id}: {e}"))?;
         for ((labels, timestamp_ms), count) in stored {
             let series =
                 fleet.series_of(&labels).ok_or_else(|| format!("{labels} is not a series of the fleet"))?;
@@ -101,7 +101,7 @@ pub fn deleted(node: &Stepped, fleet: &Fleet, model: &Model) -> Result<(), Strin
         let rollups = Resolution::ALL.map(|resolution| node.rollup(id, resolution));
         for table in std::iter::once(node.table(id)).chain(rollups) {
             let files = table.and_then(|table| table.map(|table| table.files()).transpose());
-            let Some(files) = files.map_err(|e| format!("a table of {id} cannot be read: {e}"))? else {
+            let Some(files) = files.map_err(|e| format!("cannot read a table of {id}: {e}"))? else {
                 continue;
             };
             let left = files.tombstones().list.len();

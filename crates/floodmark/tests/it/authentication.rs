@@ -220,7 +220,7 @@ fn a_trusted_proxy_names_the_tenant() {
 #[test]
 fn credentials_change_while_the_server_runs() {
     let credentials = Credentials::new();
-    let server = Server::start(credentials.options("[]").allow("file not reloaded"));
+    let server = Server::start(credentials.options("[]").allow("cannot reload a file"));
     let write = || server.send(&with(line("m"), BASIC)).status;
     assert_eq!(write(), 204);
     let without_user = credentials.usual().split("[user.").next().unwrap().to_owned();
@@ -233,7 +233,7 @@ fn credentials_change_while_the_server_runs() {
     credentials.write("[token.reader]\nsha256 = \"secret-read\"\nroles = [\"read\"]\n");
     wait_for("the error", || (!current()).then_some(()));
     let logged = wait_for("its line", || {
-        Some(server.log_lines("file not reloaded")).filter(|lines| !lines.is_empty())
+        Some(server.log_lines("cannot reload a file")).filter(|lines| !lines.is_empty())
     });
     assert!(logged.len() == 1 && logged[0].contains("auth.toml:2: sha256 must be 64"), "{logged:?}");
     assert_eq!(server.log_lines("secret-"), Vec::<String>::new());

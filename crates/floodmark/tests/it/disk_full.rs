@@ -62,7 +62,7 @@ fn until_refused(server: &Server, writers: &mut [Writer]) -> String {
             if reply.status == 204 {
                 continue;
             }
-            reply.expect(503, &["not durable, so not accepted", "full"]);
+            reply.expect(503, &["the journal failed", "full"]);
             let retry_after = reply.header("retry-after").expect("Retry-After");
             assert!((1..=60).contains(&retry_after.parse::<u32>().unwrap()), "{retry_after}");
             return reply.text();

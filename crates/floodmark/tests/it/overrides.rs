@@ -190,7 +190,7 @@ fn apply(server: &Server, version: usize, limit: Limit) -> Duration {
 /// Waits for the error. The limits in effect must stay the same.
 fn expect_refused(server: &Server, line: usize, errors_before: usize, config: &str) {
     let errors = wait_for("the error", || {
-        Some(server.log_lines("file not reloaded")).filter(|errors| errors.len() > errors_before)
+        Some(server.log_lines("cannot reload a file")).filter(|errors| errors.len() > errors_before)
     });
     let (error, place) = (errors.last().unwrap(), format!("overrides.toml:{line}: "));
     assert!(errors.len() == errors_before + 1 && error.contains(&place), "no {place:?} in {errors:?}");
@@ -238,7 +238,7 @@ fn change(server: &Server, overrides: &Overrides, rng: &mut Rng) -> Vec<Duration
 fn a_hundred_changes_under_load() {
     let mut rng = Rng::announced();
     let overrides = Overrides::new("");
-    let mut server = Server::start(overrides.options().allow("file not reloaded"));
+    let mut server = Server::start(overrides.options().allow("cannot reload a file"));
     let pid = server.pid();
     probe(&server, 0).expect(204, &[]);
     let mut writers = TENANTS.map(Writer::new);

@@ -73,12 +73,12 @@ fn limits_change_while_the_server_runs() {
 #[test]
 fn a_broken_overrides_file_changes_nothing() {
     let overrides = Overrides::new("active_series = 3\n");
-    let mut server = Server::start(overrides.options().allow("file not reloaded"));
+    let mut server = Server::start(overrides.options().allow("cannot reload a file"));
     overrides.write("active_series = 4\n\n[tenant.a]\nactive_series = \"many\"\n");
     wait_for("the error", || {
         (server.metric("floodmark_file_current{file=\"overrides\"}") == 0.0).then_some(())
     });
-    let logged = server.log_lines("file not reloaded");
+    let logged = server.log_lines("cannot reload a file");
     assert!(
         logged.len() == 1 && logged[0].contains("overrides.toml:4: tenant.a.active_series = many"),
         "{logged:?}"
@@ -93,7 +93,7 @@ fn a_broken_overrides_file_changes_nothing() {
     });
     server.send(&series("a", "m", 5)).expect(429, &["4 active series"]);
     assert!(server.is_running());
-    assert_eq!(server.log_lines("file not reloaded").len(), 1);
+    assert_eq!(server.log_lines("cannot reload a file").len(), 1);
 }
 
 #[test]

@@ -197,7 +197,7 @@ fn certificates_change_under_load() {
     second.server("server");
     let client = Client::new(&[&authority, &second], None);
     let options = options(&authority).client(client.clone());
-    let server = Server::start(options.allow("file not reloaded").allow("every user of this machine"));
+    let server = Server::start(options.allow("cannot reload a file").allow("every user of this machine"));
     let replace = |name: &str, bytes: &[u8]| {
         let new = authority.path("new");
         std::fs::write(&new, bytes).unwrap();

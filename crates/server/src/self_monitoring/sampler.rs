@@ -14,7 +14,7 @@ use stdx::telemetry::{Family, Found, Reading, Registry};
 /// The series `up`, which Prometheus adds to each target that it scrapes.
 const UP: Reading<'_> = Reading { name: "up", suffix: "", labels: &[], extra: None, value: 1.0 };
 
-/// Reads metrics, and remembers the series that may have disappeared by the next time.
+/// Reads metrics, and remembers the series that may disappear before the next read.
 #[derive(Debug)]
 pub(super) struct Sampler {
     registry: Registry,
@@ -30,7 +30,7 @@ impl Sampler {
         Self { registry, seed, instance, passing: BTreeMap::new() }
     }
 
-    /// Reads all metrics, and ends series that have disappeared since the last time with a stale marker. Series beyond
+    /// Reads all metrics, and ends series that have disappeared since the last read with a stale marker. Series beyond
     /// [`SelfMonitoring::SERIES_MAX`] are left out and counted as refused.
     pub(super) fn sample(&mut self, now_ms: i64) -> Batch {
         let mut sample = Sample {

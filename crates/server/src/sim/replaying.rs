@@ -1,6 +1,6 @@
-//! Owners that replay on threads of their own, only one of which runs at a time. A replay that waits for the sealer passes
-//! control to the driver, which runs the sealer and the other owners. The driver chooses the next thread, so runs are
-//! deterministic.
+//! Owners that replay on separate threads. Only one of these threads runs at a time. A replay that waits for the sealer
+//! passes control to the driver, which runs the sealer and the other owners. The driver chooses the next thread, so
+//! runs are deterministic.
 
 use crate::partition::Owner;
 use crate::refusal::Refusal;

@@ -62,16 +62,16 @@ fn of_partitions(node: &Node) {
         let all = move || partitions.iter().map(|p| read(p)).sum::<u64>() as f64;
         node.registry().gauge_fn(name, help, &[], all);
     };
-    gauge("floodmark_head_bytes", "Bytes that the head's structures hold.", |p| {
+    gauge("floodmark_head_bytes", "Memory that the structures of the heads hold.", |p| {
         p.head_bytes.load(Ordering::Relaxed)
     });
     gauge("floodmark_head_creating_requests", "Requests that wait for their new series.", |p| {
         p.creating.load(Ordering::Relaxed)
     });
-    gauge("floodmark_journal_bytes", "Bytes in the journal's segments.", |p| {
+    gauge("floodmark_journal_bytes", "Bytes in the journals' segments.", |p| {
         p.journal_bytes.load(Ordering::Relaxed)
     });
-    gauge("floodmark_journal_segments", "Segment files.", |p| p.journal_segments.load(Ordering::Relaxed));
+    gauge("floodmark_journal_segments", "Journal segments.", |p| p.journal_segments.load(Ordering::Relaxed));
 }
 
 fn of_accounts(node: &Node) {
@@ -109,7 +109,7 @@ fn of_blocked_tenants(node: &Node) {
     let reads = Arc::clone(node.reads());
     node.registry().gauges_fn(
         "floodmark_seal_tenant_behind_seconds",
-        "How long the tenant has been behind in sealing; the log says why.",
+        "Time for which the tenant could not be sealed; the log says why.",
         "tenant",
         move || {
             let now_ms = reads.clock.now_ms();

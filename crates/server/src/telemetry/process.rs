@@ -15,15 +15,15 @@ pub(super) fn register(node: &Node) {
     let r = node.registry();
     // read once: setting the clock later must not look like a restart
     let started_s = node.reads().clock.now_ms() as f64 / 1000.0;
-    let help = "When the process started, in seconds since the Unix epoch.";
+    let help = "Start time of the process, in seconds since the Unix epoch.";
     r.gauge_fn("process_start_time_seconds", help, &[], move || started_s);
-    r.counter_fn("process_cpu_seconds_total", "Processor time, of user and system together.", cpu_seconds);
+    r.counter_fn("process_cpu_seconds_total", "User and system CPU time.", cpu_seconds);
     let gauge = |name, help, read: fn() -> f64| r.gauge_fn(name, help, &[], read);
     gauge("process_resident_memory_bytes", "Resident memory.", || Status::read().resident_bytes);
-    gauge("process_virtual_memory_bytes", "Address space.", || Status::read().virtual_bytes);
+    gauge("process_virtual_memory_bytes", "Virtual memory.", || Status::read().virtual_bytes);
     gauge("process_threads", "Threads.", || Status::read().threads);
     gauge("process_open_fds", "Open files and connections.", open_files);
-    gauge("process_max_fds", "Limit of open files and connections.", || {
+    gauge("process_max_fds", "Limit on open files and connections.", || {
         getrlimit(Resource::Nofile).current.map_or(f64::INFINITY, |most| most as f64)
     });
     let target = format!("{}-{}", std::env::consts::ARCH, std::env::consts::OS);
@@ -41,7 +41,7 @@ fn cpu_seconds() -> f64 {
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
-/// Number of open files, not counting the one used to list them.
+/// Number of open files, not counting the file that is open to list them.
 fn open_files() -> f64 {
     std::fs::read_dir("/proc/self/fd").map_or(f64::NAN, |files| files.count().saturating_sub(1) as f64)
 }

@@ -109,7 +109,7 @@ impl Driver {
                 traffic.trace.note("lapsed");
             }
             Ended::Unclear(_) if self.power.is_off() => traffic.model.leave_open(import.share),
-            Ended::Unclear(error) => return Err(format!("an import cannot be committed: {error}")),
+            Ended::Unclear(error) => return Err(format!("cannot commit an import: {error}")),
         }
         Ok(())
     }
@@ -122,7 +122,7 @@ impl Driver {
         self.store.set_faults(faults);
         match seen {
             Err(error) if !self.power.is_off() => {
-                Err(format!("the result of an import cannot be read: {error}"))
+                Err(format!("cannot read the result of an import: {error}"))
             }
             _ => Ok(()),
         }
