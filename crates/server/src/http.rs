@@ -110,7 +110,7 @@ pub(crate) struct Refusals(BTreeMap<&'static str, Counter>);
 impl Refusals {
     fn new(r: &Registry) -> Self {
         let counter = |reason| {
-            let help = "Requests that were refused, by reason; a partial write counts as one.";
+            let help = "Refused requests by reason; a partial write counts as one.";
             (reason, r.counter_with("floodmark_refusals_total", help, &[("reason", reason)]))
         };
         Self(REASONS.iter().copied().map(counter).collect())
@@ -132,7 +132,7 @@ impl App {
         let answers = |status| {
             r.counter_with(
                 "floodmark_http_write_answers_total",
-                "Write requests by the class of their answer.",
+                "Write requests by class of HTTP status.",
                 &[("status", status)],
             )
         };
@@ -144,7 +144,7 @@ impl App {
             writes_failed: answers("500"),
             query_seconds: r.histogram(
                 "floodmark_query_duration_seconds",
-                "Time to evaluate a query, waiting included.",
+                "Duration of queries in seconds, including waiting.",
                 &[],
                 LATENCY_BUCKETS_S,
             ),
@@ -168,7 +168,7 @@ impl App {
         let counted = Arc::downgrade(&queries);
         r.counter_fn(
             "floodmark_query_set_back_total",
-            "Queries that the thread for small queries put back into the queue.",
+            "Queries that the small-query thread returned to the queue, because they took too long or needed to read files.",
             move || counted.upgrade().map_or(0.0, |queries| queries.set_back() as f64),
         );
         Self {
@@ -192,7 +192,7 @@ impl App {
 #[derive(Debug)]
 pub struct Sockets {
     pub main: TcpListener,
-    /// Listener for administration, if it has an address of its own.
+    /// Listener for administration, if it has a separate address.
     pub admin: Option<TcpListener>,
 }
 
@@ -231,8 +231,10 @@ pub async fn serve(node: Node, sockets: Sockets, stop: impl Future<Output = ()> 
             let _ = stopping.wait_for(|is_stopping| *is_stopping).await;
         }
     };
-    let (name, help) =
-        ("floodmark_admin_connections", "Open connections of administration, where it has its own address.");
+    let (name, help) = (
+        "floodmark_admin_connections",
+        "Open connections of the administration listener; 0 if there is none.",
+    );
     match &admin {
         Some(admin) => admin.report(registry, name, help),
         None => registry.gauge_fn(name, help, &[], || 0.0),
@@ -250,7 +252,7 @@ pub async fn serve(node: Node, sockets: Sockets, stop: impl Future<Output = ()> 
     let serve = async { tokio::join!(main.serve(is_stopping()), admin, stop) };
     tokio::select! {
         _ = serve => {}
-        () = node.auth().fetch_keys() => unreachable!("BUG: it fetches for ever"),
+        () = node.auth().fetch_keys() => unreachable!("BUG: the fetching of keys has ended"),
     }
 }
 
@@ -259,7 +261,7 @@ fn address(socket: &TcpListener) -> SocketAddr {
     socket.local_addr().unwrap_or_else(|_| SocketAddr::from(([0, 0, 0, 0], 0)))
 }
 
-/// Routes that need `access`.
+/// Restricts routes to callers that have `access`.
 fn for_access(app: &App, access: Access, routes: Router<App>) -> Router<App> {
     routes.route_layer(from_fn_with_state((app.clone(), access), principal::identify))
 }
@@ -364,7 +366,8 @@ async fn not_found(State(app): State<App>, uri: Uri) -> ApiError {
 /// Answers unknown paths on the administration listener.
 async fn not_administration(State(app): State<App>, uri: Uri) -> ApiError {
     let (path, http) = (uri.path(), app.node.settings().http);
-    let message =
-        format!("no such path: {path}; this address is for administration, that of the rest is {http}");
+    let message = format!(
+        "no such path: {path}; this address serves only administration; all other paths are at {http}"
+    );
     ApiError::new(StatusCode::NOT_FOUND, "not_found", message)
 }

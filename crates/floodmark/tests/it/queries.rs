@@ -59,7 +59,7 @@ fn a_running_query_is_listed_and_can_be_canceled() {
 
 #[test]
 fn an_export_is_listed_and_can_be_canceled() {
-    let server = Server::start(Options::default().allow("an export was aborted"));
+    let server = Server::start(Options::default().allow("export aborted"));
     let now = now_ms();
     for part in 0..4 {
         let of = |i: i64| Series::named("m").label("i", i.to_string());

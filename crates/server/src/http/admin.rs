@@ -5,12 +5,12 @@
 //! | POST `/api/v1/admin/flush` | seal everything now |
 //! | POST `/api/v1/admin/compact` | compact until nothing is left to do |
 //! | GET `/api/v1/admin/queries` | queries that run or wait, of all tenants |
-//! | POST `/api/v1/admin/queries/<id>/cancel` | cancel one |
-//! | GET `/api/v1/admin/refusals` | what was refused of late, of all tenants |
-//! | GET `/api/v1/admin/tenants` | tenants in memory, and what each holds |
+//! | POST `/api/v1/admin/queries/<id>/cancel` | cancel a query or an export |
+//! | GET `/api/v1/admin/refusals` | recently refused requests, of all tenants |
+//! | GET `/api/v1/admin/tenants` | tenants in memory, with their series and memory |
 //! | GET `/api/v1/admin/limits` | limits of the node and of a tenant, and what is in use |
 //! | POST PUT `/api/v1/admin/tsdb/delete_series` | delete samples of a tenant |
-//! | GET `/config`, `/runtime_config` | settings in effect; those of tenants, which can change at run time |
+//! | GET `/config`, `/runtime_config` | settings in effect; settings of tenants, which can change at run time |
 
 mod compact;
 mod config;

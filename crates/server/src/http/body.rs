@@ -96,14 +96,14 @@ impl BodyReader<'_> {
 }
 
 impl BodyError {
-    /// Converts the error to the refusal of a write request. For a slow body, the message names the settings that allow more.
+    /// Converts the error to the refusal of a write request. For a slow body, the message names the settings.
     pub(crate) fn refusal(self, bytes_max: usize, body_timeout_s: f64, transfer_rate: u64) -> Refusal {
         match self {
             Self::Memory(full) => full.into(),
             Self::TooSlow => Refusal::busy(
                 "body_timeout",
                 format!(
-                    "the body did not arrive within {body_timeout_s} s (setting body_timeout), plus 1 s for each {} KiB of it \
+                    "the body did not arrive within {body_timeout_s} s (setting body_timeout), plus 1 s for each {} KiB of its size \
                      (setting transfer_rate)",
                     transfer_rate >> 10
                 ),
@@ -112,7 +112,7 @@ impl BodyError {
                 "body_size",
                 format!("body of {bytes} bytes or more is too large, the limit is {bytes_max}"),
             ),
-            Self::Broken(error) => Refusal::invalid("body", format!("the body cannot be read: {error}")),
+            Self::Broken(error) => Refusal::invalid("body", format!("cannot read the body: {error}")),
         }
     }
 }

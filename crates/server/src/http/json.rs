@@ -21,7 +21,7 @@ pub(crate) struct Json {
 /// Minimum step by which an answer's memory grows.
 const GROW_BYTES_MIN: usize = 4 << 10;
 
-/// The memory for an answer is not available, either for the moment or because the answer exceeds the account.
+/// Memory for an answer is not available, either at present or because the answer exceeds the account.
 #[derive(Debug)]
 pub(crate) struct AnswerSize(pub(crate) Refusal);
 
@@ -33,7 +33,7 @@ impl Json {
 
     /// Encoder of an answer whose size depends on the request.
     pub(crate) fn within(account: &Account) -> Self {
-        let memory = account.reserve(0).expect("BUG: nothing always fits");
+        let memory = account.reserve(0).expect("BUG: cannot reserve 0 bytes");
         Self { bytes: Vec::new(), memory: Some(memory), refused: None }
     }
 
@@ -73,7 +73,7 @@ impl Json {
         }
         self.bytes.reserve_exact(new - self.bytes.len());
         if let Some(memory) = &mut self.memory {
-            grow(memory, self.bytes.capacity() as u64).expect("BUG: giving back is never refused");
+            grow(memory, self.bytes.capacity() as u64).expect("BUG: a reservation can always shrink");
         }
         true
     }
@@ -102,7 +102,6 @@ impl Json {
         self.put(b"\"");
     }
 
-    /// Writes an integer.
     pub(crate) fn integer(&mut self, n: i64) {
         self.raw(itoa::Buffer::new().format(n));
     }

@@ -6,7 +6,7 @@ use crate::settings::{EffectiveSetting, SETTINGS, Setting};
 use crate::telemetry::accounts;
 use model::TenantId;
 
-/// Limit on TLS handshakes.
+/// Name of the limit on TLS handshakes.
 const HANDSHAKES: &str = "TLS handshakes in progress";
 
 /// A limit and its use. Sizes are in bytes.
@@ -87,7 +87,7 @@ pub(super) fn of_node(app: &App) -> Vec<Row> {
         ("inflight_requests", known.limit(), known.inside(), Some(known.peak())),
         ("creating_requests", creating.limit(), creating.inside(), Some(creating.peak())),
         ("query_concurrency", settings.query_concurrency, app.queries.waiting_and_running().1, None),
-        ("queries that wait or run", app.waiting.limit(), app.waiting.inside(), Some(app.waiting.peak())),
+        ("waiting and running queries", app.waiting.limit(), app.waiting.inside(), Some(app.waiting.peak())),
         ("exports", app.exporting.limit(), app.exporting.inside(), Some(app.exporting.peak())),
         (HANDSHAKES, app.handshakes.limit(), app.handshakes.count(), Some(app.handshakes.peak())),
         ("tenants", settings.tenants_max, app.node.writes().tenants.all().len(), None),
@@ -119,24 +119,24 @@ fn reason_of(name: &str) -> &'static str {
     match name {
         "head" => {
             "Series and recent samples. From 60 % on, sealing and eviction begin earlier; from 75 % on, tenants above their \
-             share get no new series; from 85 % on, nobody; at 100 %, no writes"
+             share get no new series; from 85 % on, no tenant gets new series; at 100 %, writes are refused"
         }
         "inflight" => "Write requests from their first byte to their answer",
-        "query" => "Queries, exports, answers on their way out, and the cache of table data",
+        "query" => "Queries, exports, answers until they are sent, and the cache of table data",
         "flush" => "Table files being written, by sealing and compaction",
-        "decoders" => "Idle decoders between write requests",
+        "decoders" => "Pooled decoders between write requests",
         "auth" => {
-            "What authentication remembers: verified tokens, answers of the service of [forward], keys of issuers, networks; and \
-             questions to that service. The part that is full forgets its oldest entries"
+            "Verified tokens, answers of the service of [forward], keys of issuers, networks, and \
+             questions to that service. A part that is full drops its oldest entries"
         }
         "other" => {
             "Memory outside the accounts: the process itself, connections, open tables, buffers, the allocator's slack"
         }
-        "queries that wait or run" => {
-            "64 for each query that may run at once. A tenant leaves a part of the places to others"
+        "waiting and running queries" => {
+            "64 for each query that may run at once. A part of the places is always left to other tenants"
         }
         HANDSHAKES => {
-            "A quarter of the connections, whose memory they use. Half of them may be of one network (IPv4 /24, IPv6 /64)"
+            "A quarter of the connections, whose memory they use. One network (IPv4 /24, IPv6 /64) may have half of the handshakes"
         }
         "exports" => {
             "An export holds memory and a thread for as long as its client reads. A tenant gets half of the places"

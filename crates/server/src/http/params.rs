@@ -19,7 +19,7 @@ const FORM_BYTES_MAX: usize = 1 << 20;
 /// Minimum step by which a form's reservation grows.
 const FORM_STEP_BYTES: usize = 4 << 10;
 
-/// Limit on the number of parameters of a request: an empty one costs one byte on the wire and fifty in memory.
+/// Limit on the number of parameters of a request. An empty parameter costs one byte on the wire and fifty in memory.
 const PARAMS_MAX: usize = 1000;
 
 /// Memory per byte of a form or query string, not counting the form itself: for parameters, and for values parsed from them.
@@ -28,7 +28,7 @@ const TEXT_COST: usize = 3;
 /// Memory of a parameter without its name and value, in a list that grows by doubling.
 const PARAM_BYTES: usize = 2 * size_of::<(String, String)>();
 
-/// Names and values of the parameters. Those of the form come first.
+/// Names and values of the parameters. Parameters of the form come before those of the query string.
 #[derive(Debug, Default)]
 pub(crate) struct Params {
     all: Vec<(String, String)>,
@@ -62,7 +62,7 @@ impl FromRequest<App> for Params {
                     BodyReader { account, bytes_max: FORM_BYTES_MAX, step_bytes: FORM_STEP_BYTES, patience };
                 reader.read(body).await.map_err(|error| unreadable(error, timeout))?
             }
-            false => (Vec::new(), account.reserve(0).expect("BUG: nothing always fits")),
+            false => (Vec::new(), account.reserve(0).expect("BUG: cannot reserve 0 bytes")),
         };
         let query = parts.uri.query().unwrap_or_default().as_bytes();
         let count = 2 + form.iter().chain(query).filter(|byte| **byte == b'&').count();
@@ -85,7 +85,7 @@ fn unreadable(error: BodyError, timeout: Duration) -> ApiError {
         BodyError::Memory(full) => Refusal::from(full).into(),
         BodyError::TooSlow => form_too_slow(timeout),
         BodyError::TooLarge(_) | BodyError::Broken(_) => {
-            let message = format!("the form cannot be read or is larger than {FORM_BYTES_MAX} bytes");
+            let message = format!("cannot read the form, or it is larger than {FORM_BYTES_MAX} bytes");
             ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "bad_data", message)
         }
     }

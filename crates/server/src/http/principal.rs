@@ -22,7 +22,7 @@ const HEADER: &str = "x-scope-orgid";
 /// Misspelling of the header that occurs in practice. If it were ignored, data of different tenants would be mixed.
 const MISSPELT: &str = "x-scope-origid";
 
-/// Lets a request through to routes that require `access` if its caller has it. Otherwise refuses it before its body is read.
+/// Passes a request on if its caller has `access`. Otherwise refuses the request before its body is read.
 pub(super) async fn identify(
     State((app, access)): State<(App, Access)>,
     mut request: Request,
@@ -153,7 +153,7 @@ impl<S: Sync> FromRequestParts<S> for Asking {
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
         parts.extensions.get().cloned().ok_or_else(|| {
-            let message = "BUG: a route of a tenant without identification of its callers";
+            let message = "BUG: a tenant's route does not identify its callers";
             Refusal::new(ErrorKind::Internal, "bug", message).into()
         })
     }
@@ -171,7 +171,7 @@ impl<S: Sync> FromRequestParts<S> for AdminTenant {
     }
 }
 
-/// The tenants of a request: those that it names, or else the one that its caller has by default.
+/// Tenants of a request: the tenants that it names, or else the default tenant of its caller.
 #[derive(Debug, Clone)]
 struct Named(TenantSet);
 
@@ -202,7 +202,7 @@ impl<S: Sync> FromRequestParts<S> for ReadTenant {
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
         let ReadTenants(tenants) = ReadTenants::from_request_parts(parts, state).await?;
-        let message = "header X-Scope-OrgID names several tenants, and this path reads one";
+        let message = "header X-Scope-OrgID names several tenants, but this path supports only one";
         tenants.only().cloned().map(Self).ok_or_else(|| Refusal::invalid("tenant", message).into())
     }
 }

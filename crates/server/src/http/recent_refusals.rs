@@ -159,7 +159,7 @@ impl RecentRefusals {
         });
     }
 
-    /// Writes the groups of one tenant, or those of all tenants with the tenant's name. The most recent group comes first.
+    /// Writes the groups of one tenant; or, with names of tenants, the groups of all. The most recent group comes first.
     fn write(&self, json: &mut Json, of: Option<&TenantId>) {
         let of_tenants = self.of_tenants.lock();
         let wanted = of_tenants.iter().filter(|(id, _)| of.is_none() || id.as_ref() == of);
@@ -192,7 +192,7 @@ pub(super) async fn of_tenant(
     list(&app, Some(&tenant))
 }
 
-/// Lists the refused requests of all tenants, and those without a tenant.
+/// Lists the refused requests of all tenants, and refused requests without a tenant.
 pub(super) async fn of_all(State(app): State<App>) -> Result<Json, ApiError> {
     list(&app, None)
 }

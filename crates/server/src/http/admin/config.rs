@@ -1,6 +1,6 @@
 //! Settings in effect, in the form of the configuration file. Secrets are replaced.
 //!
-//! With the parameter `mode=diff`, only those that are not defaults.
+//! With the parameter `mode=diff`, only settings that are not defaults are listed.
 
 use crate::http::App;
 use crate::http::error::ApiError;
@@ -32,9 +32,10 @@ fn listing<'a>(
     let mut text = String::new();
     for EffectiveSetting { key, value, origin } in rows.filter(|row| !(is_diff && is_default(&row.origin))) {
         let detail = origin.detail().map_or_else(String::new, |detail| format!(": {detail}"));
-        // a detail may be the name of a file, which may have any character but this one would end the comment
+        // a detail may be the name of a file; a newline in it would end the comment
         let detail = detail.replace('\n', " ");
-        writeln!(text, "{key} = {value}  # {}{detail}", origin.kind()).expect("BUG: a string takes it");
+        writeln!(text, "{key} = {value}  # {}{detail}", origin.kind())
+            .expect("BUG: cannot write to a string");
     }
     Ok(text)
 }

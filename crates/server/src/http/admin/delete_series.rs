@@ -1,4 +1,4 @@
-//! Deletes of samples, as Prometheus takes them, and a dry run that counts.
+//! Deletes samples with Prometheus' API, and counts them in a dry run.
 
 use super::counts;
 use crate::deletes;
@@ -25,7 +25,8 @@ use tables::Delete;
 /// Path in lists and logs of queries.
 const PATH: &str = "/api/v1/admin/tsdb/delete_series";
 
-/// Deletes the samples of all series that match a `match[]` between `start` and `end`. With `dry_run=true` it only counts them.
+/// Deletes the samples of all series that match a `match[]` between `start` and `end`. With `dry_run=true`,
+/// only counts them.
 pub(super) async fn delete_series(
     State(app): State<App>,
     peer: Peer,
@@ -53,7 +54,7 @@ pub(super) async fn delete_series(
     let share_bytes = settings.budget.query_share_bytes(settings.query_concurrency);
     // patterns take long to compile
     let parsed = tokio::task::spawn_blocking(move || selectors.parse(&mut Allowance::new(share_bytes)));
-    let selectors = parsed.await.unwrap_or_else(|_| Err(ApiError::bad_data("match[] cannot be parsed")))?;
+    let selectors = parsed.await.unwrap_or_else(|_| Err(ApiError::bad_data("cannot parse match[]")))?;
     deletes::delete(&app.node, tenant, Delete { selectors, range }).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }
@@ -79,7 +80,7 @@ fn count(
     let table = app.node.reads().lake.existing(tenant).and_then(|table| table.map(|t| t.files()).transpose());
     let files = match table {
         Ok(files) => files.map_or(0, |files| delete.files_concerned(&files)),
-        Err(error) => return Err(ApiError::unavailable(format!("tables cannot be read: {error}"))),
+        Err(error) => return Err(ApiError::unavailable(format!("cannot read the tenant's table: {error}"))),
     };
     Ok(counts(&[("series", series), ("samples", samples), ("files", files as u64)]))
 }

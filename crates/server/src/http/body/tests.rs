@@ -40,7 +40,7 @@ async fn a_body_buys_little_more_than_has_come() {
     while bytes.len() < 800_000 {
         reader.make_room(&mut bytes, 10_000, &mut memory).unwrap();
         bytes.resize(bytes.len() + 10_000, 0);
-        assert_eq!(account.used_bytes(), bytes.capacity() as u64, "what is there is paid for");
+        assert_eq!(account.used_bytes(), bytes.capacity() as u64, "the whole buffer is reserved");
         let most = (bytes.len() + STEP_BYTES).max(bytes.len() / 4 * 5 + STEP_BYTES);
         assert!(bytes.capacity() <= most, "{} bytes for {}", bytes.capacity(), bytes.len());
     }

@@ -48,7 +48,8 @@ pub(crate) async fn remote_write(
     response
 }
 
-/// Adds headers that report nothing written to the answer of a version 2.0 request refused before it reached the handler.
+/// Completes the answer to a version 2.0 request that was refused before the handler: adds headers that report nothing
+/// written.
 pub(super) async fn report_nothing_written(request: Request, next: Next) -> Response {
     let is_v2 = sent_version(request.headers()).is_ok_and(|version| version == Version::V2);
     let mut response = next.run(request).await;

@@ -78,7 +78,7 @@ pub(crate) async fn label_values(
     counts_all(&params)?;
     let names: Vec<_> = params.all("label_names[]").map(str::to_owned).collect();
     if !(1..=LABEL_NAMES_MAX).contains(&names.len()) {
-        let message = format!("label_names[] must be given from 1 to {LABEL_NAMES_MAX} times");
+        let message = format!("there must be 1 to {LABEL_NAMES_MAX} parameters label_names[]");
         return Err(ApiError::bad_data(message));
     }
     let (path, text) = ("/api/v1/cardinality/label_values", names.join(", "));
@@ -184,7 +184,7 @@ pub(crate) async fn active_series(
     params: Params,
 ) -> Result<Json, ApiError> {
     let Some(selector) = params.get("selector").map(str::to_owned) else {
-        return Err(ApiError::bad_param("selector", "it is missing"));
+        return Err(ApiError::bad_param("selector", "required parameter is missing"));
     };
     wait_for_series_of(&app, &tenant).await?;
     let (path, text, times) =
@@ -253,7 +253,7 @@ fn limit_of(params: &Params, (default, most): (usize, usize)) -> Result<usize, A
 /// Refuses parameters that would have no effect, because all series in memory are counted.
 fn counts_all(params: &Params) -> Result<(), ApiError> {
     if params.get("selector").is_some() {
-        return Err(ApiError::bad_param("selector", "not supported: the counts are those of all series"));
+        return Err(ApiError::bad_param("selector", "not supported: all series are counted"));
     }
     match params.get("count_method") {
         None | Some("inmemory") => Ok(()),

@@ -116,7 +116,8 @@ struct Ask<'a> {
 }
 
 impl Ask<'_> {
-    /// Writes all series. If its pin expires because samples were sealed meanwhile, it restarts and skips series already sent.
+    /// Writes all series. If the pin expires because samples were sealed meanwhile, the export restarts and skips series
+    /// already sent.
     fn all_or_again(&self, out: &mut Pieces<'_>) -> Result<(), Stop> {
         let mut seen = SeenSeries::new(self.app.node.reads());
         let mut tries = 0;
@@ -135,7 +136,7 @@ impl Ask<'_> {
                 done => return done,
             }
             if tries >= TRIES_MAX {
-                let message = "samples are sealed faster than the export reads them";
+                let message = "samples were sealed faster than the export could read them: export again";
                 return Err(Stop::Failed(ApiError::unavailable(message)));
             }
         }
@@ -194,7 +195,7 @@ mod tests {
     use stdx::budget::Account;
     use stdx::clock::{Clock, SystemClock};
 
-    /// However long a line is, at most one piece of it is in memory, and the piece's memory is reserved.
+    /// At most one piece of a line is in memory, however long the line is, and the piece's memory is reserved.
     #[test]
     fn long_lines_go_out_in_small_pieces() {
         let account = Account::new("answers", 10_000);
@@ -222,12 +223,15 @@ mod tests {
                     exposition::put_samples(&mut whole, dialect, labels.as_ref(), times, values);
                 }
             }
-            assert!(text == whole, "cut in pieces it is another text");
+            assert!(text == whole, "the pieces differ from the whole text");
             assert_eq!(account.used_bytes(), 0);
         }
         let (pieces, _written) = mpsc::channel(1000);
         let mut out = Pieces::new(Format::Lines { samples: 1000 }, &pieces, account.clone());
-        assert!(matches!(out.series(long.as_ref(), &samples), Err(Stop::Failed(_))), "nobody pays for it");
+        assert!(
+            matches!(out.series(long.as_ref(), &samples), Err(Stop::Failed(_))),
+            "the account is too small"
+        );
     }
 
     #[tokio::test(flavor = "multi_thread")]
@@ -257,9 +261,9 @@ mod tests {
         });
         let mut text = Vec::new();
         while let Some(Ok(piece)) = written.recv().await {
-            let Piece::Text(piece) = piece else { panic!("nothing is left out") };
+            let Piece::Text(piece) = piece else { panic!("an unexpected warning") };
             text.extend_from_slice(&piece);
-            // as the release of sealed samples does after it has waited for long enough
+            // as the release of sealed samples does when readers have taken too long
             let pins = &node.reads().lake.pins;
             pins.expire(pins.end_generation());
         }
@@ -323,7 +327,7 @@ mod tests {
         assert!(matches!(written.recv().await, Some(Ok(Piece::Text(_)))));
         delete_files(&dir.path().join("tables"));
         while written.recv().await.is_some() {}
-        assert!(exporter.await.unwrap(), "it must not end as if it were whole");
+        assert!(exporter.await.unwrap(), "an incomplete export must fail");
         tokio::task::spawn_blocking(move || node.stop()).await.unwrap();
     }
 }

@@ -19,7 +19,7 @@ use query::{Allowance, Matcher, QueryErrorKind};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Prometheus release whose HTTP API is implemented here. Clients choose their features by it.
+/// Prometheus release whose HTTP API is implemented here. Clients choose features by this version.
 const API_VERSION: &str = "3.5.0";
 
 pub(crate) async fn label_names(
@@ -81,7 +81,7 @@ pub(super) fn label_queries_of<'a>(
     }
 }
 
-/// As [`label_queries_of`], for several tenants.
+/// Like [`label_queries_of`], for several tenants.
 fn labels_across<'a>(
     app: &'a App,
     tenants: &'a TenantSet,

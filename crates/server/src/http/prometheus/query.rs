@@ -86,7 +86,7 @@ struct Asked {
     lookback_ms: Option<i64>,
     /// Limit on the number of series in the answer.
     limit: usize,
-    /// Timeout requested by the client. The server's own applies if it is shorter.
+    /// Timeout requested by the client. The setting `query_timeout` applies if it is shorter.
     timeout: Option<Duration>,
     detail: Detail,
 }
@@ -108,8 +108,8 @@ impl Asked {
         Description { tenants: self.tenants.clone(), path, text: Arc::clone(&self.text), times, peer }
     }
 
-    /// Evaluates the query and encodes the answer. `steps` is the length of the range and of a step, in milliseconds, which
-    /// together with the expression determine the cost.
+    /// Evaluates the query and encodes the answer. `steps` is the length of the range and of a step, in milliseconds.
+    /// Together with the expression, they determine the cost.
     async fn answer(
         self,
         app: &App,
@@ -130,7 +130,7 @@ impl Asked {
         answer.await
     }
 
-    /// Evaluates the query. If its pin expires because samples were sealed meanwhile, it restarts.
+    /// Evaluates the query. Restarts if the pin expires because samples were sealed meanwhile.
     fn evaluate(
         &self,
         app: &App,
@@ -175,7 +175,7 @@ pub(super) fn expression(params: &Params) -> &str {
 fn explained(error: QueryError, options: &Options<'_>) -> QueryError {
     match error {
         QueryError::TooLarge => QueryError::Execution(format!(
-            "{error}: one query may hold {} samples of 16 bytes; the share grows with --memory and shrinks with \
+            "{error}: one query may hold {} samples of 16 bytes; this limit grows with --memory and shrinks with \
              query_concurrency, and a tenant may have less (settings query_memory, query_samples)",
             options.samples_max
         )),

@@ -1,5 +1,5 @@
 //! Endpoints that list the queries and exports that run or wait, for their tenant and for operators. Operators can also
-//! cancel one.
+//! cancel them.
 
 use super::description::Description;
 use super::running_queries::{QueryId, RunningQueries};
@@ -40,11 +40,11 @@ fn list(
 /// Cancels a query or an export. A query is answered with 503; an export is aborted.
 pub(crate) async fn cancel(State(app): State<App>, Path(id): Path<String>) -> Result<Json, ApiError> {
     let Some(query) = QueryId::parse(&id).and_then(|id| app.running.cancel(id)) else {
-        let message = format!("no query {id:?} runs or waits");
+        let message = format!("no running or waiting query has the id {id:?}");
         return Err(ApiError::new(StatusCode::NOT_FOUND, "not_found", message));
     };
     let Description { tenants, path, peer, .. } = &query.description;
-    tracing::info!(id = %query.id, tenant = %tenants, path, client = %peer.0, "a query was canceled by an operator");
+    tracing::info!(id = %query.id, tenant = %tenants, path, client = %peer.0, "operator canceled a query");
     let mut json = Json::within(&app.node.reads().answers);
     json.raw(r#"{"status":"success","data":"#);
     query.write(&mut json, app.running.age(&query));

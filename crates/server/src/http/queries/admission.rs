@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::oneshot;
 
-/// Limit on attempts at a read. It restarts if its pin expires, because its samples were sealed meanwhile.
+/// Limit on attempts at a read. A read restarts if its pin expires because samples were sealed meanwhile.
 pub(crate) const TRIES_MAX: usize = 4;
 
 /// Waits for replay to end, for a limited time, because an answer from half of the series would look complete. Fails with
@@ -31,13 +31,13 @@ pub(crate) async fn wait_for_all_series(app: &App) -> Result<(), ApiError> {
     }
 }
 
-/// As [`wait_for_all_series`]; also fails if the tenant is closed, because some of its samples are only in the journal.
+/// Like [`wait_for_all_series`], but also fails if the tenant is closed: some of its samples are only in the journal.
 pub(crate) async fn wait_for_series_of(app: &App, tenant: &TenantId) -> Result<(), ApiError> {
     wait_for_all_series(app).await?;
     Ok(app.node.reads().lake.closed.check(tenant)?)
 }
 
-/// As [`wait_for_series_of`], for several tenants.
+/// Like [`wait_for_series_of`], for several tenants.
 pub(crate) async fn wait_for_series_of_all(app: &App, tenants: &TenantSet) -> Result<(), ApiError> {
     wait_for_all_series(app).await?;
     let closed = &app.node.reads().lake.closed;
@@ -92,7 +92,7 @@ pub(crate) async fn on_query_thread(
     within(app, description, None, None, work).await
 }
 
-/// As [`on_query_thread`], but ends after `timeout` if that is less than the server's own limit. Queries with the same
+/// Like [`on_query_thread`], but ends after `timeout` if that is less than the server's own limit. Queries with the same
 /// `fingerprint` are expected to take about the same time.
 pub(crate) async fn within(
     app: &App,
@@ -124,8 +124,8 @@ async fn bounded(
     let timeout = allowed.unwrap_or(most).min(most);
     let settings = app.node.overrides().current();
     let tenants = &query.description.tenants;
-    // A query over several tenants counts as one of the tenant that has the most queries, with the narrowest limits of all.
-    // So naming tenants that do not exist gains nothing.
+    // A query over several tenants counts as a query of the tenant with the most queries, and has the narrowest limits of
+    // all its tenants. So naming tenants that do not exist gains nothing.
     let load = |tenant: &&TenantId| app.waiting.inside_of(tenant).requests;
     let tenant = tenants.iter().max_by_key(load).unwrap_or(tenants.first());
     let own = settings.of(tenant);
@@ -186,7 +186,7 @@ async fn bounded(
     match ended {
         Ok(Ok(result)) => result,
         Ok(Err(_)) => {
-            Err(ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", "the query's thread failed"))
+            Err(ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", "the query's thread panicked"))
         }
         Err(_) => {
             let place = if began.load(Ordering::Relaxed) { "expression evaluation" } else { "query queue" };
@@ -207,11 +207,11 @@ pub(crate) fn crowded(what: &str, gate: &Gate, full: Full) -> ApiError {
     ApiError::unavailable(match full {
         Full::Share(Inside { requests, .. }) => {
             format!(
-                "too many {what}: {requests} of the tenant run or wait already, which is its share of {}",
+                "too many {what}: {requests} of the tenant are already running or waiting, which is its share of {}",
                 gate.limit()
             )
         }
-        Full::Gate | Full::Limit(_) => format!("too many {what}: {} run or wait already", gate.limit()),
+        Full::Gate | Full::Limit(_) => format!("too many {what}: {} are running or waiting", gate.limit()),
     })
 }
 
@@ -279,7 +279,7 @@ mod tests {
                 let work = move |_: &App, _: &Arc<Turn>| {
                     let _ = begin.send(());
                     let _ = answered.lock().unwrap().recv(); // the store
-                    Err(ApiError::unavailable("nobody hears it"))
+                    Err(ApiError::unavailable("the client is gone"))
                 };
                 let error = within(&app, Description::for_test(), allowed, None, work)
                     .await
@@ -300,7 +300,7 @@ mod tests {
         tokio::task::spawn_blocking(move || node.stop()).await.unwrap();
     }
 
-    /// When the client disconnects, the query is cancelled, and its thread and its place at the gate become free.
+    /// When the client disconnects, the query is canceled, and its thread and its place at the gate become free.
     #[tokio::test(flavor = "multi_thread")]
     async fn a_query_ends_when_its_client_is_gone() {
         let dir = tempfile::tempdir().unwrap();
@@ -315,7 +315,7 @@ mod tests {
                 while !turn.is_set() {
                     std::thread::yield_now();
                 }
-                Err(ApiError::unavailable("nobody hears it"))
+                Err(ApiError::unavailable("the client is gone"))
             };
             on_query_thread(&asked, Description::for_test(), work).await
         });
@@ -340,7 +340,7 @@ mod tests {
                     while !turn.is_set() {
                         std::thread::yield_now();
                     }
-                    Err(ApiError::unavailable("nobody hears it"))
+                    Err(ApiError::unavailable("the client is gone"))
                 };
                 on_query_thread(&asked, Description::for_test(), work).await
             });
@@ -363,7 +363,7 @@ mod tests {
             drop(held);
             until_idle(&app).await;
             assert_eq!(app.waiting.inside(), 0);
-            assert!(app.running.cancel(id).is_none(), "it is not listed any more");
+            assert!(app.running.cancel(id).is_none(), "a query that ended is not listed");
         }
         tokio::task::spawn_blocking(move || node.stop()).await.unwrap();
     }
@@ -383,7 +383,7 @@ mod tests {
                 while !turn.is_set() {
                     std::thread::yield_now();
                 }
-                Err(ApiError::unavailable("it was told to end"))
+                Err(ApiError::unavailable("interrupted"))
             };
             endless.push(tokio::spawn(async move {
                 on_query_thread(&asked, Description::for_test(), work).await
@@ -403,7 +403,7 @@ mod tests {
             while !turn.is_set() {
                 std::thread::yield_now();
             }
-            Err(ApiError::unavailable("it was told to end"))
+            Err(ApiError::unavailable("interrupted"))
         };
         endless
             .push(tokio::spawn(async move { on_query_thread(&asked, Description::for_test(), work).await }));
@@ -417,7 +417,7 @@ mod tests {
         let asked = app.clone();
         let work = |_: &App, turn: &Arc<Turn>| match turn.may_wait() {
             true => Ok(Json::new()),
-            false => Err(ApiError::unavailable("to be begun again")),
+            false => Err(ApiError::unavailable("must run again")),
         };
         let reading =
             tokio::spawn(async move { on_query_thread(&asked, Description::for_test(), work).await });
@@ -443,11 +443,11 @@ mod tests {
             while !turn.is_set() {
                 std::thread::yield_now();
             }
-            Err(ApiError::unavailable("it was told to end"))
+            Err(ApiError::unavailable("interrupted"))
         };
         let reads_files = |_: &App, turn: &Arc<Turn>| match turn.may_wait() {
             true => Ok(Json::new()),
-            false => Err(ApiError::unavailable("it was told to end")),
+            false => Err(ApiError::unavailable("interrupted")),
         };
         while node.reads().headroom.check().is_ok() {
             tokio::task::yield_now().await; // the last reading may be cached

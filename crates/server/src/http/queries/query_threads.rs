@@ -10,8 +10,8 @@
 //! Long queries do not delay small ones. While all other threads are busy, an extra thread tries each waiting query for
 //! 20 ms. If the query has not finished by then, it returns to its place in the queue. So no cost has to be estimated.
 //!
-//! A query that was put back starts from scratch, so each long query wastes at most one such attempt. When it is repeated, as
-//! by a dashboard that refreshes, it wastes none (see [`known_large`]). [`queue`] decides which query is next.
+//! A query that was put back starts from scratch, so each long query wastes at most one such attempt. A repeated query, such
+//! as that of a dashboard that refreshes, wastes none (see [`known_large`]). [`queue`] decides which query is next.
 //!
 //! The gate `App::waiting` bounds the queue.
 
@@ -242,7 +242,7 @@ impl Inner {
     }
 }
 
-/// Runs a query. One that panics is done; its client finds the answer's channel closed.
+/// Runs a query. A query that panics is done; its client finds the answer's channel closed.
 fn run(query: &mut Query, lane: Lane) -> Outcome {
     catch_unwind(AssertUnwindSafe(|| query(lane))).unwrap_or(Outcome::Done)
 }

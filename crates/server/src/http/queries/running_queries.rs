@@ -61,13 +61,13 @@ pub(crate) struct RunningQuery {
 }
 
 impl RunningQuery {
-    /// Notes that a thread takes the query, `waited` after its arrival.
+    /// Records that a thread takes the query, `waited` after its arrival.
     pub(crate) fn run(&self, waited: Duration) {
         self.waited_us.store(u64::try_from(waited.as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);
         self.is_running.store(true, Ordering::Relaxed);
     }
 
-    /// Notes that the query waits again, because it is not small.
+    /// Records that the query waits again, because it is not small.
     pub(crate) fn wait(&self) {
         self.is_running.store(false, Ordering::Relaxed);
     }
@@ -134,7 +134,7 @@ pub(crate) struct RunningQueries {
     clock: Arc<dyn Clock>,
 }
 
-/// Guard of an entry in the list, which it removes on drop.
+/// Guard of an entry in the list. Dropping the guard removes the entry.
 #[derive(Debug)]
 pub(crate) struct Entry {
     list: Arc<RunningQueries>,
@@ -191,7 +191,7 @@ impl RunningQueries {
         json.raw("]");
     }
 
-    /// Cancels a query and returns it; `None` if there is none with this ID.
+    /// Cancels and returns the query with this ID; `None` if there is no such query.
     pub(crate) fn cancel(&self, id: QueryId) -> Option<Arc<RunningQuery>> {
         let query = self.all.lock().get(&id).cloned()?;
         query.is_canceled.store(true, Ordering::Relaxed);

@@ -63,11 +63,15 @@ async fn requests_that_create_series_take_no_place_of_known_ones() {
 
     let creating = [send(&app, "new_1"), send(&app, "new_2")];
     until(|| inside(&app).1 == 2).await;
-    assert_eq!(inside(&app).0, 0, "they wait elsewhere");
+    assert_eq!(inside(&app).0, 0, "they are in the other gate");
     assert_eq!(send(&app, "new_3").await.unwrap(), StatusCode::SERVICE_UNAVAILABLE);
     let known = send(&app, "known");
     until(|| inside(&app).0 == 1).await;
-    assert_eq!(send(&app, "known").await.unwrap(), StatusCode::SERVICE_UNAVAILABLE, "one place, taken");
+    assert_eq!(
+        send(&app, "known").await.unwrap(),
+        StatusCode::SERVICE_UNAVAILABLE,
+        "the only place is taken"
+    );
     for sent in creating.into_iter().chain([known]) {
         while !sent.is_finished() {
             owners.iter_mut().for_each(|owner| owner.turn(None));

@@ -28,7 +28,7 @@ impl Format {
             Some("prometheus") => Ok(Self::Text(Dialect::Prometheus)),
             Some("openmetrics") => Ok(Self::Text(Dialect::OpenMetrics)),
             Some(other) => {
-                let why = format!("{other:?} is none of jsonl, prometheus, openmetrics");
+                let why = format!("{other:?} is not jsonl, prometheus or openmetrics");
                 Err(ApiError::bad_param("format", why))
             }
         }

@@ -18,10 +18,10 @@ use std::task::{Context, Poll, ready};
 use stdx::budget::{Account, Reservation};
 use tokio::sync::mpsc::{Receiver, Sender};
 
-/// Size of its text at which a piece is sent.
+/// Size of its text, in bytes, at which a piece is sent.
 pub(super) const PIECE_BYTES: usize = 64 << 10;
 
-/// Count of numbers written between two checks of whether a piece is full.
+/// Count of numbers written between checks whether the piece is full.
 const NUMBERS: usize = 512;
 
 /// Upper bound on the text of a sample's numbers, in bytes.
@@ -30,7 +30,7 @@ const NUMBERS_BYTES: usize = 64;
 /// Capacity of a piece, unless labels are long: [`PIECE_BYTES`], plus the numbers written up to the next check.
 const PIECE_CAPACITY: usize = PIECE_BYTES + NUMBERS * NUMBERS_BYTES;
 
-/// Maximum number of pieces of one export: those in the channel, and those being filled, handed over and sent.
+/// Maximum number of pieces of one export: in the channel, being filled, being handed over, and being sent.
 const PIECES_HELD: usize = PIECES_WAITING + 4;
 
 /// Memory that an export reserves before it begins.
@@ -112,7 +112,7 @@ impl<'a> Pieces<'a> {
         }
     }
 
-    /// Writes a line of JSON. However long it is, at most one piece of it is in memory.
+    /// Writes a line of JSON. At most one piece of the line is in memory, however long the line is.
     fn line(&mut self, labels: LabelsRef<'_>, times: &[i64], values: &[f64]) -> Result<(), Stop> {
         jsonl::begin_line(&mut self.piece, labels);
         for (i, values) in values.chunks(NUMBERS).enumerate() {
@@ -202,7 +202,7 @@ impl HttpBody for Stream {
                     continue;
                 }
                 Some(Err(error)) => {
-                    tracing::warn!(%error, "an export was aborted");
+                    tracing::warn!(%error, "export aborted");
                     Some(Err(error))
                 }
                 None if self.warnings.is_empty() => None,

@@ -9,11 +9,11 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use stdx::telemetry::Counter;
 
-/// Limit on the lines that wait for the disk, and again on those being written, in bytes. It holds several seconds of small
-/// queries at full speed.
+/// Limit on the bytes of lines that wait for the disk, and separately of lines being written. The limit is enough for
+/// several seconds of small queries at full speed.
 const BUFFER_BYTES_MAX: usize = 1 << 20;
 
-/// A log file. On drop, it writes the lines that still wait.
+/// A log file. Dropping it writes the lines that still wait.
 #[derive(Debug)]
 pub(super) struct LogFile {
     shared: Arc<Shared>,
@@ -85,7 +85,7 @@ impl Shared {
                 self.lost.add(lines.iter().filter(|byte| **byte == b'\n').count() as u64);
                 if !is_failing {
                     let path = file.path.display();
-                    tracing::warn!(%path, %error, "the query log cannot be written; queries go on without it");
+                    tracing::warn!(%path, %error, "cannot write the query log; its lines are lost until it can be written again");
                 }
             } else if is_failing {
                 tracing::info!("the query log can be written again");
@@ -206,6 +206,6 @@ mod tests {
             move || OpenOptions::new().read(true).write(true).open(path)?.read_exact(&mut vec![0; kept]);
         let reader = std::thread::spawn(reader);
         drop(log);
-        reader.join().unwrap().expect("what waited is written in the end");
+        reader.join().unwrap().expect("waiting lines are written on drop");
     }
 }

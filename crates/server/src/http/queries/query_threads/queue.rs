@@ -10,10 +10,10 @@ use model::TenantId;
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 
-/// Time for which the last free thread stays reserved after a query whose tenant differed from that of the query before it.
+/// Time for which the last free thread stays reserved after two consecutive queries of different tenants.
 const SHARED_FOR: Duration = Duration::from_secs(600);
 
-/// The tenant that a query counts for, and its share of the threads.
+/// The tenant for which a query counts, and that tenant's share of the threads.
 #[derive(Debug, Clone)]
 pub(crate) struct Asker {
     pub(crate) tenant: TenantId,
@@ -36,7 +36,7 @@ pub(super) struct Queue {
     turn: u64,
     /// Tenant of the query that arrived last.
     last: Option<TenantId>,
-    /// Arrival of the last query whose tenant differed from that of the query before it.
+    /// Latest arrival of a query of another tenant than the query before.
     shared_at: Option<Instant>,
     pub(super) known_large: KnownLarge,
 }
@@ -139,10 +139,10 @@ impl Queue {
         first.map(|(tenant, _)| tenant)
     }
 
-    /// Notes that a query from [`Self::take_whole`] has ended.
+    /// Records that a query from [`Self::take_whole`] has ended.
     pub(super) fn done(&mut self, tenant: &TenantId) {
         self.running -= 1;
-        let own = self.tenants.get_mut(tenant).expect("BUG: a tenant with a running query is known");
+        let own = self.tenants.get_mut(tenant).expect("BUG: a tenant with a running query is unknown");
         own.running -= 1;
         self.forget_if_idle(tenant);
     }
@@ -173,7 +173,7 @@ impl Queue {
         own.waiting.insert(number, Waiting { is_large: true, ..waiting });
     }
 
-    /// Notes that a query from [`Self::take_untried`] was answered.
+    /// Records that a query from [`Self::take_untried`] was answered.
     pub(super) fn was_small(&mut self, tenant: &TenantId) {
         self.forget_if_idle(tenant);
     }

@@ -28,8 +28,8 @@ pub(crate) struct QueryLimits {
     pub(crate) answers: Account,
 }
 
-/// Interrupts a query that is cancelled or turns out not to be small. It also yields to writers in [`Interrupt::is_set`],
-/// which is never called with a lock held.
+/// Interrupts a query that is canceled or turns out not to be small. [`Interrupt::is_set`] also yields to writers; it is
+/// never called with a lock held.
 #[derive(Debug)]
 pub(crate) struct Turn {
     clock: Arc<dyn Clock>,
