@@ -1,6 +1,6 @@
 # Two commands do everything: `make demo` and `make test`.
 
-# Built things live outside the clone, so that a fresh clone on the same machine builds quickly.
+# Build output is outside the clone, so that a fresh clone on the same machine builds quickly.
 FLOODMARK_CACHE ?= $(HOME)/.cache/floodmark
 CARGO_TARGET_DIR ?= $(FLOODMARK_CACHE)/target
 export FLOODMARK_CACHE CARGO_TARGET_DIR
@@ -12,34 +12,34 @@ BINARY = $(CARGO_TARGET_DIR)/release/floodmark
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
-demo: toolchain ## server and lab together: load, kill -9, recovery, every sample counted (ARGS=--stay keeps it up)
+demo: toolchain ## run server and lab: load, kill -9, recovery, every sample verified (ARGS=--stay keeps the server running)
 	cargo build --profile quick --locked -p floodmark
 	$(CARGO_TARGET_DIR)/quick/floodmark demo $(ARGS)
 
-build: toolchain ## the release binary, and beside it its debug information, which debuggers find by themselves
+build: toolchain ## build the release binary; its debug information is in a file beside it, which debuggers find
 	FLOODMARK_REVISION=$$(git rev-parse --short=12 HEAD 2>/dev/null || echo unknown) cargo build --release --locked -p floodmark
 	objcopy --only-keep-debug $(BINARY) $(BINARY).debug
 	objcopy --strip-debug --add-gnu-debuglink=$(BINARY).debug $(BINARY) $(BINARY).stripped
 	mv $(BINARY).stripped $(BINARY)
 	@echo "built $(BINARY)"
 
-test: toolchain test-servers ## all tests, the real servers among them; says at the end what was skipped
+test: toolchain test-servers ## run all tests, also against real servers; lists skipped tests at the end
 	@scripts/test.sh
 
-lint: toolchain ## formatting and clippy, warnings denied
+lint: toolchain ## check formatting and run clippy, with warnings denied
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 
-long-test: toolchain test-servers ## the same with minutes of a real Prometheus and more seeds
+long-test: toolchain test-servers ## run all tests, with more seeds and minutes of a real Prometheus
 	@FLOODMARK_LONG=1 scripts/test.sh
 
-test-at: toolchain ## all tests as if it were another time of day: AT=23:59:40 (UTC)
+test-at: toolchain ## run all tests with the clock set to another time of day: AT=23:59:40 (UTC)
 	scripts/test-at.sh $(or $(AT),23:59:40)
 
-sim: toolchain ## simulate crashes and faults: SEEDS=10000 of them FROM=0 on, or all steps of one SEED=7; of one FAULT=resends
+sim: toolchain ## simulate crashes and faults: SEEDS=10000 seeds from FROM=0 on, or one SEED=7 with all steps; FAULT=resends for only this fault
 	cargo run --quiet --locked --bin sim -- $(if $(FAULT),--fault $(FAULT)) $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),1000) --from $(or $(FROM),0))
 
-bench: toolchain ## micro-benchmarks of the hot path
+bench: toolchain ## run micro-benchmarks of the hot path
 	cargo bench --locked -p protocol -p head -p journal -p query -p lab
 
 fuzz: toolchain ## fuzz each target for a minute (needs cargo-fuzz and a nightly toolchain)

@@ -1,9 +1,9 @@
-"""Series churn in a small control group, with kill -9 in the middle and at the end. Measures the time until ready, and lost samples.
+"""Series churn in a small control group, with kill -9 in the middle and at the end. Measures lost samples, and the time until ready.
 
     FLOODMARK=path/to/floodmark python3 bench/churn_kill.py [--seconds 300] [--cgroup 512] [--memory 400MiB]
 
-Four writers of the lab create series as fast as they are answered, and repeat refused requests. Then every acknowledged sample in the
-lab's ledger is read back by PromQL, before and after a last flush. The server runs in a memory control group of its own (version 1 or 2;
+Four writers of the lab create series as fast as they get answers, and retry refused requests. Then every acknowledged sample in the
+lab's ledger is read back by PromQL, before and after a last flush. The server runs in its own memory control group (version 1 or 2;
 needs root). Exits with 1 if a start took longer than --ready seconds, any sample differs, a tenant cannot be sealed, or the kernel
 killed the server for lack of memory.
 """
@@ -22,9 +22,9 @@ from floodmark_bench import FLOODMARK, Server
 
 args = argparse.ArgumentParser()
 args.add_argument("--seconds", type=int, default=300)
-args.add_argument("--cgroup", type=int, default=512, help="limit of the control group, in MiB; 0: none")
+args.add_argument("--cgroup", type=int, default=512, help="limit of the control group, in MiB; 0: no control group")
 args.add_argument("--memory", default="400MiB")
-args.add_argument("--ready", type=float, default=5.0, help="seconds from the start until ready, at most")
+args.add_argument("--ready", type=float, default=5.0, help="maximum seconds from the start until ready")
 args = args.parse_args()
 
 
@@ -61,7 +61,7 @@ def verify(server, ledger, when):
 
 group = ControlGroup(args.cgroup)
 server = Server("--memory", args.memory, prepare=group.enter)
-atexit.register(lambda: (server.process.kill(), server.process.wait()))  # after errors too; the directory stays
+atexit.register(lambda: (server.process.kill(), server.process.wait()))  # also after errors; the directory is kept
 ledger = os.path.join(server.dir, "ledger.json")
 load = subprocess.Popen(
     [FLOODMARK, "lab", "write", "--target", server.url + "/api/v1/write", "--metrics", "1000", "--series", "125", "--writers", "4",
@@ -83,5 +83,5 @@ good &= float(last["floodmark_seal_tenants_behind"]) == 0 and group.kills() == 0
 print("%s: ready after %s s, killed by the kernel %d times" % (
     "good" if good else "FAILED", ", ".join("%.2f" % s for s in ready), group.kills()))
 if not good:
-    sys.exit("what was written is in " + server.dir)
+    sys.exit("the data directory is kept in " + server.dir)
 server.stop()

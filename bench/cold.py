@@ -1,13 +1,13 @@
-"""Queries over data at rest: each is sent to a fresh process whose files are not in the page cache, then repeated.
+"""Queries over data at rest. Each query is sent to a fresh process whose files are not in the page cache, and then repeated.
 
     python3 bench/cold.py SYSTEM PROGRAM DATA QUERIES START END STEP [NAME …]
 
 SYSTEM and PROGRAM: see bench/systems.py. DATA: a directory filled by bench/fill.py, which also prints START, END and STEP (seconds).
-QUERIES: bench/queries.txt, or a file of that form. NAME: run only these queries. With RESOLUTION=auto in the environment, Floodmark
-answers from rollups where it can. posix_fadvise evicts the files from the page cache; other files on the machine stay cached.
+QUERIES: bench/queries.txt, or a file in the same form. NAME: run only these queries. With RESOLUTION=auto in the environment, Floodmark
+answers from rollups where possible. posix_fadvise evicts the files from the page cache; other files on the machine stay cached.
 
-Prints the latency in milliseconds of the first and the second answer and the median of fifty later ones, and the server's CPU
-milliseconds for the first and for each of the fifty.
+Prints, in milliseconds, the latency of the first and the second answer, the median latency of fifty later answers, and the server's CPU
+time for the first and for each of the fifty.
 """
 
 import argparse
@@ -36,7 +36,7 @@ def evict():
 
 
 def cpu_ms(server):
-    """CPU milliseconds of the server, summed over its threads: finer than the ticks of the process."""
+    """CPU milliseconds of the server, summed over its threads. This is more precise than the ticks of the process."""
     return sum(ran for ran, _ in server.threads().values()) * 1e3
 
 

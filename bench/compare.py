@@ -1,5 +1,5 @@
-"""Compares builds of one server. All run at once, and each query is sent to one after the other, so that drift of the machine's
-speed affects all of them alike.
+"""Compares builds of one server. All builds run at once, and each query is sent to one build after the other. So drift of the
+machine's speed affects all builds alike.
 
     FLOODMARK=path/to/floodmark python3 bench/compare.py SYSTEM PROGRAM PROGRAM... [--restarts 5] [--repeat 100] [--clients 25] [--seconds 4]
 
@@ -26,9 +26,9 @@ parser = argparse.ArgumentParser()
 parser.add_argument("system", choices=NAMES)
 parser.add_argument("programs", nargs="+")
 parser.add_argument("--restarts", type=int, default=5)
-parser.add_argument("--repeat", type=int, default=100, help="how often each query is asked after each restart")
+parser.add_argument("--repeat", type=int, default=100, help="number of times that each query is sent after each restart")
 parser.add_argument("--clients", type=int, default=25)
-parser.add_argument("--seconds", type=float, default=4, help="how long the clients ask each program, twice after each restart")
+parser.add_argument("--seconds", type=float, default=4, help="seconds for which the clients query each program, twice after each restart")
 args = parser.parse_args()
 
 
@@ -37,7 +37,7 @@ def percentile(times, part):
 
 
 def client(number):
-    """Sends one query after the other to `target` until the time is over; returns their latencies in milliseconds."""
+    """Sends queries to `target`, one after the other, until the time is over; returns the latencies in milliseconds."""
     server, questions = target
     connection, times, until = server.connect(), [], time.monotonic() + args.seconds
     while time.monotonic() < until:
@@ -46,7 +46,7 @@ def client(number):
 
 
 def mixed(server, questions):
-    """Queries per second, CPU milliseconds of each, p50 and p99 in milliseconds."""
+    """Queries per second, CPU milliseconds per query, and p50 and p99 in milliseconds."""
     global target  # forked clients read it
     target, before = (server, questions), server.cpu_seconds()
     with multiprocessing.get_context("fork").Pool(args.clients) as pool:

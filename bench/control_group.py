@@ -5,7 +5,7 @@ import os
 
 
 class ControlGroup:
-    """A control group with a limit of `limit_mib`; 0 means no group. It is removed when the script ends."""
+    """A control group with a limit of `limit_mib`; 0 means no group. The group is removed when the script ends."""
 
     def __init__(self, limit_mib):
         self.dir = None
@@ -19,7 +19,7 @@ class ControlGroup:
         self._write("memory.limit_in_bytes" if self.is_v1 else "memory.max", limit_mib << 20)
 
     def enter(self):
-        """Moves the calling process into the group. For use as `preexec_fn`."""
+        """Moves the calling process into the group. Used as `preexec_fn`."""
         if self.dir:
             self._write("cgroup.procs", os.getpid())
 

@@ -1,11 +1,12 @@
-"""What wrong credentials do to senders with good ones.
+"""Effect of wrong credentials on senders with good credentials.
 
     FLOODMARK=path/to/floodmark python3 bench/credentials.py [--attempts 10000] [--duration 20] [--runs 5] [--clients 4]
 
-Three tenants write 10 k known series each at a fixed rate (latency from the intended start), one with a token, one with a password, one
-with a JWT: alone, and while clients make `attempts` wrong attempts a second. These take turns between no credentials, wrong tokens,
-wrong passwords, wrong signatures (each of a new JWT, so that each has to be verified), unsigned and expired JWTs, and tokens of 7 KiB. Prints
-the p99 of the worst of the three, alone and during the attack, their ratio, and the attempts by status; medians of `runs`.
+Three tenants write 10 k known series each at a fixed rate (latency from the intended start): one with a token, one with a password, one
+with a JWT. They write first alone, then while clients make `attempts` wrong attempts per second. The attempts have, in turn, no
+credentials, wrong tokens, wrong passwords, wrong signatures (each of a new JWT, which has to be verified), unsigned and expired JWTs, and
+tokens of 7 KiB. Prints the p99 of the slowest of the three tenants, alone and during the attack, the ratio, and the attempts by status.
+The figures are medians of `runs`.
 
 The attackers share the machine with the server and have the lowest priority.
 """
@@ -30,16 +31,16 @@ import time
 from floodmark_bench import Server
 
 parser = argparse.ArgumentParser()
-parser.add_argument("--attempts", type=int, default=10_000, help="a second")
+parser.add_argument("--attempts", type=int, default=10_000, help="wrong attempts per second")
 parser.add_argument("--duration", type=int, default=20, help="seconds of each measurement")
 parser.add_argument("--runs", type=int, default=5)
-parser.add_argument("--clients", type=int, default=4, help="connections of the attackers, each from an address of its own")
-parser.add_argument("--series", type=int, default=10_000, help="of each tenant")
+parser.add_argument("--clients", type=int, default=4, help="connections of the attackers, each from its own address")
+parser.add_argument("--series", type=int, default=10_000, help="series of each tenant")
 args = parser.parse_args()
 
 KNOWN = ["--metrics", args.series // 100 or 1, "--series", 100, "--writers", 1, "--rate", args.series, "--labels", 10]
 SECRET = b"the secret of the issuer, 32 bytes or more"
-# requests that are sent before their answers are read
+# number of requests that are sent before their answers are read
 BATCH = 50
 
 
@@ -62,7 +63,7 @@ def hs256(payload):
 
 
 def wrong(number):
-    """The value of the header `Authorization` of an attempt; None for none."""
+    """The value of the header `Authorization` of an attempt; None to send no header."""
     kinds = [
         lambda: None,
         lambda: "Bearer wrong-%d" % number,
@@ -83,7 +84,7 @@ def attempt(number):
 
 
 class Attackers:
-    """Processes that send wrong attempts at a fixed rate, until `stop`, which returns the attempts by status and the seconds."""
+    """Processes that send wrong attempts at a fixed rate. `stop` ends them, and returns the attempts by status and the seconds."""
 
     def __init__(self, address):
         self.over, self.found = multiprocessing.Event(), multiprocessing.Queue()
@@ -102,13 +103,13 @@ class Attackers:
             connection.sendall(b"".join(attempt(number + i) for i in range(BATCH)))
             number, sent = number + BATCH, sent + BATCH
             self._read(connection, statuses)
-            # at a fixed rate; what is missed is made up for
+            # at a fixed rate; missed requests are sent later
             time.sleep(max(0, began + sent * args.clients / args.attempts - time.monotonic()))
         self.found.put(statuses)
 
     @staticmethod
     def _read(connection, statuses):
-        """Reads the answers to a batch, which have a known length each."""
+        """Reads the answers to a batch. Each answer states its length."""
         text, missing = b"", BATCH
         while missing:
             head, end, rest = text.partition(b"\r\n\r\n")
@@ -130,7 +131,7 @@ class Attackers:
 
 
 def credentials(folder):
-    """Writes the file of credentials; returns its path and the header of each tenant."""
+    """Writes the file of credentials; returns the path of the file and the header of each tenant."""
     file = lambda name: os.path.join(folder, name)
     key = "genpkey -algorithm EC -pkeyopt ec_paramgen_curve:P-256 -out " + file("key")
     subprocess.run(["openssl", *key.split()], check=True)
@@ -150,7 +151,7 @@ def credentials(folder):
 
 
 def write_known(server, headers, seconds):
-    """The p99 of the worst of the three tenants, in milliseconds; samples that are lost end the script."""
+    """The p99 of the slowest of the three tenants, in milliseconds. Lost samples end the script."""
     reports = []
 
     def one(seed, header):
@@ -178,9 +179,9 @@ for _ in range(args.runs):
     rates.append(sum(statuses.values()) / seconds)
     if set(statuses) - {"401", "503"}:
         raise SystemExit("wrong credentials were answered with %s" % dict(statuses))
-    print("p99 %7.2f ms alone, %7.2f ms during %6.0f attempts a second, by status %s" % (quiet[-1], busy[-1], rates[-1], dict(statuses)), flush=True)
+    print("p99 %7.2f ms alone, %7.2f ms during %6.0f attempts per second, by status %s" % (quiet[-1], busy[-1], rates[-1], dict(statuses)), flush=True)
 alone, attacked = statistics.median(quiet), statistics.median(busy)
-print("medians: p99 %.2f ms alone, %.2f ms during %.0f attempts a second: %.2f times, %+.2f ms"
+print("medians: p99 %.2f ms alone, %.2f ms during %.0f attempts per second: %.2f times, %+.2f ms"
       % (alone, attacked, statistics.median(rates), attacked / alone, attacked - alone))
 server.stop()
 shutil.rmtree(folder)

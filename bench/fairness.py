@@ -2,12 +2,13 @@
 
     FLOODMARK=path/to/floodmark python3 bench/fairness.py [--memory 512] [--duration 60] [--rate 10000] [--runs 1] [--json FILE] SYSTEM PROGRAM [ABUSE ...]
 
-SYSTEM is floodmark or cortex (`bench/systems.py`), PROGRAM its binary; FLOODMARK is the binary of the lab, whatever the server is. Three
-tenants write 10 k known series each at a fixed rate (latency from the intended start), first alone, then while a fourth tenant, or many
-new ones, abuse one resource after the other. Each abuse gets a fresh server in a memory control group of --memory MiB, and a row: the
-median over the runs of the p99 of the worst of the three, its ratio to their p99 alone, the number of their acknowledged samples that
-are lost, the peak memory of the group, and whether the kernel killed the server. Cortex has limits for each tenant: twice the samples and
-the series that each of the three needs.
+SYSTEM is floodmark or cortex (`bench/systems.py`), PROGRAM its binary. FLOODMARK is the binary of the lab, for both systems.
+
+Three tenants write 10 k known series each at a fixed rate (latency from the intended start). They write first alone, then while a fourth
+tenant, or many new tenants, abuse one resource after the other. Each abuse gets a fresh server in a memory control group of --memory MiB.
+A row has the median, over the runs, of the p99 of the slowest of the three tenants; the ratio of this p99 to the p99 alone; the number
+of acknowledged samples of the three that are lost; the peak memory of the group; and whether the kernel killed the server. Cortex has
+limits for each tenant: twice the samples and the series that each of the three needs.
 
 The flooding clients share the machine with the server and have the lowest priority, so that the server is measured and not the clients.
 """
@@ -30,9 +31,9 @@ from known_tenants import lost, of_tenant, p99_ms, write, write_known
 from systems import System
 
 parser = argparse.ArgumentParser()
-parser.add_argument("--memory", type=int, default=512, help="MiB of the control group; 0: none")
+parser.add_argument("--memory", type=int, default=512, help="MiB of the control group; 0: no control group")
 parser.add_argument("--duration", type=int, default=60, help="seconds of each abuse")
-parser.add_argument("--rate", type=int, default=10_000, help="samples a second of each of the three tenants")
+parser.add_argument("--rate", type=int, default=10_000, help="samples per second of each of the three tenants")
 parser.add_argument("--runs", type=int, default=1)
 parser.add_argument("--json", help="file to which each run is appended as a line")
 parser.add_argument("system", choices=["floodmark", "cortex"])
@@ -46,7 +47,7 @@ now = time.time()
 
 
 def flood(*flags):
-    """An abuse: a lab that writes as tenant d with these flags, for as long as it is needed."""
+    """An abuse: a lab that writes as tenant d with these flags, until it is stopped."""
 
     def start(server):
         command = ["nice", "-n", "19", FLOODMARK, "lab", "write", "--target", server.write_url, *of_tenant("d"), "--json", "--quiet"]
@@ -57,7 +58,7 @@ def flood(*flags):
 
 
 def repeat(clients, request_of):
-    """An abuse: processes that send the requests of `request_of(server, client, number)` one after the other, and read the answers."""
+    """An abuse: processes that send the requests of `request_of(server, client, number)` one after the other, and read all answers."""
 
     def client(server, which, end):
         os.nice(19)
@@ -166,7 +167,7 @@ def measure(name):
 
 
 def median(values):
-    """The median. `None` stands for a server that was killed, and counts as larger than any number."""
+    """The median. `None` means that the server was killed, and counts as larger than any number."""
     values = sorted(values, key=lambda value: float("inf") if value is None else value)
     return values[len(values) // 2]
 

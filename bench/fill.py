@@ -1,4 +1,4 @@
-"""Fills a data directory for bench/cold.py, until all samples are at rest. Prints bytes per sample, and the cost.
+"""Fills a data directory for bench/cold.py, until all samples are in files. Prints bytes per sample, and the cost.
 
     FLOODMARK=path/to/floodmark python3 bench/fill.py SYSTEM PROGRAM DATA [--metrics 2000] [--targets 10] [--rounds 500]
                                                       [--interval 15] [-- SERVER FLAGS]
@@ -22,9 +22,9 @@ parser = argparse.ArgumentParser()
 parser.add_argument("--metrics", type=int, default=2000)
 parser.add_argument("--targets", type=int, default=10, help="series of each metric")
 parser.add_argument("--rounds", type=int, default=500, help="samples of each series")
-parser.add_argument("--interval", type=int, default=15, help="seconds between two of them")
+parser.add_argument("--interval", type=int, default=15, help="seconds between two samples of a series")
 parser.add_argument("--values", default="mix", help="see floodmark lab write --help")
-parser.add_argument("--step", type=int, default=60, help="of the queries that bench/cold.py will ask")
+parser.add_argument("--step", type=int, default=60, help="step of the queries of bench/cold.py, in seconds")
 args, flags = arguments(parser, "data")
 samples = args.metrics * args.targets * args.rounds
 
@@ -39,7 +39,7 @@ def at_rest(what, size_bytes):
 
 
 def cost(server, what, work):
-    """Does `work` and prints what it cost."""
+    """Does `work` and prints its cost."""
     before = server.cpu_seconds()
     done = work()
     cpu_s = server.cpu_seconds() - before

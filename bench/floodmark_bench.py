@@ -36,7 +36,7 @@ class Process:
         return (int(fields[11]) + int(fields[12])) / TICKS_PER_SECOND
 
     def threads(self):
-        """Seconds that threads have run, and seconds that they were runnable but waited for a processor, by thread name."""
+        """By thread name: seconds that threads have run, and seconds that they waited for a processor."""
         times = {}
         for thread in os.listdir("/proc/%d/task" % self.process.pid):
             try:
@@ -54,8 +54,8 @@ class Process:
 
 
 def lab_write(url, *flags, check=True):
-    """Result of `floodmark lab write` with these flags. The keys of its totals are moved to the top level. With `check`, a run that lost
-    samples is an error."""
+    """Result of `floodmark lab write` with these flags. The keys of the totals are moved to the top level. With `check`, lost samples are
+    an error."""
     command = [FLOODMARK, "lab", "write", "--target", url, "--json", "--quiet", *map(str, flags)]
     result = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=check).stdout)
     return {**result["totals"], **result}
@@ -76,7 +76,7 @@ class Server(Process):
         """Starts the server; returns the seconds until it was ready."""
         began = time.monotonic()
         log = open(os.path.join(self.dir, "log"), "a")
-        # only the load is to be measured
+        # because only the load is to be measured
         quiet = ["--self-monitoring-interval", "never"]
         command = [FLOODMARK, "serve", "--data-dir", self.dir + "/data", "--http", self.address, *quiet, *self.flags]
         self.process = subprocess.Popen(command, stderr=log, preexec_fn=self.prepare)

@@ -2,9 +2,9 @@
 
     FLOODMARK=path/to/floodmark python3 bench/flush.py [--series 1000000] [--rate 100000] [--memory 2GiB] [--duration 60] [--every 10s]
 
-All series are created first. Then the same load (a fixed rate, latency from the intended start) runs twice: without flushes, and with
-flushes one after the other, begun at least `--every` apart, and a compaction after each `--compact-every`th flush. Prints both p99s, their
-ratio, the statuses of answers, for how long the server's threads ran and waited for a processor, and the server's peak memory.
+All series are created first. Then the same load (a fixed rate, latency from the intended start) runs twice: without flushes and with
+flushes. Flushes begin at least `--every` apart, and a compaction follows each `--compact-every`th flush. Prints both p99s and their
+ratio, the statuses of answers, how long the server's threads ran and waited for a processor, and the server's peak memory.
 """
 
 import argparse
@@ -21,7 +21,7 @@ args.add_argument("--memory", default="2GiB")
 args.add_argument("--duration", type=int, default=60)
 args.add_argument("--compact-every", type=int, default=4, metavar="FLUSHES")
 args.add_argument("--every", default="2s", metavar="SECONDS", type=lambda text: float(text.removesuffix("s")),
-                  help="at the earliest so long after a flush began comes the next one")
+                  help="minimum time between the beginnings of two flushes")
 args = args.parse_args()
 
 server = Server("--memory", args.memory, "--seal-after", "1h")
@@ -42,12 +42,12 @@ def flush_on():
         flushes += 1
         if flushes % args.compact_every == 0:
             compactions += server.post("compact")["merges"]
-        # a flush right after another one would find nothing to write
+        # a flush right after another flush would find nothing to write
         done.wait(max(0.0, args.every - (time.monotonic() - began)))
 
 
 made, _ = server.lab(*LOAD, "--rounds", 1)
-print("made %d series, %d MiB" % (made["series_distinct"], server.rss_bytes() >> 20), flush=True)
+print("created %d series, %d MiB" % (made["series_distinct"], server.rss_bytes() >> 20), flush=True)
 
 
 def load():
@@ -74,5 +74,5 @@ for what, (report, cpu, threads, syncs) in [("no flush", quiet), ("flushes", bus
         "%.2f over %g ms" % (100 * (1 - syncs[bound] / max(1, syncs[float("inf")])), bound * 1e3) for bound in [0.001, 0.0025, 0.005, 0.01]))
 p99s = [ms(report, "p99_s") for report, *_ in [quiet, busy]]
 print("ratio of p99s %.2f; %d flushes of %d samples, %d merges" % (p99s[1] / p99s[0], flushes, samples, compactions))
-print("most memory ever: %d MiB of %s" % (server.rss_peak_bytes() >> 20, args.memory))
+print("peak memory: %d MiB of %s" % (server.rss_peak_bytes() >> 20, args.memory))
 server.stop()

@@ -2,9 +2,9 @@
 
     FLOODMARK=path/to/floodmark python3 bench/ingest.py SYSTEM PROGRAM [--series 200000] [--rounds 20] [-- SERVER FLAGS]
 
-SYSTEM and PROGRAM: see bench/systems.py. Four connections send as fast as they are answered: 2,000 samples per request, 10 labels with
+SYSTEM and PROGRAM: see bench/systems.py. Four connections send as fast as they get answers: 2,000 samples per request, 10 labels with
 218 bytes of text. CPU seconds are the server's. Each phase ends `--settle` seconds after its last answer, so that deferred work counts
-too. The generator's share of the processor is also printed.
+too. The script also prints the cores that the generator used.
 """
 
 import argparse
@@ -17,9 +17,9 @@ from systems import System, arguments
 METRICS, INTERVAL_S, WRITERS = 2000, 15, 4
 
 parser = argparse.ArgumentParser()
-parser.add_argument("--series", type=int, default=200_000, help="a multiple of 8,000")
+parser.add_argument("--series", type=int, default=200_000, help="number of series, a multiple of 8,000")
 parser.add_argument("--rounds", type=int, default=20, help="samples of each series")
-parser.add_argument("--settle", type=float, default=5, help="seconds after the last answer that count too")
+parser.add_argument("--settle", type=float, default=5, help="seconds after the last answer that still count")
 args, flags = arguments(parser)
 
 
@@ -49,7 +49,7 @@ with tempfile.TemporaryDirectory(prefix="floodmark-bench-") as data:
         if args.rounds > 1:
             print("%s: known series: %s" % (args.system, phase(server, args.rounds - 1, begin + INTERVAL_S)), flush=True)
         rss = server.rss_bytes()
-        print("%s: RSS %d MiB, %.0f bytes a series more than idle; most ever %d MiB" % (
+        print("%s: RSS %d MiB, %.0f bytes per series more than idle; peak %d MiB" % (
             args.system, rss >> 20, (rss - idle) / args.series, server.rss_peak_bytes() >> 20), flush=True)
     finally:
         server.stop()

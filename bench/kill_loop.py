@@ -1,8 +1,8 @@
-"""kill -9 at random moments under load, with sealing every two seconds. Checks that every acknowledged sample is stored once.
+"""kill -9 at random times under load, with sealing every two seconds. Checks that every acknowledged sample is stored once.
 
     FLOODMARK=path/to/floodmark python3 bench/kill_loop.py [--kills 50] [--seed N] [--readers deltalake,duckdb,spark]
 
-The lab writes at a fixed rate and repeats refused requests, so that in the end everything is acknowledged. Then every sample in the
+The lab writes at a fixed rate and retries refused requests, so that in the end all samples are acknowledged. Then every sample in the
 lab's ledger is read back by PromQL and compared bit by bit, before and after a last flush and after compaction. Each of the readers
 (bench/readers.py) counts the samples in the tables and computes a digest. Needs a Python with the packages of the readers. Exits with 1
 if any result differs.
@@ -24,7 +24,7 @@ args = argparse.ArgumentParser()
 args.add_argument("--kills", type=int, default=50)
 args.add_argument("--seed", type=int, default=time.time_ns() % 1_000_000)
 args.add_argument("--rate", default="20k")
-args.add_argument("--least", type=float, default=0.5, help="seconds from ready to kill")
+args.add_argument("--least", type=float, default=0.5, help="minimum seconds from ready to kill")
 args.add_argument("--most", type=float, default=6.0)
 args.add_argument("--readers", default="deltalake,duckdb")
 args = args.parse_args()
@@ -50,7 +50,7 @@ config = os.path.join("/tmp", "floodmark-kill-loop-%d.toml" % os.getpid())
 with open(config, "w") as file:
     file.write('seal_after = "2s"\npartitions = 2\n')
 server = Server("--config", config)
-atexit.register(lambda: server.process.kill())  # after errors too; the directory stays
+atexit.register(lambda: server.process.kill())  # also after errors; the directory is kept
 ledger = os.path.join(server.dir, "ledger.json")
 duration = sum(moments) + args.kills
 command = [FLOODMARK, "lab", "write", "--target", server.url + "/api/v1/write", "--rate", args.rate, "--writers", "4",
@@ -90,8 +90,8 @@ print("rounds of sealing %d, samples replayed %d, slowest start %.2f s" % (round
 failed |= len({(f["samples"], f["digest"]) for f in found.values()}) > 1
 acknowledged = report["acknowledged"]
 failed |= any(f["samples"] != acknowledged or f["rows"] != acknowledged for f in found.values())
-print("FAILED" if failed else "every acknowledged sample is there once: %d" % acknowledged)
+print("FAILED" if failed else "every acknowledged sample is stored once: %d" % acknowledged)
 os.remove(config)
 if failed:
-    sys.exit("what was written is in " + server.dir)
+    sys.exit("the data directory is kept in " + server.dir)
 server.stop()

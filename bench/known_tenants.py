@@ -1,4 +1,4 @@
-"""Three tenants with known series, whose latency shows what others do to them."""
+"""Three tenants with known series. Their latency shows the effect of other tenants."""
 
 import json
 import threading
@@ -14,17 +14,17 @@ def of_tenant(tenant):
 
 
 def write(server, tenant, *flags):
-    """The report of the lab for a load of a tenant; there is none where nothing was acknowledged."""
+    """The report of the lab for a load of a tenant. Fails if nothing was acknowledged."""
     return lab_write(server.write_url, *of_tenant(tenant), "--read-url", server.read_url, *flags, check=False)
 
 
 def write_known(server, seconds, rate=10_000):
-    """The reports of the three tenants, who write so many samples a second each, at the same time, and read everything back; `None` for
-    one whose server is gone."""
+    """The reports of the three tenants. They write concurrently, each `rate` samples per second, and read all samples back. A report is
+    `None` if the server is gone."""
     reports = {}
 
     def one(tenant):
-        # a server without tenants takes them for one: their series differ
+        # a server without tenants stores the series of all three together, so the series must differ
         of_one = ["--seed", TENANTS.index(tenant) + 1, "--rate", rate, "--duration", "%ds" % seconds]
         try:
             reports[tenant] = write(server, tenant, *KNOWN, *of_one, "--give-up-after", "5s", "--verify")
@@ -38,12 +38,12 @@ def write_known(server, seconds, rate=10_000):
 
 
 def p99_ms(reports):
-    """The p99 of the worst of them; `None` if one has no report."""
+    """The p99 of the slowest tenant; `None` if a report is missing."""
     reports = list(reports.values())
     return max(report["latency"]["p99_s"] for report in reports) * 1e3 if all(reports) else None
 
 
 def lost(reports):
-    """Acknowledged samples of theirs that cannot be read; `None` if that is not known."""
+    """Number of acknowledged samples that cannot be read; `None` if it is not known."""
     verdicts = [report and report["verify"] for report in reports.values()]
     return sum(verdict["lost"] for verdict in verdicts) if all(verdicts) else None

@@ -2,7 +2,7 @@
 
     FLOODMARK=path/to/floodmark python3 bench/merging.py [--series 200000] [--duration 90] [--seal-after 2s] [--rate 0]
 
-Writes as fast as possible (or at `--rate`) and seals often, so that a minute has as many files as half a day. Prints for each step the
+Writes as fast as possible (or at `--rate`) and seals often, so that a minute writes as many files as half a day usually does. Prints for each step the
 samples written, sealed and merged, the number of merges waiting, and the CPU time of the server's threads. Then prints how long the
 remaining merges take without writes.
 """
@@ -60,14 +60,14 @@ while load.is_alive():
     now = look()
     show(last, now)
     last = now
-print("all of it:")
+print("whole run:")
 show(first, last)
 began = time.monotonic()
 urllib.request.urlopen(urllib.request.Request(server.url + "/api/v1/admin/flush", data=b"", method="POST"), timeout=600).read()
 rest = look()
 urllib.request.urlopen(urllib.request.Request(server.url + "/api/v1/admin/compact", data=b"", method="POST"), timeout=3600).read()
 now = look()
-print("the rest, when nobody writes:")
+print("the rest, without writes:")
 show(last, now)
 print("merged bytes for each sealed: %.2f; samples: %.2f" % (now[0]["merged_bytes"] / now[0]["sealed_bytes"], now[0]["merged"] / now[0]["sealed"]))
 server.stop()

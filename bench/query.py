@@ -1,10 +1,10 @@
-"""Warm queries over recent samples: one by one, then a mix of all of them by many clients.
+"""Warm queries over recent samples: one query at a time, then a mix of all queries by many clients.
 
     FLOODMARK=path/to/floodmark python3 bench/query.py SYSTEM PROGRAM [--rounds 500] [--repeat 30] [--clients 25] [-- SERVER FLAGS]
 
 SYSTEM and PROGRAM: see bench/systems.py. Writes 20,000 series (2,000 metrics of 10 targets) to a fresh directory, each with `--rounds`
-samples, 15 s apart, the last of them now. Then sends each query of bench/queries.txt, over this time without its first five minutes, with a
-step of 60 s. Prints p50, p99 and the server's CPU milliseconds for each query, and queries per second, p50 and p99 for the mix.
+samples, 15 s apart, the last one now. Then sends each query of bench/queries.txt over the time range of the data, without the first five
+minutes, with a step of 60 s. Prints p50, p99 and the server's CPU milliseconds for each query, and queries per second, p50 and p99 for the mix.
 """
 
 import argparse
@@ -22,9 +22,9 @@ QUERIES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "queries.txt"
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--rounds", type=int, default=500, help="samples of each series")
-parser.add_argument("--repeat", type=int, default=30, help="how often each query is asked")
+parser.add_argument("--repeat", type=int, default=30, help="number of times that each query is sent")
 parser.add_argument("--clients", type=int, default=25)
-parser.add_argument("--seconds", type=float, default=15, help="how long the clients ask")
+parser.add_argument("--seconds", type=float, default=15, help="seconds for which the clients send queries")
 args, flags = arguments(parser)
 
 
@@ -33,7 +33,7 @@ def percentile(times, part):
 
 
 def client(number):
-    """Sends one query after the other until the time is over; returns their latencies in milliseconds."""
+    """Sends queries, one after the other, until the time is over; returns the latencies in milliseconds."""
     connection, times, until = server.connect(), [], time.monotonic() + args.seconds
     while time.monotonic() < until:
         times.append(ask(connection, questions[(number + len(times)) % len(questions)][1]))

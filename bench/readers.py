@@ -3,7 +3,7 @@
     python readers.py deltalake|duckdb|datafusion|polars|spark TABLE
 
 Prints `samples`, `rows` (samples that were sent twice count twice) and `digest`: the sum, modulo 2^64, of a hash of
-each (series, millisecond, bits of the value). The digest does not depend on order, so two engines agree on it only if they agree
+each (series, millisecond, bits of the value). The digest does not depend on order. Two engines have the same digest only if they agree
 on every bit of every sample. Needs `deltalake` (which includes DataFusion), `numpy` and `pyarrow`; for the other engines also `duckdb`,
 `polars`, or, for Spark, `pyspark==4.2.*` and the jars of delta-spark 4.4.0 in the directory DELTA_SPARK_JARS.
 """
@@ -20,7 +20,7 @@ MULTIPLIERS = [numpy.uint64(m) for m in (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F,
 
 
 def digest(series, milliseconds, values):
-    """Counts and digest of samples, one per row. `series` has the 16 bytes of each key as a pair of u64. Equal rows count once."""
+    """Counts and digest of samples, one sample per row. `series` has the 16 bytes of each key as a pair of u64. Equal rows count once."""
     rows = numpy.empty(len(values), dtype=[("a", "u8"), ("b", "u8"), ("t", "u8"), ("v", "u8")])
     rows["a"], rows["b"] = series[:, 0], series[:, 1]
     rows["t"] = milliseconds.astype("i8").view("u8")
@@ -87,7 +87,7 @@ def duckdb(path):
 
 
 def datafusion(path):
-    """The view of docs/sql.md."""
+    """Reads through the query of docs/sql.md."""
     from deltalake import DeltaTable, QueryBuilder
 
     query = """
@@ -163,4 +163,4 @@ if __name__ == "__main__":
     engine = engines[sys.argv[1]]
     print(json.dumps(engine(sys.argv[2])), flush=True)
     if sys.argv[1] != "spark":
-        os._exit(0)  # threads of these libraries have been seen to abort in Python's usual shutdown
+        os._exit(0)  # threads of these libraries sometimes abort during Python's usual shutdown

@@ -4,7 +4,7 @@ import struct
 
 
 def varint(number):
-    """`number` as protobuf writes it."""
+    """`number` as a protobuf varint."""
     out = bytearray()
     while number > 127:
         out.append(number & 127 | 128)

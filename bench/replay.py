@@ -18,7 +18,7 @@ before = server.rss_bytes()
 server.kill()
 ready_s = server.start()
 samples, cpu = report["samples_acknowledged"], server.cpu_seconds()
-print("%d samples of %d series: ready after %.2f s, %.2f CPU s, %.2f M samples a CPU second"
+print("%d samples of %d series: ready after %.2f s, %.2f CPU s, %.2f M samples per CPU second"
       % (samples, args.series, ready_s, cpu, samples / cpu / 1e6))
 print("memory before the crash %d MiB, peak in replay %d MiB" % (before >> 20, server.rss_peak_bytes() >> 20))
 server.stop()

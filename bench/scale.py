@@ -3,8 +3,8 @@
     FLOODMARK=path/to/floodmark python3 bench/scale.py [--most 5000000] [--rounds 10]
 
 For each size, on a fresh server, creates all series (one sample each), then writes `rounds` samples of each. Prints CPU
-per sample, memory per series and p99, and how each grows between the smallest and the largest size, as an exponent
-(0: it does not grow; 1: in proportion).
+per sample, memory per series and p99. Then prints the growth of each figure from the smallest to the largest size as an exponent
+(0: no growth; 1: in proportion to the size).
 """
 
 import argparse

@@ -18,8 +18,8 @@ NAMES = ["floodmark", "victoriametrics", "prometheus", "cortex"]
 
 
 def arguments(parser, *further):
-    """Adds SYSTEM, PROGRAM and `further` ones to a script's arguments. Returns the parsed arguments, and those for the server. The
-    name of an argument that may be repeated or missing ends in `*`."""
+    """Adds SYSTEM, PROGRAM and `further` to a script's arguments. Returns the parsed arguments, and the arguments for the server. A name
+    that ends in `*` is an argument that may be repeated or missing."""
     parser.add_argument("system", choices=NAMES)
     for name in ["program", *further]:
         parser.add_argument(name.rstrip("*"), nargs="*" if name.endswith("*") else None)
@@ -30,7 +30,7 @@ def arguments(parser, *further):
 
 
 class System(Process):
-    """A server of any kind on `data`, which is created if missing. `prepare` runs in the new process."""
+    """A server of any kind on the directory `data`, which is created if absent. `prepare` runs in the new process."""
 
     def __init__(self, name, program, data, *flags, prepare=None):
         self.name, self.program, self.data, self.flags = name, os.path.abspath(program), os.path.abspath(data), flags
@@ -58,7 +58,7 @@ class System(Process):
             except OSError:
                 if self.process.poll() is not None or time.monotonic() - began > 120:
                     self.stop()
-                    raise SystemExit("%s does not get ready: %s" % (self.name, " ".join(self._command(port))))
+                    raise SystemExit("%s did not become ready: %s" % (self.name, " ".join(self._command(port))))
                 time.sleep(0.01)
 
     def _command(self, port):
@@ -114,7 +114,7 @@ class System(Process):
 
 
 def ask(connection, question):
-    """Sends a query; returns its latency in milliseconds. Any status but 200 ends the script."""
+    """Sends a query; returns the latency in milliseconds. Any status other than 200 ends the script."""
     began = time.perf_counter()
     connection.request("GET", question)
     answer = connection.getresponse()

@@ -1,8 +1,8 @@
-"""Cost of TLS: the server's CPU per sample of known series, on connections that stay open, with and without TLS in turn.
+"""Cost of TLS: the server's CPU per sample of known series, with and without TLS in turn. Connections stay open.
 
     FLOODMARK=path/to/floodmark python3 bench/tls.py [--series 100000] [--rounds 60] [--batch 2000] [--repeat 3]
 
-`openssl` makes the certificate (P-256). Both servers get the same load one right after the other, `--repeat` times; the figures
+`openssl` creates the certificate (P-256). Both servers get the same load, one right after the other, `--repeat` times. The figures
 are medians.
 """
 
@@ -63,8 +63,8 @@ for turn in range(args.repeat + 1):
         cost = measure(server, "--rounds", args.rounds if turn else 1, *access)
         if turn:
             found[name].append(cost)
-            print("%-5s  %.0f ns CPU a sample" % (name, cost), flush=True)
+            print("%-5s  %.0f ns CPU per sample" % (name, cost), flush=True)
 plain, tls = (statistics.median(found[name]) for name in ("plain", "TLS"))
-print("TLS costs %.0f %% more CPU a sample (%.0f ns instead of %.0f)" % ((tls / plain - 1) * 100, tls, plain))
+print("TLS costs %.0f %% more CPU per sample (%.0f ns instead of %.0f)" % ((tls / plain - 1) * 100, tls, plain))
 for server, _ in servers.values():
     server.stop()

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes a golden directory: files written by one version of Floodmark, which tests of all later versions read.
+"""Creates a golden directory: files that one version of Floodmark writes, and that the tests of all later versions read.
 
     scripts/make-golden.py PROGRAM crates/floodmark/tests/golden/0.1.0
 
@@ -8,7 +8,7 @@ PROGRAM is the floodmark binary of that version. The folder then contains
   *.ledger.json   ledgers of acknowledged samples, to be read back
   result.json     a result of the lab
   golden.rec      recorded remote write
-The programs run with a clock set to 15 January 2026 (scripts/test-clock.c), so that no test depends on when this script ran.
+The clock of the programs is set to 15 January 2026 (scripts/test-clock.c), so that no test depends on the time of this script.
 """
 
 import json
@@ -25,7 +25,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 NOON = 1768478400  # 2026-01-15T12:00:00Z
 CONFIG = ('partitions = 2\nsegment_size = "1MiB"\nrollups = ["5m", "1h"]\nmemory = "256MiB"\n'
           'self_monitoring_interval = "never"\n')
-# a few series with a sample a minute for an hour; only flags that every version has
+# a few series with one sample per minute for an hour; the flags exist in every version
 WRITE = ["lab", "write", "--metrics", "4", "--series", "3", "--writers", "1", "--batch", "12", "--interval", "60s",
          "--rounds", "60", "--histograms", "0", "--quiet"]
 

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Runs tests with the clock set to another time of day, to check that no test depends on when it runs.
+# Runs tests with the clock set to another time of day. This checks that no test depends on the time at which it runs.
 #
 #   scripts/test-at.sh 23:59:40                          all tests; each binary begins at that time (UTC)
 #   scripts/test-at.sh 01:59:50 -p server --lib          further arguments go to cargo test: packages and targets
 #   TESTS=transfer scripts/test-at.sh 23:59:55 -p floodmark --test it
 #
-# The clock is set forward to the next such time, never back. Tests with other servers are left out, because those servers read
-# the real clock.
+# The clock is set forward to the next such time, never back. Tests with other servers are skipped, because these servers read the
+# real clock.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

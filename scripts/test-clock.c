@@ -1,6 +1,6 @@
 // A wall clock that is FLOODMARK_TEST_AHEAD_S seconds ahead, for scripts/test-at.sh and scripts/make-golden.py (LD_PRELOAD).
-// Monotonic clocks are unchanged. The time comes from the system call itself: looking up the original function would allocate
-// memory, and jemalloc reads the clock while it starts.
+// Monotonic clocks are unchanged. The code makes the system call itself: a lookup of the original function would allocate memory,
+// and jemalloc reads the clock while it starts.
 #define _GNU_SOURCE
 #include <stdlib.h>
 #include <sys/syscall.h>

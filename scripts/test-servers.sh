@@ -1,7 +1,7 @@
 #!/bin/sh
-# Installs the real servers that the end-to-end tests use. Programs that are already installed are left alone,
-# so a second run takes no time. Prints a line for each program that cannot be installed; the tests that need it
-# are then skipped, and say so. Exits with 0 in any case.
+# Installs the real servers that the end-to-end tests use. Installed programs are not installed again, so a second run
+# takes no time. Prints a line for each program that cannot be installed. Tests that need the program are then skipped,
+# and report this. Always exits with 0.
 #
 #   FLOODMARK_CACHE   directory for the binaries [default: ~/.cache/floodmark]
 set -u
@@ -9,13 +9,13 @@ set -u
 cache=${FLOODMARK_CACHE:-$HOME/.cache/floodmark}
 bin=$cache/bin
 
-# Prometheus 3.5 LTS by its module version. Newer ones need modules that not every proxy has.
+# Module version of Prometheus 3.5 LTS. Newer versions need modules that some proxies do not have.
 prometheus_version=v0.305.0
 
 versitygw_version=v1.8.0
 
 have() { command -v "$1" >/dev/null 2>&1; }
-missing() { echo "test-servers: no $1: $2" >&2; }
+missing() { echo "test-servers: cannot install $1: $2" >&2; }
 
 # Debian's packages: a node exporter to scrape, and Prometheus 2 in case Prometheus 3 cannot be built.
 wanted=
@@ -23,7 +23,7 @@ have prometheus || wanted="$wanted prometheus"
 have prometheus-node-exporter || have node_exporter || wanted="$wanted prometheus-node-exporter"
 if [ -n "$wanted" ]; then
     if ! have apt-get; then
-        missing "$wanted" "no apt-get here; install them by hand"
+        missing "$wanted" "apt-get is missing; install the packages by hand"
     elif [ "$(id -u)" -ne 0 ]; then
         missing "$wanted" "run as root, or: sudo apt-get install -y --no-install-recommends$wanted"
     else
@@ -33,11 +33,11 @@ if [ -n "$wanted" ]; then
         DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $wanted >/dev/null 2>&1 ||
             { apt-get update -qq >/dev/null 2>&1 &&
                 DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $wanted >/dev/null 2>&1; } ||
-            missing "$wanted" "apt-get could not install them"
+            missing "$wanted" "apt-get failed"
     fi
 fi
 
-# Prometheus 3, for remote write 2.0, and promtool, which makes blocks. The build takes some minutes, once.
+# Prometheus 3, for remote write 2.0, and promtool, which creates blocks. The build takes some minutes, but only once.
 build_prometheus() {
     work=$(mktemp -d) || return 1
     log=$cache/prometheus-build.log
@@ -59,7 +59,7 @@ build_prometheus() {
 mkdir -p "$bin"
 if [ ! -x "$bin/prometheus" ] || [ ! -x "$bin/promtool" ]; then
     if ! have go; then
-        missing "Prometheus 3" "no Go toolchain here"
+        missing "Prometheus 3" "the Go toolchain is missing"
     else
         build_prometheus || missing "Prometheus 3" "the build failed, see $cache/prometheus-build.log"
     fi
@@ -69,7 +69,7 @@ fi
 scripts=$cache/promqltest-$prometheus_version
 if [ ! -d "$scripts" ]; then
     if ! have go; then
-        missing "Prometheus' PromQL scripts" "no Go toolchain here"
+        missing "Prometheus' PromQL scripts" "the Go toolchain is missing"
     else
         source=$(cd "$bin" && go mod download -json "github.com/prometheus/prometheus@$prometheus_version" 2>/dev/null |
             sed -n 's/^[[:space:]]*"Dir": "\(.*\)",\{0,1\}$/\1/p')
@@ -84,7 +84,7 @@ fi
 # An S3 service that stores objects as files.
 if [ ! -x "$bin/versitygw" ]; then
     if ! have go; then
-        missing "versitygw" "no Go toolchain here"
+        missing "versitygw" "the Go toolchain is missing"
     else
         echo "test-servers: building versitygw $versitygw_version into $bin"
         GOBIN=$bin nice -n 10 go install "github.com/versity/versitygw/cmd/versitygw@$versitygw_version" \
@@ -96,14 +96,14 @@ fi
 azurite_version=3.37.0
 if [ ! -x "$bin/azurite-blob" ]; then
     if ! have npm; then
-        missing "azurite" "no npm here"
+        missing "azurite" "npm is missing"
     else
         echo "test-servers: installing azurite $azurite_version into $cache/azurite"
         mkdir -p "$cache/azurite" &&
             npm install --prefix "$cache/azurite" --no-audit --no-fund "azurite@$azurite_version" \
                 >"$cache/azurite-install.log" 2>&1 &&
             ln -sf "$cache/azurite/node_modules/.bin/azurite-blob" "$bin/azurite-blob" ||
-            missing "azurite" "npm could not install it, see $cache/azurite-install.log"
+            missing "azurite" "npm failed, see $cache/azurite-install.log"
     fi
 fi
 
@@ -112,13 +112,13 @@ py=$cache/py
 readers="deltalake duckdb numpy polars pyarrow"
 if ! "$py/bin/python" -c 'import deltalake, duckdb, numpy, polars, pyarrow' 2>/dev/null; then
     if ! have python3; then
-        missing "$readers" "no python3 here"
+        missing "$readers" "python3 is missing"
     else
         echo "test-servers: installing $readers into $py"
         # shellcheck disable=SC2086 # a list of words
         python3 -m venv "$py" >/dev/null 2>&1 &&
             "$py/bin/python" -m pip install -q --disable-pip-version-check $readers >"$cache/py-install.log" 2>&1 ||
-            missing "$readers" "pip could not install them (Debian: apt-get install -y python3-venv), see $cache/py-install.log"
+            missing "$readers" "pip failed (Debian: apt-get install -y python3-venv), see $cache/py-install.log"
     fi
 fi
 

@@ -53,7 +53,7 @@ fn the_overview_is_drawn_from_what_a_server_stores_of_itself() {
         "Series in memory",
         "Resident memory",
         "Write requests by answer",
-        "Write requests in flight",
+        "Write requests in progress",
         "Heap objects",
     ];
     assert_eq!(titles, expected);

@@ -36,7 +36,7 @@ fn check(script: &str, args: &[&str], expected: &[&str]) {
 #[test]
 fn ingest() {
     let args = ["floodmark", BINARY, "--series", "8000", "--rounds", "2", "--settle", "0"];
-    check("ingest.py", &args, &["new series: ", "known series: ", "bytes a series more than idle"]);
+    check("ingest.py", &args, &["new series: ", "known series: ", "bytes per series more than idle"]);
 }
 
 #[test]
@@ -63,7 +63,7 @@ fn data_at_rest_and_cold_queries_over_it() {
 fn flushes() {
     let load = ["--series", "4000", "--rate", "4000", "--duration", "1"];
     let args = [&load[..], &["--every", "0.2s", "--compact-every", "1", "--memory", "256MiB"]].concat();
-    check("flush.py", &args, &["{\"204\": ", "ratio of p99s", "most memory ever"]);
+    check("flush.py", &args, &["{\"204\": ", "ratio of p99s", "peak memory"]);
 }
 
 #[test]
@@ -71,7 +71,7 @@ fn encryption() {
     if Command::new("openssl").arg("version").output().is_err() {
         return stdx::skipped::for_want_of("openssl");
     }
-    check("tls.py", &["--series", "4000", "--rounds", "2", "--repeat", "1"], &["more CPU a sample"]);
+    check("tls.py", &["--series", "4000", "--rounds", "2", "--repeat", "1"], &["more CPU per sample"]);
 }
 
 #[test]
@@ -80,13 +80,13 @@ fn wrong_credentials() {
         return stdx::skipped::for_want_of("openssl");
     }
     let args = ["--series", "400", "--duration", "1", "--runs", "1", "--attempts", "700"];
-    check("credentials.py", &args, &["medians: p99 ", "attempts a second"]);
+    check("credentials.py", &args, &["medians: p99 ", "attempts per second"]);
 }
 
 #[test]
 fn merges() {
     let args = ["--series", "4000", "--duration", "2", "--step", "1"];
-    check("merging.py", &args, &["when nobody writes", "merged bytes for each sealed: "]);
+    check("merging.py", &args, &["without writes", "merged bytes for each sealed: "]);
 }
 
 #[test]
