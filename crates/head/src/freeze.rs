@@ -6,7 +6,7 @@
 //!                                    └─ FrozenOrder, read_frozen(): any number of times
 //! ```
 //!
-//! Freezing touches no series. It flips the head's epoch, and all samples of a series in the other epoch are
+//! Freezing touches no series. A freeze flips the head's epoch, and all samples of a series in the other epoch are
 //! frozen. The first append to such a series separates its frozen chunks. A release visits all series, a few
 //! in each turn, and brings them into the head's epoch. Only then can the next freeze begin. If a release is
 //! delayed for long, newer samples can join the outstanding freeze: [`TenantHead::freeze_rest_some`].

@@ -227,7 +227,7 @@ impl Index {
         }
     }
 
-    /// Points all entries of the directory whose low bits are the page's at that page.
+    /// Points all entries of the directory with the low bits of a page at that page.
     fn point_at(&mut self, page: usize) {
         let Page { depth, bits, .. } = self.pages[page];
         for entry in self.directory.iter_mut().skip(bits as usize).step_by(1 << depth) {

@@ -350,7 +350,7 @@ impl TenantHead {
     }
 
     /// Close upper bound of the number of samples that [`Self::read`] appends, found without decoding them.
-    /// Callers with a limit check it first.
+    /// Callers with a limit on samples check this bound first.
     pub fn samples_at_most(&self, series_ref: SeriesRef, range: TimeRange) -> usize {
         let series = self.series.get(series_ref.index());
         let late = self.all_late_of(series, series_ref).map(|late| late.samples_at_most(range));

@@ -1,6 +1,6 @@
 //! Benchmarks writing and reading of records: `cargo bench -p journal [-- <part of a name>]`.
 //!
-//! The workload is that of a scraped fleet: targets with 10 labels that expose the same metrics (counters, gauges with
+//! The workload imitates a scraped fleet: targets with 10 labels that expose the same metrics (counters, gauges with
 //! two or three decimals, and constants). The samples of a target share one timestamp.
 
 use journal::{Durability, Files, Item, Journal, Offset, Options, Record, RecordEncoder};

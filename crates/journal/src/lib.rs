@@ -145,7 +145,7 @@ pub trait Journal: Send + std::fmt::Debug {
     /// reading at this first record, to get the definitions. An offset outside the journal is replaced by the
     /// nearest one inside.
     ///
-    /// Kafka: from headers of records, one of which is kept in memory for each dictionary.
+    /// Kafka: from the headers of records; one header is kept in memory for each dictionary.
     fn dictionary_start(&self, offset: Offset) -> Offset;
 
     /// Streams the durable records in order, from `from`, or from the start if that is later. The reader sees

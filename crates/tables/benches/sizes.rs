@@ -1,7 +1,7 @@
 //! Measures bytes per sample on disk (including the log), and the speed of writing, merging and reading:
 //! `cargo bench -p tables [-- mix|counter|gauge]`.
 //!
-//! The data is that of a scraped fleet: targets with 10 labels expose the same metrics and are scraped every 15 s, with one
+//! The data imitates a scraped fleet: targets with 10 labels expose the same metrics and are scraped every 15 s, with one
 //! timestamp for all samples of a scrape. `mix` is half counters, a quarter gauges of two or three decimals, and a quarter
 //! constants. `jitter` is `mix` with timestamps that are off by up to 8 ms. The data is sealed in ten blocks of two files,
 //! compacted, and read back. Speeds are samples per second of CPU time of this process.

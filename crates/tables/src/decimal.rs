@@ -75,7 +75,7 @@ fn append(values: &[f64], mantissas: &mut Vec<i64>) -> Option<u8> {
     (since == 0 || fill(&values[..since], exponent, &mut out[..since])).then_some(exponent)
 }
 
-/// All mantissas at one exponent; `false` if any value does not fit.
+/// Computes the mantissas of all values at one exponent. Returns `false` if a value does not fit.
 fn fill(values: &[f64], exponent: u8, out: &mut [i64]) -> bool {
     let mut fits = true;
     if exponent == 0 {

@@ -42,8 +42,9 @@ pub struct Merge<R: Ranges> {
 struct Source<R: Ranges> {
     /// The file's rows; `None` at their end.
     run: Option<Run<R>>,
-    /// A row of the current series, of which `at` samples were already returned.
+    /// A row of the current series.
     row: Samples,
+    /// Number of samples of `row` that were already returned.
     at: usize,
     /// True if the cursor is positioned on an unread row of the current series.
     more: bool,

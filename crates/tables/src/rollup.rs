@@ -27,8 +27,8 @@
 //! Deletes of samples immediately hide the buckets that they touch, and cause the days to be rolled up again from the remaining
 //! samples ([`take_in`]). A day without remaining samples is kept without these buckets.
 //!
-//! A series is omitted if [`LABEL`] cannot be added to it, because it has the maximum number of labels or already has a label of that
-//! name. Then a series with only the metric name and the value [`LEFT_OUT`] records how many were omitted, and queries of that
+//! A series is omitted if it has the maximum number of labels, or already has a label with the name [`LABEL`].
+//! Then a series with only the metric name and the value [`LEFT_OUT`] records how many were omitted, and queries of that
 //! metric read samples instead.
 
 mod bucket;
@@ -48,8 +48,8 @@ use std::collections::BTreeMap;
 pub use deletes::{take_in, taken};
 pub use run::{Rolled, RollupLimits, run};
 
-/// Label with the statistic of a series in a rollup table. It sorts before all label names that Prometheus allowed before it
-/// permitted arbitrary UTF-8, so adding it keeps the order of series.
+/// Label with the statistic of a series in a rollup table. The label sorts before all label names that
+/// Prometheus allowed before it permitted arbitrary UTF-8. So adding the label keeps the order of series.
 pub const LABEL: &str = "$rollup";
 
 /// Value of [`LABEL`] in the series that records how many series of a metric were omitted.
@@ -62,7 +62,7 @@ const FORMAT: u64 = 3;
 /// The previous version, which does not record omitted series.
 const FORMAT_SILENT: u64 = 2;
 
-/// Used in place of a version: samples of the day were deleted after it was rolled up. The sequence is that of the delete.
+/// Used in place of a version: samples of the day were deleted after it was rolled up. The sequence in the floodmark is the delete's.
 const FORMAT_STALE: u64 = FORMAT_UNMADE - 1;
 
 /// Like [`FORMAT_STALE`], for a day that had not been rolled up.

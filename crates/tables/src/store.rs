@@ -306,8 +306,8 @@ impl<'a> Page<'a> {
     }
 }
 
-/// Number of whole files that are read concurrently: as many as there are threads for local files, and enough to hide a store's
-/// latency.
+/// Number of whole files that are read concurrently: enough to use all threads for local files, and to hide a
+/// store's latency.
 const READS_AT_ONCE: usize = 16;
 
 /// A data file in the store.

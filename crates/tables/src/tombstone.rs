@@ -119,7 +119,7 @@ fn may_pass(matcher: &Matcher, file: &LiveFile) -> bool {
 /// A delete with its position in the order of writes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tombstone {
-    /// Sequence, which is greater than that of every earlier file and tombstone.
+    /// Sequence; greater than the sequences of all earlier files and tombstones.
     pub sequence: i64,
     pub delete: Delete,
 }
@@ -159,8 +159,8 @@ impl Tombstones {
         self.list.iter().map(of).sum()
     }
 
-    /// Formats the list as text. `version` is that of the log entry that will refer to the list, so that no two entries refer to
-    /// the same text.
+    /// Formats the list as text. `version` is the version of the log entry that will refer to the list: no two entries refer
+    /// to the same text.
     pub(crate) fn to_text(&self, version: u64) -> String {
         let matcher = |m: &Matcher| json!({ "name": m.name, "op": m.op.as_str(), "value": m.value });
         let tombstone = |t: &Tombstone| {

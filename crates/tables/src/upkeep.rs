@@ -160,8 +160,8 @@ impl Upkeep {
         Ok(steps)
     }
 
-    /// Runs a step. `stem` must be new each time. A compaction calls `go_on` with its progress at intervals, and is given up if
-    /// that returns `false`.
+    /// Runs a step. `stem` must be new each time. A compaction calls `go_on` with its progress at intervals, and stops if
+    /// `go_on` returns `false`.
     pub fn run(
         &mut self,
         table: &Arc<Table>,
@@ -307,8 +307,8 @@ impl Upkeep {
         self.damaged.get(file).map_or("", String::as_str)
     }
 
-    /// Damaged files that a compaction found, and the damage of each. Queries omit them with a warning. They stay in place for
-    /// the operator until they expire.
+    /// Damaged files that a compaction found, and the damage of each. Queries omit these files with a warning. The files stay
+    /// in place for the operator until they expire.
     pub fn damaged(&self) -> impl Iterator<Item = (&str, &str)> {
         self.damaged.iter().map(|(file, reason)| (file.as_str(), reason.as_str()))
     }

@@ -240,7 +240,7 @@ impl<W: Sink, S: FnMut(Date) -> std::io::Result<W>> BlockWriter<W, S> {
         Self { kind, limits, new_sink, open: BTreeMap::new(), finished: Vec::new() }
     }
 
-    /// Adds a stretch, which may span days. Order as in [`FileWriter::push`].
+    /// Adds a stretch, which may span days. Stretches come in the order of [`FileWriter::push`].
     pub fn push(&mut self, stretch: &Stretch<'_>) -> Result<(), TableError> {
         for (date, part) in stretch.days() {
             let file = self.file(date)?;

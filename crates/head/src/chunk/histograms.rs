@@ -8,8 +8,8 @@
 //!         | WHOLE (u8) · varint length, histogram
 //! ```
 //!
-//! An open chunk ends with the newest histogram and its length (u32 LE), because the next histogram is
-//! encoded as a change of the newest one. Sealing the chunk cuts both off.
+//! An open chunk ends with the newest histogram and its length (u32 LE): the next histogram is encoded as a
+//! change of the newest one. Sealing the chunk cuts both off.
 
 use super::open::Full;
 use super::{HISTOGRAM, OpenChunk, SAMPLES_MAX, array};

@@ -101,7 +101,7 @@ impl FrameHeader {
     }
 
     /// Repairs and decodes a header at byte `at` that has one wrong byte; `None` if that is not possible. Other bytes
-    /// pass for such a header with a probability of 1 in 600,000, so the caller must confirm the header by the offset
+    /// pass for such a header with a probability of 1 in 600,000. So the caller must confirm the header by the offset
     /// and the payload.
     pub(super) fn parse_repaired(seed: u32, at: u64, header: &HeaderBytes) -> Option<Self> {
         let (body, crc) = (&header[..HEADER_CRC_AT], u32_at(header, HEADER_CRC_AT));
@@ -119,8 +119,8 @@ impl FrameHeader {
         Self::parse(seed, at, &repaired)
     }
 
-    /// Start of the record's group. All records before this offset were durable when the record was written. It is 0 if
-    /// the start is unknown.
+    /// Start of the record's group. All records before this offset were durable when the record was written. Returns 0
+    /// if the start is unknown.
     pub(super) fn group(&self) -> u64 {
         match self.nth {
             u32::MAX => 0,

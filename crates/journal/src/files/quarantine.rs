@@ -7,8 +7,8 @@
 //! ```
 //!
 //! The segment itself is not changed, and every reader reports its damage until the segment is dropped. The copy
-//! stays until an operator removes it. If a segment has a record that is intact but cannot be decoded, it is moved here
-//! when it is dropped, because that record refers to definitions in the segment.
+//! stays until an operator removes it. If a record is intact but cannot be decoded, its segment is moved here when it is
+//! dropped: the record refers to definitions in the segment.
 
 use super::scan::Hole;
 use super::window::Window;

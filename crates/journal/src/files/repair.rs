@@ -1,10 +1,10 @@
 //! Locates a single wrong byte by its CRC-32C.
 //!
 //! CRCs are linear: the XOR of the checksums of the written and the read bytes is the checksum (without inversions) of
-//! the XOR of the bytes. If they differ in one byte, by the mask `m`, with `k` bytes after it, this difference is the
-//! CRC table's entry for `m`, advanced by `k` zero bytes. So the difference is moved *back* one byte at a time, until
-//! it is an entry of the table. In `n` bytes, a difference of more than one byte looks like this by chance in one of
-//! `2^32 / (256 n)` cases, so a repair needs another confirmation.
+//! the XOR of the bytes. If they differ in one byte by the mask `m`, and `k` bytes follow, the difference of the
+//! checksums is the CRC table's entry for `m`, advanced by `k` zero bytes. So this difference is moved *back* one byte
+//! at a time, until it is an entry of the table. With more than one wrong byte in `n` bytes, an entry is found by
+//! chance in one of `2^32 / (256 n)` cases. So a repair needs another confirmation.
 
 /// CRC-32C of each single byte, without the initial and final inversion (reflected polynomial 0x82F63B78).
 const TABLE: [u32; 256] = {

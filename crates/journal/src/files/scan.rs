@@ -88,7 +88,7 @@ impl Scanner {
         }
     }
 
-    /// Hole for the record that [`Self::step`] returned last, whose checksums match, but which cannot be decoded.
+    /// Hole for the record that [`Self::step`] returned last. Its checksums match, but it cannot be decoded.
     pub(super) fn unreadable(&self, what: &'static str) -> Hole {
         let lost = self.next - 1..self.next;
         Hole { bytes: self.frame.clone(), lost, acknowledged: true, repaired: false, what }

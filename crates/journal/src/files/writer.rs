@@ -37,8 +37,8 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    /// Creates a segment file. It gets its name only once its header is durable. It replaces a segment of the same
-    /// name, which cannot have a durable record.
+    /// Creates a segment file. The file gets its name only once its header is durable. It then replaces a
+    /// segment of the same name, which cannot have a durable record.
     pub(super) fn create(dir: &Path, header: Header, options: &Options) -> Result<Self, JournalError> {
         let unfinished = segment::path(dir, header.first).with_extension(UNFINISHED);
         let file = options.disk.open(&unfinished, Mode::Create);

@@ -27,9 +27,10 @@ pub struct Cleaned {
 }
 
 impl Table {
-    /// Deletes log files that were last written before `before_ms`, by the store's clock, and are older than the second to last
-    /// of the checkpoints up to version `upto`. Older versions then become unreadable, so `upto` must have been current before
-    /// any running read began. The oldest files are deleted first, so that after a crash the log only lacks its beginning.
+    /// Deletes the log files before the second to last of the checkpoints up to version `upto`, except files
+    /// that were written at `before_ms` or later, by the store's clock. Older versions become unreadable, so
+    /// `upto` must have been current before any running read began. The oldest files are deleted first, so
+    /// that after a crash the log only lacks its beginning.
     pub fn clean_log(&self, before_ms: i64, upto: u64) -> Result<Cleaned, TableError> {
         let listing = Listing::read(&self.location)?;
         let mut cleaned = Cleaned::default();

@@ -283,8 +283,9 @@ impl Table {
         self.change(change, None)
     }
 
-    /// Replaces live files with newly computed ones of a block's source, whose floodmark moves from `after` to `upto` in the same
-    /// commit. Returns `false` without a change if the floodmark is at `upto` or beyond, or not at `after`.
+    /// Replaces live files with newly computed files of a block. The floodmark of the block's source moves
+    /// from `after` to `upto` in the same commit. Returns `false` without a change if the floodmark is at
+    /// `upto` or beyond, or not at `after`.
     pub fn renew(&self, removed: &[LiveFile], block: &StagedBlock, now_ms: i64) -> Result<bool, TableError> {
         let change = Change {
             data_change: true,

@@ -6,8 +6,8 @@
 //!   checkpoints            20 ✓      40 ✗   ─▶ _damaged-…40-checkpoint-parquet-…
 //! ```
 //!
-//! If the entries reach back to a sound checkpoint or to the first version, damaged checkpoints are renamed so that readers of
-//! Delta tables ignore them, and the hint is deleted. Otherwise nothing is changed, and the error says what is damaged and how to
+//! If the entries reach back to a sound checkpoint or to the first version, damaged checkpoints are renamed, and the hint is
+//! deleted. Readers of Delta tables ignore the renamed files. Otherwise nothing is changed, and the error says what is damaged and how to
 //! repair it. Only the hint is ever deleted.
 
 use super::failure;

@@ -1,7 +1,7 @@
 //! Lists the files that were removed according to the log.
 //!
-//! The library only returns live files. Checkpoints record removed files for a week (`delta.deletedFileRetentionDuration`), and
-//! entries do for as long as they are kept.
+//! The library only returns live files. Checkpoints record removed files for a week
+//! (`delta.deletedFileRetentionDuration`), and log entries record them for as long as the entries exist.
 
 use super::listing::{Checkpoint, FOLDER, LogFile};
 use super::{Listing, Table};

@@ -39,7 +39,7 @@ const UNCLEAR_MAX: usize = 3;
 #[derive(Debug, Clone, Default)]
 pub(super) struct Pending {
     number: u64,
-    /// True if the table is a rollup, whose series are statistics of the series that deletes select.
+    /// True for a rollup: its series are statistics of the series that deletes select.
     pub(super) is_rollup: bool,
     pub(super) all: Arc<Tombstones>,
 }

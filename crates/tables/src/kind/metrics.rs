@@ -1,7 +1,7 @@
 //! The metrics table: its columns, and the reasons for their encodings.
 //!
-//! A row is one series over a part of one day. Labels are stored once for all its samples, and samples are stored as lists, so
-//! that any engine gets one row per sample with a single `UNNEST`.
+//! A row is one series over a part of one day. Labels are stored once for all samples of the row. Samples are stored as
+//! lists: any engine gets one row per sample with a single `UNNEST`.
 //!
 //! | column | encoding | why |
 //! | --- | --- | --- |

@@ -63,7 +63,7 @@ impl<R: Ranges> Run<R> {
         Self::new(State::Open(Box::new(cursor), 0), kind, Arc::new(Select::ALL), 0, usize::MAX)
     }
 
-    /// A run before its first row, whose file holds at most `share_bytes`, besides one row's labels and the memory for reading.
+    /// A run before its first row. The file holds at most `share_bytes`, besides one row's labels and the memory for reading.
     /// About `window_bytes` are fetched at a time.
     pub(crate) fn sharing(
         file: R,

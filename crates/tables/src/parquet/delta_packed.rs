@@ -5,8 +5,8 @@
 //!   block:  least delta, bits of each miniblock │ miniblock │ miniblock │ …    (deltas minus the least delta)
 //! ```
 //!
-//! Source: "Delta Encoding" in the Parquet format's `Encodings.md`. Each value depends on all previous values, so opening decodes
-//! all of them once, checks the bytes, and keeps the offset of each block and the value before it.
+//! Source: "Delta Encoding" in the Parquet format's `Encodings.md`. Each value depends on all previous values. So opening a page
+//! decodes all values once, checks the bytes, and keeps the offset of each block and the value before the block.
 
 use super::bits::{self, GROUP};
 use std::ops::Range;

@@ -1,7 +1,7 @@
 //! One page of samples, which is fetched, decompressed and checked once, and then read many times.
 //!
-//! The row-group index says how many samples each row has, so levels are skipped. Values are kept in encoded form, so a page
-//! takes the memory of its bytes plus some for random access, however many values it claims to have.
+//! The row-group index says how many samples each row has, so levels are skipped. Values are kept in encoded form. So a page
+//! takes the memory of its bytes and a little for random access, however many values it claims to have.
 
 use super::delta_packed::{Packed, Steps};
 use super::page::{DATA_PAGE, DICTIONARY_PAGE, Damage, Encoded, OTHER_ENCODING, Unpacked};
@@ -157,8 +157,8 @@ struct Ascending<'a> {
     broken: bool,
 }
 
-/// Maximum number of bits of a step between two times of a row (a day has 27), so that several steps can be summed and checked
-/// together.
+/// Maximum number of bits of a step between two times of a row. A day has 27, so several steps can be summed
+/// and checked together.
 const STEP_BITS: u32 = 48;
 
 impl Ascending<'_> {

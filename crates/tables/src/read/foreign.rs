@@ -9,8 +9,8 @@
 //!        └──────────────────────── until nothing is left ◀────────────────────────────────┘
 //! ```
 //!
-//! If two samples in a chain have the same time, the one in the row that comes first in the file wins, since compaction by
-//! `deltalake` puts the newest data first. If their values differ, this is a guess and is counted as a conflict.
+//! If two samples in a chain have the same time, the sample in the earlier row of the file wins: compaction by `deltalake`
+//! puts the newest data first. If their values differ, this is a guess and is counted as a conflict.
 
 use super::row::{Decoded, Order};
 use super::stream::{decode, metrics_columns, selection};

@@ -24,7 +24,7 @@ use std::sync::Arc;
 
 const STORE: &str = "DurableFiles";
 
-/// Prefix of the names of unfinished files. Those that a crash leaves behind are swept.
+/// Prefix of the names of unfinished files. Unfinished files that a crash leaves behind are swept.
 pub(crate) const ASIDE: &str = ".aside-";
 
 /// Maximum number of unfinished files that one process has in one folder.

@@ -60,7 +60,7 @@ pub(super) struct Columns {
     exponent: Vec<Option<i8>>,
     base: Vec<Option<i64>>,
     chain: Chain,
-    /// The mantissas of all rows; [`super::stretch::rows`] appends those of the next row here.
+    /// The mantissas of all rows; [`super::stretch::rows`] appends the next row's mantissas here.
     pub(super) mantissas: Vec<i64>,
     mantissas_ends: Vec<i32>,
     floats: Vec<f64>,

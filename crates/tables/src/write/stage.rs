@@ -17,7 +17,7 @@ use std::sync::Arc;
 type NewFile = Box<dyn FnMut(Date) -> std::io::Result<Upload> + Send>;
 
 /// Writes a block's stretches into new files of a table. The files are not part of the table before [`Table::commit`]. If the
-/// stager is dropped or fails, it leaves at most files that a sweep deletes.
+/// stager is dropped or fails, it leaves only files that a sweep deletes.
 #[derive(Debug)]
 pub struct BlockStager {
     table: Arc<Table>,

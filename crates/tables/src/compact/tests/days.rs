@@ -26,9 +26,9 @@ struct File {
 /// A tenant with one day of data.
 #[derive(Debug, Default)]
 struct Day {
-    /// Series of each metric.
+    /// Number of series of each metric.
     series: Vec<u64>,
-    /// Parts of each metric.
+    /// Number of parts of each metric.
     parts: u32,
     limits: CompactLimits,
     files: Vec<File>,
