@@ -114,12 +114,12 @@ fn several_tenants_are_read_only_where_that_is_possible() {
         server.send(&request.tenant("a|b")).expect(400, mentions);
     };
     let body = wire::v1(&[Series::new(&[("__name__", "up")]).sample(now_ms(), 1.0)]);
-    refused(Request::write(&body), &["names 2 tenants", "only what is read"]);
+    refused(Request::write(&body), &["names 2 tenants", "only reads may name several"]);
     refused(Request::post("/api/v1/admin/flush", Vec::new()), &["names 2 tenants"]);
     for path in
         ["/api/v1/metadata", "/api/v1/export?match[]=up", "/api/v1/status/tsdb", "/api/v1/user_limits"]
     {
-        refused(Request::get(path), &["this path reads one"]);
+        refused(Request::get(path), &["this path supports only one"]);
     }
     let many: Vec<_> = (0..33).map(|number| format!("tenant-{number}")).collect();
     let request = Request::get("/api/v1/labels").tenant(&many.join("|"));
