@@ -1,6 +1,6 @@
 //! Runs the cases of the benchmarks with small inputs.
 
-#![allow(dead_code, unused_imports, reason = "the benchmarks use all of it")]
+#![allow(dead_code, unused_imports, reason = "the benchmarks use the whole module")]
 
 #[path = "../benches/head/cases/mod.rs"]
 mod cases;

@@ -6,12 +6,12 @@
 //!
 //! Every name on which acknowledged data depends is synced before the acknowledgement:
 //!
-//! | name | synced by | when |
+//! | name | synced by | when it is synced |
 //! | --- | --- | --- |
-//! | data directory, `journal/`, `journal/N/`, `damaged/` | [`create_dir_all`] | each is created, or found at an opening |
+//! | data directory, `journal/`, `journal/N/`, `damaged/` | [`create_dir_all`] | when each is created, or found at an opening |
 //! | a segment | `files::writer` | before its first group is written |
 //! | removal of a segment | `files` | before a later one is removed |
-//! | `identity.json`, `journal/N/source`, `floodmarks.json` | [`replace`] | it is replaced |
+//! | `identity.json`, `journal/N/source`, `floodmarks.json` | [`replace`] | when it is replaced |
 //! | files and folders of a local table | `tables::store` | before an upload or commit is confirmed, and before a log is read |
 
 use rustix::fs::FallocateFlags;

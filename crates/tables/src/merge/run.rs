@@ -241,7 +241,7 @@ impl<R: Ranges> Run<R> {
             return Ok(());
         }
         let State::Closed(file) = std::mem::replace(&mut self.state, State::Over) else {
-            panic!("BUG: a row without samples is not the last of its file");
+            panic!("BUG: the samples of a row are not in memory, and its file was dropped");
         };
         let mut cursor = self.open(file)?;
         let found = to_next(&mut cursor, &self.bookmark);

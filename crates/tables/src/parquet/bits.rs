@@ -82,7 +82,7 @@ mod tests {
             for behind in [0, 1, WORD - 1, WORD, 100] {
                 let mut out = [0; GROUP];
                 unpack(&[&bytes[..], &vec![0xff; behind]].concat(), width, &mut out);
-                assert_eq!(out, numbers, "{width} bits, {behind} bytes behind them");
+                assert_eq!(out, numbers, "{width} bits, {behind} bytes after them");
             }
             let mut out = [1; GROUP];
             unpack(&bytes[..group_bytes(width) / 2], width, &mut out);

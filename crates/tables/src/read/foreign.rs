@@ -45,7 +45,7 @@ const SERIES_BYTES: usize = 128;
 /// Memory of a row of a series in a pass.
 const ROW_BYTES: usize = size_of::<Place>();
 
-/// Maximum number of overlapping rows of one series, whose samples are held together.
+/// Maximum number of overlapping rows of one series whose samples are held in memory together.
 const CHAIN_ROWS_MAX: usize = 10_000;
 
 /// Maximum number of bytes of a row group that are fetched at once if the file has no index of its pages.

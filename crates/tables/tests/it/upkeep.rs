@@ -259,7 +259,7 @@ fn a_large_day_is_merged_in_pieces_and_what_is_done_stays_done() {
     assert!(merged.held_most <= limits.memory_bytes());
 }
 
-/// Samples that queries find.
+/// Number of samples that queries find.
 fn count(table: &Table) -> usize {
     let mut scan = Scan::open(table, &Arc::new(Cache::new(0)), &Select::ALL, &ScanLimits::default()).unwrap();
     let (mut found, mut samples) = (0, Samples::default());
@@ -277,8 +277,9 @@ fn live_bytes(table: &Table) -> u64 {
     table.files().unwrap().all().iter().map(|f| f.bytes).sum()
 }
 
-/// Commits `rewritten` small files with values of one sample, then a large file that overrides it. Another engine's `DELETE`
-/// rewrites the small files, and four more small files are committed. Merges all files, and checks that no sample has changed.
+/// Commits `rewritten` small files, each with a value of the same sample, then a large file that overrides it. Another
+/// engine's `DELETE` rewrites the small files, and four more small files are committed. Merges all files, and checks that no
+/// sample has changed.
 fn merge_rewritten(rewritten: u64, today: Date) -> Vec<LiveFile> {
     let folder = TempDir::new().unwrap();
     let table = open(&folder);
