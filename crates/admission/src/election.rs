@@ -2,8 +2,8 @@
 //!
 //! Prometheus servers that scrape the same targets send the same series, with slightly different timestamps and values.
 //! They are the *replicas* of a *cluster*. The first replica that sends samples is elected: its samples are stored, and
-//! those of the others are duplicates. Once the elected replica has sent nothing for the failover time, the next
-//! replica that sends samples takes over.
+//! samples of the other replicas are duplicates. Once the elected replica has sent nothing for the failover time, the
+//! next replica that sends samples takes over.
 //!
 //! ```text
 //!   a elected    │    nothing from a      │ b elected
@@ -61,7 +61,8 @@ pub struct Arrival {
 /// Decision on the samples of a replica.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Vote {
-    /// The replica was elected just now. Its samples newer than this timestamp are accepted; the others are duplicates.
+    /// The replica was elected just now. Its samples newer than this timestamp are accepted; older samples are
+    /// duplicates.
     Elected(i64),
     /// The replica was elected before. Its samples up to this timestamp are duplicates: an earlier elected replica sent
     /// them.

@@ -2,8 +2,8 @@
 //!
 //! Tenants share a gate by dynamic thresholds (Choudhury and Hahne, "Dynamic queue length thresholds for shared-memory
 //! packet switches", 1998): a tenant may hold a multiple of the free capacity. So one tenant that floods the gate
-//! always leaves a part free. Two such tenants leave a smaller part free, but get equal parts. The thresholds need no
-//! configuration and no knowledge of future tenants.
+//! always leaves a part free. Two tenants that flood the gate leave a smaller part free, but get equal parts. The
+//! thresholds need no configuration and no knowledge of future tenants.
 
 use model::TenantId;
 use std::collections::HashMap;

@@ -2,7 +2,7 @@
 //!
 //! Every client that may write can name a new tenant, and each tenant takes a slot, memory and eventually a table. A
 //! token bucket admits a burst of new tenants, and then a fixed number per minute. Idle tenants leave memory and free
-//! their slots faster than the bucket admits new ones. A tenant that has tables is not new.
+//! their slots faster than the bucket admits new tenants. A tenant that has tables is not new.
 
 use model::TenantId;
 use std::collections::VecDeque;

@@ -1,4 +1,5 @@
-//! Limits the number of tenants in memory and the admission of new ones. For a tenant's own rates, see [`crate::rate`].
+//! Limits the number of tenants in memory and the admission of new tenants. For a tenant's own rates, see
+//! [`crate::rate`].
 
 use crate::{Head, ProcessMemory, WriteRefusal};
 use model::TenantId;

@@ -116,7 +116,7 @@ pub enum WriteRefusal {
         tenant: TenantId,
         /// Requests of the tenant.
         inside: usize,
-        /// Maximum number of such requests of all tenants.
+        /// Maximum number of these requests, for all tenants together.
         limit: usize,
     },
     /// The tenant already holds its share of the write requests that may create series.
@@ -128,7 +128,7 @@ pub enum WriteRefusal {
         tenant: TenantId,
         /// Requests of the tenant.
         inside: usize,
-        /// Maximum number of such requests of all tenants.
+        /// Maximum number of these requests, for all tenants together.
         limit: usize,
     },
     /// The maximum number of write requests that create series is waiting.

@@ -8,7 +8,7 @@ use std::ops::Range;
 ///
 /// A decoder fills the batch without parsing labels. `bytes` holds (among other things) each series' label bytes as
 /// sent, and [`BatchSeries::key`] is their hash. Labels are parsed only if the key is unknown. Label bytes are protobuf
-/// `Label` messages in any order. They equal the canonical form ([`crate::labels`]) only if they are sorted and valid.
+/// `Label` messages in any order. Sorted and valid label bytes equal the canonical form ([`crate::labels`]).
 #[derive(Debug, Default)]
 pub struct Batch {
     /// The arena that `BatchSeries::labels` points into. For remote write 1.0 it is the decompressed body.

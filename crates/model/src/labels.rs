@@ -24,7 +24,7 @@ use std::sync::Arc;
 /// The label that holds a series' metric name.
 pub const METRIC_NAME: &str = "__name__";
 
-/// An owned, shared, canonical label set. Equality, order and hash are those of its bytes.
+/// An owned, shared, canonical label set. Equality, order and hash are based on the bytes.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Labels(Arc<[u8]>);
 
@@ -71,7 +71,7 @@ impl Labels {
 }
 
 impl<'a> LabelsRef<'a> {
-    /// Wraps bytes known to be canonical: those of a [`Labels`], or bytes that [`is_canonical`] accepts. Iteration over
+    /// Wraps bytes known to be canonical: bytes of a [`Labels`], or bytes that [`is_canonical`] accepts. Iteration over
     /// other bytes panics, but is memory-safe.
     pub const fn from_canonical(bytes: &'a [u8]) -> Self {
         Self(bytes)

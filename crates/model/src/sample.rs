@@ -174,8 +174,8 @@ impl SeriesSamples {
     }
 }
 
-/// Merges two streams of samples, each in ascending time order with unique timestamps. Of two samples with the same
-/// timestamp, the one from `later` wins.
+/// Merges two streams of samples, each in ascending time order with unique timestamps. If two samples have the same
+/// timestamp, the sample from `later` wins.
 pub fn overlay<V>(
     earlier: impl Iterator<Item = (i64, V)>,
     later: impl Iterator<Item = (i64, V)>,

@@ -8,7 +8,7 @@ use xxhash_rust::xxh3::{xxh3_128_with_secret, xxh3_128_with_seed};
 ///
 /// Each data directory has a random seed, so that clients cannot choose series that share an index bucket. The data
 /// directory stores the seed. The seed never changes, because the key also determines the partition. Two series of one
-/// tenant with the same key would be treated as one; with 10^9 series, the probability of any such pair is below
+/// tenant with the same key would be treated as one; with 10^9 series, the probability of any such collision is below
 /// 10^-20.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SeriesKey(pub u128);

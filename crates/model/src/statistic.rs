@@ -27,7 +27,7 @@ impl Statistic {
     pub const ALL: [Self; 7] =
         [Self::Count, Self::First, Self::Increase, Self::Last, Self::Max, Self::Min, Self::Sum];
 
-    /// Name of the statistic. It never changes, because rollup tables store it as a label.
+    /// Name of the statistic. The name never changes, because rollup tables store it as a label.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Count => "count",

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 /// Valid name of a tenant: 1 to 150 of the characters `A-Z a-z 0-9 ! - _ . * ' ( )`, but neither `.` nor `..`.
 ///
-/// The rules are Mimir's. They make the name safe as a path segment and as an HTTP header value.
+/// The rules are Mimir's. With these rules, a name is safe as a path segment and as an HTTP header value.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TenantId(Arc<str>);
 

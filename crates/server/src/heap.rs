@@ -15,7 +15,7 @@ pub trait Allocator: Debug + Send + Sync {
 pub struct HeapStatistics {
     /// Live allocations, including allocations that threads keep for reuse.
     pub objects: u64,
-    /// Bytes of these allocations.
+    /// Bytes of live allocations.
     pub allocated_bytes: u64,
     /// Bytes that the allocator holds in RAM: the allocations, the gaps between them, and the allocator's own data.
     pub resident_bytes: u64,

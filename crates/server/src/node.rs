@@ -242,12 +242,10 @@ impl Node {
         &self.0.writes.overrides
     }
 
-    /// Memory budget of the node.
     pub fn budget(&self) -> &Budget {
         &self.settings().budget
     }
 
-    /// The node's metrics.
     pub fn registry(&self) -> &Registry {
         &self.0.registry
     }

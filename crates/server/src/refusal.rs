@@ -11,7 +11,8 @@ use stdx::rng::mix;
 /// Reason of all refusals without a specific reason in [`REASONS`].
 pub(crate) const OTHER: &str = "other";
 
-/// All reasons of refusals, and of errors that originate in [`crate::http`]. They are the values of a metric's label.
+/// All reasons of refusals, and of errors that originate in [`crate::http`]. The reasons are values of a metric's
+/// label.
 pub(crate) const REASONS: &[&str] = &[
     "active_series",
     "answer_size",

@@ -1,8 +1,9 @@
 //! A node that one thread runs step by step in a simulated environment. Only the crate `sim` uses it.
 //!
-//! The parts are those of a real node, assembled in the same way. The caller takes the place of the scheduler: it runs the next
-//! turn of an owner, the sealer or upkeep. While the sealer waits for an owner, that owner gets turns until it answers, and the
-//! caller may act in between. While a replay waits for the sealer, the caller runs the sealer (see [`replaying`]).
+//! The parts of a real node are assembled in the same way. The caller takes the place of the scheduler: it runs the
+//! next turn of an owner, the sealer or upkeep. While the sealer waits for an owner, that owner gets turns until it
+//! answers, and the caller may act in between. While a replay waits for the sealer, the caller runs the sealer (see
+//! [`replaying`]).
 
 mod replaying;
 
@@ -90,7 +91,7 @@ pub struct Simulated {
     sealer: Sealer<Waiting>,
     upkeep: Upkeep,
     baton: Arc<Baton>,
-    // kept, because the node holds the sending end
+    // keeps the channel open, because the node holds the sending end
     _messages: Receiver<crate::seal::sealer::Message>,
 }
 

@@ -1,9 +1,9 @@
 //! The thread that keeps tables in shape: retention, compaction, rollups, checkpoints, vacuum.
 //!
-//! [`tables::upkeep`] knows what is due on a table, and how each step is done. This module decides which table is next and
-//! when, and updates metrics and the log. It reserves memory for merges from the account `flush`, at most half of it, because
-//! sealing uses the other half. A step may be interrupted at any point, and is then due again. Long steps check periodically
-//! whether the node stops.
+//! [`tables::upkeep`] knows what is due on a table, and how each step is done. This module decides which table is next
+//! and when, and updates metrics and the log. The memory for merges is reserved from the account `flush`: at most half
+//! of the account, because sealing uses the other half. A step may be interrupted at any point, and is then due again.
+//! Long steps check periodically whether the node stops.
 //!
 //! - [`policy`]: limits and intervals from the settings; [`pace`]: periodic checks of a long step
 //! - [`rollups`]: schedule of rollups, by tenant and day
@@ -89,7 +89,7 @@ pub(crate) struct Upkeep {
     messages: Receiver<Message>,
     pace: Pace,
     kept: HashMap<Key, Kept>,
-    /// Time of the last visit to all tenants, inactive ones included.
+    /// Time of the last visit to all tenants, including inactive tenants.
     visited: Option<Instant>,
 }
 

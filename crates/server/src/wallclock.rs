@@ -10,9 +10,9 @@
 //!   since the start:   wall clock − monotonic clock, samples that came ┴─▶ Judge ─▶ doubt, or none ─▶ memory
 //! ```
 //!
-//! While there is doubt, nothing expires. While the clock seems to have been set back, samples from its future get a retriable
-//! error instead of a permanent one. A clock that stays consistent is trusted in the end. A clock that is ahead is trusted
-//! sooner if senders' clocks agree with it, and much later if they disagree.
+//! While there is doubt, nothing expires. While the clock seems to have been set back, samples from its future get a
+//! retriable error instead of a permanent one. A clock that stays consistent is trusted eventually. A clock that is
+//! ahead is trusted sooner if senders' clocks agree with it, and much later if they disagree.
 
 mod judge;
 mod memory;

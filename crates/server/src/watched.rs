@@ -25,7 +25,7 @@ pub(crate) trait Source {
     /// Reads the files. The error names the file that cannot be read.
     fn read(&self) -> Result<Self::Raw, String>;
 
-    /// Parses the content. Errors name the file and the line. They are logged, so they must not contain secrets.
+    /// Parses the content. Errors name the file and the line. Errors are logged, so they must not contain secrets.
     fn parse(&self, raw: &Self::Raw) -> Result<Self::Content, String>;
 
     /// Returns a warning about valid but risky content, which is logged when the content changes.

@@ -304,7 +304,7 @@ impl Driver {
         self.store.set_faults(StoreFaults { broken, ..self.plan.store.clone() });
     }
 
-    /// Turns off faults of the store for a check; returns the previous ones.
+    /// Turns off faults of the store for a check; returns the previous faults.
     fn quiet(&self) -> StoreFaults {
         let faults = self.store.faults();
         self.store.set_faults(StoreFaults::default());

@@ -1,7 +1,8 @@
 //! Named faults: each changes a plan so that every run meets one kind of fault early and often.
 //!
-//! The default mix of [`Plan::of`] has all faults that are cheap enough for every run. A fault that needs special settings,
-//! traffic or steps is a named fault with its own seeds in the tests, so that a failing test's name says where to look.
+//! The default mix of [`Plan::of`] has all faults that are cheap enough for every run. A fault that needs special
+//! settings, traffic or steps is a named fault with its own seeds in the tests. So the name of a failing test says
+//! where to look.
 
 use crate::disk::DiskFaults;
 use crate::plan::{Plan, Step};
@@ -130,14 +131,14 @@ impl Fault {
                 plan.weights.at_least(Step::Flush, 4);
                 plan.weights.at_least(Step::Keep, 4);
                 plan.weights.at_least(Step::Compact, 1 + rng.below(2));
-                // a copy of the data directory from before a delete brings back what was deleted
+                // a copy of the data directory from before a delete would bring back deleted samples
                 plan.weights.set(Step::Copy, 0);
                 plan.disk.lie = 0.0;
                 if rng.chance(0.4) {
                     plan.weights.set(Step::Import, 10);
                     (plan.rolls_up, plan.retention_ms) = (true, None);
                 } else {
-                    // puts into local files are never late
+                    // writes to local files are never delayed
                     plan.local_store = plan.store.delay == 0.0 && rng.chance(0.4);
                 }
             }

@@ -1,7 +1,7 @@
 //! A program that writes into the node's tables: it stages a file under a lease, waits, and commits the file.
 //!
-//! It runs on another machine, so crashes of the node do not affect it. Imported samples lie in days that no sender writes
-//! to, and each is imported once.
+//! The program runs on another machine, so crashes of the node do not affect it. Imported samples lie in days that no
+//! sender writes to, and each is imported once.
 
 use crate::fleet::Fleet;
 use crate::model::Share;

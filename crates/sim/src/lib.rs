@@ -1,5 +1,5 @@
-//! Deterministic simulation of a node: the real journal, head, owners, sealer, tables and upkeep, on one thread, under
-//! virtual time, over a disk and an object store that fail in every way that real ones do.
+//! Deterministic simulation of a node. The journal, head, owners, sealer, tables and upkeep are real. They run on one
+//! thread, under virtual time, over a simulated disk and object store that inject the faults of real ones.
 //!
 //! ```text
 //!              ┌─────────── driver: a random step, again and again ───────────┐

@@ -1,4 +1,4 @@
-//! Runs seeds, one after the other, and shows those that fail.
+//! Runs seeds, one after the other, and shows the seeds that fail.
 
 use clap::Parser;
 use sim::fault::Fault;

@@ -1,4 +1,4 @@
-//! Model of the expected contents: acknowledged samples, and those whose outcome is unknown.
+//! Model of the expected contents: acknowledged samples, and samples whose outcome is unknown.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -206,7 +206,7 @@ impl Model {
         }
     }
 
-    /// Records that `stored` samples of a share are durable and the others were refused; `found` tells which ones.
+    /// Records that `stored` samples of a share are durable and the others were refused; `found` has the durable ones.
     pub fn acknowledge_some(&mut self, share: &Share, stored: u64, found: &Found) -> Result<(), String> {
         let is_only_copy = |key: &Key| self.busy.0.get(key).is_none_or(|(_, copies)| *copies == 1);
         let is_alone = share.samples.iter().all(|(key, _)| is_only_copy(key));
@@ -277,9 +277,9 @@ impl Model {
         self.times.get(&key).copied().unwrap_or(0)
     }
 
-    /// Settles the shares in limbo after a recovery. Each must be stored as a whole or not at all. If a power loss
-    /// `tore` a group, a record may have survived without the record that defines its series. Then only some series
-    /// survive, each as a whole. Samples that the node may have refused can be missing.
+    /// Settles the shares in limbo after a recovery. Each share must be stored as a whole or not at all. If a power
+    /// loss `tore` a group, a record may have survived without the record that defines its series. Then only some
+    /// series survive, each as a whole. Samples that the node may have refused can be missing.
     pub fn settle(&mut self, found: &Found, tore: bool) -> Result<(), String> {
         let by_series = tore || self.refusals.no_room;
         for share in std::mem::take(&mut self.limbo) {

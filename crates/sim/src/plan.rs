@@ -80,7 +80,7 @@ impl Weights {
     /// Sets a step's weight.
     pub fn set(&mut self, step: Step, weight: u64) {
         let found = self.0.iter_mut().find(|(of, _)| *of == step);
-        found.expect("BUG: every step has a weight").1 = weight;
+        found.expect("BUG: a step without a weight").1 = weight;
     }
 
     pub fn weight(&self, step: Step) -> u64 {
@@ -140,12 +140,11 @@ pub struct Plan {
     pub rolls_up: bool,
     /// Head limit in bytes; `None` for the default.
     pub head_bytes: Option<u64>,
-    /// Every second restart gets a smaller head limit: a fraction of what the heads hold, but at least
+    /// Every second restart gets a smaller head limit: a fraction of the heads' current size, but at least
     /// `head_bytes`.
     pub shrinks: bool,
     /// Flush account in bytes, so small that a seal needs many passes; `None` for the default.
     pub flush_bytes: Option<u64>,
-    /// Step weights.
     pub weights: Weights,
     /// Faults of the disk while faults are injected.
     pub disk: DiskFaults,

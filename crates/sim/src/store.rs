@@ -1,8 +1,9 @@
 //! An object store in memory or in local files, whose requests fail before or after they take effect, or take effect late.
 //!
-//! The library that reads the tables' log sends concurrent requests, so faults must not depend on their order. Each fault is
-//! drawn from the seed, the operation, the path and the *epoch*, which rises with each step of the driver and each sleep of
-//! the node. Changes are sequential, so their faults also depend on the number of changes of the path in this epoch.
+//! The library that reads the tables' log sends concurrent requests, so faults must not depend on their order. Each
+//! fault is drawn from the seed, the operation, the path and the *epoch*. The epoch rises with each step of the driver
+//! and each sleep of the node. Changes are sequential, so their faults also depend on the number of changes of the path
+//! in this epoch.
 
 mod files;
 

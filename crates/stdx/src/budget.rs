@@ -93,8 +93,8 @@ impl Account {
     /// account.
     ///
     /// A part may hold a multiple of the free bytes of the whole ([`Self::share`]). This is a dynamic threshold: a user
-    /// that fills the account leaves some bytes for others, and several such users get equal parts. A reservation may
-    /// exceed the threshold while the whole account has no other reservation.
+    /// that fills the account leaves some bytes for others, and several users that fill it get equal parts. A
+    /// reservation may exceed the threshold while the whole account has no other reservation.
     pub fn part(&self) -> Self {
         let whole = Whole { account: self.clone(), multiple: AtomicU64::new(1) };
         Self::within(self.0.name, self.limit_bytes(), Some(whole))

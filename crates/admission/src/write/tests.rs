@@ -104,8 +104,8 @@ fn checks_come_in_their_order() {
     assert_eq!(check(&principal(false), &node).unwrap_err().reason(), "rights");
 }
 
-/// For any facts, a refusal names its reason, amount and setting. It has a `Retry-After`, unless the right to write is
-/// missing.
+/// For any facts, a refusal names its reason, amount and setting. A refusal has a `Retry-After`, unless the right to
+/// write is missing.
 #[test]
 fn refusals_name_amount_and_setting() {
     let mut rng = Rng::announced();

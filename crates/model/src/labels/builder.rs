@@ -47,7 +47,7 @@ impl LabelsBuilder {
     }
 
     /// Builds a label set: sorted, with unique names that are not empty, within the limits of [`crate::caps`]. The set
-    /// may be empty or lack a metric name, like those of query results.
+    /// may be empty or lack a metric name, like the label sets of query results.
     pub fn build(&mut self) -> Result<Labels, SeriesError> {
         if let Some(bytes) = self.too_long {
             return Err(SeriesError::LabelsTooLong(bytes));

@@ -6,8 +6,9 @@
 //!   <mount>/b, <mount>     the group and its ancestors, each with its limits
 //! ```
 //!
-//! Memory is controlled by a version 1 hierarchy or by the version 2 hierarchy. A hybrid machine has both, but only one of them
-//! has the files. Every group on the way to the root limits the process, so the smallest limit applies.
+//! Memory is controlled by a version 1 hierarchy or by the version 2 hierarchy. A hybrid machine has both hierarchies,
+//! but only one of them has the files. Every group on the way to the root limits the process, so the smallest limit
+//! applies.
 
 use std::fs::read_to_string;
 use std::path::{Component, Path, PathBuf};
@@ -53,7 +54,7 @@ fn group_of(line: &str) -> Option<(Version, PathBuf)> {
 /// Mount point of a hierarchy.
 struct Mount {
     version: Version,
-    /// The group that is mounted. It is not the root if a container sees only its own group.
+    /// The group that is mounted: not the root if a container sees only its own group.
     group: PathBuf,
     at: PathBuf,
 }

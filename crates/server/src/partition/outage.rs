@@ -22,7 +22,7 @@ struct Failures {
 /// Log message about an outage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Mention {
-    /// Groups that failed, this one included.
+    /// Groups that failed, including this group.
     pub(super) groups: u64,
     /// Time since the first failure.
     pub(super) lasted: Duration,

@@ -7,8 +7,8 @@
 //! ```
 //!
 //! All of the tenant's samples are frozen first, then rewritten. Meanwhile, the tenant's writes are refused. So the
-//! frozen block is exactly what the journal has of the tenant below the end of the copy. The block may be committed up
-//! to that offset even if the copy is incomplete. A replay that finds both copies loads each sample once
+//! frozen block has exactly the tenant's samples that are in the journal below the end of the copy. The block may be
+//! committed up to that offset even if the copy is incomplete. A replay that finds both copies loads each sample once
 //! ([`super::replay`]).
 
 use super::Owner;
@@ -36,7 +36,7 @@ pub(crate) struct Relocate {
 /// The result of a relocation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Relocated {
-    /// Below this offset, the journal has no samples of the tenants except the frozen ones.
+    /// Below this offset, the journal has only frozen samples of the tenants.
     pub(crate) upto: Offset,
     /// Start of the copy; `None` if it could not be written completely.
     pub(crate) from: Option<Offset>,
@@ -145,7 +145,7 @@ impl Owner {
         }
         if relocating.waiting.is_empty() {
             relocating.waiting = relocating.asked.tenants.iter().cloned().collect();
-            // between two groups the head holds exactly what the journal has
+            // between two groups, the head and the journal have the same samples
             relocating.step = Step::Write { began: self.journal.durable_end(), next: Place::START };
         }
     }

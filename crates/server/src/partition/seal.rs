@@ -52,14 +52,14 @@ pub(crate) struct Frozen {
 #[derive(Debug)]
 pub(crate) struct Sealed {
     pub(crate) what: Safe,
-    /// Answered when the samples have left the head and the journal.
+    /// Receives the answer when the samples have left the head and the journal.
     pub(crate) reply: SyncSender<()>,
 }
 
 /// Samples that are durable in tables.
 #[derive(Debug, Clone)]
 pub(crate) enum Safe {
-    /// Samples frozen below `upto`, except those of the listed tenants.
+    /// Samples frozen below `upto`, except samples of the tenants in `except`.
     All { upto: Offset, except: BTreeSet<TenantId> },
     /// Frozen samples of one tenant that was excluded from an earlier release.
     Of(TenantId),
@@ -115,7 +115,7 @@ impl Owner {
         }
     }
 
-    /// Freezes the head. Called between two groups, when the head holds exactly what the journal has.
+    /// Freezes the head. Called between two groups, when the head and the journal have the same unsealed samples.
     fn freeze(&mut self, all: bool, except: &BTreeSet<TenantId>) -> Frozen {
         if let Some(frozen) = self.sealing.frozen {
             return frozen;
@@ -140,7 +140,7 @@ impl Owner {
         frozen
     }
 
-    /// Freezes the head, which must hold exactly what the journal has below `upto`.
+    /// Freezes the head, which must hold exactly the unsealed samples that the journal has below `upto`.
     pub(super) fn freeze_upto(&mut self, upto: Offset, except: &BTreeSet<TenantId>) -> Frozen {
         if let Some(frozen) = self.sealing.frozen {
             return frozen;

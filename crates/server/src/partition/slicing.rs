@@ -1,4 +1,4 @@
-//! Admission into groups: small submissions whole, large ones a slice at a time.
+//! Admission into groups: a small submission as a whole, a large submission slice by slice.
 //!
 //! ```text
 //!   submission ─▶ admit: estimate ─┬─ small ─▶ group

@@ -167,8 +167,8 @@ fn a_few_samples_do_not_wait_for_many_late_ones() {
     node.stop();
 }
 
-/// Late samples take no more than their share of the head. While they exhaust it, in-order samples are stored, and late ones
-/// are postponed; sealing makes room again.
+/// Late samples take no more than their share of the head. While the share is exhausted, in-order samples are stored,
+/// and late samples are postponed. Sealing makes room again.
 #[test]
 fn late_samples_beyond_their_share_are_refused_and_no_others() {
     const NEWEST_MS: i64 = 1_777_000_000_000;

@@ -1,7 +1,7 @@
 //! Records which metrics queries have selected since the start, with the time of the last query.
 //!
-//! A metric is identified by the hash of its name. If there is no room for more, the names with the oldest last queries
-//! are forgotten, and the time of the latest of these queries is kept as `forgotten_s`. No unknown name was queried
+//! A metric is identified by the hash of its name. If there is no room for more names, the names with the oldest last
+//! queries are forgotten. The time of the latest of these queries is kept as `forgotten_s`. No unknown name was queried
 //! after that time, so unknown names count as queried at `forgotten_s`. This errs on the safe side: a queried metric is
 //! not reported as unqueried.
 

@@ -1,7 +1,7 @@
 //! The label that distinguishes tenants in a query over several tenants, as in Cortex and Mimir.
 //!
-//! The label is not stored. It is added to series as they are read, and matchers on it select tenants. If a series
-//! itself has a label with this name, the query sees the stored label under another name.
+//! The label is not stored. Series get the label when they are read, and matchers on the label select tenants. If a
+//! series itself has a label with this name, the query sees the stored label under another name.
 
 use model::labels::put_label;
 use model::{LabelsRef, TenantId};

@@ -323,7 +323,7 @@ impl UnionSet<'_> {
         Ok(())
     }
 
-    /// Merges the head's samples of the current series into those from tables.
+    /// Merges the head's samples of the current series into the samples from tables.
     fn add_fresh(&mut self, samples: &mut Samples) -> Result<(), SourceError> {
         let Source { context, tenant, pin, .. } = self.source;
         let key = SeriesKey::of(self.scan.labels().as_bytes(), context.seed);

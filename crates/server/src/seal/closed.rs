@@ -1,6 +1,6 @@
 //! Closed tenants: replay could not read from their tables which samples of the journal the tables already have.
 //!
-//! Without that knowledge, a sample could be sealed twice or not at all. So the journal keeps the tenant's samples, and the
+//! Without that knowledge, a sample could be sealed twice or not at all. So the journal keeps the tenant's samples. The
 //! tenant's writes and queries are refused until its table has been read and the samples are in the head.
 
 use crate::refusal::Refusal;

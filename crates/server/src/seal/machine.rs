@@ -1,8 +1,8 @@
 //! Sealing as a state machine: events in, commands out, no I/O, locks or clocks.
 //!
-//! The machine decides when a round begins and what is in it, what follows each success and failure, which tenants are blocked
-//! and when they are retried, and when each flush is answered. The driver, [`super::sealer`], executes the commands one at a
-//! time and reports the result of each:
+//! The machine decides when a round begins, and which tenants it includes. It decides the next step after each success
+//! and failure. It decides which tenants are blocked, when they are retried, and when each flush is answered. The
+//! driver, [`super::sealer`], executes the commands one at a time and reports the result of each:
 //!
 //! ```text
 //!           ┌── events ───────────────────────────────────┐
@@ -10,10 +10,11 @@
 //!           └── commands: freeze, stage, commit, release ─┘
 //! ```
 //!
-//! A *turn* begins with [`Event::Tick`]. It advances the round of all tenants, relocates samples that retain a long journal,
-//! retries one blocked tenant, and replays the journal for closed tenants. It ends when [`Sealing::poll`] returns nothing.
+//! A *turn* begins with [`Event::Tick`]. A turn advances the round of all tenants, relocates samples that retain a long
+//! journal, retries one blocked tenant, and replays the journal for closed tenants. The turn ends when
+//! [`Sealing::poll`] returns nothing.
 //!
-//! - [`io`]: events, commands, and what is observed of the node
+//! - [`io`]: events, commands, and the observed state of the node
 //! - [`round`]: one round; [`part`]: a partition's share of it; [`marks`]: its updates of `floodmarks.json`
 //! - [`blocked`]: tenants that others do not wait for
 //! - [`flushes`]: flush requests that wait for a round

@@ -120,7 +120,7 @@ impl Mark {
         }
     }
 
-    /// Tables may know offsets below this one, so these must not be assigned again.
+    /// Tables may know offsets below this offset, so the journal must not assign them again.
     pub(crate) fn floor(&self) -> u64 {
         let own = self.tenants.values().flat_map(|own| [Some(own.upto), own.attempt, own.passes]);
         let all = [Some(self.upto), self.attempt].into_iter().chain(own).flatten();

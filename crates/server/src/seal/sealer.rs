@@ -1,8 +1,8 @@
 //! The thread that seals. It executes the commands of [`Sealing`], which decides what is done and when.
 //!
 //! - [`heads`]: freeze, stage, release; [`commit`]: floodmarks and commits of tables
-//! - [`blocked`]: relocation for blocked tenants, replay for closed ones
-//! - [`report`]: log, metrics, and what admission knows of blocked tenants
+//! - [`blocked`]: relocation for blocked tenants, replay for closed tenants
+//! - [`report`]: log, metrics, and the list of blocked tenants for admission
 
 mod blocked;
 mod commit;

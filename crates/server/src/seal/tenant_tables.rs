@@ -1,4 +1,4 @@
-//! Tenants' tables: their locations, and a cache of open ones.
+//! Tenants' tables: their locations, and a cache of open tables.
 //!
 //! An open table holds the list of its live files. If all lists together would exceed
 //! [`Budget::tables_bytes`](crate::Budget::tables_bytes), the least recently used tables are closed ([`open`]). Tables
@@ -93,7 +93,7 @@ pub(crate) struct TenantTables {
     /// table was found absent. Tables of samples are looked up again after [`ABSENT_FOR`], rollups when upkeep lists
     /// the tenants.
     absent: Mutex<HashMap<Key, Instant>>,
-    /// Tenants that have a folder.
+    /// Tenants that have a folder in the store.
     known: Mutex<Known>,
 }
 

@@ -85,7 +85,7 @@ pub(crate) fn read_of(node: &Node, tenant: &TenantId) -> Content {
     content
 }
 
-/// Number of rows in live files. It is too large if samples were sealed twice.
+/// Number of rows in live files, which is too large if samples were sealed twice.
 fn rows_in_tables(node: &Node) -> u64 {
     rows_of(node, &TenantId::anonymous())
 }
@@ -481,7 +481,7 @@ async fn a_journal_put_back_loses_nothing_new_even_if_the_first_round_is_cut_sho
         stop(node).await;
         std::fs::remove_dir_all(dir.path().join("journal")).unwrap();
         copy_dir(copy.path(), dir.path());
-        // writes more than was lost, so that offsets exceed those that tables know
+        // writes more than was lost, so that offsets exceed the offsets in tables
         let node = start(dir.path()).await;
         for _ in 0..4 {
             next(&node).await;

@@ -16,13 +16,13 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 use stdx::clock::Clock;
 
-/// Limit on concurrent jobs, late ones included: as many as there are threads for local files.
+/// Limit on concurrent jobs, including late jobs: the number of threads for local files.
 const JOBS_MAX: usize = 16;
 
 /// Interval at which late jobs and a stopping node are noticed.
 const POLL: Duration = Duration::from_millis(20);
 
-/// Work on one tenant's table. It may outlive the round that began it.
+/// Work on one tenant's table. A job may outlive the round that began it.
 pub(super) type Job<R> = Box<dyn FnOnce() -> R + Send>;
 
 /// A tenant whose job has ended or is late, and the job's result.

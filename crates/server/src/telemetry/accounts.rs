@@ -35,7 +35,7 @@ impl Part {
         }
     }
 
-    /// Part of the budget that is not an account. Its peak is the highest value read.
+    /// Part of the budget that is not an account. The peak is the highest value read.
     fn seen(name: &'static str, limit_bytes: u64, used: Read) -> Self {
         let most = AtomicU64::new(0);
         let read = Arc::clone(&used);

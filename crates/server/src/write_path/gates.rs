@@ -15,7 +15,7 @@ const CREATING_PART: u64 = 2;
 /// The gates of the write path.
 #[derive(Debug)]
 pub(crate) struct Gates {
-    /// Requests in progress, except those that create series.
+    /// Requests in progress, except requests that create series.
     known: Gate,
     /// Requests that create series, and their memory.
     creating: Gate,

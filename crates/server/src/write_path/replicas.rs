@@ -84,7 +84,7 @@ impl Fate {
 }
 
 impl Sieve<'_> {
-    /// Removes series and samples that are not accepted. The others keep their order.
+    /// Removes series and samples that are not accepted. Accepted series and samples keep their order.
     fn pass<V: Value>(&mut self, batch: &mut SeriesBatch<V>, purse: &mut Purse<'_>) -> Result<(), Exhausted> {
         let (mut kept, mut samples_kept) = (0, 0);
         let mut exemplars = Exemplars::default();
@@ -127,7 +127,7 @@ impl Sieve<'_> {
             };
             self.begin_run(cluster, replica);
         }
-        let run = self.run.as_ref().expect("BUG: a run has begun");
+        let run = self.run.as_ref().expect("BUG: no run has begun");
         Ok(match &run.decision {
             Ok(Vote::Elected(after_ms) | Vote::After(after_ms)) => {
                 let after_ms = *after_ms;

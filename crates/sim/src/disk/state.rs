@@ -16,7 +16,7 @@ pub(super) struct State {
     pub(super) power: Arc<Power>,
     pub(super) rng: Rng,
     pub(super) faults: DiskFaults,
-    /// Number of crashes. Files that were opened before the last one are invalid.
+    /// Number of crashes. Files that were opened before the last crash are invalid.
     pub(super) boots: u64,
     /// True if bytes were lost for which a sync had reported success.
     pub(super) lied: bool,

@@ -7,8 +7,8 @@ use crate::store::StoreFaults;
 /// Maximum turns until all requests and flushes are done. A pass over two days takes one turn.
 const DRAIN_TURNS: usize = 1000;
 
-/// Turns in which requests are still sent. They are few: if each request has samples of many days, sealing may never
-/// catch up.
+/// Turns in which requests are still sent. The number is small: if each request has samples of many days, sealing may
+/// never catch up.
 const BUSY_TURNS: usize = 4;
 
 impl Driver {

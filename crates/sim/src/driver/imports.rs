@@ -44,7 +44,7 @@ impl Driver {
         self.trace("stage an import");
         let tenant = self.below(self.plan.tenants as u64) as usize;
         let (steady_ms, node) = (self.clock.steady_ms(), self.node().clone());
-        let importer = self.importer.as_mut().expect("BUG: the plan has an importer");
+        let importer = self.importer.as_mut().expect("BUG: an import without an importer");
         let mut traffic = self.traffic.borrow_mut();
         let request = traffic.next_request();
         let key = |labels: model::LabelsRef<'_>| node.series_key(labels);
@@ -92,7 +92,7 @@ impl Driver {
             ended = import.commit(self.clock.now_ms());
             self.store.set_faults(faults);
         }
-        // even if another process creates a table, the node caches for this long that the table is absent
+        // the node caches the absence of a table for this long, even if another process creates the table
         self.clock.advance(ABSENT_MS);
         let mut traffic = self.traffic.borrow_mut();
         match ended {

@@ -20,7 +20,7 @@ use stdx::budget::{Exhausted, Reservation};
 
 impl Owner {
     /// Notes in `into` which references of a dictionary are used by unsealed data in its records from `from` on.
-    /// `is_sealed` tells whether a record is in tables.
+    /// `is_sealed` returns true for records that are in tables.
     pub(super) fn survey(
         &self,
         dictionary: DictionaryId,

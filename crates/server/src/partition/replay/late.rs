@@ -336,7 +336,7 @@ impl Owner {
         taken.map(Box::new)
     }
 
-    /// Adds samples of a closed tenant to the head. They are in the journal already.
+    /// Adds samples of a closed tenant to the head. The samples are in the journal already.
     pub(in crate::partition) fn take_late(&self, batch: &LateBatch) {
         let LateBatch { tenant, series, of, timestamps, values } = batch;
         let now_s = self.context.steady_s();

@@ -5,10 +5,10 @@
 //!        │ 100 %  replay waits for the sealer
 //! ```
 //!
-//! All samples that are not in tables were in the heads when the process died, so with the same `--memory` they fit
-//! again, and replay does not wait. With less memory, or if the heads compress less well this time, some samples have
-//! to be sealed before the rest is replayed. Exemplars and the series that only they need are dropped first: replay
-//! never waits for them.
+//! When the process died, the heads held all samples that were not in tables. So with the same `--memory`, these
+//! samples fit again, and replay does not wait. With less memory, or if the heads compress less well this time, some
+//! samples have to be sealed before the rest is replayed. Exemplars and the series that only they need are dropped
+//! first: replay never waits for them.
 
 use super::apply::Replay;
 use super::references::References;

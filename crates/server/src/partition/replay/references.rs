@@ -17,7 +17,7 @@ pub(super) struct References {
     memory: Reservation,
 }
 
-/// One tenant's references. They are dense, so a table is smaller than a map.
+/// One tenant's references, in a table, which is smaller than a map because references are dense.
 #[derive(Debug, Default)]
 pub(super) struct Slots(Vec<Slot>);
 

@@ -384,7 +384,7 @@ fn records_wait_for_the_memory_of_other_partitions() {
     node.stop();
 }
 
-/// Fills a directory with more than a node of 64 MiB can hold in memory, none of it in tables.
+/// Fills a data directory with more samples than a node of 64 MiB can hold in memory. No sample is in a table.
 async fn fill_beyond_a_small_head(dir: &std::path::Path) -> crate::seal::tests::Content {
     let node = node_with(dir, |settings| {
         settings.budget = Budget::of(512 << 20).unwrap();

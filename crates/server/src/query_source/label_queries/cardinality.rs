@@ -176,7 +176,8 @@ impl LabelQueries<'_> {
     }
 }
 
-/// Number of series that have a label. It is exact up to [`VALUES_MAX`] values in a partition, and extrapolated beyond.
+/// Number of series that have a label. The number is exact up to [`VALUES_MAX`] values in a partition, and extrapolated
+/// beyond.
 fn series_of(all: &[Turns<'_>], name: &str) -> Result<u64, Cancelled> {
     let mut sum = 0;
     for turns in all {
@@ -224,7 +225,7 @@ fn has_pair(head: &TenantHead, pair: &Sampled) -> bool {
     head.has_value(&pair.name, &pair.value)
 }
 
-/// Calls `each` with each of `numbers`, which identify pairs or names. Divided into turns.
+/// Calls `each` with each of `numbers`, which identify label pairs or names. The work is divided into turns.
 pub(super) fn resolve(
     turns: &Turns<'_>,
     numbers: impl Iterator<Item = usize>,

@@ -15,8 +15,8 @@ const CHUNK_BYTES: usize = 1 << 20;
 /// Size of the length that precedes each text.
 const LENGTH_BYTES: usize = size_of::<u32>();
 
-/// Memory of a text in addition to its bytes: its length (4), its entry in a hash table that has just grown while the old
-/// table still exists (17), and its position in the final order (4).
+/// Memory of a text in addition to its bytes: 4 for its length, 17 for its entry in a hash table that is growing, while
+/// the old table still exists, and 4 for its position in the final order.
 const ENTRY_BYTES: usize = LENGTH_BYTES + 17 + 4;
 
 /// The texts would exceed the memory limit.

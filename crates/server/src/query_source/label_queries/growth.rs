@@ -15,7 +15,7 @@ pub(crate) struct Growth {
     /// Exact number of all new series.
     pub(crate) created: u64,
     pub(crate) metrics: Top,
-    /// Label pairs other than those of metric names.
+    /// Label pairs other than metric names.
     pub(crate) pairs: Top,
 }
 

@@ -49,7 +49,7 @@ impl Flushes {
         self.waiting.push(Waiter { id, of, requested: now, flushed: Flushed::default() });
     }
 
-    /// Forgets a request, unless the current round answers it anyway.
+    /// Forgets a request, unless the request waits for the current round.
     pub(super) fn abandon(&mut self, id: FlushId) {
         for waiters in [&mut self.waiting, &mut self.held] {
             waiters.retain(|waiter| waiter.id != id);
@@ -120,7 +120,7 @@ impl Flushes {
     }
 }
 
-/// Token bucket of rounds begun for flush requests, because each such round commits small files to every table.
+/// Token bucket of rounds begun for flush requests, because each of these rounds commits small files to every table.
 #[derive(Debug)]
 struct FlushPace {
     /// Interval at which tokens are added.
