@@ -141,7 +141,7 @@ fn measured(work: &mut Work<'_>) {
     }
 }
 
-/// Decodes, and finds and removes labels of each series, as for a replica of a Prometheus.
+/// Decodes bodies, and removes a label of each series, as for a replica of a Prometheus.
 fn decode_replica(work: &mut Work<'_>) {
     let hasher = SeriesHasher::new(1);
     for body in work.bodies {

@@ -76,7 +76,7 @@ pub fn series_labels(raw: &[u8]) {
 
 const SEED: u64 = 7;
 
-/// Upper bound on the memory for one series, by the limits on input.
+/// Upper bound on the memory for one series, which follows from the limits on labels and samples.
 const ONE_SERIES_BYTES: u64 = 512 << 10;
 
 /// Memory for a fuzzed decoder: sufficient for most inputs, but too little for some.

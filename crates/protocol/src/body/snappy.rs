@@ -253,7 +253,7 @@ impl Expansion<'_> {
 ///
 /// # Safety
 ///
-/// `to - offset` to `to + length` is valid, and written up to `to`.
+/// The bytes from `to - offset` to `to + length` are valid, and those before `to` are written.
 #[inline(never)]
 unsafe fn repeat(to: *mut u8, offset: usize, length: usize) {
     for i in 0..length {

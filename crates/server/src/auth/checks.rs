@@ -28,7 +28,7 @@ const KNOWN_FOR: Duration = Duration::from_secs(3600);
 pub(super) struct Bounds {
     /// Checks at once from known networks, and again as many from others.
     pub(super) at_once: usize,
-    /// Requests that wait for a check, likewise for each of the two.
+    /// Requests from known networks that wait for a check, and again as many from others.
     pub(super) waiting: usize,
     /// Checks a second from one network.
     pub(super) per_network: Rate,
@@ -227,7 +227,7 @@ mod tests {
         let running = checks.begin(address(1)).await.unwrap();
         let mut waiting: Vec<_> = (2..4).map(|number| Box::pin(checks.begin(address(number)))).collect();
         for waits in &mut waiting {
-            assert!(futures_poll(waits).is_none(), "it waits");
+            assert!(futures_poll(waits).is_none(), "the request waits");
         }
         let refusal = checks.begin(address(5)).await.unwrap_err();
         assert_eq!((refusal.reason, refusal.kind), ("auth_busy", model::ErrorKind::Unavailable));

@@ -205,7 +205,7 @@ impl Forward {
         let mut pending = self.pending(credentials, question, headers, address)?;
         let answer = match pending.wait_for(Option::is_some).await {
             Ok(answer) => answer.clone(),
-            Err(_) => None, // its task panicked
+            Err(_) => None, // the question's task panicked
         };
         granted(answer.unwrap_or_else(|| Answer::None(unavailable("the request failed"))))
     }

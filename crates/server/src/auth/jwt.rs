@@ -277,7 +277,7 @@ impl Jwt {
     }
 }
 
-/// Verifies a signature. `check` is the permission; it is told if the signature is right.
+/// Verifies a signature. Marks `check` as accepted if the signature is valid.
 fn has_signed(key: &Key, token: &Token<'_>, check: Check<'_>) -> bool {
     let has_signed = key.has_signed(token.signed, &token.signature);
     if has_signed {

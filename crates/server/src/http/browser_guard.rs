@@ -131,7 +131,7 @@ mod tests {
             assert!(guard.admits("metrics.EXAMPLE:80"));
         }
         assert!(guard(LOCAL, &["*"]).admits("evil.example"));
-        assert!(guard(OPEN, &[]).admits("evil.example"), "its names are unknown");
+        assert!(guard(OPEN, &[]).admits("evil.example"), "the names of a public listener are unknown");
         assert!(!guard(OPEN, &["metrics.example"]).admits("evil.example"));
     }
 

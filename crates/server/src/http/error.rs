@@ -103,7 +103,7 @@ impl From<Refusal> for ApiError {
         let (status, kind) = match kind {
             ErrorKind::Unavailable | ErrorKind::Limited => (status_of(kind), "unavailable"),
             ErrorKind::Internal | ErrorKind::Data => (status_of(kind), "internal"),
-            // the stored data is of an unsupported kind, not the request
+            // not the request is unsupported, but the kind of the stored data
             ErrorKind::Unsupported => (StatusCode::UNPROCESSABLE_ENTITY, "execution"),
             ErrorKind::Invalid | ErrorKind::TooLarge | ErrorKind::Forbidden | ErrorKind::Unauthenticated => {
                 (status_of(kind), "bad_data")

@@ -19,7 +19,7 @@ use stdx::budget::Account;
 #[derive(Debug)]
 pub(crate) struct Tenant {
     pub(crate) id: TenantId,
-    /// Time of the first request of a new tenant; `None` if the tenant is not new.
+    /// Time of the tenant's first request; `None` if the tenant was known before, as one with tables.
     new_since: Option<Instant>,
     buckets: Mutex<Buckets>,
     /// Series and memory of the tenant in each partition's head.
@@ -185,7 +185,7 @@ impl Tenant {
         self.buckets.lock().sample_rate.at(now)
     }
 
-    /// Time since the tenant was first seen, at most [`NEW_FOR_MAX`], which also stands for the age of a tenant that had tables.
+    /// Time since the tenant was first seen, at most [`NEW_FOR_MAX`]. A tenant that was known before has this age, too.
     fn age(&self, now: Instant) -> Duration {
         let age = self.new_since.map(|since| now.saturating_duration_since(since));
         age.map_or(NEW_FOR_MAX, |age| age.min(NEW_FOR_MAX))
@@ -215,13 +215,13 @@ impl Buckets {
 /// Age from which no tenant counts as new.
 const NEW_FOR_MAX: Duration = Duration::from_secs(3600);
 
-/// Shares of the head as they were divided last.
+/// Result of the latest division of the head into shares.
 #[derive(Debug, Clone, Copy)]
 struct Division {
     at: Instant,
     shares: Shares,
-    /// Age below which a tenant counts as new: half the age of the oldest tenant. On a server that has just been set up, the first
-    /// tenants thus do not share the part of new tenants with a flood of names that begins later.
+    /// Age below which a tenant counts as new: half the age of the oldest tenant. So the first tenants of a fresh server
+    /// do not share the part of new tenants with a flood of names that begins later.
     new_below: Duration,
 }
 
@@ -269,7 +269,7 @@ impl Tenants {
         self.all.read().get(id).cloned()
     }
 
-    /// State of a tenant, created if absent. `is_known` returns true if the tenant is not new.
+    /// State of a tenant, created if absent. `is_known` returns true if the tenant was known before.
     pub(crate) fn of(&self, id: &TenantId, is_known: impl FnOnce() -> bool, now: Instant) -> Arc<Tenant> {
         if let Some(tenant) = self.get(id) {
             return tenant;
@@ -418,10 +418,18 @@ pub(crate) mod tests {
         let exceeded = |tenant: &Tenant, second| {
             tenants.exceeded_share(tenant, &settings, 1000, began + Duration::from_secs(second))
         };
-        assert_eq!(exceeded(&first, 601), None, "600 of 650: all later tenants together share 100");
+        assert_eq!(exceeded(&first, 601), None, "the share of the first is 650, that of all later ones 100");
         assert_eq!(exceeded(&later[0], 601), Some(5));
-        assert_eq!(exceeded(&later[0], 1199), Some(5), "one second before they are half as old");
-        assert_eq!(exceeded(&first, 1201), Some(550), "750 less the 200 of the others");
+        assert_eq!(
+            exceeded(&later[0], 1199),
+            Some(5),
+            "still new: one second younger than half of the oldest"
+        );
+        assert_eq!(
+            exceeded(&first, 1201),
+            Some(550),
+            "the later ones are not new any more, and hold 200 of 750"
+        );
         assert_eq!(exceeded(&later[0], 1201), None);
     }
 }

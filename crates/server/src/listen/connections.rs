@@ -321,7 +321,7 @@ mod tests {
         drop(older);
         assert_eq!(connections.count(), 3, "its place was already taken over");
         let requests = [newer.share().begin(false), next.share().begin(false)];
-        assert_eq!(connections.enter(at(4)).unwrap_err(), Full::Busy, "all are being answered");
+        assert_eq!(connections.enter(at(4)).unwrap_err(), Full::Busy, "all requests are being answered");
         drop(requests);
         next.share().write_blocked(true);
         newer.share().write_blocked(true);

@@ -19,7 +19,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use tables::rollup::Resolution;
 
-/// Upper bound of counts that need one only to catch typing errors.
+/// Upper bound of counts, which only catches typing errors.
 const MANY: u64 = 1 << 20;
 
 /// Upper bound of rates, which only catches typing errors.

@@ -97,7 +97,7 @@ pub(super) struct LastSeries<'a> {
 }
 
 impl<'a> LastSeries<'a> {
-    /// An empty series, as the predecessor of the first one.
+    /// An empty series, as the predecessor of the first series.
     pub(super) fn new(scratch: &'a mut Scratch) -> Self {
         let mut last = Self { refs: &[], labels_end: 0, scratch };
         last.forget();

@@ -26,7 +26,7 @@ pub(super) const REST: Duration = Duration::from_secs(10);
 /// Interval between fetches if no tokens with unknown keys arrive.
 const REFRESH_EVERY: Duration = Duration::from_secs(300);
 
-/// Interval after a failed fetch, likewise.
+/// Interval between fetches after a failed one.
 const RETRY_EVERY: Duration = Duration::from_secs(30);
 
 /// Limit on the time of a fetch.
@@ -43,9 +43,9 @@ const WAITING_MAX: usize = 256;
 enum State {
     /// A fetch is in progress.
     Fetching,
-    /// The last fetch succeeded, too recently for another.
+    /// The last fetch succeeded less than [`REST`] ago.
     Fresh,
-    /// The last fetch failed, too recently for another.
+    /// The last fetch failed less than [`REST`] ago.
     Failed,
     /// A fetch can be requested.
     Waiting,

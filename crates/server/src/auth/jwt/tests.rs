@@ -363,7 +363,7 @@ fn known_tokens_do_not_wait_behind_a_flood() {
     setup.prove(&known).unwrap().unwrap();
     drop(held);
     let new = service.token(&es256(), &with("number", json!("new")));
-    assert!(setup.prove(&new).unwrap().is_some(), "nor does a known sender's new token");
+    assert!(setup.prove(&new).unwrap().is_some(), "a known sender's new token is checked, too");
 }
 
 #[test]

@@ -272,7 +272,7 @@ mod tests {
         let mut lines: Vec<_> = text.split(|b| *b == b'\n').filter(|line| !line.is_empty()).collect();
         lines.sort_unstable();
         lines.dedup();
-        assert_eq!(lines.len(), 50, "each series once, and whole");
+        assert_eq!(lines.len(), 50, "each series is complete and sent once");
         assert_eq!(text.iter().filter(|b| **b == b'\n').count(), 50);
         tokio::task::spawn_blocking(move || node.stop()).await.unwrap();
     }

@@ -290,7 +290,11 @@ mod tests {
                 assert!(text.contains(place) || begun.try_recv().is_err(), "{text}");
                 drop(answer);
                 if is_busy {
-                    assert_eq!(app.queries.waiting_and_running(), (0, held.len()), "it left the queue");
+                    assert_eq!(
+                        app.queries.waiting_and_running(),
+                        (0, held.len()),
+                        "the query left the queue"
+                    );
                 } else {
                     until_idle(&app).await;
                 }
@@ -425,7 +429,7 @@ mod tests {
             tokio::task::yield_now().await;
         }
         endless.iter().for_each(tokio::task::JoinHandle::abort);
-        reading.await.unwrap().expect("it is answered when its turn has come");
+        reading.await.unwrap().expect("a query that reads files is answered later");
         until_idle(&app).await;
         tokio::task::spawn_blocking(move || node.stop()).await.unwrap();
     }

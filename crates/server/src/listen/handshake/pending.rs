@@ -269,7 +269,10 @@ mod tests {
         let from = "192.0.2.1";
         let waiting: Vec<_> = (0..4).map(|_| enter(&all, from, now).unwrap()).collect();
         waiting[0].has_client_hello();
-        assert!(enter(&all, from, now + NEWEST - Duration::from_millis(1)).is_none(), "all are new");
+        assert!(
+            enter(&all, from, now + NEWEST - Duration::from_millis(1)).is_none(),
+            "all handshakes are new"
+        );
         let next = enter(&all, from, now + NEWEST);
         assert!(next.is_some() && is_displaced(&waiting[1]), "the oldest that waits for its client");
         assert!(!is_displaced(&waiting[0]), "a handshake that waits for a processor keeps its place");

@@ -243,11 +243,18 @@ mod tests {
         assert_eq!(take(&mut queue, now).unwrap(), "other");
         queue.done(&TenantId::parse("other").unwrap());
         assert_eq!(take(&mut queue, now), None);
-        assert!(!queue.has_whole(now) && queue.take_untried().is_some(), "it may still be tried as small");
+        assert!(
+            !queue.has_whole(now) && queue.take_untried().is_some(),
+            "a query may still be tried as small"
+        );
         push(&mut queue, asker("third"), now);
         assert_eq!(take(&mut queue, now).unwrap(), "third");
         queue.done(&TenantId::parse("third").unwrap());
-        assert_eq!(take(&mut queue, now + SHARED_FOR).unwrap(), "greedy", "nobody else asks any more");
+        assert_eq!(
+            take(&mut queue, now + SHARED_FOR).unwrap(),
+            "greedy",
+            "no other tenant has sent queries for long"
+        );
     }
 
     #[test]
@@ -260,7 +267,11 @@ mod tests {
         }
         let taken: Vec<_> = std::iter::from_fn(|| take(&mut queue, now)).collect();
         let count = |name| taken.iter().filter(|tenant| *tenant == name).count();
-        assert_eq!((count("heavy"), count("light"), count("limited")), (8, 3, 1), "and one thread is free");
+        assert_eq!(
+            (count("heavy"), count("light"), count("limited")),
+            (8, 3, 1),
+            "the last thread stays free"
+        );
     }
 
     #[test]
