@@ -4,7 +4,7 @@ use server::{Allocator, HeapStatistics};
 use std::ffi::c_uint;
 use tikv_jemalloc_ctl::{epoch, raw, stats};
 
-/// jemalloc, because it returns freed memory under churn and reports what it holds.
+/// jemalloc is used because it returns freed memory under churn, and reports the memory that it holds.
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
@@ -58,7 +58,7 @@ fn objects() -> Option<u64> {
     Some(objects)
 }
 
-/// Position of the size class in the names of its statistics. Arena 4096 stands for all arenas together.
+/// Position of the size class in the names of statistics. Arena 4096 means all arenas together.
 const CLASS_AT: usize = 4;
 
 #[cfg(test)]

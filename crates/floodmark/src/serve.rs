@@ -85,7 +85,7 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
 /// the kernel drops a connection attempt, and the client repeats it after a second.
 const BACKLOG: u32 = 4096;
 
-/// Listens on an address. If the machine has no IPv6, "all addresses" means those of IPv4.
+/// Listens on an address. If the machine has no IPv6, "all addresses" means all IPv4 addresses.
 fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {
     let bound = match bind(address) {
         Err(error) if address.ip() == Ipv6Addr::UNSPECIFIED && error.kind() != ErrorKind::AddrInUse => {

@@ -346,7 +346,7 @@ pub async fn race(racers: &[(Scenario, RunOptions)], laps: u32, observer: &dyn O
             match run_once(&scenario, &options, observer).await {
                 Ok(result) => race.laps.push((number, result)),
                 Err(why) if lap == 0 => return Err(why),
-                // this target worked in the first lap, so the figures of the others are still worth having
+                // the figures of the other runs are still useful, because this target worked in the first lap
                 Err(why) => race.missing.push((number, format!("{why:#}"))),
             }
             if options.stop.is_set() {

@@ -42,7 +42,7 @@ use std::collections::BTreeMap;
 /// Maximum size of a scenario file.
 pub const TEXT_BYTES_MAX: usize = 1 << 20;
 
-/// Description of a run. It does not depend on the machine, nor on the time of the run.
+/// Description of a run, independent of the machine and of the time of the run.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Scenario {
@@ -124,7 +124,7 @@ pub struct Load {
     pub histograms: f64,
     /// Buckets of a histogram, `+Inf` included.
     pub histogram_buckets: u32,
-    /// Model of the values, except those of histograms.
+    /// Model of the values. Histograms have their own model.
     pub values: ValueModel,
     /// Sampling interval. If not given, it is derived from `rate`. Without `rate`, it is 15 s, or shorter in
     /// a closed loop that needs more rounds than fit into an hour.

@@ -100,7 +100,7 @@ pub struct VerifyReport {
     pub lost: u64,
     /// Duplicates: further samples of a series with the same timestamp.
     pub doubled: u64,
-    /// Samples found with a value other than the one sent.
+    /// Samples found with a value that differs from the value sent.
     pub wrong: u64,
     /// Samples found with a value that differs by at most [`VerifyOptions::tolerance`].
     pub rounded: u64,

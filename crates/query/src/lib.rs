@@ -1,7 +1,7 @@
 //! PromQL over a source of series that the caller provides.
 //!
-//! No HTTP, no async, no clock, no threads: an expression, a time (or a range of times) and a
-//! [`SeriesSource`] go in, an [`Answer`] comes out. Semantics are those of Prometheus 3.
+//! The crate has no HTTP, no async, no clock and no threads. An expression, a time (or a range of times) and
+//! a [`SeriesSource`] go in, and an [`Answer`] comes out. The semantics are those of Prometheus 3.
 //!
 //! - [`source`]: the trait that storage implements, and the requests that it gets
 //! - [`interrupt`]: how the caller ends an evaluation

@@ -41,7 +41,8 @@ pub const EXPR_DEPTH_MAX: usize = 200;
 /// Maximum number of warnings, and of infos, that are kept for one evaluation.
 pub const ANNOTATIONS_MAX: usize = 100;
 
-/// Maximum length of a warning or info in bytes. Longer ones are cut; they can contain label values.
+/// Maximum length of a warning or info in bytes. Longer texts are cut. Their length is unknown, because they
+/// can contain label values.
 const ANNOTATION_BYTES_MAX: usize = 1 << 10;
 
 /// A parsed expression, ready to be evaluated any number of times.
@@ -106,9 +107,9 @@ pub struct Options<'a> {
     pub lookback_delta_ms: i64,
     /// The step of subqueries that specify none.
     pub subquery_step_ms: i64,
-    /// Maximum number of values held at once, each of which takes up to 16 bytes of memory. A sample, a computed
-    /// point, and each eight bytes of a held series' labels count as one value; each held series counts as some
-    /// more.
+    /// Maximum number of values held at once. Each value takes up to 16 bytes of memory. One value is a
+    /// sample, a computed point, or eight bytes of a held series' labels. Each held series counts as a few
+    /// more values.
     pub samples_max: u64,
     /// Checked in every loop that can be long; once it is set, evaluation ends with [`QueryError::Canceled`].
     pub cancelled: &'a dyn Interrupt,

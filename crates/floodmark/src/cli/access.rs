@@ -10,7 +10,8 @@ pub(crate) struct LabAccess {
     /// Allow this host as a target, in addition to this machine; may be repeated
     #[arg(long = "allow-host", value_name = "HOST", help_heading = "Access")]
     hosts: Vec<String>,
-    /// For https: certificates of the authorities to trust, as PEM [default: those that this machine trusts]
+    /// For https: certificates of the authorities to trust, as PEM [default: the authorities that this
+    /// machine trusts]
     #[arg(long, value_name = "FILE", help_heading = "Access")]
     ca: Option<PathBuf>,
     /// For https: client certificate, as PEM

@@ -18,7 +18,8 @@ pub(crate) struct LimitsArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) token_file: Option<PathBuf>,
 
-    /// For https: certificates of the authorities to trust, as PEM [default: those that this machine trusts]
+    /// For https: certificates of the authorities to trust, as PEM [default: the authorities that this
+    /// machine trusts]
     #[arg(long, value_name = "FILE")]
     pub(crate) ca: Option<PathBuf>,
 

@@ -31,7 +31,7 @@ pub(crate) enum LabCommand {
     FindLimit(Box<FindLimitArgs>),
     /// Find the smallest memory or number of cores that passes
     FindMinimum(Box<FindMinimumArgs>),
-    /// Run a scenario against several targets, in turn
+    /// Run a scenario against several targets, one after the other
     Race(Box<RaceArgs>),
     /// Merge the results of `lab run --part` of several machines
     Merge(MergeArgs),
@@ -96,7 +96,7 @@ pub(crate) struct LabWrite {
     /// Share of the series that belong to classic histograms (_bucket with le, _count, _sum) [0 to 1]
     #[arg(long, value_name = "SHARE", default_value = "0", value_parser = values::number(0.0..=1.0), help_heading = "Shape")]
     pub(crate) histograms: f64,
-    /// How values change over time, except those of histograms
+    /// How values change over time, except values of histograms
     #[arg(long, value_name = "MODEL", default_value = "mix", value_parser = values::model(), help_heading = "Shape")]
     pub(crate) values: lab::ValueModel,
     /// Replace all series after this long, measured by the timestamps of samples

@@ -30,13 +30,13 @@ pub(crate) struct LabRecord {
     listen: SocketAddr,
     #[command(flatten)]
     access: LabAccess,
-    /// Write hashes in place of label values and tenants; equal values stay equal
+    /// Write hashes instead of label values and tenants; equal values stay equal
     #[arg(long, help_heading = "Privacy")]
     hash_values: bool,
-    /// Write hashes in place of metric names
+    /// Write hashes instead of metric names
     #[arg(long, help_heading = "Privacy")]
     hash_metrics: bool,
-    /// Write hashes in place of label names
+    /// Write hashes instead of label names
     #[arg(long, help_heading = "Privacy")]
     hash_labels: bool,
     /// File with the key of the hashes, at least 16 bytes: recordings with the same key have the same hashes
@@ -102,7 +102,7 @@ pub(crate) struct LabReplay {
     /// Speed-up of the recording [above 0.001, up to 10000]
     #[arg(long, value_name = "FACTOR", default_value_t = 1.0, help_heading = "Pace")]
     speed: f64,
-    /// Copies of each series, told apart by the label floodmark_copy [1 to 10000]
+    /// Copies of each series, distinguished by the label floodmark_copy [1 to 10000]
     #[arg(long, value_name = "N", default_value = "1", value_parser = values::whole::<u32>(1..=10_000), help_heading = "Pace")]
     times: u32,
     /// Connections; each series belongs to one of them, so that its samples stay in order [1 to 1024]
@@ -135,7 +135,7 @@ pub(crate) struct LabObserve {
     /// The target's process on this machine: watch its CPU time, memory and files
     #[arg(long, value_name = "PID", help_heading = "Observation")]
     pid: Option<u32>,
-    /// The target's control group, a directory under /sys/fs/cgroup [default: that of --pid]
+    /// The target's control group, a directory under /sys/fs/cgroup [default: the control group of --pid]
     #[arg(long, value_name = "DIR", help_heading = "Observation")]
     cgroup: Option<PathBuf>,
     /// The target's own metrics, such as http://127.0.0.1:9009/metrics

@@ -15,7 +15,7 @@ use tables::write::Sink;
 /// Size of a write or read.
 const BUFFER_BYTES: usize = 256 << 10;
 
-/// A file that is appended to, and whose parts can be read.
+/// A file to which parts are appended, and whose parts can be read.
 #[derive(Debug, Clone)]
 pub(crate) struct Scratch {
     file: Arc<File>,

@@ -1,6 +1,7 @@
 //! Commits the files of an import to the tenant's table.
 //!
-//! Files are staged under a lease, so that a running server does not delete them, however long their upload takes.
+//! Files are staged under a lease, so that a running server does not delete the files, even if the upload
+//! takes long.
 
 use super::intake::Finished;
 use crate::cli::serve;
@@ -163,7 +164,7 @@ impl Target {
         Ok((!is_done).then_some(done))
     }
 
-    /// Uploads a source's files. They become visible when they are committed.
+    /// Uploads a source's files. The files become visible when they are committed.
     fn stage(
         &self,
         source: &str,
@@ -248,7 +249,7 @@ mod tests {
     use model::Labels;
     use tables::delta::{LEASE_MS, Sweeper};
 
-    /// Runs a server's sweeps from the start of an import until just before its lease expires.
+    /// Runs a server's sweeps from the start of an import until just before the lease of the import expires.
     #[test]
     fn files_staged_for_longer_than_the_grace_are_committed() {
         let (dir, runtime) = (tempfile::tempdir().unwrap(), runtime().unwrap());

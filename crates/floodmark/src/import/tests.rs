@@ -15,7 +15,7 @@ fn labels(i: u64) -> Labels {
 
 type Content = BTreeMap<Labels, BTreeMap<i64, u64>>;
 
-/// Content of all files, later files overriding earlier ones. Checks that the rows of each file are in order.
+/// Content of all files. Later files override earlier files. Checks that the rows of each file are in order.
 fn content(files: &[intake::Finished]) -> Content {
     let mut all = Content::new();
     for file in files {
@@ -54,8 +54,9 @@ fn any_order_gives_the_same_content() {
             for _ in 0..rng.below(50) {
                 t += rng.below(DAY_MS as u64 / 8) as i64;
                 let bits = if rng.below(9) == 0 { STALE_NAN_BITS } else { rng.next_u64() >> rng.below(64) };
-                // The two lanes write separate files, and the files of the later lane override the others,
-                // whatever the order of arrival. So in this test, each time of a series has only one value.
+                // The two lanes write separate files. The files of the later lane override the others,
+                // regardless of the order of arrival. So in this test, each time of a series has only one
+                // value.
                 let series = expected.entry(labels.clone()).or_default();
                 let bits = *series.entry(t).or_insert(bits);
                 intake.sample(t, f64::from_bits(bits)).unwrap();

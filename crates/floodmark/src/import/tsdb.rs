@@ -147,7 +147,7 @@ enum Content {
     Other(&'static str, u64),
 }
 
-/// Decodes a chunk into `samples` if it contains floats; otherwise says what it contains.
+/// Decodes a chunk into `samples` if the chunk contains floats. Otherwise, returns the kind of its content.
 fn floats(chunks: &mut Chunks<FilePart>, reference: u64, samples: &mut Samples) -> anyhow::Result<Content> {
     match chunks.get(reference)? {
         Chunk::Floats(data) => match xor::decode(data, samples) {
@@ -159,7 +159,7 @@ fn floats(chunks: &mut Chunks<FilePart>, reference: u64, samples: &mut Samples) 
     }
 }
 
-/// Passes on those samples that a query of the block would return, and counts the others.
+/// Passes on the samples that a query of the block would return, and counts all other samples.
 fn take(
     intake: &mut Intake,
     samples: &Samples,

@@ -1,4 +1,4 @@
-//! A listener for administration, separate from that of senders and readers.
+//! A listener for administration, separate from the listener of senders and readers.
 
 use crate::authentication::sha256;
 use crate::harness::{Connection, Options, Request, Server, http, now_ms, wait_for};

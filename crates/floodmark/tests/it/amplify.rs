@@ -55,7 +55,7 @@ fn metadata_without_end() {
     is_well(server);
 }
 
-/// Checks that exemplars or metadata hold no more than their part of the head.
+/// Checks that exemplars or metadata hold no more memory than their part of the head.
 fn check_part(server: &Server, part: &str) {
     let of = |what| {
         server.metric(&format!("floodmark_budget_part_{what}_bytes{{account=\"head\",part=\"{part}\"}}"))
@@ -144,7 +144,8 @@ fn is_well_but_busy(mut server: Server) {
     assert_eq!(server.query("1 + 1", 0)["result"][1], "2");
 }
 
-/// Large answers that clients do not read must not pile up in memory. These are answers with all labels of many series.
+/// Large answers that clients do not read must not pile up in memory. Here, the answers have all labels of
+/// many series.
 #[test]
 fn catalog_answers_that_nobody_reads() {
     let server = small();
@@ -165,7 +166,8 @@ fn catalog_answers_that_nobody_reads() {
     is_well(server);
 }
 
-/// Sends the requests in turn on `count` connections and reads a few bytes of each answer.
+/// Sends the requests, one after the other, on `count` connections each, and reads a few bytes of each
+/// answer.
 fn never_read(server: &Server, requests: &[Request], count: usize) {
     let mut idle: Vec<_> = (0..count).map(|_| Connection::open(server.address).unwrap()).collect();
     for (connection, request) in idle.iter_mut().zip(requests.iter().cycle()) {
@@ -254,7 +256,7 @@ fn one_symbol_in_many_series_many_times() {
     assert!(peak < 256 * MIB + SLACK, "peak memory {} MiB of a budget of 256 MiB", peak / MIB);
 }
 
-/// Large answers that clients do not read must not pile up in memory. These are answers with many samples.
+/// Large answers that clients do not read must not pile up in memory. Here, the answers have many samples.
 #[test]
 fn query_answers_that_nobody_reads() {
     let server = Server::start(Options::default().arg("--memory").arg("256MiB"));

@@ -5,7 +5,8 @@ use crate::harness::{Request, Server, now_ms};
 use expect_test::expect;
 use serde_json::json;
 
-/// Sends a request as a GET and as a form, checks that both are refused alike, and returns the message.
+/// Sends a request as a GET and as a form, checks that the server refuses both in the same way, and returns
+/// the message.
 #[track_caller]
 fn refusal(server: &Server, path: &str, params: &[(&str, &str)], status: u16, kind: &str) -> String {
     let [asked, form] = [Request::ask(path, params), Request::form(path, params)].map(|request| {

@@ -15,7 +15,7 @@ fn works(server: &Server) {
     assert_eq!(server.value(&name, now), Some(42.0));
 }
 
-/// Number of series, without those of [`works`].
+/// Number of series, without the series that [`works`] writes.
 #[track_caller]
 fn series_count(server: &Server) -> usize {
     let params = [("match[]", "{__name__!~\"works_.*\",__name__=~\".+\"}")];
@@ -51,7 +51,7 @@ fn broken_bodies_store_nothing() {
     check(Request::write(&wire::snappy(&[0x0f])), 400, &["byte"]);
     check(Request::write(&wire::snappy(&[0x0a, 0x7f, 0x0a])), 400, &["byte"]);
     check(Request::write(&wire::snappy(&[0xff; 12])), 400, &["byte"]);
-    // a message of the other version has none of the expected fields: nothing is stored, and the counts say so
+    // a message of the other version has none of the expected fields: nothing is stored, and the counts are 0
     let reply = server.send(&Request::write_v2(&body));
     assert!(reply.status == 400 || written(&reply) == [Some("0"); 3], "{reply:?}");
     assert_eq!(series_count(&server), 0);
@@ -322,7 +322,7 @@ fn what_is_not_http_is_turned_away() {
     check(format!("GET /api/v1/labels HTTP/1.1\r\n{headers}\r\n").as_bytes());
 }
 
-/// A refused series is counted once, however many of its samples are refused.
+/// A refused series is counted once, even if several of its samples are refused.
 #[test]
 fn refused_series_are_counted_once() {
     let server = Server::new();

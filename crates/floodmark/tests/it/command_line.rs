@@ -153,7 +153,7 @@ aws_secret_access_key = "hunter2"
 retention = "never"
 "#;
     let print = |more: &[&str]| {
-        // settings whose defaults depend on the machine are set
+        // settings whose default values depend on the machine are given explicitly
         let machine = ["--partitions", "2", "--query-concurrency", "4", "--connections", "100"];
         let args = ["print", "--config", "floodmark.toml", "--retention", "30d"];
         let variables = [("FLOODMARK_MEMORY", "1GiB"), ("AWS_REGION", "eu")];

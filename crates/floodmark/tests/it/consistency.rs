@@ -42,7 +42,7 @@ fn any_double_at_any_distance_comes_back() {
         let mut samples = Vec::new();
         let mut time = now - 3_000_000;
         for _ in 0..400 {
-            // mostly regular intervals, some random ones, some of a single millisecond
+            // mostly regular intervals, sometimes random ones, sometimes a single millisecond
             time += match rng.below(10) {
                 0 => 1,
                 1 => rng.below(20_000) as i64 + 1,

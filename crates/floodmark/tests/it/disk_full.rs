@@ -1,4 +1,4 @@
-//! A full disk: writes are refused, reads still work, and writing resumes by itself.
+//! A full disk: writes are refused, reads still work, and writing resumes without a restart.
 
 use crate::harness::ledger::Writer;
 use crate::harness::{Options, Request, Server, wait_for};
@@ -82,7 +82,7 @@ fn writes_wait_reads_go_on_and_it_resumes_by_itself() {
         disk.fill();
         let text = until_refused(&server, &mut writers);
         eprintln!("round {round}: {text}");
-        // new series are refused likewise
+        // new series are refused too
         let mut newcomer = Writer::new(5, 10 + round);
         newcomer.write_once(&server).expect(503, &[]);
         for writer in &mut writers {

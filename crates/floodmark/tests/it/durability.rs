@@ -1,4 +1,5 @@
-//! Acknowledged samples survive kill -9, SIGTERM, and starts from every state.
+//! Acknowledged samples survive kill -9 and SIGTERM, and the server starts from every state of its data
+//! directory.
 
 use crate::harness::ledger::Writer;
 use crate::harness::process::command;

@@ -199,7 +199,7 @@ fn many_new_tenants_at_once() {
     check(start(), send, verify);
 }
 
-/// The queues of the senders contain what they could not send during the outage.
+/// The queues of the senders contain the samples that could not be sent during the outage.
 #[test]
 fn senders_that_return_after_an_outage() {
     const RETURNING: u64 = 100;

@@ -5,8 +5,9 @@ use crate::harness::{Options, Reply, Request, Server, Service, wait_for};
 use std::sync::{Arc, Mutex};
 use tempfile::TempDir;
 
-/// Decision of the service. It accepts `alice`, `carol`, `dave` and `frank`, and answers each with different
-/// headers. It forbids `eve`, fails for `mallory`, redirects `trent`, and answers 401 to everybody else.
+/// Decision of the service. The service accepts `alice`, `carol`, `dave` and `frank`, and answers each with
+/// different headers. It forbids `eve`, fails for `mallory`, redirects `trent`, and answers 401 to everybody
+/// else.
 fn decide(head: &str) -> (String, String) {
     let status = match head.to_ascii_lowercase() {
         head if head.contains("bearer alice") => {

@@ -28,8 +28,8 @@ fn graphite_lines_are_series_and_survive_a_kill() {
     check(&server);
 }
 
-/// The time of arrival cannot replace a missing time. It differs when a request is retried, so the sample
-/// would be stored twice.
+/// The time of arrival cannot replace a missing timestamp. A retried request arrives at a different time, so
+/// the sample would be stored twice.
 #[test]
 fn graphite_lines_without_a_time_are_left_out() {
     let server = Server::new();

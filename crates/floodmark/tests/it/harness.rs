@@ -28,7 +28,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use stdx::clock::{Clock, SystemClock};
 
-/// Limit on any wait. When it is reached, the test fails. It is generous, because the machine may be busy.
+/// Limit on any wait. When the limit is reached, the test fails. The limit is generous, because the machine
+/// may be busy.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(180);
 
 /// Milliseconds since the Unix epoch.

@@ -38,7 +38,8 @@ pub(crate) fn events(result: &Value) -> String {
     events.iter().filter_map(|event| event["text"].as_str()).collect::<Vec<_>>().join("\n")
 }
 
-/// Runs a scenario that must pass and whose acknowledged samples must all be stored. Returns its result.
+/// Runs a scenario and returns its result. The scenario must pass, and all acknowledged samples must be
+/// stored.
 pub(crate) fn run(folder: &Path, duration: &str, rest: &str, more: &[&str]) -> Value {
     let path = scenario(folder, duration, rest);
     let printed = good(&lab(&[&["run", &path, "--json", "--quiet"], more].concat()));

@@ -29,7 +29,7 @@ fn flush(server: &Server) -> Value {
     reply.json()["data"].take()
 }
 
-/// Writes and seals in turn, `rounds` times.
+/// Writes and seals alternately, `rounds` times.
 fn fill(server: &Server, writer: &mut Writer, rounds: usize) {
     for _ in 0..rounds {
         writer.write_once(server).expect(204, &[]);
@@ -86,7 +86,7 @@ fn what_was_flushed_is_in_tables_and_out_of_the_journal() {
     assert_eq!(server.metric("floodmark_journal_replayed_samples_total"), 0.0);
     assert_eq!(server.metric("floodmark_head_series"), 0.0);
     writer.verify(&server, 0);
-    // new samples are in the head, beside the sealed ones in the tables
+    // new samples are in the head, while sealed samples are in the tables
     writer.write_once(&server).expect(204, &[]);
     writer.verify(&server, 0);
     flush(&server);

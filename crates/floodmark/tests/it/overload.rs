@@ -197,7 +197,7 @@ fn a_query_beyond_its_share_ends_with_a_clear_error() {
     let params = [("query", "many[30m]"), ("time", to.as_str())];
     let reply = server.send(&Request::ask("/api/v1/query", &params));
     reply.expect(422, &["execution", "samples"]);
-    // several more expensive queries at once
+    // several expensive queries at once
     let params = [("query", "count_over_time(many[15m])"), ("start", &from), ("end", &to), ("step", "1")];
     std::thread::scope(|threads| {
         for _ in 0..8 {

@@ -20,7 +20,7 @@ const TENANTS: [&str; 3] = ["a", "b", "c"];
 /// Known series of each tenant. Every request contains all of them.
 const KNOWN: usize = 5;
 
-/// One of this many requests has a new series.
+/// One request in this many has a new series.
 const NEW_EVERY: u64 = 8;
 
 /// Longest documented time until a change is in effect.

@@ -53,7 +53,7 @@ fn slow_senders_are_cut_off_and_harm_nobody() {
         let heads = [slow("POST /api/v1/write HTTP/1.1\r\nX-Slow: "), slow("G")];
         let bodies = [slow(&write), slow(&chunked)];
         let forms = slow(&form);
-        // meanwhile other senders are served
+        // other senders are served while the slow connections are open
         for i in 0..20 {
             let now = now_ms();
             let body = wire::v1(&[Series::named("quick").sample(now, f64::from(i))]);

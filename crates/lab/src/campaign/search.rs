@@ -28,7 +28,7 @@ pub enum Next {
         /// True if the value has already passed, and this run is to confirm it.
         confirming: bool,
     },
-    /// The search has ended. The value is the best one that passed and was confirmed.
+    /// The search has ended with this value: the best value that passed and was confirmed.
     Found(f64),
     /// No value within the bounds passes.
     Nothing,

@@ -176,7 +176,7 @@ pub(crate) fn take_recent<'a>(tallies: impl Iterator<Item = &'a Tally>) -> (Hist
     (all, lag)
 }
 
-/// Counts over a whole run, except those that had to be collected during the run.
+/// Counts over a whole run, except figures that have to be collected during the run.
 pub(crate) fn totals<'a>(tallies: impl Iterator<Item = &'a Tally>) -> Totals {
     let [mut latency, mut new, mut service, mut refusal, mut lag] = [0; 5].map(|_: u8| histogram());
     let mut totals = Totals::default();

@@ -47,7 +47,7 @@ pub(crate) struct Reading(Mutex<Counts>);
 /// Counts of a mix.
 #[derive(Debug)]
 pub(crate) struct Counts {
-    /// Totals for the result, without those that are known only after the load.
+    /// Totals for the result, without figures that are known only after the load.
     pub(crate) totals: ReadTotals,
     /// Latency of successful queries, from the scheduled start to the end of the answer.
     pub(crate) latency: Histogram<u64>,
@@ -90,7 +90,7 @@ impl Reading {
     }
 }
 
-/// Starts the users of all mixes. They query until the run ends.
+/// Starts the users of all mixes. The users query until the run ends.
 pub(crate) fn start(
     scenario: &Scenario,
     tenants: &[Tenant],

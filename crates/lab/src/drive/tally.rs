@@ -22,11 +22,11 @@ pub(crate) struct Tally(Mutex<Counts>);
 /// Counts of a tally.
 #[derive(Debug)]
 pub(crate) struct Counts {
-    /// Totals for the result, without those that are known only after the load.
+    /// Totals for the result, without figures that are known only after the load.
     pub(crate) totals: Totals,
     /// Samples sent, retries included.
     pub(crate) samples_sent: u64,
-    /// Series whose requests were built, whether sent or not.
+    /// Series whose requests were built, even if never sent.
     pub(crate) series_made: u64,
     /// Attempts without an answer.
     pub(crate) broken: u64,

@@ -25,7 +25,7 @@ const READY_WITHIN: Duration = Duration::from_secs(120);
 /// Maximum time to wait for an answer while the target is starting.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 
-/// Time that a target gets to end after SIGTERM. Then it is killed.
+/// Time limit for a target to end after SIGTERM. A target that takes longer is killed.
 const END_WITHIN: Duration = Duration::from_secs(15);
 
 /// Maximum time until a killed process disappears. The kernel must first free its memory.

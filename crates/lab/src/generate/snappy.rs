@@ -90,7 +90,7 @@ impl Default for Compressor {
 }
 
 impl Compressor {
-    /// Compresses `message`, whose samples lie at `spots` in ascending order.
+    /// Compresses `message`. `spots` has the positions of its samples in ascending order.
     pub fn pack(&mut self, message: &[u8], spots: &[SampleSpot]) -> Packed {
         assert!(u32::try_from(message.len()).is_ok(), "BUG: a message of {} bytes", message.len());
         self.table.fill(Place::default());

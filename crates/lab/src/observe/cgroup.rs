@@ -109,7 +109,7 @@ impl Cgroup {
         }
     }
 
-    /// Memory that cannot be reclaimed at once. Inactive file pages are excluded.
+    /// Memory that the kernel cannot reclaim at once. Inactive file pages are excluded.
     fn memory(&self) -> Option<u64> {
         let all = self.number("memory.current").or_else(|| self.number("memory.usage_in_bytes"))?;
         let idle = self.field("memory.stat", "total_inactive_file");

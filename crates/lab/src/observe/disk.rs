@@ -35,7 +35,8 @@ impl Disk {
         }
     }
 
-    /// Compares the disk's counters (`Documentation/admin-guide/iostats.rst` in Linux) with those of the previous second.
+    /// Compares the disk's counters (`Documentation/admin-guide/iostats.rst` in Linux) with the counters of
+    /// the previous second.
     fn compare(&mut self, now: DiskStat, seconds: f64, look: &mut Look) {
         let Some(before) = self.before.replace(now.clone()) else { return };
         let requests = (now.reads + now.writes).saturating_sub(before.reads + before.writes);

@@ -13,10 +13,10 @@ pub enum Kind {
     Cortex,
     /// VictoriaMetrics, single or cluster.
     VictoriaMetrics,
-    /// carbon, whose own metrics come through graphite_exporter, or go-carbon.
+    /// carbon or go-carbon. The metrics of carbon come through graphite_exporter.
     Carbon,
     Prometheus,
-    /// Anything else.
+    /// Any other system.
     Other,
 }
 

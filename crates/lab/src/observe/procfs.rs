@@ -85,7 +85,7 @@ mod tests {
     #[test]
     fn knows_itself_and_nobody() {
         assert!(Process::Own.cpu_seconds().is_some());
-        // the peak is read last because it can only grow, and other tests allocate meanwhile
+        // the peak is read last, because it can only grow, and other tests allocate at the same time
         let rss_bytes = Process::Own.rss_bytes();
         assert!(Process::Own.rss_peak_bytes() >= rss_bytes && rss_bytes > Some(1 << 20));
         assert!(Process::Own.written_bytes().is_some());

@@ -2,13 +2,13 @@
 //!
 //! A disturbance is a fault of the scenario, a spike of the load or an outage of the senders.
 //!
-//! The target has recovered at the first second from which two conditions hold for [`HOLD_S`] seconds. It
-//! acknowledges [`RATE_MIN`] of the required rate, and p99 is below [`P99_FACTOR`] times its median before
-//! the first disturbance.
+//! The target has recovered at the first second from which two conditions hold for [`HOLD_S`] seconds. The
+//! target acknowledges [`RATE_MIN`] of the required rate. p99 is below [`P99_FACTOR`] times the median p99
+//! before the first disturbance.
 //!
-//! The required rate is the rate of the schedule, or the median rate before the first disturbance if that was
-//! lower, as in a closed loop. Latency counts from the scheduled start, so it includes any backlog that
-//! senders still have to deliver.
+//! The required rate is the rate of the schedule, or the median rate before the first disturbance if that
+//! median was lower, as in a closed loop. Latency counts from the scheduled start, so it includes any backlog
+//! that senders still have to deliver.
 
 use super::{EventKind, RunResult, Timeline, names};
 

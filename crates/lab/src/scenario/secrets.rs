@@ -9,9 +9,9 @@ const HIDDEN: &str = "***";
 /// Parts of the names of headers whose values are secrets.
 const SECRET_HEADERS: [&str; 5] = ["auth", "cookie", "key", "secret", "token"];
 
-/// Returns the text and the overrides of `scenario` without secrets. Both can still be parsed. If a secret
-/// cannot be removed, both are empty. This is the case if the secret is written with escapes, or is part of
-/// another word.
+/// Returns the text and the overrides of `scenario` without secrets. Text and overrides can still be parsed.
+/// If a secret cannot be removed, both are empty. A secret cannot be removed if it is written with escapes,
+/// or is part of another word.
 pub(crate) fn hide(scenario: &Scenario, text: &str, overrides: &[String]) -> (String, Vec<String>) {
     let mut wanted = scenario.clone();
     // the text still contains a secret that an override replaces

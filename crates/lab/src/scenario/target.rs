@@ -23,8 +23,8 @@ pub struct TargetSpec {
     pub tenant_header: String,
     /// Prefix of tenants' names. The number of the tenant follows.
     pub tenant_prefix: String,
-    /// Label with the tenant's name in every series. It is for targets without tenants, which would otherwise
-    /// mix the series of all tenants.
+    /// Label with the tenant's name, added to every series. It is for targets without tenants, which would
+    /// otherwise mix the series of all tenants.
     pub tenant_label: Option<String>,
     /// Protocol: remote write 1.0 or 2.0.
     pub protocol: Version,
@@ -170,7 +170,7 @@ pub struct FaultSpec {
 pub enum Deed {
     /// Kills the target with `kill -9` and starts it again.
     Kill,
-    /// Suspends the target and resumes it. The target answers nothing meanwhile, but its connections stay
+    /// Suspends the target and resumes it later. A suspended target answers nothing, but its connections stay
     /// open.
     Pause,
     /// Limits the writes of the target's control group to a megabyte per second.

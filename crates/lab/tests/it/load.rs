@@ -53,7 +53,7 @@ async fn a_restarted_run_goes_on_with_the_same_series() {
     assert_eq!(target.series(), 30);
 }
 
-/// Timestamps of the first run's samples lie between those of the second run.
+/// Timestamps of the first run's samples lie between timestamps of the second run's samples.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn samples_of_an_earlier_run_are_explained() {
     let target = Target::start(|_| Deed::Keep).await;

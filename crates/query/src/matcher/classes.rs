@@ -176,7 +176,7 @@ impl Visitor for Cost<'_> {
             Ast::ClassBracketed(class) => {
                 self.bracketed(class);
             }
-            // `[ab]|[cd]` becomes one class, each part merged with those before it
+            // `[ab]|[cd]` becomes one class; each part is merged with the parts before it
             Ast::Alternation(all) => {
                 let mut apart = Cost::of(self.text);
                 let classes = all.asts.iter().filter_map(|ast| match ast {

@@ -1,4 +1,4 @@
-//! Set of values accepted by a regular expression; simple ones are matched without the regex engine.
+//! Set of values accepted by a regular expression. Simple expressions are matched without the regex engine.
 
 use super::{MatcherError, Program, REGEX_BYTES_MAX};
 
@@ -24,8 +24,8 @@ impl Pattern {
         Self::Set(vec![value.into()])
     }
 
-    /// Parses a regular expression as Prometheus does: anchored at both ends, `.` matches a newline too.
-    /// If the regex engine is needed, `may_compile` is called first with the expression.
+    /// Parses a regular expression as Prometheus does: anchored at both ends; `.` also matches a newline. If
+    /// the regex engine is needed, `may_compile` is called first with the expression.
     pub(super) fn parse(
         text: &str,
         may_compile: impl FnOnce(&str) -> Result<(), String>,

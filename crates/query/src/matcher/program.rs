@@ -43,7 +43,7 @@ pub(crate) struct Program {
 }
 
 impl Program {
-    /// Compiles `text` as Prometheus reads it: anchored at both ends, `.` matches a newline too.
+    /// Compiles `text` as Prometheus does: anchored at both ends; `.` also matches a newline.
     pub(crate) fn compile(text: &str) -> Result<Self, MatcherError> {
         Self::compile_for(text, false)
     }

@@ -219,7 +219,7 @@ impl<'a> Evaluator<'a> {
         }
     }
 
-    /// Drops the metric names whose removal was deferred to the end.
+    /// Drops metric names whose removal was deferred to the end.
     fn clean_names(&self, matrix: Matrix<'a>) -> Result<Matrix<'a>, QueryError> {
         if !matrix.names.iter().any(|name| name.drop_name) {
             return Ok(matrix);
@@ -270,7 +270,7 @@ impl<'a> Evaluator<'a> {
     }
 }
 
-/// Text of a warning or info. It is cut to a bounded length, because label values can be part of it.
+/// Text of a warning or info. The text is cut to a bounded length, because it can contain label values.
 fn annotation(kind: &str, message: impl std::fmt::Display) -> String {
     let mut text = format!("PromQL {kind}: {message}");
     if text.len() > ANNOTATION_BYTES_MAX {

@@ -2,8 +2,8 @@
 
 use model::{STALE_NAN_BITS, sample::is_stale};
 
-/// Stands for a missing value of a series at a step. Its bits are those of the staleness marker: selectors turn
-/// markers into absence, and arithmetic never produces them, because the marker is a signalling NaN and results
+/// Represents a missing value of a series at a step. It has the bits of the staleness marker. Selectors turn
+/// markers into absence. Arithmetic never produces these bits: the marker is a signalling NaN, and results
 /// are quiet NaNs.
 pub(super) const ABSENT: f64 = f64::from_bits(STALE_NAN_BITS);
 

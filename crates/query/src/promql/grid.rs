@@ -7,7 +7,7 @@ use super::QueryError;
 pub(super) struct Grid {
     pub(super) start_ms: i64,
     pub(super) step_ms: i64,
-    /// Number of times; zero for a subquery whose range lies between two of its steps.
+    /// Number of times. It is zero for a subquery whose range lies between two of its steps.
     pub(super) count: usize,
 }
 

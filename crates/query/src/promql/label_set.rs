@@ -8,12 +8,13 @@ use hashbrown::hash_map::EntryRef;
 use model::labels::{METRIC_NAME, put_label};
 use model::{Labels, LabelsBuilder, LabelsRef, SeriesError};
 
-/// True for labels that identify or describe a metric. Operations whose result is another quantity drop them.
+/// True for labels that identify or describe a metric. Operations whose result is a different quantity drop
+/// these labels.
 pub(super) fn is_metadata(name: &str) -> bool {
     matches!(name, METRIC_NAME | "__type__" | "__unit__")
 }
 
-/// Appends the labels for whose names `keep` is true, in canonical form.
+/// Appends the labels for which `keep` returns true, in canonical form.
 pub(super) fn keep_into(out: &mut Vec<u8>, labels: LabelsRef<'_>, mut keep: impl FnMut(&str) -> bool) {
     for (name, value) in labels.iter() {
         if keep(name) {
@@ -22,7 +23,7 @@ pub(super) fn keep_into(out: &mut Vec<u8>, labels: LabelsRef<'_>, mut keep: impl
     }
 }
 
-/// The labels for whose names `keep` is true.
+/// The labels for which `keep` returns true.
 pub(super) fn keep(labels: LabelsRef<'_>, keep: impl FnMut(&str) -> bool) -> Labels {
     let mut bytes = Vec::with_capacity(labels.as_bytes().len());
     keep_into(&mut bytes, labels, keep);

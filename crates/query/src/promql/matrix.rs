@@ -215,8 +215,8 @@ impl<'m> Matrix<'m> {
     }
 }
 
-/// Rows with distinct labels. Rows with equal labels are merged into one; it is an error if both have a value at the same
-/// step.
+/// Rows with distinct labels. Rows with equal labels are merged into one row. If both have a value at the
+/// same step, that is an error.
 #[derive(Debug)]
 pub(super) struct Merged<'m> {
     pub(super) matrix: Matrix<'m>,

@@ -79,7 +79,7 @@ struct Part {
     node: Node,
     /// Byte offset of the start.
     at: usize,
-    /// Levels of its tree.
+    /// Number of levels of the part's tree.
     depth: usize,
     /// A selector or a subquery that is not in parentheses, so that it takes ranges and modifiers.
     bare: bool,
@@ -147,7 +147,7 @@ impl<'t> Parser<'t, '_> {
         Ok(())
     }
 
-    /// A part with one level more than its deepest operand.
+    /// Returns a part with one level more than its deepest operand.
     fn above(&self, node: Node, at: usize, deepest: usize) -> Result<Part, Fault> {
         if deepest >= EXPR_DEPTH_MAX {
             return Err(too_deep(at, EXPR_DEPTH_MAX));

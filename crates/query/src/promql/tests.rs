@@ -283,7 +283,7 @@ fn what_is_kept_beside_values_is_paid_for() {
         let result = instant(&parse(text).unwrap(), 0, &source, &options);
         assert_eq!(result.err(), if ok { None } else { Some(QueryError::TooLarge) }, "{text}");
     };
-    // a key for each series whose name is dropped
+    // a key for each series that loses its name
     check("count(last_over_time({i=~\".+\"}[5m]))", 300, true);
     check("count(max_over_time({i=~\".+\"}[5m]))", 300, false);
     check("count(max_over_time({i=~\".+\"}[5m]))", 6_000, true);

@@ -1,9 +1,10 @@
-//! PromQL semantics as text: scripts in the language of Prometheus' `promqltest` (documented in
-//! `promql/promqltest/README.md` there), run against a source in memory.
+//! PromQL semantics as text: scripts in the language of Prometheus' `promqltest` (documented there in
+//! `promql/promqltest/README.md`), run against a source in memory.
 //!
-//! `testdata/*.test` are ours. Prometheus' own scripts are run too: those that `scripts/test-servers.sh` copied from its
-//! source into `FLOODMARK_CACHE`, or those in the directory that `FLOODMARK_PROMQL_TESTDATA` names. `--nocapture` shows
-//! the counts and each failing case; `make test` prints the score.
+//! The scripts in `testdata` are ours. Prometheus' own scripts run too: the copies that
+//! `scripts/test-servers.sh` put into `FLOODMARK_CACHE`, or the scripts in the directory that
+//! `FLOODMARK_PROMQL_TESTDATA` names. `--nocapture` shows the counts and each failing case; `make test`
+//! prints the score.
 
 mod notation;
 mod report;

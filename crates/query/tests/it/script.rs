@@ -9,7 +9,7 @@ pub(crate) enum Command {
     Clear,
     /// A gap in milliseconds, and series.
     Load(i64, Vec<(Labels, Vec<Point>)>),
-    /// As [`Self::Load`]; in Prometheus, classic histograms are also loaded as native ones.
+    /// Like [`Self::Load`]. In Prometheus, classic histograms are also loaded as native histograms.
     LoadWithHistograms(i64, Vec<(Labels, Vec<Point>)>),
     Eval(Box<Eval>),
 }

@@ -225,7 +225,7 @@ impl Writer {
         for first in (from..to).step_by(PAGE as usize) {
             let start_ms = |request: u64| self.base_ms + (request * SAMPLES) as i64 * STEP_MS;
             let (since_ms, until_ms) = (start_ms(first), start_ms(to.min(first + PAGE)));
-            // a window excludes its start and includes its end, so both are a millisecond earlier
+            // a window excludes its start and includes its end, so start and end are a millisecond earlier
             let window_ms = until_ms - since_ms;
             let selector = format!("load{{writer=\"{}\"}}[{window_ms}ms]", self.id);
             for (series, samples) in self.samples(server, &selector, until_ms - 1) {

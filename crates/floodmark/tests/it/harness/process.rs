@@ -260,7 +260,7 @@ fn is_complaint(line: &str) -> bool {
 /// Environment variables with which `scripts/test-at.sh` sets the clock of all processes of a test.
 const OF_THE_CLOCK: [&str; 2] = ["LD_PRELOAD", "FLOODMARK_TEST_AHEAD_S"];
 
-/// The executable with `args`, without any environment variables except those of the clock.
+/// The executable with `args`. The only environment variables are those of [`OF_THE_CLOCK`].
 pub(crate) fn command(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_floodmark"));
     let clock = OF_THE_CLOCK.into_iter().filter_map(|name| Some((name, std::env::var_os(name)?)));

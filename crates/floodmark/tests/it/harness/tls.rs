@@ -129,7 +129,7 @@ impl Connection {
         Reply::read(&mut BufReader::new(conn.reader()))
     }
 
-    /// The TLS session, to see what was negotiated.
+    /// The TLS session, to check what was negotiated.
     pub(crate) fn session(&self) -> &ClientConnection {
         &self.0.get_ref().conn
     }

@@ -62,8 +62,8 @@ fn unread(server: &Server, path: &str, count: usize) -> Held {
     begun(server, &request.head(), &[], count)
 }
 
-/// Checks that many requests, sent at once, are answered in their order. The server may close the connection
-/// when others need it.
+/// Checks that the answers to many requests, sent at once, arrive in the order of the requests. The server
+/// may close the connection when other connections need its place.
 fn pipelined(server: &Server) {
     let connection = Connection::open(server.address).unwrap();
     let mut writing = connection.stream.try_clone().unwrap();

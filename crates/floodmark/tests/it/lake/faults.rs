@@ -1,4 +1,4 @@
-//! Failing stores: the journal keeps everything, ingestion continues, and sealing resumes by itself.
+//! Failing stores: the journal keeps everything, ingestion continues, and sealing resumes without a restart.
 
 use super::{data_files, flush, foreign, seed};
 use crate::disk_full::SmallDisk;

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 const FAILOVER_MS: i64 = 3000;
 
-/// Time that the sender and the machine may add to the failover time. It is generous, because the machine may
-/// be busy.
+/// Time that the sender and the machine may add to the failover time. The value is generous, because the
+/// machine may be busy.
 const LAG_MS: i64 = 10_000;
 
 /// The elected replica and the number of failovers; `None` before the first election.

@@ -71,7 +71,8 @@ impl Concealer {
         self.what
     }
 
-    /// Appends a label as it may be written to the file. Texts that need not be concealed, and empty texts, stay as they are.
+    /// Appends a label in the form in which the file may contain it. Texts that need not be concealed, and
+    /// empty texts, stay unchanged.
     pub fn label(&self, name: &str, value: &str, out: (&mut String, &mut String)) {
         let (out_name, out_value) = out;
         out_name.clear();
@@ -92,7 +93,7 @@ impl Concealer {
         }
     }
 
-    /// Tenant's name as it may be written to the file.
+    /// Returns a tenant's name in the form in which the file may contain it.
     pub fn tenant(&self, tenant: &str) -> String {
         let mut out = String::new();
         match self.what.values && !tenant.is_empty() {

@@ -302,7 +302,7 @@ fn broken_bodies_are_errors_and_bad_series_are_left_out() {
             writer(10).append(0, message, "", &parsed).unwrap();
         }
     }
-    // a series without a name, and one whose label is not UTF-8
+    // a series without a name, and a series whose label is not UTF-8
     let nameless = [0x0a, 2, 0x12, 0];
     let not_text = [0x0a, 9, 0x0a, 5, 0x0a, 1, b'a', 0x12, 1, 0xff];
     parsed.read(Version::V1, &compress(&nameless)).unwrap();

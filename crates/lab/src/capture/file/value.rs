@@ -9,7 +9,8 @@ use super::varint;
 /// Largest magnitude up to which a double holds every whole number exactly.
 const WHOLE_MAX: f64 = 9_007_199_254_740_992.0; // 2^53
 
-/// Whole number whose bits are exactly `bits`, if there is one. Negative zero has none.
+/// Returns the whole number whose bits are exactly `bits`. `None` for all other values, and for negative
+/// zero.
 fn whole(bits: u64) -> Option<i64> {
     let value = f64::from_bits(bits);
     let number = value as i64;

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use stdx::budget::{Account, Reservation};
 use stdx::clock::{Clock, SystemClock};
 
-/// Maximum number of requests in the queue, whatever their size.
+/// Maximum number of requests in the queue, regardless of their size.
 const LETTERS_MAX: usize = 16_384;
 
 /// Maximum age of a block before it is written. If the process is killed, at most this much is lost.
@@ -33,7 +33,7 @@ const TROUBLE: &str = "the file could not be written";
 pub(super) trait RecordingFile: Write + Seek + Send + 'static {
     /// Truncates the file to `len` bytes.
     fn cut(&mut self, len: u64) -> std::io::Result<()>;
-    /// Makes what was written durable.
+    /// Makes all written bytes durable.
     fn sync(&mut self) -> std::io::Result<()>;
 }
 

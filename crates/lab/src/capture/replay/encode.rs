@@ -84,8 +84,8 @@ impl Encoder {
         }
     }
 
-    /// Adds the label of the copy; `None` if the labels stay unchanged. They also stay unchanged if the
-    /// series already has the maximum number of labels: then all its copies are the same series.
+    /// Adds the label of the copy; `None` if the labels stay unchanged. Labels also stay unchanged if the
+    /// series already has the maximum number of labels. Then all its copies are the same series.
     fn with_copy(&mut self, labels: &[u8], copy: Option<u32>) -> Option<Labels> {
         let copy = copy?;
         self.builder.clear();

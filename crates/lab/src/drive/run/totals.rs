@@ -120,7 +120,7 @@ pub(crate) fn doubts(result: &RunResult, scenario: &Scenario, traffic: &Traffic)
     all
 }
 
-/// Notes on what a run does not show, each with its subject.
+/// Notes on aspects that a run does not show.
 pub(crate) fn notes(scenario: &Scenario) -> Vec<String> {
     let mut notes = scenario.notes.clone();
     let mut note = |yes: bool, text: &str| {

@@ -15,7 +15,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// An open connection. It begins to send when it gets the times of the run.
+/// An open connection, which begins to send when it gets the times of the run.
 pub(crate) type Ready = Box<dyn FnOnce(Times) -> Pin<Box<dyn Future<Output = Ended> + Send>> + Send>;
 
 /// Final state of a connection.

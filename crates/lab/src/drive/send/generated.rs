@@ -64,7 +64,7 @@ pub(crate) struct Run {
 #[derive(Debug)]
 pub(crate) struct Generated {
     run: Arc<Run>,
-    /// Number of the connection among those of its tenant.
+    /// Number of the connection within its tenant.
     number: usize,
     pub(crate) slots: Vec<OwnSlot>,
     renderer: Renderer,

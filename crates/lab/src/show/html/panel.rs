@@ -28,7 +28,7 @@ pub(crate) struct Line {
     pub(crate) values: Vec<Option<f64>>,
 }
 
-/// Definition of a chart by its series. A name that ends with a slash stands for all series of that group.
+/// Definition of a chart by its series. A name that ends with a slash selects all series of that group.
 struct Recipe {
     title: &'static str,
     log: bool,

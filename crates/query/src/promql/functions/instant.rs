@@ -160,7 +160,7 @@ fn absent_labels(arg: &Node) -> Result<Labels, QueryError> {
     builder.build().map_err(|error| QueryError::Execution(error.to_string()))
 }
 
-/// The computation of functions whose result depends on one value alone.
+/// Returns the computation of a function whose result depends on one value only; `None` for other functions.
 fn elementwise(function: Function) -> Option<fn(f64) -> f64> {
     Some(match function {
         Function::Abs => f64::abs,

@@ -62,7 +62,8 @@ impl Spec {
         Ok(())
     }
 
-    /// As [`Self::each`], for functions whose steps can take long: `visit` returns its cost, as a number of samples.
+    /// Like [`Self::each`], for functions whose steps can take long. `visit` returns its cost, as a number of
+    /// samples.
     #[inline(always)]
     fn each_costly(
         &self,
@@ -107,7 +108,7 @@ impl Spec {
 /// in samples.
 const CHECK_STEPS: usize = 4096;
 
-/// One step's samples: those at `lo..hi`, at least one.
+/// Samples of one step: those at `lo..hi`, at least one.
 #[derive(Debug, Clone, Copy)]
 struct Window {
     step: usize,

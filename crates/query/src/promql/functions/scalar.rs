@@ -42,7 +42,7 @@ impl<'a> Evaluator<'a> {
         Column::new(self.meter, grid.count, constant)
     }
 
-    /// `scalar(v)`: the value at a step if there is exactly one, else NaN.
+    /// `scalar(v)`: the value at a step if there is exactly one, otherwise NaN.
     fn scalar_of_vector(&mut self, vector: &Node, grid: &Grid) -> Result<Column<'a>, QueryError> {
         let mut column = Column::new(self.meter, grid.count, f64::NAN)?;
         let mut seen = Column::new(self.meter, grid.count, 0.0)?;

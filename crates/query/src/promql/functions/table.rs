@@ -140,7 +140,8 @@ functions! {
 }
 
 impl Function {
-    /// True if an argument is a range vector. Each of its series is computed by itself; the other arguments are scalars.
+    /// True if an argument is a range vector. Each series of the range vector is computed separately. The
+    /// other arguments are scalars.
     pub(in crate::promql) fn is_over_range(self) -> bool {
         self.signature().kinds.contains(&M)
     }

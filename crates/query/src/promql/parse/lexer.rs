@@ -32,7 +32,7 @@ pub(super) struct Token<'t> {
 /// Context of a token within an expression.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Place {
-    /// Anywhere else.
+    /// Any other place.
     Open,
     /// Between `{` and `}`: names have no colons.
     Braces,

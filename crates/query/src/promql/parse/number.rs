@@ -18,10 +18,10 @@ pub(super) fn len(text: &str) -> usize {
     len
 }
 
-/// The value of a number without a sign; `None` if `text` is not one.
+/// The value of a number without a sign; `None` if `text` is not a number.
 ///
-/// It is read as Go's `ParseInt` with base 0 does, or else its `ParseFloat`: `0x1f`, `0755` (octal), `08` (not octal, so
-/// 8), `1_000`, `1.5e3`, `.5`, `5.`, `Inf`, `NaN`.
+/// The number is parsed like Go's `ParseInt` with base 0, or otherwise like `ParseFloat`: `0x1f`, `0755`
+/// (octal), `08` (not octal, so 8), `1_000`, `1.5e3`, `.5`, `5.`, `Inf`, `NaN`.
 pub(super) fn value(text: &str) -> Option<f64> {
     if text.eq_ignore_ascii_case("inf") {
         return Some(f64::INFINITY);

@@ -346,7 +346,7 @@ fn range_of(part: Part, range_ms: i64) -> Result<Part, String> {
     }
 }
 
-/// Time modifiers of a selector or subquery; `None` for anything else.
+/// Time modifiers of a selector or subquery; `None` for other expressions.
 fn time_of(part: &mut Part) -> Option<&mut TimeShift> {
     match &mut part.node {
         _ if !part.bare => None,

@@ -471,7 +471,7 @@ impl Maker {
     }
 }
 
-/// Two parsers that were written independently of each other produce the same tree of an expression, or both refuse it.
+/// Two independently written parsers produce the same tree of an expression, or both refuse the expression.
 #[test]
 fn the_parser_crate_agrees() {
     let seed = Rng::fresh_seed();

@@ -296,7 +296,8 @@ fn coalesce(buckets: &mut Vec<Bucket>) {
     });
 }
 
-/// Raises counts that are smaller than those of a lower bound; true if a difference was more than a rounding error.
+/// Raises counts that are smaller than the count of a lower bound. Returns true if a difference was more than
+/// a rounding error.
 fn make_monotonic(buckets: &mut [Bucket]) -> bool {
     let (mut forced, mut previous) = (false, buckets[0].count);
     for bucket in &mut buckets[1..] {

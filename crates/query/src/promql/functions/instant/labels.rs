@@ -86,8 +86,8 @@ impl Evaluator<'_> {
         })
     }
 
-    /// Changes the labels of each series for which `change` returns new ones. Series whose labels become equal are
-    /// merged.
+    /// Changes the labels of each series for which `change` returns new labels. Series whose labels become
+    /// equal are merged.
     fn relabel(
         &mut self,
         vector: &Node,

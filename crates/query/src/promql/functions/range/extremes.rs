@@ -21,7 +21,7 @@ pub(super) const LAST_MIN: Beats = |newer, older| newer <= older;
 /// left the window.
 #[derive(Debug, Default)]
 pub(super) struct Extremes {
-    /// Positions of samples; those before the front have left the window.
+    /// Positions of samples. Samples before the front have left the window.
     queue: Vec<usize>,
 }
 

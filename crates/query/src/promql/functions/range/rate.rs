@@ -5,8 +5,8 @@ use crate::promql::QueryError;
 use crate::promql::matrix::Meter;
 use model::Samples;
 
-/// Maximum number of resets in a window whose corrections are added one by one. This is Prometheus' order,
-/// and so gives exactly its result. For more resets, the difference of two running totals is used.
+/// Maximum number of resets in a window whose corrections are added one by one. Prometheus uses the same
+/// order, so the result is exactly the same. For more resets, the difference of two running totals is used.
 const RESETS_ADDED_MAX: usize = 16;
 
 /// Counter resets in a window and the corrections to add.

@@ -1,8 +1,8 @@
 //! Functions over buckets instead of samples, for windows that consist of whole buckets.
 //!
-//! Results are bit-identical to those over samples, with two exceptions. Sums, and means computed from them, are added up
-//! bucket by bucket, so their last digits may differ unless values are integers. Corrections for counter resets are
-//! rounded once more if a bucket has a reset and values are not integers.
+//! Results over buckets and over samples are bit-identical, with two exceptions. Sums, and means computed
+//! from sums, are added up bucket by bucket, so their last digits may differ unless values are integers.
+//! Corrections for counter resets are rounded once more if a bucket has a reset and values are not integers.
 
 use super::Spec;
 use super::rate::Known;

@@ -1,10 +1,13 @@
 //! Aggregation over sliding windows for aggregates that can be merged but not subtracted.
 //!
-//! Subtracting the oldest sample from a running sum loses precision, and an infinity can never be removed. So the window is
-//! kept in two parts: for each sample of the older part, the aggregate from it to the part's end; and one running aggregate
-//! of the newer part. When the older part is used up, the newer becomes the older. Each sample is merged at most twice,
-//! however many windows it lies in. (The two-stack queue, as in Tangwongsan, Hirzel, Schneider, Wu: General Incremental
-//! Sliding-Window Aggregation, VLDB 2015.)
+//! Subtracting the oldest sample from a running sum loses precision, and an infinity can never be removed. So
+//! the window is kept in two parts. For each sample of the older part, there is the aggregate from the sample
+//! to the end of the part. For the newer part, there is one running aggregate. When the older part is used
+//! up, the newer part becomes the older one. Each sample is merged at most twice, even if it lies in many
+//! windows.
+//!
+//! This is the two-stack queue of Tangwongsan, Hirzel, Schneider, Wu: General Incremental Sliding-Window
+//! Aggregation, VLDB 2015.
 
 use super::Window;
 
@@ -16,7 +19,7 @@ pub(super) trait Part: Copy {
     /// Adds one sample at the end.
     fn push(&mut self, time_ms: i64, value: f64);
 
-    /// Joins this part with the `later` one that follows it.
+    /// Joins this part with the part `later`, which follows it.
     fn join(self, later: Self) -> Self;
 }
 

@@ -1,4 +1,4 @@
-//! Compares each function with a second implementation that computes every window by itself.
+//! Compares each function with a second implementation, which computes each window separately.
 
 use super::*;
 use crate::promql::Options;

@@ -33,7 +33,7 @@ fn error_at(text: &str, at: usize, message: impl std::fmt::Display) -> QueryErro
     QueryError::Parse(format!("{line}:{column}: parse error: {message}"))
 }
 
-/// One open bracket, or the whole expression.
+/// An open bracket, or the whole expression.
 struct Level {
     close: u8,
     at: usize,
