@@ -45,7 +45,7 @@ impl Window {
     }
 
     /// Reason for refusing a sample with this timestamp, and whether the sample may be accepted once the clock is
-    /// corrected. The latter is possible only if the clock is in `doubt`.
+    /// corrected. Only a clock in `doubt` may be corrected.
     pub fn reason(&self, timestamp_ms: i64, doubt: Option<Doubt>) -> (&'static str, bool) {
         match timestamp_ms {
             ..caps::TIMESTAMP_MS_MIN => ("before 1970", false),

@@ -29,7 +29,6 @@ pub struct Batch {
     pub refused_samples: u64,
     /// Number of native histograms refused.
     pub refused_histograms: u64,
-    /// Number of exemplars refused.
     pub refused_exemplars: u64,
 }
 
@@ -89,7 +88,6 @@ pub struct BatchMetadata {
     pub kind: MetricKind,
     /// Name of the metric family.
     pub metric: Range<u32>,
-    /// Help text.
     pub help: Range<u32>,
     pub unit: Range<u32>,
 }
@@ -100,7 +98,6 @@ pub struct MetadataRef<'a> {
     /// Name of the metric family.
     pub metric: &'a str,
     pub kind: MetricKind,
-    /// Help text.
     pub help: &'a str,
     pub unit: &'a str,
 }

@@ -12,7 +12,6 @@ pub struct TenantId(Arc<str>);
 /// Error of a text that is not a valid tenant name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TenantError {
-    /// An empty name.
     #[error("tenant ID is empty")]
     Empty,
     #[error("tenant ID is too long: max {TENANT_BYTES_MAX} characters, got {0}")]

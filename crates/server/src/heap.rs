@@ -10,7 +10,6 @@ pub trait Allocator: Debug + Send + Sync {
     fn statistics(&self) -> Option<HeapStatistics>;
 }
 
-/// Statistics of the heap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HeapStatistics {
     /// Live allocations, including allocations that threads keep for reuse.

@@ -136,8 +136,8 @@ impl SeriesSet for HeadSet<'_> {
     }
 }
 
-/// Number of samples of 16 bytes that a native histogram counts as. The number is that of the largest histogram,
-/// because the actual size is unknown before unpacking.
+/// Number of samples of 16 bytes that a native histogram counts as. The number is computed from the size of the largest
+/// histogram, because the actual size is unknown before unpacking.
 const HISTOGRAM_WEIGHT: u64 = HISTOGRAM_BYTES_MAX as u64 / 16;
 
 /// Allocates room for `count` samples at once. Columns that grow while they are filled take up to twice as much memory, and

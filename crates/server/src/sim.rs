@@ -238,7 +238,6 @@ impl Flush {
 }
 
 impl Stepped {
-    /// Number of partitions.
     pub fn partitions(&self) -> usize {
         self.node.reads().partitions.len()
     }

@@ -147,7 +147,7 @@ impl Driver {
     fn restart_after_power_loss(&mut self) -> Result<bool, String> {
         let is_off = self.power.is_off();
         if is_off {
-            // otherwise only the process dies in the middle of the change
+            // if the power is not lost, only the process dies in the middle of the change
             let loses_power = self.plan.durability == Durability::Fsync && self.chance(0.7);
             self.restart(loses_power)?;
         }

@@ -212,7 +212,7 @@ impl Model {
         let is_alone = share.samples.iter().all(|(key, _)| is_only_copy(key));
         let (there, missing): (Vec<_>, Vec<_>) =
             share.samples.iter().copied().partition(|(key, bits)| found.samples.get(key) == Some(bits));
-        // a sample that was stored before proves nothing
+        // a sample that was stored before shows nothing about this share
         let is_news = |(key, bits): &&(Key, u64)| self.acknowledged.samples.get(key) != Some(bits);
         let news: BTreeSet<_> = there.iter().filter(is_news).map(|(key, _)| *key).collect();
         for (key, _) in &missing {
@@ -286,7 +286,7 @@ impl Model {
             let known = &self.acknowledged.metadata;
             let metadata = share.metadata.iter().filter(|(about, text)| known.get(about) != Some(text));
             let metadata = metadata.map(|(about, text)| (None, found.metadata.get(about) == Some(text)));
-            // a sample that was stored before proves nothing
+            // a sample that was stored before shows nothing about this share
             let samples = share.samples.iter().filter(|(key, _)| !self.is_expired(*key));
             let samples = samples.filter(|(key, bits)| self.acknowledged.samples.get(key) != Some(bits));
             let is_there = |key: &Key, bits: &u64| found.samples.get(key) == Some(bits);

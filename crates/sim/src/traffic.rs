@@ -100,7 +100,6 @@ impl Traffic {
         self.requests
     }
 
-    /// Number of the last request.
     pub const fn last_request(&self) -> u64 {
         self.requests
     }

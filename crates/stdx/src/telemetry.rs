@@ -14,7 +14,6 @@ use std::sync::{Arc, Mutex};
 pub struct Counter(Arc<AtomicU64>);
 
 impl Counter {
-    /// Adds `n`.
     pub fn add(&self, n: u64) {
         self.0.fetch_add(n, Ordering::Relaxed);
     }

@@ -32,8 +32,9 @@ pub fn duration_ms(text: &str) -> Option<i64> {
     Some(total)
 }
 
-/// Parses a duration such as `1h30m`, `1.5s` or `20us`, or a bare number of seconds. The units are those of
-/// [`duration_ms`] and microseconds, in any order and with fractions. Returns `None` for other texts.
+/// Parses a duration such as `1h30m`, `1.5s` or `20us`, or a bare number of seconds. Besides the units of
+/// [`duration_ms`], microseconds are allowed. Units may be in any order, and numbers may have fractions. Returns `None`
+/// for other texts.
 pub fn duration(text: &str) -> Option<Duration> {
     if let Ok(seconds) = text.parse::<f64>() {
         return Duration::try_from_secs_f64(seconds).ok();

@@ -19,7 +19,6 @@ pub(crate) type Answer = oneshot::Receiver<Result<Outcome, Refusal>>;
 #[derive(Debug)]
 pub(crate) struct Submission {
     pub(crate) tenant: TenantId,
-    /// State of the tenant.
     pub(crate) state: Arc<Tenant>,
     /// Samples of known series, in columns. Samples of new series are appended once the series exist.
     pub(crate) refs: Vec<SeriesRef>,
@@ -76,7 +75,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// Limit on `errors`.
+    /// Maximum length of `errors`; further refusals are only counted.
     pub(crate) const ERRORS_MAX: usize = 5;
 
     /// Counts `samples` refused samples of one series.

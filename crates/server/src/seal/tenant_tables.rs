@@ -58,7 +58,6 @@ impl TenantTable {
     pub(crate) const ALL: [Self; 3] =
         [Self::Samples, Self::Rollup(Resolution::FiveMinutes), Self::Rollup(Resolution::Hour)];
 
-    /// Format of the table.
     const fn format(self) -> &'static tables::Kind {
         match self {
             Self::Samples => &tables::METRICS,

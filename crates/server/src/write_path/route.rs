@@ -41,7 +41,7 @@ pub(super) struct Routed {
     parts: Vec<Vec<Part>>,
     outcome: Outcome,
     creates: bool,
-    /// Memory of the parts.
+    /// Memory of `parts`, in bytes.
     bytes: u64,
 }
 

@@ -25,7 +25,6 @@ pub(super) enum Entry {
 pub(super) enum Renaming {
     /// An entry gets a name.
     Add(String, Entry),
-    /// A name is removed.
     Remove(String),
     /// A name is replaced by another name, which may exist already.
     Rename(String, String),

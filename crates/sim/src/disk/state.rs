@@ -155,7 +155,8 @@ impl State {
         self.dirs = dirs;
         self.files.retain(|file, _| kept.contains(file));
         for inode in self.files.values_mut().filter(|inode| !inode.is_durable()) {
-            // bytes that a lying sync left dirty are lost like others, even after faults were turned off; see `has_lied`
+            // bytes that a lying sync left dirty are lost like other dirty bytes, even after faults were turned off;
+            // see `has_lied`
             self.lied |= inode.is_lied_about();
             inode.crash(rng);
         }

@@ -27,7 +27,7 @@ const WAITS_MAX: usize = 400;
 /// full heads.
 const PRESSURE_MS: u64 = 31_000;
 
-/// Head limit of a start with less memory, in percent of the heads' former size.
+/// Minimum and maximum of the head limit at a start with less memory, in percent of the heads' former size.
 const SHRUNK_PERCENT: (u64, u64) = (30, 90);
 
 /// Turns of the sealer after which every tenant with a readable table must be open.

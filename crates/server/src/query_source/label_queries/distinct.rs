@@ -15,8 +15,8 @@ const CHUNK_BYTES: usize = 1 << 20;
 /// Size of the length that precedes each text.
 const LENGTH_BYTES: usize = size_of::<u32>();
 
-/// Memory of a text in addition to its bytes: 4 for its length, 17 for its entry in a hash table that is growing, while
-/// the old table still exists, and 4 for its position in the final order.
+/// Memory of a text in addition to its bytes: 4 for its length, 17 for its entry in a hash table, and 4 for its
+/// position in the final order. The 17 bytes are needed while the hash table grows and the old one still exists.
 const ENTRY_BYTES: usize = LENGTH_BYTES + 17 + 4;
 
 /// The texts would exceed the memory limit.

@@ -125,7 +125,7 @@ fn leaves_out(
         samples: false,
         stop: stop(&source.cancelled),
     };
-    // one marker is enough
+    // only the first marker is read
     let mut scan = open(&select, source.samples_max as usize * 8)?;
     let is_there = scan.next_series().map_err(unreadable)?;
     Ok(is_there || scan.warnings().next().is_some())

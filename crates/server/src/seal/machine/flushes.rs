@@ -100,7 +100,7 @@ impl Flushes {
         answered.iter().map(answer).collect()
     }
 
-    /// Notes that a blocked tenant is sealed.
+    /// Adds what was sealed of a tenant that is no longer blocked to the answers of all held requests.
     pub(super) fn add_to_held(&mut self, flushed: &Flushed) {
         self.held.iter_mut().for_each(|waiter| waiter.flushed.add(flushed));
     }

@@ -191,7 +191,7 @@ pub(crate) enum Report {
     Blocked { tenant: TenantId, since_ms: i64, error: Option<SealError>, number: usize, count: usize },
     /// A retry of a blocked tenant failed.
     StillBlocked { tenant: TenantId, error: SealError, failures: u32 },
-    /// A blocked tenant is sealed.
+    /// A tenant's samples are sealed after it was blocked for `blocked_ms`.
     Unblocked { tenant: TenantId, samples: u64, blocked_ms: i64 },
     /// Samples of blocked tenants were relocated, and the journal is shorter.
     Shortened { partition: usize, tenants: usize },

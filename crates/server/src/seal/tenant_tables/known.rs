@@ -19,7 +19,7 @@ const KNOWN_MAX: usize = 100_000;
 /// Average memory of a name: names have up to 150 bytes, and most are far shorter.
 const NAME_BYTES: usize = 100;
 
-/// The window.
+/// The names of up to two pages of a listing of tenants.
 #[derive(Debug)]
 pub(super) struct Known {
     page_max: usize,
