@@ -51,6 +51,6 @@ impl Block {
             self.bytes.resize(bound, 0);
         }
         let written = self.snappy.compress(message, &mut self.bytes);
-        &self.bytes[..written.expect("BUG: the output has room for the worst case")]
+        &self.bytes[..written.expect("BUG: the output is too small for the worst case")]
     }
 }

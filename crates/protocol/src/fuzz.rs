@@ -44,7 +44,7 @@ fn decode<D: Decoder>(format: D::Format, body: Body<'_>) {
 /// Compresses and decodes a message. This reaches deeper than [`remote_write_body`].
 pub fn remote_write_message(version: Version, message: &[u8]) {
     let body = snap::raw::Encoder::new().compress_vec(message);
-    remote_write_body(version, &body.expect("BUG: fuzz inputs fit into a snappy block"));
+    remote_write_body(version, &body.expect("BUG: the input is too large for a snappy block"));
 }
 
 /// Compares the decompression of a snappy block with the `snap` crate.

@@ -183,7 +183,7 @@ impl<'a> Parser<'a> {
             return Err(self.error("expected a number"));
         }
         self.at += text.len();
-        Ok(std::str::from_utf8(text).expect("BUG: digits are ASCII"))
+        Ok(std::str::from_utf8(text).expect("BUG: a number is not ASCII"))
     }
 
     pub(crate) fn integer(&mut self) -> Result<i64, JsonError> {

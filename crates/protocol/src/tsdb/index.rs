@@ -98,13 +98,13 @@ impl<R: ReadAt + Clone> Index<R> {
         };
         let contents_at = len - CONTENTS_BYTES;
         let contents = walk.get(contents_at, CONTENTS_BYTES as usize)?;
-        let (content, crc) = contents.split_last_chunk::<4>().expect("BUG: 52 bytes were read");
+        let (content, crc) = contents.split_last_chunk::<4>().expect("BUG: too few bytes were read");
         if crc32c::crc32c(content) != u32::from_be_bytes(*crc) {
             return Err(damaged(contents_at, "the table of contents fails its checksum"));
         }
         let mut cursor = Cursor::new(content);
         let references: [u64; 6] =
-            std::array::from_fn(|_| cursor.u64().expect("BUG: 48 bytes are six numbers"));
+            std::array::from_fn(|_| cursor.u64().expect("BUG: less than 48 bytes are left"));
         if references.iter().any(|r| *r > contents_at) {
             return Err(damaged(contents_at, "a section beyond the end of the file"));
         }

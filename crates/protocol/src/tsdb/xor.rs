@@ -219,7 +219,7 @@ impl BitsOut {
                 self.free = 8;
             }
             self.free -= 1;
-            let last = self.bytes.last_mut().expect("BUG: a byte was pushed");
+            let last = self.bytes.last_mut().expect("BUG: there is no byte to fill");
             *last |= ((bits >> i & 1) as u8) << self.free;
         }
     }

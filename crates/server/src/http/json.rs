@@ -73,7 +73,7 @@ impl Json {
         }
         self.bytes.reserve_exact(new - self.bytes.len());
         if let Some(memory) = &mut self.memory {
-            grow(memory, self.bytes.capacity() as u64).expect("BUG: a reservation can always shrink");
+            grow(memory, self.bytes.capacity() as u64).expect("BUG: a reservation cannot shrink");
         }
         true
     }

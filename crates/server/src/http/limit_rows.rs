@@ -34,7 +34,7 @@ pub(super) fn of_tenant(app: &App, tenant: &TenantId) -> Vec<Row> {
     let settings = app.node.overrides().current();
     let rows = settings.explain(tenant).map(|EffectiveSetting { key, value, origin }| {
         let (used, peak) = used_by(app, tenant, &key);
-        let declared = setting(&key).expect("BUG: a setting in effect is declared");
+        let declared = setting(&key).expect("BUG: a setting in effect is not declared");
         Row {
             value: value.to_string(),
             origin: (origin.kind(), origin.detail()),

@@ -61,7 +61,7 @@ impl Replicas {
         self.elections.forget_silent(now, failover);
         let bytes = self.elections.len() as u64 * CLUSTER_BYTES;
         if let Some(memory) = &mut self.memory {
-            memory.resize(bytes).expect("BUG: a reservation can always shrink");
+            memory.resize(bytes).expect("BUG: a reservation cannot shrink");
         }
     }
 

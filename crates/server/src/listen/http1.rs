@@ -56,7 +56,7 @@ impl Http1 {
     /// Lets requests in flight finish, for at most [`DRAIN_TIMEOUT`].
     pub(super) async fn drain(self) {
         if timeout(DRAIN_TIMEOUT, self.graceful.shutdown()).await.is_err() {
-            tracing::warn!(seconds = DRAIN_TIMEOUT.as_secs(), "some requests did not finish in time");
+            tracing::warn!(seconds = DRAIN_TIMEOUT.as_secs(), "stopping before all requests have finished");
         }
     }
 }

@@ -49,7 +49,7 @@ impl<'a> Reader<'a> {
         let DefaultValue::Fixed(text) = typed.setting.default else {
             panic!("BUG: the default of {} is derived", typed.setting.key)
         };
-        let default = T::parse(text, &typed.setting).expect("BUG: defaults are within bounds");
+        let default = T::parse(text, &typed.setting).expect("BUG: a default is out of bounds");
         self.read_or(typed, default, Origin::Default)
     }
 

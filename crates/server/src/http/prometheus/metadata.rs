@@ -98,7 +98,7 @@ fn text_list(turn: &Turn, found: Limited) -> Result<Json, ApiError> {
     json.raw(r#"{"status":"success","data":["#);
     for (i, text) in found.all.iter().enumerate() {
         json.comma(i);
-        json.string(std::str::from_utf8(text).expect("BUG: labels are UTF-8"));
+        json.string(std::str::from_utf8(text).expect("BUG: a label is not UTF-8"));
     }
     json.raw("]");
     end(&mut json, found.cut, found.left_out);
