@@ -43,7 +43,7 @@ async fn demo(args: DemoArgs, stop: &Stop) -> anyhow::Result<bool> {
     let observer = Stderr::new();
     let mut server = Server::start(args.http).await?;
     let idle_bytes = server.process().rss_bytes().unwrap_or(0);
-    observer.note(&format!("server is up at {}; its log is {}", server.url, server.log().display()));
+    observer.note(&format!("the server is up at {}; the log is {}", server.url, server.log().display()));
 
     let scenario = scenario(&args, &server.url);
     let options = RunOptions { stop: stop.clone(), ..RunOptions::default() };

@@ -171,7 +171,10 @@ fn text(format: ExportFormat, ask: &mut Ask, out: &mut dyn Write) -> anyhow::Res
 /// Writes files `DIR/date=YYYY-MM-DD/export-N.parquet`, day by day. Existing files are not overwritten.
 fn parquet(ask: &mut Ask, dir: &Path) -> anyhow::Result<()> {
     let several = ask.selectors.len() > 1;
-    ensure!(!several, "an export to Parquet takes only one --match, because its files are sorted by series");
+    ensure!(
+        !several,
+        "an export to Parquet takes only one --match, because Parquet files are sorted by series"
+    );
     for date in ask.table.dates()? {
         let range =
             TimeRange::new(ask.range.start_ms.max(date.start_ms()), ask.range.end_ms.min(date.end_ms()));

@@ -139,7 +139,7 @@ pub async fn find_minimum(
     let command = scenario.target.start.clone().unwrap_or_default();
     ensure!(
         command.contains(&format!("{{{what}}}")),
-        "target.start must have {{{what}}} as the placeholder for its size"
+        "target.start must contain {{{what}}} as the placeholder for the size"
     );
     let word = what.clone();
     let with = move |value: f64, _| {

@@ -125,7 +125,7 @@ impl Allowance {
 
     fn too_large(&self, more: u64) -> String {
         format!(
-            "parsing the request takes {} KiB of memory, the limit for one query is {} KiB; it grows with --memory",
+            "parsing the request takes {} KiB of memory, the limit for one query is {} KiB and grows with --memory",
             (self.spent_bytes + more) >> 10,
             self.bytes_max >> 10
         )

@@ -80,7 +80,7 @@ impl SeriesSet for MemorySet<'_> {
             (SeriesSamples::Histograms(samples), SeriesSamples::Histograms(out)) => {
                 copy(samples, self.range, out);
             }
-            _ => unreachable!("BUG: the output was made for the kind of samples"),
+            _ => unreachable!("BUG: the output and the samples are of different kinds"),
         }
         Ok(true)
     }

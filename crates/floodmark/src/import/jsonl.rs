@@ -32,7 +32,7 @@ pub(super) fn read(
             Err(error) => {
                 let number = lines.number;
                 return Err(error)
-                    .with_context(|| format!("line {number} is damaged (--skip-damaged leaves it out)"));
+                    .with_context(|| format!("line {number} is damaged (--skip-damaged skips it)"));
             }
         }
         progress.at(lines.progress(), intake.tally.samples);

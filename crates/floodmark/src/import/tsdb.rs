@@ -125,9 +125,8 @@ impl Block {
                         continue;
                     }
                     Err(error) => {
-                        return Err(error.context(format!(
-                            "{labels:?} has a damaged chunk (--skip-damaged leaves it out)"
-                        )));
+                        return Err(error
+                            .context(format!("{labels:?} has a damaged chunk (--skip-damaged skips it)")));
                     }
                 }
                 take(intake, &samples, &self.meta, self.tombstones.of(entry.reference))?;

@@ -24,7 +24,7 @@ impl Cgroup {
     pub(super) fn open(dir: &Path) -> Result<Self> {
         ensure!(
             dir.join("cgroup.procs").exists(),
-            "{} is not a control group: it has no file cgroup.procs",
+            "{} is not a control group: there is no file cgroup.procs",
             dir.display()
         );
         let mut group =

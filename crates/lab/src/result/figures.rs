@@ -113,7 +113,7 @@ pub const FIGURES: [Figure; 42] = [
     observed("cpu_s", "target CPU time", "s", Lower),
     observed("rss_peak_bytes", "target memory, maximum", "bytes", Lower),
     observed("rss_end_bytes", "target memory at the end", "bytes", Lower),
-    observed("cgroup_memory_peak_bytes", "memory of its control group, maximum", "bytes", Lower),
+    observed("cgroup_memory_peak_bytes", "memory of the target's control group, maximum", "bytes", Lower),
     observed("samples_per_s_per_core", "samples a second for each core used", "1/s", Higher),
     observed("samples_per_s_per_gib", "samples a second for each GiB used", "1/s", Higher),
     observed("bytes_per_series", "memory a series", "bytes", Lower),

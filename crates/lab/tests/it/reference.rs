@@ -116,7 +116,7 @@ impl<'de> MapAccess<'de> for One<'_> {
     }
 
     fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, Error> {
-        seed.deserialize(self.value.take().expect("BUG: a value without its key"))
+        seed.deserialize(self.value.take().expect("BUG: a value was read before its key"))
     }
 }
 

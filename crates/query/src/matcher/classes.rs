@@ -28,7 +28,7 @@ pub(super) fn check_cost(text: &str, ast: &Ast) -> Result<(), String> {
         return Ok(());
     }
     Err(format!(
-        "its character classes take {steps} steps to compile, the limit is {CLASS_STEPS_MAX}; (?i) takes one step for each \
+        "the character classes take {steps} steps to compile, the limit is {CLASS_STEPS_MAX}; (?i) takes one step for each \
          character of a class"
     ))
 }

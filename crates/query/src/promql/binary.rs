@@ -405,7 +405,7 @@ impl Pairing<'_, '_> {
         let matching = &self.b.matching;
         let stand_in = |of: &Option<Labels>| match of {
             Some(labels) => match_labels(labels.as_ref(), matching),
-            None => panic!("BUG: a fill value on both sides"),
+            None => panic!("BUG: both sides of a pair are fill values"),
         };
         let many_labels = many_labels.unwrap_or_else(|| stand_in(&one_labels));
         let one_labels = one_labels.unwrap_or_else(|| stand_in(&Some(many_labels.clone())));

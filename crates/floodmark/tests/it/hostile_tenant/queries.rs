@@ -129,7 +129,11 @@ fn lists() -> Vec<Attack> {
             Request::ask("/api/v1/query_exemplars", &[("query", "own"), ("start", "0"), ("end", "1e10")]),
             &[200, 400],
         ),
-        Attack::new("what takes the most", Request::get("/api/v1/status/tsdb?limit=10000"), &[200]),
+        Attack::new(
+            "the TSDB status with a large limit",
+            Request::get("/api/v1/status/tsdb?limit=10000"),
+            &[200],
+        ),
         Attack::new(
             "all active series",
             Request::ask("/api/v1/cardinality/active_series", &[("selector", "own")]),

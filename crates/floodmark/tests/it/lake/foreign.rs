@@ -42,5 +42,5 @@ fn read(engine: &str, table: &Path) -> Option<Value> {
         return None;
     }
     assert!(ended.status.success(), "{engine}: {said}");
-    Some(serde_json::from_slice(&ended.stdout).expect("what the script prints"))
+    Some(serde_json::from_slice(&ended.stdout).expect("the script prints no JSON"))
 }

@@ -147,12 +147,12 @@ impl Replay {
         match dealt.ending.as_ref().unwrap_or(&summary.ending) {
             Ending::Whole => {}
             Ending::Torn { at } => {
-                all.push(format!("the recording is cut off at byte {at}: its writer did not finish it"));
+                all.push(format!(
+                    "the recording is cut off at byte {at}: the recorder did not finish the file"
+                ));
             }
             Ending::Damaged { at, why } => {
-                all.push(format!(
-                    "the recording is damaged at byte {at} ({why}): the rest of it was not sent"
-                ));
+                all.push(format!("the recording is damaged at byte {at} ({why}): the rest was not sent"));
             }
         }
         if summary.missing > 0 {

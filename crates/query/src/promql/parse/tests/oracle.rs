@@ -172,7 +172,7 @@ impl Converter {
 
     fn string(&self, number: &str) -> (MatchOp, &str) {
         let string = number.parse().ok().and_then(|i: usize| self.strings.get(i));
-        let (op, text) = string.expect("BUG: each string was replaced by its number");
+        let (op, text) = string.expect("BUG: the index of a string is invalid");
         (*op, text)
     }
 

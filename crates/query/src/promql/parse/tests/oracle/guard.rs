@@ -94,7 +94,7 @@ pub(super) fn check(text: &str) -> Result<Checked, QueryError> {
     while scan.at < text.len() {
         scan.token()?;
     }
-    let open = scan.levels.last().expect("BUG: the outermost level stays");
+    let open = scan.levels.last().expect("BUG: the outermost level was removed");
     match open.close {
         0 => {
             scan.close()?;
@@ -204,10 +204,10 @@ impl Scan<'_> {
     }
 
     fn close_with(&mut self, byte: u8) -> Result<(), QueryError> {
-        let open = self.levels.last().expect("BUG: the outermost level stays");
+        let open = self.levels.last().expect("BUG: the outermost level was removed");
         if open.close == byte {
             let depth = self.close()?;
-            let level = self.levels.last_mut().expect("BUG: the outermost level stays");
+            let level = self.levels.last_mut().expect("BUG: the outermost level was removed");
             level.deepest = level.deepest.max(depth);
             return Ok(());
         }
@@ -217,12 +217,12 @@ impl Scan<'_> {
     }
 
     fn close(&mut self) -> Result<usize, QueryError> {
-        let depth = self.levels.pop().expect("BUG: closing what is open").depth();
+        let depth = self.levels.pop().expect("BUG: no level is open").depth();
         if depth > EXPR_DEPTH_MAX { Err(self.too_deep()) } else { Ok(depth) }
     }
 
     fn operator(&mut self) -> Result<(), QueryError> {
-        let level = self.levels.last_mut().expect("BUG: the outermost level stays");
+        let level = self.levels.last_mut().expect("BUG: the outermost level was removed");
         // Matchers in braces are not levels of the tree.
         level.operators += usize::from(level.close != b'}');
         if level.operators > EXPR_DEPTH_MAX { Err(self.too_deep()) } else { Ok(()) }
