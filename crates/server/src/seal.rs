@@ -93,14 +93,14 @@ pub(crate) struct Lake {
     pub(crate) chance: Chance,
 }
 
-/// Errors of setting up the tables.
+/// Error while the tables are set up.
 #[derive(Debug, thiserror::Error)]
 pub enum LakeError {
-    /// The URL or an option is invalid.
+    /// The URL or an option is invalid, or the store would let a commit overwrite another.
     #[error("tables: {0}")]
     Location(#[from] TableError),
-    /// A file of the data directory cannot be read or written.
-    #[error("tables: {0}")]
+    /// The threads for requests to the store cannot be started.
+    #[error("tables: cannot start threads for requests to the store: {0}")]
     Io(#[from] io::Error),
 }
 

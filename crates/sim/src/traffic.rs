@@ -186,7 +186,7 @@ impl Traffic {
                     shares.into_iter().partition(|(partition, _)| is_known(partition));
                 for share in known.values() {
                     assert!(share.samples.is_empty(), "BUG: no partition was given {share:x?}");
-                    // metadata that is durable already is given to no partition
+                    // metadata that is durable already is not sent to any partition
                     self.model.acknowledge(share);
                 }
                 self.underway.push(Underway { written, shares });

@@ -182,7 +182,7 @@ pub(crate) enum Report {
     Failed { error: SealError, failures: u32 },
     /// A round, or a pass of a round, is committed.
     Committed,
-    /// A round is released.
+    /// A round has ended. `has_failed` is true if attempts at the round failed before.
     Ended { flushed: Flushed, duration: Duration, has_failed: bool },
     /// True if the last round that had tenants to seal has sealed any.
     OthersAreSealed(bool),
