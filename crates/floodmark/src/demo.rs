@@ -175,7 +175,7 @@ fn spawn(dir: &Path, address: SocketAddr) -> anyhow::Result<Child> {
     let me = std::env::current_exe().context("cannot find this executable")?;
     let mut command = Command::new(me);
     command.arg("serve").arg("--data-dir").arg(dir.join("data")).arg("--http").arg(address.to_string());
-    // Ctrl-C goes to the demo alone, which then stops its server
+    // Ctrl-C reaches only the demo, which then stops the server
     command.process_group(0);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().context("cannot start the server")
 }

@@ -23,8 +23,8 @@ pub(crate) fn is_closed(error: &anyhow::Error) -> bool {
     error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == ErrorKind::BrokenPipe)
 }
 
-/// Returns true if output to stderr may be coloured: it is a terminal, and `NO_COLOR`, `CLICOLOR`, `CLICOLOR_FORCE` and `TERM`
-/// do not say otherwise. Help texts follow the same rules.
+/// Returns true if output to stderr may be coloured. By default, it may if stderr is a terminal. `NO_COLOR`,
+/// `CLICOLOR`, `CLICOLOR_FORCE` and `TERM` change this. Help texts follow the same rules.
 pub(crate) fn colours_stderr() -> bool {
     AutoStream::choice(&io::stderr()) != ColorChoice::Never
 }

@@ -43,7 +43,8 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
     let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
     let mut hangup = signal(SignalKind::hangup()).context("cannot listen for SIGHUP")?;
-    // listen before the node creates its directory, so that an address in use leaves no directory behind
+    // the server listens before the node creates its directory, so that an address in use leaves no directory
+    // behind
     let main = listen(settings.http)?;
     let admin = settings.admin_listen.address().map(listen).transpose();
     let admin = admin.context("cannot serve administration (setting admin_listen)")?;
@@ -103,8 +104,8 @@ fn bind(address: SocketAddr) -> std::io::Result<TcpListener> {
     socket.listen(BACKLOG)
 }
 
-/// Default log filter. Without it, libraries log each step, and the Delta kernel logs kilobytes for each error, although it also
-/// returns the error and the caller logs it.
+/// Default log filter. Without a filter, libraries log each step. The Delta kernel logs kilobytes for each
+/// error, although it also returns the error and the caller logs it.
 const LOGGED: &str = "info,delta_kernel=off,delta_kernel_default_engine=off,object_store=warn";
 
 /// Sets up logging to stderr, coloured in a terminal. `RUST_LOG` replaces the default filter.

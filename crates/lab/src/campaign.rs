@@ -65,7 +65,7 @@ impl std::str::FromStr for Resource {
 pub struct Trial {
     /// Value of the parameter in this trial.
     pub value: f64,
-    /// True if this trial repeated a value that had already passed, to confirm it.
+    /// True if this trial repeated a value that had passed before, to confirm the value.
     pub confirming: bool,
     /// True if the trial kept every rule.
     pub passed: bool,
@@ -127,7 +127,7 @@ pub async fn find_limit(
     find(what, options, search, with, observer).await
 }
 
-/// Finds the smallest target that passes; the size is a placeholder in the command that starts it.
+/// Finds the smallest target that passes. The size is a placeholder in the command that starts the target.
 pub async fn find_minimum(
     scenario: &Scenario,
     options: &RunOptions,
@@ -296,7 +296,8 @@ pub struct Race {
     pub laps: Vec<(usize, RunResult)>,
     /// Runs that did not take place: number of the target, and the reason.
     pub missing: Vec<(usize, String)>,
-    /// Figures of each target (medians of its laps), and the ratio of the first target's figure to each other target's.
+    /// Figures of each target (medians of the target's laps), and the ratio of the first target's figure to
+    /// the figure of each other target.
     pub ratios: Vec<Ratio>,
     /// True if the race was stopped early.
     pub partial: bool,

@@ -111,7 +111,8 @@ pub struct Options<'a> {
     /// sample, a computed point, or eight bytes of a held series' labels. Each held series counts as a few
     /// more values.
     pub samples_max: u64,
-    /// Checked in every loop that can be long; once it is set, evaluation ends with [`QueryError::Canceled`].
+    /// Checked in every loop that can be long. Once the interrupt is set, evaluation ends with
+    /// [`QueryError::Canceled`].
     pub cancelled: &'a dyn Interrupt,
     /// Counters for the values that the evaluation holds and reads.
     pub usage: Option<&'a Usage>,

@@ -21,7 +21,8 @@ pub(crate) struct CheckArgs {
     pub(crate) file: PathBuf,
 }
 
-/// `floodmark config print`: it takes the flags of `serve`, and shows what `serve` would do with them.
+/// `floodmark config print`. The command takes the flags of `serve`, and shows the settings that `serve`
+/// would use.
 #[derive(Debug, Args)]
 pub(crate) struct PrintArgs {
     #[command(flatten)]

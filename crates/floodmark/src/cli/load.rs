@@ -75,7 +75,7 @@ pub(crate) struct LabWrite {
     /// Scrape targets of each writer; each target has one series of every metric
     #[arg(long, value_name = "N", default_value = "50", value_parser = parse::whole, help_heading = "Shape")]
     pub(crate) series: u64,
-    /// Independent senders, each with series of its own; they multiply the load [1 to 10000]
+    /// Independent senders, each with its own series; they multiply the load [1 to 10000]
     #[arg(long, value_name = "N", default_value = "4", value_parser = values::whole::<u32>(1..=10_000), help_heading = "Shape")]
     pub(crate) writers: u32,
     /// Number of the first writer, if several machines load the same target [0 to 9999]

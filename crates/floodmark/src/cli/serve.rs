@@ -7,7 +7,7 @@ use std::ffi::OsString;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// Shown below the flags.
+/// Text below the flags in the help.
 const SOURCES: &str = "\
 Each setting is also an environment variable and a key of the file: --seal-after is FLOODMARK_SEAL_AFTER and seal_after. \
 Flags take precedence over the environment, the environment over the file. Only the file has settings of single tenants.";

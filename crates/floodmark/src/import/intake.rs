@@ -58,7 +58,8 @@ impl Tally {
         if count == 0 {
             return;
         }
-        // Reasons may contain text from the input, such as a label's name, so their number has a limit.
+        // The number of reasons has a limit, because reasons may contain text from the input, such as a
+        // label's name.
         const REASONS_MAX: usize = 50;
         let why =
             if self.skipped.len() < REASONS_MAX || self.skipped.contains_key(why) { why } else { "others" };
@@ -170,7 +171,8 @@ impl Intake {
         }
     }
 
-    /// Begins a series. If it follows the previous one in the table's order, its samples may take the sorted lane.
+    /// Begins a series. If the series follows the previous one in the table's order, its samples may take the
+    /// sorted lane.
     pub(crate) fn series(&mut self, labels: &Labels) -> anyhow::Result<()> {
         self.begin(labels, true)
     }

@@ -130,8 +130,8 @@ impl Target {
         Ok(self.floodmark(source)? == Some(COMPLETE))
     }
 
-    /// Commits a source's files, in one commit or, if they do not fit, in several. Returns `None` if another import of the same
-    /// source has committed them in the meantime.
+    /// Commits a source's files, in one commit or, if the files do not fit, in several. Returns `None` if
+    /// another import of the same source has committed the files in the meantime.
     pub(crate) fn commit(
         &self,
         source: &str,
@@ -158,8 +158,8 @@ impl Target {
                 }
             }
         }
-        // the commit has succeeded either way: a lease that is not released expires, and then a sweep deletes
-        // it
+        // the commit has succeeded even if the lease is not released: the lease expires, and then a sweep
+        // deletes it
         let _ = lease.lease.release();
         Ok((!is_done).then_some(done))
     }

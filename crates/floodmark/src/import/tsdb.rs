@@ -22,8 +22,8 @@ pub(super) fn find(paths: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
         }
         for entry in fs::read_dir(path).with_context(|| format!("cannot read {}", path.display()))? {
             let dir = entry?.path();
-            // a block's directory is named by its ULID, 26 characters; Prometheus gives a block that it is
-            // still writing another name
+            // a block's directory is named by its ULID, 26 characters; Prometheus gives another name to a
+            // block that is not complete
             let named = dir.file_name().and_then(|n| n.to_str()).is_some_and(|n| n.len() == 26);
             if named && dir.join("meta.json").exists() {
                 blocks.push((read_meta(&dir)?.min_time_ms, dir));

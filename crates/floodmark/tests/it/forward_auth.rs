@@ -86,7 +86,7 @@ fn the_service_decides_within_what_the_file_allows() {
 }
 
 /// The service sees the method, path and tenant of the client's request. A client cannot forge the headers
-/// with this information.
+/// that carry this information.
 #[test]
 fn the_service_is_shown_the_request() {
     let seen = Arc::new(Mutex::new(String::new()));

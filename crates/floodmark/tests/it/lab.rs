@@ -118,7 +118,7 @@ fn a_fault_that_would_outlast_the_load_is_taken_back_with_it() {
 struct Namespace(String);
 
 impl Namespace {
-    /// Creates a namespace; `None` if the process is not permitted to.
+    /// Creates a namespace; `None` if the process is not permitted to create one.
     fn new(ours: &str, theirs: &str) -> Option<Self> {
         let this = Self(format!("floodmark-{}", std::process::id()));
         let (near, far) = (format!("fma{}", std::process::id()), format!("fmb{}", std::process::id()));

@@ -25,7 +25,7 @@ pub enum Next {
     /// Run with this value.
     Try {
         value: f64,
-        /// True if the value has already passed, and this run is to confirm it.
+        /// True if the value has already passed, and this run is to confirm the value.
         confirming: bool,
     },
     /// The search has ended with this value: the best value that passed and was confirmed.

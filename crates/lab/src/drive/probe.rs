@@ -50,7 +50,7 @@ pub(crate) struct Probing(Mutex<Seen>);
 pub(crate) struct Seen {
     /// Time from the acknowledgement to the first answer with the sample.
     pub(crate) freshness: Histogram<u64>,
-    /// Freshness since [`take_recent`](crate::drive::meter) last took it.
+    /// Times added to `freshness` since the last point of the timeline.
     pub(crate) recent: Histogram<u64>,
     /// Samples that did not become visible in time, though the target answered.
     pub(crate) invisible: u64,

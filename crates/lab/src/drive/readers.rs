@@ -51,7 +51,7 @@ pub(crate) struct Counts {
     pub(crate) totals: ReadTotals,
     /// Latency of successful queries, from the scheduled start to the end of the answer.
     pub(crate) latency: Histogram<u64>,
-    /// Latencies since they were last taken.
+    /// Latencies since the last point of the timeline.
     pub(crate) recent: Histogram<u64>,
 }
 

@@ -77,8 +77,8 @@ pub async fn carry_out(
     }
     let options = &options;
     readers::import(&mut scenario, &options.folder)?;
-    // declared before the target, which uses the directory of the sandbox, so that it is dropped after the
-    // target
+    // the sandbox is declared before the target, so that it is dropped after the target, which uses its
+    // directory
     let _sandbox = Sandbox::fill(&mut scenario.target)?;
     scenario.apply_replay();
     let tenants = tenants::of(&scenario, options.part, SystemClock.now_ms())?;

@@ -41,9 +41,9 @@ pub(crate) struct Counts {
     /// Generator lag: the time between the moment at which a request could be sent and the moment at which it
     /// was sent.
     pub(crate) lag: Histogram<u64>,
-    /// Lags since they were last taken.
+    /// Lags since the last point of the timeline.
     pub(crate) lag_recent: Histogram<u64>,
-    /// Latencies since they were last taken.
+    /// Latencies since the last point of the timeline.
     pub(crate) recent: Histogram<u64>,
     pub(crate) last_success: Option<Instant>,
 }

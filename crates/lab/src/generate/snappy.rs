@@ -71,8 +71,8 @@ pub struct Packed {
 /// Compresses messages. The buffers are reused for the next message.
 #[derive(Debug)]
 pub struct Compressor {
-    /// Latest place outside of samples that begins with four given bytes, indexed by their hash. Place 0 is
-    /// never a match; zero means that there is no place.
+    /// Latest place outside of samples that begins with four given bytes, indexed by the hash of these bytes.
+    /// Place 0 is never a match, so 0 means that there is no place.
     table: Vec<Place>,
 }
 

@@ -109,7 +109,7 @@ impl Queries {
 }
 
 impl Query {
-    /// Splits the query into two halves; `None` if it has only one name in one round.
+    /// Splits the query into two halves; `None` if the query has only one name and one round.
     pub(super) fn halves(&self, plan: &Plan) -> Option<(Self, Self)> {
         let (mut first, mut second) = (self.clone(), self.clone());
         let middle = self.names.len() / 2;

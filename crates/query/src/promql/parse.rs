@@ -21,8 +21,8 @@ use crate::allowance::Allowance;
 use crate::matcher::Matcher;
 use lexer::{Fault, Kind, Place, Token};
 
-/// Maximum nesting of brackets, signs and powers, because the parser recurses. A chain of operators does not nest here,
-/// but its tree does (see [`EXPR_DEPTH_MAX`]).
+/// Maximum nesting of brackets, signs and powers, because the parser recurses. A chain of operators does not
+/// nest in the parser, but in the tree (see [`EXPR_DEPTH_MAX`]).
 const NESTING_MAX: usize = 100;
 
 /// Longest duration, in milliseconds: a thousand years.

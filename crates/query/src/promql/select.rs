@@ -334,8 +334,8 @@ impl<'a> Evaluator<'a> {
         Ok(())
     }
 
-    /// The times at which a subquery evaluates its inner expression: multiples of its step, from after the
-    /// first window's start to the last window's end.
+    /// The times at which a subquery evaluates its inner expression. They are multiples of the subquery's
+    /// step, from after the first window's start to the last window's end.
     pub(super) fn subquery_grid(&self, subquery: &Subquery, grid: &Grid) -> Result<Grid, QueryError> {
         let shift = self.shift(&subquery.time);
         let step_ms = subquery.step_ms.unwrap_or(self.options.subquery_step_ms);

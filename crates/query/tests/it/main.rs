@@ -17,8 +17,8 @@ use report::Report;
 use runner::Names;
 use std::path::{Path, PathBuf};
 
-/// Prometheus' scripts about features behind its feature flags, which do not exist here: expressions of
-/// durations, `smoothed` and `anchored`, `info()`, start timestamps.
+/// Prometheus' scripts about features that do not exist here, because Prometheus has them behind feature
+/// flags: expressions of durations, `smoothed` and `anchored`, `info()`, start timestamps.
 const EXPERIMENTAL: [&str; 4] =
     ["duration_expression.test", "extended_vectors.test", "info.test", "start_timestamps.test"];
 
@@ -106,7 +106,7 @@ impl std::fmt::Display for Score {
     }
 }
 
-/// The benchmark runs small here, so that it keeps working.
+/// Runs the benchmark with small inputs, so that it keeps working.
 #[test]
 fn benchmark_runs() {
     let size = workload::Size { metrics: 12, series: 10, samples: 60, steps: 5 };

@@ -37,8 +37,8 @@ const CONNECTIONS_MAX: usize = 4_096;
 /// Time after which an unreachable backend is reported to the sender.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Maximum idle time of a connection to the backend. After this time, the proxy drops it, because the backend
-/// may close it at any moment.
+/// Maximum idle time of a connection to the backend. After this time, the proxy drops the connection, because
+/// the backend may close it at any moment.
 const IDLE_MAX: Duration = Duration::from_secs(20);
 
 /// Headers that concern the connection and not the request.

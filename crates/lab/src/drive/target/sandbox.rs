@@ -19,7 +19,7 @@ pub(crate) struct Sandbox {
 }
 
 impl Sandbox {
-    /// Replaces `{data}` and `{port}` in `target`, if its `start` uses them.
+    /// Replaces `{data}` and `{port}` in `target`, if the key `start` uses them.
     pub(crate) fn fill(target: &mut TargetSpec) -> Result<Self> {
         let start = target.start.clone().unwrap_or_default();
         if start.contains(PORT) {

@@ -80,7 +80,7 @@ impl Histograms {
         (metric - within, part)
     }
 
-    /// The label `le` of a metric, if it is a bucket.
+    /// The label `le` of a bucket; `None` for other metrics.
     pub fn le(self, metric: u32) -> Option<String> {
         match self.part(metric) {
             (_, Part::Bucket(bucket)) if bucket + 1 == self.buckets => Some("+Inf".to_owned()),

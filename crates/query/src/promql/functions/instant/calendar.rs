@@ -10,8 +10,8 @@ use crate::promql::stream::Sink;
 use model::Labels;
 use stdx::calendar::Date;
 
-/// Maximum distance from the epoch at which dates are computed (some 31 million years), in seconds. Values beyond it are
-/// clamped, which also keeps the arithmetic in range.
+/// Maximum distance from the epoch at which dates are computed (about 31 million years), in seconds. Values
+/// beyond this distance are clamped, which also keeps the arithmetic in range.
 const SECONDS_MAX: f64 = 1e15;
 
 /// A part of a date, from seconds since the Unix epoch.

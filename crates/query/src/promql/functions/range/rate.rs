@@ -35,7 +35,8 @@ impl Scratch {
 }
 
 /// `rate`, `increase` (of a `COUNTER`) and `delta`: the difference between the last and the first sample of
-/// the window, corrected for resets, and extrapolated to the window's ends where samples come close to them.
+/// the window. The difference is corrected for resets, and extrapolated to the ends of the window if samples
+/// come close to them.
 pub(super) fn extrapolated<const COUNTER: bool>(
     scratch: &mut Scratch,
     meter: &Meter<'_>,

@@ -13,7 +13,7 @@ use crate::promql::matrix::Meter;
 use crate::source::Bucket;
 use model::Statistic;
 
-/// Statistics that a function needs of each bucket; `None` if it cannot be computed from buckets.
+/// Statistics that a function needs of each bucket; `None` if the function cannot be computed from buckets.
 pub(in crate::promql) const fn needs(function: Function) -> Option<&'static [Statistic]> {
     use Statistic as S;
     Some(match function {

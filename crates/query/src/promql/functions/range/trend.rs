@@ -6,8 +6,8 @@ use crate::promql::QueryError;
 use crate::promql::matrix::Meter;
 use model::Samples;
 
-/// Sums for a least-squares line through a set of points: their mean, and sums of products of distances from it (merged as in
-/// Chan, Golub, LeVeque 1979).
+/// Sums for a least-squares line through a set of points: the mean of the points, and sums of products of
+/// distances from the mean (merged as in Chan, Golub, LeVeque 1979).
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Regression {
     count: f64,
