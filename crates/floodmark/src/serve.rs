@@ -4,9 +4,8 @@ use crate::allocator::Jemalloc;
 use crate::cli::ServeArgs;
 use crate::output;
 use anyhow::Context;
-use server::http::Sockets;
 use server::settings::AdminListen;
-use server::{Node, Settings};
+use server::{Node, Settings, Sockets};
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -75,7 +74,7 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
         }
     };
     let monitoring = tokio::spawn(node.clone().monitor_itself(address.port()));
-    server::http::serve(node.clone(), Sockets { main, admin }, stop).await;
+    server::serve(node.clone(), Sockets { main, admin }, stop).await;
     monitoring.abort();
     tokio::task::spawn_blocking(move || node.stop()).await.context("cannot stop the node")?;
     tracing::info!("stopped");

@@ -40,11 +40,11 @@ mod tenant_limits;
 use crate::audit::Audit;
 use crate::auth::Access;
 use crate::limits::gate::Gate;
-use crate::listen::{HandshakeContext, Handshakes, Listener, PendingHandshakes};
+use crate::listen::PendingHandshakes;
 use crate::node::Node;
 use crate::refusal::Jitter;
 use crate::refusal::{OTHER, REASONS};
-use crate::settings::{AdminListen, is_reachable};
+use crate::settings::AdminListen;
 use axum::Router;
 use axum::extract::State;
 use axum::http::{StatusCode, Uri};
@@ -63,8 +63,6 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use stdx::telemetry::{Counter, Histogram, LATENCY_BUCKETS_S, Registry};
-use tokio::net::TcpListener;
-use tokio::sync::watch;
 
 /// State shared by all handlers.
 #[derive(Debug, Clone)]
@@ -127,7 +125,7 @@ impl Refusals {
 const QUERIES_WAITING: usize = 64;
 
 impl App {
-    fn new(node: Node) -> Self {
+    pub(crate) fn new(node: Node) -> Self {
         let r = node.registry();
         let answers = |status| {
             r.counter_with(
@@ -188,79 +186,6 @@ impl App {
     }
 }
 
-/// Sockets to serve on.
-#[derive(Debug)]
-pub struct Sockets {
-    pub main: TcpListener,
-    /// Listener for administration, if it has a separate address.
-    pub admin: Option<TcpListener>,
-}
-
-/// Limit on connections for administration. It is separate, so that operators get in when the main listener is full.
-const ADMIN_CONNECTIONS_MAX: usize = 16;
-
-/// Serves until `stop` resolves, then lets requests in flight finish.
-pub async fn serve(node: Node, sockets: Sockets, stop: impl Future<Output = ()> + Send) {
-    let (app, settings, registry) = (App::new(node.clone()), node.settings(), node.registry());
-    let context = HandshakeContext {
-        tls: Arc::clone(node.tls()),
-        pending: app.handshakes.clone(),
-        traffic: Arc::clone(&node.writes().traffic),
-        clock: Arc::clone(&node.reads().clock),
-        audit: Arc::clone(&app.audit),
-    };
-    let handshakes = Arc::new(Handshakes::new(context, registry));
-    let handshakes = settings.tls.as_ref().map(|_| handshakes);
-    let Sockets { main, admin } = sockets;
-    let guard = BrowserGuard::new(address(&main), &settings.allow_host);
-    let service = router(app.clone(), guard, settings.admin_listen == AdminListen::Same);
-    let main = Listener::new(main, service, settings.connections_max, settings.transfer_rate)
-        .encrypted(handshakes.clone());
-    main.report(registry, "floodmark_http_connections", "Open connections.");
-    let admin = admin.map(|socket| {
-        let address = address(&socket);
-        let service = admin_router(app, BrowserGuard::new(address, &settings.allow_host));
-        let listener = Listener::new(socket, service, ADMIN_CONNECTIONS_MAX, settings.transfer_rate);
-        // a loopback listener is not encrypted: hardly any certificate is valid for a loopback address
-        listener.encrypted(handshakes.filter(|_| is_reachable(address)))
-    });
-    let stopping = watch::Sender::new(false);
-    let is_stopping = || {
-        let mut stopping = stopping.subscribe();
-        async move {
-            let _ = stopping.wait_for(|is_stopping| *is_stopping).await;
-        }
-    };
-    let (name, help) = (
-        "floodmark_admin_connections",
-        "Open connections of the administration listener; 0 if there is none.",
-    );
-    match &admin {
-        Some(admin) => admin.report(registry, name, help),
-        None => registry.gauge_fn(name, help, &[], || 0.0),
-    }
-    let admin = admin.map(|listener| listener.serve(is_stopping()));
-    let admin = async {
-        if let Some(admin) = admin {
-            admin.await;
-        }
-    };
-    let stop = async {
-        stop.await;
-        stopping.send_replace(true);
-    };
-    let serve = async { tokio::join!(main.serve(is_stopping()), admin, stop) };
-    tokio::select! {
-        _ = serve => {}
-        () = node.auth().fetch_keys() => unreachable!("BUG: the fetching of keys has ended"),
-    }
-}
-
-/// Address of a socket. If it is unknown, returns 0.0.0.0:0, which is treated as reachable by other machines.
-fn address(socket: &TcpListener) -> SocketAddr {
-    socket.local_addr().unwrap_or_else(|_| SocketAddr::from(([0, 0, 0, 0], 0)))
-}
-
 /// Restricts routes to callers that have `access`.
 fn for_access(app: &App, access: Access, routes: Router<App>) -> Router<App> {
     routes.route_layer(from_fn_with_state((app.clone(), access), principal::identify))
@@ -272,12 +197,14 @@ fn admin_routes(app: &App) -> Router<App> {
     for_access(app, Access::Admin, admin::routes()).merge(of_tenants)
 }
 
-/// Router of the main listener, with or without administration.
-fn router(app: App, guard: BrowserGuard, has_admin: bool) -> Router {
+/// Router of the main listener, which has this address. Administration is part of it unless it has a listener of its own.
+pub(crate) fn router(app: App, address: SocketAddr) -> Router {
+    let settings = app.node.settings();
+    let guard = BrowserGuard::new(address, &settings.allow_host);
     let writes = ingest::routes(&app, |routes| for_access(&app, Access::Write, routes));
-    let changes = match has_admin {
-        true => writes.merge(admin_routes(&app)),
-        false => writes,
+    let changes = match settings.admin_listen {
+        AdminListen::Same => writes.merge(admin_routes(&app)),
+        AdminListen::At(_) | AdminListen::Nowhere => writes,
     };
     let changes = changes.layer(from_fn_with_state(guard.clone(), browser_guard::origin));
     let reads = for_access(&app, Access::Read, reads());
@@ -291,8 +218,9 @@ fn router(app: App, guard: BrowserGuard, has_admin: bool) -> Router {
     finished(app, guard, routes)
 }
 
-/// Router of the administration listener.
-fn admin_router(app: App, guard: BrowserGuard) -> Router {
+/// Router of the administration listener, which has this address.
+pub(crate) fn admin_router(app: App, address: SocketAddr) -> Router {
+    let guard = BrowserGuard::new(address, &app.node.settings().allow_host);
     let changes = admin_routes(&app);
     let changes = changes.layer(from_fn_with_state(guard.clone(), browser_guard::origin));
     let routes = node_routes(&app).merge(changes).fallback(not_administration);

@@ -10,7 +10,8 @@
 //! - [`settings`]: configuration, resolved once; `limits`: the memory budget, gates, thresholds
 //! - [`node`]: opens a data directory, assembles the parts and starts their threads
 //! - `listen`: accepts connections; `tls`: certificates; `auth`: callers and their rights; `audit`: the audit log
-//! - [`http`]: routes, and the only place where errors become HTTP statuses
+//! - `serve`: serves a node on its sockets
+//! - `http`: routes, and the only place where errors become HTTP statuses
 //! - `write_path`: splits a request into one submission for each partition's owner
 //! - `partition`: the owner of a partition: journal, head, replay, eviction
 //! - `seal`: flushes heads into tables and truncates the journal; `upkeep`: background maintenance of the tables
@@ -18,8 +19,6 @@
 //! - `self_monitoring`: stores the node's own metrics as series
 //! - `query_source`: heads and tables as one source for queries
 
-pub mod http;
-mod node;
 pub mod settings;
 #[doc(hidden)]
 pub mod sim;
@@ -29,9 +28,11 @@ mod auth;
 mod datadir;
 mod deletes;
 mod heap;
+mod http;
 mod limits;
 mod listen;
 mod machine;
+mod node;
 mod outgoing;
 mod partition;
 mod query_source;
@@ -39,6 +40,7 @@ mod readiness;
 mod refusal;
 mod seal;
 mod self_monitoring;
+mod serve;
 mod telemetry;
 mod threads;
 mod tls;
@@ -53,4 +55,5 @@ pub use heap::{Allocator, HeapStatistics};
 pub use machine::raise_files;
 pub use node::{Node, StartError};
 pub use refusal::Refusal;
+pub use serve::{Sockets, serve};
 pub use settings::{Given, Settings};

@@ -1,0 +1,87 @@
+//! Serves a node on its sockets, with or without TLS, until it is stopped.
+//!
+//! ```text
+//!   main socket  ─▶ Listener ─▶ http::router        everything, or everything but administration
+//!   admin socket ─▶ Listener ─▶ http::admin_router  administration, if it has an address of its own
+//! ```
+
+use crate::http::{self, App};
+use crate::listen::{HandshakeContext, Handshakes, Listener};
+use crate::node::Node;
+use crate::settings::is_reachable;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+
+/// Sockets to serve on.
+#[derive(Debug)]
+pub struct Sockets {
+    pub main: TcpListener,
+    /// Listener for administration, if it has a separate address.
+    pub admin: Option<TcpListener>,
+}
+
+/// Limit on connections for administration. It is separate, so that operators get in when the main listener is full.
+const ADMIN_CONNECTIONS_MAX: usize = 16;
+
+/// Serves until `stop` resolves, then lets requests in flight finish.
+pub async fn serve(node: Node, sockets: Sockets, stop: impl Future<Output = ()> + Send) {
+    let (app, settings, registry) = (App::new(node.clone()), node.settings(), node.registry());
+    let context = HandshakeContext {
+        tls: Arc::clone(node.tls()),
+        pending: app.handshakes.clone(),
+        traffic: Arc::clone(&node.writes().traffic),
+        clock: Arc::clone(&node.reads().clock),
+        audit: Arc::clone(&app.audit),
+    };
+    let handshakes = Arc::new(Handshakes::new(context, registry));
+    let handshakes = settings.tls.as_ref().map(|_| handshakes);
+    let Sockets { main, admin } = sockets;
+    let service = http::router(app.clone(), address(&main));
+    let main = Listener::new(main, service, settings.connections_max, settings.transfer_rate)
+        .encrypted(handshakes.clone());
+    main.report(registry, "floodmark_http_connections", "Open connections.");
+    let admin = admin.map(|socket| {
+        let address = address(&socket);
+        let service = http::admin_router(app, address);
+        let listener = Listener::new(socket, service, ADMIN_CONNECTIONS_MAX, settings.transfer_rate);
+        // a loopback listener is not encrypted: hardly any certificate is valid for a loopback address
+        listener.encrypted(handshakes.filter(|_| is_reachable(address)))
+    });
+    let stopping = watch::Sender::new(false);
+    let is_stopping = || {
+        let mut stopping = stopping.subscribe();
+        async move {
+            let _ = stopping.wait_for(|is_stopping| *is_stopping).await;
+        }
+    };
+    let (name, help) = (
+        "floodmark_admin_connections",
+        "Open connections of the administration listener; 0 if there is none.",
+    );
+    match &admin {
+        Some(admin) => admin.report(registry, name, help),
+        None => registry.gauge_fn(name, help, &[], || 0.0),
+    }
+    let admin = admin.map(|listener| listener.serve(is_stopping()));
+    let admin = async {
+        if let Some(admin) = admin {
+            admin.await;
+        }
+    };
+    let stop = async {
+        stop.await;
+        stopping.send_replace(true);
+    };
+    let serve = async { tokio::join!(main.serve(is_stopping()), admin, stop) };
+    tokio::select! {
+        _ = serve => {}
+        () = node.auth().fetch_keys() => unreachable!("BUG: the fetching of keys has ended"),
+    }
+}
+
+/// Address of a socket. If it is unknown, returns 0.0.0.0:0, which is treated as reachable by other machines.
+fn address(socket: &TcpListener) -> SocketAddr {
+    socket.local_addr().unwrap_or_else(|_| SocketAddr::from(([0, 0, 0, 0], 0)))
+}
