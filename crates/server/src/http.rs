@@ -53,8 +53,6 @@ use axum::routing::get;
 use browser_guard::BrowserGuard;
 use error::ApiError;
 use ingest::WarmDecoders;
-use prometheus::{cardinality, export, metadata, query};
-use queries::active_queries;
 use queries::query_log::QueryLog;
 use queries::query_threads::Queries;
 use queries::running_queries::RunningQueries;
@@ -209,7 +207,7 @@ pub(crate) fn router(app: App, address: SocketAddr) -> Router {
     let changes = changes.layer(from_fn_with_state(guard.clone(), browser_guard::origin));
     let reads = for_access(&app, Access::Read, reads());
     let routes = node_routes(&app)
-        .route("/", get(pages::index))
+        .merge(pages::routes())
         .merge(changes)
         .merge(reads.clone())
         .nest("/prometheus", reads.clone())
@@ -244,37 +242,14 @@ fn finished(app: App, guard: BrowserGuard, routes: Router<App>) -> Router {
         .with_state(app)
 }
 
+/// Routes of readers.
 fn reads() -> Router<App> {
-    Router::new()
-        .route("/api/v1/query", get(query::instant).post(query::instant))
-        .route("/api/v1/query_range", get(query::range).post(query::range))
-        .route("/api/v1/query_exemplars", get(metadata::exemplars).post(metadata::exemplars))
-        .route("/api/v1/export", get(export::export).post(export::export))
-        .route("/api/v1/labels", get(metadata::label_names).post(metadata::label_names))
-        .route("/api/v1/label/{name}/values", get(metadata::label_values))
-        .route("/api/v1/series", get(metadata::series).post(metadata::series))
-        .route("/api/v1/metadata", get(metadata::metadata))
-        .route("/api/v1/cardinality/growth", get(cardinality::growth).post(cardinality::growth))
-        .route(
-            "/api/v1/cardinality/label_names",
-            get(cardinality::label_names).post(cardinality::label_names),
-        )
-        .route(
-            "/api/v1/cardinality/label_values",
-            get(cardinality::label_values).post(cardinality::label_values),
-        )
-        .route(
-            "/api/v1/cardinality/active_series",
-            get(cardinality::active_series).post(cardinality::active_series),
-        )
-        .route("/api/v1/cardinality/unqueried", get(cardinality::unqueried).post(cardinality::unqueried))
-        .route("/api/v1/status/active_queries", get(active_queries::of_tenant))
+    prometheus::routes()
+        .merge(queries::routes())
         .route("/api/v1/refusals", get(recent_refusals::of_tenant))
         .route("/api/v1/user_limits", get(tenant_limits::limits))
         .route("/api/v1/user_stats", get(tenant_limits::stats))
         .route("/api/v1/ha_tracker", get(tenant_limits::ha_tracker))
-        .route("/api/v1/status/buildinfo", get(metadata::buildinfo))
-        .route("/api/v1/status/tsdb", get(cardinality::tsdb))
 }
 
 async fn not_found(State(app): State<App>, uri: Uri) -> ApiError {

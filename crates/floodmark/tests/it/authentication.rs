@@ -145,7 +145,7 @@ fn send_with(server: &Server, request: Request, headers: &[(&'static str, String
 /// these paths.
 pub(crate) fn expect_closed(server: &Server, wrong: &[Wrong]) -> usize {
     let open = ["/", "/-/healthy", "/health", "/-/ready", "/ready"];
-    let routes: Vec<_> = routes().filter(|path| !open.contains(&path.as_str())).collect();
+    let routes: Vec<_> = routes().into_iter().filter(|path| !open.contains(&path.as_str())).collect();
     assert!(routes.len() > 25, "{routes:?}");
     let under = routes.iter().filter(|path| path.starts_with("/api/v1/"));
     let prefixed: Vec<_> = under.map(|path| format!("/prometheus{path}")).collect();

@@ -103,14 +103,19 @@ fn paths() {
 }
 
 /// Paths of all routes of the server, in the form `/api/v1/label/<name>/values`.
-pub(crate) fn routes() -> impl Iterator<Item = String> {
-    let source = concat!(
-        include_str!("../../../server/src/http.rs"),
-        include_str!("../../../server/src/http/admin.rs"),
-        include_str!("../../../server/src/http/ingest.rs"),
-    );
-    let routes = source.split(".route(").skip(1).map(|rest| rest.split('"').nth(1).expect("a path"));
-    routes.map(|route| route.replace('{', "<").replace('}', ">"))
+pub(crate) fn routes() -> BTreeSet<String> {
+    let source = root().join("crates/server/src");
+    let modules = std::fs::read_dir(source.join("http")).expect("a folder");
+    let modules = modules.map(|entry| entry.expect("an entry").path());
+    let modules = modules.filter(|path| path.extension().is_some_and(|extension| extension == "rs"));
+    let mut routes = BTreeSet::new();
+    for module in modules.chain([source.join("http.rs")]) {
+        let text = std::fs::read_to_string(module).expect("a module");
+        let paths = text.split(".route(").skip(1).map(|rest| rest.split('"').nth(1).expect("a path"));
+        routes.extend(paths.map(|path| path.replace('{', "<").replace('}', ">")));
+    }
+    assert!(routes.contains("/-/ready") && routes.contains("/api/v1/query"), "{routes:?}");
+    routes
 }
 
 pub(crate) fn root() -> &'static Path {

@@ -4,13 +4,19 @@
 
 mod index;
 
+use super::App;
+use axum::Router;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
-
-pub(super) use index::index;
+use axum::routing::get;
 
 /// Content security policy: nothing may be loaded or run, only inline styles apply.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'";
+
+/// Routes of the pages.
+pub(super) fn routes() -> Router<App> {
+    Router::new().route("/", get(index::index))
+}
 
 /// Renders a page: replaces `{version}` in its template.
 fn page(template: &str) -> Response {

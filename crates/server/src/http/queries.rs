@@ -11,3 +11,12 @@ pub(super) mod description;
 pub(super) mod query_log;
 pub(super) mod query_threads;
 pub(super) mod running_queries;
+
+use super::App;
+use axum::Router;
+use axum::routing::get;
+
+/// Routes that list a tenant's queries.
+pub(super) fn routes() -> Router<App> {
+    Router::new().route("/api/v1/status/active_queries", get(active_queries::of_tenant))
+}

@@ -2,6 +2,6 @@
 
 use axum::response::Response;
 
-pub(in crate::http) async fn index() -> Response {
+pub(super) async fn index() -> Response {
     super::page(include_str!("index.html"))
 }
