@@ -238,7 +238,7 @@ fn node_routes(app: &App) -> Router<App> {
 fn finished(app: App, guard: BrowserGuard, routes: Router<App>) -> Router {
     routes
         .layer(from_fn_with_state(guard, browser_guard::host))
-        .layer(from_fn_with_state(app.clone(), error::finish))
+        .layer(from_fn_with_state(app.clone(), error::middleware::finish))
         .with_state(app)
 }
 

@@ -1,19 +1,14 @@
-//! Maps errors to HTTP statuses. No other module does.
+//! Maps errors to HTTP statuses. No other module does. [`middleware`] completes the responses.
 //!
 //! Reading paths answer with Prometheus' JSON, writing paths with plain text as Prometheus' receiver does.
 
-use super::App;
+pub(super) mod middleware;
+
 use super::json::{AnswerSize, Json};
-use super::principal::Asking;
-use super::recent_refusals::Refused;
-use super::status;
-use crate::listen::Peer;
 use crate::refusal::Refusal;
 use admission::RETRY_AFTER;
 use axum::body::Body;
-use axum::extract::{Request, State};
 use axum::http::{HeaderValue, StatusCode, header};
-use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use model::ErrorKind;
 use query::{QueryError, QueryErrorKind};
@@ -164,7 +159,7 @@ const fn status_of(kind: ErrorKind) -> StatusCode {
     }
 }
 
-/// Properties of a refusal that [`finish`] needs, attached to the response.
+/// Properties of a refusal that [`middleware::finish`] needs, attached to the response.
 #[derive(Debug, Clone)]
 struct Why {
     /// One of [`crate::refusal::REASONS`].
@@ -172,59 +167,6 @@ struct Why {
     retry_after: Option<Duration>,
     message: String,
     series: Option<Box<str>>,
-}
-
-/// Authentication schemes, named in `WWW-Authenticate` with every 401.
-const SCHEMES: [&str; 2] = [r#"Bearer realm="floodmark""#, r#"Basic realm="floodmark", charset="UTF-8""#];
-
-/// Completes every error response: counts and records the refusal, and adds `Retry-After` if a retry can succeed.
-pub(crate) async fn finish(State(app): State<App>, request: Request, next: Next) -> Response {
-    let user_agent = request.headers().get(header::USER_AGENT).cloned();
-    let is_probe = status::READY_PATHS.contains(&request.uri().path());
-    let peer = request.extensions().get().copied().unwrap_or(Peer::unknown());
-    let mut response = next.run(request).await;
-    let status = response.status();
-    if !status.is_client_error() && !status.is_server_error() {
-        return response;
-    }
-    let why = response.extensions_mut().remove().unwrap_or_else(|| Why {
-        reason: reason_of(status),
-        retry_after: None,
-        message: String::new(),
-        series: None,
-    });
-    app.metrics.refusals.count(why.reason);
-    if !is_probe {
-        let user_agent = user_agent.as_ref().and_then(|agent| agent.to_str().ok());
-        app.recent_refusals.add(&Refused {
-            tenant: response.extensions_mut().remove().map(|Asking(principal)| principal.tenant),
-            reason: why.reason,
-            status: status.as_u16(),
-            message: &why.message,
-            series: why.series.as_deref().unwrap_or_default(),
-            address: peer.0.ip(),
-            user_agent: user_agent.unwrap_or_default(),
-        });
-    }
-    if status == StatusCode::UNAUTHORIZED {
-        for scheme in SCHEMES {
-            response.headers_mut().append(header::WWW_AUTHENTICATE, HeaderValue::from_static(scheme));
-        }
-    }
-    if let Some(retry_after) = why.retry_after {
-        let seconds = app.metrics.jitter.spread(retry_after);
-        response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
-    }
-    response
-}
-
-/// Reason of an error response that came from the router, without a [`Why`].
-fn reason_of(status: StatusCode) -> &'static str {
-    match status {
-        StatusCode::METHOD_NOT_ALLOWED => "method",
-        StatusCode::BAD_REQUEST => "bad_data",
-        _ => crate::refusal::OTHER,
-    }
 }
 
 #[cfg(test)]

@@ -1,0 +1,65 @@
+//! Middleware that completes error responses.
+
+use super::Why;
+use crate::http::principal::Asking;
+use crate::http::recent_refusals::Refused;
+use crate::http::{App, status};
+use crate::listen::Peer;
+use crate::refusal::OTHER;
+use axum::extract::{Request, State};
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::middleware::Next;
+use axum::response::Response;
+
+/// Authentication schemes, named in `WWW-Authenticate` with every 401.
+const SCHEMES: [&str; 2] = [r#"Bearer realm="floodmark""#, r#"Basic realm="floodmark", charset="UTF-8""#];
+
+/// Completes every error response: counts and records the refusal, and adds `Retry-After` if a retry can succeed.
+pub(crate) async fn finish(State(app): State<App>, request: Request, next: Next) -> Response {
+    let user_agent = request.headers().get(header::USER_AGENT).cloned();
+    let is_probe = status::READY_PATHS.contains(&request.uri().path());
+    let peer = request.extensions().get().copied().unwrap_or(Peer::unknown());
+    let mut response = next.run(request).await;
+    let status = response.status();
+    if !status.is_client_error() && !status.is_server_error() {
+        return response;
+    }
+    let why = response.extensions_mut().remove().unwrap_or_else(|| Why {
+        reason: reason_of(status),
+        retry_after: None,
+        message: String::new(),
+        series: None,
+    });
+    app.metrics.refusals.count(why.reason);
+    if !is_probe {
+        let user_agent = user_agent.as_ref().and_then(|agent| agent.to_str().ok());
+        app.recent_refusals.add(&Refused {
+            tenant: response.extensions_mut().remove().map(|Asking(principal)| principal.tenant),
+            reason: why.reason,
+            status: status.as_u16(),
+            message: &why.message,
+            series: why.series.as_deref().unwrap_or_default(),
+            address: peer.0.ip(),
+            user_agent: user_agent.unwrap_or_default(),
+        });
+    }
+    if status == StatusCode::UNAUTHORIZED {
+        for scheme in SCHEMES {
+            response.headers_mut().append(header::WWW_AUTHENTICATE, HeaderValue::from_static(scheme));
+        }
+    }
+    if let Some(retry_after) = why.retry_after {
+        let seconds = app.metrics.jitter.spread(retry_after);
+        response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+    }
+    response
+}
+
+/// Reason of an error response that came from the router, without a [`Why`].
+fn reason_of(status: StatusCode) -> &'static str {
+    match status {
+        StatusCode::METHOD_NOT_ALLOWED => "method",
+        StatusCode::BAD_REQUEST => "bad_data",
+        _ => OTHER,
+    }
+}
