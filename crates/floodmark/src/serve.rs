@@ -73,7 +73,7 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
             }
         }
     };
-    let monitoring = tokio::spawn(node.clone().monitor_itself(address.port()));
+    let monitoring = tokio::spawn(node.monitor_itself(address.port()));
     server::serve(node.clone(), Sockets { main, admin }, stop).await;
     monitoring.abort();
     tokio::task::spawn_blocking(move || node.stop()).await.context("cannot stop the node")?;

@@ -160,8 +160,8 @@ impl Node {
 
     /// Stores the node's own metrics at the configured interval until the node stops. The label `instance` contains
     /// `port`. Runs on the runtime that polls the future.
-    pub fn monitor_itself(self, port: u16) -> impl Future<Output = ()> + Send {
-        self_monitoring::run(self, port)
+    pub fn monitor_itself(&self, port: u16) -> impl Future<Output = ()> + Send + use<> {
+        self_monitoring::run(Arc::clone(self.writes()), self.registry(), port)
     }
 
     /// State of the node: replaying, ready or stopping.

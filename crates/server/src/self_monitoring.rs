@@ -11,11 +11,11 @@ mod sampler;
 #[cfg(test)]
 mod tests;
 
-use crate::node::Node;
 use crate::refusal::Refusal;
-use crate::write_path::{Unwritten, write_batch};
+use crate::write_path::{self, Unwritten, write_batch};
 use model::{Batch, Principal, Rights};
 use sampler::Sampler;
+use std::sync::Arc;
 use std::time::Duration;
 use stdx::telemetry::{Counter, Gauge, Registry};
 use tokio::time::MissedTickBehavior;
@@ -52,10 +52,14 @@ impl Metrics {
 
 /// Stores the node's metrics at the configured interval until the node stops. `port` is part of the label `instance`,
 /// to distinguish nodes on one machine.
-pub(crate) fn run(node: Node, port: u16) -> impl Future<Output = ()> + Send {
-    let monitor = Monitor::new(node, format!("{}:{port}", host_name()));
+pub(crate) fn run(
+    context: Arc<write_path::Context>,
+    registry: &Registry,
+    port: u16,
+) -> impl Future<Output = ()> + Send + use<> {
+    let monitor = Monitor::new(context, registry, format!("{}:{port}", host_name()));
     async move {
-        if let Some(interval) = monitor.node.settings().self_monitoring.interval {
+        if let Some(interval) = monitor.context.settings.self_monitoring.interval {
             every(interval, monitor).await;
         }
     }
@@ -66,7 +70,7 @@ async fn every(interval: Duration, mut monitor: Monitor) {
     ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
     loop {
         ticks.tick().await;
-        if monitor.node.readiness().is_stopping() {
+        if monitor.context.readiness.is_stopping() {
             return;
         }
         // reading all metrics takes about a millisecond
@@ -94,7 +98,7 @@ fn host_name() -> String {
 }
 
 struct Monitor {
-    node: Node,
+    context: Arc<write_path::Context>,
     principal: Principal,
     sampler: Sampler,
     metrics: Metrics,
@@ -103,27 +107,27 @@ struct Monitor {
 }
 
 impl Monitor {
-    fn new(node: Node, instance: String) -> Self {
-        let tenant = node.settings().self_monitoring.tenant.clone();
+    fn new(context: Arc<write_path::Context>, registry: &Registry, instance: String) -> Self {
+        let tenant = context.settings.self_monitoring.tenant.clone();
         Self {
             principal: Principal { tenant, rights: Rights { read: false, write: true } },
-            sampler: Sampler::new(node.registry().clone(), node.writes().seed, instance),
-            metrics: Metrics::new(node.registry()),
+            sampler: Sampler::new(registry.clone(), context.seed, instance),
+            metrics: Metrics::new(registry),
             is_refused: false,
-            node,
+            context,
         }
     }
 
     /// Reads all metrics into a batch.
     fn sample(&mut self) -> Batch {
-        let batch = self.sampler.sample(self.node.writes().clock.now_ms());
+        let batch = self.sampler.sample(self.context.clock.now_ms());
         self.metrics.series.set(batch.floats.series.len() as f64);
         self.metrics.refused.add(batch.refused_samples);
         batch
     }
 
     async fn store(&mut self, batch: &mut Batch) {
-        let (context, samples) = (self.node.writes(), batch.floats.timestamps.len() as u64);
+        let (context, samples) = (&self.context, batch.floats.timestamps.len() as u64);
         let written = match context.inflight.reserve(batch.memory_bytes() as u64) {
             Ok(memory) => write_batch(context, &self.principal, batch, memory).await,
             Err(exhausted) => Err(Refusal::from(exhausted).into()),

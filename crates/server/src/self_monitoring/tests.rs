@@ -1,14 +1,14 @@
 use super::*;
+use crate::node::Node;
 use crate::settings::{Given, SelfMonitoring, Settings};
 use crate::write_path::tests::{small_node, small_settings, write_series};
 use model::{LabelsRef, STALE_NAN_BITS, Samples, TenantId, TimeRange};
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use stdx::clock::{Clock, ManualClock, SystemClock};
 
 fn monitor(node: &Node) -> Monitor {
-    Monitor::new(node.clone(), "here:9009".into())
+    Monitor::new(Arc::clone(node.writes()), node.registry(), "here:9009".into())
 }
 
 /// All samples of the node's own metrics in memory, by series.
@@ -137,7 +137,7 @@ async fn the_tenant_takes_no_place_of_others_and_needs_none() {
         write_series(&node, (0..100).map(|i| format!("m{i}"))).await;
     }
     let other = Principal::of(TenantId::parse("other").unwrap());
-    assert_eq!(crate::write_path::check(node.writes(), &other).unwrap_err().reason, "tenants");
+    assert_eq!(write_path::check(node.writes(), &other).unwrap_err().reason, "tenants");
     node.stop();
 }
 
