@@ -105,8 +105,8 @@ impl Matcher {
         self.matches("")
     }
 
-    /// True if the regex engine is needed, so that [`Self::matches`] may take long. Otherwise it takes no longer than a few
-    /// comparisons of the value.
+    /// True if the regex engine is needed, so that [`Self::matches`] may take long. Otherwise, `matches`
+    /// takes no longer than a few comparisons of the value.
     pub fn needs_engine(&self) -> bool {
         matches!(self.pattern, Pattern::Engine { .. })
     }

@@ -41,8 +41,8 @@ pub const EXPR_DEPTH_MAX: usize = 200;
 /// Maximum number of warnings, and of infos, that are kept for one evaluation.
 pub const ANNOTATIONS_MAX: usize = 100;
 
-/// Maximum length of a warning or info in bytes. Longer texts are cut. Their length is unknown, because they
-/// can contain label values.
+/// Maximum length of a warning or info in bytes. Longer texts are cut. Texts can be long, because they can
+/// contain label values.
 const ANNOTATION_BYTES_MAX: usize = 1 << 10;
 
 /// A parsed expression, ready to be evaluated any number of times.

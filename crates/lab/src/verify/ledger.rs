@@ -76,7 +76,7 @@ pub struct SlotLedger {
 /// Version of the ledger's file format. Readers refuse a higher version.
 pub const FORMAT: u32 = 1;
 
-/// Format of a ledger that does not state its format. The first ledgers did not.
+/// Format of a ledger that does not state its format. The first ledgers did not state it.
 const fn first_format() -> u32 {
     1
 }

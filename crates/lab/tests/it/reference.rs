@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Keys found.
 #[derive(Debug, Default)]
 struct Keys {
-    /// Fields by the name of their struct.
+    /// Names of fields, by struct.
     structs: BTreeMap<&'static str, BTreeSet<&'static str>>,
     /// Words that are valid as values of a field, by struct and field.
     words: BTreeMap<(&'static str, &'static str), &'static [&'static str]>,
