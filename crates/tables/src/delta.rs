@@ -197,7 +197,7 @@ impl Table {
 
     fn open_with(kind: &'static Kind, location: Location, create: bool) -> Result<Option<Self>, TableError> {
         let executor = Arc::new(TokioMultiThreadExecutor::new(location.handle().clone()));
-        let engine = DefaultEngineBuilder::new(location.store())
+        let engine = DefaultEngineBuilder::new(location.finished_files())
             .with_task_executor(executor)
             .with_buffer_size(READ_AHEAD)
             .build();

@@ -1,6 +1,7 @@
 //! Storage of tables: an object store by URL, or local files that survive a power loss.
 
 mod durable;
+mod finished;
 pub(crate) mod names;
 mod probe;
 mod readers;
@@ -8,8 +9,9 @@ mod upload;
 
 use crate::error::TableError;
 use bytes::Bytes;
-pub(crate) use durable::ASIDE;
 use durable::DurableFiles;
+pub(crate) use durable::is_unfinished;
+use finished::Finished;
 use futures::{StreamExt, stream};
 pub use object_store::DynObjectStore;
 use object_store::path::{Path, PathPart};
@@ -202,6 +204,12 @@ impl Location {
     /// True for local files.
     pub(crate) fn is_local(&self) -> bool {
         self.url.scheme() == "file"
+    }
+
+    /// The store without unfinished files.
+    pub(crate) fn finished_files(&self) -> Arc<DynObjectStore> {
+        // only local files have unfinished ones
+        if self.files.is_some() { Arc::new(Finished(self.store())) } else { self.store() }
     }
 
     pub(crate) fn store(&self) -> Arc<DynObjectStore> {

@@ -95,7 +95,7 @@ pub(super) struct Listing {
 impl Listing {
     /// Lists the whole log.
     pub(super) fn read(location: &Location) -> Result<Self, TableError> {
-        let store = location.store();
+        let store = location.finished_files();
         let (folder, hint) = (location.path(FOLDER)?, location.path(&format!("{FOLDER}/{HINT}"))?);
         location.wait(async {
             let read_hint = async {
@@ -113,7 +113,7 @@ impl Listing {
 
     /// Lists the files after a version, without the hint.
     pub(super) fn after(location: &Location, version: u64) -> Result<Self, TableError> {
-        let (folder, store) = (location.path(FOLDER)?, location.store());
+        let (folder, store) = (location.path(FOLDER)?, location.finished_files());
         let entry = location.path(&format!("{FOLDER}/{version:020}.json"))?;
         let listed = store.list_with_offset(Some(&folder), &entry).try_collect::<Vec<_>>();
         Ok(Self::of(&folder, location.wait(listed)?, Hint::None))

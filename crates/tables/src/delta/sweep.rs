@@ -32,7 +32,7 @@ use super::{StagedFile, Table};
 use crate::error::TableError;
 use crate::fault;
 use crate::kind::DATE;
-use crate::store::ASIDE;
+use crate::store::is_unfinished;
 use crate::store::names;
 use delta_kernel::snapshot::SnapshotRef;
 use futures::TryStreamExt;
@@ -109,7 +109,7 @@ impl Sweeper {
         if due.is_empty() {
             return Ok(swept);
         }
-        if !due.iter().all(is_aside) {
+        if !due.iter().all(is_unfinished) {
             table.note_sweep()?;
             fault::point("sweep_noted")?;
         }
@@ -182,7 +182,7 @@ enum Writer {
 impl Writer {
     /// `None` if the object is neither a data file nor an unfinished one: no sweep deletes it.
     fn of(object: &ObjectMeta, prefix: &Path) -> Option<Self> {
-        if is_aside(object) {
+        if is_unfinished(object) {
             return Some(Self::Floodmark);
         }
         let mut parts = object.location.prefix_match(prefix)?;
@@ -194,11 +194,6 @@ impl Writer {
         let name = object.location.filename().filter(|name| in_a_day && names::is_data(name))?;
         Some(if names::is_own(name) { Self::Floodmark } else { Self::Other })
     }
-}
-
-/// True for an unfinished file; see [`crate::store`]. No commit could add a file with such a name.
-fn is_aside(object: &ObjectMeta) -> bool {
-    object.location.filename().is_some_and(|name| name.starts_with(ASIDE))
 }
 
 /// Paths of the live files, as of the latest version seen.

@@ -25,7 +25,7 @@ use std::sync::Arc;
 const STORE: &str = "DurableFiles";
 
 /// Prefix of the names of unfinished files. Unfinished files that a crash leaves behind are swept.
-pub(crate) const ASIDE: &str = ".aside-";
+const ASIDE: &str = ".aside-";
 
 /// Maximum number of unfinished files that one process has in one folder.
 const ASIDE_MAX: usize = 10_000;
@@ -93,6 +93,11 @@ impl std::fmt::Display for DurableFiles {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(STORE)
     }
+}
+
+/// True for a file that was never finished. Writers rename a file when it is finished, so no commit names such a file.
+pub(crate) fn is_unfinished(object: &ObjectMeta) -> bool {
+    object.location.filename().is_some_and(|name| name.starts_with(ASIDE))
 }
 
 fn folder_of(path: &FilePath) -> &FilePath {

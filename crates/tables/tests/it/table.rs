@@ -39,6 +39,21 @@ fn log(folder: &TempDir, version: u64) -> PathBuf {
     folder.path().join(format!("tenant/_delta_log/{version:020}.json"))
 }
 
+/// A kill before the first entry has its name leaves the entry's unfinished file behind.
+#[test]
+fn a_table_whose_creation_was_killed_does_not_exist_and_can_be_created() {
+    let folder = tempfile::tempdir().unwrap();
+    let log_folder = folder.path().join("tenant/_delta_log");
+    fs::create_dir_all(&log_folder).unwrap();
+    fs::write(log_folder.join(".aside-1-0"), "{").unwrap();
+    assert!(Table::open(&METRICS, location(&folder)).unwrap().is_none());
+    assert_eq!(open(&folder).version(), 0);
+    fs::remove_file(log(&folder, 0)).unwrap();
+    fs::write(log_folder.join("_last_checkpoint"), "{}").unwrap();
+    let error = Table::open(&METRICS, location(&folder)).unwrap_err().to_string();
+    assert!(error.contains("00000000000000000000.json is missing"), "{error}");
+}
+
 /// Stages `series` as a new file, which is not committed yet.
 pub(crate) fn try_stage(table: &Table, name: &str, series: &[Series]) -> Result<StagedFile, TableError> {
     let mut writer = FileWriter::new(table.kind(), date(), table.upload(date(), &stem(name), 1)?, 1 << 20)?;
