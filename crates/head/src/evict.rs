@@ -17,7 +17,6 @@
 //! - *remove*: its labels are dropped, and so are label pairs that no other series has. Its number is reused for new series.
 
 use crate::index::Verdict;
-use crate::select::Present;
 use crate::series::{ACTIVE, GONE, Series, UNLINKED};
 use crate::tenant::TenantHead;
 use model::SeriesRef;
@@ -49,19 +48,6 @@ impl Idle {
     pub const fn before(seconds: u32) -> Self {
         Self { retire_before_s: seconds, evict_before_s: seconds }
     }
-}
-
-/// Eviction state kept between turns.
-#[derive(Debug, Default)]
-pub(crate) struct Evicting {
-    /// Page of the index at which the current step continues.
-    page: usize,
-    /// True if pages were merged in this pass over the index.
-    merged: bool,
-    /// Series no longer in the index and not yet removed.
-    leaving: RoaringBitmap,
-    /// Series before this one are already unlisted.
-    unlisted: u32,
 }
 
 impl TenantHead {
@@ -179,12 +165,6 @@ impl TenantHead {
         self.merge_some(steps)
     }
 
-    /// Snapshot of the existing series, for callers that visit them in turns.
-    pub(crate) fn present(&self) -> Present {
-        let absent = self.free.set() | &self.evicting.leaving;
-        Present { end: self.series.len() as u32, absent }
-    }
-
     /// True if the tenant may be removed: it has no series, and its metadata (if any) is not needed. Metadata
     /// is not needed once a series of the tenant was evicted. Restored metadata stays until it is idle,
     /// because replay itself evicts series.
@@ -192,12 +172,6 @@ impl TenantHead {
         let empty = self.series.len() == self.free.len() && !self.is_frozen();
         let is_idle = self.restored_s.map_or(self.evicted > 0, |seen_s| seen_s < idle.evict_before_s);
         empty && (is_idle || self.metadata().next().is_none())
-    }
-
-    /// Memory of the eviction state in bytes.
-    pub(crate) fn evicting_bytes(&self) -> usize {
-        let leaving = if self.evicting.leaving.is_empty() { 0 } else { self.series.len() / 8 };
-        self.free.memory_bytes(self.series.len()) + leaving
     }
 }
 

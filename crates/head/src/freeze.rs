@@ -12,7 +12,7 @@
 //! delayed for long, newer samples can join the outstanding freeze: [`TenantHead::freeze_rest_some`].
 
 use crate::late::{Late, hull};
-use crate::series::{EPOCH, Series};
+use crate::series::EPOCH;
 use crate::tenant::TenantHead;
 use crate::value::Value;
 use hashbrown::HashMap;
@@ -23,19 +23,6 @@ mod tests;
 
 /// Series visited in a turn of a release. A turn takes about fifty microseconds, because writers wait for it.
 pub(crate) const TURN_SERIES: usize = 400;
-
-/// State between [`TenantHead::freeze`] and the end of the release.
-#[derive(Debug, Default)]
-pub(crate) struct Frozen {
-    /// The [`EPOCH`] bit of series that got samples since the last freeze.
-    pub(crate) epoch: u8,
-    /// Upper bound of the number of frozen samples; 0 if no freeze is outstanding.
-    samples: u64,
-    /// Series before this one are released.
-    released: usize,
-    /// Series before this one were visited by [`TenantHead::freeze_rest_some`].
-    visited: usize,
-}
 
 /// Number of late samples that can be merged in the time of a visit to a series.
 const LATE_PER_STEP: usize = 8;
@@ -100,18 +87,13 @@ impl TenantHead {
         merged
     }
 
-    /// True from a freeze to the last turn of the release.
-    pub const fn is_frozen(&self) -> bool {
-        self.frozen.samples > 0
-    }
-
     /// Appends the frozen samples of a series to `out`, in ascending order. Each time occurs once: the last
     /// write wins. `V` must be the kind of the series' values.
     pub fn read_frozen<V: Value>(&self, series_ref: SeriesRef, out: &mut Samples<V>) {
         let from = out.len();
         let series = self.series.get(series_ref.index());
         assert!(series.kind() == V::KIND, "BUG: samples are read as another kind");
-        series.read_frozen(self.is_whole(series), out);
+        series.read_frozen(self.frozen.is_whole(series), out);
         if let Some(late) = self.frozen_late_of(series, series_ref) {
             V::late(late).merge_into(TimeRange::ALL, out, from);
         }
@@ -120,7 +102,7 @@ impl TenantHead {
     /// Time range of a series' frozen samples, without decoding them.
     pub fn frozen_range(&self, series_ref: SeriesRef) -> Option<TimeRange> {
         let series = self.series.get(series_ref.index());
-        let in_order = series.frozen_range(self.is_whole(series));
+        let in_order = series.frozen_range(self.frozen.is_whole(series));
         let late = self.frozen_late_of(series, series_ref).and_then(Late::range);
         [in_order, late].into_iter().flatten().reduce(hull)
     }
@@ -161,14 +143,9 @@ impl TenantHead {
     /// True if the series has frozen samples.
     pub(crate) fn has_frozen(&self, series_ref: SeriesRef) -> bool {
         let series = self.series.get(series_ref.index());
-        match self.is_whole(series) {
+        match self.frozen.is_whole(series) {
             true => series.late || !series.is_empty(),
             false => series.frozen_late || series.has_frozen_chunks(),
         }
-    }
-
-    /// True if the series got no sample since the freeze, so that all its samples are frozen.
-    pub(crate) const fn is_whole(&self, series: &Series) -> bool {
-        series.state & EPOCH != self.frozen.epoch
     }
 }

@@ -13,7 +13,7 @@
 //! its text, because the number may be reused for another pair. So a pair that leaves memory and comes back
 //! keeps its count.
 
-use crate::pairs::{PairId, Pairs};
+use crate::pair::PairId;
 use hashbrown::HashTable;
 use std::collections::{BTreeMap, VecDeque};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
@@ -126,14 +126,20 @@ impl Growth {
         self.buckets.back_mut().expect("BUG: a bucket was just added")
     }
 
-    /// The gains within about the last hour.
-    pub(crate) fn gained<'a>(&self, pairs: &'a Pairs, now_s: u32) -> Gained<'a> {
+    /// New series within about the last hour. `text` returns name and value of a pair that has series, and `hash`
+    /// computes [`hash_of`] of it.
+    pub(crate) fn gained<'a>(
+        &self,
+        now_s: u32,
+        text: impl Fn(PairId) -> Option<(&'a str, &'a str)>,
+        hash: impl Fn(PairId) -> u64,
+    ) -> Gained<'a> {
         let (first, last) = (Self::since_s(now_s) / BUCKET_S, now_s / BUCKET_S);
         let buckets = || self.buckets.iter().filter(|bucket| (first..=last).contains(&bucket.number));
         Gained {
             created: buckets().map(|bucket| bucket.created).sum(),
-            metrics: gains(buckets().map(|bucket| &bucket.metrics), pairs),
-            pairs: gains(buckets().map(|bucket| &bucket.pairs), pairs),
+            metrics: gains(buckets().map(|bucket| &bucket.metrics), &text, &hash),
+            pairs: gains(buckets().map(|bucket| &bucket.pairs), &text, &hash),
         }
     }
 
@@ -150,12 +156,16 @@ pub(crate) fn hash_of(name: &str, value: &str, seed: u64) -> u64 {
 }
 
 /// Sums of the sketches of several buckets, for pairs that are in memory.
-fn gains<'a, 's>(sketches: impl Iterator<Item = &'s Sketch>, pairs: &'a Pairs) -> Gains<'a> {
+fn gains<'a, 's>(
+    sketches: impl Iterator<Item = &'s Sketch>,
+    text: &impl Fn(PairId) -> Option<(&'a str, &'a str)>,
+    hash_of_pair: &impl Fn(PairId) -> u64,
+) -> Gains<'a> {
     let (mut sums, mut others_max) = (BTreeMap::<u64, Sum>::new(), 0);
     for sketch in sketches {
         others_max += u64::from(sketch.floor);
         for Counter { hash, pair, count, error } in &sketch.counters {
-            let hash = hash.unwrap_or_else(|| pairs.text_hash(*pair));
+            let hash = hash.unwrap_or_else(|| hash_of_pair(*pair));
             let sum = sums.entry(hash).or_default();
             sum.most += u64::from(*count);
             sum.least += u64::from(count - error);
@@ -165,14 +175,9 @@ fn gains<'a, 's>(sketches: impl Iterator<Item = &'s Sketch>, pairs: &'a Pairs) -
     }
     let gain = |(hash, sum): (u64, Sum)| {
         // the pair may be gone, and its number reused
-        let pair = pairs.pair_count(sum.pair.0 as usize)?;
+        let (name, value) = text(sum.pair)?;
         let most = sum.most + others_max - sum.floors;
-        (pairs.text_hash(sum.pair) == hash).then_some(Gain {
-            name: pair.name,
-            value: pair.value,
-            least: sum.least,
-            most,
-        })
+        (hash_of_pair(sum.pair) == hash).then_some(Gain { name, value, least: sum.least, most })
     };
     Gains { gains: sums.into_iter().filter_map(gain).collect(), others_max }
 }

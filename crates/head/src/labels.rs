@@ -1,7 +1,8 @@
 //! Label pairs of each series, packed.
 
 use crate::paged::{Paged, Slab};
-use crate::pairs::{PairId, Pairs};
+use crate::pair::PairId;
+use crate::pairs::Pairs;
 use model::labels::{METRIC_NAME, put_label};
 use model::{LabelsRef, SeriesRef};
 use std::cmp::Ordering;

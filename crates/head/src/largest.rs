@@ -2,7 +2,7 @@
 //!
 //! No series is visited: each pair counts its series, and [`crate::ranks`] lists the pairs that have many.
 
-use crate::pairs::PairId;
+use crate::pair::{NameCount, PairId};
 use crate::ranks::Ranks;
 use crate::tenant::TenantHead;
 use model::labels::METRIC_NAME;
@@ -51,22 +51,6 @@ enum Step {
         from: usize,
     },
     Done,
-}
-
-/// A label pair, and the number of its series.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct PairCount<'a> {
-    pub name: &'a str,
-    pub value: &'a str,
-    pub series: usize,
-}
-
-/// A label name, the number of its values, and their bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct NameCount<'a> {
-    pub name: &'a str,
-    pub values: usize,
-    pub bytes: usize,
 }
 
 impl Largest {
@@ -232,6 +216,7 @@ impl Top {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pair::PairCount;
     use model::{Labels, SeriesKey};
     use std::collections::{BTreeMap, BTreeSet};
     use stdx::rng::Rng;

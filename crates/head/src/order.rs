@@ -6,7 +6,7 @@
 //! if there are more). Series created meanwhile have no frozen samples, and series with frozen samples stay
 //! in place until the release. So the results of one turn still hold in the next.
 
-use crate::pairs::PairId;
+use crate::pair::PairId;
 use crate::tenant::TenantHead;
 use model::SeriesRef;
 use model::labels::METRIC_NAME;

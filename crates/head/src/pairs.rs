@@ -1,17 +1,13 @@
 //! Every label pair of a tenant once, with its postings.
 
-use crate::growth::{Growth, hash_of};
-use crate::largest::{NameCount, PairCount};
+use crate::growth::{Gained, Growth, hash_of};
 use crate::paged::Slab;
+use crate::pair::{NameCount, PairCount, PairId};
 use crate::postings::Postings;
 use crate::ranks::Ranks;
 use hashbrown::HashTable;
 use model::SeriesRef;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
-
-/// ID of a label pair of one tenant. The number is reused once no label set has the pair.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct PairId(pub(crate) u32);
 
 #[derive(Debug, Default)]
 struct Pair {
@@ -138,14 +134,15 @@ impl Pairs {
         self.growth.count(ids, metric_at, now_s, |id| text_hash(names, pairs, seed, id));
     }
 
-    /// Counts of new series.
-    pub(crate) const fn growth(&self) -> &Growth {
-        &self.growth
+    /// Pairs that got the most new series within about the last hour.
+    pub(crate) fn gained(&self, now_s: u32) -> Gained<'_> {
+        let text = |id: PairId| self.pair_count(id.0 as usize).map(|pair| (pair.name, pair.value));
+        self.growth.gained(now_s, text, |id| text_hash(&self.names, &self.pairs, self.seed, id))
     }
 
-    /// Hash of a pair's text.
-    pub(crate) fn text_hash(&self, id: PairId) -> u64 {
-        text_hash(&self.names, &self.pairs, self.seed, id)
+    #[cfg(test)]
+    pub(crate) fn growth_bytes(&self) -> usize {
+        self.growth.memory_bytes()
     }
 
     fn pair_hash(&self, name: u32, value: &str) -> u64 {

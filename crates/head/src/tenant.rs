@@ -1,18 +1,16 @@
 //! All of one tenant's series in one partition.
 
 use crate::columns::Columns;
-use crate::evict::Evicting;
 use crate::exemplars::Exemplars;
-use crate::freeze::Frozen;
 use crate::growth::{Gained, Growth};
 use crate::index::Index;
 use crate::labels::LabelSets;
-use crate::largest::{NameCount, PairCount};
 use crate::late::{Effort, Late};
+use crate::leaving::{Evicting, Frozen};
 use crate::paged::{Free, Paged};
-use crate::pairs::{PairId, Pairs};
+use crate::pair::{NameCount, PairCount, PairId};
+use crate::pairs::Pairs;
 use crate::postings::Postings;
-use crate::select::{Filter, Selection};
 use crate::series::{ACTIVE, Series, UNLINKED, state_of};
 use crate::value::Value;
 use hashbrown::HashMap;
@@ -68,6 +66,15 @@ pub struct TenantHead {
     /// Time at which replay last restored metadata, in seconds of the clock passed to `append`. The tenant
     /// may have no series.
     pub(crate) restored_s: Option<u32>,
+}
+
+/// Bitmap of the existing series.
+#[derive(Debug)]
+pub(crate) struct Present {
+    /// References below this one exist, except those in `absent`.
+    pub(crate) end: u32,
+    /// References below `end` without a series.
+    pub(crate) absent: RoaringBitmap,
 }
 
 /// Outcome of an append.
@@ -167,12 +174,12 @@ impl TenantHead {
 
     /// Metrics and label pairs that got the most new series from [`Self::growth_since_s`] to `now_s`.
     pub fn gained(&self, now_s: u32) -> Gained<'_> {
-        self.pairs.growth().gained(&self.pairs, now_s)
+        self.pairs.gained(now_s)
     }
 
     #[cfg(test)]
     pub(crate) fn growth_bytes(&self) -> usize {
-        self.pairs.growth().memory_bytes()
+        self.pairs.growth_bytes()
     }
 
     /// Start of the period that [`Self::gained`] covers: between an hour and seventy minutes before `now_s`.
@@ -317,15 +324,6 @@ impl TenantHead {
         self.exemplars.iter_from(from)
     }
 
-    /// The series that pass all filters, ascending. A [`Selection`] does the same in turns.
-    pub fn select(&self, filters: &[Filter<'_>]) -> RoaringBitmap {
-        let mut selection = Selection::new(filters);
-        while !selection.advance(self) {
-            selection.test(|| true);
-        }
-        selection.into_series()
-    }
-
     pub fn kind(&self, series: SeriesRef) -> ValueKind {
         self.series.get(series.index()).kind()
     }
@@ -367,12 +365,13 @@ impl TenantHead {
     /// appended in order since a freeze are newer than all samples that were late before the freeze.
     fn all_late_of(&self, series: &Series, series_ref: SeriesRef) -> impl Iterator<Item = &Late> {
         let frozen = self.frozen_late_of(series, series_ref);
-        let fresh = if series.late && !self.is_whole(series) { self.late.get(&series_ref) } else { None };
+        let fresh =
+            if series.late && !self.frozen.is_whole(series) { self.late.get(&series_ref) } else { None };
         frozen.into_iter().chain(fresh)
     }
 
     pub(crate) fn frozen_late_of(&self, series: &Series, series_ref: SeriesRef) -> Option<&Late> {
-        let has = if self.is_whole(series) { series.late } else { series.frozen_late };
+        let has = if self.frozen.is_whole(series) { series.late } else { series.frozen_late };
         if has { self.frozen_late.get(&series_ref) } else { None }
     }
 
@@ -474,6 +473,17 @@ impl TenantHead {
         self.series.len()
     }
 
+    /// Snapshot of the existing series, for callers that visit them in turns.
+    pub(crate) fn present(&self) -> Present {
+        let absent = self.free.set() | &self.evicting.leaving;
+        Present { end: self.series.len() as u32, absent }
+    }
+
+    /// True from a freeze to the last turn of the release.
+    pub const fn is_frozen(&self) -> bool {
+        self.frozen.samples > 0
+    }
+
     /// Number of series that got a sample lately (see [`crate::Idle::retire_before_s`]).
     pub const fn active_count(&self) -> usize {
         self.active
@@ -489,6 +499,10 @@ impl TenantHead {
         self.late.allocation_size() + self.frozen_late.allocation_size() + self.late_bytes
     }
 
+    fn leaving_bytes(&self) -> usize {
+        self.free.memory_bytes(self.series.len()) + self.evicting.memory_bytes(self.series.len())
+    }
+
     /// [`Self::memory_bytes`] by part.
     pub fn memory_parts(&self) -> [(&'static str, usize); 8] {
         [
@@ -496,7 +510,7 @@ impl TenantHead {
             ("index", self.index.memory_bytes()),
             ("pairs and postings", self.pairs.memory_bytes()),
             ("label sets", self.labels.memory_bytes()),
-            ("series", self.series.memory_bytes() + self.evicting_bytes()),
+            ("series", self.series.memory_bytes() + self.leaving_bytes()),
             ("chunks", self.chunk_bytes),
             ("late samples", self.late_bytes()),
             ("metadata and exemplars", self.metadata_bytes + self.exemplars.memory_bytes()),

@@ -1,13 +1,23 @@
 //! Search for the series of one filter.
 
-use super::{Filter, FilterKind, STEP_BYTES, STEP_REFERENCES, TEST_STEPS};
-use crate::pairs::{PairId, Pairs};
+use super::filter::{Filter, FilterKind};
+use crate::pair::PairId;
+use crate::pairs::Pairs;
 use roaring::RoaringBitmap;
 
 /// Bytes of text from which a batch is full.
 const BATCH_BYTES: usize = 16 << 10;
 
 const BATCH_VALUES: usize = 1_000;
+
+/// Steps to compare a value, or to copy it for a pattern, in addition to one step for each [`STEP_BYTES`].
+pub(super) const TEST_STEPS: usize = 4;
+
+/// Bytes of a value that take one more step.
+pub(super) const STEP_BYTES: usize = 64;
+
+/// References added to a set in one step.
+pub(super) const STEP_REFERENCES: usize = 64;
 
 /// The pairs whose value passes a filter (or does not, if `passing` is false), and the union of their series.
 #[derive(Debug)]

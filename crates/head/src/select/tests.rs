@@ -1,5 +1,8 @@
+use super::filter::FilterKind;
+use super::search::TEST_STEPS;
+use super::walk::{Among, SAMPLES_STEPS, Walk};
 use super::*;
-use model::{Labels, SeriesKey};
+use model::{Labels, SeriesKey, SeriesRef, TimeRange};
 use std::cell::Cell;
 use std::collections::BTreeSet;
 

@@ -1,5 +1,5 @@
 use super::*;
-use crate::select::FilterKind;
+use crate::select::filter::{Filter, FilterKind};
 use model::Labels;
 use std::collections::BTreeMap;
 use stdx::rng::Rng;

@@ -10,9 +10,9 @@ use super::float::is_present;
 use super::float::{nan_first, quantile_sorted};
 use super::grid::Grid;
 use super::label_set::{Groups, with};
-use super::matrix::{Column, Matrix, Merged, RowName};
+use super::matrix::{Column, Matrix, Merged};
+use super::row::{Row, RowName};
 use super::rows::Rows;
-use super::stream::Row;
 use cells::{AvgCell, Cell, CountCell, GroupCell, MaxCell, MinCell, StddevCell, StdvarCell, SumCell};
 
 impl<'a> Evaluator<'a> {

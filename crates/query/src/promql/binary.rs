@@ -6,69 +6,13 @@ use super::eval::Evaluator;
 use super::float::{ABSENT, is_absent, is_present};
 use super::grid::Grid;
 use super::label_set::{Groups, is_metadata, keep, to_text, with};
-use super::matrix::{Charge, Matrix, Merged, Meter, RowName};
+use super::matrix::{Matrix, Merged};
+use super::meter::{Charge, Meter};
+use super::operator::with_scalar;
+use super::row::RowName;
 use hashbrown::HashMap;
 use model::labels::METRIC_NAME;
 use model::{Labels, LabelsRef};
-
-/// Applies an arithmetic operator.
-#[inline]
-pub(super) fn arithmetic(op: BinaryOp, l: f64, r: f64) -> f64 {
-    match op {
-        BinaryOp::Add => l + r,
-        BinaryOp::Sub => l - r,
-        BinaryOp::Mul => l * r,
-        BinaryOp::Div => l / r,
-        BinaryOp::Mod => l % r,
-        BinaryOp::Pow => l.powf(r),
-        BinaryOp::Atan2 => l.atan2(r),
-        _ => panic!("BUG: {op:?} is not arithmetic"),
-    }
-}
-
-/// Applies a comparison; `None` if `op` is not one.
-#[inline]
-pub(super) fn compare(op: BinaryOp, l: f64, r: f64) -> Option<bool> {
-    Some(match op {
-        BinaryOp::Eq => l == r,
-        BinaryOp::Ne => l != r,
-        BinaryOp::Gt => l > r,
-        BinaryOp::Lt => l < r,
-        BinaryOp::Ge => l >= r,
-        BinaryOp::Le => l <= r,
-        _ => return None,
-    })
-}
-
-/// Applies an operator between a vector's value and a scalar. If a comparison holds, the result is `kept`,
-/// the vector's value, even if the vector is on the right.
-#[inline]
-pub(super) fn with_scalar(op: BinaryOp, l: f64, r: f64, kept: f64, return_bool: bool) -> f64 {
-    match compare(op, l, r) {
-        None => arithmetic(op, l, r),
-        Some(holds) if return_bool => f64::from(u8::from(holds)),
-        Some(true) => kept,
-        Some(false) => ABSENT,
-    }
-}
-
-/// Returns the larger or smaller value, by the rules of Go's `math.Max` and `math.Min`. If a value is NaN, so
-/// is the result, unless the other value is the infinity that wins. -0 is smaller than 0.
-pub(super) fn extreme(a: f64, b: f64, larger: bool) -> f64 {
-    let winner = if larger { f64::INFINITY } else { f64::NEG_INFINITY };
-    if a == winner || b == winner {
-        winner
-    } else if a.is_nan() || b.is_nan() {
-        f64::NAN
-    } else if a == 0.0 && b == 0.0 {
-        // for 0 and -0, Rust's own max and min may return either
-        if a.is_sign_negative() == larger { b } else { a }
-    } else if larger {
-        a.max(b)
-    } else {
-        a.min(b)
-    }
-}
 
 impl<'a> Evaluator<'a> {
     /// Evaluates an operation between two vectors.

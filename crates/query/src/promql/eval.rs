@@ -1,11 +1,13 @@
 //! Evaluates a tree at given times.
 
 use super::ast::{At, BinaryOp, Node, TimeShift};
-use super::float::is_present;
-use super::grid::Grid;
+use super::float::{drop_stale, is_present};
+use super::grid::{Grid, Shift};
 use super::label_set::{sort_key, without_name};
-use super::matrix::{Charge, Column, Matrix, Merged, Meter, same_labelset};
-use super::{ANNOTATION_BYTES_MAX, ANNOTATIONS_MAX, Answer, Options, QueryError, Value, ValueKind, binary};
+use super::matrix::{Column, Matrix, Merged, same_labelset};
+use super::meter::{Charge, Meter};
+use super::operator::{arithmetic, compare};
+use super::{ANNOTATION_BYTES_MAX, ANNOTATIONS_MAX, Answer, Options, QueryError, Value, ValueKind};
 use crate::source::SeriesSource;
 use model::{Labels, Samples, SeriesSamples};
 use std::collections::BTreeSet;
@@ -248,7 +250,7 @@ impl<'a> Evaluator<'a> {
                 let end_ms = self.shift(&selector.time).apply(at_ms);
                 let range = model::TimeRange::new(end_ms.saturating_sub(range_ms - 1), end_ms);
                 self.each_series(&selector.matchers, range, &mut |set, samples| {
-                    super::select::drop_stale(samples);
+                    drop_stale(samples);
                     if !samples.is_empty() {
                         let labels = set.labels().to_owned();
                         charge.add_series(labels.as_ref())?;
@@ -280,25 +282,10 @@ fn annotation(kind: &str, message: impl std::fmt::Display) -> String {
     text
 }
 
-/// Time shift of a selector.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Shift {
-    fixed_ms: Option<i64>,
-    offset_ms: i64,
-}
-
-impl Shift {
-    /// The time that a selector reads when it is evaluated at `time_ms`.
-    #[inline]
-    pub(super) fn apply(&self, time_ms: i64) -> i64 {
-        self.fixed_ms.unwrap_or(time_ms).saturating_sub(self.offset_ms)
-    }
-}
-
 /// A binary operation between scalars.
 fn scalars(op: BinaryOp, l: f64, r: f64) -> f64 {
-    match binary::compare(op, l, r) {
+    match compare(op, l, r) {
         Some(holds) => f64::from(u8::from(holds)),
-        None => binary::arithmetic(op, l, r),
+        None => arithmetic(op, l, r),
     }
 }

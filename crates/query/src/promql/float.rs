@@ -1,6 +1,6 @@
 //! Arithmetic that must have the same results as Prometheus'.
 
-use model::{STALE_NAN_BITS, sample::is_stale};
+use model::{STALE_NAN_BITS, Samples, sample::is_stale};
 
 /// Represents a missing value of a series at a step. It has the bits of the staleness marker. Selectors turn
 /// markers into absence. Arithmetic never produces these bits: the marker is a signalling NaN, and results
@@ -17,6 +17,25 @@ pub(super) const fn is_absent(value: f64) -> bool {
 #[inline]
 pub(super) const fn is_present(value: f64) -> bool {
     !is_stale(value)
+}
+
+/// Removes staleness markers, which are not part of ranges.
+pub(super) fn drop_stale(samples: &mut Samples) {
+    // without branches, the compiler compares several values of a block at a time
+    let has_absent = |block: &[f64]| block.iter().fold(false, |found, value| found | is_absent(*value));
+    if !samples.values.chunks(64).any(has_absent) {
+        return;
+    }
+    let mut kept = 0;
+    for i in 0..samples.values.len() {
+        if is_present(samples.values[i]) {
+            samples.values[kept] = samples.values[i];
+            samples.timestamps[kept] = samples.timestamps[i];
+            kept += 1;
+        }
+    }
+    samples.values.truncate(kept);
+    samples.timestamps.truncate(kept);
 }
 
 /// A sum with its compensation (Kahan's summation as improved by Neumaier, 1974).
@@ -148,6 +167,24 @@ pub(super) fn almost_equal(a: f64, b: f64, epsilon: f64) -> bool {
         return difference < epsilon * f64::MIN_POSITIVE;
     }
     difference / sum.min(f64::MAX) < epsilon
+}
+
+/// Returns the larger or smaller value, by the rules of Go's `math.Max` and `math.Min`. If a value is NaN, so
+/// is the result, unless the other value is the infinity that wins. -0 is smaller than 0.
+pub(super) fn extreme(a: f64, b: f64, larger: bool) -> f64 {
+    let winner = if larger { f64::INFINITY } else { f64::NEG_INFINITY };
+    if a == winner || b == winner {
+        winner
+    } else if a.is_nan() || b.is_nan() {
+        f64::NAN
+    } else if a == 0.0 && b == 0.0 {
+        // for 0 and -0, Rust's own max and min may return either
+        if a.is_sign_negative() == larger { b } else { a }
+    } else if larger {
+        a.max(b)
+    } else {
+        a.min(b)
+    }
 }
 
 /// Formats a float as Go does by `%g` or `%v`: shortest, with an exponent from 1e21 on and below 1e-4.

@@ -40,3 +40,18 @@ impl Grid {
         self.time_ms(self.count.saturating_sub(1))
     }
 }
+
+/// Time shift of a selector.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Shift {
+    pub(super) fixed_ms: Option<i64>,
+    pub(super) offset_ms: i64,
+}
+
+impl Shift {
+    /// The time that a selector reads when it is evaluated at `time_ms`.
+    #[inline]
+    pub(super) fn apply(&self, time_ms: i64) -> i64 {
+        self.fixed_ms.unwrap_or(time_ms).saturating_sub(self.offset_ms)
+    }
+}

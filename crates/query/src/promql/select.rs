@@ -2,12 +2,14 @@
 
 use super::ast::{Call, Node, Selector, Subquery};
 use super::eval::Evaluator;
-use super::float::{ABSENT, is_absent, is_present};
+use super::float::{ABSENT, drop_stale, is_present};
 use super::functions::Function;
-use super::functions::range::{Spec, Windows, rolled};
+use super::functions::range::window::Spec;
+use super::functions::range::{Windows, rolled};
 use super::grid::Grid;
-use super::matrix::{Charge, Column, Merged, same_labelset};
-use super::stream::{Row, RowLabels, Sink};
+use super::matrix::{Column, Merged, same_labelset};
+use super::meter::Charge;
+use super::row::{Row, RowLabels, Sink};
 use super::{ANNOTATIONS_MAX, QueryError};
 use crate::matcher::Matcher;
 use crate::source::{Bucket, BucketSet, RangeWindows, Rolled, RolledSelect, Select, SeriesSet};
@@ -40,25 +42,6 @@ const BUCKET_VALUES: usize = (size_of::<Bucket>() + size_of::<i64>()).div_ceil(1
 /// Cost of a key in a hash set, in values of 16 bytes. A set doubles when it is seven eighths full, and then
 /// exists twice for a while.
 const SEEN_VALUES: usize = 4;
-
-/// Removes staleness markers, which are not part of ranges.
-pub(super) fn drop_stale(samples: &mut Samples) {
-    // without branches, the compiler compares several values of a block at a time
-    let has_absent = |block: &[f64]| block.iter().fold(false, |found, value| found | is_absent(*value));
-    if !samples.values.chunks(64).any(has_absent) {
-        return;
-    }
-    let mut kept = 0;
-    for i in 0..samples.values.len() {
-        if is_present(samples.values[i]) {
-            samples.values[kept] = samples.values[i];
-            samples.timestamps[kept] = samples.timestamps[i];
-            kept += 1;
-        }
-    }
-    samples.values.truncate(kept);
-    samples.timestamps.truncate(kept);
-}
 
 fn no_histograms(labels: LabelsRef<'_>) -> QueryError {
     let name = labels.get(METRIC_NAME).unwrap_or_default();

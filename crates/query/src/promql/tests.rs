@@ -322,6 +322,6 @@ fn the_steps_that_grouped_pairs_have_taken_are_paid_for() {
         enough
     };
     let (plain, grouped) = (least("m * on(i) m"), least("m * on(i) group_left m"));
-    let taken = SERIES * STEPS / matrix::VALUE_BYTES as u64;
+    let taken = SERIES * STEPS / meter::VALUE_BYTES as u64;
     assert!(grouped >= plain + taken, "{grouped} and {plain}");
 }

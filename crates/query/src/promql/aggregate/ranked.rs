@@ -6,8 +6,8 @@ use crate::promql::eval::Evaluator;
 use crate::promql::float::{is_present, to_text};
 use crate::promql::grid::Grid;
 use crate::promql::label_set::Groups;
-use crate::promql::matrix::{Matrix, RowName};
-use crate::promql::stream::Row;
+use crate::promql::matrix::Matrix;
+use crate::promql::row::{Row, RowName};
 use model::SeriesKey;
 
 /// Counts from this one upwards overflow, and counts from `INTEGER_MIN` downwards underflow, as in

@@ -8,13 +8,12 @@ mod sort;
 use crate::matcher::{MatchOp, Matcher};
 use crate::promql::QueryError;
 use crate::promql::ast::{Call, Node};
-use crate::promql::binary::extreme;
 use crate::promql::eval::Evaluator;
-use crate::promql::float::{ABSENT, is_present};
+use crate::promql::float::{ABSENT, extreme, is_present};
 use crate::promql::functions::Function;
 use crate::promql::grid::Grid;
 use crate::promql::matrix::Column;
-use crate::promql::stream::{Row, Sink};
+use crate::promql::row::{Row, Sink};
 use model::labels::METRIC_NAME;
 use model::{Labels, LabelsBuilder};
 

@@ -10,121 +10,14 @@ mod rate;
 pub(in crate::promql) mod rolled;
 mod sliding;
 mod trend;
+pub(in crate::promql) mod window;
 
 use crate::promql::QueryError;
-use crate::promql::eval::Shift;
 use crate::promql::float::ABSENT;
 use crate::promql::functions::Function;
-use crate::promql::grid::Grid;
-use crate::promql::matrix::{Charge, Meter};
-use model::{Samples, TimeRange};
-
-/// Range and alignment of windows.
-#[derive(Debug, Clone, Copy)]
-pub(in crate::promql) struct Spec {
-    pub(in crate::promql) grid: Grid,
-    pub(in crate::promql) shift: Shift,
-    pub(in crate::promql) range_ms: i64,
-}
-
-impl Spec {
-    /// The windows of some steps.
-    pub(in crate::promql) fn part(&self, steps: &std::ops::Range<usize>) -> Self {
-        let grid = Grid { start_ms: self.grid.time_ms(steps.start), count: steps.len(), ..self.grid };
-        Self { grid, ..*self }
-    }
-
-    /// Time range that covers all windows.
-    pub(in crate::promql) fn covers(&self) -> TimeRange {
-        let start_ms = self.shift.apply(self.grid.start_ms).saturating_sub(self.range_ms - 1);
-        TimeRange::new(start_ms, self.shift.apply(self.grid.last_ms()))
-    }
-
-    /// Calls `visit` with each step whose window has samples.
-    #[inline(always)]
-    fn each(
-        &self,
-        meter: &Meter<'_>,
-        timestamps: &[i64],
-        mut visit: impl FnMut(Window),
-    ) -> Result<(), QueryError> {
-        let (mut ends, mut step) = ((0, 0), 0);
-        while step < self.grid.count {
-            meter.check()?;
-            let until = self.grid.count.min(step + CHECK_STEPS);
-            while step < until {
-                if let Some(window) = self.window(step, &mut ends, timestamps) {
-                    visit(window);
-                }
-                step += 1;
-            }
-        }
-        Ok(())
-    }
-
-    /// Like [`Self::each`], for functions whose steps can take long. `visit` returns its cost, as a number of
-    /// samples.
-    #[inline(always)]
-    fn each_costly(
-        &self,
-        meter: &Meter<'_>,
-        timestamps: &[i64],
-        mut visit: impl FnMut(Window) -> usize,
-    ) -> Result<(), QueryError> {
-        let (mut ends, mut cost) = ((0, 0), CHECK_STEPS);
-        for step in 0..self.grid.count {
-            cost += 1;
-            if let Some(window) = self.window(step, &mut ends, timestamps) {
-                cost += visit(window);
-            }
-            if cost > CHECK_STEPS {
-                meter.check()?;
-                cost = 0;
-            }
-        }
-        Ok(())
-    }
-
-    /// Returns the window of a step, if the window has samples. `ends` has the positions of the previous
-    /// window, and is updated.
-    #[inline(always)]
-    fn window(&self, step: usize, ends: &mut (usize, usize), timestamps: &[i64]) -> Option<Window> {
-        let (mut lo, mut hi) = *ends;
-        let time_ms = self.grid.time_ms(step);
-        let end_ms = self.shift.apply(time_ms);
-        let start_ms = end_ms.saturating_sub(self.range_ms);
-        while hi < timestamps.len() && timestamps[hi] <= end_ms {
-            hi += 1;
-        }
-        while lo < hi && timestamps[lo] <= start_ms {
-            lo += 1;
-        }
-        *ends = (lo, hi);
-        (lo < hi).then_some(Window { step, lo, hi, end_ms, time_ms })
-    }
-}
-
-/// Number of steps between checks of the interrupt, about 50 µs. Steps that can take long count as their cost
-/// in samples.
-const CHECK_STEPS: usize = 4096;
-
-/// Samples of one step: those at `lo..hi`, at least one.
-#[derive(Debug, Clone, Copy)]
-struct Window {
-    step: usize,
-    lo: usize,
-    hi: usize,
-    /// The end of the window.
-    end_ms: i64,
-    /// The time of the step.
-    time_ms: i64,
-}
-
-impl Window {
-    const fn len(&self) -> usize {
-        self.hi - self.lo
-    }
-}
+use crate::promql::meter::{Charge, Meter};
+use model::Samples;
+use window::Spec;
 
 /// A function, its parameters and its scratch memory.
 #[derive(Debug)]

@@ -2,13 +2,12 @@
 
 use crate::promql::QueryError;
 use crate::promql::ast::{Call, Node};
-use crate::promql::binary;
 use crate::promql::eval::Evaluator;
-use crate::promql::float::is_present;
+use crate::promql::float::{extreme, is_present};
 use crate::promql::functions::Function;
 use crate::promql::grid::Grid;
 use crate::promql::matrix::Column;
-use crate::promql::stream::Row;
+use crate::promql::row::Row;
 
 impl<'a> Evaluator<'a> {
     /// Evaluates a function that returns a scalar.
@@ -28,7 +27,7 @@ impl<'a> Evaluator<'a> {
             Function::MaxOf | Function::MinOf => {
                 let (mut a, b) = (self.scalar(&call.args[0], grid)?, self.scalar(&call.args[1], grid)?);
                 for (a, b) in a.values.iter_mut().zip(b.iter()) {
-                    *a = binary::extreme(*a, *b, call.function == Function::MaxOf);
+                    *a = extreme(*a, *b, call.function == Function::MaxOf);
                 }
                 return Ok(a);
             }

@@ -6,7 +6,7 @@ use crate::promql::eval::Evaluator;
 use crate::promql::functions::Function;
 use crate::promql::grid::Grid;
 use crate::promql::matrix::Column;
-use crate::promql::stream::Sink;
+use crate::promql::row::Sink;
 use model::Labels;
 use stdx::calendar::Date;
 

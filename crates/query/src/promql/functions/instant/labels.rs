@@ -7,7 +7,7 @@ use crate::promql::eval::Evaluator;
 use crate::promql::grid::Grid;
 use crate::promql::label_set::with;
 use crate::promql::matrix::Merged;
-use crate::promql::stream::{Row, Sink};
+use crate::promql::row::{Row, Sink};
 use model::caps::LABEL_VALUE_BYTES_MAX;
 use model::labels::METRIC_NAME;
 use model::{Labels, LabelsRef};

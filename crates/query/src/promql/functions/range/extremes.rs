@@ -1,8 +1,8 @@
 //! Largest and smallest values of sliding windows.
 
-use super::Spec;
+use super::window::Spec;
 use crate::promql::QueryError;
-use crate::promql::matrix::Meter;
+use crate::promql::meter::Meter;
 use model::Samples;
 
 /// Comparison `(newer, older)`: true if the newer value makes the older one irrelevant.

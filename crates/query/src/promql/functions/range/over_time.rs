@@ -1,10 +1,10 @@
 //! Sums, means, variances, quantiles and counts of windows.
 
 use super::sliding::{Part, Sliding};
-use super::{Spec, Window};
+use super::window::{Spec, Window};
 use crate::promql::QueryError;
 use crate::promql::float::{Kahan, Mean, quantile_sorted};
-use crate::promql::matrix::Meter;
+use crate::promql::meter::Meter;
 use model::Samples;
 
 impl Part for Kahan {

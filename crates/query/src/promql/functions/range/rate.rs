@@ -1,8 +1,8 @@
 //! rate, increase, delta, irate, idelta.
 
-use super::Spec;
+use super::window::Spec;
 use crate::promql::QueryError;
-use crate::promql::matrix::Meter;
+use crate::promql::meter::Meter;
 use model::Samples;
 
 /// Maximum number of resets in a window whose corrections are added one by one. Prometheus uses the same

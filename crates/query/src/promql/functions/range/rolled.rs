@@ -4,12 +4,12 @@
 //! from sums, are added up bucket by bucket, so their last digits may differ unless values are integers.
 //! Corrections for counter resets are rounded once more if a bucket has a reset and values are not integers.
 
-use super::Spec;
 use super::rate::Known;
+use super::window::Spec;
 use crate::promql::QueryError;
 use crate::promql::float::{ABSENT, Kahan};
 use crate::promql::functions::Function;
-use crate::promql::matrix::Meter;
+use crate::promql::meter::Meter;
 use crate::source::Bucket;
 use model::Statistic;
 

@@ -9,7 +9,7 @@
 //! This is the two-stack queue of Tangwongsan, Hirzel, Schneider, Wu: General Incremental Sliding-Window
 //! Aggregation, VLDB 2015.
 
-use super::Window;
+use super::window::Window;
 
 /// Mergeable aggregate.
 pub(super) trait Part: Copy {

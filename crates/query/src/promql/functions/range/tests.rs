@@ -3,6 +3,7 @@
 use super::*;
 use crate::promql::Options;
 use crate::promql::float::{almost_equal, is_absent, nan_first, quantile_sorted};
+use crate::promql::grid::{Grid, Shift};
 use std::sync::atomic::AtomicBool;
 use stdx::rng::Rng;
 

@@ -1,9 +1,9 @@
 //! deriv, predict_linear, double_exponential_smoothing.
 
 use super::sliding::{Part, Sliding};
-use super::{Spec, Window};
+use super::window::{Spec, Window};
 use crate::promql::QueryError;
-use crate::promql::matrix::Meter;
+use crate::promql::meter::Meter;
 use model::Samples;
 
 /// Sums for a least-squares line through a set of points: the mean of the points, and sums of products of

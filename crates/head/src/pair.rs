@@ -1,0 +1,21 @@
+//! Label pairs and label names of a tenant, by number.
+
+/// ID of a label pair of one tenant. The number is reused once no label set has the pair.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct PairId(pub(crate) u32);
+
+/// A label pair, and the number of its series.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PairCount<'a> {
+    pub name: &'a str,
+    pub value: &'a str,
+    pub series: usize,
+}
+
+/// A label name, the number of its values, and their bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NameCount<'a> {
+    pub name: &'a str,
+    pub values: usize,
+    pub bytes: usize,
+}

@@ -1,0 +1,46 @@
+//! Filters on the labels of a series.
+
+/// Predicate on one label of a series. The caller translates a query's matchers into filters.
+#[derive(Debug)]
+pub struct Filter<'a> {
+    /// The label's name.
+    pub name: &'a str,
+    /// Predicate on the value; a missing label counts as the empty value.
+    pub kind: FilterKind<'a>,
+}
+
+/// Values that pass a [`Filter`].
+#[derive(Clone, Copy)]
+pub enum FilterKind<'a> {
+    /// Exactly this value.
+    Equal(&'a str),
+    /// Any of these values, which are sorted.
+    OneOf(&'a [String]),
+    /// All values for which the function is true. It is called with the head locked, so it may take no longer
+    /// than a few comparisons of the value.
+    Predicate(&'a dyn Fn(&str) -> bool),
+    /// All values for which the function is true. It may take long, so it is never called with the head
+    /// locked.
+    Pattern(&'a dyn Fn(&str) -> bool),
+}
+
+impl std::fmt::Debug for FilterKind<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Equal(value) => write!(f, "Equal({value:?})"),
+            Self::OneOf(values) => write!(f, "OneOf({values:?})"),
+            Self::Predicate(_) => f.write_str("Predicate"),
+            Self::Pattern(_) => f.write_str("Pattern"),
+        }
+    }
+}
+
+impl FilterKind<'_> {
+    pub(crate) fn matches(&self, value: &str) -> bool {
+        match self {
+            Self::Equal(v) => *v == value,
+            Self::OneOf(values) => values.binary_search_by(|v| v.as_str().cmp(value)).is_ok(),
+            Self::Predicate(f) | Self::Pattern(f) => f(value),
+        }
+    }
+}

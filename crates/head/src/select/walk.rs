@@ -1,0 +1,129 @@
+//! Walk over the names of labels, or the values of one, in turns of bounded length.
+
+use super::search::{STEP_REFERENCES, TEST_STEPS};
+use crate::pair::PairId;
+use crate::tenant::TenantHead;
+use model::{SeriesRef, TimeRange};
+use roaring::RoaringBitmap;
+
+/// Steps of a turn, which takes about a millisecond. A label pair takes one step, or more if many of its series are
+/// visited.
+const TURN_STEPS: usize = 8_000;
+
+/// Steps to check whether a series has samples in a range.
+pub(super) const SAMPLES_STEPS: usize = 8;
+
+/// Series considered by a walk.
+#[derive(Debug, Clone, Copy)]
+pub enum Among<'a> {
+    /// All series.
+    All,
+    /// These series.
+    Series(&'a RoaringBitmap),
+    /// Series that have a sample in the range. The walk leaves a pair at its first such series. If most
+    /// series have a sample in the range, the walk visits far fewer series than exist.
+    Range(TimeRange),
+}
+
+/// Position of a walk over label names or values. The position consists of numbers, which names and values
+/// keep as long as they exist.
+#[derive(Debug, Default)]
+pub struct Walk {
+    name: usize,
+    pair: u32,
+    /// First series of `pair` that was not visited yet.
+    series: u32,
+}
+
+impl Walk {
+    /// Starts at the beginning.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Runs one turn over the values of a label: calls `take` with each value that a series in `among` has.
+    /// Returns true after the last turn.
+    pub fn values(
+        &mut self,
+        head: &TenantHead,
+        name: &str,
+        among: Among<'_>,
+        mut take: impl FnMut(&str),
+    ) -> bool {
+        let (pairs, mut steps) = (head.pairs(), TURN_STEPS);
+        for id in pairs.of_name(name, self.pair) {
+            match self.is_used(head, id, among, &mut steps) {
+                Some(true) => take(pairs.text(id).1),
+                Some(false) => (),
+                None => return false,
+            }
+        }
+        true
+    }
+
+    /// As [`Self::values`], over the names of labels.
+    pub fn names(&mut self, head: &TenantHead, among: Among<'_>, mut take: impl FnMut(&str)) -> bool {
+        let (pairs, mut steps) = (head.pairs(), TURN_STEPS);
+        while self.name < pairs.ends().0 {
+            // the number may be free: unused, or no longer used
+            if steps == 0 {
+                return false;
+            }
+            steps -= 1;
+            let (name, ids) = pairs.name(self.name, self.pair).unzip();
+            for id in ids.into_iter().flatten() {
+                match self.is_used(head, id, among, &mut steps) {
+                    Some(true) => {
+                        name.into_iter().for_each(&mut take);
+                        break;
+                    }
+                    Some(false) => (),
+                    None => return false,
+                }
+            }
+            (self.name, self.pair) = (self.name + 1, 0);
+        }
+        true
+    }
+
+    /// True if a series in `among` has the pair; `None` if the turn ends before that is known.
+    fn is_used(
+        &mut self,
+        head: &TenantHead,
+        id: PairId,
+        among: Among<'_>,
+        steps: &mut usize,
+    ) -> Option<bool> {
+        let first = if self.pair == id.0 { self.series } else { 0 };
+        (self.pair, self.series) = (id.0, first);
+        if *steps == 0 {
+            return None;
+        }
+        let postings = head.pairs().postings(id);
+        let used = match among {
+            Among::All => !postings.is_empty(),
+            Among::Series(set) => {
+                *steps = steps.saturating_sub(postings.len() / STEP_REFERENCES);
+                postings.intersects(set)
+            }
+            Among::Range(range) => {
+                let mut used = false;
+                for series in postings.iter_from(first) {
+                    if *steps == 0 {
+                        self.series = series;
+                        return None;
+                    }
+                    *steps = steps.saturating_sub(SAMPLES_STEPS);
+                    used = head.has_samples(SeriesRef(series), range);
+                    if used {
+                        break;
+                    }
+                }
+                used
+            }
+        };
+        *steps = steps.saturating_sub(TEST_STEPS);
+        self.series = 0;
+        Some(used)
+    }
+}
