@@ -45,6 +45,7 @@ pub(crate) use manifest::{Mark, Own};
 use crate::datadir::DataDir;
 use crate::limits::budget::Budget;
 use crate::settings::LakeSettings;
+use crate::telemetry::tables::TableMetrics;
 use crate::world::{Chance, World};
 use blocked::BlockedTenants;
 use closed::Closed;
@@ -63,7 +64,7 @@ use stdx::telemetry::Registry;
 use tables::delta::Floodmark;
 use tables::rollup::Resolution;
 use tables::{Cache, METRICS, Table, TableError};
-use telemetry::LakeMetrics;
+use telemetry::SealMetrics;
 use tenant_tables::{TenantTable, TenantTables};
 
 /// Name of each tenant's table into which rounds seal samples.
@@ -83,7 +84,9 @@ pub(crate) struct Lake {
     /// Cached footers and ranges of files.
     pub(crate) cache: Arc<Cache>,
     pub(crate) pins: Arc<Pins>,
-    pub(crate) metrics: LakeMetrics,
+    pub(crate) metrics: TableMetrics,
+    /// Metrics of sealing.
+    pub(crate) sealing: SealMetrics,
     pub(crate) blocked: BlockedTenants,
     pub(crate) closed: Closed,
     /// Arrival of the oldest sample that is frozen and not committed, in milliseconds since the Unix epoch; `i64::MAX` if there
@@ -118,7 +121,7 @@ impl Lake {
     ) -> Result<Self, LakeError> {
         let chance = world.chance.clone();
         let names: Vec<_> = journals.iter().map(|journal| journal.id().to_string()).collect();
-        let metrics = LakeMetrics::new(registry);
+        let metrics = TableMetrics::new(registry);
         let (open_bytes_max, repairs) = (budget.tables_bytes() as usize, metrics.log_repairs.clone());
         Ok(Self {
             tables: TenantTables::at(settings, world, open_bytes_max, repairs)?,
@@ -134,6 +137,7 @@ impl Lake {
             cache: Arc::new(Cache::new(budget.cache_bytes() as usize)),
             pins: Arc::default(),
             metrics,
+            sealing: SealMetrics::new(registry),
             blocked: BlockedTenants::default(),
             closed: Closed::default(),
             in_rounds_since_ms: AtomicI64::new(i64::MAX),

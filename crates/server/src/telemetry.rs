@@ -3,6 +3,7 @@
 pub(crate) mod accounts;
 mod gauges;
 mod process;
+pub(crate) mod tables;
 
 #[cfg(test)]
 pub(crate) use gauges::floodmark_lag_ms;

@@ -20,8 +20,8 @@ pub(crate) use context::Context;
 use crate::deletes;
 use crate::refusal::Refusal;
 use crate::seal::Lake;
-use crate::seal::telemetry::LakeMetrics;
 use crate::seal::tenant_tables::TenantTable;
+use crate::telemetry::tables::TableMetrics;
 use model::TenantId;
 use pace::Pace;
 use rollups::RolledDays;
@@ -353,7 +353,7 @@ impl Upkeep {
 }
 
 /// Counts the result of a step, and logs deletions.
-fn count(metrics: &LakeMetrics, (tenant, kind): &Key, done: &Done) {
+fn count(metrics: &TableMetrics, (tenant, kind): &Key, done: &Done) {
     let table = kind.folder();
     match done {
         Done::Expired(files) => {

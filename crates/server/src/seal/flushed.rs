@@ -1,6 +1,6 @@
 //! Totals of a flush, a round or a commit.
 
-use super::telemetry::LakeMetrics;
+use super::telemetry::SealMetrics;
 use tables::StagedBlock;
 
 /// Totals of a flush, a round or a commit.
@@ -38,7 +38,7 @@ impl Flushed {
         self.bytes += *bytes;
     }
 
-    pub(super) fn count(&self, metrics: &LakeMetrics) {
+    pub(super) fn count(&self, metrics: &SealMetrics) {
         metrics.commits.add(self.commits);
         metrics.files.add(self.files);
         metrics.rows.add(self.rows);

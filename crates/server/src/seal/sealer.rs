@@ -223,6 +223,6 @@ impl<O: Owners> Sealer<O> {
     fn publish(&self) {
         let lake = &self.context.lake;
         lake.in_rounds_since_ms.store(self.sealing.since_ms(), Ordering::Relaxed);
-        lake.metrics.frozen_samples.set(self.sealing.samples_frozen() as f64);
+        lake.sealing.frozen_samples.set(self.sealing.samples_frozen() as f64);
     }
 }

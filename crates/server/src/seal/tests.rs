@@ -303,7 +303,7 @@ fn flushes_in_a_loop_share_rounds_and_abort_no_query() {
             "flush {n} is slowed down"
         );
     }
-    let commits = reader.node.reads().lake.metrics.commits.get();
+    let commits = reader.node.reads().lake.sealing.commits.get();
     assert!((11..=13).contains(&commits), "{commits} commits");
 
     // a flush that waits for the next round does not expire a query that has begun

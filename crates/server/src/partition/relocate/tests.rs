@@ -187,7 +187,7 @@ fn a_tenant_that_cannot_be_sealed_does_not_keep_the_journal_of_others() {
         most = most.max(journal_bytes(&node));
     }
     let lake = Arc::clone(&node.node().node.reads().lake);
-    let relocations = lake.metrics.relocations.get();
+    let relocations = lake.sealing.relocations.get();
     assert!((1..=8).contains(&relocations), "{relocations} relocations");
     let bound = 4 * begin + (256 << 10);
     assert!(most < bound, "{most} bytes of {begin} at first; {written} samples were sealed");

@@ -434,7 +434,7 @@ async fn replay_seals_as_it_goes_where_memory_is_less_than_before() {
     let content = fill_beyond_a_small_head(dir.path()).await;
     let node = small_node(dir.path());
     watch(&node, Node::is_ready).await;
-    assert!(node.reads().lake.metrics.rounds.get() > 0, "samples that did not fit were sealed");
+    assert!(node.reads().lake.sealing.rounds.get() > 0, "samples that did not fit were sealed");
     let reader = node.clone();
     let found =
         tokio::task::spawn_blocking(move || crate::seal::tests::read_of(&reader, &TenantId::anonymous()));

@@ -162,6 +162,6 @@ fn commit_blocks(
         }
     }
     flushed.commits = u64::from(!blocks.is_empty());
-    flushed.count(&lake.metrics);
+    flushed.count(&lake.sealing);
     Ok(flushed)
 }

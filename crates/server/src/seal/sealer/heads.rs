@@ -99,7 +99,7 @@ impl<O: Owners> Sealer<O> {
     }
 
     pub(super) fn expire_readers(&self, ended: Ended) -> Event {
-        self.context.lake.metrics.expired_readers.inc();
+        self.context.lake.sealing.expired_readers.inc();
         self.context.lake.pins.expire(ended);
         Event::Done
     }

@@ -49,7 +49,7 @@ impl<O: Owners> Sealer<O> {
     /// Publishes a report. The log gets one line for each change of state.
     pub(super) fn report(&mut self, report: Report) {
         let lake = &self.context.lake;
-        let metrics = &lake.metrics;
+        let metrics = &lake.sealing;
         match report {
             Report::Failed { error, failures } => {
                 metrics.failures.inc();
