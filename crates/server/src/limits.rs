@@ -6,7 +6,6 @@ pub(crate) mod gate;
 pub(crate) mod head_memory;
 pub(crate) mod headroom;
 pub(crate) mod open_files;
-pub(crate) mod overrides;
 pub(crate) mod pacer;
 pub(crate) mod replicas;
 pub(crate) mod tenants;

@@ -27,6 +27,7 @@ pub use given::{Given, Origin, SettingsError};
 pub use lake::LakeSettings;
 pub use listeners::AdminListen;
 pub(crate) use listeners::is_reachable;
+pub(crate) use overrides::Overrides;
 pub use overrides::OverridesFile;
 pub use reader::EffectiveSetting;
 pub use secret::{StoreOptions, TablesUrl};

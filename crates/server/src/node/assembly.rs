@@ -5,7 +5,6 @@ use crate::auth::Auth;
 use crate::datadir::DataDir;
 use crate::limits::head_memory::HeadMemory;
 use crate::limits::headroom::Headroom;
-use crate::limits::overrides::{self, Overrides};
 use crate::limits::pacer::Traffic;
 use crate::limits::tenants::{Memory, Tenants};
 use crate::partition::shared::Partitions;
@@ -13,7 +12,7 @@ use crate::partition::{self, Commands, Owner, QUEUE_MAX};
 use crate::query_source::{self, QueriedMetrics};
 use crate::readiness::Readiness;
 use crate::seal::{self, Lake};
-use crate::settings::Settings;
+use crate::settings::{Overrides, Settings};
 use crate::telemetry::WriteMetrics;
 use crate::tls::{self, Tls};
 use crate::upkeep;
@@ -83,7 +82,11 @@ impl Assembly {
         let shared = Memory { partitions: count, inflight: inflight.clone(), answers: answers.clone() };
         let assembly = Self {
             metrics: Arc::new(WriteMetrics::new(&registry)),
-            overrides: Arc::new(overrides::of(&settings, &registry)),
+            overrides: Arc::new(Overrides::new(
+                settings.overrides.clone(),
+                settings.tenants.clone(),
+                &registry,
+            )),
             tenants: Arc::new(Tenants::new(shared)),
             registry,
             data_dir,

@@ -2,10 +2,9 @@
 
 use super::shared::Partitions;
 use crate::limits::head_memory::HeadMemory;
-use crate::limits::overrides::Overrides;
 use crate::limits::tenants::{Tenant, Tenants};
 use crate::seal::Lake;
-use crate::settings::Settings;
+use crate::settings::{Overrides, Settings};
 use crate::telemetry::WriteMetrics;
 use crate::wallclock::WallClock;
 use crate::world::Pause;

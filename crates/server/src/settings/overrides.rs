@@ -2,7 +2,7 @@
 
 use super::given::{Given, SettingsError};
 use super::tenants::Tenants;
-use crate::watched;
+use crate::watched::{self, Source, Watched};
 use std::path::PathBuf;
 
 /// The overrides file, and the values that it overrides.
@@ -11,6 +11,9 @@ pub struct OverridesFile {
     pub path: PathBuf,
     given: Given,
 }
+
+/// Settings of tenants in effect.
+pub(crate) type Overrides = Watched<OverridesFile>;
 
 /// Limit on the size of the file, in bytes.
 const BYTES_MAX: u64 = 16 << 20;
@@ -34,5 +37,66 @@ impl OverridesFile {
     /// Resolves the settings of all tenants, with `text` as the content of the file.
     pub fn tenants(&self, text: &str) -> Result<Tenants, SettingsError> {
         Tenants::resolve(&self.with(text)?)
+    }
+}
+
+impl Source for OverridesFile {
+    const NAME: &'static str = "overrides";
+    type Raw = String;
+    type Content = Tenants;
+
+    fn read(&self) -> Result<String, String> {
+        self.text().map_err(|error| error.to_string())
+    }
+
+    fn parse(&self, text: &String) -> Result<Tenants, String> {
+        self.tenants(text).map_err(|error| error.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::Settings;
+    use model::TenantId;
+    use stdx::telemetry::Registry;
+
+    #[test]
+    fn an_invalid_file_changes_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("overrides.toml");
+        let write = |text: &str| std::fs::write(&path, text).unwrap();
+        write("samples_per_second = 5\n[class.team]\ntenants = [\"team-*\"]\nsamples_per_second = 6\n");
+        let given = Given::default().flag("samples_per_second", "4").flag("overrides", &path);
+        let settings = Settings::resolve(&given).unwrap();
+        let registry = Registry::new();
+        let overrides = Overrides::new(settings.overrides, settings.tenants, &registry);
+        let limit = |name: &str| overrides.current().of(&TenantId::parse(name).unwrap()).samples_per_second;
+        let check = |expected: [usize; 3], valid: bool| {
+            overrides.reload();
+            assert_eq!([limit("a"), limit("team-a"), limit("b")], expected.map(Some));
+            let text = registry.render();
+            assert!(
+                text.contains(&format!("floodmark_file_current{{file=\"overrides\"}} {}\n", u8::from(valid))),
+                "{text}"
+            );
+        };
+        check([5, 6, 5], true);
+        write("[tenant.b]\nsamples_per_second = 7\n");
+        check([4, 4, 7], true);
+        for invalid in ["[tenant.b]\nsamples_per_second = 0", "memory = \"1GiB\"", "[tenant.b", "[class.x]\n"]
+        {
+            write(invalid);
+            check([4, 4, 7], false);
+        }
+        std::fs::remove_file(&path).unwrap();
+        check([4, 4, 7], false);
+        write("");
+        check([4, 4, 4], true);
+        assert!(
+            registry
+                .render()
+                .contains("floodmark_file_reloads_total{file=\"overrides\",result=\"failed\"} 5\n")
+        );
     }
 }

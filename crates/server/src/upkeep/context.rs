@@ -1,10 +1,9 @@
 //! Dependencies of upkeep.
 
 use crate::limits::head_memory::HeadMemory;
-use crate::limits::overrides::Overrides;
 use crate::limits::pacer::{Pacer, Traffic};
 use crate::seal::Lake;
-use crate::settings::Settings;
+use crate::settings::{Overrides, Settings};
 use crate::wallclock::WallClock;
 use std::sync::Arc;
 use stdx::clock::Clock;

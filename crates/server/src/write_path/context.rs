@@ -3,14 +3,13 @@
 use super::gates::Gates;
 use crate::limits::head_memory::HeadMemory;
 use crate::limits::headroom::Headroom;
-use crate::limits::overrides::Overrides;
 use crate::limits::pacer::Traffic;
 use crate::limits::tenants::{Tenant, Tenants};
 use crate::partition::Commands;
 use crate::partition::shared::Partitions;
 use crate::readiness::Readiness;
 use crate::seal::Lake;
-use crate::settings::Settings;
+use crate::settings::{Overrides, Settings};
 use crate::telemetry::WriteMetrics;
 use crate::wallclock::WallClock;
 use admission::{NewTenants, Shortage};
