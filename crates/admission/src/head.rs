@@ -1,7 +1,7 @@
 //! Checks for room in the memory that all heads share.
 
 use crate::watermarks::{LATE_SHARE, NO_NEW_SERIES, SEAL};
-use model::SeriesError;
+use model::SeriesRefusal;
 
 /// Memory of all partitions' heads together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,12 +24,12 @@ impl Head {
     }
 
     /// Checks for room for new series. If there is none, samples of known series are still accepted.
-    pub const fn room_for_series(self) -> Result<(), SeriesError> {
+    pub const fn room_for_series(self) -> Result<(), SeriesRefusal> {
         if !self.is_filled_to(NO_NEW_SERIES) {
             return Ok(());
         }
         let limit_bytes = self.limit_bytes / 100 * NO_NEW_SERIES;
-        Err(SeriesError::NoRoom { used_mib: self.used_bytes >> 20, limit_mib: limit_bytes >> 20 })
+        Err(SeriesRefusal::NoRoom { used_mib: self.used_bytes >> 20, limit_mib: limit_bytes >> 20 })
     }
 
     /// Bytes that late samples may hold.
@@ -38,11 +38,11 @@ impl Head {
     }
 
     /// Checks for room for more late samples. Earlier late samples hold `late_bytes`.
-    pub const fn room_for_late(self, late_bytes: u64) -> Result<(), SeriesError> {
+    pub const fn room_for_late(self, late_bytes: u64) -> Result<(), SeriesRefusal> {
         if late_bytes < self.late_limit_bytes() {
             return Ok(());
         }
-        Err(SeriesError::NoRoomForLate { limit_mib: self.late_limit_bytes() >> 20 })
+        Err(SeriesRefusal::NoRoomForLate { limit_mib: self.late_limit_bytes() >> 20 })
     }
 
     /// True if the head, or the late samples' share of it, is so full that sealing has to make room.

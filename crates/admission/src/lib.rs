@@ -15,7 +15,7 @@
 //! | 9 | whether a retry is worthwhile for the omitted series and samples | [`postponed`] |
 //!
 //! Checks 1 to 3 and 6 refuse the whole request ([`WriteRefusal`]). Checks 4, 5, 7 and 8 leave out single series or
-//! samples ([`model::SeriesError`]).
+//! samples ([`model::SeriesRefusal`]).
 
 pub mod age;
 pub mod election;

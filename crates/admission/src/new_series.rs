@@ -5,7 +5,7 @@
 
 use crate::rate::{Rate, TokenBucket};
 use crate::{Head, ProcessMemory};
-use model::SeriesError;
+use model::SeriesRefusal;
 use std::time::Instant;
 
 /// Fill levels that decide whether there is memory for a new series.
@@ -20,11 +20,11 @@ pub struct Memory {
 
 impl Memory {
     /// Checks for room for a new series of the tenant.
-    pub fn room(self) -> Result<(), SeriesError> {
+    pub fn room(self) -> Result<(), SeriesRefusal> {
         self.head.room_for_series()?;
         self.process.room()?;
         self.above_share.map_or(Ok(()), |(held_bytes, share_bytes)| {
-            Err(SeriesError::TenantShare { used_mib: held_bytes >> 20, share_mib: share_bytes >> 20 })
+            Err(SeriesRefusal::TenantShare { used_mib: held_bytes >> 20, share_mib: share_bytes >> 20 })
         })
     }
 }
@@ -46,14 +46,14 @@ impl Limits {
         wanted: u64,
         bucket: &mut TokenBucket,
         now: Instant,
-    ) -> Result<u64, SeriesError> {
+    ) -> Result<u64, SeriesRefusal> {
         let limit = self.active_series.unwrap_or(u64::MAX);
         let room = limit.saturating_sub(series).min(wanted);
         if room == 0 {
-            return Err(SeriesError::ActiveSeries { limit });
+            return Err(SeriesRefusal::ActiveSeries { limit });
         }
         if let Some(rate) = self.new_series {
-            let waits = |wait| SeriesError::NewSeriesRate { per_s: rate.per_s, wait };
+            let waits = |wait| SeriesRefusal::NewSeriesRate { per_s: rate.per_s, wait };
             bucket.check(rate, now).map_err(waits)?;
             bucket.take(room, rate, now);
         }
@@ -76,10 +76,10 @@ mod tests {
         assert!(memory(80, 80, None).is_ok());
         assert!(matches!(
             memory(80, 80, Some((3 << 20, 2 << 20))),
-            Err(SeriesError::TenantShare { used_mib: 3, share_mib: 2 })
+            Err(SeriesRefusal::TenantShare { used_mib: 3, share_mib: 2 })
         ));
-        assert!(matches!(memory(90, 80, Some((3, 2))), Err(SeriesError::NoRoom { .. })));
-        assert!(!matches!(memory(80, 99, Some((3, 2))), Ok(()) | Err(SeriesError::TenantShare { .. })));
+        assert!(matches!(memory(90, 80, Some((3, 2))), Err(SeriesRefusal::NoRoom { .. })));
+        assert!(!matches!(memory(80, 99, Some((3, 2))), Ok(()) | Err(SeriesRefusal::TenantShare { .. })));
     }
 
     #[test]
@@ -90,12 +90,12 @@ mod tests {
         assert_eq!(limits.room(95, 50, &mut bucket, now).unwrap(), 5);
         assert!(matches!(
             limits.room(100, 1, &mut bucket, now),
-            Err(SeriesError::ActiveSeries { limit: 100 })
+            Err(SeriesRefusal::ActiveSeries { limit: 100 })
         ));
         assert_eq!(limits.room(0, 25, &mut bucket, now).unwrap(), 25, "the bucket may go into debt once");
         let waits = limits.room(0, 1, &mut bucket, now).unwrap_err();
         assert!(
-            matches!(waits, SeriesError::NewSeriesRate { wait, .. } if wait == Duration::from_secs(2)),
+            matches!(waits, SeriesRefusal::NewSeriesRate { wait, .. } if wait == Duration::from_secs(2)),
             "{waits}"
         );
         assert_eq!(limits.room(0, 1, &mut bucket, now + Duration::from_secs(2)).unwrap(), 1);

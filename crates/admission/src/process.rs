@@ -1,6 +1,6 @@
 //! Resident memory of the process and its limit.
 
-use model::SeriesError;
+use model::SeriesRefusal;
 
 /// Reason, in metrics and logs, of refusals for lack of process memory.
 pub const REASON: &str = "process_memory";
@@ -20,12 +20,12 @@ pub struct ProcessMemory {
 
 impl ProcessMemory {
     /// Checks for room for work that makes the process grow: new series and tenants, exports, queries that are not small.
-    pub const fn room(self) -> Result<(), SeriesError> {
+    pub const fn room(self) -> Result<(), SeriesRefusal> {
         let high_bytes = self.limit_bytes / 100 * HIGH_PERCENT;
         if self.held_bytes < high_bytes {
             return Ok(());
         }
-        Err(SeriesError::NoMemory { used_mib: self.held_bytes >> 20, limit_mib: high_bytes >> 20 })
+        Err(SeriesRefusal::NoMemory { used_mib: self.held_bytes >> 20, limit_mib: high_bytes >> 20 })
     }
 }
 

@@ -1,7 +1,7 @@
 //! Refusals of whole writes: the reason, what the sender should do, and when to retry.
 
 use crate::Postponed;
-use model::{ErrorKind, SeriesError, TenantId};
+use model::{ErrorKind, SeriesRefusal, TenantId};
 use std::time::Duration;
 
 /// Default `Retry-After`: memory and queue slots become free within seconds.
@@ -95,7 +95,7 @@ pub enum WriteRefusal {
     },
     /// The tenant is not in memory, and there is no memory for its series.
     #[error("{0}")]
-    NoRoomForTenant(SeriesError),
+    NoRoomForTenant(SeriesRefusal),
     /// The maximum number of write requests is in progress.
     #[error("{limit} write requests are in progress, which is the limit (setting inflight_requests)")]
     InflightRequests {
@@ -217,7 +217,7 @@ impl WriteRefusal {
             Self::Rate { limit: RateLimited::Samples, .. } => "samples_rate",
             Self::Rate { limit: RateLimited::Bytes, .. } => "bytes_rate",
             Self::TenantShare { .. } => "tenant_share",
-            Self::NoRoomForTenant(SeriesError::NoMemory { .. }) => crate::process::REASON,
+            Self::NoRoomForTenant(SeriesRefusal::NoMemory { .. }) => crate::process::REASON,
             Self::NoRoomForTenant(_) => "head_full",
             Self::ConcurrentWrites { .. } => "concurrent_writes",
             Self::InflightRequests { .. } | Self::ShareOfRequests { .. } => "inflight_requests",

@@ -1,7 +1,7 @@
 //! One request of one tenant, decoded but not yet resolved to series.
 
 use crate::series::SeriesKey;
-use crate::{Histogram, SeriesError, Value, caps};
+use crate::{Histogram, SeriesRefusal, Value, caps};
 use std::ops::Range;
 
 /// Samples of one request in columns, and the label bytes that name their series.
@@ -22,7 +22,7 @@ pub struct Batch {
     pub texts: String,
     /// Errors of wholly or partly refused series, each with the range of the series' label bytes as sent (empty if
     /// there are none). Only the first [`Batch::REFUSED_KEPT_MAX`] are listed; `refused_series` counts all.
-    pub refused: Vec<(SeriesError, Range<u32>)>,
+    pub refused: Vec<(SeriesRefusal, Range<u32>)>,
     /// Number of wholly or partly refused series.
     pub refused_series: u64,
     /// Number of refused samples of these series.
@@ -152,7 +152,7 @@ impl Batch {
     }
 
     /// Counts a refused series with `samples` samples and the label bytes at `labels`.
-    pub fn refuse(&mut self, error: SeriesError, labels: Range<u32>, samples: usize) {
+    pub fn refuse(&mut self, error: SeriesRefusal, labels: Range<u32>, samples: usize) {
         self.refused_series += 1;
         self.refused_samples += samples as u64;
         if self.refused.len() < Self::REFUSED_KEPT_MAX {

@@ -9,7 +9,7 @@
 //! - [`statistic`]: aggregates of a series' samples over an interval
 //! - [`batch`]: one request of one tenant, decoded
 //! - [`caps`]: every limit on input
-//! - [`error`]: errors of series, and kinds of errors by what the sender should do
+//! - [`error`]: kinds of errors by what the caller should do; [`series_refusal`]: refusals of single series
 
 pub mod batch;
 pub mod caps;
@@ -19,6 +19,7 @@ pub mod labels;
 pub mod principal;
 pub mod sample;
 pub mod series;
+pub mod series_refusal;
 pub mod statistic;
 pub mod tenant;
 pub mod tenant_patterns;
@@ -28,12 +29,13 @@ pub mod values;
 pub use batch::{
     Batch, BatchMetadata, BatchSeries, Exemplar, Metadata, MetadataRef, MetricKind, SeriesBatch,
 };
-pub use error::{ErrorKind, SeriesError};
+pub use error::ErrorKind;
 pub use histogram::Histogram;
 pub use labels::{Labels, LabelsBuilder, LabelsRef};
 pub use principal::{Principal, Rights};
 pub use sample::{STALE_NAN_BITS, Samples, SeriesSamples, TimeRange};
 pub use series::{SeriesHasher, SeriesKey, SeriesRef};
+pub use series_refusal::SeriesRefusal;
 pub use statistic::Statistic;
 pub use tenant::{TenantError, TenantId};
 pub use tenant_patterns::TenantPatterns;

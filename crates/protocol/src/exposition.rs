@@ -12,7 +12,7 @@
 
 use crate::number::{NAN, put_finite, put_integer};
 use model::labels::METRIC_NAME;
-use model::{Labels, LabelsBuilder, LabelsRef, SeriesError};
+use model::{Labels, LabelsBuilder, LabelsRef, SeriesRefusal};
 
 /// Longest line that readers should accept. The escaped labels of any valid series fit.
 pub const LINE_BYTES_MAX: usize = 1 << 20;
@@ -35,7 +35,7 @@ pub enum Line {
     End,
     Sample {
         /// Labels of the series, or the reason why they are invalid.
-        labels: Result<Labels, SeriesError>,
+        labels: Result<Labels, SeriesRefusal>,
         /// Timestamp in milliseconds; `None` if the line has none.
         timestamp_ms: Option<i64>,
         value: f64,

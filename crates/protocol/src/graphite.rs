@@ -16,7 +16,7 @@
 use crate::{DecodeError, Encoding, Request};
 use model::caps::{REQUEST_SERIES_MAX, SERIES_LABEL_BYTES_MAX};
 use model::labels::{METRIC_NAME, put_label};
-use model::{Batch, BatchSeries, SeriesBatch, SeriesError, SeriesHasher};
+use model::{Batch, BatchSeries, SeriesBatch, SeriesHasher, SeriesRefusal};
 use std::ops::Range;
 use stdx::budget::{Exhausted, Purse};
 
@@ -72,7 +72,7 @@ impl crate::Decoder for Decoder {
             match lines.line(line) {
                 Ok(()) => {}
                 Err(Fault::Memory(full)) => return Err(full.into()),
-                Err(Fault::Line(what)) => lines.batch.refuse(SeriesError::Line { number, what }, 0..0, 1),
+                Err(Fault::Line(what)) => lines.batch.refuse(SeriesRefusal::Line { number, what }, 0..0, 1),
             }
         }
         Ok(())

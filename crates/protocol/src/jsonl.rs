@@ -11,7 +11,7 @@
 
 use crate::json::{JsonError, Parser, put_string};
 use crate::number::{NAN, put_finite, put_integer};
-use model::{Labels, LabelsBuilder, LabelsRef, STALE_NAN_BITS, Samples, SeriesError};
+use model::{Labels, LabelsBuilder, LabelsRef, STALE_NAN_BITS, Samples, SeriesRefusal};
 
 /// Longest line that readers should accept: about three million samples. Exporters can split longer lines (in
 /// VictoriaMetrics, by `max_rows_per_line`).
@@ -23,7 +23,7 @@ pub fn parse(
     line: &[u8],
     builder: &mut LabelsBuilder,
     samples: &mut Samples,
-) -> Result<Result<Labels, SeriesError>, JsonError> {
+) -> Result<Result<Labels, SeriesRefusal>, JsonError> {
     samples.clear();
     builder.clear();
     let mut labelled = false;

@@ -3,7 +3,7 @@
 use crate::wire::{Reader, Tag, WireError, WireType, tag};
 use model::caps::{LABEL_NAME_BYTES_MAX, LABEL_VALUE_BYTES_MAX, SERIES_LABEL_BYTES_MAX, SERIES_LABELS_MAX};
 use model::labels::{METRIC_NAME, is_canonical};
-use model::{Labels, LabelsBuilder, LabelsRef, SeriesError};
+use model::{Labels, LabelsBuilder, LabelsRef, SeriesRefusal};
 use std::ops::Range;
 
 /// Label field of a series or an exemplar.
@@ -18,7 +18,7 @@ const LABEL_VALUE: Tag = tag(2, WireType::Len);
 /// mean "no such label" and are dropped. Of several faults, the error reports the first in this order: damaged bytes,
 /// not UTF-8, too many labels, a name or value too long, all labels together too long, an empty or repeated name, no
 /// metric name. Memory is bounded by the limits on labels, for any `raw`.
-pub fn labels_of(raw: &[u8], builder: &mut LabelsBuilder) -> Result<Labels, SeriesError> {
+pub fn labels_of(raw: &[u8], builder: &mut LabelsBuilder) -> Result<Labels, SeriesRefusal> {
     if is_canonical(raw) {
         return Ok(LabelsRef::from_canonical(raw).to_owned());
     }
@@ -130,8 +130,8 @@ fn shown(text: &[u8]) -> String {
 }
 
 /// Reads all labels of `raw` into `builder`, within the limits.
-fn collect(raw: &[u8], builder: &mut LabelsBuilder) -> Result<(), SeriesError> {
-    let damaged = |e: WireError| SeriesError::DamagedLabels(e.offset);
+fn collect(raw: &[u8], builder: &mut LabelsBuilder) -> Result<(), SeriesRefusal> {
+    let damaged = |e: WireError| SeriesRefusal::DamagedLabels(e.offset);
     let mut total = Total::default();
     let mut fields = Reader::new(raw);
     while let Some(tag) = fields.tag().map_err(damaged)? {
@@ -158,18 +158,18 @@ pub(crate) struct Total {
 
 impl Total {
     /// Counts a label and checks its own lengths.
-    pub(crate) fn add(&mut self, name: &[u8], value: &[u8]) -> Result<(), SeriesError> {
+    pub(crate) fn add(&mut self, name: &[u8], value: &[u8]) -> Result<(), SeriesRefusal> {
         if value.is_empty() {
             return Ok(());
         }
         self.labels += 1;
         self.bytes += name.len() + value.len();
         if name.len() > LABEL_NAME_BYTES_MAX {
-            return Err(SeriesError::LabelNameTooLong(name.len()));
+            return Err(SeriesRefusal::LabelNameTooLong(name.len()));
         }
         if value.len() > LABEL_VALUE_BYTES_MAX {
-            let name = std::str::from_utf8(name).map_err(|_| SeriesError::NotUtf8)?;
-            return Err(SeriesError::LabelValueTooLong(name.into(), value.len()));
+            let name = std::str::from_utf8(name).map_err(|_| SeriesRefusal::NotUtf8)?;
+            return Err(SeriesRefusal::LabelValueTooLong(name.into(), value.len()));
         }
         Ok(())
     }
@@ -179,23 +179,23 @@ impl Total {
         self.labels <= SERIES_LABELS_MAX && self.bytes <= SERIES_LABEL_BYTES_MAX
     }
 
-    pub(crate) fn check(&self) -> Result<(), SeriesError> {
+    pub(crate) fn check(&self) -> Result<(), SeriesRefusal> {
         if self.labels > SERIES_LABELS_MAX {
-            return Err(SeriesError::TooManyLabels(self.labels));
+            return Err(SeriesRefusal::TooManyLabels(self.labels));
         }
         if self.bytes > SERIES_LABEL_BYTES_MAX {
-            return Err(SeriesError::LabelsTooLong(self.bytes));
+            return Err(SeriesRefusal::LabelsTooLong(self.bytes));
         }
         Ok(())
     }
 }
 
 /// Adds a label to `builder`. Fails if it is not UTF-8; ignores a label with an empty value.
-pub(crate) fn push_text(name: &[u8], value: &[u8], builder: &mut LabelsBuilder) -> Result<(), SeriesError> {
+pub(crate) fn push_text(name: &[u8], value: &[u8], builder: &mut LabelsBuilder) -> Result<(), SeriesRefusal> {
     if value.is_empty() {
         return Ok(());
     }
-    let text = |bytes| std::str::from_utf8(bytes).map_err(|_| SeriesError::NotUtf8);
+    let text = |bytes| std::str::from_utf8(bytes).map_err(|_| SeriesRefusal::NotUtf8);
     builder.push(text(name)?, text(value)?);
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use super::{Labels, METRIC_NAME, put_label};
 use crate::caps::{LABEL_NAME_BYTES_MAX, LABEL_VALUE_BYTES_MAX, SERIES_LABEL_BYTES_MAX, SERIES_LABELS_MAX};
-use crate::error::SeriesError;
+use crate::series_refusal::SeriesRefusal;
 
 /// Builds a canonical label set from labels in any order.
 #[derive(Debug, Default)]
@@ -48,9 +48,9 @@ impl LabelsBuilder {
 
     /// Builds a label set: sorted, with unique names that are not empty, within the limits of [`crate::caps`]. The set
     /// may be empty or lack a metric name, like the label sets of query results.
-    pub fn build(&mut self) -> Result<Labels, SeriesError> {
+    pub fn build(&mut self) -> Result<Labels, SeriesRefusal> {
         if let Some(bytes) = self.too_long {
-            return Err(SeriesError::LabelsTooLong(bytes));
+            return Err(SeriesRefusal::LabelsTooLong(bytes));
         }
         let text = &self.text;
         let name = |s: &(u32, u32, u32)| &text[s.0 as usize..s.1 as usize];
@@ -58,37 +58,37 @@ impl LabelsBuilder {
         self.spans.retain(|s| s.1 < s.2);
         self.spans.sort_unstable_by(|a, b| name(a).cmp(name(b)));
         if let Some(pair) = self.spans.windows(2).find(|w| name(&w[0]) == name(&w[1])) {
-            return Err(SeriesError::DuplicateLabel(name(&pair[0]).into()));
+            return Err(SeriesRefusal::DuplicateLabel(name(&pair[0]).into()));
         }
         if self.spans.len() > SERIES_LABELS_MAX {
-            return Err(SeriesError::TooManyLabels(self.spans.len()));
+            return Err(SeriesRefusal::TooManyLabels(self.spans.len()));
         }
         let mut bytes = Vec::with_capacity(text.len() + 8 * self.spans.len());
         for span in &self.spans {
             let (name, value) = (name(span), value(span));
             if name.is_empty() {
-                return Err(SeriesError::EmptyLabelName);
+                return Err(SeriesRefusal::EmptyLabelName);
             }
             if name.len() > LABEL_NAME_BYTES_MAX {
-                return Err(SeriesError::LabelNameTooLong(name.len()));
+                return Err(SeriesRefusal::LabelNameTooLong(name.len()));
             }
             if value.len() > LABEL_VALUE_BYTES_MAX {
-                return Err(SeriesError::LabelValueTooLong(name.into(), value.len()));
+                return Err(SeriesRefusal::LabelValueTooLong(name.into(), value.len()));
             }
             put_label(&mut bytes, name.as_bytes(), value.as_bytes());
         }
         if bytes.len() > SERIES_LABEL_BYTES_MAX {
-            return Err(SeriesError::LabelsTooLong(bytes.len()));
+            return Err(SeriesRefusal::LabelsTooLong(bytes.len()));
         }
         Ok(Labels(bytes.into()))
     }
 
     /// Builds the label set of a stored series: like [`Self::build`], but requires a metric name.
-    pub fn build_series(&mut self) -> Result<Labels, SeriesError> {
+    pub fn build_series(&mut self) -> Result<Labels, SeriesRefusal> {
         let labels = self.build()?;
         match labels.get(METRIC_NAME) {
             Some(_) => Ok(labels),
-            None => Err(SeriesError::NoName),
+            None => Err(SeriesRefusal::NoName),
         }
     }
 }
@@ -105,13 +105,13 @@ mod tests {
             b.build_series().unwrap_err()
         };
         let long = "x".repeat(LABEL_VALUE_BYTES_MAX + 1);
-        assert_eq!(check(&[]), SeriesError::NoName);
-        assert_eq!(check(&[("__name__", "")]), SeriesError::NoName);
-        assert_eq!(check(&[("a", "1"), ("a", "2")]), SeriesError::DuplicateLabel("a".into()));
-        assert_eq!(check(&[("", "2")]), SeriesError::EmptyLabelName);
+        assert_eq!(check(&[]), SeriesRefusal::NoName);
+        assert_eq!(check(&[("__name__", "")]), SeriesRefusal::NoName);
+        assert_eq!(check(&[("a", "1"), ("a", "2")]), SeriesRefusal::DuplicateLabel("a".into()));
+        assert_eq!(check(&[("", "2")]), SeriesRefusal::EmptyLabelName);
         let longer = "x".repeat(TEXT_BYTES_MAX);
-        assert_eq!(check(&[("a", &longer)]), SeriesError::LabelsTooLong(TEXT_BYTES_MAX + 1));
-        assert_eq!(check(&[("a", &longer), ("b", "1")]), SeriesError::LabelsTooLong(TEXT_BYTES_MAX + 3));
-        assert_eq!(check(&[("a", &long)]), SeriesError::LabelValueTooLong("a".into(), long.len()));
+        assert_eq!(check(&[("a", &longer)]), SeriesRefusal::LabelsTooLong(TEXT_BYTES_MAX + 1));
+        assert_eq!(check(&[("a", &longer), ("b", "1")]), SeriesRefusal::LabelsTooLong(TEXT_BYTES_MAX + 3));
+        assert_eq!(check(&[("a", &long)]), SeriesRefusal::LabelValueTooLong("a".into(), long.len()));
     }
 }

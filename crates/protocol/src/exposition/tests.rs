@@ -50,7 +50,7 @@ fn says_what_is_wrong() {
     check("up{a=\"b\\", "unterminated");
     check("up{", "a label without a value");
     let nameless = read("{a=\"b\"} 1 2", Dialect::Prometheus).unwrap();
-    assert!(matches!(nameless, Line::Sample { labels: Err(SeriesError::NoName), .. }));
+    assert!(matches!(nameless, Line::Sample { labels: Err(SeriesRefusal::NoName), .. }));
 }
 
 proptest! {

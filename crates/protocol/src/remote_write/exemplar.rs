@@ -3,7 +3,7 @@
 use crate::DecodeError;
 use crate::labels::{Total, push_text};
 use model::caps::EXEMPLAR_LABEL_CHARS_MAX;
-use model::{Batch, Exemplar, Labels, LabelsBuilder, SeriesError};
+use model::{Batch, Exemplar, Labels, LabelsBuilder, SeriesRefusal};
 use stdx::budget::Purse;
 
 /// Labels of one exemplar while they are read, and whether they are invalid.
@@ -12,7 +12,7 @@ pub(super) struct ExemplarLabels<'a> {
     total: Total,
     /// Characters of names and values together.
     chars: usize,
-    wrong: Result<(), SeriesError>,
+    wrong: Result<(), SeriesRefusal>,
 }
 
 impl<'a> ExemplarLabels<'a> {
@@ -32,7 +32,7 @@ impl<'a> ExemplarLabels<'a> {
     }
 
     /// Records an error of the labels.
-    pub(super) fn fail(&mut self, error: SeriesError) {
+    pub(super) fn fail(&mut self, error: SeriesRefusal) {
         self.wrong = Err(error);
     }
 
@@ -56,7 +56,7 @@ impl<'a> ExemplarLabels<'a> {
         Ok(())
     }
 
-    fn build(self) -> Result<Labels, SeriesError> {
+    fn build(self) -> Result<Labels, SeriesRefusal> {
         self.wrong?;
         self.builder.build()
     }
@@ -69,6 +69,6 @@ fn char_count(text: &[u8]) -> usize {
     text.iter().filter(|byte| **byte & 0b1100_0000 != CONTINUES).count()
 }
 
-const fn check(chars: usize) -> Result<(), SeriesError> {
-    if chars > EXEMPLAR_LABEL_CHARS_MAX { Err(SeriesError::LabelsTooLong(chars)) } else { Ok(()) }
+const fn check(chars: usize) -> Result<(), SeriesRefusal> {
+    if chars > EXEMPLAR_LABEL_CHARS_MAX { Err(SeriesRefusal::LabelsTooLong(chars)) } else { Ok(()) }
 }

@@ -15,7 +15,7 @@ use super::{Decoder, Seen, Version, metadata, sample};
 use crate::DecodeError;
 use crate::labels::name_and_value;
 use crate::wire::{Reader, RunSteps, Tag, WireType, tag};
-use model::{Batch, BatchSeries, LabelsBuilder, MetricKind, SeriesError, SeriesHasher, SeriesKey};
+use model::{Batch, BatchSeries, LabelsBuilder, MetricKind, SeriesHasher, SeriesKey, SeriesRefusal};
 use std::ops::Range;
 use stdx::budget::Purse;
 
@@ -127,7 +127,7 @@ impl Walk<'_, '_> {
         let (key, labels) = if scattered { self.gather(whole)? } else { self.key(labels) };
         if histograms > 0 {
             self.batch.refused_histograms += histograms as u64;
-            self.batch.refuse(SeriesError::NativeHistograms(histograms), labels.clone(), 0);
+            self.batch.refuse(SeriesRefusal::NativeHistograms(histograms), labels.clone(), 0);
         }
         if !samples.is_empty() || self.batch.floats.exemplars.len() > first_exemplar {
             self.purse.push(&mut self.batch.floats.series, BatchSeries { key, labels, samples })?;

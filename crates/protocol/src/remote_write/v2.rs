@@ -24,7 +24,7 @@ use crate::wire::{Reader, Tag, WireError, WireType, tag};
 use metadata::{KeptMetadata, MetadataRefs};
 use model::caps::SERIES_LABEL_BYTES_MAX;
 use model::labels::put_label;
-use model::{Batch, BatchSeries, LabelsBuilder, SeriesError, SeriesHasher};
+use model::{Batch, BatchSeries, LabelsBuilder, SeriesHasher, SeriesRefusal};
 use rebuild::{LastSeries, REBUILT_BYTES_MAX};
 use std::ops::Range;
 use stdx::budget::{Exhausted, Purse};
@@ -190,7 +190,7 @@ impl<'a> Walk<'a, '_> {
         }
         let labels = labels_start as u32..self.batch.bytes.len() as u32;
         if content.histograms > 0 {
-            let error = SeriesError::NativeHistograms(content.histograms);
+            let error = SeriesRefusal::NativeHistograms(content.histograms);
             self.batch.refuse(error, labels.clone(), 0);
         }
         if !samples.is_empty() || self.batch.floats.exemplars.len() > first_exemplar {
@@ -260,7 +260,7 @@ impl<'a> Walk<'a, '_> {
     #[inline(always)]
     fn keep(&mut self, content: &Content, samples: usize) -> Result<(), Stop> {
         if samples == 0 && content.histograms == 0 && content.exemplars == 0 {
-            return Err(Stop::Series(SeriesError::NoSamples));
+            return Err(Stop::Series(SeriesRefusal::NoSamples));
         }
         let arena = &mut self.batch.bytes;
         self.purse.room(arena, SERIES_ROOM_BYTES)?;
@@ -306,12 +306,12 @@ impl<'a> Walk<'a, '_> {
 
 /// Reason why a series cannot be kept: a fault in the series, or one that fails the whole request.
 enum Stop {
-    Series(SeriesError),
+    Series(SeriesRefusal),
     Request(DecodeError),
 }
 
-impl From<SeriesError> for Stop {
-    fn from(error: SeriesError) -> Self {
+impl From<SeriesRefusal> for Stop {
+    fn from(error: SeriesRefusal) -> Self {
         Self::Series(error)
     }
 }

@@ -10,7 +10,7 @@
 use super::TsdbError;
 use super::read::{Cursor, ReadAt, Window};
 use model::caps::{LABEL_VALUE_BYTES_MAX, SERIES_LABELS_MAX};
-use model::{Labels, LabelsBuilder, SeriesError};
+use model::{Labels, LabelsBuilder, SeriesRefusal};
 use std::collections::HashMap;
 use std::sync::Arc;
 use stdx::varint;
@@ -56,7 +56,7 @@ pub struct SeriesEntry {
     /// Reference that tombstones use for the series.
     pub reference: u64,
     /// Labels, or the reason why they are invalid here. `None` only before the first series is read.
-    pub labels: Option<Result<Labels, SeriesError>>,
+    pub labels: Option<Result<Labels, SeriesRefusal>>,
     /// Chunks, in the order of the index.
     pub chunks: Vec<ChunkMeta>,
 }
@@ -184,22 +184,22 @@ impl<R: ReadAt + Clone> Index<R> {
         }
     }
 
-    fn labels(&mut self) -> Result<Result<Labels, SeriesError>, TsdbError> {
+    fn labels(&mut self) -> Result<Result<Labels, SeriesRefusal>, TsdbError> {
         if self.pairs.len() > SERIES_LABELS_MAX {
-            return Ok(Err(SeriesError::TooManyLabels(self.pairs.len())));
+            return Ok(Err(SeriesRefusal::TooManyLabels(self.pairs.len())));
         }
         self.builder.clear();
         for (name, value) in &self.pairs {
             let name = match self.symbols.get(*name)? {
                 Symbol::Text(text) => text,
-                Symbol::NotUtf8 => return Ok(Err(SeriesError::NotUtf8)),
-                Symbol::TooLong(bytes) => return Ok(Err(SeriesError::LabelNameTooLong(bytes))),
+                Symbol::NotUtf8 => return Ok(Err(SeriesRefusal::NotUtf8)),
+                Symbol::TooLong(bytes) => return Ok(Err(SeriesRefusal::LabelNameTooLong(bytes))),
             };
             match self.symbols.get(*value)? {
                 Symbol::Text(value) => self.builder.push(&name, &value),
-                Symbol::NotUtf8 => return Ok(Err(SeriesError::NotUtf8)),
+                Symbol::NotUtf8 => return Ok(Err(SeriesRefusal::NotUtf8)),
                 Symbol::TooLong(bytes) => {
-                    return Ok(Err(SeriesError::LabelValueTooLong(name.to_string(), bytes)));
+                    return Ok(Err(SeriesRefusal::LabelValueTooLong(name.to_string(), bytes)));
                 }
             }
         }

@@ -1,6 +1,6 @@
 use super::*;
 use crate::encode::tsdb::{BlockChunk, BlockEncoder, BlockFiles};
-use model::{Labels, STALE_NAN_BITS, Samples, SeriesError, TimeRange};
+use model::{Labels, STALE_NAN_BITS, Samples, SeriesRefusal, TimeRange};
 use proptest::prelude::*;
 
 const ULID: &str = "01ARZ3NDEKTSV4RRFFQ69G5FAV";
@@ -96,8 +96,8 @@ fn series_that_cannot_be_stored_are_passed_over() {
     block.series(labels(3).as_ref(), &[any]);
     let all = walk(&block.finish(ULID)).unwrap();
     let found: Vec<_> = all.into_iter().map(|(e, _)| e.labels.unwrap()).collect();
-    assert_eq!(found[0], Err(SeriesError::LabelValueTooLong("a".into(), 20 << 10)));
-    assert_eq!(found[1], Err(SeriesError::NoName));
+    assert_eq!(found[0], Err(SeriesRefusal::LabelValueTooLong("a".into(), 20 << 10)));
+    assert_eq!(found[1], Err(SeriesRefusal::NoName));
     assert_eq!(found[2], Ok(labels(3)));
 }
 

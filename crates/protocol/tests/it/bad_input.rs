@@ -3,7 +3,7 @@
 use crate::plenty;
 use crate::proto::{self, Histogram, pack, v1, v2};
 use model::caps::{REQUEST_SAMPLES_MAX, REQUEST_SERIES_MAX};
-use model::{Batch, ErrorKind, LabelsBuilder, SeriesError};
+use model::{Batch, ErrorKind, LabelsBuilder, SeriesRefusal};
 use protocol::labels::labels_of;
 use protocol::remote_write::{Decoder, Version};
 use protocol::{Body, DecodeError, Decoder as _, Fault, WireError};
@@ -35,7 +35,7 @@ fn decode(version: Version, body: &[u8]) -> Result<Batch, DecodeError> {
 }
 
 /// Result of [`labels_of`] for each series: the labels as text, or the error.
-fn resolve(batch: &Batch) -> Vec<Result<String, SeriesError>> {
+fn resolve(batch: &Batch) -> Vec<Result<String, SeriesRefusal>> {
     let mut builder = LabelsBuilder::new();
     let labels = |s| labels_of(batch.label_bytes(s), &mut builder).map(|l| l.to_string());
     batch.floats.series.iter().map(labels).collect()
@@ -131,23 +131,23 @@ fn bad_labels_leave_out_one_series() {
     let wide: Vec<(&str, &str)> =
         wide.iter().map(|v| (&v[..2], v.as_str())).chain([("__name__", "m")]).collect();
     let mut check = Vec::new();
-    let mut expect = |labels: &[(&str, &str)], expected: Result<&str, SeriesError>| {
+    let mut expect = |labels: &[(&str, &str)], expected: Result<&str, SeriesRefusal>| {
         check.push((series(labels), expected.map(str::to_owned)));
     };
     expect(&[("__name__", "up"), ("job", "x")], Ok("up{job=\"x\"}"));
     expect(&[("job", "x"), ("__name__", "up"), ("a", "")], Ok("up{job=\"x\"}"));
-    expect(&[("job", "x")], Err(SeriesError::NoName));
-    expect(&[], Err(SeriesError::NoName));
-    expect(&[("__name__", "")], Err(SeriesError::NoName));
-    expect(&[("__name__", "up"), ("a", "1"), ("a", "2")], Err(SeriesError::DuplicateLabel("a".into())));
-    expect(&[("__name__", "up"), ("", "1")], Err(SeriesError::EmptyLabelName));
+    expect(&[("job", "x")], Err(SeriesRefusal::NoName));
+    expect(&[], Err(SeriesRefusal::NoName));
+    expect(&[("__name__", "")], Err(SeriesRefusal::NoName));
+    expect(&[("__name__", "up"), ("a", "1"), ("a", "2")], Err(SeriesRefusal::DuplicateLabel("a".into())));
+    expect(&[("__name__", "up"), ("", "1")], Err(SeriesRefusal::EmptyLabelName));
     expect(
         &[("__name__", "up"), ("big", &large)],
-        Err(SeriesError::LabelValueTooLong("big".into(), large.len())),
+        Err(SeriesRefusal::LabelValueTooLong("big".into(), large.len())),
     );
-    expect(&[("__name__", "up"), (&large[..2000], "x")], Err(SeriesError::LabelNameTooLong(2000)));
-    expect(&many, Err(SeriesError::TooManyLabels(1001)));
-    expect(&wide, Err(SeriesError::LabelsTooLong(5 * 15_002 + 10 + 9)));
+    expect(&[("__name__", "up"), (&large[..2000], "x")], Err(SeriesRefusal::LabelNameTooLong(2000)));
+    expect(&many, Err(SeriesRefusal::TooManyLabels(1001)));
+    expect(&wide, Err(SeriesRefusal::LabelsTooLong(5 * 15_002 + 10 + 9)));
     expect(&[("__name__", "down")], Ok("down{}"));
 
     let (series, expected): (Vec<_>, Vec<_>) = check.into_iter().unzip();
@@ -158,16 +158,16 @@ fn bad_labels_leave_out_one_series() {
 
 #[test]
 fn labels_that_are_not_text_or_not_labels() {
-    let check = |raw: &[u8], expected: SeriesError| {
+    let check = |raw: &[u8], expected: SeriesRefusal| {
         assert_eq!(labels_of(raw, &mut LabelsBuilder::new()), Err(expected), "{raw:x?}");
     };
-    check(b"\x0a\x06\x0a\x01\xff\x12\x01x", SeriesError::NotUtf8);
-    check(b"\x0a\x06\x0a\x01a\x12\x01\xff", SeriesError::NotUtf8);
-    check(b"\x0a\x05\x0a\x01a", SeriesError::DamagedLabels(1));
-    check(b"\x0a\x04\x0a\x03ab", SeriesError::DamagedLabels(3));
-    check(b"\x0a\x02\x0a", SeriesError::DamagedLabels(1));
-    check(b"\x0a\x02\x08\x01", SeriesError::DamagedLabels(3));
-    check(b"\xff", SeriesError::DamagedLabels(0));
+    check(b"\x0a\x06\x0a\x01\xff\x12\x01x", SeriesRefusal::NotUtf8);
+    check(b"\x0a\x06\x0a\x01a\x12\x01\xff", SeriesRefusal::NotUtf8);
+    check(b"\x0a\x05\x0a\x01a", SeriesRefusal::DamagedLabels(1));
+    check(b"\x0a\x04\x0a\x03ab", SeriesRefusal::DamagedLabels(3));
+    check(b"\x0a\x02\x0a", SeriesRefusal::DamagedLabels(1));
+    check(b"\x0a\x02\x08\x01", SeriesRefusal::DamagedLabels(3));
+    check(b"\xff", SeriesRefusal::DamagedLabels(0));
     // valid but not canonical: value before name, an unknown field, a length in two bytes
     let raw = b"\x0a\x8f\x00\x12\x02up\x0a\x08__name__\x18\x01";
     let raw = [&raw[..1], &[0x90, 0x00], &raw[3..]].concat();
@@ -252,7 +252,7 @@ fn native_histograms_are_refused_and_samples_beside_them_kept() {
     let batch = decode(Version::V1, &request(vec![mixed, only])).unwrap();
     assert_eq!((batch.floats.series.len(), batch.floats.timestamps.len()), (1, 1));
     assert_eq!((batch.refused_series, batch.refused_samples, batch.refused_histograms), (2, 0, 4));
-    assert_eq!(batch.refused[0].0, SeriesError::NativeHistograms(2));
+    assert_eq!(batch.refused[0].0, SeriesRefusal::NativeHistograms(2));
     let labels = batch.refused[1].1.clone();
     let labels = &batch.bytes[labels.start as usize..labels.end as usize];
     assert_eq!(protocol::labels::describe_labels(labels), "a{}");
@@ -303,18 +303,18 @@ fn bad_references_leave_out_one_series() {
     assert_eq!(
         errors,
         [
-            SeriesError::OddLabelRefs(3),
-            SeriesError::SymbolOutOfRange(6, 6),
-            SeriesError::SymbolOutOfRange(u32::MAX, 6),
-            SeriesError::TooManyLabels(129),
-            SeriesError::LabelsTooLong(10 + 5 * (3 + (16 << 10))),
-            SeriesError::NoSamples,
-            SeriesError::SymbolOutOfRange(9, 6),
-            SeriesError::OddLabelRefs(3),
+            SeriesRefusal::OddLabelRefs(3),
+            SeriesRefusal::SymbolOutOfRange(6, 6),
+            SeriesRefusal::SymbolOutOfRange(u32::MAX, 6),
+            SeriesRefusal::TooManyLabels(129),
+            SeriesRefusal::LabelsTooLong(10 + 5 * (3 + (16 << 10))),
+            SeriesRefusal::NoSamples,
+            SeriesRefusal::SymbolOutOfRange(9, 6),
+            SeriesRefusal::OddLabelRefs(3),
         ]
     );
     assert_eq!((batch.refused_series, batch.refused_samples, batch.refused_exemplars), (8, 7, 2));
-    let up = |text: &str| Ok::<_, SeriesError>(text.to_owned());
+    let up = |text: &str| Ok::<_, SeriesRefusal>(text.to_owned());
     assert_eq!(resolve(&batch), [up("up{job=\"x\"}"), up("up{job=\"x\"}"), up("up{}"), up("up{}")]);
     assert_eq!(batch.floats.timestamps, [5, 5, 5]);
     assert_eq!(batch.floats.exemplars.iter().map(|(at, _)| *at).collect::<Vec<_>>(), [1, 2]);
@@ -392,7 +392,7 @@ fn symbol_tables() {
     let error = decode(Version::V2, &pack(&symbols[2..])).unwrap_err();
     assert_eq!(error.to_string(), "the first symbol has 8 bytes, it must be the empty string");
     let batch = decode(Version::V2, &pack(&series)).unwrap();
-    assert_eq!(batch.refused[0].0, SeriesError::SymbolOutOfRange(1, 0));
+    assert_eq!(batch.refused[0].0, SeriesRefusal::SymbolOutOfRange(1, 0));
 }
 
 #[test]

@@ -6,7 +6,7 @@ use super::meter::{Charge, Meter};
 use hashbrown::HashMap;
 use hashbrown::hash_map::EntryRef;
 use model::labels::{METRIC_NAME, put_label};
-use model::{Labels, LabelsBuilder, LabelsRef, SeriesError};
+use model::{Labels, LabelsBuilder, LabelsRef, SeriesRefusal};
 
 /// True for labels that identify or describe a metric. Operations whose result is a different quantity drop
 /// these labels.
@@ -48,7 +48,7 @@ pub(super) fn with(labels: LabelsRef<'_>, changes: &[(&str, &str)]) -> Result<La
             builder.push(name, value);
         }
     }
-    builder.build().map_err(|error: SeriesError| QueryError::Execution(error.to_string()))
+    builder.build().map_err(|error: SeriesRefusal| QueryError::Execution(error.to_string()))
 }
 
 /// Formats labels in Prometheus' notation: `{__name__="up", job="x"}`.

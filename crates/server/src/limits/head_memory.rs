@@ -7,7 +7,7 @@ use crate::partition::shared::Partitions;
 use crate::settings;
 use admission::new_series::Memory;
 use admission::{Head, watermarks};
-use model::SeriesError;
+use model::SeriesRefusal;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -72,7 +72,7 @@ impl HeadMemory {
     }
 
     /// Checks for room for late samples. The error has the amounts.
-    pub(crate) fn room_for_late_samples(&self) -> Result<(), SeriesError> {
+    pub(crate) fn room_for_late_samples(&self) -> Result<(), SeriesRefusal> {
         self.head().room_for_late(self.late_bytes())
     }
 
@@ -118,7 +118,7 @@ impl HeadMemory {
         tenant: &Tenant,
         settings: &settings::Tenants,
         now: Instant,
-    ) -> Result<(), SeriesError> {
+    ) -> Result<(), SeriesRefusal> {
         let share_bytes = self.exceeded_share(tenants, tenant, settings, now);
         let above_share = share_bytes.map(|share_bytes| (tenant.bytes(), share_bytes));
         Memory { head: self.head(), process: self.headroom.memory(), above_share }.room()

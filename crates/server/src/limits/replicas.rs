@@ -1,7 +1,7 @@
 //! Elected replicas of a tenant's clusters, within the memory reserved for them.
 
 use admission::election::{Arrival, CLUSTER_BYTES, Election, Elections, Vote};
-use model::SeriesError;
+use model::SeriesRefusal;
 use std::time::{Duration, Instant};
 use stdx::budget::{Account, Reservation};
 
@@ -26,7 +26,7 @@ impl Replicas {
         arrival: Arrival,
         clusters_max: usize,
         account: &Account,
-    ) -> Result<Vote, SeriesError> {
+    ) -> Result<Vote, SeriesRefusal> {
         if !self.elections.contains(cluster) {
             self.make_room(arrival, clusters_max, account)?;
         }
@@ -70,19 +70,19 @@ impl Replicas {
         arrival: Arrival,
         clusters_max: usize,
         account: &Account,
-    ) -> Result<(), SeriesError> {
+    ) -> Result<(), SeriesRefusal> {
         if self.elections.len() >= clusters_max {
             self.forget_silent(arrival.now, arrival.failover);
         }
         if self.elections.len() >= clusters_max {
-            return Err(SeriesError::TooManyClusters { limit: clusters_max });
+            return Err(SeriesRefusal::TooManyClusters { limit: clusters_max });
         }
         let bytes = (self.elections.len() as u64 + 1) * CLUSTER_BYTES;
         let bought = match &mut self.memory {
             Some(memory) => memory.resize(bytes),
             None => account.reserve(bytes).map(|memory| self.memory = Some(memory)),
         };
-        bought.map_err(|full| SeriesError::NoRoomForClusters { limit_kib: full.limit_bytes >> 10 })
+        bought.map_err(|full| SeriesRefusal::NoRoomForClusters { limit_kib: full.limit_bytes >> 10 })
     }
 }
 
@@ -103,12 +103,12 @@ mod tests {
             replicas.hear((cluster, "a"), after(seconds), 2, &account).err()
         };
         assert_eq!((hear(&mut one, "x", 0), hear(&mut one, "y", 10)), (None, None));
-        assert_eq!(hear(&mut one, "z", 10), Some(SeriesError::TooManyClusters { limit: 2 }));
+        assert_eq!(hear(&mut one, "z", 10), Some(SeriesRefusal::TooManyClusters { limit: 2 }));
         assert_eq!(hear(&mut one, "x", 10), None, "known clusters are accepted at the limit");
         assert_eq!(hear(&mut other, "x", 10), None);
         assert_eq!(
             hear(&mut other, "y", 10),
-            Some(SeriesError::NoRoomForClusters { limit_kib: account.limit_bytes() >> 10 })
+            Some(SeriesRefusal::NoRoomForClusters { limit_kib: account.limit_bytes() >> 10 })
         );
         // clusters that were silent for an hour make room for others
         assert_eq!(hear(&mut one, "z", 3610), None);

@@ -7,7 +7,7 @@ use admission::new_series::Limits;
 use admission::rate::TokenBucket;
 use admission::share::{Holding, Shares};
 use admission::{RateLimited, WriteRefusal};
-use model::{SeriesError, TenantId};
+use model::{SeriesRefusal, TenantId};
 use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -138,7 +138,7 @@ impl Tenant {
         own: &TenantSettings,
         wanted: usize,
         now: Instant,
-    ) -> Result<usize, SeriesError> {
+    ) -> Result<usize, SeriesRefusal> {
         let mut buckets = self.buckets.lock();
         let limits = Limits {
             active_series: own.active_series.map(|limit| limit as u64),

@@ -8,7 +8,7 @@ use crate::settings::{Overrides, Settings};
 use crate::telemetry::WriteMetrics;
 use crate::wallclock::WallClock;
 use crate::world::Pause;
-use model::{SeriesError, TenantId};
+use model::{SeriesRefusal, TenantId};
 use std::sync::Arc;
 use std::time::Instant;
 use stdx::budget::Account;
@@ -39,7 +39,7 @@ pub(crate) struct Context {
 impl Context {
     /// Returns how many series of a tenant may be created now, at most `wanted`. Charges these series to the tenant's
     /// rate limit on new series.
-    pub(super) fn room_for_series(&self, tenant: &Tenant, wanted: usize) -> Result<usize, SeriesError> {
+    pub(super) fn room_for_series(&self, tenant: &Tenant, wanted: usize) -> Result<usize, SeriesRefusal> {
         let (now, settings) = (self.clock.instant(), self.overrides.current());
         self.heads.room_for_series(&self.tenants, tenant, &settings, now)?;
         tenant.room_for_series(settings.of(&tenant.id), wanted, now)

@@ -14,7 +14,7 @@ use super::{KNOWN_LATELY, Owner};
 use crate::partition::submission::Submission;
 use admission::Postponed;
 use head::TenantHead;
-use model::{SeriesError, SeriesRef};
+use model::{SeriesRef, SeriesRefusal};
 use protocol::labels::describe_labels;
 use std::time::{Duration, Instant};
 
@@ -151,7 +151,12 @@ impl Owner {
 
 /// Refuses the samples from index `from` on that are older than the newest sample of their series. Returns the number
 /// of refused samples.
-fn leave_out_late(submission: &mut Submission, from: usize, head: &TenantHead, error: &SeriesError) -> usize {
+fn leave_out_late(
+    submission: &mut Submission,
+    from: usize,
+    head: &TenantHead,
+    error: &SeriesRefusal,
+) -> usize {
     let Submission { refs, timestamps, values, outcome, .. } = submission;
     let mut newest = Newest::default();
     let mut kept = from;

@@ -4,7 +4,7 @@ use crate::limits::tenants::Tenant;
 use crate::refusal::Refusal;
 use admission::Postponed;
 use head::Columns;
-use model::{Exemplar, Labels, Metadata, SeriesError, SeriesKey, SeriesRef, TenantId, ValueKind, Values};
+use model::{Exemplar, Labels, Metadata, SeriesKey, SeriesRef, SeriesRefusal, TenantId, ValueKind, Values};
 use protocol::labels::describe_labels;
 use std::collections::HashMap;
 use std::ops::Range;
@@ -71,7 +71,7 @@ pub struct Outcome {
     /// Distinct reasons why parts were refused now but may be stored later.
     pub postponed: Vec<Postponed>,
     /// The first few reasons, each with its series.
-    pub errors: Vec<(SeriesError, String)>,
+    pub errors: Vec<(SeriesRefusal, String)>,
 }
 
 impl Outcome {
@@ -79,7 +79,7 @@ impl Outcome {
     pub(crate) const ERRORS_MAX: usize = 5;
 
     /// Counts `samples` refused samples of one series.
-    pub(crate) fn refuse(&mut self, error: SeriesError, samples: u64, series: impl FnOnce() -> String) {
+    pub(crate) fn refuse(&mut self, error: SeriesRefusal, samples: u64, series: impl FnOnce() -> String) {
         self.refused_series += 1;
         self.refused_samples += samples;
         if self.errors.len() < Self::ERRORS_MAX {
@@ -181,7 +181,7 @@ impl Submission {
     }
 
     /// Refuses the series that are not created yet: there is no room for them.
-    pub(crate) fn refuse_new(&mut self, error: &SeriesError) {
+    pub(crate) fn refuse_new(&mut self, error: &SeriesRefusal) {
         while self.new.len() > self.created {
             self.refuse_one(self.new.len() - 1, error);
         }
@@ -191,7 +191,7 @@ impl Submission {
     /// Refuses each of the next `most` new series whose metric has reached `limit`, the tenant's limit on series per
     /// metric. `count` returns the number of a metric's series. Returns how many of the next series may be created.
     pub(crate) fn refuse_crowded(&mut self, most: usize, limit: u64, count: impl Fn(&str) -> usize) -> usize {
-        let error = SeriesError::SeriesPerMetric { limit };
+        let error = SeriesRefusal::SeriesPerMetric { limit };
         let mut counts: HashMap<Box<str>, u64> = HashMap::new();
         let mut next = self.created;
         while next < self.new.len().min(self.created + most) {
@@ -212,20 +212,20 @@ impl Submission {
     }
 
     /// Refuses a series that is not created yet. The last new series takes its place.
-    fn refuse_one(&mut self, number: usize, error: &SeriesError) {
+    fn refuse_one(&mut self, number: usize, error: &SeriesRefusal) {
         let new = self.new.swap_remove(number);
         let samples = u64::from(new.samples.end - new.samples.start);
         self.outcome.refuse(error.clone(), samples, || describe_labels(new.labels.as_bytes()));
         self.outcome.refused_exemplars += new.exemplars.len() as u64;
     }
 
-    fn postpone(&mut self, error: &SeriesError) {
+    fn postpone(&mut self, error: &SeriesRefusal) {
         self.outcome.postpone(match error {
-            SeriesError::NoMemory { .. } => Postponed::ProcessMemory,
-            SeriesError::TenantShare { .. } => Postponed::TenantShare,
-            SeriesError::ActiveSeries { .. } => Postponed::ActiveSeries,
-            SeriesError::SeriesPerMetric { .. } => Postponed::SeriesPerMetric,
-            SeriesError::NewSeriesRate { wait, .. } => Postponed::NewSeriesRate(*wait),
+            SeriesRefusal::NoMemory { .. } => Postponed::ProcessMemory,
+            SeriesRefusal::TenantShare { .. } => Postponed::TenantShare,
+            SeriesRefusal::ActiveSeries { .. } => Postponed::ActiveSeries,
+            SeriesRefusal::SeriesPerMetric { .. } => Postponed::SeriesPerMetric,
+            SeriesRefusal::NewSeriesRate { wait, .. } => Postponed::NewSeriesRate(*wait),
             _ => Postponed::NewSeries,
         });
     }

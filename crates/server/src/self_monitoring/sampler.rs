@@ -5,7 +5,7 @@ use crate::settings::SelfMonitoring;
 use model::labels::METRIC_NAME;
 use model::{
     Batch, BatchMetadata, BatchSeries, Labels, LabelsBuilder, Metadata, MetricKind, STALE_NAN_BITS,
-    SeriesError, SeriesKey,
+    SeriesKey, SeriesRefusal,
 };
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -101,7 +101,7 @@ impl Sample<'_> {
         self.batch.refused_samples += 1;
     }
 
-    fn labels_of(&mut self, reading: Reading<'_>) -> Result<Labels, SeriesError> {
+    fn labels_of(&mut self, reading: Reading<'_>) -> Result<Labels, SeriesRefusal> {
         let Reading { name, suffix, labels, extra, .. } = reading;
         self.builder.clear();
         self.builder.push(METRIC_NAME, &[name, suffix].concat());

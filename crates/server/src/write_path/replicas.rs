@@ -14,7 +14,7 @@ use crate::partition::submission::Outcome;
 use crate::settings::TenantSettings;
 use admission::Postponed;
 use admission::election::{Arrival, REPLICA_NAME_BYTES_MAX, Vote};
-use model::{Batch, BatchSeries, Exemplar, SeriesBatch, SeriesError, SeriesHasher, Value};
+use model::{Batch, BatchSeries, Exemplar, SeriesBatch, SeriesHasher, SeriesRefusal, Value};
 use protocol::labels::{describe_labels, find_labels};
 use std::ops::Range;
 use stdx::budget::{Exhausted, Purse, Reservation};
@@ -58,7 +58,7 @@ struct Sieve<'a> {
 struct Run {
     cluster: String,
     replica: String,
-    decision: Result<Vote, SeriesError>,
+    decision: Result<Vote, SeriesRefusal>,
     /// Time of the newest accepted sample.
     newest_ms: i64,
 }
@@ -70,7 +70,7 @@ enum Fate {
     /// Only samples after this time are stored.
     After(i64),
     Duplicate,
-    Refused(SeriesError),
+    Refused(SeriesRefusal),
 }
 
 impl Fate {
@@ -148,7 +148,7 @@ impl Sieve<'_> {
             state.replicas.lock().hear((&cluster, &replica), arrival, own.ha_clusters, account)
         };
         let mut decision = hear();
-        if matches!(decision, Err(SeriesError::NoRoomForClusters { .. })) {
+        if matches!(decision, Err(SeriesRefusal::NoRoomForClusters { .. })) {
             context.tenants.forget_silent_clusters(&context.overrides.current(), arrival.now);
             decision = hear();
         }
@@ -196,7 +196,7 @@ impl Sieve<'_> {
         outcome.refuse(error.clone(), samples, || describe_labels(&bytes[range(&series.labels)]));
         outcome.refused_exemplars += exemplars;
         outcome.postpone(match error {
-            SeriesError::TooManyClusters { .. } => Postponed::Clusters,
+            SeriesRefusal::TooManyClusters { .. } => Postponed::Clusters,
             _ => Postponed::NewSeries,
         });
     }

@@ -12,7 +12,7 @@ use crate::refusal::Refusal;
 use admission::Postponed;
 use admission::age::Window;
 use model::{
-    Batch, Exemplar, LabelsBuilder, Principal, SeriesBatch, SeriesError, SeriesKey, SeriesRef, TenantId,
+    Batch, Exemplar, LabelsBuilder, Principal, SeriesBatch, SeriesKey, SeriesRef, SeriesRefusal, TenantId,
     Value,
 };
 use protocol::labels::{describe_labels, labels_of};
@@ -135,8 +135,8 @@ fn parts<V: Value>(
 }
 
 fn refused_by_decoder(batch: &Batch) -> Outcome {
-    let text = |error: &SeriesError, labels: &Range<u32>| match error {
-        SeriesError::Line { .. } => String::new(), // the error names the line
+    let text = |error: &SeriesRefusal, labels: &Range<u32>| match error {
+        SeriesRefusal::Line { .. } => String::new(), // the error names the line
         _ => describe_labels(&batch.bytes[labels.start as usize..labels.end as usize]),
     };
     Outcome {
@@ -179,7 +179,7 @@ fn leave_out_impossible_times(
         }
         match labels {
             Some(labels) => {
-                let error = SeriesError::Timestamp { timestamp_ms, reason };
+                let error = SeriesRefusal::Timestamp { timestamp_ms, reason };
                 outcome.refuse(error, 1, || describe_labels(labels));
             }
             None => outcome.refuse_more(1),

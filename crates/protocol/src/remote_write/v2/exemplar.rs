@@ -6,7 +6,7 @@ use crate::DecodeError;
 use crate::remote_write::exemplar::ExemplarLabels;
 use crate::remote_write::sample;
 use crate::wire::{Reader, Tag, WireType, tag};
-use model::{Batch, LabelsBuilder, SeriesError};
+use model::{Batch, LabelsBuilder, SeriesRefusal};
 use stdx::budget::Purse;
 
 const VALUE: Tag = tag(2, WireType::Fixed64);
@@ -66,7 +66,7 @@ impl<'a, 's> SymbolLabels<'a, 's> {
 
     fn finish(mut self) -> ExemplarLabels<'a> {
         if !self.count.is_multiple_of(2) {
-            self.labels.fail(SeriesError::OddLabelRefs(self.count));
+            self.labels.fail(SeriesRefusal::OddLabelRefs(self.count));
         }
         self.labels
     }

@@ -15,7 +15,7 @@
 use super::Stop;
 use super::symbols::{Symbols, read_ref};
 use crate::wire::Reader;
-use model::SeriesError;
+use model::SeriesRefusal;
 use model::caps::{
     BODY_BYTES_MAX, LABEL_NAME_BYTES_MAX, LABEL_VALUE_BYTES_MAX, SERIES_LABEL_BYTES_MAX, SERIES_LABELS_MAX,
 };
@@ -249,21 +249,21 @@ fn refusal(mut refs: Reader<'_>, symbols: Symbols<'_>) -> Stop {
         }
     }
     Stop::Series(match out_of_range {
-        _ if count % 2 != 0 => SeriesError::OddLabelRefs(count),
+        _ if count % 2 != 0 => SeriesRefusal::OddLabelRefs(count),
         Some(error) => error,
-        None if count > 2 * SERIES_LABELS_MAX => SeriesError::TooManyLabels(count / 2),
-        None => too_long.unwrap_or(SeriesError::LabelsTooLong(text_bytes)),
+        None if count > 2 * SERIES_LABELS_MAX => SeriesRefusal::TooManyLabels(count / 2),
+        None => too_long.unwrap_or(SeriesRefusal::LabelsTooLong(text_bytes)),
     })
 }
 
 /// Error if a text is too long, with the same wording as for 1.0. The text is a value if `name` is given, otherwise a
 /// name.
-fn text_too_long(name: Option<&[u8]>, text: &[u8]) -> Option<SeriesError> {
+fn text_too_long(name: Option<&[u8]>, text: &[u8]) -> Option<SeriesRefusal> {
     match name {
-        None if text.len() > LABEL_NAME_BYTES_MAX => Some(SeriesError::LabelNameTooLong(text.len())),
+        None if text.len() > LABEL_NAME_BYTES_MAX => Some(SeriesRefusal::LabelNameTooLong(text.len())),
         Some(name) if text.len() > LABEL_VALUE_BYTES_MAX => {
             let name = &name[..name.len().min(LABEL_NAME_BYTES_MAX)];
-            Some(SeriesError::LabelValueTooLong(String::from_utf8_lossy(name).into(), text.len()))
+            Some(SeriesRefusal::LabelValueTooLong(String::from_utf8_lossy(name).into(), text.len()))
         }
         _ => None,
     }

@@ -3,7 +3,7 @@
 use super::SYMBOLS;
 use crate::DecodeError;
 use crate::wire::{Reader, WireError};
-use model::SeriesError;
+use model::SeriesRefusal;
 use model::caps::REQUEST_SYMBOLS_MAX;
 use stdx::budget::Purse;
 
@@ -57,14 +57,14 @@ impl<'a> Symbols<'a> {
     }
 
     /// Like [`Self::get`], but reference 0 is the empty text even if the request has no table.
-    pub(super) fn text(&self, reference: u32) -> Result<&'a [u8], SeriesError> {
+    pub(super) fn text(&self, reference: u32) -> Result<&'a [u8], SeriesRefusal> {
         let none = (reference == 0).then_some(&[][..]);
         self.get(reference).or(none).ok_or_else(|| self.missing(reference))
     }
 
     /// Error for a reference beyond the table.
-    pub(super) const fn missing(&self, reference: u32) -> SeriesError {
-        SeriesError::SymbolOutOfRange(reference, self.table.len())
+    pub(super) const fn missing(&self, reference: u32) -> SeriesRefusal {
+        SeriesRefusal::SymbolOutOfRange(reference, self.table.len())
     }
 }
 

@@ -1,0 +1,121 @@
+//! Refusals of single series of a request.
+
+use crate::caps::{LABEL_NAME_BYTES_MAX, LABEL_VALUE_BYTES_MAX, SERIES_LABEL_BYTES_MAX, SERIES_LABELS_MAX};
+use std::time::Duration;
+
+/// Reason why one series of a request cannot be stored, although others can.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SeriesRefusal {
+    /// The series has no metric name.
+    #[error("series has no metric name (label __name__)")]
+    NoName,
+    /// A label name occurs twice.
+    #[error("label name {0:?} is not unique")]
+    DuplicateLabel(String),
+    #[error("label name is empty")]
+    EmptyLabelName,
+    #[error("label name or value is not valid UTF-8")]
+    NotUtf8,
+    #[error("series has {0} labels, the limit is {SERIES_LABELS_MAX}")]
+    TooManyLabels(usize),
+    #[error("label name has {0} bytes, the limit is {LABEL_NAME_BYTES_MAX}")]
+    LabelNameTooLong(usize),
+    #[error("value of label {0:?} has {1} bytes, the limit is {LABEL_VALUE_BYTES_MAX}")]
+    LabelValueTooLong(String, usize),
+    /// All labels together are too long.
+    #[error("labels take {0} bytes together, the limit is {SERIES_LABEL_BYTES_MAX}")]
+    LabelsTooLong(usize),
+    /// A reference outside the request's symbol table.
+    #[error("label reference {0} is outside the symbol table of {1} symbols")]
+    SymbolOutOfRange(u32, usize),
+    /// Label references must come in pairs of name and value.
+    #[error("odd number of label references: {0}")]
+    OddLabelRefs(usize),
+    /// Label bytes that are not valid `Label` messages, with the byte offset of the error.
+    #[error("labels are not valid protobuf: error at byte {0} of the labels")]
+    DamagedLabels(usize),
+    /// Unreadable line of a line-based protocol.
+    #[error("line {number}: {what}")]
+    Line {
+        /// Number of the line, from 1.
+        number: usize,
+        /// Description of the fault.
+        what: String,
+    },
+    /// The series has neither samples nor histograms nor exemplars.
+    #[error("series has no samples")]
+    NoSamples,
+    /// Number of native histograms in the series; they cannot be stored yet.
+    #[error("native histograms cannot be stored yet: {0} refused")]
+    NativeHistograms(usize),
+    /// The time is before 1970 or after 9999, or too far ahead of the clock.
+    #[error("timestamp {timestamp_ms} ms is out of bounds: {reason}")]
+    Timestamp {
+        /// The sample's time.
+        timestamp_ms: i64,
+        /// The violated bound.
+        reason: &'static str,
+    },
+    /// The head has no room for more series.
+    #[error(
+        "no memory for new series: the head holds {used_mib} MiB and takes new series up to {limit_mib} MiB; \
+             raise the limit with --memory"
+    )]
+    NoRoom {
+        /// Memory held by the head.
+        used_mib: u64,
+        /// Limit above which the head refuses new series.
+        limit_mib: u64,
+    },
+    /// The process has no memory for more series, independent of the head's fill level.
+    #[error(
+        "no memory for new work: the process holds {used_mib} MiB and takes new series, exports and long queries up to \
+             {limit_mib} MiB; raise the limit with --memory"
+    )]
+    NoMemory {
+        /// Memory held by the process.
+        used_mib: u64,
+        /// Limit above which the process refuses new series, exports and long queries.
+        limit_mib: u64,
+    },
+    /// The tenant holds more than its share of the head.
+    #[error(
+        "no memory for new series of this tenant: it holds {used_mib} MiB, and its share of the head is \
+             {share_mib} MiB; raise the limit with --memory, or the setting share_weight"
+    )]
+    TenantShare { used_mib: u64, share_mib: u64 },
+    /// The tenant has as many series in memory as its settings allow.
+    #[error("the tenant has {limit} active series, which is its limit (setting active_series)")]
+    ActiveSeries { limit: u64 },
+    /// The tenant has as many series of this metric name in memory as its settings allow.
+    #[error(
+        "the tenant has {limit} active series of this metric name, which is its limit (setting series_per_metric)"
+    )]
+    SeriesPerMetric { limit: u64 },
+    /// The tenant creates series faster than its settings allow.
+    #[error(
+        "the tenant creates series too fast: the limit is {per_s} a second (setting new_series_per_second)"
+    )]
+    NewSeriesRate {
+        per_s: u64,
+        /// Time until the next series may be created.
+        wait: Duration,
+    },
+    /// The tenant has as many clusters of replicas as its settings allow.
+    #[error("the tenant has {limit} clusters of replicas, which is its limit (setting ha_clusters)")]
+    TooManyClusters { limit: usize },
+    /// The clusters of all tenants use up the memory reserved for clusters.
+    #[error(
+        "no memory for another cluster of replicas: the clusters of all tenants may hold {limit_kib} KiB; raise the limit with --memory"
+    )]
+    NoRoomForClusters { limit_kib: u64 },
+    /// Late samples fill their share of the head.
+    #[error(
+        "no memory for out-of-order samples: unsealed ones may hold {limit_mib} MiB; retry later, or raise the limit \
+         with --memory"
+    )]
+    NoRoomForLate {
+        /// Limit on late samples.
+        limit_mib: u64,
+    },
+}
