@@ -23,7 +23,7 @@ pub use allowance::Allowance;
 pub use interrupt::Interrupt;
 pub use matcher::{MatchOp, Matcher, MatcherError};
 pub use promql::{
-    Answer, Expr, Options, QueryError, QueryErrorKind, Value, ValueKind, instant, parse, parse_selector,
+    Answer, Expr, Options, QueryError, QueryErrorKind, Value, ValueType, instant, parse, parse_selector,
     parse_selector_within, parse_within, range,
 };
 pub use source::{

@@ -56,8 +56,8 @@ pub struct Expr {
 
 impl Expr {
     /// Type of the expression's value.
-    pub fn kind(&self) -> ValueKind {
-        self.root.kind()
+    pub fn value_type(&self) -> ValueType {
+        self.root.value_type()
     }
 
     /// Matchers of each selector of the expression, from left to right.
@@ -70,7 +70,7 @@ impl Expr {
 
 /// The types of PromQL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ValueKind {
+pub enum ValueType {
     /// A number for each step.
     Scalar,
     /// A text.
@@ -81,7 +81,7 @@ pub enum ValueKind {
     Matrix,
 }
 
-impl ValueKind {
+impl ValueType {
     /// The word that the API uses.
     pub const fn as_str(self) -> &'static str {
         match self {

@@ -1,6 +1,6 @@
 //! The expression tree that evaluation walks. Parentheses are gone, types are checked.
 
-use super::ValueKind;
+use super::ValueType;
 use super::functions::Function;
 use crate::matcher::{MatchOp, Matcher};
 use model::labels::METRIC_NAME;
@@ -160,18 +160,18 @@ pub(super) struct Call {
 
 impl Node {
     /// Type of the expression's value.
-    pub(super) fn kind(&self) -> ValueKind {
+    pub(super) fn value_type(&self) -> ValueType {
         match self {
-            Self::Number(_) => ValueKind::Scalar,
-            Self::Text(_) => ValueKind::String,
-            Self::Selector(_) | Self::Aggregate(_) => ValueKind::Vector,
-            Self::Range(..) | Self::Subquery(_) => ValueKind::Matrix,
-            Self::Negate(inner) => inner.kind(),
-            Self::Binary(b) => match (b.lhs.kind(), b.rhs.kind()) {
-                (ValueKind::Scalar, ValueKind::Scalar) => ValueKind::Scalar,
-                _ => ValueKind::Vector,
+            Self::Number(_) => ValueType::Scalar,
+            Self::Text(_) => ValueType::String,
+            Self::Selector(_) | Self::Aggregate(_) => ValueType::Vector,
+            Self::Range(..) | Self::Subquery(_) => ValueType::Matrix,
+            Self::Negate(inner) => inner.value_type(),
+            Self::Binary(b) => match (b.lhs.value_type(), b.rhs.value_type()) {
+                (ValueType::Scalar, ValueType::Scalar) => ValueType::Scalar,
+                _ => ValueType::Vector,
             },
-            Self::Call(call) => call.function.kind(),
+            Self::Call(call) => call.function.value_type(),
         }
     }
 

@@ -7,7 +7,7 @@ use super::label_set::{sort_key, without_name};
 use super::matrix::{Column, Matrix, Merged, same_labelset};
 use super::meter::{Charge, Meter};
 use super::operator::{arithmetic, compare};
-use super::{ANNOTATION_BYTES_MAX, ANNOTATIONS_MAX, Answer, Options, QueryError, Value, ValueKind};
+use super::{ANNOTATION_BYTES_MAX, ANNOTATIONS_MAX, Answer, Options, QueryError, Value, ValueType};
 use crate::source::SeriesSource;
 use model::{Labels, Samples, SeriesSamples};
 use std::collections::BTreeSet;
@@ -36,20 +36,20 @@ pub(super) fn instant(
     let meter = Meter::new(options);
     let mut eval = Evaluator::new(source, options, &meter, (at_ms, at_ms, 0));
     let grid = Grid::single(at_ms);
-    let value = match root.kind() {
-        ValueKind::String => match root {
+    let value = match root.value_type() {
+        ValueType::String => match root {
             Node::Text(text) => Value::String { timestamp_ms: at_ms, value: text.clone() },
             _ => panic!("BUG: only literals are strings"),
         },
-        ValueKind::Scalar => Value::Scalar { timestamp_ms: at_ms, value: eval.scalar(root, &grid)?[0] },
-        ValueKind::Vector => {
+        ValueType::Scalar => Value::Scalar { timestamp_ms: at_ms, value: eval.scalar(root, &grid)?[0] },
+        ValueType::Vector => {
             let matrix = eval.matrix(root, &grid)?;
             let matrix = eval.clean_names(matrix)?;
             let mut all = Vec::with_capacity(matrix.len());
             matrix.drain(|name, row| all.push((name.labels, at_ms, row[0])));
             Value::Vector(all)
         }
-        ValueKind::Matrix => {
+        ValueType::Matrix => {
             let mut series = eval.samples_of(root, at_ms)?;
             sort_series(&mut series, &meter)?;
             Value::Matrix(series)
@@ -74,13 +74,13 @@ pub(super) fn range(
     let meter = Meter::new(options);
     let mut eval = Evaluator::new(source, options, &meter, (start_ms, end_ms, step_ms));
     let grid = Grid::new(start_ms, end_ms, step_ms, meter.max())?;
-    let series = match root.kind() {
-        ValueKind::Scalar => {
+    let series = match root.value_type() {
+        ValueType::Scalar => {
             let column = eval.scalar(root, &grid)?;
             let timestamps = (0..grid.count).map(|step| grid.time_ms(step)).collect();
             vec![(Labels::empty(), Samples { timestamps, values: column.values })]
         }
-        ValueKind::Vector => {
+        ValueType::Vector => {
             let matrix = eval.matrix(root, &grid)?;
             let matrix = eval.clean_names(matrix)?;
             let mut series = Vec::with_capacity(matrix.len());
@@ -88,10 +88,10 @@ pub(super) fn range(
             sort_series(&mut series, &meter)?;
             series
         }
-        kind => {
+        other => {
             return Err(QueryError::Invalid(format!(
                 "invalid expression type {:?} for range query, must be Scalar or instant Vector",
-                kind.described()
+                other.described()
             )));
         }
     };
@@ -217,7 +217,7 @@ impl<'a> Evaluator<'a> {
                 Ok(lhs)
             }
             Node::Call(call) => self.scalar_call(call, grid),
-            _ => panic!("BUG: types were checked, but a scalar is a {}", node.kind().as_str()),
+            _ => panic!("BUG: types were checked, but a scalar is a {}", node.value_type().as_str()),
         }
     }
 
@@ -266,7 +266,7 @@ impl<'a> Evaluator<'a> {
                 let matrix = self.clean_names(matrix)?;
                 matrix.drain(|name, row| series.push((name.labels, present(row, &inner))));
             }
-            _ => panic!("BUG: types were checked, but a range vector is a {}", node.kind().as_str()),
+            _ => panic!("BUG: types were checked, but a range vector is a {}", node.value_type().as_str()),
         }
         Ok(series)
     }

@@ -11,7 +11,7 @@ use super::grid::Grid;
 use super::matrix::{Column, Matrix, Merged};
 use super::operator::with_scalar;
 use super::row::{Row, Sink};
-use super::{QueryError, ValueKind};
+use super::{QueryError, ValueType};
 
 impl<'a> Evaluator<'a> {
     /// Evaluates a vector, row by row. Rows without any value are left out.
@@ -26,14 +26,14 @@ impl<'a> Evaluator<'a> {
         match node {
             Node::Selector(selector) => self.select_instant(selector, grid, false, sink),
             Node::Negate(inner) => self.stream_mapped(inner, grid, true, |_, v| -v, sink),
-            Node::Binary(b) => match (b.lhs.kind(), b.rhs.kind()) {
-                (ValueKind::Vector, ValueKind::Vector) => self.vectors(b, grid)?.emit(sink),
+            Node::Binary(b) => match (b.lhs.value_type(), b.rhs.value_type()) {
+                (ValueType::Vector, ValueType::Vector) => self.vectors(b, grid)?.emit(sink),
                 _ => self.stream_with_scalar(b, grid, sink),
             },
             Node::Aggregate(aggregate) => self.aggregate(aggregate, grid)?.emit(sink),
             Node::Call(call) => self.stream_call(call, grid, sink),
             Node::Number(_) | Node::Text(_) | Node::Range(..) | Node::Subquery(_) => {
-                panic!("BUG: types were checked, but a vector is a {}", node.kind().as_str())
+                panic!("BUG: types were checked, but a vector is a {}", node.value_type().as_str())
             }
         }
     }
@@ -88,7 +88,7 @@ impl<'a> Evaluator<'a> {
         grid: &Grid,
         sink: &mut Sink<'_>,
     ) -> Result<(), QueryError> {
-        let swapped = b.lhs.kind() == ValueKind::Scalar;
+        let swapped = b.lhs.value_type() == ValueType::Scalar;
         let (scalar, vector) = if swapped { (&b.lhs, &b.rhs) } else { (&b.rhs, &b.lhs) };
         let scalar = self.scalar(scalar, grid)?;
         let (op, return_bool) = (b.op, b.return_bool);

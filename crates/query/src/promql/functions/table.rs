@@ -1,13 +1,13 @@
 //! Every function of PromQL: its name, the types of its arguments, and the type of its value.
 
-use crate::promql::ValueKind;
-use ValueKind::{Matrix as M, Scalar as S, String as T, Vector as V};
+use crate::promql::ValueType;
+use ValueType::{Matrix as M, Scalar as S, String as T, Vector as V};
 
 /// Types of a function's arguments.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::promql) struct Signature {
     /// Types of the arguments; the last one may repeat.
-    pub(in crate::promql) kinds: &'static [ValueKind],
+    pub(in crate::promql) types: &'static [ValueType],
     /// Least number of arguments.
     pub(in crate::promql) least: usize,
     /// Largest number of arguments.
@@ -19,7 +19,7 @@ const MANY: usize = usize::MAX;
 
 /// Generates the enum of functions from the table below.
 macro_rules! functions {
-    ($($variant:ident $name:literal $kinds:tt $least:literal $most:tt $value:ident;)+) => {
+    ($($variant:ident $name:literal $types:tt $least:literal $most:tt $value:ident;)+) => {
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub(in crate::promql) enum Function { $($variant),+ }
 
@@ -33,13 +33,13 @@ macro_rules! functions {
             }
 
             /// Type of the function's value.
-            pub(in crate::promql) const fn kind(self) -> ValueKind {
+            pub(in crate::promql) const fn value_type(self) -> ValueType {
                 match self { $(Self::$variant => $value),+ }
             }
 
             pub(in crate::promql) const fn signature(self) -> Signature {
                 match self {
-                    $(Self::$variant => Signature { kinds: &$kinds, least: $least, most: $most }),+
+                    $(Self::$variant => Signature { types: &$types, least: $least, most: $most }),+
                 }
             }
         }
@@ -143,6 +143,6 @@ impl Function {
     /// True if an argument is a range vector. Each series of the range vector is computed separately. The
     /// other arguments are scalars.
     pub(in crate::promql) fn is_over_range(self) -> bool {
-        self.signature().kinds.contains(&M)
+        self.signature().types.contains(&M)
     }
 }

@@ -2,7 +2,7 @@
 
 use super::lexer::{Fault, Kind, Token};
 use super::{NESTING_MAX, Parser, Part, too_deep, types};
-use crate::promql::ValueKind;
+use crate::promql::ValueType;
 use crate::promql::ast::{Binary, BinaryOp, Many, Matching, Node};
 
 /// Precedence of `*`, and of a sign.
@@ -77,11 +77,11 @@ impl Parser<'_, '_> {
         self.count(sign.at, 0)?;
         self.take(sign);
         let inner = self.expr(POWER)?;
-        let kind = inner.node.kind();
-        if !matches!(kind, ValueKind::Scalar | ValueKind::Vector) {
+        let value_type = inner.node.value_type();
+        if !matches!(value_type, ValueType::Scalar | ValueType::Vector) {
             let message =
                 "unary expression only allowed on expressions of type scalar or instant vector, got";
-            return Err((sign.at, format!("{message} {:?}", kind.described())));
+            return Err((sign.at, format!("{message} {:?}", value_type.described())));
         }
         match inner.node {
             node if sign.is("+") => Ok(Part { node, at: sign.at, depth: inner.depth, bare: false }),

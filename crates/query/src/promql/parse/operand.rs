@@ -2,7 +2,7 @@
 
 use super::lexer::{self, Fault, Kind, Place, Token};
 use super::{DURATION_MS_MAX, Parser, Part, number, quoted, types};
-use crate::promql::ValueKind;
+use crate::promql::ValueType;
 use crate::promql::ast::{Aggregate, AggregateOp, At, Call, Grouping, Node, Subquery, TimeShift};
 use crate::promql::functions::Function;
 use stdx::units;
@@ -231,10 +231,10 @@ impl<'t> Parser<'t, '_> {
             return Err(self.unexpected(end, "subquery selector", "\"]\""));
         }
         self.take(end);
-        let kind = part.node.kind();
-        if kind != ValueKind::Vector {
+        let value_type = part.node.value_type();
+        if value_type != ValueType::Vector {
             let message =
-                format!("subquery is only allowed on instant vector, got {} instead", kind.as_str());
+                format!("subquery is only allowed on instant vector, got {} instead", value_type.as_str());
             return Err((part.at, message));
         }
         let subquery = Subquery { expr: part.node, range_ms, step_ms, time: TimeShift::default() };

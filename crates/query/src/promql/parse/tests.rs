@@ -1,4 +1,4 @@
-use crate::promql::{EXPR_BYTES_MAX, QueryError, ValueKind, instant, parse, parse_selector};
+use crate::promql::{EXPR_BYTES_MAX, QueryError, ValueType, instant, parse, parse_selector};
 use crate::{Allowance, Matcher, Options, memory_source::MemorySource};
 use std::sync::atomic::AtomicBool;
 use stdx::rng::Rng;
@@ -14,15 +14,16 @@ fn message(text: &str) -> String {
 
 #[test]
 fn expressions_have_types() {
-    let check = |text: &str, kind: ValueKind| assert_eq!(parse(text).unwrap().kind(), kind, "{text}");
-    check("1 + 2", ValueKind::Scalar);
-    check("-(time())", ValueKind::Scalar);
-    check("up", ValueKind::Vector);
-    check("up > bool 1", ValueKind::Vector);
-    check("rate(up[5m] offset 1h)", ValueKind::Vector);
-    check("up[5m]", ValueKind::Matrix);
-    check("rate(up[5m])[1h:]", ValueKind::Matrix);
-    check("\"a\"", ValueKind::String);
+    let check =
+        |text: &str, expected: ValueType| assert_eq!(parse(text).unwrap().value_type(), expected, "{text}");
+    check("1 + 2", ValueType::Scalar);
+    check("-(time())", ValueType::Scalar);
+    check("up", ValueType::Vector);
+    check("up > bool 1", ValueType::Vector);
+    check("rate(up[5m] offset 1h)", ValueType::Vector);
+    check("up[5m]", ValueType::Matrix);
+    check("rate(up[5m])[1h:]", ValueType::Matrix);
+    check("\"a\"", ValueType::String);
 }
 
 #[test]

@@ -1,12 +1,12 @@
 //! Type checks of operands. Errors are messages; the caller adds the position.
 
-use crate::promql::ValueKind;
+use crate::promql::ValueType;
 use crate::promql::ast::{Aggregate, AggregateOp, Binary, Call, Many, Node};
 use crate::promql::functions::Signature;
 
 /// Checks an operator against its modifiers and, without label matching, its operand types.
 pub(super) fn check_operator(binary: &Binary) -> Result<(), String> {
-    let scalars = [&binary.lhs, &binary.rhs].iter().all(|side| side.kind() == ValueKind::Scalar);
+    let scalars = [&binary.lhs, &binary.rhs].iter().all(|side| side.value_type() == ValueType::Scalar);
     let matching = &binary.matching;
     if binary.return_bool && !binary.op.is_comparison() {
         return Err("bool modifier can only be used on comparison operators".into());
@@ -22,13 +22,13 @@ pub(super) fn check_operator(binary: &Binary) -> Result<(), String> {
 
 /// Checks the operands of a binary operator.
 pub(super) fn check_binary(binary: &Binary) -> Result<(), String> {
-    let (lhs, rhs) = (binary.lhs.kind(), binary.rhs.kind());
-    for kind in [lhs, rhs] {
-        if !matches!(kind, ValueKind::Scalar | ValueKind::Vector) {
+    let (lhs, rhs) = (binary.lhs.value_type(), binary.rhs.value_type());
+    for value_type in [lhs, rhs] {
+        if !matches!(value_type, ValueType::Scalar | ValueType::Vector) {
             return Err("binary expression must contain only scalar and instant vector types".into());
         }
     }
-    let vectors = lhs == ValueKind::Vector && rhs == ValueKind::Vector;
+    let vectors = lhs == ValueType::Vector && rhs == ValueType::Vector;
     let matching = &binary.matching;
     let name = || format!("{:?}", binary.op).to_lowercase();
     if !vectors && (!matching.labels.is_empty() || matching.on) {
@@ -48,14 +48,14 @@ pub(super) fn check_binary(binary: &Binary) -> Result<(), String> {
 }
 
 /// Type of an aggregation's parameter, if it has one.
-pub(super) const fn parameter_of(op: AggregateOp) -> Option<ValueKind> {
+pub(super) const fn parameter_of(op: AggregateOp) -> Option<ValueType> {
     match op {
         AggregateOp::Topk
         | AggregateOp::Bottomk
         | AggregateOp::Quantile
         | AggregateOp::Limitk
-        | AggregateOp::LimitRatio => Some(ValueKind::Scalar),
-        AggregateOp::CountValues => Some(ValueKind::String),
+        | AggregateOp::LimitRatio => Some(ValueType::Scalar),
+        AggregateOp::CountValues => Some(ValueType::String),
         _ => None,
     }
 }
@@ -64,7 +64,7 @@ pub(super) const fn parameter_of(op: AggregateOp) -> Option<ValueKind> {
 /// true if the parameter has the wrong type.
 pub(super) fn check_aggregate(aggregate: &Aggregate) -> Result<(), (bool, String)> {
     let context = "aggregation expression";
-    expect(ValueKind::Vector, &aggregate.expr, context).map_err(|message| (false, message))?;
+    expect(ValueType::Vector, &aggregate.expr, context).map_err(|message| (false, message))?;
     match (parameter_of(aggregate.op), &aggregate.param) {
         (Some(wanted), Some(param)) => {
             expect(wanted, param, "aggregation parameter").map_err(|message| (true, message))
@@ -75,7 +75,7 @@ pub(super) fn check_aggregate(aggregate: &Aggregate) -> Result<(), (bool, String
 
 /// Checks the number and types of a function's arguments. An error has the position of the argument, if one is wrong.
 pub(super) fn check_call(call: &Call) -> Result<(), (Option<usize>, String)> {
-    let Signature { kinds, least, most } = call.function.signature();
+    let Signature { types, least, most } = call.function.signature();
     let (name, count) = (call.function.name(), call.args.len());
     let wanted = match (count < least, count > most) {
         (false, false) => None,
@@ -87,15 +87,17 @@ pub(super) fn check_call(call: &Call) -> Result<(), (Option<usize>, String)> {
         return Err((None, format!("expected {wanted} argument(s) in call to {name:?}, got {count}")));
     }
     for (i, arg) in call.args.iter().enumerate() {
-        let kind = kinds.get(i).or(kinds.last()).expect("BUG: a function with arguments has a signature");
-        expect(*kind, arg, &format!("call to function {name:?}")).map_err(|message| (Some(i), message))?;
+        let value_type =
+            types.get(i).or(types.last()).expect("BUG: a function with arguments has a signature");
+        expect(*value_type, arg, &format!("call to function {name:?}"))
+            .map_err(|message| (Some(i), message))?;
     }
     Ok(())
 }
 
-fn expect(wanted: ValueKind, node: &Node, context: &str) -> Result<(), String> {
-    if node.kind() == wanted {
+fn expect(wanted: ValueType, node: &Node, context: &str) -> Result<(), String> {
+    if node.value_type() == wanted {
         return Ok(());
     }
-    Err(format!("expected type {} in {context}, got {}", wanted.described(), node.kind().described()))
+    Err(format!("expected type {} in {context}, got {}", wanted.described(), node.value_type().described()))
 }

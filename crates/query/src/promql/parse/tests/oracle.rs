@@ -11,7 +11,7 @@ use crate::promql::ast::{
     TimeShift,
 };
 use crate::promql::functions::Function;
-use crate::promql::{QueryError, ValueKind};
+use crate::promql::{QueryError, ValueType};
 use model::labels::METRIC_NAME;
 use promql_parser::label::Matcher as RawMatcher;
 use promql_parser::parser::token as t;
@@ -96,10 +96,10 @@ impl Converter {
 
     fn subquery(&mut self, raw: raw::SubqueryExpr) -> Result<Node, QueryError> {
         let expr = self.node(*raw.expr)?;
-        if expr.kind() != ValueKind::Vector {
+        if expr.value_type() != ValueType::Vector {
             return Err(parse_error(format_args!(
                 "subquery is only allowed on instant vector, got {} instead",
-                expr.kind().as_str()
+                expr.value_type().as_str()
             )));
         }
         Ok(Node::Subquery(Box::new(Subquery {
@@ -191,12 +191,12 @@ impl Converter {
 }
 
 fn negate(inner: Node) -> Result<Node, QueryError> {
-    match (inner.kind(), inner) {
+    match (inner.value_type(), inner) {
         (_, Node::Number(value)) => Ok(Node::Number(-value)),
-        (ValueKind::Scalar | ValueKind::Vector, inner) => Ok(Node::Negate(Box::new(inner))),
-        (kind, _) => Err(parse_error(format_args!(
+        (ValueType::Scalar | ValueType::Vector, inner) => Ok(Node::Negate(Box::new(inner))),
+        (other, _) => Err(parse_error(format_args!(
             "unary expression only allowed on expressions of type scalar or instant vector, got {:?}",
-            kind.described()
+            other.described()
         ))),
     }
 }
