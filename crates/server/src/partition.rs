@@ -42,7 +42,7 @@ use model::TenantId;
 use outage::Outage;
 use relocate::Relocating;
 pub(crate) use relocate::{Relocate, Relocated};
-pub(crate) use replay::late::{Late, LateBatch, LateTurn};
+pub(crate) use replay::closed_tenants::{ClosedBatch, ClosedReplay, ClosedTurn};
 use seal::Sealing;
 pub(crate) use seal::{Freeze, Frozen, Safe, Sealed};
 pub(crate) use shared::PartitionShared;
@@ -88,7 +88,7 @@ pub(crate) enum Command {
     /// Opens a reader of the journal at the beginning of the dictionary that has the record at this offset.
     Read(Offset, SyncSender<Read>),
     /// Adds samples of a closed tenant to the head.
-    Late(LateBatch, SyncSender<()>),
+    AddClosed(ClosedBatch, SyncSender<()>),
     /// Takes the samples of a closed tenant out of the head.
     Discard(TenantId, SyncSender<Option<Box<TenantHead>>>),
     /// Rewrites blocked tenants' samples at the journal's end.
@@ -263,8 +263,8 @@ impl Owner {
                     let reader = self.journal.read(self.journal.dictionary_start(from));
                     let _ = reply.send(Read { reader, end: self.journal.durable_end() }); // the receiver may be gone
                 }
-                Command::Late(batch, reply) => {
-                    self.take_late(&batch);
+                Command::AddClosed(batch, reply) => {
+                    self.add_closed(&batch);
                     let _ = reply.send(()); // the receiver may be gone
                     cost += GROUP_COST_MAX / 8;
                 }

@@ -13,7 +13,7 @@
 //!
 //! - [`manifest`]: floodmarks of all partitions
 //! - [`pins`]: queries that still need sealed samples in the head
-//! - [`machine`]: decides what is sealed and when; [`sealer`]: the thread that does it
+//! - [`state_machine`]: decides what is sealed and when; [`sealer`]: the thread that does it
 //! - [`flush`]: flushes on request; [`blocked`]: blocked tenants, for admission and metrics
 //! - [`closed`]: tenants whose tables could not be read at the start
 //! - [`stage`]: frozen series to files
@@ -28,11 +28,11 @@ mod error;
 pub(crate) mod fault;
 pub(crate) mod flush;
 pub(crate) mod flushed;
-mod machine;
 mod manifest;
 pub(crate) mod pins;
 pub(crate) mod sealer;
 mod stage;
+mod state_machine;
 pub(crate) mod telemetry;
 pub(crate) mod tenant_tables;
 #[cfg(test)]

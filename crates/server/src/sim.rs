@@ -11,7 +11,7 @@ use crate::deletes;
 use crate::node::{Node, Parts, StartError};
 use crate::partition::submission::Answer;
 use crate::partition::{
-    Command, Freeze, Frozen, LateBatch, Owner, Owners, PartitionShared, Read, Relocate, Relocated, Safe,
+    ClosedBatch, Command, Freeze, Frozen, Owner, Owners, PartitionShared, Read, Relocate, Relocated, Safe,
     Sealed,
 };
 use crate::query_source::{Source, Turns};
@@ -486,9 +486,9 @@ impl Owners for Waiting {
         self.wait_for(number, Command::Read(from, reply), &answer)
     }
 
-    fn take_late(&mut self, number: usize, batch: LateBatch) -> Option<()> {
+    fn add_closed(&mut self, number: usize, batch: ClosedBatch) -> Option<()> {
         let (reply, answer) = sync_channel(1);
-        self.wait_for(number, Command::Late(batch, reply), &answer)
+        self.wait_for(number, Command::AddClosed(batch, reply), &answer)
     }
 
     fn discard(&mut self, number: usize, tenant: &TenantId) -> Option<Box<TenantHead>> {

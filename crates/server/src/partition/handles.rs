@@ -1,6 +1,6 @@
 //! Interface through which the sealer commands owners.
 
-use super::{Command, Commands, Freeze, Frozen, LateBatch, Read, Relocate, Relocated, Safe, Sealed};
+use super::{ClosedBatch, Command, Commands, Freeze, Frozen, Read, Relocate, Relocated, Safe, Sealed};
 use head::TenantHead;
 use journal::Offset;
 use model::TenantId;
@@ -20,7 +20,7 @@ pub(crate) trait Owners {
     fn read(&mut self, number: usize, from: Offset) -> Option<Read>;
 
     /// Adds samples of a closed tenant to a partition's head. `None` if the partition is closed.
-    fn take_late(&mut self, number: usize, batch: LateBatch) -> Option<()>;
+    fn add_closed(&mut self, number: usize, batch: ClosedBatch) -> Option<()>;
 
     /// Removes the samples of a closed tenant from a partition's head. `None` if there are none, or if the partition is
     /// closed.
@@ -53,9 +53,9 @@ impl Owners for Vec<Commands> {
         answer.recv().ok()
     }
 
-    fn take_late(&mut self, number: usize, batch: LateBatch) -> Option<()> {
+    fn add_closed(&mut self, number: usize, batch: ClosedBatch) -> Option<()> {
         let (reply, answer) = sync_channel(1);
-        self[number].send(Command::Late(batch, reply)).ok()?;
+        self[number].send(Command::AddClosed(batch, reply)).ok()?;
         answer.recv().ok()
     }
 

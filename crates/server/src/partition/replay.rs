@@ -14,9 +14,9 @@
 
 mod apply;
 mod buffers;
+pub(crate) mod closed_tenants;
 mod demand;
 mod known;
-pub(crate) mod late;
 mod marks;
 mod pace;
 mod references;

@@ -10,7 +10,7 @@ use tables::TableError;
 /// A job that has taken too long: it continues, but its result is dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("requests for the tenant's table have taken more than {} s; they continue in the background", .0.as_secs())]
-pub(crate) struct Late(pub(super) Duration);
+pub(crate) struct Overdue(pub(super) Duration);
 
 /// A failed step of sealing. After all errors except [`Self::Stopping`], the step is retried.
 #[derive(Debug, thiserror::Error)]
@@ -32,7 +32,7 @@ pub(crate) enum SealError {
     #[error("staged files may have been swept; their samples are staged again")]
     Lapsed,
     #[error(transparent)]
-    Late(#[from] Late),
+    Overdue(#[from] Overdue),
     #[error("cannot start a thread: {0}")]
     Thread(io::Error),
     #[error("the server is shutting down")]
@@ -45,6 +45,6 @@ pub(crate) enum SealError {
 impl SealError {
     /// True if other tenants can be sealed despite the error.
     pub(super) const fn is_of_one_table(&self) -> bool {
-        matches!(self, Self::Table(_) | Self::Late(_) | Self::Histograms)
+        matches!(self, Self::Table(_) | Self::Overdue(_) | Self::Histograms)
     }
 }

@@ -11,12 +11,12 @@ mod report;
 
 use super::error::SealError;
 use super::flushed::Flushed;
-use super::machine::flushes::FlushId;
-use super::machine::io::{Command, Event, View};
-use super::machine::{Sealing, Thresholds};
+use super::state_machine::flushes::FlushId;
+use super::state_machine::io::{Command, Event, View};
+use super::state_machine::{Sealing, Thresholds};
 use super::workers::Workers;
 use crate::limits::pacer::Pacer;
-use crate::partition::{Late, Owners};
+use crate::partition::{ClosedReplay, Owners};
 use crate::seal::Context;
 use model::TenantId;
 use report::Stopwatch;
@@ -59,7 +59,7 @@ pub(crate) struct Sealer<O> {
     flushes: BTreeMap<FlushId, oneshot::Sender<Flushed>>,
     next_flush: u64,
     /// Replay for closed tenants.
-    late: Option<Late>,
+    closed_replay: Option<ClosedReplay>,
     stopwatch: Stopwatch,
 }
 
@@ -90,7 +90,7 @@ impl<O: Owners> Sealer<O> {
             workers,
             flushes: BTreeMap::new(),
             next_flush: 0,
-            late: None,
+            closed_replay: None,
             stopwatch: Stopwatch::default(),
         }
     }

@@ -2,10 +2,10 @@
 //!
 //! A round of sealing opens, checks and commits the tables of all its tenants. Each step mostly waits for a disk's sync
 //! or a store's answer, so jobs of different tables run in parallel. One slow table must not delay the others: a job
-//! that takes too long is reported as [`Late`] and continues in the background. No other job of its tenant begins
+//! that takes too long is reported as [`Overdue`] and continues in the background. No other job of its tenant begins
 //! before it has ended.
 
-use super::error::{Late, SealError};
+use super::error::{Overdue, SealError};
 use crate::threads::run_or_abort;
 use model::TenantId;
 use parking_lot::Mutex;
@@ -16,17 +16,17 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 use stdx::clock::Clock;
 
-/// Limit on concurrent jobs, including late jobs: the number of threads for local files.
+/// Limit on concurrent jobs, including overdue jobs: the number of threads for local files.
 const JOBS_MAX: usize = 16;
 
-/// Interval at which late jobs and a stopping node are noticed.
+/// Interval at which overdue jobs and a stopping node are noticed.
 const POLL: Duration = Duration::from_millis(20);
 
 /// Work on one tenant's table. A job may outlive the round that began it.
 pub(super) type Job<R> = Box<dyn FnOnce() -> R + Send>;
 
-/// A tenant whose job has ended or is late, and the job's result.
-pub(super) type Ended<R> = (TenantId, Result<R, Late>);
+/// A tenant whose job has ended or is overdue, and the job's result.
+pub(super) type Ended<R> = (TenantId, Result<R, Overdue>);
 
 /// A pool of threads. Without threads, jobs run one after the other on the calling thread.
 #[derive(Debug)]
@@ -93,7 +93,7 @@ impl Threads {
 #[derive(Debug)]
 pub(super) struct Batch<R> {
     todo: VecDeque<TenantId>,
-    /// Jobs in progress that are not late, each with its start.
+    /// Jobs in progress that are not overdue, each with its start.
     running: BTreeMap<TenantId, Instant>,
     patience: Duration,
     send: Sender<(TenantId, R)>,
@@ -101,14 +101,14 @@ pub(super) struct Batch<R> {
 }
 
 impl<R: Send + 'static> Batch<R> {
-    /// A job that takes longer than `patience` is late.
+    /// A job that takes longer than `patience` is overdue.
     pub(super) fn new(tenants: impl IntoIterator<Item = TenantId>, patience: Duration) -> Self {
         let (send, ended) = channel();
         let todo = tenants.into_iter().collect();
         Self { todo, running: BTreeMap::new(), patience, send, ended }
     }
 
-    /// Starts jobs up to the limit, and waits until a job ends or is late. Returns `None` if no job is left.
+    /// Starts jobs up to the limit, and waits until a job ends or is overdue. Returns `None` if no job is left.
     pub(super) fn next(
         &mut self,
         workers: &mut Workers,
@@ -127,25 +127,25 @@ impl<R: Send + 'static> Batch<R> {
                 }));
             };
             if let Some(tenant) = self.begin(threads, &**clock, &mut job)? {
-                return Ok(Some((tenant, Err(Late(self.patience)))));
+                return Ok(Some((tenant, Err(Overdue(self.patience)))));
             }
             if self.running.is_empty() && self.todo.is_empty() {
                 return Ok(None);
             }
             if let Ok((tenant, result)) = self.ended.recv_timeout(POLL) {
-                // the result of a late job is dropped
+                // the result of an overdue job is dropped
                 match self.running.remove(&tenant) {
                     Some(_) => return Ok(Some((tenant, Ok(result)))),
                     None => continue,
                 }
             }
             let now = clock.instant();
-            let is_late = |began: &Instant| now.saturating_duration_since(*began) >= self.patience;
-            let late =
-                self.running.iter().find(|(_, began)| is_late(began)).map(|(tenant, _)| tenant.clone());
-            if let Some(tenant) = late {
+            let is_overdue = |began: &Instant| now.saturating_duration_since(*began) >= self.patience;
+            let overdue =
+                self.running.iter().find(|(_, began)| is_overdue(began)).map(|(tenant, _)| tenant.clone());
+            if let Some(tenant) = overdue {
                 self.running.remove(&tenant);
-                return Ok(Some((tenant, Err(Late(self.patience)))));
+                return Ok(Some((tenant, Err(Overdue(self.patience)))));
             }
         }
     }

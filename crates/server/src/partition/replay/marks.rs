@@ -118,7 +118,7 @@ pub(super) enum Sealed {
     /// The samples of days that were sealed in passes.
     Days(Arc<Floodmark>),
     All,
-    /// Unknown: the tenant is closed, and its samples are replayed once its table can be read (see [`super::late`]).
+    /// Unknown: the tenant is closed, and its samples are replayed once its table can be read (see [`super::closed_tenants`]).
     Later,
 }
 

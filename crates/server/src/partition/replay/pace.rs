@@ -110,7 +110,7 @@ impl Owner {
                 // dropping the reply ends the wait; these requests are repeated after the replay
                 Command::Freeze(_)
                 | Command::Read(..)
-                | Command::Late(..)
+                | Command::AddClosed(..)
                 | Command::Discard(..)
                 | Command::Relocate(_)
                 | Command::Truncate(_) => {}

@@ -2,10 +2,10 @@
 
 use super::Sealer;
 use super::commit::PATIENCE;
-use crate::partition::{Late, LateTurn, Owners, Relocated};
+use crate::partition::{ClosedReplay, ClosedTurn, Owners, Relocated};
 use crate::seal::error::SealError;
 use crate::seal::fault;
-use crate::seal::machine::io::{Event, Moved};
+use crate::seal::state_machine::io::{Event, Moved};
 use crate::seal::workers::{Batch, Job};
 use head::TenantHead;
 use model::TenantId;
@@ -84,7 +84,7 @@ impl<O: Owners> Sealer<O> {
         let mut batch = Batch::new(sources.keys().cloned(), PATIENCE);
         let mut floodmarks = Floodmarks::new();
         while let Some((tenant, done)) = batch.next(workers, stopping, job)? {
-            floodmarks.insert(tenant, done.unwrap_or_else(|late| Err(late.into())));
+            floodmarks.insert(tenant, done.unwrap_or_else(|overdue| Err(overdue.into())));
         }
         Ok(floodmarks)
     }
@@ -115,9 +115,9 @@ impl<O: Owners> Sealer<O> {
                 continue;
             }
             context.lake.closed.keep_what_may_fit(&mut answered);
-            match Late::begin(partition, answered, &context.lake.flush, &mut self.owners) {
-                Ok(late) => {
-                    self.late = Some(late);
+            match ClosedReplay::begin(partition, answered, &context.lake.flush, &mut self.owners) {
+                Ok(replay) => {
+                    self.closed_replay = Some(replay);
                     return Ok(Event::Asked { replaying: Some(partition) });
                 }
                 Err(error) => {
@@ -130,43 +130,43 @@ impl<O: Owners> Sealer<O> {
 
     pub(super) fn replay_closed(&mut self) -> Event {
         self.pacer.let_pass();
-        let mut late = self.late.take().expect("BUG: no replay for closed tenants was begun");
+        let mut replay = self.closed_replay.take().expect("BUG: no replay for closed tenants was begun");
         let lake = &self.context.lake;
-        let turn = match late.turn(&self.context.heads, &mut self.owners) {
+        let turn = match replay.turn(&self.context.heads, &mut self.owners) {
             Ok(turn) => turn,
             Err(error) => {
-                let partition = late.number;
+                let partition = replay.number;
                 tracing::warn!(partition, %error, "cannot replay the journal for closed tenants; the replay will be retried");
-                late.tenants.keys().for_each(|tenant| lake.closed.explain(tenant, error.to_string()));
+                replay.tenants.keys().for_each(|tenant| lake.closed.explain(tenant, error.to_string()));
                 return Event::Asked { replaying: None };
             }
         };
         match turn {
-            LateTurn::More => self.late = Some(late),
-            LateTurn::NoRoom => {
+            ClosedTurn::More => self.closed_replay = Some(replay),
+            ClosedTurn::NoRoom => {
                 tracing::warn!(
-                    partition = late.number,
-                    tenants = late.tenants.len(),
-                    samples = late.samples,
+                    partition = replay.number,
+                    tenants = replay.tenants.len(),
+                    samples = replay.samples,
                     "the heads have no room for closed tenants; their replay will be retried"
                 );
-                for tenant in late.tenants.keys() {
+                for tenant in replay.tenants.keys() {
                     let mut partitions = lake.closed.found_no_room(tenant);
-                    partitions.insert(late.number);
+                    partitions.insert(replay.number);
                     for partition in partitions {
                         // the samples are dropped on this thread, not on the owner's thread
                         drop(self.owners.discard(partition, tenant));
                     }
                 }
             }
-            LateTurn::Done => {
-                for (tenant, floodmark) in &late.tenants {
-                    if lake.reopen(late.number, late.end.0, tenant, floodmark) {
+            ClosedTurn::Done => {
+                for (tenant, floodmark) in &replay.tenants {
+                    if lake.reopen(replay.number, replay.end.0, tenant, floodmark) {
                         lake.blocked.remove(tenant);
                         tracing::warn!(%tenant, "a tenant's table can be read again: the tenant is open");
                     }
                 }
-                let (partition, samples) = (late.number, late.samples);
+                let (partition, samples) = (replay.number, replay.samples);
                 tracing::info!(partition, samples, "replayed the journal for closed tenants");
             }
         }

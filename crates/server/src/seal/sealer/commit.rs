@@ -7,9 +7,9 @@ use crate::seal::Lake;
 use crate::seal::error::SealError;
 use crate::seal::fault;
 use crate::seal::flushed::Flushed;
-use crate::seal::machine::io::Rename;
-use crate::seal::machine::io::{Block, Event, Found, PerTenant};
-use crate::seal::machine::marks::MarkUpdate;
+use crate::seal::state_machine::io::Rename;
+use crate::seal::state_machine::io::{Block, Event, Found, PerTenant};
+use crate::seal::state_machine::marks::MarkUpdate;
 use crate::seal::workers::{Batch, Job};
 use model::TenantId;
 use std::collections::BTreeMap;
@@ -94,7 +94,7 @@ impl<O: Owners> Sealer<O> {
         let cut_short = loop {
             match batch.next(workers, stopping, job) {
                 Ok(Some((tenant, done))) => {
-                    drop(results.insert(tenant, done.unwrap_or_else(|late| Err(late.into()))))
+                    drop(results.insert(tenant, done.unwrap_or_else(|overdue| Err(overdue.into()))))
                 }
                 Ok(None) => break fault::point("committed", &context.lake.faults).err(),
                 Err(error) => break Some(error),

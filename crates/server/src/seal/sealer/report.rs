@@ -3,7 +3,7 @@
 use super::Sealer;
 use crate::partition::Owners;
 use crate::seal::flushed::Flushed;
-use crate::seal::machine::io::{Command, Report};
+use crate::seal::state_machine::io::{Command, Report};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 

@@ -57,12 +57,12 @@ fn a_late_job_goes_on_and_keeps_its_tenant_busy_until_it_ends() {
     let (mut batch, mut ended) = (Batch::new(all.clone(), MINUTE), BTreeMap::new());
     ended.extend(next(&mut batch, &mut workers, job));
     ended.extend(next(&mut batch, &mut workers, job));
-    assert_eq!(ended[slow], Err(Late(MINUTE)));
-    // by then this job may be late as well
+    assert_eq!(ended[slow], Err(Overdue(MINUTE)));
+    // by then this job may be overdue as well
     assert!(ended.contains_key(other));
     assert_eq!(next(&mut batch, &mut workers, job), None);
     let mut again = Batch::new([slow.clone()], MINUTE);
-    assert_eq!(next(&mut again, &mut workers, job), Some((slow.clone(), Err(Late(MINUTE)))));
+    assert_eq!(next(&mut again, &mut workers, job), Some((slow.clone(), Err(Overdue(MINUTE)))));
     assert!(workers.is_busy(slow), "the tenant's commit may still arrive");
     go_on.send(()).unwrap();
     let busy = Arc::clone(&workers.threads.as_ref().unwrap().busy);
@@ -72,7 +72,7 @@ fn a_late_job_goes_on_and_keeps_its_tenant_busy_until_it_ends() {
     assert!(!workers.is_busy(slow));
     let mut again = Batch::new([slow.clone()], MINUTE);
     assert_eq!(next(&mut again, &mut workers, |_| Box::new(|| 8)), Some((slow.clone(), Ok(8))));
-    assert_eq!(next(&mut batch, &mut workers, job), None, "a late job is not reported twice");
+    assert_eq!(next(&mut batch, &mut workers, job), None, "an overdue job is not reported twice");
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! Changes of the marks that a round requests, before and after its commits.
 
 use super::Round;
-use crate::seal::machine::marks::MarkUpdate;
-use crate::seal::machine::part::Part;
+use crate::seal::state_machine::marks::MarkUpdate;
+use crate::seal::state_machine::part::Part;
 use model::TenantId;
 use std::collections::BTreeSet;
 

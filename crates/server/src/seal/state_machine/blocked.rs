@@ -11,7 +11,7 @@
 use super::io::{Command, Event, Moved, Report, View};
 use super::marks::MarkUpdate;
 use super::round::{Blocking, Next, READERS_WAIT, Round};
-use super::{LateTurn, SealError, Sealing, Turn, backoff};
+use super::{ClosedTurn, SealError, Sealing, Turn, backoff};
 use model::TenantId;
 use std::time::Instant;
 
@@ -212,12 +212,12 @@ impl Sealing {
                 reopening.first = (partition + 1) % partitions;
                 return self.issue(Turn::Reopening, Command::ReplayClosed);
             }
-            Event::Replayed(LateTurn::More) => reopening.retry_at = view.now,
-            Event::Replayed(LateTurn::Done) => {
+            Event::Replayed(ClosedTurn::More) => reopening.retry_at = view.now,
+            Event::Replayed(ClosedTurn::Done) => {
                 (reopening.replaying, reopening.failures, reopening.retry_at) = (None, 0, view.now);
                 self.has_caught_up = true;
             }
-            Event::Asked { replaying: None } | Event::Replayed(LateTurn::NoRoom) | Event::Failed(_) => {
+            Event::Asked { replaying: None } | Event::Replayed(ClosedTurn::NoRoom) | Event::Failed(_) => {
                 reopening.replaying = None;
                 reopening.failures += 1;
                 reopening.retry_at = view.now + backoff(reopening.failures);

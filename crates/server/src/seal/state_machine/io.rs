@@ -2,7 +2,7 @@
 
 use super::flushes::FlushId;
 use super::marks::MarkUpdate;
-use crate::partition::{Frozen, LateTurn, Safe};
+use crate::partition::{ClosedTurn, Frozen, Safe};
 use crate::seal::error::SealError;
 use crate::seal::flushed::Flushed;
 use crate::seal::pins::Ended;
@@ -112,7 +112,7 @@ pub(crate) enum Event {
     Asked {
         replaying: Option<usize>,
     },
-    Replayed(LateTurn),
+    Replayed(ClosedTurn),
     /// The command was executed.
     Done,
     /// The command failed.

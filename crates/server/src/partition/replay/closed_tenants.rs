@@ -42,7 +42,7 @@ const DEFINITION_BYTES: usize = 96;
 
 /// Some samples of a closed tenant.
 #[derive(Debug)]
-pub(crate) struct LateBatch {
+pub(crate) struct ClosedBatch {
     tenant: TenantId,
     series: Vec<Labels>,
     /// Index of each sample's series in `series`.
@@ -53,7 +53,7 @@ pub(crate) struct LateBatch {
 
 /// Error of a replay for closed tenants. The replay is retried.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum LateError {
+pub(crate) enum ClosedReplayError {
     #[error(transparent)]
     Journal(#[from] JournalError),
     #[error(transparent)]
@@ -69,7 +69,7 @@ pub(crate) enum LateError {
 
 /// Result of a turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum LateTurn {
+pub(crate) enum ClosedTurn {
     /// There is more to read.
     More,
     /// The heads are too full. This replay must be abandoned and restarted later. The caller frees the replay's memory
@@ -80,7 +80,7 @@ pub(crate) enum LateTurn {
 
 /// Replay for closed tenants of one partition, once their tables can be read.
 #[derive(Debug)]
-pub(crate) struct Late {
+pub(crate) struct ClosedReplay {
     pub(crate) number: usize,
     /// The tenants, each with the floodmark of its table for the partition's journal.
     pub(crate) tenants: BTreeMap<TenantId, Arc<Floodmark>>,
@@ -116,7 +116,7 @@ struct Dictionary {
     pass: Range<u64>,
 }
 
-impl Late {
+impl ClosedReplay {
     /// Begins at the first record that one of the tenants' tables lacks. Reserves the half of `flush` that is for
     /// compaction. Sealing continues with the other half.
     pub(crate) fn begin(
@@ -124,11 +124,12 @@ impl Late {
         tenants: BTreeMap<TenantId, Arc<Floodmark>>,
         flush: &Account,
         owners: &mut impl Owners,
-    ) -> Result<Self, LateError> {
+    ) -> Result<Self, ClosedReplayError> {
         let memory = flush.reserve(flush.limit_bytes() / 2)?;
         let account = Account::new("flush", memory.bytes());
         let from = tenants.values().map(|floodmark| floodmark.upto).min().unwrap_or(0);
-        let Read { reader, end } = owners.read(number, Offset(from)).ok_or(LateError::Closed(number))?;
+        let Read { reader, end } =
+            owners.read(number, Offset(from)).ok_or(ClosedReplayError::Closed(number))?;
         let buffers = Buffers::new(account.reserve(0)?);
         let (reader, dictionary) = (reader?, None);
         Ok(Self { number, tenants, end, reader, dictionary, buffers, samples: 0, account, _memory: memory })
@@ -139,19 +140,19 @@ impl Late {
         &mut self,
         heads: &HeadMemory,
         owners: &mut impl Owners,
-    ) -> Result<LateTurn, LateError> {
+    ) -> Result<ClosedTurn, ClosedReplayError> {
         let Self { number, tenants, reader, dictionary, buffers, samples, account, .. } = self;
         let mut read_bytes = 0;
         while read_bytes < TURN_BYTES {
             let Some(item) = reader.next()? else {
                 let Some(known) = dictionary.as_mut().filter(|known| known.has_more()) else {
-                    return Ok(LateTurn::Done);
+                    return Ok(ClosedTurn::Done);
                 };
                 *reader = known.next_pass(*number, owners)?;
                 continue;
             };
             if heads.is_filled_to(watermarks::REFUSE_CLOSED) {
-                return Ok(LateTurn::NoRoom);
+                return Ok(ClosedTurn::NoRoom);
             }
             // damage was reported by the replay of the other tenants
             let Item::Entry(entry) = item else { continue };
@@ -178,7 +179,7 @@ impl Late {
                     continue;
                 }
                 Err(RecordError::NoRoom { .. }) => {
-                    return Err(LateError::NoRoom { limit_mib: account.limit_bytes() >> 20 });
+                    return Err(ClosedReplayError::NoRoom { limit_mib: account.limit_bytes() >> 20 });
                 }
                 Err(_) => continue,
             }
@@ -189,13 +190,13 @@ impl Late {
                     sealed.leave_out(&mut buffers.record, entry.offset);
                     for batch in known.batches(buffers) {
                         *samples += batch.of.len() as u64;
-                        owners.take_late(*number, batch).ok_or(LateError::Closed(*number))?;
+                        owners.add_closed(*number, batch).ok_or(ClosedReplayError::Closed(*number))?;
                     }
                 }
             }
             buffers.settle();
         }
-        Ok(LateTurn::More)
+        Ok(ClosedTurn::More)
     }
 }
 
@@ -207,10 +208,10 @@ impl Dictionary {
         tenants: &BTreeMap<TenantId, Arc<Floodmark>>,
         account: &Account,
         owners: &mut impl Owners,
-    ) -> Result<Self, LateError> {
+    ) -> Result<Self, ClosedReplayError> {
         let mut references = References::new(account.reserve(0)?);
         let mut memory = account.reserve(0)?;
-        let read = owners.read(number, entry.offset).ok_or(LateError::Closed(number))?;
+        let read = owners.read(number, entry.offset).ok_or(ClosedReplayError::Closed(number))?;
         let is_sealed = |tenant: &TenantId, offset| {
             tenants.get(tenant).map(|floodmark| matches!(Sealed::of(floodmark, offset), Sealed::All))
         };
@@ -218,7 +219,7 @@ impl Dictionary {
             Ok(()) => {}
             Err(Halt::Journal(error)) => return Err(error.into()),
             Err(Halt::NoRoom | Halt::Stopped) => {
-                return Err(LateError::NoRoom { limit_mib: account.limit_bytes() >> 20 });
+                return Err(ClosedReplayError::NoRoom { limit_mib: account.limit_bytes() >> 20 });
             }
         }
         drop(memory);
@@ -237,7 +238,7 @@ impl Dictionary {
     }
 
     /// Keeps the record's needed definitions that belong to this pass.
-    fn define(&mut self, buffers: &Buffers, sealed: bool) -> Result<(), LateError> {
+    fn define(&mut self, buffers: &Buffers, sealed: bool) -> Result<(), ClosedReplayError> {
         let record = &buffers.record;
         let (slots, _) = self.references.of(&record.tenant)?;
         let labels = self.labels.entry(record.tenant.clone()).or_default();
@@ -258,7 +259,7 @@ impl Dictionary {
             if (is_first || bytes <= self.labels_max) && self.memory.resize(bytes).is_ok() {
                 labels.insert(given, text.to_owned());
             } else if is_first {
-                return Err(LateError::NoRoom { limit_mib: self.limit_bytes >> 20 });
+                return Err(ClosedReplayError::NoRoom { limit_mib: self.limit_bytes >> 20 });
             } else {
                 self.pass.end = definition;
             }
@@ -272,7 +273,11 @@ impl Dictionary {
     }
 
     /// Begins the next pass.
-    fn next_pass(&mut self, number: usize, owners: &mut impl Owners) -> Result<Box<dyn Reader>, LateError> {
+    fn next_pass(
+        &mut self,
+        number: usize,
+        owners: &mut impl Owners,
+    ) -> Result<Box<dyn Reader>, ClosedReplayError> {
         self.pass = self.pass.end..u64::MAX;
         self.read_again(number, owners)
     }
@@ -288,21 +293,25 @@ impl Dictionary {
     }
 
     /// Forgets the pass's labels. Returns a reader of the dictionary from its first record on.
-    fn read_again(&mut self, number: usize, owners: &mut impl Owners) -> Result<Box<dyn Reader>, LateError> {
+    fn read_again(
+        &mut self,
+        number: usize,
+        owners: &mut impl Owners,
+    ) -> Result<Box<dyn Reader>, ClosedReplayError> {
         (self.number, self.definitions) = (0, 0);
         self.labels = HashMap::new();
         self.memory.resize(0)?;
-        let read = owners.read(number, self.begin).ok_or(LateError::Closed(number))?;
+        let read = owners.read(number, self.begin).ok_or(ClosedReplayError::Closed(number))?;
         Ok(read.reader?)
     }
 
     /// The record's samples, in batches.
-    fn batches<'a>(&'a self, buffers: &'a Buffers) -> impl Iterator<Item = LateBatch> + 'a {
+    fn batches<'a>(&'a self, buffers: &'a Buffers) -> impl Iterator<Item = ClosedBatch> + 'a {
         let record = &buffers.record;
         let labels = self.labels.get(&record.tenant);
         let batches = (0..record.refs.len()).step_by(BATCH_SAMPLES).map(move |from| {
             let to = record.refs.len().min(from + BATCH_SAMPLES);
-            let mut batch = LateBatch {
+            let mut batch = ClosedBatch {
                 tenant: record.tenant.clone(),
                 series: Vec::new(),
                 of: Vec::new(),
@@ -337,8 +346,8 @@ impl Owner {
     }
 
     /// Adds samples of a closed tenant to the head. The samples are in the journal already.
-    pub(in crate::partition) fn take_late(&self, batch: &LateBatch) {
-        let LateBatch { tenant, series, of, timestamps, values } = batch;
+    pub(in crate::partition) fn add_closed(&self, batch: &ClosedBatch) {
+        let ClosedBatch { tenant, series, of, timestamps, values } = batch;
         let now_s = self.context.steady_s();
         {
             let mut partition = self.partition.head.write();

@@ -29,7 +29,7 @@ pub(crate) mod round;
 mod tests;
 
 use super::error::SealError;
-use crate::partition::LateTurn;
+use crate::partition::ClosedTurn;
 use blocked::{Blocked, Relocation, Reopening};
 use flushes::Flushes;
 use io::{Command, Event, Report, View};

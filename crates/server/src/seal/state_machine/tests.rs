@@ -6,7 +6,7 @@ use super::flushes::FlushId;
 use super::io::{Block, Command, Event, Found, Moved, PerTenant, Report, View};
 use super::marks::MarkUpdate;
 use super::{BACKOFF_MAX, Sealing, Thresholds};
-use crate::partition::{Frozen, LateTurn, Safe};
+use crate::partition::{ClosedTurn, Frozen, Safe};
 use crate::seal::error::SealError;
 use crate::seal::flushed::Flushed;
 use crate::seal::manifest::{Mark, Own};
@@ -563,10 +563,10 @@ fn closed_tenants_are_asked_for_with_backoff_and_replayed_in_turns() {
     script.advance(SECOND);
     script.expect(Event::Tick, &["ask closed from 0"]);
     script.expect(Event::Asked { replaying: Some(0) }, &["replay closed"]);
-    script.expect(Event::Replayed(LateTurn::More), &[]);
+    script.expect(Event::Replayed(ClosedTurn::More), &[]);
     assert_eq!(script.sealing.wake_in(script.view.now), Duration::ZERO);
     script.expect(Event::Tick, &["replay closed"]);
-    script.expect(Event::Replayed(LateTurn::NoRoom), &[]);
+    script.expect(Event::Replayed(ClosedTurn::NoRoom), &[]);
     // answers to flushes report the missing tenant
     script.flush(1);
     script.expect(Event::Tick, &["freeze 0"]);
@@ -578,7 +578,7 @@ fn closed_tenants_are_asked_for_with_backoff_and_replayed_in_turns() {
     script.expect(Event::Tick, &["ask closed from 0"]);
     script.expect(Event::Asked { replaying: Some(0) }, &["replay closed"]);
     script.view.closed.clear();
-    script.expect(Event::Replayed(LateTurn::Done), &[]);
+    script.expect(Event::Replayed(ClosedTurn::Done), &[]);
     // replayed samples are sealed soon
     script.expect(Event::Tick, &["freeze 0"]);
 }
@@ -593,7 +593,7 @@ fn partition_after_a_failed_replay_is_asked_first() {
     script.advance(SECOND);
     script.expect(Event::Tick, &["ask closed from 1"]);
     script.expect(Event::Asked { replaying: Some(1) }, &["replay closed"]);
-    script.expect(Event::Replayed(LateTurn::NoRoom), &[]);
+    script.expect(Event::Replayed(ClosedTurn::NoRoom), &[]);
     script.advance(SECOND);
     script.expect(Event::Tick, &["ask closed from 0"]);
 }
