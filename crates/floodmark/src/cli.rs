@@ -3,8 +3,8 @@
 pub(crate) mod access;
 pub(crate) mod config;
 pub(crate) mod inspect;
+pub(crate) mod lab;
 pub(crate) mod limits;
-pub(crate) mod load;
 pub(crate) mod result;
 pub(crate) mod scenario;
 mod scenario_text;
@@ -45,7 +45,7 @@ pub(crate) enum Command {
     Serve(Box<ServeArgs>),
     /// Load-test this server or any other, and verify every sample
     #[command(subcommand)]
-    Lab(load::LabCommand),
+    Lab(lab::LabCommand),
     /// Import history: blocks of a Prometheus, JSON lines, text, Parquet
     Import(transfer::ImportArgs),
     /// Export samples from the tables: JSON lines, text, Parquet
@@ -70,7 +70,7 @@ pub(crate) enum Command {
 #[derive(Debug, Args)]
 pub(crate) struct DemoArgs {
     /// Duration of the load; the server is killed halfway through
-    #[arg(long, value_name = "DURATION", default_value = "20s", value_parser = lab::scenario::parse::duration)]
+    #[arg(long, value_name = "DURATION", default_value = "20s", value_parser = ::lab::scenario::parse::duration)]
     pub(crate) duration: Duration,
 
     /// Samples per second

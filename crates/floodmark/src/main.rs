@@ -7,8 +7,8 @@ mod demo;
 mod export;
 mod import;
 mod inspect;
+mod lab;
 mod limits;
-mod load;
 mod manual;
 mod output;
 mod scenario;
@@ -28,7 +28,7 @@ fn main() -> ExitCode {
         Command::Inspect(command) => inspect::run(command).map(|()| true),
         Command::Config(command) => config::run(command).map(|()| true),
         Command::Limits(args) => limits::run(&args).map(|()| true),
-        Command::Lab(command) => load::run(command),
+        Command::Lab(command) => lab::run(command),
         Command::Demo(args) => demo::run(args),
         Command::Completions(args) => manual::completions(&args).map(|()| true),
         Command::Man(args) => manual::man(&args).map(|()| true),

@@ -1,6 +1,6 @@
 //! `floodmark lab run` and the commands that run a scenario several times: run scenarios and print their results.
 
-use crate::cli::load::{InitArgs, ScenariosArgs};
+use crate::cli::lab::{InitArgs, ScenariosArgs};
 use crate::cli::scenario::{
     Bounds, FindLimitArgs, FindMinimumArgs, MergeArgs, RaceArgs, RunArgs, ScenarioArgs,
 };

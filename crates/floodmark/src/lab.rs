@@ -1,6 +1,6 @@
 //! `floodmark lab`: runs the lab's commands.
 
-use crate::cli::load::{LabCommand, LabVerify, LabWrite};
+use crate::cli::lab::{LabCommand, LabVerify, LabWrite};
 use crate::output::{observer, print, say, show};
 use crate::scenario;
 use crate::signals::stoppable;
