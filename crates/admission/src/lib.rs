@@ -4,7 +4,7 @@
 //!
 //! | | check | module |
 //! | --- | --- | --- |
-//! | 1 | the principal's rights, the state of the node, closed and blocked tenants, a full head | [`write`] |
+//! | 1 | the principal's rights, the state of the node, closed and blocked tenants, a full head, a tenant's bytes on disk | [`write`] |
 //! | 2 | limits on tenants: their number, the rate of new tenants, each tenant's own rates | [`tenant_slots`], [`NewTenants`], [`rate`] |
 //! | 3 | concurrent requests and the bytes that they hold, shared among tenants | [`gate`] |
 //! | 4 | duplicates from other replicas of a Prometheus | [`election`] |
@@ -18,6 +18,7 @@
 //! samples ([`model::SeriesRefusal`]).
 
 pub mod age;
+mod disk;
 pub mod election;
 pub mod gate;
 mod head;
@@ -32,6 +33,7 @@ pub mod watermarks;
 pub mod write;
 mod write_refusal;
 
+pub use disk::Disk;
 pub use head::Head;
 pub use new_tenants::NewTenants;
 pub use postponed::{Postponed, Shortage};

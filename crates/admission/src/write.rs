@@ -1,7 +1,7 @@
 //! Decides whether a principal may write now, before any part of its request is decoded.
 
 use crate::watermarks::REFUSE_ABOVE_SHARE;
-use crate::{WriteRefusal, tenant_slots};
+use crate::{Disk, WriteRefusal, tenant_slots};
 use model::{Principal, TenantId};
 
 /// Facts about a node. Each fact is gathered only after all earlier checks have passed.
@@ -22,6 +22,9 @@ pub trait Facts: tenant_slots::Facts {
 
     /// The tenant's share of the head in bytes, if the tenant holds more; otherwise `None`.
     fn exceeded_share(&self, tenant: &TenantId) -> Option<u64>;
+
+    /// Bytes of the tenant's tables, and the limit on them.
+    fn disk(&self, tenant: &TenantId) -> Disk;
 }
 
 /// Checks whether a principal may write now.
@@ -54,6 +57,15 @@ pub fn check(principal: &Principal, facts: &impl Facts) -> Result<(), WriteRefus
     {
         let (percent, share_mib) = (REFUSE_ABOVE_SHARE, share_bytes >> 20);
         return Err(WriteRefusal::TenantShare { tenant: tenant.clone(), percent, share_mib });
+    }
+    let disk = facts.disk(tenant);
+    if let Some(limit_bytes) = disk.reached() {
+        return Err(WriteRefusal::DiskBytes {
+            tenant: tenant.clone(),
+            used_kib: disk.used_bytes >> 10,
+            limit_kib: limit_bytes >> 10,
+            is_configured: disk.is_configured,
+        });
     }
     tenant_slots::check(tenant, facts)
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 /// Default `Retry-After`: memory and queue slots become free within seconds.
 pub const RETRY_AFTER: Duration = Duration::from_secs(3);
 
-/// `Retry-After` if a person has to repair something first, or a store has to recover. Less than
+/// `Retry-After` if a person has to repair something or to make room first, or a store has to recover. Less than
 /// [`crate::postponed::CALM`], so that a shortage does not count as over while refused senders wait.
 const RETRY_AFTER_REPAIR: Duration = Duration::from_secs(20);
 
@@ -64,6 +64,19 @@ pub enum WriteRefusal {
         /// The fill level from which tenants above their share are refused.
         percent: u64,
         share_mib: u64,
+    },
+    /// The tenant's tables have as many bytes as they may.
+    #[error(
+        "the tables of tenant {tenant} have {used_kib} KiB, and the limit is {limit_kib} KiB (setting disk_bytes); retention, \
+         deletes and compaction make room"
+    )]
+    DiskBytes {
+        tenant: TenantId,
+        /// Size of the live files of its tables.
+        used_kib: u64,
+        limit_kib: u64,
+        /// True if an operator set the limit; false if it was derived from the disk.
+        is_configured: bool,
     },
     /// The tenant is new, and the maximum number of tenants is in memory.
     #[error("no room for a new tenant: {limit} tenants are in memory, which is the limit (setting tenants)")]
@@ -196,7 +209,9 @@ impl WriteRefusal {
     pub const fn kind(&self) -> ErrorKind {
         match self {
             Self::Rights { .. } => ErrorKind::Forbidden,
-            Self::Rate { .. } | Self::ConcurrentWrites { .. } => ErrorKind::Limited,
+            Self::Rate { .. }
+            | Self::ConcurrentWrites { .. }
+            | Self::DiskBytes { is_configured: true, .. } => ErrorKind::Limited,
             Self::Postponed { what, .. } => what.kind(),
             _ => ErrorKind::Unavailable,
         }
@@ -217,6 +232,7 @@ impl WriteRefusal {
             Self::Rate { limit: RateLimited::Samples, .. } => "samples_rate",
             Self::Rate { limit: RateLimited::Bytes, .. } => "bytes_rate",
             Self::TenantShare { .. } => "tenant_share",
+            Self::DiskBytes { .. } => "disk_bytes",
             Self::NoRoomForTenant(SeriesRefusal::NoMemory { .. }) => crate::process::REASON,
             Self::NoRoomForTenant(_) => "head_full",
             Self::ConcurrentWrites { .. } => "concurrent_writes",
@@ -232,7 +248,7 @@ impl WriteRefusal {
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Rights { .. } => None,
-            Self::Closed { .. } | Self::Blocked { .. } => Some(RETRY_AFTER_REPAIR),
+            Self::Closed { .. } | Self::Blocked { .. } | Self::DiskBytes { .. } => Some(RETRY_AFTER_REPAIR),
             Self::Postponed { what: Postponed::Clock, .. } => Some(RETRY_AFTER_REPAIR),
             Self::NewTenants { wait, .. } => Some((*wait).max(RETRY_AFTER)),
             Self::Rate { wait, .. } | Self::Postponed { what: Postponed::NewSeriesRate(wait), .. } => {

@@ -14,12 +14,14 @@ pub(crate) struct Machine {
     pub(crate) cores: usize,
     pub(crate) memory: Memory,
     pub(crate) files_max: u64,
+    /// Capacity of the file system that has a path; `None` if that is unknown.
+    pub(crate) disk_bytes: fn(&Path) -> Option<u64>,
 }
 
 impl Machine {
     /// Resources of the machine, as far as this process may use them.
     pub(crate) fn here() -> Self {
-        Self { cores: cores(), memory: Memory::of(Path::new("/")), files_max: files_max() }
+        Self { cores: cores(), memory: Memory::of(Path::new("/")), files_max: files_max(), disk_bytes }
     }
 }
 
@@ -69,6 +71,12 @@ pub(crate) fn private_bytes() -> u64 {
         .find_map(|l| l.strip_prefix("RssAnon:"))
         .and_then(|v| v.trim().trim_end_matches("kB").trim().parse::<u64>().ok());
     kib.map_or(0, |kib| kib << 10)
+}
+
+/// Capacity of the file system that has `path`, with what it reserves for root; `None` if there is no such path.
+fn disk_bytes(path: &Path) -> Option<u64> {
+    let disk = rustix::fs::statvfs(path).ok()?;
+    Some(disk.f_frsize.saturating_mul(disk.f_blocks)).filter(|bytes| *bytes > 0)
 }
 
 /// Limit on open files after a call of [`raise_files`].

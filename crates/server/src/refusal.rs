@@ -31,6 +31,7 @@ pub(crate) const REASONS: &[&str] = &[
     "creating_requests",
     "decode",
     "deletes",
+    "disk_bytes",
     "disk_full",
     "execution",
     "flushing",

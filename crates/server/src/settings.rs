@@ -7,6 +7,7 @@
 //!   file, environment, flags ─▶ Given ─▶ reader ─▶ Settings, and the list of effective settings
 //! ```
 
+mod disk;
 mod file;
 mod given;
 mod lake;
@@ -41,6 +42,7 @@ use crate::limits::budget::{Budget, connection_bytes};
 use crate::limits::open_files::{Files, connections_default};
 use crate::machine::Machine;
 use crate::tls::TlsFiles;
+use disk::DiskDefault;
 use reader::Reader;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -152,10 +154,13 @@ impl Settings {
     }
 
     fn read(machine: &Machine, given: &Given, reader: &mut Reader<'_>) -> Result<Self, SettingsError> {
-        let overrides = reader.read(&table::OVERRIDES)?.map(|path| OverridesFile::new(path, given));
+        let data_dir = reader.read(&table::DATA_DIR)?;
+        let lake = LakeSettings::read(reader, &data_dir, given)?;
+        let disk = DiskDefault::of(machine, &lake.url.0);
+        let overrides = reader.read(&table::OVERRIDES)?.map(|path| OverridesFile::new(path, given, &disk));
         let tenants = match &overrides {
             Some(file) => file.tenants(&file.text()?)?,
-            None => Tenants::resolve(given)?,
+            None => Tenants::resolve(given, &disk)?,
         };
         let half = Budget::half_of(&machine.memory);
         let budget = match reader.derive(&table::MEMORY, half.total_bytes)? {
@@ -177,7 +182,6 @@ impl Settings {
         reader.adjust(&table::CONNECTIONS, &connections_max);
         let inflight_default = (budget.inflight_bytes / (256 << 10)).clamp(64, 4096) as usize;
         let inflight_requests_max = reader.derive(&table::INFLIGHT_REQUESTS, inflight_default)?;
-        let data_dir = reader.read(&table::DATA_DIR)?;
         let http = reader.read(&table::HTTP)?;
         let admin_listen = AdminListen::read(reader, http)?;
         let auth_file = auth_file(reader, http, admin_listen)?;
@@ -191,7 +195,7 @@ impl Settings {
             durability: reader.read(&table::DURABILITY)?,
             partitions,
             segment_bytes: reader.read(&table::SEGMENT_SIZE)?,
-            lake: LakeSettings::read(reader, &data_dir, given)?,
+            lake,
             tenants,
             overrides,
             data_dir,

@@ -104,6 +104,8 @@ struct Kept {
     rolled: RolledDays,
     /// Number of deletes that are not complete.
     tombstones: usize,
+    /// True if the tenant has as many tables as it may, and lacks this one.
+    lacks_room: bool,
 }
 
 impl Upkeep {
@@ -132,7 +134,7 @@ impl Upkeep {
         &self.pace.context.lake
     }
 
-    /// Opens tables of samples ahead of requests: reading a log takes longer than most answers.
+    /// Opens tables of samples ahead of requests: reading a log takes longer than most answers. Measures them and the rollups.
     pub(super) fn open_tables(&mut self) {
         self.discover();
         for tenant in self.lake().tables.tenants(true).into_iter().take(OPENED_AT_START_MAX) {
@@ -146,6 +148,11 @@ impl Upkeep {
             if let Err(error) = table.and_then(|table| table.map(|t| t.files()).transpose()) {
                 // queries of its samples report the error, and the next check of the table counts it
                 tracing::debug!(%tenant, %error, "cannot open a table");
+            }
+            for kind in TenantTable::ALL.into_iter().filter(|kind| *kind != TenantTable::Samples) {
+                if let Ok(Some(table)) = self.lake().tables.visit(&tenant, kind) {
+                    self.lake().tables.measure(&tenant, kind, &table);
+                }
             }
         }
     }
@@ -209,7 +216,7 @@ impl Upkeep {
             let done = self.keep(&key, &mut kept, all, compacted);
             compacted.failures += u64::from(done.is_err());
             compacted.damaged += kept.upkeep.damaged().count() as u64;
-            let is_there = !matches!(done, Ok(false));
+            let is_there = !matches!(done, Ok(false)) || kept.lacks_room;
             self.note(&key, &mut kept, done);
             if is_there {
                 self.kept.insert(key, kept);
@@ -255,6 +262,7 @@ impl Upkeep {
             }
         }
         kept.tombstones = table.files()?.tombstones().list.len();
+        self.lake().tables.measure(tenant, *kind, &table);
         Ok(true)
     }
 
@@ -293,6 +301,7 @@ impl Upkeep {
         };
         let stem = Stem::rewritten(context.lake.chance.fresh());
         let done = kept.upkeep.run(table, step, &stem, now, policy, go_on)?;
+        context.lake.tables.measure(tenant, *kind, table);
         if let (Step::Compact(job) | Step::Purge(job), Done::Compacted(progress)) = (step, &done) {
             metrics.merged_samples.add(progress.samples - samples);
             let (files, bytes) = (job.files.len() as u64, job.bytes());

@@ -104,6 +104,8 @@ pub struct Files {
     pending: Pending,
     /// Memory of the list.
     bytes: usize,
+    /// Length of all files together.
+    data_bytes: u64,
     /// Registration as a reader; `None` for files that belong to no table.
     _reading: Option<Reading>,
 }
@@ -114,8 +116,9 @@ impl Files {
         let texts = |f: &LiveFile| f.path.len() + f.names.as_ref().map_or(0, |(a, b)| a.len() + b.len());
         let bytes = list.iter().map(|f| size_of::<LiveFile>() + texts(f)).sum::<usize>();
         let bytes = bytes + pending.all.memory_bytes();
+        let data_bytes = list.iter().map(|f| f.bytes).fold(0, u64::saturating_add);
         let reading = location.readers().begin(location.prefix(), version);
-        Self { version, list, pending, bytes, _reading: Some(reading) }
+        Self { version, list, pending, bytes, data_bytes, _reading: Some(reading) }
     }
 
     pub const fn version(&self) -> u64 {
@@ -400,6 +403,11 @@ impl Table {
     pub fn memory_bytes(&self) -> usize {
         let files = lock(&self.files).as_ref().map_or(0, |files| files.memory_bytes());
         TABLE_BYTES + files + KNOWN_BYTES * lock(&self.floodmarks).floodmarks.len()
+    }
+
+    /// Length of all live files together, as of the version whose list of files was read last. Asks the store for nothing.
+    pub fn data_bytes(&self) -> u64 {
+        lock(&self.files).as_ref().map_or(0, |files| files.data_bytes)
     }
 
     /// Opens a live file for reading.

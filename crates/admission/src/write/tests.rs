@@ -1,6 +1,6 @@
 use super::*;
 use crate::tenant_slots::{Limits, Presence};
-use crate::{Head, ProcessMemory};
+use crate::{Disk, Head, ProcessMemory};
 use model::{ErrorKind, Rights};
 use std::time::Duration;
 use stdx::rng::Rng;
@@ -13,6 +13,7 @@ struct Node {
     closed: bool,
     blocked_from: Option<u64>,
     exceeded_share: Option<u64>,
+    disk: Disk,
     head: Head,
     process: ProcessMemory,
     presence: Presence,
@@ -58,6 +59,9 @@ impl Facts for Node {
     fn exceeded_share(&self, _: &TenantId) -> Option<u64> {
         self.exceeded_share
     }
+    fn disk(&self, _: &TenantId) -> Disk {
+        self.disk
+    }
 }
 
 const MIB: u64 = 1 << 20;
@@ -74,6 +78,7 @@ fn checks_come_in_their_order() {
         closed: true,
         blocked_from: Some(60),
         exceeded_share: Some(7 * MIB),
+        disk: Disk { used_bytes: 9 * MIB, limit_bytes: Some(9 * MIB), is_configured: true },
         head: Head { used_bytes: 100 * MIB, limit_bytes: 100 * MIB },
         process: ProcessMemory { held_bytes: 100 * MIB, limit_bytes: 100 * MIB },
         presence: Presence { is_in_memory: false, is_any_full: true },
@@ -83,13 +88,14 @@ fn checks_come_in_their_order() {
     };
     // the first failed check decides; each remedy lets one check pass
     type Remedy = fn(&mut Node);
-    let order: [(&str, Remedy); 10] = [
+    let order: [(&str, Remedy); 11] = [
         ("stopping", |node| node.stopping = false),
         ("replaying", |node| node.replaying = false),
         ("table_unreadable", |node| node.closed = false),
         ("head_full", |node| node.head.used_bytes = 95 * MIB),
         ("table_unwritable", |node| node.blocked_from = None),
         ("tenant_share", |node| node.exceeded_share = None),
+        ("disk_bytes", |node| node.disk.used_bytes -= 1),
         ("tenants", |node| node.presence.is_any_full = false),
         ("process_memory", |node| node.process.held_bytes = 0),
         ("head_full", |node| node.head.used_bytes = 0),
@@ -122,6 +128,7 @@ fn refusals_name_amount_and_setting() {
         let setting = match reason {
             "head_full" | "process_memory" | "tenant_share" => Some("--memory"),
             "tenants" => Some("tenants"),
+            "disk_bytes" => Some("disk_bytes"),
             "new_tenants" => Some("tenants_per_minute"),
             _ => None,
         };
@@ -133,7 +140,7 @@ fn refusals_name_amount_and_setting() {
         }
         seen.insert(reason);
     }
-    assert_eq!(seen.len(), 10, "{seen:?}");
+    assert_eq!(seen.len(), 11, "{seen:?}");
 }
 
 fn random(rng: &mut Rng) -> Node {
@@ -148,6 +155,11 @@ fn random(rng: &mut Rng) -> Node {
         replaying: rng.chance(0.05),
         closed: rng.chance(0.05),
         exceeded_share: rng.chance(0.3).then(|| bytes(rng)),
+        disk: Disk {
+            used_bytes: bytes(rng),
+            limit_bytes: rng.chance(0.3).then(|| limit(rng)),
+            is_configured: rng.chance(0.5),
+        },
         blocked_from: rng.chance(0.2).then(|| crate::watermarks::refuse_blocked_from(rng.chance(0.5))),
         head: Head { used_bytes: bytes(rng), limit_bytes: limit(rng) },
         process: ProcessMemory { held_bytes: bytes(rng), limit_bytes: limit(rng) },

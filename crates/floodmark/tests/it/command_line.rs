@@ -154,7 +154,16 @@ retention = "never"
 "#;
     let print = |more: &[&str]| {
         // settings whose default values depend on the machine are given explicitly
-        let machine = ["--partitions", "2", "--query-concurrency", "4", "--connections", "100"];
+        let machine = [
+            "--partitions",
+            "2",
+            "--query-concurrency",
+            "4",
+            "--connections",
+            "100",
+            "--disk-bytes",
+            "90GiB",
+        ];
         let args = ["print", "--config", "floodmark.toml", "--retention", "30d"];
         let variables = [("FLOODMARK_MEMORY", "1GiB"), ("AWS_REGION", "eu")];
         let output = config(toml, &[&args[..], &machine, more].concat(), &variables);
@@ -210,6 +219,8 @@ retention = "never"
         rate_burst                             10s                   default
         active_series                          none                  default
         series_per_metric                      none                  default
+        disk_bytes                             90GiB                 flag: --disk-bytes
+        tenant_tables                          3                     default
         concurrent_writes                      none                  default
         inflight_bytes                         none                  default
         concurrent_queries                     none                  default

@@ -46,6 +46,7 @@ mod command_line;
 mod consistency;
 mod damage;
 mod deploy;
+mod disk_bytes;
 mod disk_full;
 mod durability;
 mod endings;

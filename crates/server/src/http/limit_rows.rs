@@ -51,6 +51,12 @@ pub(super) fn of_tenant(app: &App, tenant: &TenantId) -> Vec<Row> {
 /// Current use of a tenant's limit, and the peak since the tenant was loaded into memory, as far as these are counted.
 fn used_by(app: &App, tenant: &TenantId, key: &str) -> (Option<u64>, Option<u64>) {
     let writes = app.node.writes();
+    let of_tables = writes.lake.tables.usage(tenant);
+    match key {
+        "disk_bytes" => return (Some(of_tables.bytes), Some(of_tables.bytes_peak)),
+        "tenant_tables" => return (Some(of_tables.tables as u64), None),
+        _ => {}
+    }
     let Some(state) = writes.tenants.get(tenant) else { return (None, None) };
     let settings = app.node.overrides().current();
     match key {

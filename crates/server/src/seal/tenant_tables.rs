@@ -7,11 +7,11 @@
 
 mod known;
 mod open;
+mod usage;
 
 use crate::settings::LakeSettings;
 use crate::world::World;
 use known::Known;
-#[cfg(test)]
 pub(crate) use known::names_at_most;
 use model::TenantId;
 use open::OpenTables;
@@ -24,6 +24,8 @@ use stdx::telemetry::Counter;
 use tables::rollup::Resolution;
 use tables::{Location, Table, TableError};
 use tokio::runtime::{Builder, Runtime};
+pub(crate) use usage::Usage;
+use usage::Usages;
 
 /// Threads for requests to the object store. The calling threads wait.
 const STORE_THREADS: usize = 2;
@@ -65,6 +67,15 @@ impl TenantTable {
         }
     }
 
+    /// Position among [`Self::ALL`].
+    const fn position(self) -> usize {
+        match self {
+            Self::Samples => 0,
+            Self::Rollup(Resolution::FiveMinutes) => 1,
+            Self::Rollup(Resolution::Hour) => 2,
+        }
+    }
+
     /// Name of the table's folder in the tenant's folder.
     pub(crate) const fn folder(self) -> &'static str {
         match self {
@@ -94,6 +105,8 @@ pub(crate) struct TenantTables {
     absent: Mutex<HashMap<Key, Instant>>,
     /// Tenants that have a folder in the store.
     known: Mutex<Known>,
+    /// Size and number of tables, by tenant.
+    usages: Mutex<Usages>,
 }
 
 impl TenantTables {
@@ -129,6 +142,7 @@ impl TenantTables {
             opened: Condvar::new(),
             absent: Mutex::default(),
             known: Mutex::new(Known::within(open_bytes_max)),
+            usages: Mutex::new(Usages::of_at_most(names_at_most(open_bytes_max).0)),
         })
     }
 
@@ -236,6 +250,7 @@ impl TenantTables {
         if absent.len() >= ABSENT_MAX {
             absent.clear();
         }
+        self.usages.lock().note(&key, None);
         absent.insert(key, since);
     }
 
@@ -252,6 +267,7 @@ impl TenantTables {
 
     fn remember(&self, key: Key, table: Table) -> Arc<Table> {
         let table = Arc::new(table);
+        self.measure(&key.0, key.1, &table);
         self.absent.lock().remove(&key);
         self.known.lock().add(&key.0);
         self.open.lock().put(key, Arc::clone(&table), self.clock.instant());
@@ -261,6 +277,7 @@ impl TenantTables {
     /// Ensures that readers see commits made through `table`. The table may have been closed, and reopened before the
     /// commit was in the log. Then `table` replaces the other handle.
     pub(crate) fn show(&self, tenant: &TenantId, kind: TenantTable, table: &Arc<Table>) {
+        self.measure(tenant, kind, table);
         let key = (tenant.clone(), kind);
         // waits until an opening that began before the commit has ended
         let _claim = self.claim(&key);
@@ -269,7 +286,18 @@ impl TenantTables {
         }
     }
 
-    /// Measures open tables again, and closes tables that are idle or beyond the memory limit.
+    /// Notes the size of a table whose list of files may have changed.
+    pub(crate) fn measure(&self, tenant: &TenantId, kind: TenantTable, table: &Table) {
+        let bytes = table.data_bytes();
+        self.usages.lock().note(&(tenant.clone(), kind), Some(bytes));
+    }
+
+    /// Size and number of a tenant's tables, as far as they were noted since the start.
+    pub(crate) fn usage(&self, tenant: &TenantId) -> Usage {
+        self.usages.lock().of(tenant)
+    }
+
+    /// Measures the memory of open tables again, and closes tables that are idle or beyond the memory limit.
     pub(crate) fn close_idle(&self) {
         // a table may wait for its store, so it is measured without the shared lock
         for (key, table) in self.all_open() {

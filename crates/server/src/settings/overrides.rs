@@ -1,5 +1,6 @@
 //! The overrides file: settings of tenants that can change at run time.
 
+use super::disk::DiskDefault;
 use super::given::{Given, SettingsError};
 use super::tenants::Tenants;
 use crate::watched::{self, Source, Watched};
@@ -10,6 +11,7 @@ use std::path::PathBuf;
 pub struct OverridesFile {
     pub path: PathBuf,
     given: Given,
+    disk: DiskDefault,
 }
 
 /// Settings of tenants in effect.
@@ -19,8 +21,8 @@ pub(crate) type Overrides = Watched<OverridesFile>;
 const BYTES_MAX: u64 = 16 << 20;
 
 impl OverridesFile {
-    pub(super) fn new(path: PathBuf, given: &Given) -> Self {
-        Self { path, given: given.clone() }
+    pub(super) fn new(path: PathBuf, given: &Given, disk: &DiskDefault) -> Self {
+        Self { path, given: given.clone(), disk: disk.clone() }
     }
 
     /// Reads the file's text.
@@ -36,7 +38,7 @@ impl OverridesFile {
 
     /// Resolves the settings of all tenants, with `text` as the content of the file.
     pub fn tenants(&self, text: &str) -> Result<Tenants, SettingsError> {
-        Tenants::resolve(&self.with(text)?)
+        Tenants::resolve(&self.with(text)?, &self.disk)
     }
 }
 

@@ -231,6 +231,17 @@ settings! {
             .why("Keeps one label with too many values from using up `active_series`. It is checked for 32 series at a time \
                 in each partition, so it may be exceeded by a few hundred")
             .or("none").within(1, MANY_A_SECOND).per_tenant();
+        DISK_BYTES: Option<Bytes> = derived("disk_bytes", "90 % of the disk of the tables; `none` for an object store",
+            "Limit on the bytes of a tenant's tables")
+            .why("Counts the live data files of samples and rollups, but not logs of tables, or files that wait for `vacuum_grace`. At the \
+                limit, all writes of the tenant are refused, and reads, deletes, retention and compaction go on. What they free \
+                can be used again at once. Samples accepted before are still sealed, so the tables may grow beyond the limit by what the head \
+                holds of the tenant")
+            .or("none").within(64 << 10, u64::MAX).per_tenant();
+        TENANT_TABLES: Count = setting("tenant_tables", "3", "Limit on the number of a tenant's tables")
+            .why("A tenant has a table of samples, and one for each of its `rollups`. A rollup whose table would exceed the limit is not made. \
+                Tables that exist already are kept and kept up to date")
+            .within(1, 3).per_tenant();
         CONCURRENT_WRITES: Option<Count> = setting("concurrent_writes", "none",
             "Limit on a tenant's write requests in progress")
             .why("Requests that wait for new series are counted separately. Regardless of this limit, a tenant leaves a \

@@ -1,5 +1,6 @@
 //! Settings that can differ between tenants.
 
+use super::disk::DiskDefault;
 use super::file::{per_tenant, quoted};
 use super::given::{Given, GivenClass, SettingsError};
 use super::reader::{EffectiveSetting, Reader};
@@ -36,6 +37,12 @@ pub struct TenantSettings {
     pub active_series: Option<usize>,
     /// Limit on series of one metric name; `None`: no limit.
     pub series_per_metric: Option<usize>,
+    /// Limit on the bytes of the tenant's tables; `None`: no limit.
+    pub disk_bytes: Option<u64>,
+    /// True if that limit was set, and not derived from the disk.
+    pub disk_bytes_is_given: bool,
+    /// Limit on the number of tables.
+    pub tenant_tables: usize,
     /// Limit on write requests in progress; `None`: the tenant's share of the node's limit.
     pub concurrent_writes: Option<usize>,
     /// Limit on the memory of write requests in progress; `None`: the tenant's share of the node's limit.
@@ -128,9 +135,9 @@ impl Tenants {
         self.classes.iter().find(|class| class.patterns.matches(tenant))
     }
 
-    pub(super) fn resolve(given: &Given) -> Result<Self, SettingsError> {
+    pub(super) fn resolve(given: &Given, disk: &DiskDefault) -> Result<Self, SettingsError> {
         let mut reader = Reader::new(&given.general, String::new());
-        let general = TenantSettings::general(&mut reader)?;
+        let general = TenantSettings::general(&mut reader, disk)?;
         let mut tenants =
             Self { general, classes: Vec::new(), own: BTreeMap::new(), rows: reader.into_rows() };
         for GivenClass { name, patterns, entries } in &given.classes {
@@ -193,7 +200,7 @@ impl TenantSettings {
         Rate { per_s, burst: Duration::from_millis(self.rate_burst_ms.unsigned_abs()) }
     }
 
-    pub(super) fn general(reader: &mut Reader<'_>) -> Result<Self, SettingsError> {
+    fn general(reader: &mut Reader<'_>, disk: &DiskDefault) -> Result<Self, SettingsError> {
         let general = Self {
             retention_ms: reader.read(&table::RETENTION)?,
             rollups: reader.read(&table::ROLLUPS)?,
@@ -206,6 +213,9 @@ impl TenantSettings {
             rate_burst_ms: reader.read(&table::RATE_BURST)?,
             active_series: reader.read(&table::ACTIVE_SERIES)?,
             series_per_metric: reader.read(&table::SERIES_PER_METRIC)?,
+            disk_bytes: reader.derive(&table::DISK_BYTES, disk.bytes)?,
+            disk_bytes_is_given: reader.is_given(&table::DISK_BYTES),
+            tenant_tables: reader.read(&table::TENANT_TABLES)?,
             concurrent_writes: reader.read(&table::CONCURRENT_WRITES)?,
             inflight_bytes: reader.read(&table::INFLIGHT_BYTES)?,
             concurrent_queries: reader.read(&table::CONCURRENT_QUERIES)?,
@@ -219,6 +229,7 @@ impl TenantSettings {
             ha_failover_ms: reader.read(&table::HA_FAILOVER)?,
             ha_clusters: reader.read(&table::HA_CLUSTERS)?,
         };
+        reader.explain(&table::DISK_BYTES, &disk.how);
         general.check_labels(reader)?;
         Ok(general)
     }
@@ -237,6 +248,9 @@ impl TenantSettings {
             rate_burst_ms: reader.inherit(&table::RATE_BURST, &general.rate_burst_ms)?,
             active_series: reader.inherit(&table::ACTIVE_SERIES, &general.active_series)?,
             series_per_metric: reader.inherit(&table::SERIES_PER_METRIC, &general.series_per_metric)?,
+            disk_bytes: reader.inherit(&table::DISK_BYTES, &general.disk_bytes)?,
+            disk_bytes_is_given: reader.is_given(&table::DISK_BYTES) || general.disk_bytes_is_given,
+            tenant_tables: reader.inherit(&table::TENANT_TABLES, &general.tenant_tables)?,
             concurrent_writes: reader.inherit(&table::CONCURRENT_WRITES, &general.concurrent_writes)?,
             inflight_bytes: reader.inherit(&table::INFLIGHT_BYTES, &general.inflight_bytes)?,
             concurrent_queries: reader.inherit(&table::CONCURRENT_QUERIES, &general.concurrent_queries)?,

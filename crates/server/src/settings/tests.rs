@@ -12,7 +12,7 @@ use tables::rollup::Resolution;
 
 fn machine() -> Machine {
     let memory = Memory { bytes: 8 << 30, source: "the machine's memory".into() };
-    Machine { cores: 4, memory, files_max: 20_000 }
+    Machine { cores: 4, memory, files_max: 20_000, disk_bytes: |_| Some(100 << 30) }
 }
 
 /// Parses `text` as the file `f.toml`.
@@ -149,6 +149,8 @@ fn defaults_of_a_machine() {
         rate_burst = "10s"
         active_series = "none"
         series_per_metric = "none"
+        disk_bytes = "90GiB"  # 90 % of the disk of the tables, which has 102400 MiB
+        tenant_tables = 3
         concurrent_writes = "none"
         inflight_bytes = "none"
         concurrent_queries = "none"
@@ -312,6 +314,9 @@ fn a_tenant_has_what_it_sets_and_else_what_all_have() {
         new_series_per_second: None,
         rate_burst_ms: 10_000,
         series_per_metric: None,
+        disk_bytes: Some(90 << 30),
+        disk_bytes_is_given: false,
+        tenant_tables: 3,
         concurrent_writes: None,
         inflight_bytes: None,
         concurrent_queries: None,
@@ -348,6 +353,28 @@ fn a_tenant_has_what_it_sets_and_else_what_all_have() {
 }
 
 #[test]
+fn a_limit_of_disk_bytes_is_derived_until_it_is_given() {
+    let own =
+        "[class.small]\ntenants = [\"s-*\"]\ndisk_bytes = \"1GiB\"\n[tenant.all]\ndisk_bytes = \"none\"";
+    let check = |text: &str, expected: [(Option<u64>, bool); 3]| {
+        let (settings, _) = resolve(&toml(text).unwrap()).unwrap();
+        let of = |name: &str| {
+            let own = settings.tenants.of(&TenantId::parse(name).unwrap());
+            (own.disk_bytes, own.disk_bytes_is_given)
+        };
+        assert_eq!(["any", "s-1", "all"].map(of), expected, "{text}");
+        let rows: Vec<_> = settings.tenants.explain(&TenantId::parse("any").unwrap()).collect();
+        let row = rows.iter().find(|row| row.key == "disk_bytes").unwrap();
+        let how = row.origin.detail().unwrap();
+        assert!(expected[0].1 || how == "90 % of the disk of the tables, which has 102400 MiB", "{how}");
+    };
+    check(own, [(Some(90 << 30), false), (Some(1 << 30), true), (None, true)]);
+    let given = format!("disk_bytes = \"2GiB\"\n{own}");
+    check(&given, [(Some(2 << 30), true), (Some(1 << 30), true), (None, true)]);
+    check("tables = \"s3://bucket/tables\"\ndisk_bytes = \"2GiB\"", [(Some(2 << 30), true); 3]);
+}
+
+#[test]
 fn rollups_are_kept_as_long_as_their_samples() {
     let check = |text: &str, expected: Option<&str>| {
         let (settings, _) = resolve(&toml(text).unwrap()).unwrap();
@@ -370,13 +397,13 @@ fn wrong_settings_of_a_tenant() {
     check(
         "[tenant.a]\nretention = \"1d\"\nretentoin = \"2d\"",
         expect![
-            "f.toml:3: a tenant has no setting retentoin: settings of tenants are retention, rollups, rollup_retention, query_resolution, requests_per_second, samples_per_second, bytes_per_second, new_series_per_second, rate_burst, active_series, series_per_metric, concurrent_writes, inflight_bytes, concurrent_queries, query_memory, query_samples, share_weight, limit_status, ha_dedup, ha_cluster_label, ha_replica_label, ha_failover, ha_clusters"
+            "f.toml:3: a tenant has no setting retentoin: settings of tenants are retention, rollups, rollup_retention, query_resolution, requests_per_second, samples_per_second, bytes_per_second, new_series_per_second, rate_burst, active_series, series_per_metric, disk_bytes, tenant_tables, concurrent_writes, inflight_bytes, concurrent_queries, query_memory, query_samples, share_weight, limit_status, ha_dedup, ha_cluster_label, ha_replica_label, ha_failover, ha_clusters"
         ],
     );
     check(
         "[tenant.a]\nmemory = \"1GiB\"",
         expect![
-            "f.toml:2: a tenant has no setting memory: settings of tenants are retention, rollups, rollup_retention, query_resolution, requests_per_second, samples_per_second, bytes_per_second, new_series_per_second, rate_burst, active_series, series_per_metric, concurrent_writes, inflight_bytes, concurrent_queries, query_memory, query_samples, share_weight, limit_status, ha_dedup, ha_cluster_label, ha_replica_label, ha_failover, ha_clusters"
+            "f.toml:2: a tenant has no setting memory: settings of tenants are retention, rollups, rollup_retention, query_resolution, requests_per_second, samples_per_second, bytes_per_second, new_series_per_second, rate_burst, active_series, series_per_metric, disk_bytes, tenant_tables, concurrent_writes, inflight_bytes, concurrent_queries, query_memory, query_samples, share_weight, limit_status, ha_dedup, ha_cluster_label, ha_replica_label, ha_failover, ha_clusters"
         ],
     );
     check(

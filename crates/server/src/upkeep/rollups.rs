@@ -50,6 +50,12 @@ impl Upkeep {
         all: bool,
         compacted: &mut Compacted,
     ) -> Result<(), UpkeepError> {
+        let lacks_room = self.is_wanted(tenant, resolution) && self.lacks_room(tenant, resolution)?;
+        if lacks_room && !kept.lacks_room {
+            let table = resolution.folder();
+            tracing::warn!(%tenant, table, "a rollup is not made: the tenant has as many tables as tenant_tables allows");
+        }
+        kept.lacks_room = lacks_room;
         let mut days = self.days_due(tenant, resolution, all)?;
         let now = self.pace.instant();
         days.retain(|date| all || !kept.rolled.is_resting(*date, now));
@@ -85,12 +91,13 @@ impl Upkeep {
     ) -> Result<Vec<Date>, UpkeepError> {
         let (settings, tenants) = (&self.pace.context.settings, self.pace.context.overrides.current());
         let own = tenants.of(tenant);
-        if !own.rollups.contains(&resolution) {
+        if !self.is_wanted(tenant, resolution) {
             return Ok(Vec::new());
         }
         let Some(samples) = self.lake().tables.visit(tenant, TenantTable::Samples)? else {
             return Ok(Vec::new());
         };
+        self.lake().tables.measure(tenant, TenantTable::Samples, &samples);
         let now_ms = self.pace.now().wall_ms;
         let settled_ms = LATE_AS_A_RULE_MS.saturating_add(settings.lake.seal_after_ms);
         let today = Date::of(if all { now_ms } else { now_ms.saturating_sub(settled_ms) });
@@ -100,8 +107,22 @@ impl Upkeep {
                 table.refresh()?;
                 Ok(rollup::due(&samples, &table, today, whole_from_ms)?)
             }
+            None if self.lacks_room(tenant, resolution)? => Ok(Vec::new()),
             None => Ok(samples.dates()?.into_iter().filter(|date| *date < today).collect()),
         }
+    }
+
+    /// True if the tenant's settings ask for the rollup.
+    fn is_wanted(&self, tenant: &TenantId, resolution: Resolution) -> bool {
+        self.pace.context.overrides.current().of(tenant).rollups.contains(&resolution)
+    }
+
+    /// True if the rollup has no table, and the tenant has as many tables as it may.
+    fn lacks_room(&self, tenant: &TenantId, resolution: Resolution) -> Result<bool, UpkeepError> {
+        let limit = self.pace.context.overrides.current().of(tenant).tenant_tables;
+        let tables = &self.lake().tables;
+        Ok(tables.usage(tenant).tables >= limit
+            && tables.visit(tenant, TenantTable::Rollup(resolution))?.is_none())
     }
 
     /// Time before which a tenant's samples may expire: `before_ms`, or up to [`SPARED_MS`] earlier if days before it still

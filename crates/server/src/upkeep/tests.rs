@@ -139,6 +139,38 @@ async fn days_that_are_over_get_the_rollups_that_their_tenant_has() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_tenant_with_all_of_its_tables_gets_no_further_rollup() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = node_with(dir.path(), |settings| {
+        settings.tenants.general.rollups = vec![Resolution::Hour];
+        own(settings, "one").tenant_tables = 1;
+        own(settings, "two").tenant_tables = 2;
+    })
+    .await;
+    fill(&node, "one").await;
+    fill(&node, "two").await;
+    let (hours, usage) =
+        (TenantTable::Rollup(Resolution::Hour), |name: &str| node.reads().lake.tables.usage(&tenant(name)));
+    for rollups in [1, 0] {
+        let done = compact(&node).await.unwrap();
+        assert_eq!((done.rollups, done.failures), (rollups, 0));
+    }
+    assert!(files(&node, "one", hours).await.is_empty() && !files(&node, "two", hours).await.is_empty());
+    assert_eq!((usage("one").tables, usage("two").tables), (1, 2));
+    for (name, kinds) in [("one", &TenantTable::ALL[..1]), ("two", &[TenantTable::Samples, hours])] {
+        let mut bytes = 0;
+        for kind in kinds {
+            let in_table = dir.path().join("tables").join(name).join(kind.folder());
+            let live = files(&node, name, *kind).await;
+            bytes += live.iter().map(|file| in_table.join(file).metadata().unwrap().len()).sum::<u64>();
+        }
+        let usage = usage(name);
+        assert!(bytes > 0 && usage.bytes == bytes && usage.bytes_peak >= bytes, "{name}: {bytes}, {usage:?}");
+    }
+    stop(node).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn samples_go_by_their_retention_and_rollups_by_theirs() {
     let dir = tempfile::tempdir().unwrap();
     let node = node_with(dir.path(), |settings| {

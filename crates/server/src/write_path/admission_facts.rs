@@ -3,7 +3,7 @@
 use super::Context;
 use crate::settings::Settings;
 use admission::tenant_slots::{Limits, Presence};
-use admission::{Head, ProcessMemory, tenant_slots, write};
+use admission::{Disk, Head, ProcessMemory, tenant_slots, write};
 use model::TenantId;
 use std::time::Duration;
 
@@ -32,6 +32,16 @@ impl write::Facts for AdmissionFacts<'_> {
         let Context { overrides, tenants, heads, clock, .. } = self.0;
         let state = tenants.get(tenant)?;
         heads.exceeded_share(tenants, &state, &overrides.current(), clock.instant())
+    }
+
+    fn disk(&self, tenant: &TenantId) -> Disk {
+        let settings = self.0.overrides.current();
+        let own = settings.of(tenant);
+        Disk {
+            used_bytes: self.0.lake.tables.usage(tenant).bytes,
+            limit_bytes: own.disk_bytes,
+            is_configured: own.disk_bytes_is_given,
+        }
     }
 }
 

@@ -10,14 +10,15 @@
 //! succession, because a file is deleted only if two sweeps find it unused. If all names fit into a page, all tenants
 //! are always known.
 
+use super::usage;
 use model::TenantId;
 use std::collections::BTreeSet;
 
 /// Limit on the names in the window.
 const KNOWN_MAX: usize = 100_000;
 
-/// Average memory of a name: names have up to 150 bytes, and most are far shorter.
-const NAME_BYTES: usize = 100;
+/// Average memory of a tenant: its name, which has up to 150 bytes but is usually far shorter, and the sizes of its tables.
+const NAME_BYTES: usize = 100 + usage::ENTRY_BYTES;
 
 /// The names of up to two pages of a listing of tenants.
 #[derive(Debug)]
@@ -29,7 +30,7 @@ pub(super) struct Known {
     after: Option<String>,
 }
 
-/// Number of names that fit into `bytes`, and their memory.
+/// Number of names that fit into `bytes` with the sizes of their tables, and the memory of both.
 pub(crate) fn names_at_most(bytes: usize) -> (usize, usize) {
     let names = (bytes / NAME_BYTES).min(KNOWN_MAX);
     (names, names * NAME_BYTES)

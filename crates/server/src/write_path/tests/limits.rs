@@ -67,6 +67,23 @@ async fn new_series_that_come_too_fast_wait_and_known_ones_do_not() {
     tokio::task::spawn_blocking(move || node.stop()).await.unwrap();
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tenant_whose_tables_fill_its_part_of_the_disk_is_refused_for_now() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut settings = small_settings(dir.path());
+    assert!(settings.tenants.general.disk_bytes.is_some() && !settings.tenants.general.disk_bytes_is_given);
+    settings.tenants.general.disk_bytes = Some(1024);
+    let node = Node::start(settings, Arc::new(SystemClock)).unwrap();
+    check(send(&node, "a", "m", 0..100).await, 100, None);
+    check(send(&node, "a", "m", 0..100).await, 100, None);
+    flush(&node).await.unwrap();
+    let refused = Some((ErrorKind::Unavailable, "disk_bytes", "the limit is 1 KiB (setting disk_bytes)"));
+    check(send(&node, "a", "m", 0..100).await, 0, refused);
+    check(send(&node, "a", "new", 0..1).await, 0, refused);
+    check(send(&node, "b", "m", 0..100).await, 100, None);
+    tokio::task::spawn_blocking(move || node.stop()).await.unwrap();
+}
+
 /// Fills a real head, of the smallest size that the settings allow.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_flood_of_one_tenant_leaves_room_for_the_others() {

@@ -1,0 +1,40 @@
+//! Limit on the bytes of a tenant's tables.
+//!
+//! A full tenant may write neither new nor known series, because each sample adds bytes. Samples that were accepted before
+//! are still sealed, so the tables may grow beyond the limit by what the head holds of the tenant.
+
+/// Bytes of a tenant's tables, and the limit on them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Disk {
+    /// Bytes of the live files of all of its tables.
+    pub used_bytes: u64,
+    /// `None`: no limit.
+    pub limit_bytes: Option<u64>,
+    /// True if an operator set the limit; false if it was derived from the disk.
+    pub is_configured: bool,
+}
+
+impl Disk {
+    /// The limit, if it is reached.
+    pub fn reached(&self) -> Option<u64> {
+        self.limit_bytes.filter(|limit_bytes| self.used_bytes >= *limit_bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_is_reached_when_no_byte_is_left() {
+        let check = |used_bytes, limit_bytes, expected| {
+            let disk = Disk { used_bytes, limit_bytes, is_configured: false };
+            assert_eq!(disk.reached(), expected, "{disk:?}");
+        };
+        check(0, Some(5), None);
+        check(4, Some(5), None);
+        check(5, Some(5), Some(5));
+        check(u64::MAX, Some(5), Some(5));
+        check(u64::MAX, None, None);
+    }
+}

@@ -1,0 +1,150 @@
+//! Size and number of tables by tenant, for the limits `disk_bytes` and `tenant_tables`.
+//!
+//! They are noted whenever a table is opened or its list of files changes, so that a write asks neither the store nor a table.
+
+use super::{Key, TenantTable};
+use model::TenantId;
+use std::collections::HashMap;
+
+/// Average memory of a tenant's entry, in a map that is half full.
+pub(super) const ENTRY_BYTES: usize = 150;
+
+/// Size of a table that does not exist.
+const ABSENT: u64 = u64::MAX;
+
+/// A tenant's tables.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Usage {
+    /// Bytes of the live files of all tables.
+    pub(crate) bytes: u64,
+    /// Most bytes since the start.
+    pub(crate) bytes_peak: u64,
+    /// Number of tables.
+    pub(crate) tables: usize,
+}
+
+/// Tables of all tenants that have any. If there are too many tenants, those with the smaller tables are left out, which are
+/// far from their limits.
+#[derive(Debug)]
+pub(super) struct Usages {
+    tenants_max: usize,
+    all: HashMap<TenantId, Sizes>,
+}
+
+/// Sizes of a tenant's tables, in the order of [`TenantTable::ALL`].
+#[derive(Debug)]
+struct Sizes {
+    of: [u64; TenantTable::ALL.len()],
+    peak: u64,
+}
+
+impl Sizes {
+    fn present(&self) -> impl Iterator<Item = u64> {
+        self.of.into_iter().filter(|bytes| *bytes != ABSENT)
+    }
+
+    fn bytes(&self) -> u64 {
+        self.present().fold(0, u64::saturating_add)
+    }
+}
+
+impl Usages {
+    pub(super) fn of_at_most(tenants_max: usize) -> Self {
+        Self { tenants_max: tenants_max.max(2), all: HashMap::new() }
+    }
+
+    /// Notes the size of a table; `None` if it does not exist.
+    pub(super) fn note(&mut self, (tenant, kind): &Key, bytes: Option<u64>) {
+        if !self.all.contains_key(tenant) {
+            if bytes.is_none() {
+                return;
+            }
+            if self.all.len() >= self.tenants_max {
+                self.drop_smaller_half();
+            }
+        }
+        let empty = || Sizes { of: [ABSENT; _], peak: 0 };
+        let sizes = self.all.entry(tenant.clone()).or_insert_with(empty);
+        sizes.of[kind.position()] = bytes.map_or(ABSENT, |bytes| bytes.min(ABSENT - 1));
+        sizes.peak = sizes.peak.max(sizes.bytes());
+        if sizes.present().next().is_none() {
+            self.all.remove(tenant);
+        }
+    }
+
+    fn drop_smaller_half(&mut self) {
+        let mut sizes: Vec<u64> = self.all.values().map(Sizes::bytes).collect();
+        let middle = sizes.len() / 2;
+        let (_, median, _) = sizes.select_nth_unstable(middle);
+        let median = *median;
+        // of those as large as the median, as many as are too many
+        let mut equal = middle - self.all.values().filter(|sizes| sizes.bytes() < median).count();
+        self.all.retain(|_, sizes| {
+            let bytes = sizes.bytes();
+            let is_dropped = bytes < median || (bytes == median && equal > 0);
+            equal -= usize::from(is_dropped && bytes == median);
+            !is_dropped
+        });
+    }
+
+    pub(super) fn of(&self, tenant: &TenantId) -> Usage {
+        self.all.get(tenant).map_or_else(Usage::default, |sizes| Usage {
+            bytes: sizes.bytes(),
+            bytes_peak: sizes.peak,
+            tables: sizes.present().count(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tables::rollup::Resolution;
+
+    fn key(name: &str, kind: TenantTable) -> Key {
+        (TenantId::parse(name).unwrap(), kind)
+    }
+
+    const HOURS: TenantTable = TenantTable::Rollup(Resolution::Hour);
+
+    #[test]
+    fn sizes_of_all_tables_of_a_tenant_add_up() {
+        let mut usages = Usages::of_at_most(10);
+        let (samples, hours) = (key("a", TenantTable::Samples), key("a", HOURS));
+        let check = |usages: &Usages, bytes, bytes_peak, tables| {
+            assert_eq!(usages.of(&samples.0), Usage { bytes, bytes_peak, tables });
+        };
+        usages.note(&hours, None);
+        check(&usages, 0, 0, 0);
+        usages.note(&samples, Some(0));
+        check(&usages, 0, 0, 1);
+        usages.note(&samples, Some(100));
+        usages.note(&hours, Some(20));
+        usages.note(&key("b", TenantTable::Samples), Some(5000));
+        check(&usages, 120, 120, 2);
+        usages.note(&samples, Some(30));
+        check(&usages, 50, 120, 2);
+        usages.note(&hours, None);
+        check(&usages, 30, 120, 1);
+        usages.note(&samples, Some(u64::MAX));
+        usages.note(&hours, Some(u64::MAX));
+        check(&usages, u64::MAX, u64::MAX, 2);
+        usages.note(&samples, None);
+        usages.note(&hours, None);
+        check(&usages, 0, 0, 0);
+        assert_eq!(usages.all.len(), 1, "tenants without tables are forgotten");
+    }
+
+    #[test]
+    fn of_too_many_tenants_the_largest_are_kept() {
+        let mut usages = Usages::of_at_most(100);
+        let large = key("large", TenantTable::Samples);
+        usages.note(&large, Some(1 << 40));
+        for n in 0..1000 {
+            usages.note(&key(&format!("t{n}"), HOURS), Some(n % 7));
+            assert!(usages.all.len() <= 100);
+            assert_eq!(usages.of(&large.0).bytes, 1 << 40);
+        }
+        assert!(usages.all.len() >= 50);
+    }
+}
