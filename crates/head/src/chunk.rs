@@ -94,7 +94,7 @@ impl Chunk {
 
 #[inline]
 fn array(bytes: &[u8]) -> [u8; 8] {
-    bytes.try_into().expect("BUG: eight bytes were cut out")
+    bytes.try_into().expect("BUG: not eight bytes")
 }
 
-const _: () = assert!(SAMPLES_MAX <= u8::MAX as u16 + 1, "a run's length fits a byte");
+const _: () = assert!(SAMPLES_MAX <= u8::MAX as u16 + 1, "a run's length does not fit a byte");

@@ -33,7 +33,7 @@ impl TenantHead {
     ///
     /// Only one freeze can be outstanding.
     pub(crate) fn freeze(&mut self) -> u64 {
-        assert!(!self.is_frozen(), "BUG: frozen again before the release");
+        assert!(!self.is_frozen(), "BUG: earlier frozen samples are not released yet");
         let samples = std::mem::take(&mut self.samples_fresh);
         if samples > 0 {
             self.frozen.epoch ^= EPOCH;
@@ -47,7 +47,7 @@ impl TenantHead {
     /// and more to merge late samples. Returns true after the last turn. No writes may happen between turns,
     /// and the release must not have begun.
     pub(crate) fn freeze_rest_some(&mut self, steps: &mut usize) -> bool {
-        assert!(self.is_frozen() && self.frozen.released == 0, "BUG: the release has begun");
+        assert!(self.is_frozen() && self.frozen.released == 0, "BUG: no freeze, or its release has begun");
         self.frozen.samples += std::mem::take(&mut self.samples_fresh);
         // eviction may have left fewer series than were visited
         let mut next = self.frozen.visited.min(self.series.len());
@@ -57,7 +57,7 @@ impl TenantHead {
             next += 1;
         }
         let last = next == self.series.len();
-        assert!(!last || self.late.is_empty(), "BUG: late samples without a series");
+        assert!(!last || self.late.is_empty(), "BUG: some late samples belong to no series");
         self.frozen.visited = if last { 0 } else { next };
         last
     }
@@ -75,12 +75,12 @@ impl TenantHead {
         if !has_late {
             return 0;
         }
-        let late = self.late.remove(&series_ref).expect("BUG: late samples are gone");
+        let late = self.late.remove(&series_ref).expect("BUG: late samples are missing");
         if !had_late {
             self.frozen_late.insert(series_ref, late);
             return 0;
         }
-        let frozen = self.frozen_late.get_mut(&series_ref).expect("BUG: frozen late samples are gone");
+        let frozen = self.frozen_late.get_mut(&series_ref).expect("BUG: frozen late samples are missing");
         self.late_bytes -= late.heap_bytes() + frozen.heap_bytes();
         let merged = frozen.absorb(&late);
         self.late_bytes += frozen.heap_bytes();
@@ -92,7 +92,7 @@ impl TenantHead {
     pub fn read_frozen<V: Value>(&self, series_ref: SeriesRef, out: &mut Samples<V>) {
         let from = out.len();
         let series = self.series.get(series_ref.index());
-        assert!(series.kind() == V::KIND, "BUG: samples are read as another kind");
+        assert!(series.kind() == V::KIND, "BUG: samples are read as the wrong kind");
         series.read_frozen(self.frozen.is_whole(series), out);
         if let Some(late) = self.frozen_late_of(series, series_ref) {
             V::late(late).merge_into(TimeRange::ALL, out, from);
@@ -121,7 +121,7 @@ impl TenantHead {
         *steps -= to - from;
         let last = to == self.series.len();
         if last {
-            assert!(self.frozen_late.is_empty(), "BUG: late samples without a series");
+            assert!(self.frozen_late.is_empty(), "BUG: some late samples belong to no series");
             self.frozen_late = HashMap::new();
             (self.frozen.samples, self.frozen.released) = (0, 0);
         }

@@ -123,7 +123,7 @@ impl Growth {
             let (metrics, pairs) = (Sketch::default(), Sketch::default());
             self.buckets.push_back(Bucket { number, created: 0, metrics, pairs });
         }
-        self.buckets.back_mut().expect("BUG: a bucket was just added")
+        self.buckets.back_mut().expect("BUG: the bucket just added is missing")
     }
 
     /// New series within about the last hour. `text` returns name and value of a pair that has series, and `hash`
@@ -276,7 +276,7 @@ impl Sketch {
         let found = after.iter().position(is_lowest).map(|i| self.next + i);
         let position = found.or_else(|| before.iter().position(is_lowest)).unwrap_or_else(|| {
             let lowest = self.counters.iter().enumerate().min_by_key(|(_, counter)| counter.count);
-            lowest.expect("BUG: a sketch has counters").0
+            lowest.expect("BUG: a sketch has no counters").0
         });
         let Counter { hash, pair, count, .. } = self.counters[position];
         (self.floor, self.next) = (count, position + 1);
@@ -289,7 +289,7 @@ impl Sketch {
 
     fn remove_position(&mut self, pair: PairId, position: usize) {
         let entry = self.positions.find_entry(spread(pair), |i| *i as usize == position);
-        entry.expect("BUG: each counter has its position").remove();
+        entry.expect("BUG: the position of a counter is missing").remove();
     }
 
     /// Notes that a pair leaves memory: its counter identifies it by its hash from now on.

@@ -237,7 +237,7 @@ impl Index {
 
     /// Adds a key that the index does not have yet.
     pub fn insert(&mut self, key: SeriesKey, series: SeriesRef) {
-        assert!(series.0 < UNLINKED, "BUG: the highest bit of a reference marks unlinked slots");
+        assert!(series.0 < UNLINKED, "BUG: the highest bit of a series reference is set");
         let key = words(key);
         while self.pages[self.page_of(key)].used >= FILL_MAX {
             self.split(self.page_of(key));
@@ -260,7 +260,7 @@ impl Index {
 
     fn split(&mut self, page: usize) {
         let depth = self.pages[page].depth;
-        assert!(depth < 31, "BUG: too many keys share their low bits; clients must not know the seed");
+        assert!(depth < 31, "BUG: too many keys share their low bits; a client may know the seed");
         if 1 << depth == self.directory.len() {
             self.directory.extend_from_within(..);
         }

@@ -118,7 +118,7 @@ impl LabelSets {
         self.pairs_bytes += size_of_val(&*self.scratch);
         self.base_number = self.bases.insert(Base { pairs: self.scratch.as_slice().into(), series: 0 });
         self.base.clone_from(&self.scratch);
-        *self.base.first().expect("BUG: a series has at least one label")
+        *self.base.first().expect("BUG: a series has no labels")
     }
 
     /// The pairs of a series, in order of their names.

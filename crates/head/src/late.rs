@@ -104,7 +104,7 @@ pub trait LateValue: ChunkValue {
     fn late_mut(late: &mut Late) -> &mut LateOf<Self>;
 }
 
-const OTHER_KIND: &str = "BUG: a series has one kind of values";
+const OTHER_KIND: &str = "BUG: the late samples of a series have two kinds of values";
 
 impl LateValue for f64 {
     fn no_late() -> Late {
@@ -256,7 +256,7 @@ impl<V: ChunkValue> LateOf<V> {
 
     /// Compresses the pending samples of a piece, and splits the piece if they do not fit.
     fn rewrite(&mut self, bound_ms: i64) {
-        let piece = self.pieces.remove(&bound_ms).expect("BUG: the piece was just there");
+        let piece = self.pieces.remove(&bound_ms).expect("BUG: the piece to be rewritten is missing");
         self.held_bytes -= piece.memory_bytes();
         let mut all = Samples::default();
         piece.read(TimeRange::ALL, &mut all);
@@ -279,7 +279,7 @@ impl<V: ChunkValue> LateOf<V> {
             if value.append(&mut open, *timestamp_ms).is_err() {
                 self.add_piece(bound_ms, open.seal());
                 bound_ms = *timestamp_ms;
-                value.append(&mut open, *timestamp_ms).expect("BUG: an empty chunk takes any sample");
+                value.append(&mut open, *timestamp_ms).expect("BUG: an empty chunk has no room");
             }
         }
         self.add_piece(bound_ms, open.seal());

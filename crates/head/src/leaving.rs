@@ -18,7 +18,7 @@ pub(crate) struct Evicting {
 }
 
 impl Evicting {
-    /// Memory in bytes, for a head with this many numbers of series.
+    /// Memory in bytes, at most: one bit for each series number below `series_end`.
     pub(crate) fn memory_bytes(&self, series_end: usize) -> usize {
         if self.leaving.is_empty() { 0 } else { series_end / 8 }
     }

@@ -39,8 +39,8 @@ impl<T: Default> Paged<T> {
             self.pages.push(Vec::with_capacity(capacity));
             self.used.push(0);
         }
-        self.pages.last_mut().expect("BUG: a page was just added").push(value);
-        *self.used.last_mut().expect("BUG: a page was just added") += 1;
+        self.pages.last_mut().expect("BUG: the page just added is missing").push(value);
+        *self.used.last_mut().expect("BUG: the page just added is missing") += 1;
         self.len += 1;
     }
 
@@ -75,7 +75,7 @@ impl<T: Default> Paged<T> {
     /// Drops the places from `len` on, whose elements must all have been taken out.
     fn truncate(&mut self, len: usize) {
         while self.len > len {
-            let page = self.pages.last_mut().expect("BUG: there are elements");
+            let page = self.pages.last_mut().expect("BUG: there is no page, although there are elements");
             let start = (self.len - 1) / PAGE * PAGE;
             let keeps = len.saturating_sub(start);
             if keeps > 0 {

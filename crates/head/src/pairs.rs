@@ -94,12 +94,12 @@ impl Pairs {
         if pair.holders > 0 {
             return;
         }
-        assert!(pair.postings.is_empty(), "BUG: series have a pair that is in no label set");
+        assert!(pair.postings.is_empty(), "BUG: a label pair without holders still has postings");
         let hash = pair.hash(self.seed);
         let (pairs, names, seed) = (&self.pairs, &self.names, self.seed);
         self.growth.forget(id, || text_hash(names, pairs, seed, id));
         let entry = self.pair_of.find_entry(hash, |i| *i == id.0);
-        entry.expect("BUG: a pair is in the table").remove();
+        entry.expect("BUG: the pair is missing from the table").remove();
         let pair = self.pairs.remove(id.0);
         self.text_bytes -= pair.value.len();
         self.postings_bytes -= pair.postings.bytes();
@@ -119,7 +119,7 @@ impl Pairs {
         let name = self.names.remove(number);
         let hash = |name: &str| xxh3_64_with_seed(name.as_bytes(), self.seed);
         let entry = self.name_of.find_entry(hash(&name.text), |i| *i == number);
-        entry.expect("BUG: a name is in the table").remove();
+        entry.expect("BUG: the name is missing from the table").remove();
         self.text_bytes -= name.text.len();
         self.postings_bytes -= name.pairs.bytes();
         let names = &self.names;

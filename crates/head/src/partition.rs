@@ -86,7 +86,7 @@ impl Partition {
         if !self.tenants.contains_key(tenant) {
             self.tenants.insert(tenant.clone(), TenantHead::new(self.seed));
         }
-        self.tenants.get_mut(tenant).expect("BUG: the tenant was just added")
+        self.tenants.get_mut(tenant).expect("BUG: the tenant just added is missing")
     }
 
     pub fn tenants(&self) -> impl Iterator<Item = (&TenantId, &TenantHead)> {

@@ -24,7 +24,7 @@ impl Pins {
 
     /// Begins a generation. All pins of the generation before the current one must be gone.
     pub(crate) fn turn_over(&mut self) {
-        assert!(self.are_gone(), "BUG: a third generation of pins");
+        assert!(self.are_gone(), "BUG: pins of an earlier generation are still held");
         std::mem::swap(&mut self.now, &mut self.before);
     }
 

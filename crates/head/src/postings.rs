@@ -281,7 +281,7 @@ fn put(bitmap: &mut RoaringBitmap, run: Range<u32>) -> usize {
     let length = run.len();
     for series in run {
         let ascending = bitmap.try_push(series);
-        assert!(ascending.is_ok(), "BUG: series are created in ascending order");
+        assert!(ascending.is_ok(), "BUG: series were not created in ascending order");
     }
     3 * length
 }

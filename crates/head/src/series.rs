@@ -92,7 +92,7 @@ impl Series {
     fn roll<V: ChunkValue>(&mut self, timestamp_ms: i64, value: &V) -> isize {
         let before = self.heap_bytes();
         self.seal();
-        value.append(&mut self.open, timestamp_ms).expect("BUG: an empty chunk takes any sample");
+        value.append(&mut self.open, timestamp_ms).expect("BUG: an empty chunk has no room");
         self.heap_bytes() as isize - before as isize
     }
 
@@ -111,7 +111,7 @@ impl Series {
     #[cold]
     pub(crate) fn wake(&mut self, awake: u8) -> isize {
         assert!(self.state & GONE == 0, "BUG: a sample for an evicted series; its writer held no pin");
-        assert!((self.state ^ awake) & HISTOGRAM == 0, "BUG: a sample of another kind than the series");
+        assert!((self.state ^ awake) & HISTOGRAM == 0, "BUG: the sample is of the wrong kind");
         let changed = if (self.state ^ awake) & EPOCH != 0 { self.set_apart() } else { 0 };
         self.state = awake;
         changed

@@ -146,7 +146,7 @@ impl TenantHead {
             self.series.get_mut(known.index()).state &= !UNLINKED;
             return known;
         }
-        assert!(self.series.len() < crate::index::SERIES_MAX, "BUG: the series limit is far below 2^31");
+        assert!(self.series.len() < crate::index::SERIES_MAX, "BUG: the tenant has 2^31 series");
         let series = SeriesRef(self.free.pop(self.series.len()));
         self.labels.insert(series, labels, &mut self.pairs);
         self.series.put(series.index(), Series::new(self.frozen.epoch, kind));
@@ -333,7 +333,7 @@ impl TenantHead {
     pub fn read<V: Value>(&self, series_ref: SeriesRef, range: TimeRange, out: &mut Samples<V>) {
         let from = out.len();
         let series = self.series.get(series_ref.index());
-        assert!(series.kind() == V::KIND, "BUG: samples are read as another kind");
+        assert!(series.kind() == V::KIND, "BUG: samples are read as the wrong kind");
         series.read(range, out);
         self.all_late_of(series, series_ref).for_each(|late| V::late(late).merge_into(range, out, from));
     }

@@ -76,11 +76,11 @@ fn payloads(journal: &dyn Journal) -> Vec<Vec<u8>> {
 /// Writes one group of `count` usual records, the first of them at offset `from`. Each record contains its
 /// offset.
 fn write(journal: &mut dyn Journal, from: usize, count: usize) -> DictionaryId {
-    let dictionary = journal.begin().expect("a group begins");
+    let dictionary = journal.begin().expect("cannot begin a group");
     for i in from..from + count {
-        assert_eq!(journal.append(&usual(i)).expect("a record is taken"), Offset(i as u64));
+        assert_eq!(journal.append(&usual(i)).expect("cannot append a record"), Offset(i as u64));
     }
-    assert_eq!(journal.sync().expect("a group becomes durable"), Offset((from + count) as u64));
+    assert_eq!(journal.sync().expect("cannot sync a group"), Offset((from + count) as u64));
     dictionary
 }
 
@@ -102,19 +102,19 @@ fn keeps_its_identity_and_its_changes(place: &mut dyn Place) {
     let identity = journal.identity();
     assert_eq!(identity.id(), first);
     let changed = JournalId { number: !first.number, ..first };
-    identity.change(changed.number).expect("an identity is changed");
-    assert_eq!(journal.identity().id(), changed, "the change applies at once");
+    identity.change(changed.number).expect("cannot change the identity");
+    assert_eq!(journal.identity().id(), changed, "the change does not apply at once");
     drop(journal);
     let mut journal = place.open();
-    assert_eq!(journal.identity().id(), changed, "the change survives a restart");
+    assert_eq!(journal.identity().id(), changed, "the change did not survive a restart");
     write(&mut *journal, 0, 1);
     assert_eq!(journal.identity().id(), changed);
 }
 
 fn skips_offsets(place: &mut dyn Place) {
     let mut journal = place.open();
-    journal.skip_to(Offset(7)).expect("offsets are skipped");
-    journal.skip_to(Offset(5)).expect("skipping to an earlier offset is no error");
+    journal.skip_to(Offset(7)).expect("cannot skip offsets");
+    journal.skip_to(Offset(5)).expect("skipping to an earlier offset failed");
     assert_eq!((journal.start(), journal.durable_end()), (Offset(7), Offset(7)));
     write(&mut *journal, 7, 3);
     assert_eq!(payloads(&*journal), (7..10).map(usual).collect::<Vec<_>>());
@@ -126,8 +126,8 @@ fn skips_offsets(place: &mut dyn Place) {
 fn skips_offsets_behind_records(place: &mut dyn Place) {
     write(&mut *place.open(), 0, 3);
     let mut journal = place.open();
-    journal.skip_to(Offset(2)).expect("skipping to an earlier offset is no error");
-    journal.skip_to(Offset(20)).expect("offsets are skipped");
+    journal.skip_to(Offset(2)).expect("skipping to an earlier offset failed");
+    journal.skip_to(Offset(20)).expect("cannot skip offsets");
     write(&mut *journal, 20, 2);
     let (mut reader, mut offsets) = (journal.read(Offset(0)).expect("reading begins"), Vec::new());
     while let Some(item) = reader.next().expect("reading continues") {
@@ -145,9 +145,9 @@ fn begins_empty(place: &mut dyn Place) {
     assert_eq!((journal.start(), journal.durable_end()), (Offset(0), Offset(0)));
     assert_eq!(journal.dictionary_start(Offset(7)), Offset(0));
     assert!(read(&*journal, 0).is_empty());
-    journal.truncate(Offset(9)).expect("nothing to drop is no error");
-    journal.begin().expect("a group begins");
-    assert_eq!(journal.sync().expect("an empty group is no error"), Offset(0));
+    journal.truncate(Offset(9)).expect("truncation with nothing to drop failed");
+    journal.begin().expect("cannot begin a group");
+    assert_eq!(journal.sync().expect("cannot sync an empty group"), Offset(0));
     assert!(read(&*journal, 0).is_empty());
 }
 
@@ -156,12 +156,12 @@ fn reads_back_what_was_synced(place: &mut dyn Place) {
     let mut expected: Vec<Vec<u8>> = Vec::new();
     for len in [0, 1, 100, 20_000, 3 << 20, 5] {
         let payload: Vec<u8> = (0..len).map(|i| (i % 251) as u8).collect();
-        journal.begin().expect("a group begins");
+        journal.begin().expect("cannot begin a group");
         for _ in 0..2 {
-            journal.append(&payload).expect("a record is taken");
+            journal.append(&payload).expect("cannot append a record");
             expected.push(payload.clone());
         }
-        journal.sync().expect("a group becomes durable");
+        journal.sync().expect("cannot sync a group");
     }
     assert!(payloads(&*journal) == expected, "the records read differ from the records written");
     let offsets: Vec<u64> = read(&*journal, 0).iter().map(|seen| seen.offset).collect();
@@ -172,11 +172,11 @@ fn reads_back_what_was_synced(place: &mut dyn Place) {
 
 fn shows_nothing_before_the_sync(place: &mut dyn Place) {
     let mut journal = place.open();
-    journal.begin().expect("a group begins");
-    journal.append(b"a").expect("a record is taken");
+    journal.begin().expect("cannot begin a group");
+    journal.append(b"a").expect("cannot append a record");
     assert_eq!(journal.durable_end(), Offset(0));
     assert!(read(&*journal, 0).is_empty());
-    journal.sync().expect("a group becomes durable");
+    journal.sync().expect("cannot sync a group");
     assert_eq!(journal.durable_end(), Offset(1));
     assert_eq!(payloads(&*journal), [b"a"]);
 }
@@ -187,8 +187,8 @@ fn wants_a_begin(place: &mut dyn Place) {
     assert!(matches!(journal.sync(), Err(JournalError::Void)));
     write(&mut *journal, 0, 1);
     // `begin` may be called again before records are appended
-    journal.begin().expect("a group begins");
-    journal.begin().expect("a group begins again");
+    journal.begin().expect("cannot begin a group");
+    journal.begin().expect("cannot begin a group again");
     write(&mut *journal, 1, 1);
 }
 
@@ -201,10 +201,10 @@ fn ends_a_dictionary_when_told(place: &mut dyn Place) {
     assert_eq!(
         journal.stats().abandoned_groups,
         given_up,
-        "ending a dictionary between groups abandons no group"
+        "ending a dictionary between groups abandoned a group"
     );
-    assert_ne!(journal.begin().expect("a group begins"), first);
-    journal.truncate(Offset(3)).expect("the old dictionary can go");
+    assert_ne!(journal.begin().expect("cannot begin a group"), first);
+    journal.truncate(Offset(3)).expect("cannot drop the old dictionary");
     assert_eq!(
         (journal.start(), journal.durable_end(), payloads(&*journal).len()),
         (Offset(3), Offset(3), 0)
@@ -222,18 +222,18 @@ fn gives_up_a_group_whole(place: &mut dyn Place) {
     let mut journal = place.open();
     // with and without durable records before it
     for kept in [0, 3] {
-        let dictionary = journal.begin().expect("a group begins");
-        journal.append(b"void").expect("a record is taken");
-        journal.append(&vec![7; 3 << 20]).expect("a record is taken");
+        let dictionary = journal.begin().expect("cannot begin a group");
+        journal.append(b"void").expect("cannot append a record");
+        journal.append(&vec![7; 3 << 20]).expect("cannot append a record");
         let given_up = journal.stats().abandoned_groups;
         journal.abandon();
         journal.abandon();
-        assert_eq!(journal.stats().abandoned_groups, given_up + 1, "abandoning twice counts once");
+        assert_eq!(journal.stats().abandoned_groups, given_up + 1, "abandoning twice does not count once");
         assert!(matches!(journal.append(b"a"), Err(JournalError::Void)));
-        assert!(matches!(journal.sync(), Err(JournalError::Void)), "a void group must not be acknowledged");
+        assert!(matches!(journal.sync(), Err(JournalError::Void)), "a void group was acknowledged");
         assert_eq!(journal.durable_end(), Offset(kept));
-        let next = journal.begin().expect("a group begins");
-        assert_ne!(next, dictionary, "a group after an abandoned one needs a new dictionary");
+        let next = journal.begin().expect("cannot begin a group");
+        assert_ne!(next, dictionary, "a group after an abandoned group has no new dictionary");
         write(&mut *journal, kept as usize, 3);
     }
     drop(journal);
@@ -244,8 +244,8 @@ fn gives_up_a_group_whole(place: &mut dyn Place) {
 fn refuses_records_that_are_too_large(place: &mut dyn Place) {
     let mut journal = place.open();
     write(&mut *journal, 0, 1);
-    journal.begin().expect("a group begins");
-    journal.append(b"void").expect("a record is taken");
+    journal.begin().expect("cannot begin a group");
+    journal.append(b"void").expect("cannot append a record");
     let refused = journal.append(&vec![0; RECORD_BYTES_MAX + 1]);
     assert!(matches!(refused, Err(JournalError::TooLarge { bytes }) if bytes == RECORD_BYTES_MAX + 1));
     assert!(matches!(journal.sync(), Err(JournalError::Void)));
@@ -260,9 +260,9 @@ fn changes_dictionaries_only_at_begin(place: &mut dyn Place) {
     let seen: Vec<DictionaryId> = read(&*journal, 0).into_iter().map(|s| s.dictionary).collect();
     assert_eq!(seen.len(), given.len());
     let changes = |ids: &[DictionaryId]| ids.windows(2).map(|w| w[0] == w[1]).collect::<Vec<_>>();
-    assert_eq!(changes(&seen), changes(&given), "readers see the same dictionaries as the owner");
+    assert_eq!(changes(&seen), changes(&given), "readers see other dictionaries than the owner");
     let dictionaries = changes(&seen).iter().filter(|same| !**same).count() + 1;
-    assert!(dictionaries >= 3, "dictionaries must become full: there are only {dictionaries}");
+    assert!(dictionaries >= 3, "dictionaries did not become full: there are only {dictionaries}");
     // one large group stays in one dictionary
     let first = journal.durable_end().0;
     write(&mut *journal, first as usize, 3 * DICTIONARY_RECORDS_MAX);
@@ -282,8 +282,8 @@ fn survives_a_restart(place: &mut dyn Place) {
         end += count;
         last = end.checked_sub(1).map(usual);
         // not synced, so it is lost
-        journal.begin().expect("a group begins");
-        journal.append(b"void").expect("a record is taken");
+        journal.begin().expect("cannot begin a group");
+        journal.append(b"void").expect("cannot append a record");
     }
     let journal = place.open();
     let seen = read(&*journal, 0);
@@ -325,18 +325,18 @@ fn drops_whole_dictionaries(place: &mut dyn Place) {
     });
     let all = read(&*journal, 0);
     for before in (0..count + 10).step_by(7) {
-        journal.truncate(Offset(before as u64)).expect("dictionaries are dropped");
+        journal.truncate(Offset(before as u64)).expect("cannot drop dictionaries");
         let start = journal.start();
         assert_eq!(
             start,
             journal.dictionary_start(Offset(before as u64)),
-            "truncation drops exactly the dictionaries that end by then"
+            "truncation did not drop exactly the dictionaries that end by then"
         );
         assert_eq!(read(&*journal, 0), all[start.0 as usize..]);
         assert_eq!(journal.durable_end(), Offset(count as u64));
     }
     let start = journal.start();
-    assert!(start > Offset(0) && start < Offset(count as u64), "the newest dictionary stays");
+    assert!(start > Offset(0) && start < Offset(count as u64), "truncation went too far, or dropped nothing");
     drop(journal);
     let mut journal = place.open();
     assert_eq!((journal.start(), journal.durable_end()), (start, Offset(count as u64)));
@@ -358,9 +358,9 @@ fn lets_readers_and_the_owner_go_on(place: &mut dyn Place) {
         write(&mut *journal, count + i, 1);
     }
     assert_eq!(
-        reader.next().expect("reading ends"),
+        reader.next().expect("reading failed at the end"),
         None,
-        "the reader ends at the durable end at its creation"
+        "the reader went on beyond the durable end at its creation"
     );
 }
 
@@ -381,7 +381,7 @@ pub fn agrees_with_a_model(place: &mut dyn Place, seed: u64) {
             }
             1 => {
                 let before = rng.below(durable.len() as u64 + 5);
-                journal.truncate(Offset(before)).expect("dictionaries are dropped");
+                journal.truncate(Offset(before)).expect("cannot drop dictionaries");
                 assert!(journal.start().0 <= before.max(start), "{context}: too much was dropped");
                 start = journal.start().0;
             }

@@ -159,15 +159,15 @@ impl RecordEncoder {
 
     /// Returns the finished record. Panics if [`Self::is_full`] was ignored until readers would reject the record.
     pub fn finish(&mut self) -> &[u8] {
-        let tenant = self.tenant.as_ref().expect("BUG: finish without begin").as_str();
-        assert!(self.refs.len() <= RECORD_SAMPLES_MAX, "BUG: a full record was filled further");
+        let tenant = self.tenant.as_ref().expect("BUG: a record was finished that was not begun").as_str();
+        assert!(self.refs.len() <= RECORD_SAMPLES_MAX, "BUG: a record was filled beyond its limit");
         let out = &mut self.out;
         out.clear();
         out.push(match self.kind {
             ValueKind::Float => VERSION_FLOATS,
             ValueKind::Histogram => VERSION_HISTOGRAMS,
         });
-        out.push(u8::try_from(tenant.len()).expect("BUG: a tenant's name is at most 150 bytes"));
+        out.push(u8::try_from(tenant.len()).expect("BUG: a tenant's name has more than 255 bytes"));
         out.extend_from_slice(tenant.as_bytes());
         self.definer.finish(out);
         varint::put(out, self.refs.len() as u64);
@@ -184,7 +184,7 @@ impl RecordEncoder {
             varint::put(out, count);
             out.extend_from_slice(bytes);
         }
-        assert!(out.len() <= RECORD_BYTES_MAX, "BUG: a full record was filled further");
+        assert!(out.len() <= RECORD_BYTES_MAX, "BUG: a record was filled beyond its limit");
         out
     }
 

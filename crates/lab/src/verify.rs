@@ -35,7 +35,7 @@ pub struct VerifyOptions {
     pub read_url: String,
     /// Headers of each request.
     pub headers: Vec<(String, String)>,
-    /// Permitted targets.
+    /// Hosts that may be queried, and TLS files.
     pub access: Access,
     /// Time after the start of the verification within which samples may still appear. Some targets make
     /// acknowledged samples visible with a delay.

@@ -61,6 +61,6 @@ pub const QUERY_POINTS_MAX: i64 = 11_000;
 /// Partitions of a journal.
 pub const PARTITIONS_MAX: usize = 1024;
 
-const _: () = assert!(BODY_BYTES_MAX < u32::MAX as usize, "batches index their bytes with u32");
-const _: () = assert!(REQUEST_SAMPLES_MAX < u32::MAX as usize, "batches index their samples with u32");
+const _: () = assert!(BODY_BYTES_MAX < u32::MAX as usize, "bytes of a body exceed u32 indexes");
+const _: () = assert!(REQUEST_SAMPLES_MAX < u32::MAX as usize, "samples exceed u32 indexes");
 const _: () = assert!(SERIES_LABEL_BYTES_MAX <= BODY_BYTES_MAX);

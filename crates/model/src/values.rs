@@ -172,7 +172,7 @@ impl Values {
         match (self, values) {
             (Self::Floats(own), ValuesRef::Floats(values)) => own.extend_from_slice(values),
             (Self::Histograms(own), ValuesRef::Histograms(values)) => own.extend_from_slice(values),
-            _ => panic!("BUG: values of two kinds in one column"),
+            _ => panic!("BUG: a column has values of two kinds"),
         }
     }
 

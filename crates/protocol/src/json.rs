@@ -11,7 +11,7 @@ const DEPTH_MAX: usize = 64;
 pub struct JsonError {
     /// Byte offset from the start of the text.
     pub at: usize,
-    /// Description of the error.
+    /// Invalid or missing syntax, such as `unpaired surrogate` or `expected an object`.
     pub what: &'static str,
 }
 

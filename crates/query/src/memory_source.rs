@@ -86,7 +86,7 @@ impl SeriesSet for MemorySet<'_> {
     }
 
     fn labels(&mut self) -> LabelsRef<'_> {
-        self.current.expect("BUG: labels() before next()").as_ref()
+        self.current.expect("BUG: labels() was called before next()").as_ref()
     }
 
     fn len_hint(&self) -> usize {

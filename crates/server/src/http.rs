@@ -75,9 +75,9 @@ pub(crate) struct App {
     pub(crate) recent_refusals: Arc<RecentRefusals>,
     pub(crate) audit: Arc<Audit>,
     pub(crate) handshakes: PendingHandshakes,
-    /// Gate of running and waiting queries.
+    /// Limits the number of queries that run or wait.
     pub(crate) waiting: Gate,
-    /// Gate of running exports.
+    /// Limits the number of exports that run.
     pub(crate) exporting: Gate,
     /// Held while `/metrics` is rendered.
     pub(crate) rendering: Arc<tokio::sync::Mutex<()>>,

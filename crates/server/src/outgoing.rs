@@ -36,7 +36,7 @@ impl Outgoing {
         roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions()
-            .expect("BUG: the provider supports the default versions")
+            .expect("BUG: the provider does not support the default versions of TLS")
             .with_root_certificates(roots)
             .with_no_client_auth();
         let connector =

@@ -123,7 +123,7 @@ impl SeriesSet for HeadSet<'_> {
 
     fn labels(&mut self) -> LabelsRef<'_> {
         if self.labels.is_empty() {
-            let series = self.current.expect("BUG: labels() before next()");
+            let series = self.current.expect("BUG: labels() was called before next()");
             let head = self.parts[self.at].0.head.read();
             let head = head.tenant(self.tenant).expect("BUG: a tenant's head disappeared");
             head.write_labels(series, &mut self.labels);

@@ -316,7 +316,7 @@ impl Stepped {
         let mut set = source.select(&Select { matchers: &[], range: TimeRange::ALL })?;
         let (mut samples, mut content) = (SeriesSamples::default(), Content::new());
         while set.next(&mut samples)? {
-            let samples = samples.floats().expect("the simulation writes floats");
+            let samples = samples.floats().expect("histograms in the simulation");
             let bits = samples.values.iter().map(|v| v.to_bits());
             let found = samples.timestamps.iter().copied().zip(bits).collect();
             let twice = content.insert(set.labels().to_owned().to_string(), found);

@@ -170,7 +170,7 @@ impl Disk for SimDisk {
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        assert_eq!(from.parent(), to.parent(), "BUG: a rename to another directory");
+        assert_eq!(from.parent(), to.parent(), "BUG: a file is renamed into another directory");
         let mut state = self.lock();
         let (dir, name) = state.dir(from)?;
         if dir.file(&name).is_none() {

@@ -80,7 +80,7 @@ impl Weights {
     /// Sets a step's weight.
     pub fn set(&mut self, step: Step, weight: u64) {
         let found = self.0.iter_mut().find(|(of, _)| *of == step);
-        found.expect("BUG: a step without a weight").1 = weight;
+        found.expect("BUG: a step has no weight").1 = weight;
     }
 
     pub fn weight(&self, step: Step) -> u64 {

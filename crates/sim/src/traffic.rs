@@ -282,7 +282,7 @@ impl Traffic {
     pub fn hear(&mut self, node: &Stepped, fleet: &Fleet) -> Result<(), String> {
         for mut underway in std::mem::take(&mut self.underway) {
             for (partition, answer) in underway.written.answers() {
-                let share = underway.shares.remove(&partition).expect("BUG: an answer without a share");
+                let share = underway.shares.remove(&partition).expect("BUG: the answer has no share");
                 match answer {
                     Ok(outcome) => self.hear_outcome(share, &outcome)?,
                     Err(refusal) => {

@@ -28,7 +28,7 @@ impl Rng {
     /// the seed.
     pub fn announced() -> Self {
         let given = std::env::var("TEST_SEED").ok();
-        let seed = given.map_or_else(Self::fresh_seed, |seed| seed.parse().expect("TEST_SEED is a number"));
+        let seed = given.map_or_else(Self::fresh_seed, |seed| seed.parse().expect("TEST_SEED is no number"));
         println!("seed {seed}");
         Self::new(seed)
     }

@@ -300,7 +300,7 @@ impl Table {
     /// Converts an error of the library, and notes it.
     fn failed(&self, error: KernelError) -> TableError {
         let error = failure::of(&self.location, error);
-        self.noting(Err::<(), _>(error)).expect_err("BUG: it is an error")
+        self.noting(Err::<(), _>(error)).expect_err("BUG: an error was converted to a success")
     }
 
     fn snapshot(&self) -> SnapshotRef {

@@ -197,7 +197,7 @@ impl Kind {
     /// The encodings are of version 2, but data pages are of version 1: pages of version 2 leave the levels
     /// of lists uncompressed, and these are long runs that compress well.
     pub fn writer_properties(&self) -> WriterProperties {
-        let zstd = ZstdLevel::try_new(ZSTD_LEVEL).expect("BUG: the level of zstd is valid");
+        let zstd = ZstdLevel::try_new(ZSTD_LEVEL).expect("BUG: the compression level of zstd is invalid");
         let mut properties = WriterProperties::builder()
             .set_writer_version(WriterVersion::PARQUET_1_0)
             .set_compression(Compression::ZSTD(zstd))

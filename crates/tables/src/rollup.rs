@@ -138,14 +138,14 @@ fn labels_left_out(name: &str, builder: &mut LabelsBuilder) -> Labels {
     builder.clear();
     builder.push(METRIC_NAME, name);
     builder.push(LABEL, LEFT_OUT);
-    builder.build().expect("BUG: two labels are within the limits")
+    builder.build().expect("BUG: a series of two labels exceeds a limit")
 }
 
 /// Labels of the original series, from those of a series in a rollup table.
 pub fn labels_without(labels: LabelsRef<'_>) -> Labels {
     let mut builder = LabelsBuilder::new();
     labels.iter().filter(|(name, _)| *name != LABEL).for_each(|(name, value)| builder.push(name, value));
-    builder.build().expect("BUG: valid labels stay valid without one of them")
+    builder.build().expect("BUG: labels became invalid when one of them was removed")
 }
 
 /// Days before `today` whose rollup is missing or older than their samples.

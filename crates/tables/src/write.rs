@@ -246,7 +246,7 @@ impl<W: Sink, S: FnMut(Date) -> std::io::Result<W>> BlockWriter<W, S> {
             let file = self.file(date)?;
             file.push(&part)?;
             if file.written_bytes() >= self.limits.file_bytes {
-                let file = self.open.remove(&date).expect("BUG: the file is open");
+                let file = self.open.remove(&date).expect("BUG: the file of this day is not open");
                 self.finished.push(file.finish()?);
             }
         }
@@ -262,7 +262,7 @@ impl<W: Sink, S: FnMut(Date) -> std::io::Result<W>> BlockWriter<W, S> {
             let file = FileWriter::new(self.kind, date, sink, self.limits.row_group_bytes)?;
             self.open.insert(date, file);
         }
-        Ok(self.open.get_mut(&date).expect("BUG: the file is open"))
+        Ok(self.open.get_mut(&date).expect("BUG: the file of this day is not open"))
     }
 
     /// Finishes the largest file early if many days are open.
@@ -275,7 +275,7 @@ impl<W: Sink, S: FnMut(Date) -> std::io::Result<W>> BlockWriter<W, S> {
 
     fn finish_fullest(&mut self) -> Result<(), TableError> {
         let fullest = self.open.iter().max_by_key(|(_, f)| f.held_bytes()).map(|(date, _)| *date);
-        let file = fullest.and_then(|date| self.open.remove(&date)).expect("BUG: a file is open");
+        let file = fullest.and_then(|date| self.open.remove(&date)).expect("BUG: no file is open");
         self.finished.push(file.finish()?);
         Ok(())
     }

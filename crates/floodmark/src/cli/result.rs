@@ -15,7 +15,7 @@ pub(crate) struct ResultArgs {
     pub(crate) print: PrintArgs,
 }
 
-/// Files for people and for other programs.
+/// Flags for further files: a report for people, and results for a CI system.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct ViewArgs {
     /// Write a report as one HTML file that opens offline

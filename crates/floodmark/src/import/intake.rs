@@ -290,8 +290,7 @@ impl Intake {
 
 #[cfg(test)]
 impl Intake {
-    /// Flushes the batch into runs.
     pub(super) fn flush_for_tests(&mut self) {
-        self.flush_batch().expect("a batch can be flushed");
+        self.flush_batch().expect("cannot flush the batch");
     }
 }

@@ -25,7 +25,7 @@ impl Progress {
         let bar = (!quiet && std::io::stderr().is_terminal()).then(|| {
             let bar = ProgressBar::with_draw_target(Some(STEPS), ProgressDrawTarget::stderr());
             let style = ProgressStyle::with_template("{prefix} {bar:30} {percent:>3} % {msg} {eta}");
-            bar.set_style(style.expect("BUG: the template is valid"));
+            bar.set_style(style.expect("BUG: the template of the progress bar is invalid"));
             bar.set_prefix(label.clone());
             bar
         });

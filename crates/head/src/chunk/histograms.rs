@@ -67,7 +67,7 @@ impl OpenChunk {
     /// Position after the last token of a chunk of histograms.
     pub(super) fn tokens_end(&self) -> usize {
         let at = self.bytes.len() - LENGTH_BYTES;
-        let len = u32::from_le_bytes(self.bytes[at..].try_into().expect("BUG: a length is four bytes"));
+        let len = u32::from_le_bytes(self.bytes[at..].try_into().expect("BUG: not four bytes"));
         at - len as usize
     }
 }
@@ -100,8 +100,7 @@ fn put_body(out: &mut Vec<u8>, newest: &[u8], value: &Histogram) {
 pub(super) fn read(bytes: &[u8], count: u16, range: TimeRange, out: &mut Samples<Histogram>) {
     let mut reader = Reader { rest: &bytes[HISTOGRAM_HEADER_BYTES..] };
     let mut timestamp_ms = i64::from_le_bytes(array(&bytes[..8]));
-    let mut value = Histogram::from_bytes(reader.bytes())
-        .expect("BUG: histograms are checked before a chunk stores them");
+    let mut value = Histogram::from_bytes(reader.bytes()).expect("BUG: a chunk holds an invalid histogram");
     let mut delta = 0i64;
     for i in 0..count {
         if i > 0 {
@@ -125,7 +124,7 @@ struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     fn varint(&mut self) -> u64 {
-        varint::take(&mut self.rest).expect("BUG: a chunk holds whole tokens")
+        varint::take(&mut self.rest).expect("BUG: a chunk ends within a token")
     }
 
     fn take(&mut self, len: usize) -> &'a [u8] {
@@ -144,19 +143,18 @@ impl<'a> Reader<'a> {
         let reset = match self.take(1)[0] {
             SAME => return newest,
             WHOLE => {
-                return Histogram::from_bytes(self.bytes())
-                    .expect("BUG: histograms are checked before a chunk stores them");
+                return Histogram::from_bytes(self.bytes()).expect("BUG: a chunk holds an invalid histogram");
             }
             tag => RESETS[usize::from(tag - COUNTS)],
         };
         let mut parts = newest.parts();
-        let Counts::Whole(counts) = &mut parts.counts else { panic!("BUG: only whole counts have changes") };
+        let Counts::Whole(counts) = &mut parts.counts else { panic!("BUG: the counts are not whole") };
         for count in counts {
             *count = count.wrapping_add(unzigzag(self.varint()) as u64);
         }
         let sum = f64::from_bits(u64::from_le_bytes(array(self.take(8))));
         let parts = HistogramParts { reset, sum, ..parts };
-        Histogram::new(&parts).expect("BUG: the layout of a stored histogram is valid")
+        Histogram::new(&parts).expect("BUG: the layout of a stored histogram is invalid")
     }
 }
 
@@ -164,5 +162,5 @@ const RESETS: [CounterReset; (WHOLE - COUNTS) as usize] =
     [CounterReset::Unknown, CounterReset::Yes, CounterReset::No, CounterReset::Gauge];
 
 fn parts(bytes: &[u8]) -> HistogramParts {
-    HistogramParts::decode(bytes).expect("BUG: histograms are checked before a chunk stores them")
+    HistogramParts::decode(bytes).expect("BUG: a chunk holds an invalid histogram")
 }

@@ -116,7 +116,7 @@ impl OpenChunk {
     /// Gives an empty chunk the fingerprint of the series' newest value, so that a repetition is recognised.
     /// The value itself is in another chunk.
     pub(crate) fn remember(&mut self, fingerprint: u64) {
-        assert!(self.count == 0, "BUG: a chunk that holds samples knows its newest value");
+        assert!(self.count == 0, "BUG: the chunk already holds samples");
         (self.last_value, self.last_delta) = (fingerprint, REMEMBERS);
     }
 
@@ -243,7 +243,7 @@ impl OpenChunk {
         for (timestamp_ms, value) in all.timestamps.iter().zip(&all.values).skip(1) {
             let change = timestamp_ms.wrapping_sub(anew.last_ms).wrapping_sub(i64::from(anew.last_delta));
             match mantissa_at(*value, exponent) {
-                Some(_) => anew.put_decimal(change, *value, exponent).expect("BUG: the mantissa fits"),
+                Some(_) => anew.put_decimal(change, *value, exponent).expect("BUG: no room for a mantissa"),
                 None => {
                     anew.raw_count = anew.raw_count.saturating_add(1);
                     anew.put_token(change, value.to_bits(), 8, VARIANT_RAW);

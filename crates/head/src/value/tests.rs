@@ -136,7 +136,7 @@ fn labels_with_both_kinds_are_two_series() {
 }
 
 #[test]
-#[should_panic(expected = "a sample of another kind than the series")]
+#[should_panic(expected = "the sample is of the wrong kind")]
 fn a_series_of_floats_takes_no_histogram() {
     let mut head = TenantHead::new(1);
     let labels = Labels::from_pairs(&[("__name__", "up")]);

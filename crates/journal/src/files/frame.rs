@@ -53,7 +53,7 @@ fn header_crc(seed: u32, at: u64, header: &[u8]) -> u32 {
 /// Appends the frame of the record at `offset` to `out`, for byte `at` of the file. `group` is the offset of the first
 /// record in its group.
 pub(super) fn put(out: &mut Vec<u8>, seed: u32, at: u64, group: u64, offset: u64, payload: &[u8]) {
-    let len = u32::try_from(payload.len()).expect("BUG: a record is within its limit");
+    let len = u32::try_from(payload.len()).expect("BUG: a record is longer than its limit");
     // if the group has more records, readers do not know where it starts
     let nth = u32::try_from(offset - group).unwrap_or(u32::MAX);
     let start = out.len();

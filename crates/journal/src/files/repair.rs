@@ -34,9 +34,9 @@ const BY_HIGH_BYTE: [u8; 256] = {
     index
 };
 
-/// Locates a single wrong byte in `len` bytes from the difference of the checksums. Returns its position and the mask
-/// that corrects it. If several positions match, the last one is returned. Returns `None` if no byte or more
-/// than one is wrong.
+/// Given the difference of two checksums over `len` bytes, finds the one byte whose change explains the difference.
+/// Returns the position of the byte and the mask that corrects it; of several such positions, the last. Returns
+/// `None` if the checksums are equal, or if no single byte explains the difference.
 pub(super) fn wrong_byte(difference: u32, len: usize) -> Option<(usize, u8)> {
     if difference == 0 {
         return None;

@@ -27,7 +27,7 @@ use stdx::varint;
 /// Minimum size of a body that is packed. Packing a smaller body saves nothing.
 const PACK_BYTES_MIN: usize = 128;
 
-const _: () = assert!(SERIES_LABELS_MAX <= 128, "the bitmap of labels is a u128");
+const _: () = assert!(SERIES_LABELS_MAX <= 128, "the bitmap of labels is too small");
 
 /// Encoder of definitions; reusable.
 #[derive(Debug, Default)]
@@ -77,7 +77,7 @@ impl Definer {
 
     pub(super) fn define(&mut self, series: SeriesRef, labels: LabelsRef<'_>) {
         self.label_bytes += labels.as_bytes().len();
-        assert!(self.label_bytes <= RECORD_LABEL_BYTES_MAX, "BUG: a full record was filled further");
+        assert!(self.label_bytes <= RECORD_LABEL_BYTES_MAX, "BUG: a record was filled beyond its limit");
         self.refs.push(series.0);
         let before = self.previous.len();
         // Count and bitmap come first, but are known last: room for them is left here.

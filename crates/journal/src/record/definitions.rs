@@ -16,7 +16,7 @@ pub const RECORD_LABEL_BYTES_MAX: usize = 256 << 20;
 const _: () = assert!(
     RECORD_LABEL_BYTES_MAX + SERIES_LABELS_MAX * (LABEL_NAME_BYTES_MAX + LABEL_VALUE_BYTES_MAX + 16)
         < u32::MAX as usize,
-    "label bytes are indexed with u32, and checked after each series"
+    "the label bytes of a record and one more series do not fit u32 offsets"
 );
 
 /// The definitions of one record: references and their canonical labels.

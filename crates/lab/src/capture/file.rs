@@ -65,7 +65,7 @@ const _: () = assert!(
         + model::caps::SERIES_LABEL_BYTES_MAX
         + 1024
         < BLOCK_BYTES_MAX,
-    "a block that is almost full has room for the largest entry"
+    "a block that is almost full has no room for the largest entry"
 );
 
 /// Kinds of entries in a block.

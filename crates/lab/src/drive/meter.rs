@@ -165,7 +165,7 @@ pub(crate) fn take_recent<'a>(tallies: impl Iterator<Item = &'a Tally>) -> (Hist
     let mut lag: Option<f64> = None;
     for tally in tallies {
         let mut counts = tally.lock();
-        all.add(&counts.recent).expect("BUG: equal bounds");
+        all.add(&counts.recent).expect("BUG: the histograms have different bounds");
         counts.recent.reset();
         if !counts.lag_recent.is_empty() {
             let p99_s = counts.lag_recent.value_at_quantile(0.99) as f64 / 1e6;
@@ -189,7 +189,7 @@ pub(crate) fn totals<'a>(tallies: impl Iterator<Item = &'a Tally>) -> Totals {
             (&mut refusal, &counts.refusal),
             (&mut lag, &counts.lag),
         ] {
-            sum.add(part).expect("BUG: equal bounds");
+            sum.add(part).expect("BUG: the histograms have different bounds");
         }
         totals.add_counts(&counts.totals);
     }

@@ -141,7 +141,7 @@ pub(crate) fn keep_first(said: &mut BTreeMap<String, String>, reason: &str, word
 
 /// Creates a histogram of times in microseconds.
 pub(crate) fn histogram() -> Histogram<u64> {
-    Histogram::new_with_bounds(1, LATENCY_US_MAX, 3).expect("BUG: constant bounds are valid")
+    Histogram::new_with_bounds(1, LATENCY_US_MAX, 3).expect("BUG: constant bounds are invalid")
 }
 
 pub(crate) fn record(histogram: &mut Histogram<u64>, time: Duration) {

@@ -92,7 +92,7 @@ impl Default for Compressor {
 impl Compressor {
     /// Compresses `message`. `spots` has the positions of its samples in ascending order.
     pub fn pack(&mut self, message: &[u8], spots: &[SampleSpot]) -> Packed {
-        assert!(u32::try_from(message.len()).is_ok(), "BUG: a message of {} bytes", message.len());
+        assert!(u32::try_from(message.len()).is_ok(), "BUG: a message has {} bytes", message.len());
         self.table.fill(Place::default());
         let mut out = Output::new(message, spots.len());
         let mut at = 0;
@@ -146,7 +146,7 @@ impl Compressor {
 }
 
 fn load(message: &[u8], at: usize) -> u32 {
-    let bytes = message[at..at + 4].try_into().expect("BUG: a slice of four has four bytes");
+    let bytes = message[at..at + 4].try_into().expect("BUG: not four bytes");
     u32::from_le_bytes(bytes)
 }
 

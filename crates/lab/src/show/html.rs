@@ -65,7 +65,7 @@ pub fn save(page: &str, path: &Path) -> anyhow::Result<()> {
 
 /// A complete page with the given content.
 pub(crate) fn document(title: &str, content: &str, data: &Data) -> String {
-    let data = serde_json::to_string(data).expect("BUG: panels are plain data");
+    let data = serde_json::to_string(data).expect("BUG: the data of the panels cannot be encoded as JSON");
     format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\

@@ -94,7 +94,7 @@ impl Stderr {
     pub fn new() -> Self {
         let bar = std::io::stderr().is_terminal().then(|| {
             let style = ProgressStyle::with_template("{prefix:>10} [{bar:24}] {msg}")
-                .expect("BUG: the template of a constant is valid");
+                .expect("BUG: the template of the progress bar is invalid");
             let bar = ProgressBar::with_draw_target(Some(1_000), ProgressDrawTarget::stderr());
             bar.with_style(style.progress_chars("=> "))
         });

@@ -24,7 +24,7 @@ impl Rounds {
             Some((_, last)) if *last == round => {}
             Some((_, last)) if *last + 1 == round => *last = round,
             Some((_, last)) => {
-                assert!(*last < round, "BUG: round {round} after round {last}");
+                assert!(*last < round, "BUG: round {round} was noted after round {last}");
                 self.ranges.push((round, round));
             }
             None => self.ranges.push((round, round)),
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "BUG: round 3 after round 5")]
+    #[should_panic(expected = "BUG: round 3 was noted after round 5")]
     fn goes_forwards_only() {
         let mut rounds = Rounds::default();
         rounds.push(5);

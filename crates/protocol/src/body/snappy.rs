@@ -100,7 +100,7 @@ fn decompress_into(
     if out.capacity() < room {
         grow(out, room.next_multiple_of(RESERVE_STEP))?;
     }
-    assert!(out.capacity() >= room, "BUG: no room for the body");
+    assert!(out.capacity() >= room, "BUG: the output has no room for the body");
     let mut expansion = Expansion { elements, at: 0, out: out.as_mut_ptr(), done: 0, len };
     // SAFETY: `out` has room for `len + MOVE` bytes and is not touched while `expansion` lives.
     if !unsafe { expansion.run() } {

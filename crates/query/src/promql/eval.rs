@@ -39,7 +39,7 @@ pub(super) fn instant(
     let value = match root.value_type() {
         ValueType::String => match root {
             Node::Text(text) => Value::String { timestamp_ms: at_ms, value: text.clone() },
-            _ => panic!("BUG: only literals are strings"),
+            _ => panic!("BUG: a string is not a literal"),
         },
         ValueType::Scalar => Value::Scalar { timestamp_ms: at_ms, value: eval.scalar(root, &grid)?[0] },
         ValueType::Vector => {
@@ -128,7 +128,7 @@ fn sort_series(series: &mut Vec<(Labels, Samples)>, meter: &Meter<'_>) -> Result
     order.sort_by(|a, b| arena[keys[*a].clone()].cmp(&arena[keys[*b].clone()]));
     let mut slots: Vec<_> = std::mem::take(series).into_iter().map(Some).collect();
     *series =
-        order.into_iter().map(|i| slots[i].take().expect("BUG: an order has each index once")).collect();
+        order.into_iter().map(|i| slots[i].take().expect("BUG: an index occurs twice in an order")).collect();
     Ok(())
 }
 

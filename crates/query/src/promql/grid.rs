@@ -19,7 +19,7 @@ impl Grid {
 
     /// A grid from `start_ms` until `end_ms`, of at most `count_max` times.
     pub(super) fn new(start_ms: i64, end_ms: i64, step_ms: i64, count_max: u64) -> Result<Self, QueryError> {
-        assert!(step_ms > 0, "BUG: a step of {step_ms} ms");
+        assert!(step_ms > 0, "BUG: a grid has a step of {step_ms} ms, which is not above 0");
         if end_ms < start_ms {
             return Ok(Self { start_ms, step_ms, count: 0 });
         }

@@ -201,7 +201,7 @@ impl<'a> Evaluator<'a> {
                     finish.pass(row.with_values(&mut out.values), sink)
                 })?;
             }
-            _ => panic!("BUG: a range vector is a selector or a subquery"),
+            _ => panic!("BUG: a range vector is neither a selector nor a subquery"),
         }
         let not_counters = finish.not_counters;
         for name in not_counters {

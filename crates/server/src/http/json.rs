@@ -133,7 +133,7 @@ impl Json {
             self.integer(v as i64);
         } else if size != 0.0 && !(1e-6..1e21).contains(&size) {
             let text = format!("{v:e}");
-            let (digits, exponent) = text.split_once('e').expect("BUG: no exponent in {:e}");
+            let (digits, exponent) = text.split_once('e').expect("BUG: text of {:e} has no exponent");
             let (sign, exponent) = exponent.strip_prefix('-').map_or(("e+", exponent), |e| ("e-", e));
             self.raw(digits);
             self.raw(sign);

@@ -54,7 +54,7 @@ impl FairQueue {
         self.of_tenants.insert(tenant, OfTenant { waiting: VecDeque::from([submission]), weight, credit: 0 });
     }
 
-    /// Removes and returns the submission whose turn it is. The caller charges the work on the submission, and then
+    /// Removes and returns the submission whose turn it is. The caller then charges the tenant for the work done, and
     /// adds the submission again if it is not complete.
     pub(super) fn pop(&mut self) -> Option<Submission> {
         loop {

@@ -96,7 +96,7 @@ impl SeriesSet for AcrossSet<'_> {
     }
 
     fn labels(&mut self) -> LabelsRef<'_> {
-        let (tenant, set) = self.current.as_mut().expect("BUG: labels() before next()");
+        let (tenant, set) = self.current.as_mut().expect("BUG: labels() was called before next()");
         put_labels(set.labels(), tenant, &mut self.labels);
         LabelsRef::from_canonical(&self.labels)
     }

@@ -274,7 +274,7 @@ impl SeriesSet for UnionSet<'_> {
         samples.clear_for(ValueKind::Float);
         if self.scan.next_series().map_err(unreadable)? {
             let SeriesSamples::Floats(samples) = samples else {
-                unreachable!("BUG: the samples were just cleared for floats")
+                unreachable!("BUG: samples that were cleared for floats are not floats")
             };
             self.read_sealed(samples)?;
             self.add_fresh(samples)?;

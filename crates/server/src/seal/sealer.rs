@@ -189,7 +189,7 @@ impl<O: Owners> Sealer<O> {
             Command::Truncate { partition } => self.truncate(partition),
             Command::AskClosed { first } => self.ask_closed(first),
             Command::ReplayClosed => Ok(self.replay_closed()),
-            Command::Answer { .. } | Command::Report(_) => unreachable!("BUG: a command without an outcome"),
+            Command::Answer { .. } | Command::Report(_) => unreachable!("BUG: the command has no outcome"),
         }
     }
 

@@ -1,4 +1,4 @@
-//! Reads all metrics of a registry at one time into a batch of samples.
+//! Reads all metrics of a registry into a batch of samples with the same timestamp.
 
 use super::JOB;
 use crate::settings::SelfMonitoring;

@@ -170,6 +170,6 @@ pub(super) fn off() -> io::Error {
 
 /// The directory of a path, and the name in it.
 pub(super) fn split(path: &Path) -> (PathBuf, String) {
-    let name = path.file_name().and_then(|n| n.to_str()).expect("BUG: a path without a file name in UTF-8");
+    let name = path.file_name().and_then(|n| n.to_str()).expect("BUG: a path has no file name in UTF-8");
     (path.parent().unwrap_or(Path::new("/")).to_path_buf(), name.into())
 }

@@ -44,7 +44,7 @@ impl Driver {
         self.trace("stage an import");
         let tenant = self.below(self.plan.tenants as u64) as usize;
         let (steady_ms, node) = (self.clock.steady_ms(), self.node().clone());
-        let importer = self.importer.as_mut().expect("BUG: an import without an importer");
+        let importer = self.importer.as_mut().expect("BUG: there is no importer");
         let mut traffic = self.traffic.borrow_mut();
         let request = traffic.next_request();
         let key = |labels: model::LabelsRef<'_>| node.series_key(labels);

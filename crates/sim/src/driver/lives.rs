@@ -30,7 +30,8 @@ const PRESSURE_MS: u64 = 31_000;
 /// Minimum and maximum of the head limit at a start with less memory, in percent of the heads' former size.
 const SHRUNK_PERCENT: (u64, u64) = (30, 90);
 
-/// Turns of the sealer after which every tenant with a readable table must be open.
+/// Number of the sealer's turns within which every tenant that was closed because of its table must be open again, once
+/// the store works.
 const REOPEN_TURNS: usize = 100;
 
 impl Driver {

@@ -194,7 +194,8 @@ impl Planner<'_> {
         let alike = units.iter().take_while(|u| level(u) <= top).count();
         let len = alike.min(self.reach(units));
         let of_top = units[..len].iter().filter(|u| level(u) == top).count();
-        // small units between larger ones are merged with them, but do not start a merge of their own here
+        // small units among larger ones are merged along, but a merge is due only if enough units of the largest size
+        // class are included
         let is_due = len >= self.limits.files_min.max(2) && of_top * 2 >= self.limits.files_min;
         if is_due { len } else { 0 }
     }

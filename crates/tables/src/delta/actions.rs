@@ -116,7 +116,7 @@ fn partition_values(files: &[&StagedFile]) -> ArrayRef {
     for file in files {
         builder.keys().append_value(DATE);
         builder.values().append_value(file.summary.date.to_string());
-        builder.append(true).expect("BUG: as many keys as values");
+        builder.append(true).expect("BUG: the numbers of keys and values differ");
     }
     Arc::new(builder.finish())
 }

@@ -217,7 +217,7 @@ impl Table {
         let mut transaction: Transaction =
             builder.build(&self.engine, Box::new(FileSystemCommitter::new())).map_err(error)?;
         for (source, offset) in &change.floodmarks {
-            let offset = i64::try_from(*offset).expect("BUG: an offset is below 2^63");
+            let offset = i64::try_from(*offset).expect("BUG: an offset is 2^63 or greater");
             transaction = transaction.with_transaction_id(source.clone(), offset);
         }
         if !change.removed.is_empty() {
@@ -271,7 +271,7 @@ impl Table {
         let is_in_place = |file: &StagedFile| Some(LiveFile::staged(file, sequence).rank()) == last;
         assert!(
             last.is_none() || added.iter().all(is_in_place),
-            "BUG: the result of a merge has another rank than its last file"
+            "BUG: a written file has another rank than the last of the files that were merged"
         );
         let change = Change {
             operation: if deletes { UpdateTableOperation::Delete } else { UpdateTableOperation::Optimize },

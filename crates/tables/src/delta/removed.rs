@@ -42,7 +42,7 @@ impl Table {
     fn log_files(&self, files: &[&LogFile]) -> Vec<FileMeta> {
         let url = |name: &str| {
             let url = self.location.url().join(&format!("{FOLDER}/{name}"));
-            url.expect("BUG: the names of the log's files are plain")
+            url.expect("BUG: the name of a log file is not valid in a URL")
         };
         let file = |file: &&LogFile| FileMeta {
             location: url(&file.name),

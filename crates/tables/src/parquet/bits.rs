@@ -23,7 +23,7 @@ pub(crate) fn unpack(bytes: &[u8], width: u8, out: &mut [u64; GROUP]) {
             match width {
                 0 => *out = [0; GROUP],
                 $($width => cut::<$width>(bytes, out),)*
-                _ => panic!("BUG: a width of more than 64 bits"),
+                _ => panic!("BUG: a packed number has more than 64 bits"),
             }
         };
     }
@@ -42,10 +42,10 @@ fn cut<const WIDTH: usize>(bytes: &[u8], out: &mut [u64; GROUP]) {
         let (at, shift) = (i * WIDTH / 8, i * WIDTH % 8);
         // with up to 7 bits before it, a number of this width lies within 8 bytes
         let number = if WIDTH <= 57 {
-            let word = bytes[at..].first_chunk().expect("BUG: a word follows");
+            let word = bytes[at..].first_chunk().expect("BUG: the bytes end within a word");
             u64::from_le_bytes(*word) >> shift
         } else {
-            let word = bytes[at..].first_chunk().expect("BUG: a word follows");
+            let word = bytes[at..].first_chunk().expect("BUG: the bytes end within a word");
             (u128::from_le_bytes(*word) >> shift) as u64
         };
         number & mask

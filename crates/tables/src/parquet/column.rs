@@ -230,7 +230,7 @@ impl Texts {
 
     /// All texts, by code.
     pub(crate) fn all(&self) -> impl Iterator<Item = &str> {
-        let text = |code| std::str::from_utf8(self.text(code)).expect("BUG: texts are UTF-8");
+        let text = |code| std::str::from_utf8(self.text(code)).expect("BUG: text is not UTF-8");
         (0..self.len() as u32).map(text)
     }
 

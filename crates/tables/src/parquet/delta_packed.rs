@@ -182,7 +182,7 @@ impl Packed {
 
     /// Appends the values of `range`, as indexes within the page. The range must be [held](Self::holds).
     pub(crate) fn read(&self, range: Range<usize>, out: &mut Vec<i64>) {
-        assert!(range.end <= self.len, "BUG: values beyond the page's end");
+        assert!(range.end <= self.len, "BUG: values are read beyond the page's end");
         if range.is_empty() {
             return;
         }
@@ -195,7 +195,7 @@ impl Packed {
         for block in &self.blocks[blocks] {
             let mut value = block.before;
             let (least, widths, mut at) =
-                self.header(block.at).expect("BUG: the block was checked when the page was opened");
+                self.header(block.at).expect("BUG: the header of a block that was checked cannot be read");
             for width in widths {
                 for _ in 0..self.miniblock / GROUP {
                     if first >= range.end {

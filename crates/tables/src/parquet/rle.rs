@@ -114,7 +114,7 @@ impl Places {
 
     /// Passes the indexes of `range` to `each` in order, with the number of repetitions of each.
     pub(crate) fn read(&self, range: Range<usize>, mut each: impl FnMut(usize, usize)) {
-        assert!(range.end <= self.len, "BUG: places beyond the page's end");
+        assert!(range.end <= self.len, "BUG: indexes are read beyond the page's end");
         let run = self.runs.partition_point(|run| run.first as usize <= range.start).saturating_sub(1);
         for start in &self.runs[run..] {
             let first = start.first as usize;
@@ -123,7 +123,7 @@ impl Places {
             }
             let mut rest = &self.bytes[start.at as usize..];
             let (run, count) =
-                Run::take(&mut rest, self.width).expect("BUG: the run was checked when the page was opened");
+                Run::take(&mut rest, self.width).expect("BUG: a run that was checked cannot be read");
             let part = range.start.saturating_sub(first)..count.min(range.end - first);
             match run {
                 Run::Alike(number) => each(number as usize, part.len()),

@@ -105,7 +105,7 @@ impl SamplePage {
     fn all_floats(&self) -> &[f64] {
         match &self.values {
             Values::Floats(floats) => floats,
-            _ => panic!("BUG: a dictionary does not hold floats"),
+            _ => panic!("BUG: a page with a dictionary is read as one of floats"),
         }
     }
 

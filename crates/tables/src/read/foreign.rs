@@ -220,7 +220,7 @@ impl Foreign {
                     series.rows.push(Place { span: decoded.span(row), group, row: first + row });
                     bytes += ROW_BYTES;
                     while bytes > bytes_max {
-                        let (labels, series) = self.series.pop_last().expect("BUG: a series was added");
+                        let (labels, series) = self.series.pop_last().expect("BUG: no series was added");
                         if self.series.is_empty() {
                             let reason = format!("one series has more than {} rows", series.rows.len());
                             return Err(TableError::damaged(file.name(), reason));

@@ -102,7 +102,7 @@ impl RowGroupIndex {
 
     fn value(&self, pair: u32) -> &str {
         let label = LabelsRef::from_canonical(self.pair(pair)).iter().next();
-        label.expect("BUG: a pair is a name and a value").1
+        label.expect("BUG: a label pair has no value").1
     }
 
     fn postings_of(&self, pair: u32) -> &[u32] {

@@ -214,7 +214,7 @@ impl Indexed {
     }
 
     fn insert(&mut self, column: usize, page: usize, open: Arc<SamplePage>) {
-        let column = &mut self.columns.as_mut().expect("BUG: samples are selected")[column];
+        let column = &mut self.columns.as_mut().expect("BUG: samples are not selected")[column];
         let at = column.find(page).unwrap_or_else(|at| at);
         column.open.insert(at, (page, open));
     }
@@ -230,7 +230,7 @@ impl Indexed {
         footer: &Footer,
         stats: &mut ReadStats,
     ) -> Result<(), TableError> {
-        let column = &mut self.columns.as_mut().expect("BUG: samples are selected")[FLOATS];
+        let column = &mut self.columns.as_mut().expect("BUG: samples are not selected")[FLOATS];
         if column.dictionary.is_none() {
             let chunk = footer.parquet().row_group(self.group).column(column.leaf);
             let start = chunk.dictionary_page_offset().and_then(|start| u64::try_from(start).ok());
@@ -274,7 +274,7 @@ impl Indexed {
     fn open_page(&self, column: usize, row: usize) -> (&SamplePage, Range<usize>) {
         let of = self.column(column);
         let number = of.page_of(row);
-        let page = &of.open[of.find(number).expect("BUG: the row's pages are open")].1;
+        let page = &of.open[of.find(number).expect("BUG: a page of the row is not open")].1;
         (page, values(&self.index, column, of.pages[number].first, row..row + 1))
     }
 

@@ -25,7 +25,7 @@ const BATCH_FILES: usize = 32;
 const WHOLE_BYTES_MAX: u64 = 32 << 10;
 
 const _: () =
-    assert!(BATCH_FILES as u64 * WHOLE_BYTES_MAX <= WINDOW_BYTES as u64, "a batch fits into a window");
+    assert!(BATCH_FILES as u64 * WHOLE_BYTES_MAX <= WINDOW_BYTES as u64, "a batch exceeds a window");
 
 /// Passes label names, or the values of one label, of all matching series to `each`, until `each` returns `false`. No columns of
 /// samples are read. The same text may be passed many times.

@@ -107,7 +107,7 @@ impl Columns {
             self.labels.keys().append_value(name);
             self.labels.values().append_value(value);
         }
-        self.labels.append(true).expect("BUG: as many keys as values");
+        self.labels.append(true).expect("BUG: the numbers of keys and values differ");
         self.series.append_value(row.key.0.to_be_bytes());
         self.start.push(row.timestamps[0]);
         self.end.push(row.timestamps[samples - 1]);
@@ -116,7 +116,7 @@ impl Columns {
         self.timestamps_ends.push(length(self.timestamps.len()));
         match form {
             Form::Decimal(exponent) => {
-                let begin = *self.mantissas_ends.last().expect("BUG: ends begin with 0") as usize;
+                let begin = *self.mantissas_ends.last().expect("BUG: the list of ends is empty") as usize;
                 self.exponent.push(Some(exponent as i8));
                 self.base.push(Some(self.chain.link(&mut mantissas[begin..])));
             }
@@ -178,7 +178,7 @@ impl Columns {
         // columns of later formats, which these rows do not have
         let added = self.schema.fields().iter().skip(columns.len());
         columns.extend(added.map(|field| new_null_array(field.data_type(), rows)).collect::<Vec<_>>());
-        RecordBatch::try_new(Arc::clone(&self.schema), columns).expect("BUG: columns fit the schema")
+        RecordBatch::try_new(Arc::clone(&self.schema), columns).expect("BUG: columns differ from the schema")
     }
 
     /// Rebuilds the map of labels: the builder declares its values as nullable, unlike the schema.
@@ -186,7 +186,7 @@ impl Columns {
         let (_, offsets, entries, nulls, ordered) = self.labels.finish().into_parts();
         let (_, columns, _) = entries.into_parts();
         let DataType::Struct(fields) = kind::text_entries().data_type().clone() else {
-            unreachable!("BUG: entries of a map are structs");
+            unreachable!("BUG: the entries of a map are not structs");
         };
         let entries = arrow_array::StructArray::new(fields, columns, None);
         MapArray::new(kind::text_entries(), offsets, entries, nulls, ordered)
@@ -201,7 +201,7 @@ fn list(element: DataType, ends: &mut Vec<i32>, values: ArrayRef, valid: Option<
 /// Length in the file's type. A batch is cut long before it could overflow, and a stretch comes from a
 /// head that holds hours, not years.
 fn length(n: usize) -> i32 {
-    i32::try_from(n).expect("BUG: a batch holds fewer than 2^31 samples")
+    i32::try_from(n).expect("BUG: a batch holds 2^31 samples or more")
 }
 
 #[cfg(test)]

@@ -42,7 +42,7 @@ pub(super) fn pack(samples: &Samples) -> Vec<Chunk> {
     for (timestamp_ms, value) in samples.timestamps.iter().zip(&samples.values) {
         if open.append(*timestamp_ms, *value).is_err() {
             sealed.extend(open.seal());
-            open.append(*timestamp_ms, *value).expect("BUG: an empty chunk takes any sample");
+            open.append(*timestamp_ms, *value).expect("BUG: an empty chunk has no room");
         }
     }
     sealed.extend(open.seal());

@@ -41,7 +41,7 @@ impl std::fmt::Debug for Concealer {
 impl Concealer {
     /// Creates a concealer of `what` under `key`.
     pub fn new(what: Conceal, key: [u8; 16]) -> Self {
-        let half = |at: usize| u64::from_le_bytes(key[at..at + 8].try_into().expect("BUG: eight bytes"));
+        let half = |at: usize| u64::from_le_bytes(key[at..at + 8].try_into().expect("BUG: not eight bytes"));
         Self { key: [half(0), half(8)], what }
     }
 
@@ -62,7 +62,7 @@ impl Concealer {
         file.take(KEY_FILE_BYTES_MAX).read_to_end(&mut bytes).context("cannot read the file with the key")?;
         ensure!(bytes.len() >= 16, "{}: a key must have at least 16 bytes", path.display());
         let [a, b] = [[1; 16], [2; 16]].map(|key| Self::new(what, key).hash(&bytes).to_le_bytes());
-        let mut key: [u8; 16] = bytes[..16].try_into().expect("BUG: at least 16 bytes");
+        let mut key: [u8; 16] = bytes[..16].try_into().expect("BUG: fewer than 16 bytes");
         key.iter_mut().zip(a.into_iter().chain(b)).for_each(|(k, h)| *k ^= h);
         Ok(Self::new(what, key))
     }

@@ -110,7 +110,7 @@ impl<R: Read> Reader<R> {
             metrics: flags & flag::METRICS != 0,
             labels: flags & flag::LABELS != 0,
         };
-        let started_ms = i64::from_le_bytes(header[12..20].try_into().expect("BUG: eight bytes"));
+        let started_ms = i64::from_le_bytes(header[12..20].try_into().expect("BUG: not eight bytes"));
         Ok(Self {
             file,
             header: Header { started_ms, concealed },
@@ -179,7 +179,8 @@ impl<R: Read> Reader<R> {
                 return Ok(());
             }
         }
-        let u32_at = |at: usize| u32::from_le_bytes(header[at..at + 4].try_into().expect("BUG: four bytes"));
+        let u32_at =
+            |at: usize| u32::from_le_bytes(header[at..at + 4].try_into().expect("BUG: not four bytes"));
         let (len, raw, crc) = (u32_at(0) as usize, u32_at(4) as usize, u32_at(8));
         if header == [0; BLOCK_HEADER_BYTES] {
             // a header of zeros: the space was allocated and never written

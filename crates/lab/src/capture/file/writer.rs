@@ -154,7 +154,7 @@ impl<F: Write + Seek> Writer<F> {
         if self.block.is_empty() {
             return Ok(());
         }
-        assert!(self.block.len() <= BLOCK_BYTES_MAX, "BUG: a block of {} bytes", self.block.len());
+        assert!(self.block.len() <= BLOCK_BYTES_MAX, "BUG: a block has {} bytes", self.block.len());
         let payload = lz4_flex::block::compress(&self.block);
         let lengths = [payload.len() as u32, self.block.len() as u32];
         self.compressed.clear();

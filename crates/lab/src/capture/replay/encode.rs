@@ -26,7 +26,7 @@ impl Encoder {
             Version::V1 => self.v1(batch),
             Version::V2 => self.v2(batch),
         }
-        snap::raw::Encoder::new().compress_vec(&self.message).expect("BUG: a batch is smaller than 4 GiB")
+        snap::raw::Encoder::new().compress_vec(&self.message).expect("BUG: a batch has 4 GiB or more")
     }
 
     fn v1(&mut self, batch: &Batch) {

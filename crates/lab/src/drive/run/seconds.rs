@@ -154,7 +154,7 @@ impl Seconds {
         let middle = second.at_s - 0.5;
         let at = self.stretches.iter().rposition(|s| s.from_s <= middle).unwrap_or(0);
         if let Some((latency, _)) = self.steps.get_mut(at) {
-            latency.add(&second.latency).expect("BUG: equal bounds");
+            latency.add(&second.latency).expect("BUG: the histograms have different bounds");
         }
         for (stretch, (_, begin)) in self.stretches.iter().zip(&mut self.steps) {
             if stretch.from_s > middle {
@@ -206,7 +206,7 @@ impl Seconds {
     pub(crate) fn finish(&mut self, result: &mut RunResult) {
         let (rest, _) = take_recent(tallies(&self.lanes));
         if let Some((latency, _)) = self.steps.last_mut() {
-            latency.add(&rest).expect("BUG: equal bounds");
+            latency.add(&rest).expect("BUG: the histograms have different bounds");
         }
         let end = Sums::of(tallies(&self.lanes));
         let ends: Vec<Sums> = self.steps.iter().skip(1).map(|(_, sums)| sums.clone()).chain([end]).collect();

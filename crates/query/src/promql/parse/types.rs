@@ -88,7 +88,7 @@ pub(super) fn check_call(call: &Call) -> Result<(), (Option<usize>, String)> {
     }
     for (i, arg) in call.args.iter().enumerate() {
         let value_type =
-            types.get(i).or(types.last()).expect("BUG: a function with arguments has a signature");
+            types.get(i).or(types.last()).expect("BUG: a function with arguments has no signature");
         expect(*value_type, arg, &format!("call to function {name:?}"))
             .map_err(|message| (Some(i), message))?;
     }

@@ -87,7 +87,7 @@ impl LabelsAcross<'_> {
         order: fn(&[u8], &[u8]) -> std::cmp::Ordering,
         add: impl Fn(&LabelQueries<'_>, &mut Found<'_>, &Ask<'_>) -> Result<Vec<String>, Refusal>,
     ) -> Result<Limited, Refusal> {
-        let first = self.0.first().expect("BUG: a request without a tenant");
+        let first = self.0.first().expect("BUG: a request has no tenant");
         let (mut found, mut left_out) = (first.found(ask, order), BTreeSet::new());
         for queries in &self.0 {
             if found.is_cut() {

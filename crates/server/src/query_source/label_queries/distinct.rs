@@ -142,7 +142,7 @@ impl Texts {
     fn at(&self, place: u32) -> &[u8] {
         let place = place as usize;
         let from = &self.0[place / CHUNK_BYTES][place % CHUNK_BYTES..];
-        let (length, rest) = from.split_first_chunk().expect("BUG: a text without a length");
+        let (length, rest) = from.split_first_chunk().expect("BUG: a text has no length");
         &rest[..u32::from_le_bytes(*length) as usize]
     }
 }

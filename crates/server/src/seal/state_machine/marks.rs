@@ -47,7 +47,7 @@ impl MarkUpdate {
             Self::OwnAttempt { tenant, ends } => {
                 if let Some(end) = ends[partition] {
                     let own = mark.tenants.get_mut(tenant.as_str());
-                    own.expect("BUG: a blocked tenant without a mark").attempt = Some(end);
+                    own.expect("BUG: a blocked tenant has no mark").attempt = Some(end);
                 }
             }
             Self::Committed { ends, blocked, newly_blocked } => {

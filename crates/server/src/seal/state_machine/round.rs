@@ -214,7 +214,7 @@ impl Round {
                     return Next::Do(Command::AwaitReaders { since, at_most });
                 }
                 Step::ExpireReaders => {
-                    let (since, _) = self.releasing.expect("BUG: readers are expired without a wait");
+                    let (since, _) = self.releasing.expect("BUG: the round waits for no readers");
                     return Next::Do(Command::ExpireReaders(since));
                 }
                 Step::Release => return self.release().map_or(Next::Ended, Next::Do),
@@ -419,7 +419,7 @@ impl Round {
 
     /// Notes a relocation of a blocked tenant's samples in a partition. The samples are staged again.
     pub(super) fn relocated(&mut self, partition: usize, moved: &Moved) {
-        let tenant = self.only.as_ref().expect("BUG: a relocation in a round of all tenants");
+        let tenant = self.only.as_ref().expect("BUG: a relocation ended in a round of all tenants");
         let is_frozen = moved.tenants[tenant];
         let samples = self.parts[partition].frozen.map_or(0, |frozen| frozen.samples);
         self.parts[partition] = Part {

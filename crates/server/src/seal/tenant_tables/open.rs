@@ -42,7 +42,7 @@ impl OpenTables {
     /// As [`Self::get`], but counts as a use.
     pub(super) fn use_one(&mut self, key: &Key, now: Instant) -> Option<Arc<Table>> {
         let open = self.tables.get_mut(key)?;
-        let key = self.by_use.remove(&open.number).expect("BUG: an open table without a use");
+        let key = self.by_use.remove(&open.number).expect("BUG: an open table has no last use");
         self.uses += 1;
         (open.used, open.number) = (now, self.uses);
         self.by_use.insert(self.uses, key);

@@ -167,9 +167,9 @@ impl Pairs {
             texts.extend_from_slice(self.canonical(before));
             text_ends.push(texts.len() as u32);
             if last.replace(name(pair)) == Some(name(pair)) {
-                names.last_mut().expect("BUG: the name was added with its first pair").pairs.end = number + 1;
+                names.last_mut().expect("BUG: the name of a label pair was not added").pairs.end = number + 1;
             } else {
-                let text = std::str::from_utf8(self.names.text(name(pair))).expect("BUG: texts are UTF-8");
+                let text = std::str::from_utf8(self.names.text(name(pair))).expect("BUG: text is not UTF-8");
                 names.push(Name { text: text.into(), pairs: number..number + 1 });
             }
         }

@@ -273,7 +273,7 @@ impl Sorted {
         match (from_below, from_beyond) {
             (Some(a), Some(b)) => a.min(b),
             (Some(distance), None) | (None, Some(distance)) => distance,
-            (None, None) => panic!("BUG: distance {k} of {}", self.keys.len()),
+            (None, None) => panic!("BUG: no distance {k} among {} keys", self.keys.len()),
         }
     }
 
