@@ -134,8 +134,8 @@ pub enum WriteRefusal {
     },
     /// The tenant already holds its share of the write requests that may create series.
     #[error(
-        "{inside} write requests of tenant {tenant} with new series are waiting, which is its share of {limit}, or of half \
-         the account inflight (setting creating_requests)"
+        "{inside} write requests of tenant {tenant} with new series are waiting: it has used its share of {limit} such requests, or \
+         of half of the account inflight (setting creating_requests)"
     )]
     ShareOfCreating {
         tenant: TenantId,
@@ -146,8 +146,8 @@ pub enum WriteRefusal {
     },
     /// The maximum number of write requests that create series is waiting.
     #[error(
-        "too many write requests with new series are waiting: {limit}, or they hold half of the account inflight \
-         (setting creating_requests)"
+        "too many write requests with new series are waiting: the limit is {limit} requests, or half of the account \
+         inflight (setting creating_requests)"
     )]
     CreatingRequests {
         /// Maximum number of requests.

@@ -171,10 +171,7 @@ fn print_total(reports: &[Report]) -> anyhow::Result<()> {
     let done = || reports.iter().filter_map(|r| r.committed.as_ref());
     let samples: u64 = done().map(|(tally, _)| tally.samples).sum();
     let already = reports.len() - done().count();
-    say(format_args!(
-        "{} imported with {samples} samples, {already} had been imported before",
-        done().count()
-    ))
+    say(format_args!("imported now: {}, with {samples} samples; imported before: {already}", done().count()))
 }
 
 /// Hash of a file's content, which identifies it as a source.

@@ -49,7 +49,7 @@ pub(crate) fn init(args: &InitArgs) -> Result<bool> {
         format!("cannot create {}{why}", path.display())
     })?;
     file.write_all(text.as_bytes()).with_context(|| format!("cannot write {}", path.display()))?;
-    say(format_args!("{}: edit it, then floodmark lab run {0}", path.display()))?;
+    say(format_args!("wrote {}; edit the file, then run: floodmark lab run {0}", path.display()))?;
     Ok(true)
 }
 
@@ -193,7 +193,7 @@ fn found_text(found: &Found) -> String {
             format!("{what}: {limit}, which is the bound of the search: every trial passed\n")
         }
         (Some(limit), _) => format!("{what}: {limit}\n"),
-        (None, _) => format!("{what}: nothing within the bounds passes\n"),
+        (None, _) => format!("{what}: no value within the bounds passed\n"),
     };
     if !found.breaks_first.is_empty() {
         out += &format!("rules broken first: {}\n", found.breaks_first.join(", "));

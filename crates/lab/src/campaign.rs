@@ -332,7 +332,7 @@ const RACED: [&str; 10] = [
 /// that no target always runs on a machine that another target has warmed. A single [`RunOptions::stop`] ends the whole race.
 /// Returns an error only if a run of the first lap fails.
 pub async fn race(racers: &[(Scenario, RunOptions)], laps: u32, observer: &dyn Observer) -> Result<Race> {
-    ensure!(racers.len() >= 2, "a race needs two targets");
+    ensure!(racers.len() >= 2, "a race needs at least two targets");
     let mut race = Race { laps: Vec::new(), missing: Vec::new(), ratios: Vec::new(), partial: false };
     'laps: for lap in 0..laps {
         let mut order: Vec<usize> = (0..racers.len()).collect();

@@ -364,9 +364,9 @@ fn put(at: &mut toml::Value, keys: &[&str], value: toml::Value) -> Result<(), St
         toml::Value::Array(items) => {
             let len = items.len();
             let item = key.parse().ok().and_then(|number: usize| items.get_mut(number));
-            item.ok_or_else(|| format!("{key:?} is not a number from 0 on and below {len}"))?
+            item.ok_or_else(|| format!("cannot set {key:?}: the list has {len} items, numbered from 0"))?
         }
-        _ => return Err(format!("{key:?} is within a value that is not a table")),
+        _ => return Err(format!("cannot set {key:?}: the key above it is a single value and has no keys")),
     };
     put(inner, rest, value)
 }

@@ -187,7 +187,7 @@ impl Auth {
             rights.write = false;
             if access == Access::Write {
                 let message = format!(
-                    "tenant {tenant} has the server's own metrics: only the server may write to it (self_monitoring_tenant)"
+                    "tenant {tenant} has the server's own metrics: only the server may write to it (setting self_monitoring_tenant)"
                 );
                 return Err(Refusal::forbidden(message));
             }

@@ -193,7 +193,7 @@ impl Lake {
         tracing::warn!(
             partition,
             source = name,
-            "renamed the journal, because tables know its name from another journal"
+            "renamed the journal: tables have offsets of a different journal with the old name"
         );
         Ok(manifest.settle(TABLE, partition, marks.swap_remove(partition))?)
     }

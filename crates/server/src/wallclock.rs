@@ -128,12 +128,12 @@ fn tell(doubt: Option<Doubt>) {
             )
         }
         Some(Doubt::Ahead) => tracing::warn!(
-            "the clock is far ahead of the last time at which it was trusted, or has jumped ahead; nothing expires until it \
-             was consistent for a day (for an hour if samples agree with it, for a week if they disagree)"
+            "the clock is far ahead of the last time at which it was trusted, or has jumped ahead; nothing expires until the \
+             clock has been consistent for a day (an hour if samples agree with the clock, a week if they disagree)"
         ),
         Some(Doubt::Behind) => tracing::warn!(
-            "the clock is behind data that was already written, or was set back; for a day, samples from its future are \
-             answered with 503, and nothing expires"
+            "the clock is behind data that was already written, or was set back: for a day, nothing expires, and samples \
+             too far ahead of the clock are answered with 503"
         ),
     }
 }

@@ -131,14 +131,16 @@ pub fn rollups(node: &Stepped, fleet: &Fleet, model: &Model, from_ms: i64) -> Re
                 let found = counted.get(&(*date, series.clone())).copied().unwrap_or(0.0);
                 if found != *count {
                     return Err(format!(
-                        "{id}, {date}, {series}: {count} samples, {found} in {resolution:?}"
+                        "{id}, {date}, {series}: the table has {count} samples, the rollup {resolution:?} counts {found}"
                     ));
                 }
             }
             let is_rolled = |date: &Date| complete.contains(date) && days_ms.contains(&date.start_ms());
             for ((date, series), count) in counted.iter().filter(|((date, _), _)| is_rolled(date)) {
                 if !samples.contains_key(&(*date, series.clone())) {
-                    return Err(format!("{id}, {date}, {series}: no samples, {count} in {resolution:?}"));
+                    return Err(format!(
+                        "{id}, {date}, {series}: the table has no samples, the rollup {resolution:?} counts {count}"
+                    ));
                 }
             }
         }

@@ -47,6 +47,6 @@ fn main() -> ExitCode {
             break;
         }
     }
-    println!("{failed} seeds failed");
+    println!("failed seeds: {failed}");
     if failed > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }

@@ -299,7 +299,7 @@ impl Model {
             if let Some((part, _)) =
                 parts.iter().find(|(part, there)| *there && parts.contains(&(*part, false)))
             {
-                return Err(format!("only a part of a group is there, series {part:?}: {share:x?}"));
+                return Err(format!("only a part of a group survived, series {part:?} did not: {share:x?}"));
             }
             self.release(&share);
             let is_kept = |(key, bits): &&(Key, u64)| {

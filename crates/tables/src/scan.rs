@@ -147,7 +147,7 @@ impl Scan {
         let conflicts = self.stats().conflicts;
         (conflicts > 0).then(|| {
             format!(
-                "{conflicts} samples have two values in a file that another program merged: it is unknown which \
+                "samples with two values in a file that another program merged: {conflicts}; it is unknown which \
                  value was written last"
             )
         })

@@ -215,7 +215,7 @@ fn matcher(value: &Value) -> Result<Matcher, String> {
         "!=" => MatchOp::NotEqual,
         "=~" => MatchOp::Regex,
         "!~" => MatchOp::NotRegex,
-        other => return Err(format!("a matcher compares by {other:?}")),
+        other => return Err(format!("unknown matcher operator {other:?}; must be =, !=, =~ or !~")),
     };
     Matcher::new(text("name")?, op, text("value")?).map_err(|e| e.to_string())
 }

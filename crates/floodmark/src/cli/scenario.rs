@@ -133,7 +133,7 @@ fn part(text: &str) -> anyhow::Result<(u32, u32)> {
     let numbers = text.split_once('/').and_then(|(i, n)| Some((i.parse().ok()?, n.parse().ok()?)));
     match numbers {
         Some((i, n)) if i >= 1 && i <= n => Ok((i, n)),
-        _ => anyhow::bail!("expected a part such as 1/3"),
+        _ => anyhow::bail!("expected I/N with I from 1 to N, such as 1/3"),
     }
 }
 

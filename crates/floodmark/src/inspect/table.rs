@@ -95,8 +95,8 @@ pub(super) fn floodmarks(args: &InspectTable) -> anyhow::Result<()> {
         let rows = of_table.iter().map(|(source, offset)| vec![source.clone(), offset.to_string()]);
         say(columns(&["source", "floodmark"], rows.collect()))?;
         match manifest {
-            Some(manifest) => say(format_args!("data directory, for all tenants: {manifest}"))?,
-            None => say("data directory: no floodmarks.json")?,
+            Some(manifest) => say(format_args!("floodmarks.json, for all tenants: {manifest}"))?,
+            None => say("the data directory has no readable floodmarks.json")?,
         }
         Ok(())
     })

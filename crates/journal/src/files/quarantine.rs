@@ -87,7 +87,7 @@ impl Quarantine {
     pub(super) fn put_torn(&self, window: &mut Window, bytes: &Range<u64>) {
         let segment = window.path().display();
         let report = format!(
-            "{segment}: bytes {} to {}: the end of the newest segment, cut off; most likely never acknowledged\n",
+            "{segment}: bytes {} to {}: the end of the newest segment was cut off; its records were most likely never acknowledged\n",
             bytes.start, bytes.end
         );
         let _ = self.copy(window, bytes, &report);

@@ -53,7 +53,7 @@ impl Writer {
         options: &Options,
     ) -> Result<Self, JournalError> {
         let unfinished = segment::path(dir, header.first).with_extension(UNFINISHED);
-        let failed = |e| JournalError::io("use the reserve for", &unfinished, e);
+        let failed = |e| JournalError::io("use reserved disk space for", &unfinished, e);
         // The reserve is renamed instead of removed, so that no other program can take its space.
         options.disk.rename(&dir.join(RESERVE), &unfinished).map_err(failed)?;
         let file = options.disk.open(&unfinished, Mode::Change).map_err(failed)?;

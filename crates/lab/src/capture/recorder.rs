@@ -132,14 +132,14 @@ impl RecordReport {
             ("recorded", format!("{requests} requests, {samples} samples, {series} series")),
             ("size", format!("{:.1} MiB, {per_sample:.1} bytes a sample", bytes as f64 / f64::from(1 << 20))),
         ];
-        rows.extend(self.missing.iter().map(|(why, n)| ("missing", format!("{n} requests: {why}"))));
+        rows.extend(self.missing.iter().map(|(why, n)| ("missing", format!("requests: {n} ({why})"))));
         rows.extend(self.kept.trouble.iter().map(|why| ("trouble", why.clone())));
         for (count, what) in [
-            (self.kept.series_refused, "series with labels that are not valid were left out"),
-            (self.kept.histograms_refused, "native histograms that were too long were left out"),
+            (self.kept.series_refused, "series left out, because their labels are invalid"),
+            (self.kept.histograms_refused, "native histograms left out, because they are too long"),
         ] {
             if count > 0 {
-                rows.push(("note", format!("{count} {what}")));
+                rows.push(("note", format!("{what}: {count}")));
             }
         }
         crate::show::text::render(&rows, table)
@@ -184,7 +184,10 @@ impl Recorder {
             Some(path) => Concealer::from_file(options.conceal, path)?,
             None => Concealer::fresh(options.conceal)?,
         };
-        ensure!(options.queue_bytes_max > 0, "the queue size is 0 bytes: requests need room to wait");
+        ensure!(
+            options.queue_bytes_max > 0,
+            "the queue has a size of 0 bytes: it must have room for requests (--queue-bytes)"
+        );
         // fails if the host is not allowed
         Endpoint::resolve(&options.backend, &options.access).await?;
         let listener = TcpListener::bind(options.listen);

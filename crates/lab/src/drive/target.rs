@@ -316,7 +316,7 @@ impl Target {
     }
 
     fn signal(&self, signal: Signal) -> Result<u32> {
-        let pid = self.state().pid.context("the target has no process")?;
+        let pid = self.state().pid.context("the target's process is not known")?;
         let raw =
             i32::try_from(pid).ok().and_then(Pid::from_raw).context("the process id is out of range")?;
         kill_process(raw, signal).with_context(|| format!("cannot signal process {pid}"))?;

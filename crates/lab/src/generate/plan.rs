@@ -105,13 +105,13 @@ impl Plan {
         let parts = u64::from(histograms.count) * (u64::from(histograms.buckets) + 2);
         ensure!(
             parts <= u64::from(self.metrics),
-            "histograms: they have {parts} series, more than the {} metrics",
+            "histograms: their series need {parts} metrics, but the plan has {}",
             self.metrics
         );
         let buckets = histograms.buckets;
         ensure!(
             histograms.count == 0 || (1..=BUCKETS_MAX).contains(&buckets),
-            "histograms: {buckets} buckets are not between 1 and {BUCKETS_MAX}"
+            "histograms: the number of buckets is {buckets}, not between 1 and {BUCKETS_MAX}"
         );
         let interval_ms = u128::from(self.interval_ms);
         let start_ms = u128::from(self.first_tick) * interval_ms;

@@ -65,7 +65,7 @@ impl TlsFiles {
             (Some(cert), Some(key)) => builder
                 .with_client_auth_cert(certificates(cert)?, private_key(key)?)
                 .with_context(|| format!("cannot use {} with {}", cert.display(), key.display()))?,
-            _ => anyhow::bail!("a client certificate needs its key, and a client key its certificate"),
+            _ => anyhow::bail!("a client certificate and its key must be given together"),
         };
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         Ok(config)
@@ -84,7 +84,9 @@ impl TlsFiles {
             return Ok(roots);
         };
         for certificate in certificates(ca)? {
-            roots.add(certificate).with_context(|| format!("cannot trust {}", ca.display()))?;
+            roots
+                .add(certificate)
+                .with_context(|| format!("cannot trust a certificate in {}", ca.display()))?;
         }
         Ok(roots)
     }

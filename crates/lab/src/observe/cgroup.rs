@@ -89,7 +89,10 @@ impl Cgroup {
         if let Some((now, before)) = kills.zip(self.kills)
             && now > before
         {
-            look.event(format!("the kernel killed {} for lack of memory in the control group", now - before));
+            look.event(format!(
+                "processes killed by the kernel for lack of memory in the control group: {}",
+                now - before
+            ));
         }
         self.kills = kills.or(self.kills);
     }

@@ -144,7 +144,7 @@ impl Scenario {
     fn check_target(&self) -> Checked {
         let target = &self.target;
         if target.write.all().is_empty() {
-            return fault("target.write", "there is no address");
+            return fault("target.write", "no address is set");
         }
         if let Some(label) = &target.tenant_label
             && (label.is_empty() || label.starts_with("__") || label == BOUND_LABEL)
@@ -205,7 +205,10 @@ impl Scenario {
             let process = self.target.start.is_some() || self.target.pid.is_some();
             match spec.deed {
                 Deed::Kill if self.target.start.is_none() && spec.restart.is_none() => {
-                    return fault("fault.restart", "a killed target must be started again: set a command");
+                    return fault(
+                        "fault.restart",
+                        "a killed target must be started again: set this command or target.start",
+                    );
                 }
                 Deed::Kill | Deed::Pause if !process => {
                     return fault("fault.do", "the fault needs target.pid or target.start");

@@ -51,7 +51,7 @@ impl ScenarioError {
     /// Describes an error that is caused by changes from the command line. Lines of the file mean nothing in
     /// that case.
     pub(super) fn after(self, changes: &str) -> Self {
-        Self::plain(format!("with {changes}: {}", self.message))
+        Self::plain(format!("with the changes {changes}: {}", self.message))
     }
 
     fn spanned(text: &str, span: Range<usize>, message: String) -> Self {

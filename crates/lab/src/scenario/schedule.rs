@@ -79,7 +79,7 @@ impl Scenario {
             (None, Some(per_s)) => (self.length_s() * per_s).ceil(),
             (None, None) => (HORIZON_MS / u64::from(interval_ms)) as f64,
         };
-        ensure!(rounds <= ROUNDS_MAX, "{rounds} rounds, the limit is {ROUNDS_MAX}");
+        ensure!(rounds <= ROUNDS_MAX, "the load has {rounds} rounds, the limit is {ROUNDS_MAX}");
         let rounds_max = (rounds as u32).max(1);
         let first_tick = self.first_tick(i64::from(interval_ms), rounds_max, rounds_per_s, now_ms)?;
         Ok(Schedule { interval_ms, first_tick, rounds_max, rounds_per_s })

@@ -85,14 +85,14 @@ fn values_are_changed_from_the_command_line() {
     assert_eq!(with_list("reads.1.users=40").unwrap().reads[1].users, 40);
     assert_eq!(with_list("reads.0.queries.1=sum(x)").unwrap().reads[0].queries, ["up", "sum(x)"]);
     for bad in ["reads.2.users=1", "reads.users=1", "reads.0.queries.2=x", "reads.-1.users=1"] {
-        assert!(with_list(bad).unwrap_err().to_string().contains("is not a number from 0"), "{bad}");
+        assert!(with_list(bad).unwrap_err().to_string().contains("items, numbered from 0"), "{bad}");
     }
     for (bad, word) in [
         ("scale", "not a change"),
         ("=1", "does not name a key"),
         ("load.tenant=1", "did you mean `tenants`"),
         ("scale=0", "with scale=0: scale: 0 is not"),
-        ("load.tenants.x=1", "that is not a table"),
+        ("load.tenants.x=1", "is a single value and has no keys"),
     ] {
         let said = with(&[bad]).unwrap_err().to_string();
         assert!(said.contains(word), "{bad}: {said}");
@@ -106,7 +106,7 @@ fn a_shortened_run_does_not_lose_its_event() {
     assert!(shortened("duration=31.0").is_ok() && shortened("compress=10").is_ok());
     let said = shortened("duration=4.0").unwrap_err().to_string();
     assert!(
-        said.contains("with duration=4.0: shape.at: 30s is not before the end of the load (4s)"),
+        said.contains("with the changes duration=4.0: shape.at: 30s is not before the end of the load (4s)"),
         "{said}"
     );
 }

@@ -104,7 +104,7 @@ async fn who_is_not_trusted_is_not_loaded() {
     let nobody = TlsFiles { ca: None, ..files.clone() };
     assert!(error(nobody).await.contains("certificate"), "the error does not name the certificate");
     let half = TlsFiles { key: None, ..files.clone() };
-    assert!(error(half).await.contains("needs its key"));
+    assert!(error(half).await.contains("must be given together"));
     let missing = TlsFiles { ca: Some(Path::new("/nowhere.pem").into()), ..files.clone() };
     assert!(error(missing).await.contains("/nowhere.pem"));
     let empty = TlsFiles { ca: files.key.clone(), ..files };

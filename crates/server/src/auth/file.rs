@@ -203,7 +203,7 @@ fn entry(kind: Kind, name: &str, at: usize, value: &Spanned<DeValue<'_>>) -> Res
         }
     }
     let (Some(digest), Some(roles)) = (digest, roles) else {
-        return fault(at, "must have sha256 and roles");
+        return fault(at, "a token or user must have sha256 and roles");
     };
     let tenants = Tenants::of(tenants_for(roles, tenants, at)?);
     Ok(Entry { digest, grant: Grant { name: format!("{} {name}", kind.word()).into(), tenants, roles } })

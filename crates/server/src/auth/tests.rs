@@ -211,7 +211,7 @@ fn errors_name_the_line_and_no_secret() {
             format!("[token.a]\nsha256 = \"{digest}\"\nroles = [\"read\"]\ntenants = []"),
             ":4: tenants must have",
         ),
-        ("[token.a]\nroles = [\"admin\"]".into(), ":1: must have sha256 and roles"),
+        ("[token.a]\nroles = [\"admin\"]".into(), ":1: a token or user must have sha256 and roles"),
         (
             format!(
                 "[token.a]\nsha256 = \"{digest}\"\nroles = [\"admin\"]\n\
@@ -219,7 +219,7 @@ fn errors_name_the_line_and_no_secret() {
             ),
             ":4: the token is the same as that of token a",
         ),
-        ("[jwt.a]\nroles = [\"admin\"]".into(), ":1: must have roles, and keys_file or keys_url"),
+        ("[jwt.a]\nroles = [\"admin\"]".into(), ":1: [jwt.NAME] must have roles, and keys_file or keys_url"),
         (
             format!("[jwt.a]\nkeys_url = \"https://user:{secret}@id.example/\"\nroles = [\"admin\"]"),
             ":2: must be a URL such as",
@@ -238,13 +238,13 @@ fn errors_name_the_line_and_no_secret() {
             "[jwt.a]\nkeys_url = \"https://id.example/\"\nroles = [\"read\"]".into(),
             ":1: the roles read and write need tenants",
         ),
-        ("[forward]\nroles = [\"admin\"]".into(), ":1: must have url and roles"),
+        ("[forward]\nroles = [\"admin\"]".into(), ":1: [forward] must have url and roles"),
         ("[forward]\nurl = \"file:///etc\"".into(), ":2: must be a URL such as"),
         ("[forward]\nheaders = []".into(), ":2: headers must have 1 to 16 names"),
         ("[forward]\nheaders = [\"Host\"]".into(), ":2: must be the name of a header"),
         ("[forward]\ntimeout = \"1h\"".into(), ":2: timeout must be a duration from 1ms to 30s"),
         (format!("[forward]\n{secret} = 1"), ":2: unknown key"),
-        ("[certificate.a]\nroles = [\"admin\"]".into(), ":1: must have name and roles"),
+        ("[certificate.a]\nroles = [\"admin\"]".into(), ":1: a certificate must have name and roles"),
         (
             format!("[certificate.a]\nsha256 = \"{digest}\"\nroles = [\"admin\"]"),
             ":2: unknown key: valid are name",

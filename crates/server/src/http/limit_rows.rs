@@ -142,7 +142,7 @@ fn reason_of(name: &str) -> &'static str {
             "64 for each query that may run at once. A part of the places is always left to other tenants"
         }
         HANDSHAKES => {
-            "A quarter of the connections, whose memory they use. One network (IPv4 /24, IPv6 /64) may have half of the handshakes"
+            "A quarter of the connections. Handshakes use the memory of connections. One network (IPv4 /24, IPv6 /64) may have half of the handshakes"
         }
         "exports" => {
             "An export holds memory and a thread for as long as its client reads. A tenant gets half of the places"

@@ -24,7 +24,7 @@ impl Owner {
                         partition = self.number,
                         refused = groups,
                         ?lasted,
-                        "groups are durable again"
+                        "groups can be made durable again; requests are no longer refused"
                     );
                 }
                 self.apply(&mut group);

@@ -87,7 +87,7 @@ impl Owner {
         let Some(relocating) = &self.relocating else { return };
         for submission in self.group.extract_if(.., |s| relocating.asked.tenants.contains(&s.tenant)) {
             let message = format!(
-                "the table of tenant {} cannot be written, and its samples are being moved in the journal",
+                "the table of tenant {} cannot be written, and the tenant's samples are being moved to the journal's end; retry",
                 submission.tenant
             );
             submission.turn_away(Refusal::busy("table_unwritable", message));
@@ -114,7 +114,7 @@ impl Owner {
                 Err(error) => {
                     self.journal.abandon();
                     self.dictionary.forget();
-                    tracing::warn!(partition = self.number, %error, "cannot relocate samples of blocked tenants to the journal's end; they still retain the journal");
+                    tracing::warn!(partition = self.number, %error, "cannot relocate samples of blocked tenants to the journal's end; the journal's older part is kept");
                     Some(None)
                 }
             },

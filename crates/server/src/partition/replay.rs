@@ -185,7 +185,7 @@ impl Owner {
             tracing::warn!(
                 partition = self.number,
                 bytes = stats.torn_bytes,
-                "cut a torn end off the journal, most likely of records that were never acknowledged; a copy is kept"
+                "cut a torn end off the journal; its records were most likely never acknowledged; a copy is kept"
             );
         }
         tracing::info!(

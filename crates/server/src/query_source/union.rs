@@ -359,7 +359,7 @@ impl UnionSet<'_> {
 
 pub(super) fn expired() -> SourceError {
     let message =
-        "the query took too long: its samples were moved from memory to tables; run it again".into();
+        "the query took too long: its samples were moved from memory to tables; run the query again".into();
     SourceError { kind: ErrorKind::Unavailable, message }
 }
 

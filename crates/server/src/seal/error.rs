@@ -27,9 +27,11 @@ pub(crate) enum SealError {
     Histograms,
     #[error("partition {0} is closed")]
     Closed(usize),
-    #[error("the table of {tenant} does not accept offsets of {journal}: another journal uses that name")]
+    #[error(
+        "cannot commit samples of tenant {tenant}: its table already has offsets of a different journal that is also named {journal}"
+    )]
     Renamed { tenant: TenantId, journal: String },
-    #[error("staged files may have been swept; their samples are staged again")]
+    #[error("staged files may have been deleted by a sweep; their samples are staged again")]
     Lapsed,
     #[error(transparent)]
     Overdue(#[from] Overdue),

@@ -17,9 +17,9 @@ pub(crate) async fn flush(node: &crate::Node) -> Result<Flushed, Refusal> {
         0 => Ok(flushed),
         blocked => {
             let all = node.reads().lake.blocked.all();
-            let first = all.first().map_or(String::new(), |(tenant, _)| format!(", the first is {tenant}"));
+            let first = all.first().map_or(String::new(), |(tenant, _)| format!(", first: {tenant}"));
             let message = format!(
-                "{blocked} tenants are not sealed yet{first}: their tables cannot be written, or their samples span many \
+                "tenants not sealed yet: {blocked}{first}; their tables cannot be written, or their samples span many \
                  days; the log names them, and sealing will be retried"
             );
             Err(Refusal::busy("tables", message))
@@ -43,7 +43,7 @@ pub(crate) fn check_tenant(tenant: &TenantId, flushed: &Flushed) -> Result<(), R
         0 => Ok(()),
         _ => {
             let message = format!(
-                "{tenant} is not sealed yet: its table cannot be written, or its samples span many days; the log says why, and \
+                "tenant {tenant} is not sealed yet: its table cannot be written, or its samples span many days; the log says why, and \
                  sealing will be retried"
             );
             Err(Refusal::busy("tables", message))

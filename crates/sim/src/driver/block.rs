@@ -74,7 +74,7 @@ impl Driver {
             self.note(format!("{} bytes of journal, {live} live", progress.bytes));
             if progress.bytes > most {
                 return Err(format!(
-                    "a tenant that cannot be sealed keeps more than {most} bytes: {progress:?}"
+                    "a tenant that cannot be sealed keeps more than {most} bytes of the journal: {progress:?}"
                 ));
             }
         }

@@ -232,14 +232,20 @@ impl<R: Read> Reader<R> {
                     "a tenant's name has {} bytes, the limit is {TENANT_BYTES_MAX}",
                     tenant.len()
                 );
-                ensure!(self.streams.len() < STREAMS_MAX, "more than {STREAMS_MAX} streams");
+                ensure!(
+                    self.streams.len() < STREAMS_MAX,
+                    "the recording has more than {STREAMS_MAX} streams"
+                );
                 self.streams.push((message, tenant.into()));
                 return Ok(None);
             }
             kind::SERIES => {
                 let labels = varint::take_bytes(rest).with_context(short)?;
                 ensure!(model::labels::is_canonical(labels), "labels are not in canonical form");
-                ensure!(self.last.len() < DICTIONARY_SERIES_MAX, "more than {DICTIONARY_SERIES_MAX} series");
+                ensure!(
+                    self.last.len() < DICTIONARY_SERIES_MAX,
+                    "a dictionary has more than {DICTIONARY_SERIES_MAX} series"
+                );
                 self.last.push(0);
                 Event::Series(labels.into())
             }

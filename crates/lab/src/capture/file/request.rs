@@ -101,7 +101,7 @@ impl Parsed {
                 if let (4, Field::Bytes(symbol)) = (number, field) {
                     ensure!(
                         self.symbols.len() < caps::REQUEST_SYMBOLS_MAX,
-                        "more than {} symbols",
+                        "the request has more than {} symbols",
                         caps::REQUEST_SYMBOLS_MAX
                     );
                     self.symbols.push(range(body, symbol));
@@ -116,7 +116,7 @@ impl Parsed {
             {
                 ensure!(
                     self.series.len() < caps::REQUEST_SERIES_MAX,
-                    "more than {} series",
+                    "the request has more than {} series",
                     caps::REQUEST_SERIES_MAX
                 );
                 self.one_series(message, body, series)?;
@@ -137,7 +137,7 @@ impl Parsed {
                 (2, Field::Bytes(sample)) => {
                     ensure!(
                         self.samples.len() < caps::REQUEST_SAMPLES_MAX,
-                        "more than {} samples",
+                        "the request has more than {} samples",
                         caps::REQUEST_SAMPLES_MAX
                     );
                     self.samples.push(sample_at(sample)?);
@@ -183,7 +183,7 @@ impl Parsed {
             self.labels.push(label);
             ensure!(
                 self.labels.len() <= caps::REQUEST_SYMBOLS_MAX,
-                "more than {} labels",
+                "the request has more than {} labels",
                 caps::REQUEST_SYMBOLS_MAX
             );
         }
@@ -207,7 +207,7 @@ impl Parsed {
         }
         ensure!(
             self.histograms.len() < caps::REQUEST_SAMPLES_MAX,
-            "more than {} histograms",
+            "the request has more than {} histograms",
             caps::REQUEST_SAMPLES_MAX
         );
         self.histograms.push((time, start..self.histogram_bytes.len()));

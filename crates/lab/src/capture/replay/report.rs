@@ -156,11 +156,11 @@ impl Replay {
             }
         }
         if summary.missing > 0 {
-            all.push(format!("{} requests are missing from the recording", summary.missing));
+            all.push(format!("requests missing from the recording: {}", summary.missing));
         }
         if dealt.moved > 0 {
             all.push(format!(
-            "{} of {} samples were moved by milliseconds: at this speed, they would have the time of the sample before",
+            "samples moved by some milliseconds: {} of {}; at this speed, each would have the time of the sample before it",
             dealt.moved,
             summary.samples
         ));

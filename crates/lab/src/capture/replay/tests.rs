@@ -214,7 +214,7 @@ async fn samples_that_would_meet_move_on_and_it_is_said() {
     let mut scenario = scenario(&path, &target.url, at_speed(100.0));
     scenario.target.headers.0.insert("x-scope-orgid".to_owned(), "one".to_owned());
     let result = play(&scenario).await;
-    assert!(result.warnings.iter().any(|w| w.contains("were moved")), "{:?}", result.warnings);
+    assert!(result.warnings.iter().any(|w| w.contains("samples moved by")), "{:?}", result.warnings);
     assert_eq!(target.seen.lock().unwrap().samples.values().map(Vec::len).sum::<usize>(), 1_000);
 }
 

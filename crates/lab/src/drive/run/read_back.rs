@@ -51,7 +51,7 @@ pub(crate) async fn read_back(
     }
     if all.rounded > 0 {
         result.warnings.push(format!(
-            "{} samples were returned rounded: their values have a relative error of up to {}, which \
+            "samples returned with rounded values: {}; the relative error is up to {}, which \
              verify.tolerance permits",
             all.rounded, scenario.verify.tolerance
         ));

@@ -52,7 +52,7 @@ pub(crate) fn fill(
         ));
     }
     if wrong > 0 {
-        result.warnings.push(format!("{wrong} samples were returned with a wrong value during the load"));
+        result.warnings.push(format!("samples returned with a wrong value during the load: {wrong}"));
     }
 }
 
@@ -86,7 +86,7 @@ pub(crate) fn doubts(result: &RunResult, scenario: &Scenario, traffic: &Traffic)
     }
     if totals.unsent > 0 {
         all.push(format!(
-            "{} scheduled requests were never sent because their connections were busy: the target is \
+            "scheduled requests never sent, because their connections were busy: {}; the target is \
              overloaded, or there are too few connections",
             totals.unsent
         ));
@@ -94,7 +94,7 @@ pub(crate) fn doubts(result: &RunResult, scenario: &Scenario, traffic: &Traffic)
     all.extend(warnings::short(totals.short));
     if totals.invisible > 0 {
         all.push(format!(
-            "{} acknowledged samples were not visible for {:?}",
+            "{} samples were still not visible {:?} after they were acknowledged",
             totals.invisible, scenario.verify.invisible_after.0
         ));
     }

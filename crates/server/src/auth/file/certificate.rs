@@ -26,7 +26,7 @@ pub(super) fn add(
         }
     }
     let (Some(known_by), Some(roles)) = (known_by, roles) else {
-        return fault(at, "must have name and roles");
+        return fault(at, "a certificate must have name and roles");
     };
     let tenants = Tenants::of(tenants_for(roles, tenants, at)?);
     let grant = Grant { name: format!("{} {name}", Kind::Certificate.word()).into(), tenants, roles };

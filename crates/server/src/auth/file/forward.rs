@@ -58,7 +58,7 @@ pub(super) fn service(at: usize, value: &Spanned<DeValue<'_>>) -> Result<Service
         }
     }
     let (Some(uri), Some(roles)) = (uri, roles) else {
-        return fault(at, "must have url and roles");
+        return fault(at, "[forward] must have url and roles");
     };
     let tenants = tenants_for(roles, tenants, at)?;
     Ok(Service {
@@ -83,7 +83,7 @@ fn uri_of(value: &Spanned<DeValue<'_>>) -> Result<Uri, Fault> {
 fn header_of(text: &str, at: usize) -> Result<HeaderName, Fault> {
     match HeaderName::try_from(text) {
         Ok(name) if !OWN.contains(&name) => Ok(name),
-        _ => fault(at, "must be the name of a header, other than those of the connection such as Host"),
+        _ => fault(at, "must be the name of a header, but not of a header of the connection, such as Host"),
     }
 }
 

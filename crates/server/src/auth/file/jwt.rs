@@ -93,7 +93,7 @@ fn issuer(
         }
     }
     let (Some(keys), Some(roles)) = (keys, roles) else {
-        return fault(at, "must have roles, and keys_file or keys_url");
+        return fault(at, "[jwt.NAME] must have roles, and keys_file or keys_url");
     };
     let tenants = tenants_for(roles, tenants, at)?;
     let name = format!("{} {name}", Kind::Jwt.word());

@@ -45,7 +45,9 @@ impl Owner {
                 }
             }
         } else {
-            format!("its table was not tried yet, because {UNREADABLE_MAX} other tables could not be read")
+            format!(
+                "its table has not been read yet, because {UNREADABLE_MAX} other tables could not be read"
+            )
         };
         self.context.lake.close(self.number, tenant, why, self.context.clock.now_ms());
         marks.closed.insert(tenant.clone());
@@ -72,7 +74,7 @@ impl Owner {
                 "tables contain offsets beyond the end of this journal: they were written from another journal, or this journal lost its end"
             );
             if let Err(error) = self.context.lake.rename_source(self.number, end, sealed) {
-                tracing::error!(partition = self.number, %error, "cannot rename the journal's source");
+                tracing::error!(partition = self.number, %error, "cannot give the journal another name in tables");
             }
         } else if mark.is_in_doubt() {
             let found = asked.iter().map(|(tenant, floodmark)| (tenant, &**floodmark));
