@@ -220,7 +220,8 @@ impl Client {
         self.connect().await?;
         let mut request = Request::new(Full::new(body));
         *request.method_mut() = method;
-        *request.uri_mut() = path.parse().map_err(|e| Failure::Connect(format!("path {path:?}: {e}")))?;
+        *request.uri_mut() =
+            path.parse().map_err(|e| Failure::Connect(format!("the path {path:?} is invalid: {e}")))?;
         *request.headers_mut() = self.headers.clone();
         match tokio::time::timeout(self.timeout, self.exchange(request)).await {
             Ok(Ok(answer)) => {

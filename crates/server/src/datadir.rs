@@ -48,7 +48,7 @@ pub enum DataDirError {
     #[error("data directory {} is in use by another process", .0.display())]
     InUse(PathBuf),
     /// An operation of the file system failed.
-    #[error("data directory {}: {source}", path.display())]
+    #[error("data directory: cannot use {}: {source}", path.display())]
     Io {
         /// The file or directory.
         path: PathBuf,

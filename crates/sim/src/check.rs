@@ -106,7 +106,7 @@ pub fn deleted(node: &Stepped, fleet: &Fleet, model: &Model) -> Result<(), Strin
             };
             let left = files.tombstones().list.len();
             if left > 0 {
-                return Err(format!("{left} tombstones of {id} are left after a compaction"));
+                return Err(format!("tombstones of {id} left after a compaction: {left}"));
             }
         }
     }

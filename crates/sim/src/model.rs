@@ -223,7 +223,7 @@ impl Model {
         }
         if is_alone && !(news.len()..=there.len()).contains(&(stored as usize)) {
             let (least, most) = (news.len(), there.len());
-            return Err(format!("{stored} were stored, expected {least} to {most}: {share:x?}"));
+            return Err(format!("{stored} samples were stored instead of {least} to {most}: {share:x?}"));
         }
         there.into_iter().for_each(|(key, bits)| self.store(key, bits, share.request));
         self.acknowledged.metadata.extend(share.metadata.iter().cloned());
@@ -322,19 +322,23 @@ impl Model {
                 None if self.is_expired(*key) || self.doubtful.contains_key(key) => {}
                 Some(value) => {
                     let sent = &self.sent[key];
-                    return Err(format!("{key:?} is {value:x}, must be {bits:x}, sent {sent:x?}"));
+                    return Err(format!(
+                        "{key:?} has the value {value:x} instead of {bits:x}; sent values: {sent:x?}"
+                    ));
                 }
                 None => {
                     let lost = self.acknowledged.samples.keys();
                     let lost: Vec<_> = lost.filter(|k| !found.samples.contains_key(k)).collect();
-                    return Err(format!("{key:?} is lost, must be {bits:x}; all lost samples: {lost:?}"));
+                    return Err(format!(
+                        "{key:?} with the value {bits:x} is lost; all lost samples: {lost:?}"
+                    ));
                 }
             }
         }
         for (key, value) in &found.samples {
             let is_expired = self.is_expired(*key) && self.was_sent(*key, *value);
             if !(self.acknowledged.samples.contains_key(key) || is_expired) {
-                return Err(format!("{key:?} is {value:x} and must not be there"));
+                return Err(format!("{key:?} has the value {value:x}, but must not exist"));
             }
         }
         if found.metadata != self.acknowledged.metadata {
@@ -355,7 +359,7 @@ impl Model {
     /// samples in `kept` must exist, with any value ever sent. From then on, the contents found are the expected ones.
     pub fn check_after_loss(&mut self, found: &Found, kept: &BTreeSet<Key>) -> Result<(), String> {
         if let Some((key, value)) = found.samples.iter().find(|(key, value)| !self.was_sent(**key, **value)) {
-            return Err(format!("{key:?} is {value:x}, which was never sent"));
+            return Err(format!("{key:?} has the value {value:x}, which was never sent"));
         }
         if let Some(key) = kept.iter().find(|k| !self.is_expired(**k) && !found.samples.contains_key(k)) {
             return Err(format!("{key:?} is lost, although it was in tables, or in the restored backup"));

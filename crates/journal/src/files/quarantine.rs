@@ -188,7 +188,7 @@ fn describe(damage: &Damage) -> String {
         if damage.acknowledged { "which were durable" } else { "which may never have been acknowledged" };
     let lost = match lost.end - lost.start {
         0 => "no records lost".to_string(),
-        n => format!("{n} records lost, offsets {} to {}, {durable}", lost.start, lost.end - 1),
+        n => format!("records lost: {n}, offsets {} to {}, {durable}", lost.start, lost.end - 1),
     };
     format!("{place}: {what}; {lost}\n")
 }

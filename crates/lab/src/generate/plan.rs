@@ -92,7 +92,7 @@ impl Plan {
             ("metric churn", self.metric_churn_ticks.unwrap_or(1)),
         ];
         for (what, count) in counts {
-            ensure!(count > 0, "{what}: 0");
+            ensure!(count > 0, "{what} must not be 0");
         }
         let series = u128::from(self.metrics) * u128::from(self.targets) * u128::from(self.writers);
         ensure!(series <= SERIES_MAX.into(), "the plan has {series} series, the limit is {SERIES_MAX}");

@@ -14,9 +14,13 @@ const EXAMPLES_MAX: usize = 3;
 /// Counts are added. Percentiles cannot be added: the merged result has the highest percentile of all parts.
 /// It is never lower than the true percentile.
 pub fn merge(parts: &[RunResult]) -> Result<RunResult> {
-    let first = parts.first().context("there is no result to merge")?;
+    let first = parts.first().context("cannot merge: there is no result")?;
     let count = first.part.1;
-    ensure!(parts.len() == count as usize, "there are {} results, the run has {count} parts", parts.len());
+    ensure!(
+        parts.len() == count as usize,
+        "cannot merge: the number of results is {}, but the run has {count} parts",
+        parts.len()
+    );
     let mut numbers: Vec<u32> = parts.iter().map(|part| part.part.0).collect();
     numbers.sort_unstable();
     ensure!(

@@ -180,7 +180,7 @@ impl Timeline {
     /// Checks that the timeline is consistent. Results are read from files.
     pub(super) fn check(&self) -> Result<()> {
         let Self { step_s, points, series } = self;
-        ensure!(step_s.is_finite() && *step_s > 0.0, "the timeline has steps of {step_s} s");
+        ensure!(step_s.is_finite() && *step_s > 0.0, "the timeline has an invalid step of {step_s} s");
         ensure!(
             *points <= POINTS_MAX && series.len() <= SERIES_MAX,
             "the timeline has {points} points and {} series, the limits are {POINTS_MAX} and {SERIES_MAX}",

@@ -69,7 +69,10 @@ pub(crate) fn busy(cpu_s: Option<f64>, wall_s: f64, cores: f64) -> Option<String
 /// Warns that there are too few requests for a percentile.
 pub(crate) fn few(latency: &Quantiles) -> Option<String> {
     (1..REQUESTS_MIN).contains(&latency.count).then(|| {
-        format!("there were only {} requests, so the p99 depends on a few slow requests", latency.count)
+        format!(
+            "the number of requests was only {}, so the p99 depends on a few slow requests",
+            latency.count
+        )
     })
 }
 

@@ -132,7 +132,7 @@ fn credentials(text: &str, key_files: &KeyFiles) -> Result<Credentials, Fault> {
             }
         };
         let DeValue::Table(named) = value.get_ref() else {
-            return fault(at, format!("must be [{}.NAME]", kind.word()));
+            return fault(at, format!("the key must be a table [{}.NAME]", kind.word()));
         };
         for (name, value) in named {
             entries += 1;
@@ -191,7 +191,7 @@ fn add(
 
 fn entry(kind: Kind, name: &str, at: usize, value: &Spanned<DeValue<'_>>) -> Result<Entry, Fault> {
     let DeValue::Table(table) = value.get_ref() else {
-        return fault(at, format!("must be a table [{}.NAME]", kind.word()));
+        return fault(at, format!("an entry must be a table [{}.NAME]", kind.word()));
     };
     let (mut digest, mut tenants, mut roles) = (None, None, None);
     for (key, value) in table {

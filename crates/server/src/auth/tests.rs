@@ -232,8 +232,11 @@ fn errors_name_the_line_and_no_secret() {
         (format!("[jwt.a]\nkeys_url = \"https://id.example/\"\nsecret = \"{secret}\""), ":3: unknown key"),
         ("[jwt.a]\naudience = []".into(), ":2: audience must have 1 to 16 strings"),
         ("[jwt.a]\nleeway = \"6m\"".into(), ":2: leeway must be a duration from 0s to 5m"),
-        ("[jwt.a]\nroles_claim = \"\"".into(), ":2: must be the name of a claim"),
-        ("[jwt]\na = 1".into(), ":2: must be a table [jwt.NAME]"),
+        (
+            "[jwt.a]\nroles_claim = \"\"".into(),
+            ":2: tenants_claim and roles_claim must be the name of a claim",
+        ),
+        ("[jwt]\na = 1".into(), ":2: an entry must be a table [jwt.NAME]"),
         (
             "[jwt.a]\nkeys_url = \"https://id.example/\"\nroles = [\"read\"]".into(),
             ":1: the roles read and write need tenants",

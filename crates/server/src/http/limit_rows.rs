@@ -132,14 +132,14 @@ fn reason_of(name: &str) -> &'static str {
         "flush" => "Table files being written, by sealing and compaction",
         "decoders" => "Pooled decoders between write requests",
         "auth" => {
-            "Verified tokens, answers of the service of [forward], keys of issuers, networks, and \
-             questions to that service. A part that is full drops its oldest entries"
+            "Verified tokens, keys of issuers, networks, and questions to the service of [forward] with its \
+             answers. A part that is full drops its oldest entries"
         }
         "other" => {
             "Memory outside the accounts: the process itself, connections, open tables, buffers, the allocator's slack"
         }
         "waiting and running queries" => {
-            "64 for each query that may run at once. A part of the places is always left to other tenants"
+            "64 places for each query that may run at once. Some places are always left to other tenants"
         }
         HANDSHAKES => {
             "A quarter of the connections. Handshakes use the memory of connections. One network (IPv4 /24, IPv6 /64) may have half of the handshakes"

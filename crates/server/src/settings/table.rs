@@ -55,7 +55,7 @@ settings! {
                 take effect within a second, or at once on SIGHUP ([authentication.md](../authentication.md#tls))")
             .or("none").common();
         TLS_KEY: Option<PathBuf> = setting("tls_key", "none", "Private key of tls_cert, as PEM")
-            .why("It must not be encrypted")
+            .why("The key must not be encrypted")
             .or("none").common();
         TLS_CLIENT_CA: Option<PathBuf> = setting("tls_client_ca", "none",
             "Certificates of the authorities that sign certificates of clients, as PEM")
@@ -85,7 +85,7 @@ settings! {
     "Storage" {
         DATA_DIR: PathBuf = setting("data_dir", "floodmark-data",
             "Directory of the journal, and of the tables unless --tables is given")
-            .why("Only one process at a time may use it")
+            .why("Only one process at a time may use the directory")
             .common();
         DURABILITY: Durability = setting("durability", "fsync", "When a write counts as durable")
             .common();
@@ -101,7 +101,7 @@ settings! {
         SEGMENT_SIZE: Bytes = setting("segment_size", "128MiB", "Size at which a journal segment is closed")
             .within(1 << 20, 1 << 30);
         SEAL_AFTER: Millis = setting("seal_after", "15m", "Age at which data in memory is sealed into tables, such as 15m")
-            .why("The age is that of the oldest sample. A lower value means fresher data for other engines, a shorter \
+            .why("The age of the oldest sample counts. A lower value means fresher data for other engines, a shorter \
                 replay, and more and smaller files. With 15 minutes, a table gets about a hundred commits a day")
             .common();
         SEAL_SIZE: Bytes = setting("seal_size", "256MiB",
@@ -150,7 +150,7 @@ settings! {
         CREATING_REQUESTS: Count = derived("creating_requests", "same as inflight_requests",
             "Write requests that may wait for new series to be created")
             .why("Together these requests hold at most half of the requests' account. Requests beyond the limit are refused \
-                with 503. Requests with only known series never wait for them")
+                with 503. Requests with only known series never wait for such requests")
             .within(1, MANY);
     }
 
@@ -204,7 +204,7 @@ settings! {
             .or("none");
         REQUESTS_PER_SECOND: Option<Count> = setting("requests_per_second", "none",
             "Limit on a tenant's write requests per second")
-            .why("Requests above it are refused ([refusals.md](refusals.md#writes)) until the rate is below the limit again")
+            .why("Requests above the limit are refused ([refusals.md](refusals.md#writes)) until the rate is below the limit again")
             .or("none").within(1, MANY_A_SECOND).per_tenant();
         SAMPLES_PER_SECOND: Option<Count> = setting("samples_per_second", "none", "Limit on a tenant's samples per second")
             .why("All samples of a request count, refused and repeated ones included. The request that exceeds the limit is \
@@ -215,11 +215,11 @@ settings! {
             .or("none").within(1, MANY_A_SECOND).per_tenant();
         NEW_SERIES_PER_SECOND: Option<Count> = setting("new_series_per_second", "none",
             "Limit on a tenant's new series per second")
-            .why("New series above it are answered with 503 until the rate is below the limit again; samples of known \
+            .why("New series above the limit are answered with 503 until the rate is below the limit again; samples of known \
                 series in the same request are stored")
             .or("none").within(1, MANY_A_SECOND).per_tenant();
         RATE_BURST: Millis = setting("rate_burst", "10s",
-            "Burst of a tenant's rate limits: what this much time allows may arrive at once")
+            "Burst of a tenant's rate limits: the amount allowed in this time may arrive at once")
             .per_tenant();
         ACTIVE_SERIES: Option<Count> = setting("active_series", "none", "Limit on a tenant's active series")
             .why("Further series are refused; samples of known series in the same request are stored. A series is active \
@@ -228,7 +228,7 @@ settings! {
             .or("none").within(1, MANY_A_SECOND).per_tenant();
         SERIES_PER_METRIC: Option<Count> = setting("series_per_metric", "none",
             "Limit on a tenant's active series of one metric name")
-            .why("Keeps one label with too many values from using up `active_series`. It is checked for 32 series at a time \
+            .why("Keeps one label with too many values from using up `active_series`. The limit is checked for 32 series at a time \
                 in each partition, so it may be exceeded by a few hundred")
             .or("none").within(1, MANY_A_SECOND).per_tenant();
         DISK_BYTES: Option<Bytes> = derived("disk_bytes", "90 % of the disk of the tables; `none` for an object store",
@@ -280,7 +280,7 @@ settings! {
             .per_tenant();
         HA_REPLICA_LABEL: LabelName = setting("ha_replica_label", "__replica__",
             "Label that names the replica within a cluster")
-            .why("It is not stored")
+            .why("The label is not stored")
             .per_tenant();
         HA_FAILOVER: Millis = setting("ha_failover", "30s",
             "Time without a sample from the elected replica after which another is elected")
@@ -311,7 +311,7 @@ settings! {
             .or("never");
         SELF_MONITORING_TENANT: TenantId = setting("self_monitoring_tenant", "floodmark-system",
             "Tenant that owns the server's own metrics")
-            .why("Nobody else may write to it. Callers with the right to read it can query it like any other tenant");
+            .why("Only the server may write to this tenant. Callers with the right to read the tenant can query it");
         SELF_MONITORING_RETENTION: Option<Millis> = setting("self_monitoring_retention", "30d",
             "Age at which the server's own metrics are dropped")
             .why("A `retention` in this tenant's `[tenant.NAME]` takes precedence")

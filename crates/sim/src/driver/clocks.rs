@@ -89,7 +89,7 @@ impl Driver {
         self.keep();
         let left = crate::check::in_tables(self.node(), &self.fleet)?;
         match left.keys().next() {
-            Some(key) => Err(format!("{} samples did not expire, {key:?} among them", left.len())),
+            Some(key) => Err(format!("samples that did not expire: {}, {key:?} among them", left.len())),
             None => self.check_now(),
         }
     }

@@ -137,6 +137,6 @@ fn beyond_repair(listing: &Listing, damaged: &[Damaged<'_>], gap: Gap) -> String
     let LogFile { name, version, .. } = file;
     format!(
         "checkpoint {name} of version {version} cannot be used ({reason}), and cannot be replaced because {gap}: \
-         restore that checkpoint or these entries from a copy"
+         restore the checkpoint or the entries from a copy"
     )
 }

@@ -259,7 +259,7 @@ fn unrepairable_log_is_reported_and_left_alone() {
             let text = error.to_string();
             let told = match damaged {
                 Some(_) => {
-                    vec![checkpoint(6), "version 6".into(), entry(3), "restore that checkpoint".into()]
+                    vec![checkpoint(6), "version 6".into(), entry(3), "restore the checkpoint".into()]
                 }
                 None => vec![entry(0), entry(3)],
             };

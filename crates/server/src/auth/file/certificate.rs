@@ -14,7 +14,7 @@ pub(super) fn add(
     value: &Spanned<DeValue<'_>>,
 ) -> Result<(), Fault> {
     let DeValue::Table(table) = value.get_ref() else {
-        return fault(at, "must be a table [certificate.NAME]");
+        return fault(at, "an entry must be a table [certificate.NAME]");
     };
     let (mut known_by, mut tenants, mut roles) = (None, None, None);
     for (key, value) in table {

@@ -30,7 +30,7 @@ const REMEMBER_MS_MAX: i64 = 3_600_000;
 
 pub(super) fn service(at: usize, value: &Spanned<DeValue<'_>>) -> Result<Service, Fault> {
     let DeValue::Table(table) = value.get_ref() else {
-        return fault(at, "must be a table [forward]");
+        return fault(at, "forward must be a table [forward]");
     };
     let (mut uri, mut tenants, mut roles) = (None, None, None);
     let mut headers = vec![AUTHORIZATION, COOKIE];

@@ -62,7 +62,7 @@ fn issuer(
     key_files: &KeyFiles,
 ) -> Result<Issuer, Fault> {
     let DeValue::Table(table) = value.get_ref() else {
-        return fault(at, "must be a table [jwt.NAME]");
+        return fault(at, "an entry must be a table [jwt.NAME]");
     };
     let (mut keys, mut tenants, mut roles) = (None, None, None);
     let (mut issuer, mut audiences, mut leeway_ms) = (None, Vec::new(), LEEWAY_MS);
@@ -103,7 +103,7 @@ fn issuer(
 pub(super) fn text_of<'a>(value: &'a Spanned<DeValue<'_>>) -> Result<&'a str, Fault> {
     match value.get_ref().as_str() {
         Some(text) if !text.is_empty() => Ok(text),
-        _ => fault(value.span().start, "must be a string that is not empty"),
+        _ => fault(value.span().start, "the value must be a string that is not empty"),
     }
 }
 
@@ -136,6 +136,6 @@ fn leeway_of(value: &Spanned<DeValue<'_>>) -> Result<i64, Fault> {
 
 fn claim_of(value: &Spanned<DeValue<'_>>) -> Result<ClaimName, Fault> {
     let claim = value.get_ref().as_str().and_then(ClaimName::parse);
-    let must = "must be the name of a claim, or a path such as /resource_access/floodmark/roles";
+    let must = "tenants_claim and roles_claim must be the name of a claim, or a path such as /resource_access/floodmark/roles";
     claim.map_or_else(|| fault(value.span().start, must), Ok)
 }
