@@ -56,9 +56,9 @@ struct Seen {
 }
 
 fn read(journal: &dyn Journal, from: u64) -> Vec<Seen> {
-    let mut reader = journal.read(Offset(from)).expect("reading begins");
+    let mut reader = journal.read(Offset(from)).expect("cannot begin to read");
     let mut seen = Vec::new();
-    while let Some(item) = reader.next().expect("reading continues") {
+    while let Some(item) = reader.next().expect("cannot read on") {
         match item {
             Item::Entry(e) => {
                 seen.push(Seen { offset: e.offset.0, dictionary: e.dictionary, payload: e.payload.to_vec() });
@@ -129,8 +129,8 @@ fn skips_offsets_behind_records(place: &mut dyn Place) {
     journal.skip_to(Offset(2)).expect("skipping to an earlier offset failed");
     journal.skip_to(Offset(20)).expect("cannot skip offsets");
     write(&mut *journal, 20, 2);
-    let (mut reader, mut offsets) = (journal.read(Offset(0)).expect("reading begins"), Vec::new());
-    while let Some(item) = reader.next().expect("reading continues") {
+    let (mut reader, mut offsets) = (journal.read(Offset(0)).expect("cannot begin to read"), Vec::new());
+    while let Some(item) = reader.next().expect("cannot read on") {
         match item {
             Item::Entry(entry) => offsets.push(entry.offset.0),
             // a journal may report the skipped offsets as lost records
@@ -349,9 +349,9 @@ fn lets_readers_and_the_owner_go_on(place: &mut dyn Place) {
     (0..count).for_each(|i| {
         write(&mut *journal, i, 1);
     });
-    let mut reader = journal.read(Offset(0)).expect("reading begins");
+    let mut reader = journal.read(Offset(0)).expect("cannot begin to read");
     for i in 0..count {
-        match reader.next().expect("reading continues") {
+        match reader.next().expect("cannot read on") {
             Some(Item::Entry(entry)) => assert_eq!((entry.offset.0, entry.payload), (i as u64, &*usual(i))),
             other => panic!("{other:?}"),
         }

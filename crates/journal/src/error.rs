@@ -59,7 +59,7 @@ pub enum JournalError {
     },
     /// [`crate::Journal::begin`] was not called, or was not called again after an error made the group void. No record
     /// of the group is kept.
-    #[error("journal group is void: begin a new one")]
+    #[error("the group of journal records is void: begin a new group")]
     Void,
     /// A fault injected by [`crate::faulty`].
     #[error("injected fault: {0}")]

@@ -120,7 +120,7 @@ impl Failure {
 impl std::fmt::Display for Failure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Connect(why) => write!(f, "connect: {why}"),
+            Self::Connect(why) => write!(f, "cannot connect: {why}"),
             Self::Broken(why) => write!(f, "connection broken: {why}"),
             Self::Timeout(after) => write!(f, "no answer within {after:?}"),
         }

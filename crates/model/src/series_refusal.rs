@@ -111,7 +111,7 @@ pub enum SeriesRefusal {
     NoRoomForClusters { limit_kib: u64 },
     /// Late samples fill their share of the head.
     #[error(
-        "no memory for out-of-order samples: unsealed ones may hold {limit_mib} MiB; retry later, or raise the limit \
+        "no memory for out-of-order samples: those not sealed yet may hold {limit_mib} MiB; retry later, or raise the limit \
          with --memory"
     )]
     NoRoomForLate {

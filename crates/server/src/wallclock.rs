@@ -124,7 +124,7 @@ fn tell(doubt: Option<Doubt>) {
         None => tracing::info!("the clock is trusted: samples expire according to it"),
         Some(Doubt::Settling) => {
             tracing::info!(
-                "the clock is plausible; nothing expires until it has settled (setting retention_wait)"
+                "the clock is plausible; nothing expires soon after a start (setting retention_wait)"
             )
         }
         Some(Doubt::Ahead) => tracing::warn!(

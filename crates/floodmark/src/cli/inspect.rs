@@ -24,7 +24,7 @@ pub(crate) struct InspectJournal {
     #[arg(long, value_name = "DIR", env = "FLOODMARK_DATA_DIR", default_value = "floodmark-data")]
     pub(crate) data_dir: PathBuf,
 
-    /// Only this partition
+    /// Show only this partition
     #[arg(long, value_name = "N")]
     pub(crate) partition: Option<u32>,
 

@@ -122,7 +122,7 @@ pub(crate) struct LabWrite {
     /// Stop after this number of samples of each series [1 to 100000000]
     #[arg(long, value_name = "N", value_parser = values::whole::<u32>(1..=100_000_000), help_heading = "Pace")]
     pub(crate) rounds: Option<u32>,
-    /// Time between two samples of a series [default: in step with --rate; without it at most 15s, so that all
+    /// Time between two samples of a series [default: derived from --rate; otherwise at most 15s, so that all
     /// samples fit into the last hour]
     #[arg(long, value_name = "DURATION", value_parser = parse::duration, help_heading = "Pace")]
     pub(crate) interval: Option<Duration>,

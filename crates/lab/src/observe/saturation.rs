@@ -72,7 +72,7 @@ const RULES: [Rule; 8] = [
     Rule {
         resource: "disk",
         rule: "the disk of the target's data is busy for 95 % of the time",
-        holds: |f| f.part("disk/util", 1.0, FULL, "of the time"),
+        holds: |f| f.part("disk/util", 1.0, FULL, "s in each second"),
     },
     Rule {
         resource: "machine memory",

@@ -171,7 +171,7 @@ impl Upkeep {
             let Rolled { series, samples, left_out, .. } = rolled;
             let seconds = self.pace.since(began).as_secs_f64();
             let table = resolution.folder();
-            tracing::info!(%tenant, table, %date, series, samples, left_out, seconds, "rolled up");
+            tracing::info!(%tenant, table, %date, series, samples, left_out, seconds, "rolled up a day");
         }
         Ok(rolled)
     }
