@@ -14,6 +14,7 @@
 
 mod checks;
 mod credentials;
+mod digest;
 mod file;
 mod forward;
 mod grant;
@@ -25,7 +26,7 @@ mod recent;
 mod tests;
 
 pub(crate) use file::AuthFile;
-pub(crate) use forward::Original;
+pub(crate) use forward::service::Original;
 pub(crate) use networks::Networks;
 
 use crate::refusal::Refusal;

@@ -1,18 +1,14 @@
 //! Known credentials.
 
 use super::Credential;
-use super::forward::Service;
+use super::digest::{Digest, is_same, sha256};
+use super::forward::service::Service;
 use super::grant::Grant;
-use super::jwt::Issuer;
+use super::jwt::issuer::Issuer;
 use crate::tls::normal;
-use ring::digest::{SHA256, digest};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry as MapEntry;
 use std::sync::Arc;
-use subtle::ConstantTimeEq;
-
-/// A SHA-256 digest.
-pub(super) type Digest = [u8; 32];
 
 /// A token or password with what it allows.
 #[derive(Clone)]
@@ -94,12 +90,4 @@ impl Credentials {
             Credential::Certificate(names) => names.iter().find_map(|name| self.certificates.get(name)),
         }
     }
-}
-
-pub(super) fn sha256(secret: &[u8]) -> Digest {
-    digest(&SHA256, secret).as_ref().try_into().expect("BUG: a SHA-256 digest does not have 32 bytes")
-}
-
-fn is_same(a: &Digest, b: &Digest) -> bool {
-    a.ct_eq(b).into()
 }

@@ -33,7 +33,8 @@ mod certificate;
 mod forward;
 mod jwt;
 
-use super::credentials::{Credentials, Digest, Entry};
+use super::credentials::{Credentials, Entry};
+use super::digest::Digest;
 use super::grant::{Grant, Roles, Tenants};
 use crate::watched::{self, Source};
 use jwt::KeyFiles;

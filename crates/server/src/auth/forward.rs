@@ -13,20 +13,23 @@
 //! The key of a cached answer covers all that the service is shown, and the version of `auth_file`. So the service would give
 //! the same answer again. Without an answer, the request is refused.
 
+pub(super) mod service;
+#[cfg(test)]
+mod tests;
+
 use super::checks::{Bounds, Checks};
-use super::credentials::{Credentials, Digest, sha256};
-use super::grant::{Grant, Roles, Tenants};
+use super::credentials::Credentials;
+use super::digest::{Digest, sha256};
+use super::grant::Grant;
 use super::memory::Memory;
 use super::recent::Recent;
 use super::unauthenticated;
 use crate::outgoing::{HEAD_BYTES_MAX, Outgoing};
 use crate::refusal::Refusal;
 use admission::rate::Rate;
-use hyper::header::{HeaderName, HeaderValue};
-use hyper::http::response;
-use hyper::{HeaderMap, Method, StatusCode, Uri};
-use model::{TenantPatterns, TenantSet};
+use hyper::HeaderMap;
 use parking_lot::Mutex;
+use service::{Answer, unavailable};
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -37,20 +40,8 @@ use stdx::clock::Clock;
 use stdx::telemetry::{Counter, Registry};
 use tokio::sync::watch;
 
-#[cfg(test)]
-mod tests;
-
-/// Limit on the headers that are passed on.
-pub(super) const HEADERS_MAX: usize = 16;
-
-/// Limit on the bytes of these headers in one request.
-const HEADER_BYTES_MAX: usize = 16 << 10;
-
 /// Limit on the body of an answer, which is read and discarded.
 const BODY_BYTES_MAX: usize = 64 << 10;
-
-/// Limit on the tenants in an answer: each request is matched with all of them.
-const TENANTS_MAX: usize = 100;
 
 /// Limit on questions being asked at once, for known networks and separately for others.
 const AT_ONCE_MAX: usize = 16;
@@ -69,44 +60,6 @@ fn bounds(asked_bytes: usize) -> Bounds {
         per_network: Rate { per_s: 500, burst: Duration::from_secs(1) },
         from_strangers: Rate { per_s: 1000, burst: Duration::from_secs(1) },
     }
-}
-
-/// A service that decides about callers: `[forward]` in the file of credentials.
-#[derive(Debug)]
-pub(super) struct Service {
-    pub(super) uri: Uri,
-    /// Headers that are passed on, because they may contain credentials.
-    pub(super) headers: Vec<HeaderName>,
-    /// Header of an answer that names tenants.
-    pub(super) tenant_header: HeaderName,
-    /// Header of an answer that names roles; `None`: an answer allows all of `roles`.
-    pub(super) roles_header: Option<HeaderName>,
-    /// The most that an answer can allow.
-    pub(super) tenants: Arc<TenantPatterns>,
-    pub(super) roles: Roles,
-    pub(super) timeout: Duration,
-    /// Times for which answers that accept a caller are cached, and answers that refuse one.
-    pub(super) remember: Duration,
-    pub(super) remember_refusals: Duration,
-}
-
-/// Parts of a request that the service is shown.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Original<'a> {
-    pub(crate) method: &'a Method,
-    /// Without the query string, which may contain data.
-    pub(crate) path: &'a str,
-    pub(crate) headers: &'a HeaderMap,
-}
-
-/// Answer of the service.
-#[derive(Debug, Clone)]
-enum Answer {
-    In(Arc<Grant>),
-    Unknown,
-    Forbidden,
-    /// The service was not asked, or did not answer.
-    None(Refusal),
 }
 
 /// Identifies a question: what the service is shown, and the version of the file under which it is asked.
@@ -282,78 +235,6 @@ impl Forward {
     }
 }
 
-impl Service {
-    /// Headers for the service; `None` if the request has no credentials.
-    pub(super) fn question(
-        &self,
-        original: Original<'_>,
-        tenants: Option<&TenantSet>,
-    ) -> Result<Option<HeaderMap>, Refusal> {
-        let mut question = HeaderMap::new();
-        let mut bytes = 0;
-        for name in &self.headers {
-            for value in original.headers.get_all(name) {
-                bytes += name.as_str().len() + value.len();
-                if bytes > HEADER_BYTES_MAX {
-                    let message = format!("the credentials have more than {HEADER_BYTES_MAX} bytes");
-                    return Err(unauthenticated(message));
-                }
-                question.append(name.clone(), value.clone());
-            }
-        }
-        if question.is_empty() {
-            return Ok(None);
-        }
-        let own = [
-            ("x-original-method", Some(original.method.as_str().to_owned())),
-            ("x-original-uri", Some(original.path.to_owned())),
-            ("x-scope-orgid", tenants.map(ToString::to_string)),
-        ];
-        for (name, value) in own {
-            // a client must not set the server's own headers
-            question.remove(name);
-            if let Some(value) = value.and_then(|value| HeaderValue::try_from(value).ok()) {
-                question.insert(HeaderName::from_static(name), value);
-            }
-        }
-        Ok(Some(question))
-    }
-
-    fn read(&self, response: &response::Parts) -> Answer {
-        match response.status {
-            status if status.is_success() => Answer::In(Arc::new(self.grant(&response.headers))),
-            StatusCode::UNAUTHORIZED => Answer::Unknown,
-            StatusCode::FORBIDDEN => Answer::Forbidden,
-            status => {
-                tracing::warn!(%status, "the service of forward authentication answered with an unexpected status");
-                Answer::None(unavailable("it answered with an unexpected status"))
-            }
-        }
-    }
-
-    /// What an answer allows. A header that is missing or repeated allows nothing.
-    fn grant(&self, headers: &HeaderMap) -> Grant {
-        let text = |name: &HeaderName| {
-            let mut values = headers.get_all(name).iter();
-            let first = values.next().and_then(|value| value.to_str().ok());
-            first.filter(|_| values.next().is_none()).unwrap_or_default()
-        };
-        let words = |text: &str, separators: &[char]| -> Vec<String> {
-            let words = text.split(|c: char| separators.contains(&c)).map(str::trim);
-            words.filter(|word| !word.is_empty()).take(TENANTS_MAX).map(str::to_owned).collect()
-        };
-        let tenants = TenantPatterns::new(words(text(&self.tenant_header), &['|', ',']));
-        let roles = match &self.roles_header {
-            Some(name) => {
-                let roles = words(text(name), &[',', ' ']);
-                self.roles.and(Roles::among(roles.iter().map(String::as_str)))
-            }
-            None => self.roles,
-        };
-        Grant { name: "forward".into(), tenants: Tenants::within(tenants, &self.tenants), roles }
-    }
-}
-
 fn digest_of(headers: &HeaderMap) -> Digest {
     let mut all = Vec::new();
     for (name, value) in headers {
@@ -374,11 +255,4 @@ fn granted(answer: Answer) -> Result<Arc<Grant>, Refusal> {
         }
         Answer::None(refusal) => Err(refusal),
     }
-}
-
-fn unavailable(why: &str) -> Refusal {
-    Refusal::busy(
-        "auth_unavailable",
-        format!("the service that decides about credentials is not available: {why}"),
-    )
 }

@@ -9,50 +9,38 @@
 //!
 //! Cheap checks come first: the signature of an expired token, or of a token of an unknown issuer, is not verified.
 
+pub(super) mod claim_name;
 mod claims;
 mod der;
-mod key;
+pub(super) mod issuer;
+pub(super) mod key;
 mod key_url;
 mod key_urls;
 #[cfg(test)]
 mod tests;
 mod token;
 
-pub(super) use claims::ClaimName;
-pub(super) use key::KEY_SET_BYTES_MAX;
 pub(super) use key_urls::KeyUrls;
 pub(super) use token::is_token;
 
 use super::checks::{Bounds, Check, Checks};
-use super::credentials::{Credentials, Digest, sha256};
-use super::grant::{Grant, Roles};
+use super::credentials::Credentials;
+use super::digest::{Digest, sha256};
+use super::grant::Grant;
 use super::memory::Memory;
 use super::recent::Recent;
 use super::unauthenticated;
 use crate::refusal::Refusal;
 use admission::rate::Rate;
-use hyper::Uri;
+use issuer::Keys;
 use key::{Key, KeySet};
 use key_url::Waited;
-use model::TenantPatterns;
 use std::net::IpAddr;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use stdx::clock::Clock;
 use stdx::telemetry::{Counter, Registry};
 use token::{Fault, Times, Token};
-
-/// Limit on issuers: a token may have to be compared with all of them.
-pub(super) const ISSUERS_MAX: usize = 16;
-
-/// Limit on the audiences of an issuer.
-pub(super) const AUDIENCES_MAX: usize = 16;
-
-/// Limit on `leeway`.
-pub(super) const LEEWAY_MS_MAX: i64 = 300_000;
-
-/// Default of `leeway`. Synchronized clocks differ by less.
-pub(super) const LEEWAY_MS: i64 = 30_000;
 
 /// Memory of a verified token's grant in addition to its texts.
 const GRANT_BYTES: usize = 256;
@@ -65,45 +53,6 @@ const BOUNDS: Bounds = Bounds {
     per_network: Rate { per_s: 500, burst: Duration::from_secs(1) },
     from_strangers: Rate { per_s: 1000, burst: Duration::from_secs(1) },
 };
-
-/// Source of the keys of an issuer.
-#[derive(Debug)]
-pub(super) enum Keys {
-    File(Arc<KeySet>),
-    Url(Arc<str>, Uri),
-}
-
-impl Keys {
-    /// Parses the text of the operator's key file.
-    pub(super) fn of_file(text: &str) -> Result<Self, String> {
-        KeySet::parse(text, key::Origin::File).map(|keys| Self::File(Arc::new(keys)))
-    }
-}
-
-/// A service whose tokens are accepted: `[jwt.NAME]` in the file of credentials.
-#[derive(Debug)]
-pub(super) struct Issuer {
-    /// `jwt keycloak`
-    pub(super) name: String,
-    pub(super) keys: Keys,
-    /// Required claim `iss`; `None`: the claim is not checked.
-    pub(super) issuer: Option<String>,
-    /// The claim `aud` must contain one of these. If empty, the claim is not checked.
-    pub(super) audiences: Vec<String>,
-    pub(super) leeway_ms: i64,
-    /// The most that a token can allow.
-    pub(super) tenants: Arc<TenantPatterns>,
-    pub(super) roles: Roles,
-    pub(super) tenants_claim: Option<ClaimName>,
-    pub(super) roles_claim: Option<ClaimName>,
-}
-
-impl Issuer {
-    fn is_of(&self, token: &Token<'_>) -> bool {
-        self.issuer.as_deref().is_none_or(|issuer| token.is_from(issuer))
-            && (self.audiences.is_empty() || self.audiences.iter().any(|audience| token.is_for(audience)))
-    }
-}
 
 /// A verified token, with weak references to the credentials and the key. Once these are dropped, the token is verified
 /// again.

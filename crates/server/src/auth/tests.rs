@@ -19,7 +19,7 @@ pub(super) fn ready<T>(future: impl Future<Output = T>) -> T {
 }
 
 fn hex(secret: &str) -> String {
-    credentials::sha256(secret.as_bytes()).iter().fold(String::new(), |mut text, byte| {
+    digest::sha256(secret.as_bytes()).iter().fold(String::new(), |mut text, byte| {
         write!(text, "{byte:02x}").unwrap();
         text
     })

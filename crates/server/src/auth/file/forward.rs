@@ -2,7 +2,7 @@
 
 use super::jwt::text_of;
 use super::{Fault, fault, patterns_of, roles_of, tenants_for, words};
-use crate::auth::forward::{HEADERS_MAX, Service};
+use crate::auth::forward::service::{HEADERS_MAX, Service};
 use crate::outgoing;
 use hyper::Uri;
 use hyper::header::{

@@ -1,9 +1,9 @@
 //! `[jwt.NAME]`: a service whose tokens are accepted.
 
 use super::{Fault, Kind, fault, patterns_of, roles_of, table_of, tenants_for, words};
-use crate::auth::jwt::{
-    AUDIENCES_MAX, ClaimName, ISSUERS_MAX, Issuer, KEY_SET_BYTES_MAX, Keys, LEEWAY_MS, LEEWAY_MS_MAX,
-};
+use crate::auth::jwt::claim_name::ClaimName;
+use crate::auth::jwt::issuer::{AUDIENCES_MAX, ISSUERS_MAX, Issuer, Keys, LEEWAY_MS, LEEWAY_MS_MAX};
+use crate::auth::jwt::key::KEY_SET_BYTES_MAX;
 use crate::outgoing;
 use crate::watched;
 use std::collections::BTreeMap;

@@ -1,56 +1,13 @@
 //! Tenants and roles in the claims of a token.
 
-use super::Issuer;
+use super::issuer::Issuer;
 use crate::auth::grant::{Grant, Roles, Tenants};
 use model::TenantPatterns;
 use serde_json::{Map, Value};
 use std::sync::Arc;
 
-/// Limit on the tenants and on the roles in a token: each request is matched with all of them.
-const WORDS_MAX: usize = 100;
-
 /// Limit on a subject in the name of a caller, in bytes.
 const SUBJECT_BYTES_MAX: usize = 100;
-
-/// Location of a claim.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::auth) enum ClaimName {
-    /// A top-level claim.
-    Member(String),
-    /// A nested value, as a JSON Pointer (RFC 6901).
-    Pointer(String),
-}
-
-impl ClaimName {
-    /// Text that begins with a slash is a pointer.
-    pub(in crate::auth) fn parse(text: &str) -> Option<Self> {
-        match text {
-            "" | "/" => None,
-            _ if text.starts_with('/') => Some(Self::Pointer(text.to_owned())),
-            _ => Some(Self::Member(text.to_owned())),
-        }
-    }
-
-    /// Words of the claim: the strings of an array, or the words of one string separated by spaces, as in `scope`. Other
-    /// types have no words.
-    fn words<'a>(&self, claims: &'a Map<String, Value>) -> Vec<&'a str> {
-        let value = match self {
-            Self::Member(name) => claims.get(name),
-            Self::Pointer(path) => pointed_at(claims, path),
-        };
-        match value {
-            Some(Value::String(text)) => text.split_ascii_whitespace().take(WORDS_MAX).collect(),
-            Some(Value::Array(items)) => items.iter().filter_map(Value::as_str).take(WORDS_MAX).collect(),
-            _ => Vec::new(),
-        }
-    }
-}
-
-fn pointed_at<'a>(claims: &'a Map<String, Value>, path: &str) -> Option<&'a Value> {
-    let (first, rest) =
-        path[1..].split_once('/').map_or((&path[1..], ""), |(first, _)| (first, &path[1 + first.len()..]));
-    claims.get(&first.replace("~1", "/").replace("~0", "~"))?.pointer(rest)
-}
 
 /// What the claims of a verified token allow. A claim that is missing allows nothing.
 pub(super) fn grant(issuer: &Issuer, claims: &Map<String, Value>) -> Grant {
@@ -76,35 +33,5 @@ fn caller(issuer: &Issuer, claims: &Map<String, Value>) -> String {
     match subject.filter(is_plain) {
         Some(subject) => format!("{}: {subject}", issuer.name),
         None => issuer.name.clone(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::json;
-
-    #[test]
-    fn words_of_claims() {
-        let Value::Object(claims) = json!({
-            "scope": " read  write ",
-            "https://example.com/roles": ["admin", 7, null, "read"],
-            "resource_access": { "a/b": { "roles": ["metrics"] } },
-            "number": 7,
-        }) else {
-            unreachable!()
-        };
-        let check = |name: &str, expected: &[&str]| {
-            assert_eq!(ClaimName::parse(name).unwrap().words(&claims), expected, "{name}");
-        };
-        check("scope", &["read", "write"]);
-        check("/scope", &["read", "write"]);
-        check("https://example.com/roles", &["admin", "read"]);
-        check("/resource_access/a~1b/roles", &["metrics"]);
-        check("/resource_access/a~1b", &[]);
-        check("/resource_access/c/roles", &[]);
-        check("number", &[]);
-        check("none", &[]);
-        assert_eq!((ClaimName::parse(""), ClaimName::parse("/")), (None, None));
     }
 }

@@ -4,7 +4,7 @@
 //! choose how it is verified.
 
 use super::der;
-use crate::auth::credentials::{Digest, sha256};
+use crate::auth::digest::{Digest, sha256};
 use base64::Engine;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use ring::hmac;

@@ -10,13 +10,12 @@
 //! ```
 
 use super::key::{KEY_SET_BYTES_MAX, KeySet, Origin};
-use super::key_urls::Shared;
 use crate::outgoing::Outgoing;
 use hyper::{HeaderMap, Uri};
 use parking_lot::{Mutex, RwLock};
 use std::sync::Arc;
 use std::time::Duration;
-use stdx::budget::Reservation;
+use stdx::budget::{Account, Reservation};
 use stdx::telemetry::{Counter, Registry};
 use tokio::sync::{Notify, Semaphore, watch};
 
@@ -79,6 +78,15 @@ impl FetchMetrics {
         };
         Self { ok: counter("ok"), failed: counter("failed") }
     }
+}
+
+/// Parts that the fetches from all URLs share.
+#[derive(Debug, Clone)]
+pub(super) struct Shared {
+    /// Memory of keys.
+    pub(super) memory: Account,
+    pub(super) fetching: Arc<Semaphore>,
+    pub(super) metrics: FetchMetrics,
 }
 
 /// Outcome of waiting for keys.

@@ -1,7 +1,7 @@
 //! All key URLs in `auth_file`. The keys of a URL are kept when other parts of the file change.
 
-use super::key_url::{FetchMetrics, KeyUrl};
-use super::{Issuer, Keys};
+use super::issuer::{Issuer, Keys};
+use super::key_url::{FetchMetrics, KeyUrl, Shared};
 use crate::outgoing::Outgoing;
 use parking_lot::RwLock;
 use std::collections::BTreeMap;
@@ -21,15 +21,6 @@ pub(in crate::auth) struct KeyUrls {
 
 /// Limit on fetches at a time, each of which may hold an answer of 256 KiB.
 const FETCHES_MAX: usize = 2;
-
-/// Parts that the fetches from all URLs share.
-#[derive(Debug, Clone)]
-pub(super) struct Shared {
-    /// Memory of keys.
-    pub(super) memory: Account,
-    pub(super) fetching: Arc<Semaphore>,
-    pub(super) metrics: FetchMetrics,
-}
 
 impl KeyUrls {
     pub(super) fn new(memory: Account, r: &Registry) -> Self {

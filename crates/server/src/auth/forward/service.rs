@@ -1,0 +1,138 @@
+//! The service of forward authentication: the question for it, and the meaning of its answer.
+
+use crate::auth::grant::{Grant, Roles, Tenants};
+use crate::auth::unauthenticated;
+use crate::refusal::Refusal;
+use hyper::header::{HeaderName, HeaderValue};
+use hyper::http::response;
+use hyper::{HeaderMap, Method, StatusCode, Uri};
+use model::{TenantPatterns, TenantSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Limit on the headers that are passed on.
+pub(crate) const HEADERS_MAX: usize = 16;
+
+/// Limit on the bytes of these headers in one request.
+const HEADER_BYTES_MAX: usize = 16 << 10;
+
+/// Limit on the tenants in an answer: each request is matched with all of them.
+const TENANTS_MAX: usize = 100;
+
+/// A service that decides about callers: `[forward]` in the file of credentials.
+#[derive(Debug)]
+pub(crate) struct Service {
+    pub(crate) uri: Uri,
+    /// Headers that are passed on, because they may contain credentials.
+    pub(crate) headers: Vec<HeaderName>,
+    /// Header of an answer that names tenants.
+    pub(crate) tenant_header: HeaderName,
+    /// Header of an answer that names roles; `None`: an answer allows all of `roles`.
+    pub(crate) roles_header: Option<HeaderName>,
+    /// The most that an answer can allow.
+    pub(crate) tenants: Arc<TenantPatterns>,
+    pub(crate) roles: Roles,
+    pub(crate) timeout: Duration,
+    /// Times for which answers that accept a caller are cached, and answers that refuse one.
+    pub(crate) remember: Duration,
+    pub(crate) remember_refusals: Duration,
+}
+
+/// Parts of a request that the service is shown.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Original<'a> {
+    pub(crate) method: &'a Method,
+    /// Without the query string, which may contain data.
+    pub(crate) path: &'a str,
+    pub(crate) headers: &'a HeaderMap,
+}
+
+/// Answer of the service.
+#[derive(Debug, Clone)]
+pub(super) enum Answer {
+    In(Arc<Grant>),
+    Unknown,
+    Forbidden,
+    /// The service was not asked, or did not answer.
+    None(Refusal),
+}
+
+impl Service {
+    /// Headers for the service; `None` if the request has no credentials.
+    pub(crate) fn question(
+        &self,
+        original: Original<'_>,
+        tenants: Option<&TenantSet>,
+    ) -> Result<Option<HeaderMap>, Refusal> {
+        let mut question = HeaderMap::new();
+        let mut bytes = 0;
+        for name in &self.headers {
+            for value in original.headers.get_all(name) {
+                bytes += name.as_str().len() + value.len();
+                if bytes > HEADER_BYTES_MAX {
+                    let message = format!("the credentials have more than {HEADER_BYTES_MAX} bytes");
+                    return Err(unauthenticated(message));
+                }
+                question.append(name.clone(), value.clone());
+            }
+        }
+        if question.is_empty() {
+            return Ok(None);
+        }
+        let own = [
+            ("x-original-method", Some(original.method.as_str().to_owned())),
+            ("x-original-uri", Some(original.path.to_owned())),
+            ("x-scope-orgid", tenants.map(ToString::to_string)),
+        ];
+        for (name, value) in own {
+            // a client must not set the server's own headers
+            question.remove(name);
+            if let Some(value) = value.and_then(|value| HeaderValue::try_from(value).ok()) {
+                question.insert(HeaderName::from_static(name), value);
+            }
+        }
+        Ok(Some(question))
+    }
+
+    pub(super) fn read(&self, response: &response::Parts) -> Answer {
+        match response.status {
+            status if status.is_success() => Answer::In(Arc::new(self.grant(&response.headers))),
+            StatusCode::UNAUTHORIZED => Answer::Unknown,
+            StatusCode::FORBIDDEN => Answer::Forbidden,
+            status => {
+                tracing::warn!(%status, "the service of forward authentication answered with an unexpected status");
+                Answer::None(unavailable("it answered with an unexpected status"))
+            }
+        }
+    }
+
+    /// What an answer allows. A header that is missing or repeated allows nothing.
+    fn grant(&self, headers: &HeaderMap) -> Grant {
+        let text = |name: &HeaderName| {
+            let mut values = headers.get_all(name).iter();
+            let first = values.next().and_then(|value| value.to_str().ok());
+            first.filter(|_| values.next().is_none()).unwrap_or_default()
+        };
+        let words = |text: &str, separators: &[char]| -> Vec<String> {
+            let words = text.split(|c: char| separators.contains(&c)).map(str::trim);
+            words.filter(|word| !word.is_empty()).take(TENANTS_MAX).map(str::to_owned).collect()
+        };
+        let tenants = TenantPatterns::new(words(text(&self.tenant_header), &['|', ',']));
+        let roles = match &self.roles_header {
+            Some(name) => {
+                let roles = words(text(name), &[',', ' ']);
+                self.roles.and(Roles::among(roles.iter().map(String::as_str)))
+            }
+            None => self.roles,
+        };
+        Grant { name: "forward".into(), tenants: Tenants::within(tenants, &self.tenants), roles }
+    }
+}
+
+/// Refusal because the service did not decide.
+pub(super) fn unavailable(why: &str) -> Refusal {
+    Refusal::busy(
+        "auth_unavailable",
+        format!("the service that decides about credentials is not available: {why}"),
+    )
+}

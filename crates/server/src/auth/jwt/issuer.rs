@@ -1,0 +1,60 @@
+//! Issuers of tokens that are accepted.
+
+use super::claim_name::ClaimName;
+use super::key::{KeySet, Origin};
+use super::token::Token;
+use crate::auth::grant::Roles;
+use hyper::Uri;
+use model::TenantPatterns;
+use std::sync::Arc;
+
+/// Limit on issuers: a token may have to be compared with all of them.
+pub(crate) const ISSUERS_MAX: usize = 16;
+
+/// Limit on the audiences of an issuer.
+pub(crate) const AUDIENCES_MAX: usize = 16;
+
+/// Limit on `leeway`.
+pub(crate) const LEEWAY_MS_MAX: i64 = 300_000;
+
+/// Default of `leeway`. Synchronized clocks differ by less.
+pub(crate) const LEEWAY_MS: i64 = 30_000;
+
+/// Source of the keys of an issuer.
+#[derive(Debug)]
+pub(crate) enum Keys {
+    File(Arc<KeySet>),
+    Url(Arc<str>, Uri),
+}
+
+impl Keys {
+    /// Parses the text of the operator's key file.
+    pub(crate) fn of_file(text: &str) -> Result<Self, String> {
+        KeySet::parse(text, Origin::File).map(|keys| Self::File(Arc::new(keys)))
+    }
+}
+
+/// A service whose tokens are accepted: `[jwt.NAME]` in the file of credentials.
+#[derive(Debug)]
+pub(crate) struct Issuer {
+    /// `jwt keycloak`
+    pub(crate) name: String,
+    pub(crate) keys: Keys,
+    /// Required claim `iss`; `None`: the claim is not checked.
+    pub(crate) issuer: Option<String>,
+    /// The claim `aud` must contain one of these. If empty, the claim is not checked.
+    pub(crate) audiences: Vec<String>,
+    pub(crate) leeway_ms: i64,
+    /// The most that a token can allow.
+    pub(crate) tenants: Arc<TenantPatterns>,
+    pub(crate) roles: Roles,
+    pub(crate) tenants_claim: Option<ClaimName>,
+    pub(crate) roles_claim: Option<ClaimName>,
+}
+
+impl Issuer {
+    pub(super) fn is_of(&self, token: &Token<'_>) -> bool {
+        self.issuer.as_deref().is_none_or(|issuer| token.is_from(issuer))
+            && (self.audiences.is_empty() || self.audiences.iter().any(|audience| token.is_for(audience)))
+    }
+}
