@@ -30,7 +30,6 @@ pub(crate) use forward::service::Original;
 pub(crate) use networks::Networks;
 
 use crate::refusal::Refusal;
-use crate::settings::Settings;
 use crate::tls::ClientNames;
 use crate::watched::Watched;
 use credentials::Credentials;
@@ -126,6 +125,19 @@ impl Caller {
     }
 }
 
+/// Settings of authentication.
+#[derive(Debug)]
+pub(crate) struct Options {
+    /// File of credentials. `None`: callers are not authenticated.
+    pub(crate) file: Option<AuthFile>,
+    /// Proxies that authenticate callers and name their tenants.
+    pub(crate) trusted_proxies: Networks,
+    /// Tenant that only the node itself writes to.
+    pub(crate) own_tenant: TenantId,
+    /// Memory that [`memory`] divides.
+    pub(crate) memory_bytes: u64,
+}
+
 /// Identifies callers.
 #[derive(Debug)]
 pub(crate) struct Auth {
@@ -142,15 +154,15 @@ pub(crate) struct Auth {
 }
 
 impl Auth {
-    pub(crate) fn new(settings: &Settings, clock: Arc<dyn Clock>, r: &Registry) -> Self {
-        let memory = Memory::shared_out(settings.budget.auth_bytes);
+    pub(crate) fn new(options: Options, clock: Arc<dyn Clock>, r: &Registry) -> Self {
+        let memory = Memory::shared_out(options.memory_bytes);
         let auth = Self {
-            credentials: Watched::new(settings.auth_file.clone(), Credentials::default(), r),
+            credentials: Watched::new(options.file, Credentials::default(), r),
             jwt: Jwt::new(Arc::clone(&clock), &memory, r),
             forward: Arc::new(Forward::new(clock, &memory, r)),
             keys: memory.keys,
-            trusted_proxies: settings.trusted_proxies.clone(),
-            own_tenant: settings.self_monitoring.tenant.clone(),
+            trusted_proxies: options.trusted_proxies,
+            own_tenant: options.own_tenant,
             anyone: ANYONE.into(),
             proxy: PROXY.into(),
         };

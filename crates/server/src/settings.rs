@@ -7,10 +7,13 @@
 //!   file, environment, flags ─▶ Given ─▶ reader ─▶ Settings, and the list of effective settings
 //! ```
 
+mod admin_listen;
 mod disk;
 mod file;
 mod given;
+mod label_name;
 mod lake;
+mod limit_status;
 mod listeners;
 mod overrides;
 mod reader;
@@ -24,10 +27,12 @@ mod tests;
 mod typed;
 mod value;
 
+pub use admin_listen::AdminListen;
+pub(crate) use admin_listen::is_reachable;
 pub use given::{Given, Origin, SettingsError};
+pub use label_name::LabelName;
 pub use lake::LakeSettings;
-pub use listeners::AdminListen;
-pub(crate) use listeners::is_reachable;
+pub use limit_status::LimitStatus;
 pub(crate) use overrides::Overrides;
 pub use overrides::OverridesFile;
 pub use reader::EffectiveSetting;
@@ -35,7 +40,7 @@ pub use secret::{StoreOptions, TablesUrl};
 pub use self_monitoring::SelfMonitoring;
 pub use setting::{DefaultValue, Setting, Takes};
 pub use table::SETTINGS;
-pub use tenants::{LabelName, LimitStatus, TenantSettings, Tenants};
+pub use tenants::{TenantSettings, Tenants};
 
 use crate::auth::{AuthFile, Networks};
 use crate::limits::budget::{Budget, connection_bytes};
@@ -183,7 +188,7 @@ impl Settings {
         let inflight_default = (budget.inflight_bytes / (256 << 10)).clamp(64, 4096) as usize;
         let inflight_requests_max = reader.derive(&table::INFLIGHT_REQUESTS, inflight_default)?;
         let http = reader.read(&table::HTTP)?;
-        let admin_listen = AdminListen::read(reader, http)?;
+        let admin_listen = listeners::admin_listen(reader, http)?;
         let auth_file = auth_file(reader, http, admin_listen)?;
         Ok(Self {
             http,

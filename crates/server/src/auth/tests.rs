@@ -1,5 +1,5 @@
 use super::*;
-use crate::settings::Given;
+use crate::settings::{Given, Settings};
 use model::Rights;
 use std::fmt::Write;
 use std::net::Ipv4Addr;
@@ -38,9 +38,17 @@ fn file() -> String {
     )
 }
 
+/// Authentication of a node with these settings.
+pub(super) fn auth_of(given: &Given) -> Auth {
+    let Settings { auth_file, trusted_proxies, self_monitoring, budget, .. } =
+        Settings::resolve(given).unwrap();
+    let own_tenant = self_monitoring.tenant;
+    let options = Options { file: auth_file, trusted_proxies, own_tenant, memory_bytes: budget.auth_bytes };
+    Auth::new(options, Arc::new(SystemClock), &Registry::new())
+}
+
 fn auth(path: &Path) -> Auth {
-    let settings = Settings::resolve(&Given::default().flag("auth_file", path)).unwrap();
-    Auth::new(&settings, Arc::new(SystemClock), &Registry::new())
+    auth_of(&Given::default().flag("auth_file", path))
 }
 
 fn ask(
@@ -279,8 +287,7 @@ fn nobody_else_writes_the_nodes_own_metrics() {
     let all =
         format!("[token.all]\nsha256 = \"{}\"\ntenants = [\"*\"]\nroles = [\"read\", \"write\"]\n", hex("x"));
     std::fs::write(&path, all).unwrap();
-    let settings = Settings::resolve(&Given::default()).unwrap();
-    let open = Auth::new(&settings, Arc::new(SystemClock), &Registry::new());
+    let open = auth_of(&Given::default());
     for auth in [auth(&path), open] {
         let presented = |access, tenant| {
             let tenants = Some(TenantSet::parse(tenant).unwrap());

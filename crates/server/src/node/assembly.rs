@@ -1,7 +1,7 @@
 //! Opens a data directory and creates the parts of a node. Each part gets a context with only the other parts that it needs.
 
 use super::StartError;
-use crate::auth::Auth;
+use crate::auth::{self, Auth};
 use crate::datadir::DataDir;
 use crate::limits::head_memory::HeadMemory;
 use crate::limits::headroom::Headroom;
@@ -108,7 +108,13 @@ impl Assembly {
     }
 
     pub(super) fn auth(&self) -> Auth {
-        Auth::new(&self.settings, Arc::clone(&self.clock), &self.registry)
+        let options = auth::Options {
+            file: self.settings.auth_file.clone(),
+            trusted_proxies: self.settings.trusted_proxies.clone(),
+            own_tenant: self.settings.self_monitoring.tenant.clone(),
+            memory_bytes: self.settings.budget.auth_bytes,
+        };
+        Auth::new(options, Arc::clone(&self.clock), &self.registry)
     }
 
     pub(super) fn tls(&self) -> Arc<Tls> {

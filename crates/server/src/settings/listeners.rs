@@ -1,5 +1,6 @@
 //! Settings of listeners: their addresses, and the encryption of connections.
 
+use super::admin_listen::{AdminListen, is_reachable};
 use super::given::SettingsError;
 use super::reader::Reader;
 use super::table;
@@ -9,51 +10,15 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 /// Default address of administration if other machines can reach `http`.
 const ADMIN_DEFAULT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9010);
 
-/// Address at which administration is served.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum AdminListen {
-    /// On the same address as everything else.
-    Same,
-    Nowhere,
-    At(SocketAddr),
-}
-
-impl AdminListen {
-    /// Notation of [`Self::Same`]: the name of the setting whose address is used.
-    pub(super) const SAME: &'static str = "http";
-
-    /// Address of the administration listener, if it is separate.
-    pub const fn address(self) -> Option<SocketAddr> {
-        match self {
-            Self::At(address) => Some(address),
-            Self::Same | Self::Nowhere => None,
-        }
+/// Reads the address of administration. `http` is the address of the main listener.
+pub(super) fn admin_listen(reader: &mut Reader<'_>, http: SocketAddr) -> Result<AdminListen, SettingsError> {
+    let default = if is_reachable(http) { AdminListen::At(ADMIN_DEFAULT) } else { AdminListen::Same };
+    let admin = reader.derive(&table::ADMIN_LISTEN, default)?;
+    if admin == AdminListen::At(http) && http.port() != 0 {
+        let reason = "this is the address of the setting http; to serve administration there too, write http";
+        return Err(reader.error(&table::ADMIN_LISTEN, reason.into()));
     }
-
-    /// True if other machines may be able to reach administration.
-    pub(super) fn is_reachable(self, http: SocketAddr) -> bool {
-        match self {
-            Self::Same => is_reachable(http),
-            Self::Nowhere => false,
-            Self::At(address) => is_reachable(address),
-        }
-    }
-
-    pub(super) fn read(reader: &mut Reader<'_>, http: SocketAddr) -> Result<Self, SettingsError> {
-        let default = if is_reachable(http) { Self::At(ADMIN_DEFAULT) } else { Self::Same };
-        let admin = reader.derive(&table::ADMIN_LISTEN, default)?;
-        if admin == Self::At(http) && http.port() != 0 {
-            let reason =
-                "this is the address of the setting http; to serve administration there too, write http";
-            return Err(reader.error(&table::ADMIN_LISTEN, reason.into()));
-        }
-        Ok(admin)
-    }
-}
-
-/// True if other machines may be able to reach the address, because it is not a loopback address.
-pub(crate) fn is_reachable(address: SocketAddr) -> bool {
-    !address.ip().to_canonical().is_loopback()
+    Ok(admin)
 }
 
 /// Reads and checks the files of the server's certificate.

@@ -3,10 +3,11 @@
 //! To add a setting, add an entry here, a field in [`super::Settings`], and the line that reads it. `UPDATE_EXPECT=1 cargo test
 //! -p server settings` then writes it to `docs/reference/configuration.md`.
 
-use super::listeners::AdminListen;
+use super::admin_listen::AdminListen;
+use super::label_name::LabelName;
+use super::limit_status::LimitStatus;
 use super::secret::TablesUrl;
 use super::setting::Setting;
-use super::tenants::{LabelName, LimitStatus};
 use super::typed::{Typed, derived, setting};
 use super::value::{Bytes, Count, Millis};
 use crate::auth::Networks;

@@ -3,6 +3,8 @@
 use super::disk::DiskDefault;
 use super::file::{per_tenant, quoted};
 use super::given::{Given, GivenClass, SettingsError};
+use super::label_name::LabelName;
+use super::limit_status::LimitStatus;
 use super::reader::{EffectiveSetting, Reader};
 use super::self_monitoring::SelfMonitoring;
 use super::table;
@@ -67,18 +69,6 @@ pub struct TenantSettings {
     pub ha_failover_ms: i64,
     /// Limit on the number of clusters.
     pub ha_clusters: usize,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LabelName(pub Box<str>);
-
-/// HTTP status of writes that exceed a configured limit of a tenant.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LimitStatus {
-    /// 429: Prometheus drops the samples, unless its `retry_on_http_429` is set.
-    TooManyRequests,
-    /// 503: every sender retries.
-    Unavailable,
 }
 
 /// Settings of all tenants.

@@ -1,9 +1,10 @@
 //! Types of settings' values, with their parsing and formatting.
 
-use super::listeners::AdminListen;
+use super::admin_listen::AdminListen;
+use super::label_name::LabelName;
+use super::limit_status::LimitStatus;
 use super::secret::{TablesUrl, without_secrets};
 use super::setting::{Setting, Takes};
-use super::tenants::{LabelName, LimitStatus};
 use crate::auth::Networks;
 use crate::query_source::detail::Detail;
 use crate::tls::ClientAuth;

@@ -1,15 +1,14 @@
 //! Decisions of a service whose answers the test delays.
 
+use crate::auth::tests::auth_of;
 use crate::auth::{Access, Auth, Caller, Credential, Original, Presented};
 use crate::refusal::Refusal;
-use crate::settings::{Given, Settings};
+use crate::settings::Given;
 use hyper::header::{AUTHORIZATION, HeaderValue};
 use hyper::{HeaderMap, Method};
 use model::{ErrorKind, TenantSet};
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
-use stdx::clock::SystemClock;
-use stdx::telemetry::Registry;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -26,8 +25,7 @@ impl Setup {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("auth.toml");
         std::fs::write(&path, Self::file(&service, roles)).unwrap();
-        let settings = Settings::resolve(&Given::default().flag("auth_file", &path)).unwrap();
-        let auth = Arc::new(Auth::new(&settings, Arc::new(SystemClock), &Registry::new()));
+        let auth = Arc::new(auth_of(&Given::default().flag("auth_file", &path)));
         Self { auth, service, dir }
     }
 

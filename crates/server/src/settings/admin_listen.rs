@@ -1,0 +1,39 @@
+//! The address of administration.
+
+use std::net::SocketAddr;
+
+/// Address at which administration is served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AdminListen {
+    /// On the same address as everything else.
+    Same,
+    Nowhere,
+    At(SocketAddr),
+}
+
+impl AdminListen {
+    /// Notation of [`Self::Same`]: the name of the setting whose address is used.
+    pub(super) const SAME: &'static str = "http";
+
+    /// Address of the administration listener, if it is separate.
+    pub const fn address(self) -> Option<SocketAddr> {
+        match self {
+            Self::At(address) => Some(address),
+            Self::Same | Self::Nowhere => None,
+        }
+    }
+
+    /// True if other machines may be able to reach administration.
+    pub(super) fn is_reachable(self, http: SocketAddr) -> bool {
+        match self {
+            Self::Same => is_reachable(http),
+            Self::Nowhere => false,
+            Self::At(address) => is_reachable(address),
+        }
+    }
+}
+
+/// True if other machines may be able to reach the address, because it is not a loopback address.
+pub(crate) fn is_reachable(address: SocketAddr) -> bool {
+    !address.ip().to_canonical().is_loopback()
+}
