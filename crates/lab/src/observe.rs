@@ -25,7 +25,7 @@ pub mod procfs;
 mod saturation;
 mod scrape;
 
-pub use metrics::{Kind, Own, recognise};
+pub use metrics::{Kind, ScrapedFigures, recognise};
 
 use crate::http::Access;
 use crate::result::{Event, EventKind, RunResult, SeriesKind, Timeline};

@@ -29,7 +29,7 @@ pub use reads::ReadMix;
 pub use replay::{ReplaySpec, SampleTimes};
 pub use rules::Rules;
 pub use shape::{Grow, Shape};
-pub use target::{Auth, Deed, FaultSpec, TargetSpec, Texts};
+pub use target::{Auth, FaultKind, FaultSpec, TargetSpec, Texts};
 pub use units::{Count, Size, Span, size};
 pub use variables::Values;
 

@@ -40,13 +40,13 @@ pub(crate) mod tests;
 pub(crate) mod workers;
 
 pub(crate) use context::Context;
-pub(crate) use manifest::{Mark, Own};
+pub(crate) use manifest::{Mark, TenantMark};
 
 use crate::datadir::DataDir;
 use crate::limits::budget::Budget;
 use crate::settings::LakeSettings;
 use crate::telemetry::tables::TableMetrics;
-use crate::world::{Chance, World};
+use crate::world::{RandomSource, World};
 use blocked::BlockedTenants;
 use closed::Closed;
 use error::SealError;
@@ -93,7 +93,7 @@ pub(crate) struct Lake {
     /// is none.
     pub(crate) in_rounds_since_ms: AtomicI64,
     pub(crate) faults: Faults,
-    pub(crate) chance: Chance,
+    pub(crate) random: RandomSource,
 }
 
 /// Error while the tables are set up.
@@ -119,7 +119,7 @@ impl Lake {
         budget: &Budget,
         registry: &Registry,
     ) -> Result<Self, LakeError> {
-        let chance = world.chance.clone();
+        let random = world.random.clone();
         let names: Vec<_> = journals.iter().map(|journal| journal.id().to_string()).collect();
         let metrics = TableMetrics::new(registry);
         let (open_bytes_max, repairs) = (budget.tables_bytes() as usize, metrics.log_repairs.clone());
@@ -142,7 +142,7 @@ impl Lake {
             closed: Closed::default(),
             in_rounds_since_ms: AtomicI64::new(i64::MAX),
             faults: Faults::default(),
-            chance,
+            random,
         })
     }
 
@@ -177,10 +177,10 @@ impl Lake {
         let mut marks = manifest.marks(TABLE).to_vec();
         let mark = &mut marks[partition];
         let journal = &self.journals[partition];
-        let id = JournalId { number: self.chance.fresh(), ..journal.id() };
+        let id = JournalId { number: self.random.fresh(), ..journal.id() };
         let name = id.to_string();
         for (tenant, upto) in sealed {
-            let own = Own { source: name.clone(), upto, attempt: None, passes: None };
+            let own = TenantMark { source: name.clone(), upto, attempt: None, passes: None };
             mark.tenants.insert(tenant.as_str().into(), own);
         }
         mark.source.clone_from(&name);
@@ -200,7 +200,7 @@ impl Lake {
 
     /// True if the marks account for a table's floodmark. Otherwise, the floodmark comes from another journal of the
     /// same name, which was lost or replaced by a copy.
-    pub(crate) fn is_known(&self, partition: usize, own: &Own, floodmark: &Floodmark) -> bool {
+    pub(crate) fn is_known(&self, partition: usize, own: &TenantMark, floodmark: &Floodmark) -> bool {
         let known = own.upto.max(own.passes.unwrap_or(0));
         floodmark.end() <= known.max(self.trusted[partition].load(Ordering::Relaxed))
             || own.attempt == Some(floodmark.end())
@@ -230,7 +230,7 @@ impl Lake {
             let passes = (floodmark.end() > floodmark.upto).then_some(floodmark.end());
             let upto = own.upto.max(floodmark.upto);
             if (upto, passes) != (own.upto, own.passes) {
-                mark.tenants.insert(tenant.as_str().into(), Own { upto, passes, ..own });
+                mark.tenants.insert(tenant.as_str().into(), TenantMark { upto, passes, ..own });
             }
         }
         if let Err(error) = manifest.settle(TABLE, partition, mark) {
@@ -277,7 +277,7 @@ impl Lake {
         // a floodmark beyond the end belongs to another journal of this name, which the next round detects
         let upto = own.upto.max(floodmark.upto.min(end));
         let passes = Some(floodmark.end()).filter(|passes| *passes > floodmark.upto && *passes <= end);
-        mark.tenants.insert(tenant.as_str().into(), Own { upto, attempt: None, passes, ..own });
+        mark.tenants.insert(tenant.as_str().into(), TenantMark { upto, attempt: None, passes, ..own });
         if let Err(error) = manifest.settle(TABLE, partition, mark) {
             tracing::warn!(partition, %error, "cannot save a table's floodmark; the next replay reads it again");
         }

@@ -20,7 +20,7 @@ use crate::seal::sealer::{Sealer, Stopping};
 use crate::seal::workers::Workers;
 use crate::settings::Settings;
 use crate::upkeep::Upkeep;
-use crate::world::{Chance, World};
+use crate::world::{RandomSource, World};
 use crate::write_path::{self, Decoders, Encoded, Submitted};
 use head::TenantHead;
 use journal::{Disk, Offset};
@@ -136,7 +136,7 @@ impl Simulated {
         let Outside { clock, disk, store, seed } = outside;
         let baton = Arc::new(Baton::new(Arc::clone(&clock)));
         let pause = Arc::clone(&baton) as _;
-        let world = World { clock, disk, store, chance: Chance::seeded(seed), pause, resident: None };
+        let world = World { clock, disk, store, random: RandomSource::seeded(seed), pause, resident: None };
         let Parts { node, owners, sealing, messages, upkeep } = Node::assemble(settings, world)?;
         let owners = owners.into_iter().map(|owner| Acting::Here(Box::new(owner))).collect();
         let replayed = Rc::new(RefCell::new(Ok(true)));

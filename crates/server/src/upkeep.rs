@@ -33,7 +33,7 @@ use std::time::{Duration, Instant};
 use stdx::budget::Exhausted;
 use tables::compact::Progress;
 use tables::upkeep::{Done, Policy, Step};
-use tables::{Stem, Table, TableError};
+use tables::{FileStem, Table, TableError};
 use tokio::sync::oneshot;
 
 /// Interval at which tables are checked for due work.
@@ -299,7 +299,7 @@ impl Upkeep {
             }
             self.pace.go_on()
         };
-        let stem = Stem::rewritten(context.lake.chance.fresh());
+        let stem = FileStem::rewritten(context.lake.random.fresh());
         let done = kept.upkeep.run(table, step, &stem, now, policy, go_on)?;
         context.lake.tables.measure(tenant, *kind, table);
         if let (Step::Compact(job) | Step::Purge(job), Done::Compacted(progress)) = (step, &done) {

@@ -19,7 +19,7 @@ mod memory;
 
 use admission::age::Doubt;
 use journal::Disk;
-use judge::{Judge, Word};
+use judge::{Evidence, Judge};
 use memory::Memory;
 use parking_lot::Mutex;
 use std::path::Path;
@@ -92,9 +92,9 @@ impl WallClock {
     pub(crate) fn doubt(&self, clock: &dyn Clock) -> Option<Doubt> {
         let now = self.read(clock);
         let heard_ms = Some(self.heard_ms.load(Ordering::Relaxed)).filter(|heard_ms| *heard_ms != UNHEARD);
-        let word = Word { heard_ms, settle_ms: self.settle_ms };
+        let evidence = Evidence { heard_ms, settle_ms: self.settle_ms };
         let mut judge = self.judge.lock();
-        let (doubt, before) = (judge.0.doubt(now, word), judge.1);
+        let (doubt, before) = (judge.0.doubt(now, evidence), judge.1);
         judge.1 = doubt;
         drop(judge);
         if doubt != before {

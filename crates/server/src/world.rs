@@ -18,7 +18,7 @@ pub(crate) struct World {
     pub(crate) disk: Arc<dyn Disk>,
     /// Object store of the tables; `None` for the store that their URL names.
     pub(crate) store: Option<Arc<DynObjectStore>>,
-    pub(crate) chance: Chance,
+    pub(crate) random: RandomSource,
     pub(crate) pause: Arc<dyn Pause>,
     /// Memory held by the process; `None` if the process may have more than one node.
     pub(crate) resident: Option<Arc<dyn Resident>>,
@@ -28,7 +28,14 @@ impl World {
     /// The machine's environment, for a process that may have more than one node.
     pub(crate) fn real(clock: Arc<dyn Clock>) -> Self {
         let pause = Arc::new(Sleep(Arc::clone(&clock)));
-        Self { clock, disk: Arc::new(Os), store: None, chance: Chance::default(), pause, resident: None }
+        Self {
+            clock,
+            disk: Arc::new(Os),
+            store: None,
+            random: RandomSource::default(),
+            pause,
+            resident: None,
+        }
     }
 
     /// The machine's environment, for a process that has only one node.
@@ -71,9 +78,9 @@ impl Pause for Sleep {
 
 /// Source of unique numbers.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Chance(Option<Arc<Mutex<Rng>>>);
+pub(crate) struct RandomSource(Option<Arc<Mutex<Rng>>>);
 
-impl Chance {
+impl RandomSource {
     /// Deterministic numbers from a seed.
     pub(crate) fn seeded(seed: u64) -> Self {
         Self(Some(Arc::new(Mutex::new(Rng::new(seed)))))

@@ -15,7 +15,7 @@ use tables::METRICS;
 use tables::delta::{LEASE_MS, Lease, StagedBlock};
 use tables::store::Location;
 use tables::write::FileWriter;
-use tables::{Date, Outcome, Stem, Stretch, Table, TableError};
+use tables::{Date, FileStem, Outcome, Stretch, Table, TableError};
 use tokio::runtime::Runtime;
 
 /// Imported samples begin this many days before the run and span `DAYS` days.
@@ -91,7 +91,7 @@ impl Importer {
         let root = root.with_store(|_| Arc::new(store));
         let table =
             Table::open_or_create(&METRICS, root.folder(&[fleet.tenants[tenant].as_str(), "metrics"])?)?;
-        let lease = table.lease(Stem::imported("sim", self.imports), steady_ms)?;
+        let lease = table.lease(FileStem::imported("sim", self.imports), steady_ms)?;
         let (share, samples) = self.draw(fleet, tenant, request, rng);
         let date = Date::of(share.samples[0].0.2);
         let mut writer =

@@ -22,7 +22,7 @@ use tables::METRICS;
 use tables::compact::{self, CompactLimits};
 use tables::rollup::{self, Resolution, RollupLimits};
 use tables::{
-    BlockStager, Cache, Date, Location, Scan, ScanLimits, Select, StagedBlock, Stem, Stretch, Table,
+    BlockStager, Cache, Date, FileStem, Location, Scan, ScanLimits, Select, StagedBlock, Stretch, Table,
     WriteLimits,
 };
 
@@ -88,7 +88,7 @@ fn roll_up(values: &str, size: &Size) {
         let rollup = open(resolution.folder());
         let limits = RollupLimits { window_bytes: 32 << 20, write: WriteLimits::default() };
         let date = Date::of(START_MS);
-        rollup::run(&table, &rollup, date, resolution, &Stem::rewritten(1), &limits, START_MS, |_| true)
+        rollup::run(&table, &rollup, date, resolution, &FileStem::rewritten(1), &limits, START_MS, |_| true)
             .expect("a rollup");
         merge(&rollup);
         let bytes = live_bytes(&rollup) as f64;
@@ -102,7 +102,9 @@ fn merge(table: &Arc<Table>) {
     let tomorrow = Date(Date::of(START_MS).0 + 1);
     for job in compact::plan(&METRICS, table.files().expect("files").all(), tomorrow, &limits, |_| false) {
         assert!(
-            compact::run(table, &job, &Stem::rewritten(2), limits, |_| true).expect("whole files").is_some()
+            compact::run(table, &job, &FileStem::rewritten(2), limits, |_| true)
+                .expect("whole files")
+                .is_some()
         );
     }
 }
@@ -128,7 +130,7 @@ fn run(values: &str, size: &Size) {
     let mut held_merge = 0;
     for job in compact::plan(&METRICS, table.files().expect("files").all(), tomorrow, &limits, |_| false) {
         let mut merge =
-            compact::Compaction::open(&table, &job, &Stem::rewritten(2), limits).expect("whole files");
+            compact::Compaction::open(&table, &job, &FileStem::rewritten(2), limits).expect("whole files");
         while !merge.step(100_000).expect("whole files").done {
             held_merge = held_merge.max(merge.held_bytes());
         }
@@ -162,7 +164,7 @@ fn seal(table: &Arc<Table>, series: &[Series], samples: usize) -> usize {
         for partition in 0..PARTITIONS {
             let mut block = BlockStager::new(
                 table,
-                Stem::sealed((n as u128) << 64 | partition as u128),
+                FileStem::sealed((n as u128) << 64 | partition as u128),
                 WriteLimits::default(),
                 None,
             );

@@ -36,7 +36,7 @@ use crate::error::TableError;
 use crate::fault;
 use crate::merge::Merge;
 use crate::read::{Cursor, DECODER_BYTES, Footer, Select};
-use crate::store::Stem;
+use crate::store::FileStem;
 use crate::store::{StoredFile, Upload};
 use crate::write::FileWriter;
 use crate::write::Stretch;
@@ -99,7 +99,7 @@ impl CompactLimits {
 pub struct Compaction {
     table: Arc<Table>,
     date: Date,
-    stem: Stem,
+    stem: FileStem,
     limits: CompactLimits,
     /// Size after which a file ends at the next change of metric.
     file_bytes: u64,
@@ -135,7 +135,7 @@ impl Compaction {
     pub fn open(
         table: &Arc<Table>,
         job: &Job,
-        stem: &Stem,
+        stem: &FileStem,
         limits: CompactLimits,
     ) -> Result<Self, TableError> {
         let select = Arc::new(Select::ALL);
@@ -281,7 +281,7 @@ fn even_bytes(job: &Job, limits: &CompactLimits) -> u64 {
 pub fn run(
     table: &Arc<Table>,
     job: &Job,
-    stem: &Stem,
+    stem: &FileStem,
     limits: CompactLimits,
     mut go_on: impl FnMut(&Progress) -> bool,
 ) -> Result<Option<Progress>, TableError> {

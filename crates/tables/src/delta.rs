@@ -39,7 +39,7 @@ use crate::date::Date;
 use crate::error::TableError;
 use crate::kind::metrics::ROLLUP;
 use crate::kind::{DATE, Kind};
-use crate::store::Stem;
+use crate::store::FileStem;
 use crate::store::{Location, Reading, Staging, StoredFile, Upload};
 use crate::tombstone::{Mask, Tombstones};
 use delta_kernel::snapshot::{IncrementalReplay, Snapshot, SnapshotRef};
@@ -418,14 +418,14 @@ impl Table {
     /// Begins a new file of a day. `number` must be new for the stem. The file is invisible until it is
     /// committed. After a grace period, a [`Sweeper`] deletes the file, and committing it then fails with
     /// [`TableError::Lapsed`]. Writers that take longer need a [`Lease`].
-    pub fn upload(&self, date: Date, stem: &Stem, number: u32) -> Result<Upload, TableError> {
+    pub fn upload(&self, date: Date, stem: &FileStem, number: u32) -> Result<Upload, TableError> {
         self.upload_as(date, stem, number, self.staging())
     }
 
     fn upload_as(
         &self,
         date: Date,
-        stem: &Stem,
+        stem: &FileStem,
         number: u32,
         staging: Staging,
     ) -> Result<Upload, TableError> {

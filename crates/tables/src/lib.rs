@@ -65,6 +65,6 @@ pub use kind::metrics::{METRICS, ROLLUP};
 pub use merge::Merge;
 pub use read::{Cache, LabelScan, Matcher, Select, Stop};
 pub use scan::{Scan, ScanLimits, labels};
-pub use store::{Location, Stem};
+pub use store::{FileStem, Location};
 pub use tombstone::Delete;
 pub use write::{BlockStager, Stretch, WriteLimits, stage};

@@ -25,7 +25,7 @@ use stdx::telemetry::Counter;
 use tokio::runtime::Handle;
 use url::Url;
 
-pub use names::Stem;
+pub use names::FileStem;
 pub(crate) use readers::{Readers, Reading};
 pub use upload::{PART_BYTES, Staging, Upload};
 

@@ -9,7 +9,7 @@ use crate::date::Date;
 use crate::delta::{Cleaned, Files, LiveFile, Sweeper, Swept, Table};
 use crate::error::TableError;
 use crate::fault;
-use crate::store::Stem;
+use crate::store::FileStem;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
@@ -166,7 +166,7 @@ impl Upkeep {
         &mut self,
         table: &Arc<Table>,
         step: &Step,
-        stem: &Stem,
+        stem: &FileStem,
         now: Now,
         policy: &Policy,
         mut go_on: impl FnMut(&Progress) -> bool,
@@ -237,7 +237,7 @@ impl Upkeep {
         &mut self,
         table: &Arc<Table>,
         job: &Job,
-        stem: &Stem,
+        stem: &FileStem,
         limits: CompactLimits,
         mut go_on: impl FnMut(&Progress) -> bool,
     ) -> Result<Done, TableError> {

@@ -15,8 +15,8 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 use stdx::clock::{Clock, SystemClock};
 use stdx::rng::Rng;
+use tables::FileStem;
 use tables::METRICS;
-use tables::Stem;
 use tables::delta::{COMMIT_FILES_MAX, Lease, Outcome, StagedBlock, Table};
 use tables::store::{Location, Upload};
 use tokio::runtime::Runtime;
@@ -215,7 +215,7 @@ struct Leased {
 impl Leased {
     /// Takes a lease with a new name, because files of a killed attempt may still exist under the old name.
     fn take(table: &Table, id: &str) -> anyhow::Result<Self> {
-        let lease = table.lease(Stem::imported(id, Rng::fresh_seed()), 0)?;
+        let lease = table.lease(FileStem::imported(id, Rng::fresh_seed()), 0)?;
         Ok(Self { lease, began: SystemClock.instant() })
     }
 
@@ -266,7 +266,7 @@ mod tests {
         let target = Target { table: open(), hasher, scratch_dir: dir.path().into() };
         let mut lease = Leased::take(&target.table, "x").unwrap();
         let blocks = target.stage("import/x", &files, &mut lease).unwrap();
-        let left_behind = target.table.upload(files[0].summary.date, &Stem::sealed(1), 1).unwrap();
+        let left_behind = target.table.upload(files[0].summary.date, &FileStem::sealed(1), 1).unwrap();
         left_behind.finish().unwrap();
         let (server, mut sweeper, mut swept) = (open(), Sweeper::default(), 0);
         for now_ms in [0, 1000, LEASE_MS - 1] {

@@ -35,12 +35,12 @@ pub(super) struct Quarantine {
     dir: PathBuf,
     /// Start of the journal: segments below were dropped by the owner.
     start: AtomicU64,
-    met: Mutex<Met>,
+    found: Mutex<DamageFound>,
 }
 
 /// Damage found by readers.
 #[derive(Debug, Default)]
-struct Met {
+struct DamageFound {
     /// First offsets of segments to move here when they are dropped.
     kept: BTreeSet<u64>,
     /// Damage already counted: segment, and position in the segment.
@@ -53,7 +53,7 @@ struct Met {
 impl Quarantine {
     pub(super) fn new(disk: Arc<dyn Disk>, partition_dir: &Path) -> Self {
         let dir = partition_dir.join("quarantine");
-        Self { disk, dir, start: AtomicU64::new(0), met: Mutex::default() }
+        Self { disk, dir, start: AtomicU64::new(0), found: Mutex::default() }
     }
 
     /// Records that segments before `start` were dropped.
@@ -63,10 +63,10 @@ impl Quarantine {
 
     /// Adds the damage found by readers to `stats`.
     pub(super) fn add_to(&self, stats: &mut JournalStats) {
-        let met = self.lock();
-        stats.damaged_ranges = met.damaged_ranges;
-        stats.lost_records = met.lost_records;
-        stats.repaired_records = met.repaired_records;
+        let found = self.lock();
+        stats.damaged_ranges = found.damaged_ranges;
+        stats.lost_records = found.lost_records;
+        stats.repaired_records = found.repaired_records;
     }
 
     /// Copies the bytes of a hole to the quarantine. If that fails, the damage is reported without a copy.
@@ -136,14 +136,14 @@ impl Quarantine {
     }
 
     fn count(&self, segment: &Path, at: u64, damage: &Damage) {
-        let mut met = self.lock();
-        if met.seen.insert((segment.into(), at)) {
-            met.damaged_ranges += 1;
-            met.lost_records += damage.lost.end - damage.lost.start;
-            met.repaired_records += u64::from(damage.repaired);
+        let mut found = self.lock();
+        if found.seen.insert((segment.into(), at)) {
+            found.damaged_ranges += 1;
+            found.lost_records += damage.lost.end - damage.lost.start;
+            found.repaired_records += u64::from(damage.repaired);
         }
-        if met.seen.len() > REMEMBERED_MAX {
-            met.seen.pop_first();
+        if found.seen.len() > REMEMBERED_MAX {
+            found.seen.pop_first();
         }
     }
 
@@ -177,8 +177,8 @@ impl Quarantine {
         Ok(copy)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Met> {
-        self.met.lock().expect("BUG: a thread panicked while it counted damage")
+    fn lock(&self) -> MutexGuard<'_, DamageFound> {
+        self.found.lock().expect("BUG: a thread panicked while it counted damage")
     }
 }
 

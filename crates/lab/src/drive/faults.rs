@@ -5,7 +5,7 @@ use super::target::Target;
 use crate::drive::send::sender::Times;
 use crate::drive::stop::Stop;
 use crate::result::EventKind;
-use crate::scenario::{Deed, FaultSpec, Scenario};
+use crate::scenario::{FaultKind, FaultSpec, Scenario};
 use anyhow::{Context, Result, ensure};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -42,7 +42,7 @@ pub(crate) fn start(
                 return;
             }
             if let Err(why) = carry_out(&fault, back, &target, &place, &log, &stop).await {
-                log.add(EventKind::Skipped, format!("{}: {why:#}", word(fault.deed)));
+                log.add(EventKind::Skipped, format!("{}: {why:#}", name(fault.kind)));
             }
         });
     }
@@ -64,12 +64,12 @@ struct Place {
     namespace: Option<String>,
 }
 
-fn word(deed: Deed) -> &'static str {
-    match deed {
-        Deed::Kill => "kill",
-        Deed::Pause => "pause",
-        Deed::SlowDisk => "slow disk",
-        Deed::Cut => "network cut",
+fn name(kind: FaultKind) -> &'static str {
+    match kind {
+        FaultKind::Kill => "kill",
+        FaultKind::Pause => "pause",
+        FaultKind::SlowDisk => "slow disk",
+        FaultKind::Cut => "network cut",
     }
 }
 
@@ -81,26 +81,26 @@ async fn carry_out(
     log: &Log,
     stop: &Stop,
 ) -> Result<()> {
-    match fault.deed {
-        Deed::Kill => {
+    match fault.kind {
+        FaultKind::Kill => {
             log.add(EventKind::Fault, target.kill().await?);
             wait_until(back, stop).await;
             target.restart(fault.restart.as_deref(), stop).await.context("cannot restart the target")?;
             log.add(EventKind::Fault, "restarted and ready");
         }
-        Deed::Pause => {
+        FaultKind::Pause => {
             log.add(EventKind::Fault, target.pause()?);
             wait_until(back, stop).await;
             target.resume(log);
         }
-        Deed::SlowDisk => {
+        FaultKind::SlowDisk => {
             let disk = SlowDisk::begin(place)?;
             log.add(EventKind::Fault, "disk slowed to 1 MiB/s");
             wait_until(back, stop).await;
             disk.limit("max").context("cannot remove the limit: the disk stays slow")?;
             log.add(EventKind::Fault, "disk limit removed");
         }
-        Deed::Cut => {
+        FaultKind::Cut => {
             let cut = Cut::begin(place)?;
             log.add(EventKind::Fault, "network cut");
             wait_until(back, stop).await;

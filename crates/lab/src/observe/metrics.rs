@@ -35,7 +35,7 @@ impl Kind {
 
 /// Figures of one scrape, by common name: `own/memory`, `own/series`, `own/samples_in`, …
 #[derive(Debug, Clone, PartialEq)]
-pub struct Own {
+pub struct ScrapedFigures {
     /// System of the target.
     pub kind: Kind,
     /// Version of the target, if the metrics state it.
@@ -161,7 +161,7 @@ const MARKS: [(&str, Kind); 9] = [
 ];
 
 /// Reads an exposition. Lines that cannot be parsed are skipped.
-pub fn recognise(text: &str) -> Own {
+pub fn recognise(text: &str) -> ScrapedFigures {
     // Cortex and Mimir also have metrics of the Prometheus library, so the more specific system has priority
     let marked = |line: &str| MARKS.iter().find(|(mark, _)| line.starts_with(mark)).map(|(_, kind)| *kind);
     let kind = text.lines().filter_map(marked).min().unwrap_or(Kind::Other);
@@ -173,7 +173,7 @@ pub fn recognise(text: &str) -> Own {
         Kind::Carbon => &CARBON,
         Kind::Other => &OTHER,
     };
-    let mut own = Own { kind, version: None, values: BTreeMap::new(), started_s: None };
+    let mut own = ScrapedFigures { kind, version: None, values: BTreeMap::new(), started_s: None };
     for line in text.lines() {
         let Some((name, labels, value)) = split(line) else { continue };
         if name == "process_start_time_seconds" {

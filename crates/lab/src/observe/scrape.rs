@@ -1,7 +1,7 @@
 //! Scrapes the target's metrics once a second, in the background.
 
 use super::Look;
-use super::metrics::{COUNTERS, Own, recognise, unit};
+use super::metrics::{COUNTERS, ScrapedFigures, recognise, unit};
 use crate::http::{Access, Client, Endpoint, headers};
 use anyhow::Result;
 use bytes::Bytes;
@@ -27,7 +27,7 @@ const START_TOLERANCE_S: f64 = 2.0;
 /// The latest answer, shared between the scraping task and the observation.
 #[derive(Debug, Default)]
 struct Shared {
-    latest: Option<(Instant, Own)>,
+    latest: Option<(Instant, ScrapedFigures)>,
     failed: Option<String>,
 }
 
@@ -107,7 +107,7 @@ impl Scrape {
         }
     }
 
-    fn heard(&mut self, at: Instant, own: Own, look: &mut Look) {
+    fn heard(&mut self, at: Instant, own: ScrapedFigures, look: &mut Look) {
         self.heard = Instant::now();
         if std::mem::take(&mut self.silent) {
             look.event("the target's metrics can be scraped again");
@@ -157,7 +157,7 @@ impl Scrape {
     }
 }
 
-fn keep(shared: &Mutex<Shared>, found: Result<Own, String>) {
+fn keep(shared: &Mutex<Shared>, found: Result<ScrapedFigures, String>) {
     let mut shared = shared.lock().expect("BUG: the observation panicked");
     match found {
         Ok(own) => (shared.latest, shared.failed) = (Some((Instant::now(), own)), None),

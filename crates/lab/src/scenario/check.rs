@@ -2,7 +2,7 @@
 
 use super::error::KeyFault;
 use super::shape::Kind;
-use super::{Deed, Load, Model, Scales, Scenario, Texts, parse};
+use super::{FaultKind, Load, Model, Scales, Scenario, Texts, parse};
 use crate::generate::fleet::{BOUND_LABEL, BUCKETS_MAX, Fleet, Histograms};
 use crate::generate::plan::SERIES_MAX;
 use model::caps;
@@ -203,17 +203,17 @@ impl Scenario {
                 return fault("fault.at", format!("{:?} is not before the end of the load", spec.at.0));
             }
             let process = self.target.start.is_some() || self.target.pid.is_some();
-            match spec.deed {
-                Deed::Kill if self.target.start.is_none() && spec.restart.is_none() => {
+            match spec.kind {
+                FaultKind::Kill if self.target.start.is_none() && spec.restart.is_none() => {
                     return fault(
                         "fault.restart",
                         "a killed target must be started again: set this command or target.start",
                     );
                 }
-                Deed::Kill | Deed::Pause if !process => {
+                FaultKind::Kill | FaultKind::Pause if !process => {
                     return fault("fault.do", "the fault needs target.pid or target.start");
                 }
-                Deed::Cut if self.target.namespace.is_none() => {
+                FaultKind::Cut if self.target.namespace.is_none() => {
                     return fault("fault.do", "the fault needs target.namespace");
                 }
                 _ => {}

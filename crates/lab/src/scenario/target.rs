@@ -154,7 +154,7 @@ pub struct FaultSpec {
     pub at: Span,
     /// Kind of fault.
     #[serde(rename = "do")]
-    pub deed: Deed,
+    pub kind: FaultKind,
     /// Duration of the fault. After it, the fault is reverted or the target is started again.
     #[serde(rename = "for", default)]
     pub lasts: Span,
@@ -167,7 +167,7 @@ pub struct FaultSpec {
 /// Kinds of faults.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Deed {
+pub enum FaultKind {
     /// Kills the target with `kill -9` and starts it again.
     Kill,
     /// Suspends the target and resumes it later. A suspended target answers nothing, but its connections stay

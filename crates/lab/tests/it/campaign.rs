@@ -1,6 +1,6 @@
 //! Several runs: searches and races.
 
-use crate::target::{Deed, Target};
+use crate::target::{Reaction, Target};
 use lab::campaign::search::Search;
 use lab::campaign::{Axis, Resource, Trial, find_limit, find_minimum, race};
 use lab::drive::options::RunOptions;
@@ -31,7 +31,7 @@ fn against(target: &Target) -> (Scenario, RunOptions) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_largest_rate_is_found_and_its_result_can_be_repeated() {
-    let target = Target::start(|_| Deed::Keep).await;
+    let target = Target::start(|_| Reaction::Keep).await;
     let (scenario, options) = against(&target);
     let search = Search::for_largest(200.0, 1_600.0, 1.5, 1);
     let found = find_limit(&scenario, &options, Axis::Rate, search, &Silent).await.unwrap();
@@ -49,7 +49,7 @@ async fn the_largest_rate_is_found_and_its_result_can_be_repeated() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_run_that_cannot_be_judged_ends_the_search_and_is_no_limit() {
-    let target = Target::start(|_| Deed::Keep).await;
+    let target = Target::start(|_| Reaction::Keep).await;
     target.answer_at_most(0);
     let (scenario, options) = against(&target);
     let search = Search::for_largest(200.0, 400.0, 1.5, 1);
@@ -66,7 +66,7 @@ async fn a_run_that_cannot_be_judged_ends_the_search_and_is_no_limit() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_smallest_target_is_found_and_one_that_never_starts_is_an_error() {
-    let target = Target::start(|_| Deed::Keep).await;
+    let target = Target::start(|_| Reaction::Keep).await;
     let (mut scenario, options) = against(&target);
     scenario.load.interval = Some(lab::scenario::Span::seconds(0.1));
     // with one core, the target ends too early
@@ -93,8 +93,8 @@ async fn the_smallest_target_is_found_and_one_that_never_starts_is_an_error() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn races_go_forwards_and_backwards_and_each_result_names_its_target() {
     let (quick, slow) = (
-        Target::start(|_| Deed::Keep).await,
-        Target::start(|n| if n % 2 == 0 { Deed::Refuse(400) } else { Deed::Keep }).await,
+        Target::start(|_| Reaction::Keep).await,
+        Target::start(|n| if n % 2 == 0 { Reaction::Refuse(400) } else { Reaction::Keep }).await,
     );
     let racers = [against(&quick), against(&slow)].map(|(mut scenario, options)| {
         scenario.load.interval = Some(lab::scenario::Span::seconds(0.2));
@@ -128,7 +128,7 @@ async fn a_lap_that_cannot_be_run_costs_no_other() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("queries");
     std::fs::write(&path, "metric_1[1ms]\n").unwrap();
-    let target = Target::start(|_| Deed::Keep).await;
+    let target = Target::start(|_| Reaction::Keep).await;
     let racers = [false, true].map(|asks| {
         let (mut scenario, mut options) = against(&target);
         options.folder = folder.path().to_owned();

@@ -1,6 +1,6 @@
 //! Each way to lose, duplicate or change a sample is found and named.
 
-use crate::target::{Deed, Target};
+use crate::target::{Reaction, Target};
 use lab::drive::options::RunOptions;
 use lab::drive::run::{Outcome, carry_out};
 use lab::scenario::{Count, Model, Span, Texts};
@@ -31,16 +31,16 @@ pub(crate) async fn write(scenario: &Scenario) -> Outcome {
     carry_out(scenario, &RunOptions::default(), &Silent).await.unwrap()
 }
 
-async fn run(script: impl Fn(u64) -> Deed + Send + Sync + 'static) -> (RunResult, VerifyReport, Target) {
+async fn run(script: impl Fn(u64) -> Reaction + Send + Sync + 'static) -> (RunResult, VerifyReport, Target) {
     let target = Target::start(script).await;
     let result = write(&scenario(&target)).await.result;
     let verify = result.verify.clone().unwrap();
     (result, verify, target)
 }
 
-/// Applies `deed` to request number 7, and stores all other requests.
-async fn once(deed: Deed) -> (RunResult, VerifyReport) {
-    let (result, verify, target) = run(move |n| if n == 7 { deed } else { Deed::Keep }).await;
+/// Applies `reaction` to request number 7, and stores all other requests.
+async fn once(reaction: Reaction) -> (RunResult, VerifyReport) {
+    let (result, verify, target) = run(move |n| if n == 7 { reaction } else { Reaction::Keep }).await;
     assert_eq!(target.out_of_order(), 0);
     (result, verify)
 }
@@ -51,7 +51,7 @@ fn faults(verify: &VerifyReport) -> [u64; 4] {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_honest_target_passes() {
-    let (result, verify, target) = run(|_| Deed::Keep).await;
+    let (result, verify, target) = run(|_| Reaction::Keep).await;
     assert_eq!((result.totals.samples_acknowledged, target.samples(), target.series()), (180, 180, 30));
     assert_eq!((verify.acknowledged, verify.read_back, faults(&verify)), (180, 180, [0; 4]));
     assert_eq!(result.totals.by_reason["204"], 36);
@@ -61,7 +61,7 @@ async fn an_honest_target_passes() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn lost_samples_are_found() {
-    let (result, verify) = once(Deed::Lose).await;
+    let (result, verify) = once(Reaction::Lose).await;
     assert_eq!((verify.read_back, faults(&verify)), (175, [5, 0, 0, 0]));
     assert!(!result.passed());
     let example = &verify.examples[0];
@@ -75,13 +75,13 @@ async fn lost_samples_are_found() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn doubled_samples_are_found() {
-    let (_, verify) = once(Deed::Double).await;
+    let (_, verify) = once(Reaction::Double).await;
     assert_eq!((verify.read_back, faults(&verify)), (180, [0, 5, 0, 0]));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_single_flipped_bit_is_found() {
-    let (_, verify) = once(Deed::Corrupt).await;
+    let (_, verify) = once(Reaction::Corrupt).await;
     assert_eq!((verify.read_back, faults(&verify)), (180, [0, 0, 5, 0]));
     let example = &verify.examples[0];
     assert_eq!(example.fault, Fault::Wrong);
@@ -90,13 +90,14 @@ async fn a_single_flipped_bit_is_found() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn invented_samples_are_found() {
-    let (_, verify) = once(Deed::Invent).await;
+    let (_, verify) = once(Reaction::Invent).await;
     assert_eq!((verify.read_back, faults(&verify)), (180, [0, 0, 0, 5]));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn refusals_are_repeated_until_taken() {
-    let (result, verify, target) = run(|n| if n % 3 == 1 { Deed::Refuse(503) } else { Deed::Keep }).await;
+    let (result, verify, target) =
+        run(|n| if n % 3 == 1 { Reaction::Refuse(503) } else { Reaction::Keep }).await;
     assert!(verify.is_good());
     assert_eq!(
         (result.totals.requests, result.totals.samples_acknowledged, target.out_of_order()),
@@ -106,30 +107,30 @@ async fn refusals_are_repeated_until_taken() {
     assert!(refused > 0);
     assert_eq!((result.totals.attempts - 36, result.totals.refusal.count), (refused, refused));
     assert_eq!(result.totals.said["503"], "come back");
-    let (result, ..) = run(|n| if n % 2 == 1 { Deed::Refuse(429) } else { Deed::Keep }).await;
+    let (result, ..) = run(|n| if n % 2 == 1 { Reaction::Refuse(429) } else { Reaction::Keep }).await;
     assert_eq!((result.totals.samples_acknowledged, result.totals.rejected), (180, 0));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn other_refusals_are_final_and_promise_nothing() {
-    let (result, verify) = once(Deed::Refuse(400)).await;
+    let (result, verify) = once(Reaction::Refuse(400)).await;
     assert_eq!((result.totals.rejected, result.totals.attempts), (1, 36));
     assert_eq!((verify.acknowledged, verify.read_back, faults(&verify)), (175, 175, [0; 4]));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lost_answer_is_not_a_lost_sample() {
-    let (result, verify) = once(Deed::Hush).await;
+    let (result, verify) = once(Reaction::Hush).await;
     assert_eq!((result.totals.by_reason["broken"], result.totals.attempts), (1, 37));
     assert_eq!((verify.acknowledged, verify.read_back, faults(&verify)), (180, 180, [0; 4]));
-    let (result, verify) = once(Deed::Drop).await;
+    let (result, verify) = once(Reaction::Drop).await;
     assert_eq!(result.totals.by_reason["broken"], 1);
     assert!(verify.is_good());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_kept_without_an_answer_is_allowed() {
-    let target = Target::start(|n| if n == 7 { Deed::Hush } else { Deed::Keep }).await;
+    let target = Target::start(|n| if n == 7 { Reaction::Hush } else { Reaction::Keep }).await;
     let mut scenario = scenario(&target);
     scenario.load.give_up_after = Span::seconds(0.0);
     let result = write(&scenario).await.result;
@@ -141,7 +142,7 @@ async fn what_was_kept_without_an_answer_is_allowed() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_target_that_admits_to_less_is_not_believed_to_have_acknowledged() {
-    let (result, verify) = once(Deed::Admit).await;
+    let (result, verify) = once(Reaction::Admit).await;
     assert_eq!((result.totals.short, result.totals.samples_acknowledged), (1, 175));
     assert_eq!((verify.acknowledged, verify.unacknowledged, faults(&verify)), (175, 5, [0; 4]));
     assert!(result.warnings.iter().any(|w| w.contains("not all of their samples")));
@@ -149,7 +150,7 @@ async fn a_target_that_admits_to_less_is_not_believed_to_have_acknowledged() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn late_samples_are_waited_for_and_counted() {
-    let target = Target::start(|n| if n == 7 { Deed::Hide } else { Deed::Keep }).await;
+    let target = Target::start(|n| if n == 7 { Reaction::Hide } else { Reaction::Keep }).await;
     let mut scenario = scenario(&target);
     scenario.verify.patience = Span::seconds(60.0);
     let verify = write(&scenario).await.result.verify.unwrap();
@@ -159,7 +160,7 @@ async fn late_samples_are_waited_for_and_counted() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_request_without_an_answer_is_repeated_on_a_new_connection() {
-    let target = Target::start(|n| if n == 7 { Deed::Stall } else { Deed::Keep }).await;
+    let target = Target::start(|n| if n == 7 { Reaction::Stall } else { Reaction::Keep }).await;
     let mut scenario = scenario(&target);
     scenario.target.timeout = Span::seconds(0.3);
     let result = write(&scenario).await.result;

@@ -1,7 +1,7 @@
 //! Shapes of load, limits, and contents of a result.
 
 use crate::faults::{scenario, write};
-use crate::target::{Deed, Target};
+use crate::target::{Reaction, Target};
 use lab::drive::options::RunOptions;
 use lab::drive::run::carry_out;
 use lab::scenario::{Count, Model, Span, Texts};
@@ -16,7 +16,7 @@ fn seconds(n: f64) -> Option<Span> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_shape_comes_back_bit_by_bit() {
-    let target = Target::start(|_| Deed::Keep).await;
+    let target = Target::start(|_| Reaction::Keep).await;
     let shapes: [fn(&mut Scenario); 9] = [
         |s| s.target.protocol = Version::V2,
         |s| s.load.values = ValueModel::Random,
@@ -46,7 +46,7 @@ async fn every_shape_comes_back_bit_by_bit() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_restarted_run_goes_on_with_the_same_series() {
-    let target = Target::start(|_| Deed::Keep).await;
+    let target = Target::start(|_| Reaction::Keep).await;
     let first = write(&scenario(&target)).await.result;
     let again = write(&scenario(&target)).await.result;
     assert!(first.passed() && again.passed(), "samples that overlap in time differ");
@@ -56,7 +56,7 @@ async fn a_restarted_run_goes_on_with_the_same_series() {
 /// Timestamps of the first run's samples lie between timestamps of the second run's samples.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn samples_of_an_earlier_run_are_explained() {
-    let target = Target::start(|_| Deed::Keep).await;
+    let target = Target::start(|_| Reaction::Keep).await;
     let mut scenario = scenario(&target);
     scenario.load.interval = seconds(1.0);
     write(&scenario).await;
@@ -73,7 +73,7 @@ async fn samples_of_an_earlier_run_are_explained() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn headers_are_sent_and_may_replace_our_own() {
-    let target = Target::start(|_| Deed::Keep).await;
+    let target = Target::start(|_| Reaction::Keep).await;
     let mut scenario = scenario(&target);
     let headers = [("X-Scope-OrgID", "blue"), ("User-Agent", "me")];
     scenario.target.headers.0 = headers.map(|(name, value)| (name.into(), value.into())).into();
@@ -86,7 +86,7 @@ async fn headers_are_sent_and_may_replace_our_own() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_open_schedule_sends_what_was_asked_for_and_no_more() {
-    let target = Target::start(|_| Deed::Keep).await;
+    let target = Target::start(|_| Reaction::Keep).await;
     let mut scenario = scenario(&target);
     (scenario.load.model, scenario.load.rate) = (Model::Open, Some(Count(3_000.0)));
     let result = write(&scenario).await.result;
@@ -100,7 +100,7 @@ async fn an_open_schedule_sends_what_was_asked_for_and_no_more() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_the_schedule_had_and_nobody_began_is_counted() {
     // a refused request is retried until the end, so no later request is sent
-    let target = Target::start(|n| if n < 4 { Deed::Keep } else { Deed::Refuse(503) }).await;
+    let target = Target::start(|n| if n < 4 { Reaction::Keep } else { Reaction::Refuse(503) }).await;
     let mut scenario = scenario(&target);
     (scenario.load.model, scenario.load.rounds) = (Model::Open, None);
     (scenario.load.rate, scenario.duration) = (Some(Count(3_000.0)), Span::seconds(0.2));
@@ -114,7 +114,7 @@ async fn what_the_schedule_had_and_nobody_began_is_counted() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_target_that_refuses_everything_ends_the_run() {
-    let target = Target::start(|_| Deed::Refuse(404)).await;
+    let target = Target::start(|_| Reaction::Refuse(404)).await;
     let mut scenario = scenario(&target);
     (scenario.load.rounds, scenario.verify.after) = (Some(1_000_000), false);
     let result = write(&scenario).await.result;
@@ -123,7 +123,7 @@ async fn a_target_that_refuses_everything_ends_the_run() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nobody_there_is_an_error_that_names_the_target() {
-    let target = Target::start(|_| Deed::Keep).await;
+    let target = Target::start(|_| Reaction::Keep).await;
     let mut scenario = scenario(&target);
     scenario.target.write = Texts::One("http://127.0.0.1:1/api/v1/write".into());
     let said = format!("{:#}", carry_out(&scenario, &RunOptions::default(), &Silent).await.unwrap_err());
@@ -152,7 +152,7 @@ impl Observer for Stopper {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_run_can_be_stopped_and_still_reports_and_verifies() {
-    let target = Target::start(|_| Deed::Keep).await;
+    let target = Target::start(|_| Reaction::Keep).await;
     let mut scenario = scenario(&target);
     (scenario.load.model, scenario.load.rate) = (Model::Open, Some(Count(100.0)));
     scenario.load.rounds = Some(1_000_000);
@@ -166,7 +166,7 @@ async fn a_run_can_be_stopped_and_still_reports_and_verifies() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn reports_are_text_and_json() {
-    let target = Target::start(|n| if n == 7 { Deed::Lose } else { Deed::Keep }).await;
+    let target = Target::start(|n| if n == 7 { Reaction::Lose } else { Reaction::Keep }).await;
     let mut scenario = scenario(&target);
     scenario.target.pid = Some(std::process::id());
     let result = write(&scenario).await.result;
@@ -186,7 +186,7 @@ async fn reports_are_text_and_json() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_ledger_can_be_kept_and_used_by_another_process() {
-    let target = Target::start(|n| if n == 7 { Deed::Lose } else { Deed::Keep }).await;
+    let target = Target::start(|n| if n == 7 { Reaction::Lose } else { Reaction::Keep }).await;
     let mut scenario = scenario(&target);
     scenario.verify.after = false;
     let mut outcome = write(&scenario).await;
@@ -224,7 +224,7 @@ fn runs_can_be_spawned() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn more_connections_than_requests_and_more_targets_than_a_page() {
-    let target = Target::start(|_| Deed::Keep).await;
+    let target = Target::start(|_| Reaction::Keep).await;
     let mut scenario = scenario(&target);
     (scenario.load.connections, scenario.load.batch) = (20, 20);
     scenario.load.series_per_metric = Count(40.0);
@@ -240,7 +240,7 @@ async fn more_connections_than_requests_and_more_targets_than_a_page() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_target_that_refuses_every_page_is_named_with_the_setting() {
-    let target = Target::start(|_| Deed::Keep).await;
+    let target = Target::start(|_| Reaction::Keep).await;
     target.answer_at_most(0);
     let scenario = scenario(&target);
     let result = write(&scenario).await.result;
@@ -253,7 +253,7 @@ async fn a_target_that_refuses_every_page_is_named_with_the_setting() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_cannot_be_read_back_is_not_good_but_still_reported() {
-    let target = Target::start(|_| Deed::Keep).await;
+    let target = Target::start(|_| Reaction::Keep).await;
     let mut scenario = scenario(&target);
     scenario.target.read = Some("http://127.0.0.1:1".into());
     let result = write(&scenario).await.result;

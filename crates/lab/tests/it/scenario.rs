@@ -1,6 +1,6 @@
 //! Scenarios run against a target that may misbehave. Ledger and verdict must report each fault.
 
-use crate::target::{Deed, Target};
+use crate::target::{Reaction, Target};
 use lab::drive::options::RunOptions;
 use lab::drive::run::run;
 use lab::{RunResult, Scenario, Silent};
@@ -59,13 +59,13 @@ fn assert_accounted_for(result: &RunResult, scheduled: u64) {
     assert!(totals.samples_acknowledged > 0);
 }
 
-async fn faulty(script: impl Fn(u64) -> Deed + Send + Sync + 'static, extra: &str) -> RunResult {
+async fn faulty(script: impl Fn(u64) -> Reaction + Send + Sync + 'static, extra: &str) -> RunResult {
     run_text(&Target::start(script).await, &format!("{SMALL}{extra}")).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_honest_target_passes_and_every_sample_is_known() {
-    let target = Target::start(|_| Deed::Keep).await;
+    let target = Target::start(|_| Reaction::Keep).await;
     let rules = "[verdict]\npass_rate = 1.0\nfreshness_p99 = '30s'\nrestarts = 0";
     let result = run_text(&target, &format!("{SMALL}{rules}")).await;
     assert_eq!(failed(&result), [""; 0], "{:?}", result.verdict);
@@ -91,14 +91,14 @@ async fn an_honest_target_passes_and_every_sample_is_known() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn planted_losses_doubles_and_changes_are_each_named() {
-    let seven = |deed| move |n| if n == 7 { deed } else { Deed::Keep };
-    for (deed, rule) in [
-        (Deed::Lose, "lost"),
-        (Deed::Double, "doubled"),
-        (Deed::Corrupt, "wrong"),
-        (Deed::Invent, "unexpected"),
+    let seven = |reaction| move |n| if n == 7 { reaction } else { Reaction::Keep };
+    for (reaction, rule) in [
+        (Reaction::Lose, "lost"),
+        (Reaction::Double, "doubled"),
+        (Reaction::Corrupt, "wrong"),
+        (Reaction::Invent, "unexpected"),
     ] {
-        let result = faulty(seven(deed), "").await;
+        let result = faulty(seven(reaction), "").await;
         assert_eq!(failed(&result), [rule]);
         let judgement = result.verdict.iter().find(|j| j.rule == rule).unwrap();
         assert_eq!((judgement.measured.as_str(), judgement.limit.as_str()), ("5", "≤ 0"));
@@ -108,7 +108,7 @@ async fn planted_losses_doubles_and_changes_are_each_named() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_target_that_answers_little_at_a_time_is_asked_for_little_at_a_time() {
-    let target = Target::start(|_| Deed::Keep).await;
+    let target = Target::start(|_| Reaction::Keep).await;
     // a page would hold the 200 samples of a tenant; one name has 20 samples in five rounds
     target.answer_at_most(30);
     let result = run_text(&target, &SMALL.replace("probes_per_s = 50", "probes_per_s = 0")).await;
@@ -124,7 +124,7 @@ async fn a_target_that_answers_little_at_a_time_is_asked_for_little_at_a_time() 
 async fn samples_that_show_late_are_seen_to_be_late() {
     // hidden samples appear on the second query: only the verification after the run queries twice
     let text = SMALL.replace("patience = 0", "patience = '30s'");
-    let target = Target::start(|_| Deed::Hide).await;
+    let target = Target::start(|_| Reaction::Hide).await;
     let result = run_text(&target, &format!("{text}[verdict]\nfreshness_p99 = '1us'")).await;
     assert_eq!(failed(&result), ["freshness_p99"]);
     assert_eq!(result.verify.unwrap().lost, 0);
@@ -132,7 +132,7 @@ async fn samples_that_show_late_are_seen_to_be_late() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lie_is_found_even_while_the_load_goes_on() {
-    let target = Target::start(|_| Deed::Lose).await;
+    let target = Target::start(|_| Reaction::Lose).await;
     let text = SMALL.replace("duration = '1s'", "duration = '3s'");
     let result =
         run_text(&target, &text.replace("invisible_after = '30s'", "invisible_after = '100ms'")).await;
@@ -144,7 +144,7 @@ async fn a_lie_is_found_even_while_the_load_goes_on() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn storms_of_refusals_break_the_pass_rate_and_not_the_ledger() {
-    let storm = |n: u64| if n.is_multiple_of(2) { Deed::Refuse(503) } else { Deed::Keep };
+    let storm = |n: u64| if n.is_multiple_of(2) { Reaction::Refuse(503) } else { Reaction::Keep };
     let result = faulty(storm, "[verdict]\npass_rate = 0.9").await;
     assert_eq!(failed(&result), ["pass_rate"]);
     let totals = &result.totals;
@@ -152,7 +152,7 @@ async fn storms_of_refusals_break_the_pass_rate_and_not_the_ledger() {
     assert_accounted_for(&result, 400);
     assert_eq!((totals.rejected, totals.without_retry_after), (0, 0));
     let rules = "[verdict]\npass_rate = 0.5\nerror_budget = 0.0";
-    let result = faulty(|n| if n == 7 { Deed::Refuse(400) } else { Deed::Keep }, rules).await;
+    let result = faulty(|n| if n == 7 { Reaction::Refuse(400) } else { Reaction::Keep }, rules).await;
     assert_eq!(failed(&result), ["error_budget"]);
     assert_accounted_for(&result, 400);
     assert_eq!(result.totals.rejected, 1);
@@ -160,7 +160,7 @@ async fn storms_of_refusals_break_the_pass_rate_and_not_the_ledger() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_takes_nothing_fails() {
-    let target = Target::start(|_| Deed::Refuse(503)).await;
+    let target = Target::start(|_| Reaction::Refuse(503)).await;
     let impatient = SMALL.replace("give_up_after = '30s'", "give_up_after = '500ms'");
     let result = run_text(&target, &format!("{impatient}[verdict]\nachieved = 0.5")).await;
     assert!(failed(&result).contains(&"acknowledged") && failed(&result).contains(&"achieved"));
@@ -170,7 +170,7 @@ async fn who_takes_nothing_fails() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_hangs_is_noticed() {
-    let target = Target::start(|n| if n == 7 { Deed::Stall } else { Deed::Keep }).await;
+    let target = Target::start(|n| if n == 7 { Reaction::Stall } else { Reaction::Keep }).await;
     let result = run_within(&target, &format!("{SMALL}[verdict]\np99 = '200ms'"), "300ms").await;
     assert_eq!(failed(&result), ["p99"]);
     assert!(result.totals.by_reason["timeout"] >= 1);
@@ -179,7 +179,8 @@ async fn who_hangs_is_noticed() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_admits_to_less_is_warned_of() {
     let result =
-        faulty(|n| if n == 7 { Deed::Admit } else { Deed::Keep }, "[verdict]\nerror_budget = 0.0").await;
+        faulty(|n| if n == 7 { Reaction::Admit } else { Reaction::Keep }, "[verdict]\nerror_budget = 0.0")
+            .await;
     assert_eq!((failed(&result), result.totals.short), (vec!["error_budget"], 1));
     assert!(result.warnings.iter().any(|w| w.contains("not all of their samples")));
 }
@@ -192,7 +193,7 @@ async fn loads_that_grow_send_what_the_shape_wants() {
         ("kind = 'stress'\nfactor = 0.5\ngrow = 'tenants'", 200),
         ("kind = 'spike'\nat = ['500ms']\nfor = '200ms'", 480),
     ] {
-        let target = Target::start(|_| Deed::Keep).await;
+        let target = Target::start(|_| Reaction::Keep).await;
         let result = run_text(&target, &format!("{SMALL}[shape]\n{shape}")).await;
         assert!(result.passed(), "{shape}: {:?}", result.verdict);
         // at the very edges of a step a slot may fall on either side
@@ -205,7 +206,7 @@ async fn loads_that_grow_send_what_the_shape_wants() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn relabelled_series_are_new_and_all_are_read_back() {
-    let target = Target::start(|_| Deed::Keep).await;
+    let target = Target::start(|_| Reaction::Keep).await;
     let result = run_text(&target, &format!("{SMALL}[shape]\nkind = 'relabel-all'")).await;
     assert!(result.passed(), "{:?}", result.verdict);
     assert_accounted_for(&result, 400);
@@ -216,7 +217,7 @@ async fn relabelled_series_are_new_and_all_are_read_back() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn after_an_outage_everything_comes() {
-    let target = Target::start(|_| Deed::Keep).await;
+    let target = Target::start(|_| Reaction::Keep).await;
     let shape = "[shape]\nkind = 'outage'\nat = ['300ms']\nfor = '400ms'";
     let result = run_text(&target, &format!("{SMALL}{shape}")).await;
     assert!(result.passed(), "{:?}", result.verdict);
@@ -227,7 +228,7 @@ async fn after_an_outage_everything_comes() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn churn_cycles_and_rare_values_come_back() {
-    let target = Target::start(|_| Deed::Keep).await;
+    let target = Target::start(|_| Reaction::Keep).await;
     let load = "series_interval = '300ms'\njitter = 1.0\nmetric_interval = '500ms'\nvalue_interval = '200ms'\n\
                 cycles = { component = 3 }\nlabels = 12\n";
     let text = SMALL.replace("batch = 5", &format!("batch = 5\n{load}"));
@@ -241,19 +242,19 @@ async fn churn_cycles_and_rare_values_come_back() {
 async fn histograms_come_back_bucket_by_bucket() {
     let load = "histograms = 0.6\nhistogram_buckets = 3\nmetric_interval = '500ms'";
     let text = SMALL.replace("metrics = 5", &format!("metrics = 17\n{load}"));
-    let target = Target::start(|_| Deed::Keep).await;
+    let target = Target::start(|_| Reaction::Keep).await;
     let result = run_text(&target, &text).await;
     assert!(result.passed(), "{:?}", result.verify);
     assert!(target.has_bucket("+Inf"));
     let verify = result.verify.unwrap();
     assert_eq!(verify.read_back, target.samples() as u64);
-    let lying = Target::start(|n| if n == 7 { Deed::Corrupt } else { Deed::Keep }).await;
+    let lying = Target::start(|n| if n == 7 { Reaction::Corrupt } else { Reaction::Keep }).await;
     assert_eq!(failed(&run_text(&lying, &text).await), ["wrong"]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_machines_share_a_scenario_without_overlap() {
-    let target = Target::start(|_| Deed::Keep).await;
+    let target = Target::start(|_| Reaction::Keep).await;
     let text = format!("{SMALL}\n[target]\nwrite = '{}'\n", target.write_url());
     let scenario = Scenario::parse(&text).unwrap();
     let part = |n| RunOptions { part: (n, 2), text: text.clone(), ..RunOptions::default() };
@@ -273,7 +274,7 @@ async fn two_machines_share_a_scenario_without_overlap() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bounds_and_ctrl_c_end_a_run_with_a_partial_result() {
-    let target = Target::start(|_| Deed::Keep).await;
+    let target = Target::start(|_| Reaction::Keep).await;
     let text = SMALL.replace("duration = '1s'", "duration = '1h'") + "[limits]\nsamples = 100";
     let result = run_text(&target, &text).await;
     assert!(result.partial && !result.passed() && result.verify.is_some());
@@ -283,7 +284,7 @@ async fn bounds_and_ctrl_c_end_a_run_with_a_partial_result() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_broken_rule_aborts_the_run() {
     // the target refuses everything after the first requests
-    let target = Target::start(|n| if n < 8 { Deed::Keep } else { Deed::Refuse(503) }).await;
+    let target = Target::start(|n| if n < 8 { Reaction::Keep } else { Reaction::Refuse(503) }).await;
     let text = SMALL.replace("duration = '1s'", "duration = '1h'")
         + "[verdict]\nsilence = '500ms'\nrestarts = 0\nabort = true";
     let result = run_text(&target, &text).await;
@@ -321,7 +322,7 @@ async fn a_target_that_does_not_start_says_why() {
     assert!(said.contains(" | no such disk") && !said.contains("{port}"), "{said}");
     let said = error("false", "ready = 'http://127.0.0.1:1/'").await;
     assert!(said.contains("the target ended with exit status: 1, and printed nothing"), "{said}");
-    let other = Target::start(|_| Deed::Keep).await;
+    let other = Target::start(|_| Reaction::Keep).await;
     let said = error("sleep 60", &format!("write = '{}'", other.write_url())).await;
     assert!(said.contains("another process already listens at") && said.contains("{port}"), "{said}");
 }
@@ -331,7 +332,7 @@ async fn readers_are_counted_and_judged() {
     let reads = "[[reads]]\nusers = 2\nthink = '20ms'\nqueries = ['metric_1[100ms]']\n\
                  [[reads]]\nname = 'paced'\nrate = 20\nqueries = ['metric_$n[1ms]']\nvariables.n = ['7', '8']\n\
                  [verdict]\nread_pass_rate = 1.0\nread_p99 = '10s'";
-    let result = faulty(|_| Deed::Keep, reads).await;
+    let result = faulty(|_| Reaction::Keep, reads).await;
     assert!(result.passed(), "{:?}", result.verdict);
     assert_eq!(result.reads.len(), 2);
     assert!((1..=21).contains(&result.reads[1].queries), "{:?}", result.reads[1]);
@@ -341,7 +342,7 @@ async fn readers_are_counted_and_judged() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_past_is_there_before_the_load_and_is_read_back() {
-    let target = Target::start(|_| Deed::Keep).await;
+    let target = Target::start(|_| Reaction::Keep).await;
     let text = SMALL.replace("batch = 5", "batch = 5\nhistory = '10m'\nhistory_interval = '60s'");
     let result = run_text(&target, &text).await;
     assert!(result.passed(), "{:?}", result.verify);

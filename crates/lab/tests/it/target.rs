@@ -17,7 +17,7 @@ use tokio_rustls::TlsAcceptor;
 
 /// Reaction to a write request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Deed {
+pub(crate) enum Reaction {
     /// Store the samples and acknowledge them.
     Keep,
     /// Acknowledge the samples without storing them.
@@ -58,7 +58,7 @@ struct State {
 }
 
 /// Chooses the reaction by the number of the write request, from 0.
-type Script = dyn Fn(u64) -> Deed + Send + Sync;
+type Script = dyn Fn(u64) -> Reaction + Send + Sync;
 
 /// A running target. It ends with the runtime.
 #[derive(Clone)]
@@ -70,17 +70,17 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    pub(crate) async fn start(script: impl Fn(u64) -> Deed + Send + Sync + 'static) -> Self {
+    pub(crate) async fn start(script: impl Fn(u64) -> Reaction + Send + Sync + 'static) -> Self {
         Self::listen(script, None).await
     }
 
     /// Starts a target that speaks TLS.
     pub(crate) async fn start_encrypted(acceptor: TlsAcceptor) -> Self {
-        Self::listen(|_| Deed::Keep, Some(acceptor)).await
+        Self::listen(|_| Reaction::Keep, Some(acceptor)).await
     }
 
     async fn listen(
-        script: impl Fn(u64) -> Deed + Send + Sync + 'static,
+        script: impl Fn(u64) -> Reaction + Send + Sync + 'static,
         acceptor: Option<TlsAcceptor>,
     ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -169,15 +169,15 @@ impl Target {
         let version2 = head.headers["content-type"].to_str().unwrap().contains("write.v2");
         let rows = if version2 { decode2(&body) } else { decode1(&body) };
         let written = rows.len();
-        let deed = self.take(rows, head.headers);
-        let written = written - usize::from(deed == Deed::Admit);
-        match deed {
-            Deed::Refuse(status) => {
+        let reaction = self.take(rows, head.headers);
+        let written = written - usize::from(reaction == Reaction::Admit);
+        match reaction {
+            Reaction::Refuse(status) => {
                 let refusal = Response::builder().status(status).header("retry-after", "3600");
                 return Ok(refusal.body("come back".into()).unwrap());
             }
-            Deed::Drop | Deed::Hush => return Err("no answer"),
-            Deed::Stall => std::future::pending().await,
+            Reaction::Drop | Reaction::Hush => return Err("no answer"),
+            Reaction::Stall => std::future::pending().await,
             _ => {}
         }
         let answer = Response::builder()
@@ -188,17 +188,17 @@ impl Target {
     }
 
     /// Stores a write request as the script demands.
-    fn take(&self, rows: Vec<(Series, i64, f64)>, headers: hyper::HeaderMap) -> Deed {
+    fn take(&self, rows: Vec<(Series, i64, f64)>, headers: hyper::HeaderMap) -> Reaction {
         let mut state = self.state.lock().unwrap();
         state.headers = Some(headers);
-        let deed = (self.script)(state.requests);
+        let reaction = (self.script)(state.requests);
         state.requests += 1;
-        match deed {
-            Deed::Refuse(_) | Deed::Drop => {}
-            Deed::Hide => state.hidden.extend(rows),
-            _ => state.keep(rows, deed),
+        match reaction {
+            Reaction::Refuse(_) | Reaction::Drop => {}
+            Reaction::Hide => state.hidden.extend(rows),
+            _ => state.keep(rows, reaction),
         }
-        deed
+        reaction
     }
 
     /// Answers `query=name{label="…"}[…ms]&time=…` like Prometheus 2, with both ends of the range included.
@@ -216,7 +216,7 @@ impl Target {
         let mut state = self.state.lock().unwrap();
         if !state.asked.insert(parameters.to_owned()) {
             let hidden = std::mem::take(&mut state.hidden);
-            state.keep(hidden, Deed::Keep);
+            state.keep(hidden, Reaction::Keep);
         }
         let result = state.samples.iter().filter(|(labels, _)| {
             matchers.iter().all(|(label, values)| values.contains(&labels[*label].as_str()))
@@ -234,20 +234,20 @@ impl Target {
 }
 
 impl State {
-    fn keep(&mut self, rows: Vec<(Series, i64, f64)>, deed: Deed) {
+    fn keep(&mut self, rows: Vec<(Series, i64, f64)>, reaction: Reaction) {
         for (labels, timestamp, value) in rows {
             let latest = self.latest.entry(labels.clone()).or_insert(i64::MIN);
             self.out_of_order += u64::from(timestamp < *latest);
             *latest = (*latest).max(timestamp);
-            if deed == Deed::Lose {
+            if reaction == Reaction::Lose {
                 continue;
             }
             let samples = self.samples.entry(labels).or_default();
             let known = samples.iter().any(|(t, _)| *t == timestamp);
-            match deed {
-                Deed::Corrupt => samples.push((timestamp, f64::from_bits(value.to_bits() ^ 1))),
-                Deed::Double => samples.extend([(timestamp, value), (timestamp, value)]),
-                Deed::Invent => samples.extend([(timestamp, value), (timestamp + 1, value)]),
+            match reaction {
+                Reaction::Corrupt => samples.push((timestamp, f64::from_bits(value.to_bits() ^ 1))),
+                Reaction::Double => samples.extend([(timestamp, value), (timestamp, value)]),
+                Reaction::Invent => samples.extend([(timestamp, value), (timestamp + 1, value)]),
                 // a retried request changes nothing
                 _ if known => {}
                 _ => samples.push((timestamp, value)),

@@ -87,12 +87,12 @@ pub(crate) mod tests {
 
     /// Reports the bytes that a test sets, and counts readings.
     #[derive(Debug, Default)]
-    pub(crate) struct Told {
+    pub(crate) struct SetResident {
         pub(crate) bytes: AtomicU64,
         pub(crate) asked: AtomicU64,
     }
 
-    impl Resident for Told {
+    impl Resident for SetResident {
         fn bytes(&self) -> u64 {
             self.asked.fetch_add(1, Ordering::Relaxed);
             self.bytes.load(Ordering::Relaxed)
@@ -101,22 +101,22 @@ pub(crate) mod tests {
 
     #[test]
     fn work_is_refused_while_the_process_holds_too_much() {
-        let (told, clock) = (Arc::new(Told::default()), Arc::new(ManualClock::at(0)));
-        let headroom = Headroom::new(Some(Arc::clone(&told) as _), Arc::clone(&clock) as _, 1000);
+        let (resident, clock) = (Arc::new(SetResident::default()), Arc::new(ManualClock::at(0)));
+        let headroom = Headroom::new(Some(Arc::clone(&resident) as _), Arc::clone(&clock) as _, 1000);
         for (held, is_refused) in [(0, false), (949, false), (950, true), (5000, true), (949, false)] {
             clock.advance(LOOK_EVERY_MS);
-            told.bytes.store(held, Ordering::Relaxed);
+            resident.bytes.store(held, Ordering::Relaxed);
             let refused = headroom.check().err().map(|refusal| (refusal.kind, refusal.reason));
             assert_eq!(refused, is_refused.then_some((ErrorKind::Unavailable, REASON)), "{held} bytes");
         }
-        let asked = told.asked.load(Ordering::Relaxed);
-        told.bytes.store(5000, Ordering::Relaxed);
+        let asked = resident.asked.load(Ordering::Relaxed);
+        resident.bytes.store(5000, Ordering::Relaxed);
         for _ in 0..1000 {
             headroom.check().expect("the last reading is still valid");
         }
         clock.advance(LOOK_EVERY_MS - 1);
         headroom.check().expect("the last reading is still valid");
-        assert_eq!(told.asked.load(Ordering::Relaxed), asked);
+        assert_eq!(resident.asked.load(Ordering::Relaxed), asked);
         clock.advance(1);
         assert!(headroom.check().is_err());
         assert!(Headroom::new(None, clock, 1000).check().is_ok(), "without readings, nothing is refused");
@@ -124,11 +124,11 @@ pub(crate) mod tests {
 
     #[test]
     fn one_of_many_threads_looks() {
-        let (told, clock) = (Arc::new(Told::default()), Arc::new(ManualClock::at(0)));
-        let headroom = Headroom::new(Some(Arc::clone(&told) as _), clock, 1000);
+        let (resident, clock) = (Arc::new(SetResident::default()), Arc::new(ManualClock::at(0)));
+        let headroom = Headroom::new(Some(Arc::clone(&resident) as _), clock, 1000);
         std::thread::scope(|threads| {
             (0..8).for_each(|_| _ = threads.spawn(|| (0..1000).for_each(|_| headroom.check().unwrap())));
         });
-        assert_eq!(told.asked.load(Ordering::Relaxed), 1);
+        assert_eq!(resident.asked.load(Ordering::Relaxed), 1);
     }
 }

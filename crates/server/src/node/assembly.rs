@@ -60,7 +60,7 @@ impl Assembly {
         world: World,
     ) -> Result<(Self, Vec<Box<dyn Journal>>), StartError> {
         let disk = Arc::clone(&world.disk);
-        let data_dir = DataDir::open(disk, &settings.data_dir, settings.partitions, world.chance.fresh())?;
+        let data_dir = DataDir::open(disk, &settings.data_dir, settings.partitions, world.random.fresh())?;
         let (seed, count) = (data_dir.identity.seed, data_dir.identity.partitions);
         let registry = Registry::new();
         let mut journals = open_journals(&settings, &data_dir, &world)?;
@@ -228,7 +228,7 @@ fn open_journals(
         durability: settings.durability,
         segment_bytes: settings.segment_bytes,
         seed: data_dir.identity.seed,
-        fresh_id: world.chance.fresh(),
+        fresh_id: world.random.fresh(),
         disk: Arc::clone(&world.disk),
         ..journal::Options::default()
     };

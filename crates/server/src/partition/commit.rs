@@ -2,7 +2,7 @@
 
 use super::Owner;
 use super::extras::trim_exemplars;
-use super::outage::Mention;
+use super::outage::OutageMessage;
 use crate::partition::submission::Submission;
 use crate::refusal::Refusal;
 use head::AppendStats;
@@ -19,7 +19,7 @@ impl Owner {
         match self.make_durable(&mut group) {
             Ok(()) => {
                 if let Some(outage) = self.outage.ended(self.context.clock.instant()) {
-                    let Mention { groups, lasted } = outage;
+                    let OutageMessage { groups, lasted } = outage;
                     tracing::info!(
                         partition = self.number,
                         refused = groups,
@@ -45,7 +45,9 @@ impl Owner {
                 self.dictionary.forget();
                 self.journal.abandon();
                 self.context.metrics.group_failures.inc();
-                if let Some(Mention { groups, lasted }) = self.outage.failed(self.context.clock.instant()) {
+                if let Some(OutageMessage { groups, lasted }) =
+                    self.outage.failed(self.context.clock.instant())
+                {
                     let partition = self.number;
                     tracing::warn!(partition, refused = groups, ?lasted, %error, "cannot make a group durable; its requests are refused");
                 }

@@ -21,7 +21,7 @@ struct Failures {
 
 /// Log message about an outage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Mention {
+pub(super) struct OutageMessage {
     /// Groups that failed, including this group.
     pub(super) groups: u64,
     /// Time since the first failure.
@@ -30,28 +30,28 @@ pub(super) struct Mention {
 
 impl Outage {
     /// Notes a failed group. Returns a message if one is due.
-    pub(super) fn failed(&mut self, now: Instant) -> Option<Mention> {
+    pub(super) fn failed(&mut self, now: Instant) -> Option<OutageMessage> {
         let Some(failures) = &mut self.0 else {
             self.0 = Some(Failures { began: now, mentioned: now, groups: 1 });
-            return Some(Mention { groups: 1, lasted: Duration::ZERO });
+            return Some(OutageMessage { groups: 1, lasted: Duration::ZERO });
         };
         failures.groups += 1;
         if now.duration_since(failures.mentioned) < MENTION_EVERY {
             return None;
         }
         failures.mentioned = now;
-        Some(failures.mention(now))
+        Some(failures.message(now))
     }
 
     /// Notes a durable group. Returns a message if the group ends an outage.
-    pub(super) fn ended(&mut self, now: Instant) -> Option<Mention> {
-        self.0.take().map(|failures| failures.mention(now))
+    pub(super) fn ended(&mut self, now: Instant) -> Option<OutageMessage> {
+        self.0.take().map(|failures| failures.message(now))
     }
 }
 
 impl Failures {
-    fn mention(&self, now: Instant) -> Mention {
-        Mention { groups: self.groups, lasted: now.duration_since(self.began) }
+    fn message(&self, now: Instant) -> OutageMessage {
+        OutageMessage { groups: self.groups, lasted: now.duration_since(self.began) }
     }
 }
 
@@ -63,14 +63,14 @@ mod tests {
     fn one_line_at_first_one_a_minute_and_one_at_the_end() {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
-        let mention = |groups, seconds| Some(Mention { groups, lasted: Duration::from_secs(seconds) });
+        let message = |groups, seconds| Some(OutageMessage { groups, lasted: Duration::from_secs(seconds) });
         let mut outage = Outage::default();
         assert_eq!(outage.ended(start), None);
-        assert_eq!(outage.failed(start), mention(1, 0));
+        assert_eq!(outage.failed(start), message(1, 0));
         let said: Vec<_> = (1..150).filter_map(|s| outage.failed(at(s))).collect();
-        assert_eq!(said, [mention(61, 60), mention(121, 120)].map(Option::unwrap));
-        assert_eq!(outage.ended(at(150)), mention(150, 150));
+        assert_eq!(said, [message(61, 60), message(121, 120)].map(Option::unwrap));
+        assert_eq!(outage.ended(at(150)), message(150, 150));
         assert_eq!(outage.ended(at(151)), None);
-        assert_eq!(outage.failed(at(200)), mention(1, 0));
+        assert_eq!(outage.failed(at(200)), message(1, 0));
     }
 }

@@ -49,13 +49,13 @@ pub(crate) struct Mark {
     pub(crate) attempt: Option<u64>,
     /// Tenants with separate marks.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub(crate) tenants: BTreeMap<String, Own>,
+    pub(crate) tenants: BTreeMap<String, TenantMark>,
 }
 
 /// Floodmark of one partition for one tenant.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Own {
+pub(crate) struct TenantMark {
     /// Name of the journal in the tenant's table. The journal may have been renamed since.
     pub(crate) source: String,
     /// As in [`Mark`].
@@ -68,7 +68,7 @@ pub(crate) struct Own {
     pub(crate) passes: Option<u64>,
 }
 
-impl Own {
+impl TenantMark {
     /// True if the table may have more than the mark says.
     pub(crate) const fn is_open(&self) -> bool {
         self.attempt.is_some() || self.passes.is_some()
@@ -102,8 +102,8 @@ impl Mark {
     }
 
     /// Mark of one tenant.
-    pub(crate) fn of(&self, tenant: &TenantId) -> Own {
-        self.tenants.get(tenant.as_str()).cloned().unwrap_or_else(|| Own {
+    pub(crate) fn of(&self, tenant: &TenantId) -> TenantMark {
+        self.tenants.get(tenant.as_str()).cloned().unwrap_or_else(|| TenantMark {
             source: self.source.clone(),
             upto: self.upto,
             attempt: self.attempt,
@@ -315,7 +315,7 @@ mod tests {
         let sources = ["a/0".to_string(), "a/1".to_string()];
         let mut manifest = load(&dir, &sources);
         assert_eq!(manifest.marks(METRICS.name), [unknown("a/0"), unknown("a/1")]);
-        let own = Own { source: "b/1".into(), upto: 5, attempt: Some(11), passes: Some(9) };
+        let own = TenantMark { source: "b/1".into(), upto: 5, attempt: Some(11), passes: Some(9) };
         let tenants = BTreeMap::from([("anonymous".to_string(), own.clone())]);
         let marks = vec![mark("a/0", 7), Mark { attempt: Some(9), tenants, ..mark("a/1", 8) }];
         assert_eq!((marks[0].floor(), marks[0].needed_from()), (7, 7));

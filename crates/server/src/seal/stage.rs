@@ -12,7 +12,7 @@ use model::{LabelsRef, Samples, SeriesKey, TenantId, ValueKind};
 use std::sync::Arc;
 use stdx::budget::{Account, Exhausted, Reservation};
 use tables::stage::Encoded;
-use tables::{BlockStager, Date, Stem, Stretch, Table, WriteLimits};
+use tables::{BlockStager, Date, FileStem, Stretch, Table, WriteLimits};
 
 /// Size limit of sealed files. Compaction writes larger files.
 const FILE_BYTES_MAX: usize = 64 << 20;
@@ -49,9 +49,9 @@ pub(super) fn encode_tenant(
     after: Option<Date>,
     go_on: &mut impl FnMut() -> bool,
 ) -> Result<Encoded, SealError> {
-    let chance = &context.lake.chance;
-    let attempt = u128::from(chance.fresh()) << 64 | u128::from(chance.fresh());
-    let stem = Stem::sealed(attempt);
+    let random = &context.lake.random;
+    let attempt = u128::from(random.fresh()) << 64 | u128::from(random.fresh());
+    let stem = FileStem::sealed(attempt);
     let mut stager = BlockStager::new(table, stem, workspace.limits, after);
     let since_ms = after.map_or(i64::MIN, |day| day.end_ms() + 1);
     let (mut order, mut turn) = (FrozenOrder::since(since_ms), Vec::new());

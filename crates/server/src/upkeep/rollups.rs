@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tables::DAY_MS;
 use tables::rollup::{self, Resolution, Rolled, RollupLimits};
-use tables::{Date, Stem, Table, TableError, WriteLimits};
+use tables::{Date, FileStem, Table, TableError, WriteLimits};
 
 /// Pause before a day is tried again: each attempt reads the whole day.
 const PAUSE: Duration = Duration::from_secs(3600);
@@ -159,7 +159,7 @@ impl Upkeep {
             }
             self.pace.go_on()
         };
-        let stem = Stem::rewritten(context.lake.chance.fresh());
+        let stem = FileStem::rewritten(context.lake.random.fresh());
         let limits = limits(half as usize);
         let rolled = rollup::run(samples, table, date, resolution, &stem, &limits, now_ms, go_on)?;
         if self.pace.is_stopping() && !rolled.committed {

@@ -17,7 +17,7 @@ pub(super) enum Believed {
 
 /// Evidence from senders, and the settling time.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Word {
+pub(super) struct Evidence {
     /// Offset of the senders' clocks: the largest lead over the monotonic clock of a sample that arrived since the start. `None`
     /// if no sample arrived.
     pub(super) heard_ms: Option<i64>,
@@ -64,12 +64,12 @@ pub(super) struct Judge {
     newest_ms: Option<i64>,
     /// Lower bound of the offset, from the record, dates found, and [`EARLIEST_MS`].
     least_ms: i64,
-    astray: Option<Astray>,
+    implausible: Option<Implausible>,
 }
 
 /// A clock with an implausible offset.
 #[derive(Debug, Clone, Copy)]
-struct Astray {
+struct Implausible {
     doubt: Doubt,
     /// First such offset.
     offset_ms: i64,
@@ -89,7 +89,7 @@ impl Judge {
             confirmed: matches!(believed, Believed::At(_)),
             newest_ms: None,
             least_ms,
-            astray: None,
+            implausible: None,
         };
         Self { offset_ms: judge.possible().contains(&start_ms).then_some(start_ms), ..judge }
     }
@@ -113,11 +113,11 @@ impl Judge {
     }
 
     /// Reason not to trust the clock, if any.
-    pub(super) fn doubt(&mut self, now: Now, word: Word) -> Option<Doubt> {
+    pub(super) fn doubt(&mut self, now: Now, evidence: Evidence) -> Option<Doubt> {
         let offset_ms = now.wall_ms.saturating_sub(now.steady_ms);
         let agrees_with = |offset_ms: i64| {
             let agreed_ms = offset_ms.saturating_sub(AHEAD_MS)..=offset_ms.saturating_add(BACK_MS);
-            word.heard_ms.map(|heard_ms| agreed_ms.contains(&heard_ms))
+            evidence.heard_ms.map(|heard_ms| agreed_ms.contains(&heard_ms))
         };
         let agrees = agrees_with(offset_ms);
         // the clock may have been set since the samples arrived, so they are also compared with the earlier offset
@@ -129,25 +129,26 @@ impl Judge {
         };
         if plausible.contains(&offset_ms) && (is_known || agrees != Some(false)) {
             self.confirmed = is_known || agrees == Some(true);
-            (self.offset_ms, self.astray) = (Some(offset_ms), None);
-            return (now.steady_ms < word.settle_ms).then_some(Doubt::Settling);
+            (self.offset_ms, self.implausible) = (Some(offset_ms), None);
+            return (now.steady_ms < evidence.settle_ms).then_some(Doubt::Settling);
         }
         let doubt = if offset_ms < *plausible.start() { Doubt::Behind } else { Doubt::Ahead };
-        let is_same = |astray: &Astray| {
-            astray.doubt == doubt && astray.offset_ms.abs_diff(offset_ms) <= BACK_MS.unsigned_abs()
+        let is_same = |implausible: &Implausible| {
+            implausible.doubt == doubt && implausible.offset_ms.abs_diff(offset_ms) <= BACK_MS.unsigned_abs()
         };
-        let fresh = Astray { doubt, offset_ms, since_ms: now.steady_ms };
-        let astray = self.astray.filter(is_same).unwrap_or(fresh);
+        let fresh = Implausible { doubt, offset_ms, since_ms: now.steady_ms };
+        let implausible = self.implausible.filter(is_same).unwrap_or(fresh);
         let needed_ms = match (doubt, agrees) {
             (Doubt::Ahead, Some(true)) => HELD_AND_HEARD_MS,
             (Doubt::Ahead, Some(false)) => HELD_AGAINST_MS,
             _ => HELD_MS,
         };
-        if now.steady_ms - astray.since_ms >= needed_ms {
-            (self.offset_ms, self.held, self.confirmed, self.astray) = (Some(offset_ms), true, true, None);
+        if now.steady_ms - implausible.since_ms >= needed_ms {
+            (self.offset_ms, self.held, self.confirmed, self.implausible) =
+                (Some(offset_ms), true, true, None);
             return None;
         }
-        self.astray = Some(astray);
+        self.implausible = Some(implausible);
         let agrees_with_dates = self.newest_ms.is_some_and(|newest_ms| offset_ms <= newest_ms + DOWN_MS);
         let is_young = self.believed == Believed::Never && agrees_with_dates;
         Some(if is_young && doubt == Doubt::Ahead { Doubt::Settling } else { doubt })

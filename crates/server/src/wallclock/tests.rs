@@ -1,4 +1,4 @@
-use super::judge::{Believed, Judge, Word};
+use super::judge::{Believed, Evidence, Judge};
 use admission::age::Doubt;
 use tables::upkeep::Now;
 
@@ -39,8 +39,13 @@ impl Node {
 
     #[track_caller]
     fn check(&mut self, steady_ms: i64, expected: Option<Doubt>) {
-        let word = Word { heard_ms: self.heard_ms, settle_ms: SETTLE };
-        assert_eq!(self.judge.doubt(self.now(steady_ms), word), expected, "after {} min", steady_ms / MINUTE);
+        let evidence = Evidence { heard_ms: self.heard_ms, settle_ms: SETTLE };
+        assert_eq!(
+            self.judge.doubt(self.now(steady_ms), evidence),
+            expected,
+            "after {} min",
+            steady_ms / MINUTE
+        );
     }
 }
 

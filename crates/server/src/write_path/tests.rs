@@ -1,5 +1,5 @@
 use super::*;
-use crate::limits::headroom::tests::Told;
+use crate::limits::headroom::tests::SetResident;
 use crate::node::Node;
 use crate::seal::flush::flush;
 use crate::seal::tests::{node_with, write_of};
@@ -232,21 +232,22 @@ async fn tenants_begin_at_a_bounded_rate() {
 #[tokio::test(flavor = "multi_thread")]
 async fn known_series_flow_while_the_process_holds_too_much() {
     let dir = tempfile::tempdir().unwrap();
-    let (told, clock) = (Arc::new(Told::default()), Arc::new(ManualClock::at(SystemClock.now_ms())));
-    let resident = Some(Arc::clone(&told) as _);
-    let world = World { resident, ..World::real(Arc::clone(&clock) as Arc<dyn Clock>) };
+    let (resident, clock) =
+        (Arc::new(SetResident::default()), Arc::new(ManualClock::at(SystemClock.now_ms())));
+    let world = World::real(Arc::clone(&clock) as Arc<dyn Clock>);
+    let world = World { resident: Some(Arc::clone(&resident) as _), ..world };
     let node = Node::start_in(small_settings(dir.path()), world).unwrap();
     let series = || (0..500).map(|i| format!("m_{i}"));
     assert_eq!(send(&node, series()).await.unwrap().samples, 500);
 
-    told.bytes.store(u64::MAX, Ordering::Relaxed);
+    resident.bytes.store(u64::MAX, Ordering::Relaxed);
     clock.advance(1000);
     assert_eq!(send(&node, series()).await.unwrap().samples, 500, "known series flow");
     let Unwritten { refusal, samples, .. } = send(&node, series().chain(["new".into()])).await.unwrap_err();
     assert_eq!((refusal.kind, refusal.reason, samples), (ErrorKind::Unavailable, "process_memory", 500));
     assert!(refusal.message.contains("--memory"), "{refusal}");
 
-    told.bytes.store(0, Ordering::Relaxed);
+    resident.bytes.store(0, Ordering::Relaxed);
     clock.advance(1000);
     assert_eq!(send(&node, ["new".into()].into_iter()).await.unwrap().samples, 1, "the shortage is over");
     tokio::task::spawn_blocking(move || node.stop()).await.unwrap();

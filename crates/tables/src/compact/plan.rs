@@ -1,7 +1,7 @@
 //! Chooses the files to merge from the list of live files, without I/O.
 
 use super::CompactLimits;
-use super::ranges::{Hull, Place, Ranges};
+use super::ranges::{NameRange, Place, Ranges};
 use crate::date::Date;
 use crate::delta::{LiveFile, Rank};
 use crate::kind::{Kind, MergePolicy};
@@ -79,8 +79,8 @@ impl Unit<'_> {
 /// `others` may have the same series and was written between two units, or together with the later one. The
 /// result of a merge takes the position of its last file, so it would override that other file.
 fn runs<'a>(own: &[&'a LiveFile], others: &[&LiveFile]) -> Vec<Vec<Unit<'a>>> {
-    let hull = Hull::of(own);
-    let barring: Vec<Rank> = others.iter().filter(|o| hull.overlaps(o)).map(|o| o.rank()).collect();
+    let range = NameRange::of(own);
+    let barring: Vec<Rank> = others.iter().filter(|o| range.overlaps(o)).map(|o| o.rank()).collect();
     let is_barred = |last: &Unit<'_>, next: &Unit<'_>| {
         let first = barring.partition_point(|rank| *rank <= last.rank());
         barring.get(first).is_some_and(|rank| *rank <= next.rank())

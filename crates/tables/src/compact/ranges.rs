@@ -67,9 +67,9 @@ impl Ranges {
 }
 
 /// First and last name of a set of files; `None` if they may have any name.
-pub(super) struct Hull<'a>(Option<(&'a str, &'a str)>);
+pub(super) struct NameRange<'a>(Option<(&'a str, &'a str)>);
 
-impl<'a> Hull<'a> {
+impl<'a> NameRange<'a> {
     pub(super) fn of(files: &[&'a LiveFile]) -> Self {
         let mut all = files.iter().map(|file| names(file));
         let first = all.next().flatten();

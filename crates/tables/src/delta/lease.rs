@@ -12,7 +12,7 @@
 use super::Table;
 use crate::date::Date;
 use crate::error::TableError;
-use crate::store::Stem;
+use crate::store::FileStem;
 use crate::store::{Location, Staging, Upload};
 use bytes::Bytes;
 use futures::TryStreamExt;
@@ -38,14 +38,14 @@ pub const LEASE_MS: i64 = 10 * PULSE_MS;
 #[derive(Debug)]
 pub struct Lease {
     location: Location,
-    stem: Stem,
+    stem: FileStem,
     name: Arc<str>,
     beat_ms: i64,
 }
 
 impl Table {
     /// Takes a lease on the files of a new stem. `steady_ms` is the time of a monotonic clock.
-    pub fn lease(&self, stem: Stem, steady_ms: i64) -> Result<Lease, TableError> {
+    pub fn lease(&self, stem: FileStem, steady_ms: i64) -> Result<Lease, TableError> {
         let name = stem.to_string().into();
         let mut lease = Lease { location: self.location.clone(), stem, name, beat_ms: steady_ms };
         lease.location.create(&lease.object(LEASE), Bytes::new())?;
@@ -124,7 +124,7 @@ impl Held {
     /// True if one of the leases covers `file`.
     pub(super) fn covers(&self, file: &Path) -> bool {
         let name = file.filename().unwrap_or_default();
-        self.0.iter().any(|lease| Stem::covers(lease, name))
+        self.0.iter().any(|lease| FileStem::covers(lease, name))
     }
 }
 

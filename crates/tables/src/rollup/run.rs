@@ -10,7 +10,7 @@ use crate::error::TableError;
 use crate::read::Cache;
 use crate::read::Select;
 use crate::scan::{Scan, ScanLimits};
-use crate::store::Stem;
+use crate::store::FileStem;
 use crate::write::WriteLimits;
 use model::{LabelsBuilder, Samples, Statistic, TimeRange};
 use std::sync::Arc;
@@ -52,7 +52,7 @@ pub fn run(
     rollup: &Table,
     date: Date,
     resolution: Resolution,
-    stem: &Stem,
+    stem: &FileStem,
     limits: &RollupLimits,
     now_ms: i64,
     mut go_on: impl FnMut(&Rolled) -> bool,

@@ -3,7 +3,7 @@
 use crate::date::Date;
 use crate::delta::{StagedFile, Table};
 use crate::error::TableError;
-use crate::store::Stem;
+use crate::store::FileStem;
 use crate::store::Upload;
 use crate::write::Stretch;
 use crate::write::{FileWriter, WriteLimits};
@@ -17,7 +17,7 @@ const OPEN: usize = Statistic::ALL.len() + 1;
 pub(super) struct Writer<'a> {
     rollup: &'a Table,
     date: Date,
-    stem: &'a Stem,
+    stem: &'a FileStem,
     limits: WriteLimits,
     open: [Option<FileWriter<Upload>>; OPEN],
     /// Last labels written to each file, to detect a break in their order.
@@ -27,7 +27,7 @@ pub(super) struct Writer<'a> {
 }
 
 impl<'a> Writer<'a> {
-    pub(super) fn new(rollup: &'a Table, date: Date, stem: &'a Stem, limits: WriteLimits) -> Self {
+    pub(super) fn new(rollup: &'a Table, date: Date, stem: &'a FileStem, limits: WriteLimits) -> Self {
         let (open, last) = Default::default();
         Self { rollup, date, stem, limits, open, last, staged: Vec::new(), files: 0 }
     }

@@ -32,33 +32,33 @@ const REWRITTEN_DIGITS: usize = 16;
 
 /// Prefix of the names of all files of one attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Stem(String);
+pub struct FileStem(String);
 
-impl Stem {
-    /// Stem of a block's files. `attempt` must be new.
+impl FileStem {
+    /// FileStem of a block's files. `attempt` must be new.
     pub fn sealed(attempt: u128) -> Self {
         Self(format!("{attempt:0SEALED_DIGITS$x}"))
     }
 
-    /// Stem of files made by a merge or a rollup. `attempt` must be new.
+    /// FileStem of files made by a merge or a rollup. `attempt` must be new.
     pub fn rewritten(attempt: u64) -> Self {
         Self(format!("{attempt:0REWRITTEN_DIGITS$x}"))
     }
 
-    /// Stem of an import's files. `attempt` must be new.
+    /// FileStem of an import's files. `attempt` must be new.
     pub fn imported(source: &str, attempt: u64) -> Self {
         let is_plain = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
         assert!(source.bytes().all(is_plain), "BUG: a source's name has a character that paths encode");
         Self(format!("{IMPORT}{source}-{attempt:016x}"))
     }
 
-    /// Stem of files that are merged from early files only, and so are early too.
+    /// FileStem of files that are merged from early files only, and so are early too.
     #[must_use]
     pub(crate) fn early(&self) -> Self {
         Self(format!("{EARLY}{self}"))
     }
 
-    /// Stem of files to which tombstones up to `sequence` were applied.
+    /// FileStem of files to which tombstones up to `sequence` were applied.
     #[must_use]
     pub(crate) fn applied(&self, sequence: i64) -> Self {
         Self(format!("{APPLIED}{sequence:0REWRITTEN_DIGITS$x}-{self}"))
@@ -75,7 +75,7 @@ impl Stem {
     }
 }
 
-impl fmt::Display for Stem {
+impl fmt::Display for FileStem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
@@ -86,7 +86,7 @@ pub(crate) fn is_data(name: &str) -> bool {
     name.ends_with(SUFFIX)
 }
 
-/// True for names that a [`Stem`] generates, and for those of earlier versions.
+/// True for names that a [`FileStem`] generates, and for those of earlier versions.
 pub(crate) fn is_own(name: &str) -> bool {
     let Some((stem, number)) = name.strip_suffix(SUFFIX).and_then(|name| name.rsplit_once('-')) else {
         return false;
@@ -137,17 +137,20 @@ mod tests {
     #[test]
     fn every_stem_gives_names_of_our_own() {
         let stems = [
-            Stem::sealed(0),
-            Stem::sealed(u128::MAX),
-            Stem::rewritten(0),
-            Stem::rewritten(u64::MAX),
-            Stem::imported("01JDBXQ5E8", 7),
-            Stem::imported("9f86d081884c7d659a2feaa0c55ad015", u64::MAX),
+            FileStem::sealed(0),
+            FileStem::sealed(u128::MAX),
+            FileStem::rewritten(0),
+            FileStem::rewritten(u64::MAX),
+            FileStem::imported("01JDBXQ5E8", 7),
+            FileStem::imported("9f86d081884c7d659a2feaa0c55ad015", u64::MAX),
         ];
         for stem in stems {
             for number in [0, 1, u32::MAX] {
                 let name = stem.file(number);
-                assert!(is_own(&name) && is_data(&name) && Stem::covers(&stem.to_string(), &name), "{name}");
+                assert!(
+                    is_own(&name) && is_data(&name) && FileStem::covers(&stem.to_string(), &name),
+                    "{name}"
+                );
                 let early = stem.early().file(number);
                 assert!(is_own(&early) && is_early(&early) && !is_early(&format!("date=2026-11-21/{name}")));
                 assert_eq!((applied(&name), applied(&early)), (0, 0));

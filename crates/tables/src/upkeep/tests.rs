@@ -7,8 +7,8 @@ use crate::kind::metrics::METRICS;
 use crate::read::Cache;
 use crate::read::Select;
 use crate::scan::{Scan, ScanLimits};
+use crate::store::FileStem;
 use crate::store::Location;
-use crate::store::Stem;
 use crate::tombstone::Delete;
 use crate::write::FileWriter;
 use crate::write::Stretch;
@@ -29,7 +29,7 @@ fn location(folder: &Path, runtime: &tokio::runtime::Runtime) -> Location {
 
 /// Stages a file with one sample of several series.
 fn stage(table: &Table, name: &str, at_ms: i64) -> StagedFile {
-    let upload = table.upload(Date::of(at_ms), &Stem::imported(name, 0), 1).unwrap();
+    let upload = table.upload(Date::of(at_ms), &FileStem::imported(name, 0), 1).unwrap();
     let mut writer = FileWriter::new(&METRICS, Date::of(at_ms), upload, 1 << 20).unwrap();
     for n in 0..40 {
         let labels = Labels::from_pairs(&[("__name__", &format!("m{n:02}"))]);
@@ -102,7 +102,7 @@ fn live(table: &Arc<Table>, life: u32) -> Result<(), TableError> {
             upkeep.run(
                 table,
                 step,
-                &Stem::imported(&format!("{life}-{round}-{n}"), 0),
+                &FileStem::imported(&format!("{life}-{round}-{n}"), 0),
                 now,
                 &policy(),
                 |_| true,

@@ -7,7 +7,7 @@
 use crate::date::Date;
 use crate::delta::{COMMIT_FILES_MAX, StagedFile, Table};
 use crate::error::TableError;
-use crate::store::Stem;
+use crate::store::FileStem;
 use crate::store::Upload;
 use crate::write::Stretch;
 use crate::write::{BlockWriter, FileSummary, WriteLimits};
@@ -73,7 +73,7 @@ impl Encoded {
 
 impl BlockStager {
     /// Begins a pass over a block, from the day after `after` on. `stem` must be new for each attempt.
-    pub fn new(table: &Arc<Table>, stem: Stem, limits: WriteLimits, after: Option<Date>) -> Self {
+    pub fn new(table: &Arc<Table>, stem: FileStem, limits: WriteLimits, after: Option<Date>) -> Self {
         let (at, mut count) = (Arc::clone(table), 0);
         let new_file: NewFile = Box::new(move |date| {
             count += 1;

@@ -1,7 +1,7 @@
 //! Series to test with.
 
 use model::{Labels, SeriesKey};
-use tables::{Date, Stem, Stretch};
+use tables::{Date, FileStem, Stretch};
 
 /// A series and its samples.
 #[derive(Debug, Clone)]
@@ -34,8 +34,8 @@ impl Series {
 }
 
 /// Common prefix of the names of files that differ only by `name`.
-pub(crate) fn stem(name: &str) -> Stem {
-    Stem::imported(name, 0)
+pub(crate) fn stem(name: &str) -> FileStem {
+    FileStem::imported(name, 0)
 }
 
 /// 2026-11-21T00:00:00Z

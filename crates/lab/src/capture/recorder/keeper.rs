@@ -18,7 +18,7 @@ use stdx::budget::{Account, Reservation};
 use stdx::clock::{Clock, SystemClock};
 
 /// Maximum number of requests in the queue, regardless of their size.
-const LETTERS_MAX: usize = 16_384;
+const QUEUED_MAX: usize = 16_384;
 
 /// Maximum age of a block before it is written. If the process is killed, at most this much is lost.
 const FLUSH_INTERVAL: Duration = Duration::from_secs(1);
@@ -49,7 +49,7 @@ impl RecordingFile for File {
 
 /// A request in the queue.
 #[derive(Debug)]
-pub(super) struct Letter {
+pub(super) struct QueuedRequest {
     pub(super) arrival_us: i64,
     pub(super) message: Version,
     pub(super) tenant: String,
@@ -79,7 +79,7 @@ pub struct Kept {
 /// Sending side of the queue. It never blocks.
 #[derive(Debug, Clone)]
 pub(super) struct Queue {
-    letters: SyncSender<Letter>,
+    requests: SyncSender<QueuedRequest>,
     account: Account,
     shared: Arc<Mutex<Shared>>,
 }
@@ -99,8 +99,8 @@ impl Queue {
         self.account.reserve(0).ok().filter(|_| !self.account.is_full())
     }
 
-    pub(super) fn put(&self, letter: Letter) {
-        if self.letters.try_send(letter).is_err() {
+    pub(super) fn put(&self, request: QueuedRequest) {
+        if self.requests.try_send(request).is_err() {
             self.lost("the queue was full");
         }
     }
@@ -137,11 +137,11 @@ impl Keeper {
         queue_bytes_max: u64,
     ) -> Result<Self> {
         let writer = Writer::begin(file, SystemClock.now_ms(), concealer)?;
-        let (letters, received) = sync_channel(LETTERS_MAX);
+        let (requests, received) = sync_channel(QUEUED_MAX);
         let shared = Arc::new(Mutex::new(Shared::default()));
         let account = Account::new("recording", queue_bytes_max);
-        let queue = Queue { letters, account, shared: Arc::clone(&shared) };
-        let desk = Desk {
+        let queue = Queue { requests, account, shared: Arc::clone(&shared) };
+        let writer = WriterThread {
             writer,
             shared,
             file_bytes_max,
@@ -151,7 +151,7 @@ impl Keeper {
         };
         let thread = std::thread::Builder::new().name("recording".to_owned());
         let thread =
-            thread.spawn(move || desk.run(&received)).context("cannot start the recording's thread")?;
+            thread.spawn(move || writer.run(&received)).context("cannot start the recording's thread")?;
         Ok(Self { queue, thread })
     }
 
@@ -165,8 +165,8 @@ impl Keeper {
 
     /// Waits until all requests in the queue are written. All [`Queue`]s must have been dropped.
     pub(super) fn end(self) -> (Kept, BTreeMap<&'static str, u64>) {
-        let Queue { letters, shared, .. } = self.queue;
-        drop(letters);
+        let Queue { requests, shared, .. } = self.queue;
+        drop(requests);
         self.thread.join().expect("BUG: the recording's thread panicked");
         let shared = lock(&shared);
         (shared.kept.clone(), shared.missing.clone())
@@ -174,7 +174,7 @@ impl Keeper {
 }
 
 /// State of the writing thread.
-struct Desk<F> {
+struct WriterThread<F> {
     writer: Writer<F>,
     shared: Arc<Mutex<Shared>>,
     file_bytes_max: u64,
@@ -184,8 +184,8 @@ struct Desk<F> {
     pending: Kept,
 }
 
-impl<F: RecordingFile> Desk<F> {
-    fn run(mut self, letters: &Receiver<Letter>) {
+impl<F: RecordingFile> WriterThread<F> {
+    fn run(mut self, requests: &Receiver<QueuedRequest>) {
         // the traffic has priority; without permission to lower the priority of this thread, recording
         // continues
         #[cfg(target_os = "linux")]
@@ -194,8 +194,8 @@ impl<F: RecordingFile> Desk<F> {
         let mut flushed = Instant::now();
         loop {
             let wait = FLUSH_INTERVAL.saturating_sub(flushed.elapsed());
-            match letters.recv_timeout(wait) {
-                Ok(letter) => self.write(&letter, &mut parsed),
+            match requests.recv_timeout(wait) {
+                Ok(request) => self.write(&request, &mut parsed),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
             }
@@ -218,18 +218,18 @@ impl<F: RecordingFile> Desk<F> {
         }
     }
 
-    fn write(&mut self, letter: &Letter, parsed: &mut Parsed) {
-        let bytes = letter.memory.bytes();
+    fn write(&mut self, request: &QueuedRequest, parsed: &mut Parsed) {
+        let bytes = request.memory.bytes();
         if let Err(why) = self.ready() {
             return lock(&self.shared).lose(why, bytes);
         }
-        let body = letter.pieces.concat();
-        if parsed.read(letter.message, &body).is_err() {
+        let body = request.pieces.concat();
+        if parsed.read(request.message, &body).is_err() {
             return lock(&self.shared).lose("cannot be parsed as remote write", bytes);
         }
         self.note_gap();
         let before = self.writer.bytes();
-        match self.writer.append(letter.arrival_us, letter.message, &letter.tenant, parsed) {
+        match self.writer.append(request.arrival_us, request.message, &request.tenant, parsed) {
             Ok(done) => {
                 if self.writer.bytes() > before {
                     self.settle();

@@ -1,6 +1,6 @@
 //! Passes requests on unchanged.
 
-use super::keeper::{Letter, Queue};
+use super::keeper::{Queue, QueuedRequest};
 use super::tee::{Copy, Tee};
 use crate::drive::stop::Stop;
 use crate::generate::template::Version;
@@ -140,12 +140,12 @@ impl Proxy {
     ) -> Result<Response<Either<Incoming, Full<Bytes>>>, Infallible> {
         let arrival_us = self.0.begun.elapsed().as_micros() as i64;
         let (mut head, body) = request.into_parts();
-        let letter = is_write(&head.method, &head.headers).then(|| {
+        let write = is_write(&head.method, &head.headers).then(|| {
             let message = content(&head.headers, &CONTENT_TYPE).map_or(Version::V1, Version::of_content_type);
             let tenant = content(&head.headers, &HeaderName::from_static("x-scope-orgid"));
             (message, tenant.unwrap_or_default().to_owned())
         });
-        let memory = letter.as_ref().and_then(|_| self.0.queue.memory());
+        let memory = write.as_ref().and_then(|_| self.0.queue.memory());
         let (tee, copy) = Tee::new(body, memory);
         strip(&mut head.headers);
         head.headers.remove(HOST); // the client sets the backend's
@@ -160,7 +160,7 @@ impl Proxy {
             Err(why) => (None, bad_gateway(&why)),
         };
         self.count(status);
-        if let Some((message, tenant)) = letter
+        if let Some((message, tenant)) = write
             && status.is_some_and(is_settled)
         {
             let copy = &mut *copy.lock().expect("BUG: copying a body panicked");
@@ -176,7 +176,7 @@ impl Proxy {
             return self.0.queue.lost(why);
         };
         let pieces = std::mem::take(&mut copy.pieces);
-        self.0.queue.put(Letter { arrival_us, message, tenant, pieces, memory });
+        self.0.queue.put(QueuedRequest { arrival_us, message, tenant, pieces, memory });
     }
 
     fn count(&self, status: Option<StatusCode>) {

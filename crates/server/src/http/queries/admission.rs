@@ -224,7 +224,7 @@ fn canceled(query: &RunningQuery) -> ApiError {
 mod tests {
     use super::*;
     use crate::http::queries::running_queries::QueryId;
-    use crate::limits::headroom::tests::Told;
+    use crate::limits::headroom::tests::SetResident;
     use crate::seal::tests::node_with;
     use crate::world::World;
     use crate::write_path::tests::small_settings;
@@ -438,11 +438,12 @@ mod tests {
     #[tokio::test(flavor = "multi_thread")]
     async fn only_small_queries_are_answered_while_the_process_holds_too_much() {
         let dir = tempfile::tempdir().unwrap();
-        let told = Arc::new(Told::default());
-        let world = World { resident: Some(Arc::clone(&told) as _), ..World::real(Arc::new(SystemClock)) };
+        let resident = Arc::new(SetResident::default());
+        let world =
+            World { resident: Some(Arc::clone(&resident) as _), ..World::real(Arc::new(SystemClock)) };
         let node = crate::Node::start_in(small_settings(dir.path()), world).unwrap();
         let app = App::new(node.clone());
-        told.bytes.store(u64::MAX, Ordering::Relaxed);
+        resident.bytes.store(u64::MAX, Ordering::Relaxed);
         let endless = |_: &App, turn: &Arc<Turn>| {
             while !turn.is_set() {
                 std::thread::yield_now();
@@ -466,7 +467,7 @@ mod tests {
         on_query_thread(&app, Description::for_test(), |_, _| Ok(Json::new()))
             .await
             .expect("a small query is answered");
-        told.bytes.store(0, Ordering::Relaxed);
+        resident.bytes.store(0, Ordering::Relaxed);
         while node.reads().headroom.check().is_err() {
             tokio::task::yield_now().await;
         }

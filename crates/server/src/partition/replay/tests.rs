@@ -306,7 +306,8 @@ fn each_tenant_goes_on_from_its_own_floodmark() {
     let upto = writer.sample(0, 2000);
     sealed_upto(&node, upto);
     let own = |(_, mark): (usize, &mut Mark)| {
-        let own = crate::seal::Own { source: mark.source.clone(), upto: 3, attempt: None, passes: None };
+        let own =
+            crate::seal::TenantMark { source: mark.source.clone(), upto: 3, attempt: None, passes: None };
         mark.tenants.insert(behind.as_str().into(), own);
     };
     node.reads().lake.change_marks(own).unwrap();

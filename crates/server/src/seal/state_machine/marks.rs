@@ -1,6 +1,6 @@
 //! Updates of `floodmarks.json` around the commits of a round, as values: the driver applies them under the manifest's lock.
 
-use crate::seal::manifest::{Mark, Own};
+use crate::seal::manifest::{Mark, TenantMark};
 use model::TenantId;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -56,7 +56,7 @@ impl MarkUpdate {
                 let own =
                     |tenant: &TenantId, partitions: &BTreeSet<usize>| match partitions.contains(&partition) {
                         true => mark.of(tenant),
-                        false => Own { source: source.clone(), upto, attempt: None, passes: None },
+                        false => TenantMark { source: source.clone(), upto, attempt: None, passes: None },
                     };
                 let new = newly_blocked.iter().map(|(tenant, partitions)| (tenant, own(tenant, partitions)));
                 let old = blocked.iter().map(|tenant| (tenant, mark.of(tenant)));

@@ -9,7 +9,7 @@ use super::{BACKOFF_MAX, Sealing, Thresholds};
 use crate::partition::{ClosedTurn, Frozen, Safe};
 use crate::seal::error::SealError;
 use crate::seal::flushed::Flushed;
-use crate::seal::manifest::{Mark, Own};
+use crate::seal::manifest::{Mark, TenantMark};
 use crate::seal::pins::{Ended, Pins};
 use journal::Offset;
 use model::{Labels, SeriesKey, TenantId};
@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tables::delta::StagedFile;
 use tables::stage::Staged;
-use tables::{BlockStager, Date, Location, METRICS, Stem, Stretch, Table, TableError, WriteLimits};
+use tables::{BlockStager, Date, FileStem, Location, METRICS, Stretch, Table, TableError, WriteLimits};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -57,7 +57,7 @@ fn staged_file() -> StagedFile {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
     let location = Location::open("memory:///t/", [], runtime.handle().clone()).unwrap();
     let table = Arc::new(Table::open_or_create(&METRICS, location).unwrap());
-    let mut stager = BlockStager::new(&table, Stem::sealed(1), WriteLimits::default(), None);
+    let mut stager = BlockStager::new(&table, FileStem::sealed(1), WriteLimits::default(), None);
     let labels = Labels::from_pairs(&[("__name__", "m")]);
     let key = SeriesKey::of(labels.as_bytes(), 0);
     let stretch = Stretch { labels: labels.as_ref(), key, timestamps: &[0], values: &[1.0] };

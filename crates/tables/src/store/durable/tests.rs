@@ -3,8 +3,8 @@ use crate::date::Date;
 use crate::delta::{Outcome, StagedBlock, Table};
 use crate::error::TableError;
 use crate::kind::metrics::METRICS;
+use crate::store::FileStem;
 use crate::store::Location;
-use crate::store::Stem;
 use crate::write::FileWriter;
 use crate::write::Stretch;
 use model::{Labels, SeriesKey};
@@ -33,7 +33,7 @@ fn try_block(table: &Table, name: &str) -> Result<StagedBlock, TableError> {
     let stretch = Stretch { labels: labels.as_ref(), key, timestamps: &[5], values: &[1.0] };
     let date = Date::of(5);
     let mut writer =
-        FileWriter::new(&METRICS, date, table.upload(date, &Stem::imported(name, 0), 1)?, 1 << 20)?;
+        FileWriter::new(&METRICS, date, table.upload(date, &FileStem::imported(name, 0), 1)?, 1 << 20)?;
     writer.push(&stretch)?;
     let (summary, upload) = writer.finish()?;
     let files = vec![table.staged(summary, upload)?];

@@ -372,7 +372,7 @@ impl World {
     fn check_marks(&self) {
         for (partition, mark) in self.partitions.iter().zip(&self.marks) {
             for (name, records) in partition.frozen.iter().chain(&partition.live) {
-                let Own { upto, .. } = mark.of(name);
+                let TenantMark { upto, .. } = mark.of(name);
                 let lost = records.iter().find(|(record, (offset, _))| {
                     *offset < upto && !self.tables[name].records.contains(record)
                 });
