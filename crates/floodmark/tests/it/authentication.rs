@@ -212,7 +212,7 @@ fn a_trusted_proxy_names_the_tenant() {
     let server = Server::start(credentials.options("127.0.0.0/8"));
     server.send(&line("m").tenant("any")).expect(204, &[]);
     server.send(&line("m")).expect(401, &["Authorization"]);
-    server.send(&with(line("m").tenant("any"), "Bearer wrong")).expect(401, &["not known"]);
+    server.send(&with(line("m").tenant("any"), "Bearer wrong")).expect(401, &["unknown"]);
     server.send(&Request::get("/config").tenant("any")).expect(401, &[]);
     server.send(&Request::get("/metrics").tenant("any")).expect(401, &[]);
 }
