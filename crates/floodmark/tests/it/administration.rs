@@ -44,7 +44,9 @@ fn operations_are_where_the_setting_says() {
     for request in
         [line(), Request::get("/api/v1/labels"), Request::get("/"), Request::get("/prometheus/api/v1/labels")]
     {
-        http::once(at, &request).unwrap().expect(404, &["only administration", "all other paths are at 127.0.0.1"]);
+        http::once(at, &request)
+            .unwrap()
+            .expect(404, &["only administration", "all other paths are at 127.0.0.1"]);
     }
     http::once(at, &Request::get("/config")).unwrap().expect(200, &["admin_listen = \"127.0.0.1:0\""]);
 }
