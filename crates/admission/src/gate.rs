@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn few_places_are_shared_by_half() {
+    fn a_small_limit_leaves_half_to_other_tenants() {
         for (limit, expected) in [(1, 1), (2, 1), (3, 2), (4, 2)] {
             assert_eq!(flood(&mut Gate::new(limit, MULTIPLE_OF_FEW), &id("a"), 0), expected, "of {limit}");
         }
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_kept_of_tenants_that_left() {
+    fn tenants_without_requests_are_forgotten() {
         let mut gate = Gate::new(4, MULTIPLE);
         for number in 0..1000 {
             let tenant = id(&format!("t{number}"));

@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn some_are_created_up_to_the_number_and_at_the_rate() {
+    fn new_series_are_created_up_to_the_limit_and_at_the_rate() {
         let (now, mut bucket) = (Instant::now(), TokenBucket::default());
         let rate = Rate { per_s: 10, burst: Duration::from_secs(1) };
         let limits = Limits { active_series: Some(100), new_series: Some(rate) };

@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_burst_and_then_so_many_a_minute() {
+    fn new_tenants_are_admitted_in_a_burst_and_then_at_the_rate() {
         let began = Instant::now();
         let mut bucket = NewTenants::new(100, 60);
         let mut number = 0;

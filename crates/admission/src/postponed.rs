@@ -105,7 +105,7 @@ mod tests {
     use Postponed::{Clock, LateSamples, NewSeries, ProcessMemory};
 
     #[test]
-    fn a_shortage_is_answered_for_good_after_five_minutes() {
+    fn a_shortage_is_retryable_for_five_minutes() {
         let began = Instant::now();
         let mut shortage = Shortage::default();
         let mut check = |seconds, retry: bool| {
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn other_reasons_to_retry_do_not_stop_the_clock_of_a_shortage() {
+    fn other_retryable_reasons_do_not_restart_the_shortage_timer() {
         let began = Instant::now();
         let mut shortage = Shortage::default();
         for seconds in (0..300).step_by(30) {

@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_above_the_burst_is_admitted_and_paid_for() {
+    fn a_request_above_the_burst_is_admitted_as_debt() {
         let now = Instant::now();
         let mut bucket = TokenBucket::default();
         assert_eq!(bucket.check(RATE, now), Ok(()));

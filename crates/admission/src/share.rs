@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn what_small_tenants_leave_is_divided_among_large_ones() {
+    fn unused_shares_of_small_tenants_go_to_large_ones() {
         let known = |bytes| Holding { bytes, ..KNOWN };
         assert_eq!(share(&[known(700), known(0)], 1, false), u64::MAX, "a tenant alone");
         assert_eq!(share(&[known(50), known(700)], 1, false), 700);

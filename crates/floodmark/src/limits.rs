@@ -111,7 +111,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn sizes_are_sizes_and_what_is_unknown_is_left_open() {
+    fn sizes_have_units_and_unknown_values_are_empty() {
         let rows = json!([
             { "name": "memory of head", "value": 1 << 20, "origin": "derived", "from": "memory", "used": 512, "peak": 1024 },
             { "name": "active_series", "value": "none", "origin": "default", "reason": "Limit on active series" },

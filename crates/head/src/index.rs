@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_come_and_go_and_memory_goes_back() {
+    fn removed_keys_free_their_memory() {
         let mut rng = Rng::announced();
         let (mut index, mut model) = (Index::default(), BTreeMap::new());
         let empty = index.memory_bytes();

@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn sets_come_back_whatever_came_before() {
+    fn label_sets_round_trip_after_any_predecessors() {
         let one_base = check(&[
             &[("__name__", "a"), ("job", "x")],
             &[("__name__", "b"), ("job", "x")],
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_target_is_one_base() {
+    fn series_of_a_target_share_one_base() {
         let names: Vec<_> = (0..500).map(|i| format!("metric_{i}")).collect();
         let sets: Vec<_> =
             names.iter().map(|n| [("__name__", n.as_str()), ("pod", "p"), ("zone", "z")]).collect();

@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_gone_is_not_found() {
+    fn removed_pairs_are_not_among_the_largest() {
         let mut head = TenantHead::new(1);
         assert_eq!(pairs(&found(&head, 3), &head), []);
         let labels = Labels::from_pairs(&[("__name__", "up")]);

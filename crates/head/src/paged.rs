@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_used_again_and_memory_goes_back() {
+    fn numbers_are_reused_and_memory_is_freed() {
         let mut rng = Rng::announced();
         let (mut slab, mut model) = (Slab::default(), BTreeMap::new());
         for round in 0..60 {

@@ -301,7 +301,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pairs_come_and_go() {
+    fn pairs_are_acquired_and_released() {
         let mut pairs = Pairs::new(1);
         let empty = pairs.memory_bytes();
         for round in 0..3 {

@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pins_of_the_generation_before_are_told_from_later_ones() {
+    fn pins_of_the_previous_generation_differ_from_later_ones() {
         let mut pins = Pins::default();
         let first = pins.pin();
         pins.turn_over();

@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn hold_what_was_pushed() {
+    fn postings_hold_the_pushed_numbers() {
         let mut rng = Rng::announced();
         for _ in 0..200 {
             let (count, run_max, gap_max) = (rng.below(3000), 1 + rng.below(40), 1 + rng.below(100));
@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn stay_small() {
+    fn postings_stay_small() {
         let mut rng = Rng::new(1);
         let (_, one_run) = check(&mut rng, 100_000, 2000, 1);
         assert_eq!(one_run, 0, "one run takes no memory on the heap");

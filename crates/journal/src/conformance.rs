@@ -30,15 +30,15 @@ pub fn all(make: &mut dyn FnMut() -> Box<dyn Place>) {
         skips_offsets_behind_records,
         reads_back_what_was_synced,
         shows_nothing_before_the_sync,
-        wants_a_begin,
-        gives_up_a_group_whole,
-        ends_a_dictionary_when_told,
+        requires_begin,
+        abandons_a_group_whole,
+        ends_a_dictionary_on_request,
         refuses_records_that_are_too_large,
         changes_dictionaries_only_at_begin,
         survives_a_restart,
         reads_from_anywhere,
         drops_whole_dictionaries,
-        lets_readers_and_the_owner_go_on,
+        reads_while_the_owner_appends,
     ] {
         check(&mut *make());
     }
@@ -181,7 +181,7 @@ fn shows_nothing_before_the_sync(place: &mut dyn Place) {
     assert_eq!(payloads(&*journal), [b"a"]);
 }
 
-fn wants_a_begin(place: &mut dyn Place) {
+fn requires_begin(place: &mut dyn Place) {
     let mut journal = place.open();
     assert!(matches!(journal.append(b"a"), Err(JournalError::Void)));
     assert!(matches!(journal.sync(), Err(JournalError::Void)));
@@ -192,7 +192,7 @@ fn wants_a_begin(place: &mut dyn Place) {
     write(&mut *journal, 1, 1);
 }
 
-fn ends_a_dictionary_when_told(place: &mut dyn Place) {
+fn ends_a_dictionary_on_request(place: &mut dyn Place) {
     let mut journal = place.open();
     let first = write(&mut *journal, 0, 3);
     let given_up = journal.stats().abandoned_groups;
@@ -218,7 +218,7 @@ fn ends_a_dictionary_when_told(place: &mut dyn Place) {
     );
 }
 
-fn gives_up_a_group_whole(place: &mut dyn Place) {
+fn abandons_a_group_whole(place: &mut dyn Place) {
     let mut journal = place.open();
     // with and without durable records before it
     for kept in [0, 3] {
@@ -343,7 +343,7 @@ fn drops_whole_dictionaries(place: &mut dyn Place) {
     write(&mut *journal, count, 1);
 }
 
-fn lets_readers_and_the_owner_go_on(place: &mut dyn Place) {
+fn reads_while_the_owner_appends(place: &mut dyn Place) {
     let mut journal = place.open();
     let count = 2 * DICTIONARY_RECORDS_MAX;
     (0..count).for_each(|i| {

@@ -387,7 +387,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn axes_change_what_they_say() {
+    fn each_axis_changes_its_value() {
         let text = "scale = 0.5\nscales = 'metrics'\n[load]\nmetrics = 200\n[[reads]]\nqueries = ['up']";
         let scenario = Scenario::parse(text).unwrap();
         let with = |axis, value| {

@@ -196,7 +196,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_later_of_two_stays() {
+    fn later_samples_overlay_earlier_ones() {
         let check = |earlier: &[i64], later: &[i64], expected: &[(i64, f64)]| {
             let (old, new) = (earlier.iter().map(|t| (*t, 1.0)), later.iter().map(|t| (*t, 2.0)));
             assert_eq!(overlay(old, new).collect::<Vec<_>>(), expected);

@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn they_are_in_order() {
+    fn statistics_are_sorted_by_name() {
         assert!(Statistic::ALL.is_sorted_by_key(|s| s.name()));
         assert!(Statistic::ALL.iter().enumerate().all(|(i, s)| *s as usize == i));
     }

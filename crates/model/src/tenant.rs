@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names() {
+    fn tenant_names_are_validated() {
         for good in ["a", "team-a", "(x)*'!_.", "...", &"x".repeat(150)] {
             assert_eq!(TenantId::parse(good).unwrap().as_str(), good);
         }

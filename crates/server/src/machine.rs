@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_machine_counts_where_no_group_is_tighter() {
+    fn memory_of_the_machine_counts_unless_a_cgroup_has_less() {
         let root = tempfile::tempdir().unwrap();
         let proc = root.path().join("proc/self");
         std::fs::create_dir_all(&proc).unwrap();
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn files_can_be_raised_to_what_is_promised() {
+    fn the_limit_of_open_files_can_be_raised_to_files_max() {
         raise_files().unwrap();
         assert_eq!(getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX), files_max());
     }

@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_never_fit_is_refused_for_good() {
+    fn sizes_beyond_the_account_are_not_retryable() {
         let account = Account::new("inflight", 100);
         let mut memory = account.reserve(40).unwrap();
         let _other = account.reserve(30).unwrap();

@@ -31,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_names_and_all() {
+    fn listen_addresses_are_parsed() {
         let check = |text: &str, expected: &str| {
             assert_eq!(listen(text).map(|address| address.to_string()), Ok(expected.into()), "{text}");
         };

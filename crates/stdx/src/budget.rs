@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_fills_an_account_leaves_something_for_others() {
+    fn one_part_of_an_account_leaves_room_for_others() {
         let account = Account::new("inflight", 900);
         let part = || {
             let part = account.part();
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_cannot_oversell() {
+    fn threads_cannot_overbook_an_account() {
         let account = Account::new("inflight", 1000);
         std::thread::scope(|s| {
             for _ in 0..8 {

@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_are_read_as_what_they_were_made_of() {
+    fn formatted_durations_and_sizes_round_trip() {
         for ms in [0, 1, 999, 1000, 90_000, 5_400_000, 86_400_000 * 400 + 3, i64::MAX / 2] {
             assert_eq!(duration_ms(&duration_text(ms)), Some(ms), "{}", duration_text(ms));
         }

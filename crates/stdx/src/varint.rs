@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes() {
+    fn varints_round_trip_and_truncation_is_noticed() {
         let check = |n, expected: &[u8]| {
             let mut out = Vec::new();
             put(&mut out, n);
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn signs() {
+    fn zigzag_round_trips() {
         assert_eq!([0, -1, 1, -2].map(zigzag), [0, 1, 2, 3]);
         for n in [0, -1, 1, i64::MIN, i64::MAX] {
             assert_eq!(unzigzag(zigzag(n)), n);

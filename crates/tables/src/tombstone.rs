@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn names_in_the_log_exclude_files() {
+    fn files_outside_the_name_range_are_excluded() {
         let file = |names: Option<(&str, &str)>| LiveFile {
             path: String::new(),
             date: crate::Date(0),

@@ -215,7 +215,7 @@ fn short_help_of_serve() {
 }
 
 #[test]
-fn names_of_before_are_still_understood() {
+fn old_flag_names_still_work() {
     for line in [
         "floodmark lab write --url http://127.0.0.1:1/api/v1/write",
         "floodmark lab replay r.rec --url http://127.0.0.1:1/api/v1/write --report r.html",
@@ -237,7 +237,7 @@ fn each_command(command: &Command, path: &str, visit: &mut impl FnMut(&str, &Com
 }
 
 #[test]
-fn help_says_what_everything_is() {
+fn every_command_and_flag_has_help() {
     each_command(&Cli::command(), "", &mut |path, command| {
         assert!(command.get_about().is_some(), "{path} has no description");
         for arg in command.get_arguments() {
@@ -249,7 +249,7 @@ fn help_says_what_everything_is() {
 }
 
 #[test]
-fn the_same_thing_has_the_same_name_everywhere() {
+fn flags_with_equal_meaning_have_equal_names() {
     let mut described = BTreeMap::new();
     each_command(&Cli::command(), "", &mut |path, command| {
         for arg in command.get_arguments() {

@@ -124,7 +124,7 @@ mod tests {
     use super::time_ms;
 
     #[test]
-    fn times() {
+    fn times_are_parsed() {
         assert_eq!(time_ms("1795284000.123"), Ok(1_795_284_000_123));
         assert_eq!(time_ms("2026-11-21T18:00:00Z"), Ok(1_795_284_000_000));
         assert!(time_ms("NaN").is_err() && time_ms("yesterday").is_err());

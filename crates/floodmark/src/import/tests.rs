@@ -91,7 +91,7 @@ fn the_last_of_two_samples_stays() {
 }
 
 #[test]
-fn many_days_in_order_are_more_than_the_sorted_lane_holds() {
+fn more_sorted_days_than_the_sorted_lane_holds() {
     let dir = tempfile::tempdir().unwrap();
     let mut intake = Intake::new(SeriesHasher::new(1), dir.path());
     let mut expected = Content::new();

@@ -52,7 +52,7 @@ fn operations_are_where_the_setting_says() {
 }
 
 #[test]
-fn operators_are_asked_who_they_are_there_too() {
+fn the_admin_listener_requires_credentials() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("auth.toml");
     let entry = |name: &str, rest: &str| format!("[token.{name}]\nsha256 = \"{}\"\n{rest}\n", sha256(name));
@@ -79,7 +79,7 @@ fn operators_are_asked_who_they_are_there_too() {
 
 /// Each listener has its own limit on connections.
 #[test]
-fn operators_come_in_when_senders_have_all_places() {
+fn operators_can_connect_when_senders_hold_all_connections() {
     let options = Options::default().arg("--admin-listen").arg("127.0.0.1:0").arg("--connections").arg("16");
     let server = Server::start(options);
     let half = Request::write(&[]).header("Content-Length", "1000").head();

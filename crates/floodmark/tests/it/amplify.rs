@@ -38,7 +38,7 @@ fn status(server: &Server, request: &Request) -> u16 {
 }
 
 #[test]
-fn metadata_without_end() {
+fn metadata_beyond_the_limit() {
     let server = small();
     let mut last = 0;
     for round in 0..60 {
@@ -65,7 +65,7 @@ fn check_part(server: &Server, part: &str) {
 }
 
 #[test]
-fn exemplars_without_end() {
+fn exemplars_beyond_the_limit() {
     let server = small();
     let now = now_ms();
     for round in 0..60 {
@@ -82,7 +82,7 @@ fn exemplars_without_end() {
 }
 
 #[test]
-fn tenants_without_end() {
+fn tenants_beyond_the_limit() {
     let server = small();
     let now = now_ms();
     let body = wire::v1(&[Series::named("m").sample(now, 1.0)]);
@@ -126,7 +126,7 @@ fn begin_many(server: &Server, count: usize, beginning: &[u8]) -> Vec<Connection
 }
 
 #[test]
-fn bodies_without_end_on_many_connections() {
+fn bodies_beyond_the_limit_on_many_connections() {
     let server = small();
     let head = Request::write(&[]).header("Content-Length", "1000000").head();
     let body = [head.as_bytes(), &vec![0; 990_000]].concat();
@@ -276,7 +276,7 @@ fn query_answers_that_nobody_reads() {
 }
 
 #[test]
-fn heads_without_end_on_many_connections() {
+fn request_headers_beyond_the_limit_on_many_connections() {
     let server = small();
     let head = format!("GET / HTTP/1.1\r\n{}", format!("X-Header: {}\r\n", "h".repeat(4000)).repeat(90));
     let open = begin_many(&server, 600, head.as_bytes());
@@ -285,7 +285,7 @@ fn heads_without_end_on_many_connections() {
 }
 
 #[test]
-fn forms_without_end_on_many_connections() {
+fn forms_beyond_the_limit_on_many_connections() {
     let server = small();
     let head = Request::form("/api/v1/query", &[]).header("Content-Length", "1000000").head();
     let form = [head.as_bytes(), &vec![b'a'; 990_000]].concat();
@@ -296,7 +296,7 @@ fn forms_without_end_on_many_connections() {
 
 /// A small request holds little memory, even if the same decoder held much for earlier requests.
 #[test]
-fn a_small_request_holds_little() {
+fn a_small_request_holds_little_memory() {
     let server = small();
     let now = now_ms();
     let one = |i: usize| Series::named("m").label("i", format!("{i}-{}", "x".repeat(200))).sample(now, 1.0);

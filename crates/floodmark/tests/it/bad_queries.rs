@@ -33,7 +33,7 @@ fn refusals(server: &Server, requests: &[(&str, &[(&str, &str)])]) -> String {
 }
 
 #[test]
-fn expressions() {
+fn bad_expressions() {
     let server = Server::new();
     let deep = "(".repeat(10_000) + "1" + &")".repeat(10_000);
     let long = format!("sum({})", vec!["a"; 20_000].join(" + "));
@@ -319,7 +319,7 @@ fn other_parameters() {
 }
 
 #[test]
-fn what_fails_while_it_runs() {
+fn errors_during_evaluation() {
     let server = Server::new();
     let now = now_ms();
     let series = |name: &str, x: &str| Series::named(name).label("x", x).label("y", "1").sample(now, 1.0);

@@ -58,7 +58,7 @@ fn broken_bodies_store_nothing() {
 }
 
 #[test]
-fn too_large_is_said_before_it_is_read() {
+fn bodies_beyond_the_limit_are_refused_before_they_are_read() {
     let server = Server::new();
     let limit = caps::BODY_COMPRESSED_BYTES_MAX;
     // declared
@@ -103,7 +103,7 @@ fn a_snappy_bomb_is_not_unpacked() {
 }
 
 #[test]
-fn few_bytes_that_mean_many_things_are_refused() {
+fn small_bodies_with_too_many_elements_are_refused() {
     let server = Server::new();
     // empty series: two bytes each
     let many = wire::snappy(&[0x0a, 0x00].repeat(caps::REQUEST_SERIES_MAX + 1));
@@ -302,7 +302,7 @@ fn tenants_have_proper_names() {
 }
 
 #[test]
-fn what_is_not_http_is_turned_away() {
+fn non_http_input_is_refused() {
     let server = Server::new();
     let check = |bytes: &[u8]| {
         let mut connection = Connection::open(server.address).unwrap();

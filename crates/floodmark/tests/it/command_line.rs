@@ -32,7 +32,7 @@ fn into_head(args: &[&str]) -> (Option<i32>, String) {
 }
 
 #[test]
-fn output_whose_reader_has_seen_enough_ends_quietly() {
+fn a_closed_pipe_ends_output_without_an_error() {
     let dir = tempfile::tempdir().expect("make a directory");
     let (lines, data) = (dir.path().join("lines"), dir.path().join("data"));
     many_lines(&lines);
@@ -48,7 +48,7 @@ fn output_whose_reader_has_seen_enough_ends_quietly() {
 }
 
 #[test]
-fn a_full_disk_is_no_reader_that_has_gone() {
+fn a_full_disk_is_an_error_of_output() {
     let full = fs::File::options().write(true).open("/dev/full").expect("open /dev/full");
     let output = command(&["lab", "scenarios"]).stdout(full).output().expect("run the executable");
     assert_eq!(output.status.code(), Some(2));

@@ -73,7 +73,7 @@ fn goes_on(server: &mut Server) {
 }
 
 #[test]
-fn one_wrong_byte_costs_nothing_or_is_told() {
+fn one_damaged_byte_is_harmless_or_reported() {
     let (mut server, writer) = stopped();
     let middle_segment = &segments(&server)[1];
     flip(middle_segment, middle(middle_segment), 1);
@@ -85,7 +85,7 @@ fn one_wrong_byte_costs_nothing_or_is_told() {
 }
 
 #[test]
-fn a_hole_in_the_middle_is_told_and_the_rest_is_served() {
+fn damage_in_the_middle_is_reported_and_the_rest_is_served() {
     let (mut server, mut writer) = stopped();
     let middle_segment = &segments(&server)[1];
     flip(middle_segment, middle(middle_segment), 200);
@@ -133,7 +133,7 @@ fn an_empty_newest_segment_is_passed_over() {
 }
 
 #[test]
-fn a_missing_segment_is_told() {
+fn a_missing_segment_is_reported() {
     let (mut server, writer) = stopped();
     std::fs::remove_file(&segments(&server)[1]).unwrap();
     server.restart();

@@ -71,7 +71,7 @@ fn until_refused(server: &Server, writers: &mut [Writer]) -> String {
 }
 
 #[test]
-fn writes_wait_reads_go_on_and_it_resumes_by_itself() {
+fn a_full_disk_refuses_writes_serves_reads_and_recovers() {
     let Some(disk) = SmallDisk::mount("24m") else { return };
     let data = disk.path().join("data");
     let options = Options::default().data_dir(&data).config("partitions = 2\nsegment_size = \"2MiB\"");

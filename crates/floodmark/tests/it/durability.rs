@@ -79,7 +79,7 @@ fn under_load(
 }
 
 #[test]
-fn sigterm_under_load_finishes_what_was_taken_in() {
+fn sigterm_under_load_finishes_accepted_requests() {
     let seed = seed();
     let mut server = Server::new();
     let mut writers: Vec<_> = (0..3).map(|id| Writer::new(seed, id)).collect();
@@ -226,7 +226,7 @@ fn a_second_process_on_the_same_directory_refuses() {
 }
 
 #[test]
-fn what_cannot_be_started_says_why() {
+fn failed_starts_name_the_cause() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("file");
     std::fs::write(&file, "").unwrap();

@@ -168,7 +168,7 @@ fn a_target_of_somebody_else_stays_when_the_run_ends() {
 }
 
 #[test]
-fn a_restart_may_be_told_to_a_service_manager() {
+fn a_restart_may_be_done_by_a_service_manager() {
     killed_and_restarted_by(|serve, pid| {
         format!("setsid {serve} >/dev/null 2>&1 & echo $! > {}", pid.display())
     });

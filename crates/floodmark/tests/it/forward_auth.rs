@@ -156,7 +156,7 @@ fn a_change_of_the_file_forgets_answers() {
 }
 
 #[test]
-fn who_is_not_known_to_the_service_opens_no_path() {
+fn users_unknown_to_the_service_are_refused_on_every_path() {
     let service = Service::new(decide);
     let (server, _dir) = start(&service, "remember_refusals = \"1h\"");
     let wrong: [Wrong; 2] = [("Authorization", "Bearer bob"), ("Cookie", "session=bob")]

@@ -264,7 +264,7 @@ fn answer(mut stream: &TcpStream) -> Option<()> {
 }
 
 #[test]
-fn who_is_not_there_is_not_loaded_and_who_lies_fails() {
+fn an_unreachable_target_is_an_error_and_a_lying_one_fails() {
     let folder = tempfile::tempdir().expect("make a directory");
     let path = scenario(folder.path(), "1s", &target(SocketAddr::from(([127, 0, 0, 1], 1))));
     let output = lab(&["run", &path, "--quiet"]);

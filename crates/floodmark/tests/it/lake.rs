@@ -63,7 +63,7 @@ fn data_files(dir: &Path) -> Vec<PathBuf> {
 }
 
 #[test]
-fn what_was_flushed_is_in_tables_and_out_of_the_journal() {
+fn flushed_samples_are_in_tables_and_not_in_the_journal() {
     let mut server = Server::start(Options::default().config("partitions = 2"));
     let mut writer = Writer::new(seed(), 1);
     for _ in 0..50 {
@@ -188,7 +188,7 @@ fn labels_and_series_are_known_from_tables_alone() {
 
 /// Exemplars and metadata are not in tables, so they must survive truncation of the journal.
 #[test]
-fn metadata_and_exemplars_outlive_the_journal_they_came_in() {
+fn metadata_and_exemplars_survive_truncation_of_the_journal() {
     let mut server = Server::new();
     let now = now_ms();
     let series = wire::Series::new(&[("__name__", "requests")]).sample(now, 1.0);

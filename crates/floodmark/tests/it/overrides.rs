@@ -235,7 +235,7 @@ fn change(server: &Server, overrides: &Overrides, rng: &mut Rng) -> Vec<Duration
 }
 
 #[test]
-fn a_hundred_changes_under_load() {
+fn overrides_change_a_hundred_times_under_load() {
     let mut rng = Rng::announced();
     let overrides = Overrides::new("");
     let mut server = Server::start(overrides.options().allow("cannot reload a file"));

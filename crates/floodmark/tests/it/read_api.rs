@@ -241,7 +241,7 @@ fn limits_cut_and_say_so() {
 }
 
 #[test]
-fn what_prometheus_takes() {
+fn queries_accepted_by_prometheus_are_accepted() {
     let (server, end) = filled();
     let at = seconds(end);
     let count = |query: &str| {
@@ -477,7 +477,7 @@ fn tenants_never_see_each_other() {
 }
 
 #[test]
-fn the_node_tells_about_itself() {
+fn health_paths_and_metrics() {
     let server = Server::new();
     for path in ["/-/healthy", "/-/ready", "/ready", "/health"] {
         server.send(&Request::get(path)).expect(200, &["Floodmark is"]);

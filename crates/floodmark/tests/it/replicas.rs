@@ -16,7 +16,7 @@ fn written(reply: &Reply) -> [Option<&str>; 2] {
 }
 
 #[test]
-fn replicas_are_told_apart_once_the_overrides_say_so() {
+fn replicas_are_deduplicated_once_the_overrides_enable_it() {
     let overrides = Overrides::new("[tenant.b]\nha_dedup = true\n");
     let server = Server::start(overrides.options());
     let send = |tenant: &str, cluster: &str, replica: &str| {

@@ -72,7 +72,7 @@ fn both_versions_are_spoken_and_http1_alone() {
 }
 
 #[test]
-fn clients_that_do_not_encrypt_are_told_so() {
+fn unencrypted_clients_get_an_explanation() {
     let Some((authority, _dir)) = authority() else { return };
     let server = Server::start(options(&authority).client(Client::new(&[&authority], None)));
     let plain = http::once(server.address, &Request::get("/-/ready")).unwrap();
@@ -133,7 +133,7 @@ pub(crate) fn refused(client: &Client, server: &Server) -> io::Error {
 }
 
 #[test]
-fn certificates_say_who_asks() {
+fn certificates_identify_clients() {
     let Some((authority, dir)) = authority() else { return };
     let server = Server::start(with_clients(&authority, dir.path(), "required"));
     let client = |name| Client::new(&[&authority], name);
@@ -290,7 +290,7 @@ fn slow_handshakes_hinder_nobody() {
 
 /// A flood of complete ClientHellos. The server has to sign each answer with an RSA key of 4,096 bits.
 #[test]
-fn a_flood_of_handshakes_leaves_senders_their_turns() {
+fn a_flood_of_handshakes_does_not_starve_senders() {
     let Some((authority, _dir)) = authority() else { return };
     authority.server_with_rsa("server");
     let client = Client::new(&[&authority], None);

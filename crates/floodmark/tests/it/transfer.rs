@@ -156,7 +156,7 @@ fn parquet_content(dir: &Path) -> Content {
 }
 
 #[test]
-fn a_block_comes_in_once_and_goes_round_by_parquet_bit_by_bit() {
+fn an_imported_block_round_trips_through_parquet_exactly() {
     let seed = Rng::fresh_seed();
     eprintln!("seed {seed}");
     let dir = tempfile::tempdir().unwrap();
@@ -225,7 +225,7 @@ fn inspect_is_right(data: &Path, block: &Path) {
 }
 
 #[test]
-fn what_a_block_has_beside_floats_is_counted() {
+fn contents_of_a_block_other_than_floats_are_counted() {
     let dir = tempfile::tempdir().unwrap();
     let labels = |name: &str| Labels::from_pairs(&[("__name__", name)]);
     let t = START_MS;

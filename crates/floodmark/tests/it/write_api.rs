@@ -6,7 +6,7 @@ use crate::harness::{Connection, Options, Request, Server, now_ms};
 use model::{STALE_NAN_BITS, Values};
 
 #[test]
-fn what_is_written_can_be_read_at_once() {
+fn written_samples_can_be_read_at_once() {
     let server = Server::new();
     let now = now_ms();
     let samples: Vec<_> = (0..100).map(|i| (now - 60_000 + i * 100, i as f64 / 3.0)).collect();
@@ -95,7 +95,7 @@ fn a_chunked_body_is_taken() {
 
 /// A sender may ask with `Expect: 100-continue` before it sends a large body.
 #[test]
-fn a_sender_may_ask_before_it_sends() {
+fn expect_100_continue_is_supported() {
     let server = Server::new();
     let now = now_ms();
     let body = wire::v1(&[Series::named("m").sample(now, 7.0)]);
@@ -204,7 +204,7 @@ fn a_large_request_is_stored_whole() {
 }
 
 #[test]
-fn nothing_in_a_request_is_fine() {
+fn empty_requests_are_accepted() {
     let server = Server::new();
     server.send(&Request::write(&wire::v1(&[]))).expect(204, &[]);
     let reply = server.send(&Request::write_v2(&wire::v2(&[])));

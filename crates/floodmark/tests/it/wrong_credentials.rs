@@ -288,7 +288,7 @@ fn expect_long_header_is_refused(setup: &Setup) {
 }
 
 #[test]
-fn none_is_accepted_and_no_secret_is_written() {
+fn no_wrong_credential_is_accepted_and_no_secret_is_written() {
     let Some(setup) = Setup::start() else { return };
     let good = [
         (WRITE, bearer(WRITER)),

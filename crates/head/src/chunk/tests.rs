@@ -93,7 +93,7 @@ fn value() -> impl Strategy<Value = f64> {
 
 proptest! {
     #[test]
-    fn whatever_goes_in_comes_out(
+    fn random_samples_round_trip(
         values in prop::collection::vec(value(), 0..600),
         steps in prop::collection::vec(prop_oneof![3 => Just(15_000i64), 1 => 1i64..40_000, 1 => 1i64..1 << 45], 600),
         start in -1000i64..1 << 42,

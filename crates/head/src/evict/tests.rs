@@ -58,7 +58,7 @@ struct Holder {
 }
 
 #[test]
-fn whoever_holds_a_pin_is_right_about_what_it_knows() {
+fn pinned_references_keep_their_series() {
     let seed = Rng::fresh_seed();
     println!("seed {seed}");
     for life in 0..3 {
@@ -186,7 +186,7 @@ fn check(partition: &Partition, tenant: &TenantId, model: &HashMap<Labels, BTree
 }
 
 #[test]
-fn churn_gives_its_memory_back() {
+fn evicting_churned_series_frees_their_memory() {
     const LIVE: u64 = 3000;
     let tenant = TenantId::anonymous();
     let alone = {
@@ -229,7 +229,7 @@ fn churn_gives_its_memory_back() {
 }
 
 #[test]
-fn what_a_replay_only_defines_goes_first() {
+fn series_defined_by_replay_without_samples_are_evicted_first() {
     let tenant = TenantId::anonymous();
     let mut partition = Partition::new(1);
     let head = partition.tenant_mut(&tenant);
@@ -317,7 +317,7 @@ fn restored_metadata_without_series_leaves_when_it_is_idle() {
 }
 
 #[test]
-fn what_comes_in_between_keeps_a_series() {
+fn a_series_used_during_eviction_is_kept() {
     let tenant = TenantId::anonymous();
     let mut partition = Partition::new(1);
     let all: Vec<_> = (0..4).map(|i| labels_of(i, 0)).collect();
@@ -372,7 +372,7 @@ fn exemplars_go_with_their_series() {
 }
 
 #[test]
-fn looks_in_turns_stay_right_while_series_come_and_go() {
+fn searches_in_turns_are_correct_during_churn() {
     const COUNT: u64 = 12_000;
     let tenant = TenantId::anonymous();
     let mut partition = Partition::new(1);

@@ -205,7 +205,7 @@ fn a_repeated_sample_is_dropped_only_while_the_first_one_is_held() {
 }
 
 #[test]
-fn nothing_is_frozen_where_there_is_nothing() {
+fn freezing_an_empty_head_freezes_nothing() {
     let mut head = TenantHead::new(1);
     add(&mut head, 0);
     assert_eq!(head.freeze(), 0);
@@ -213,7 +213,7 @@ fn nothing_is_frozen_where_there_is_nothing() {
 }
 
 #[test]
-fn releasing_gives_the_memory_back() {
+fn releasing_frees_the_memory() {
     let mut head = TenantHead::new(1);
     let refs: Vec<_> = (0..TURN_SERIES * 2 + 10).map(|i| add(&mut head, i)).collect();
     let empty = head.memory_bytes();

@@ -77,7 +77,7 @@ fn counts_are_within_their_bounds_as_time_goes_on() {
 }
 
 #[test]
-fn churn_is_counted_and_what_is_gone_is_not_named() {
+fn churned_series_are_counted_and_removed_pairs_are_not_named() {
     let (mut partition, tenant, mut exact) = (Partition::new(1), TenantId::anonymous(), Exact::new());
     for round in 1..30 {
         for number in 0..200 {
@@ -109,7 +109,7 @@ fn churn_is_counted_and_what_is_gone_is_not_named() {
 }
 
 #[test]
-fn what_replay_restores_is_not_new() {
+fn replayed_series_do_not_count_as_created() {
     let mut head = crate::TenantHead::new(1);
     let labels = Labels::from_pairs(&[("__name__", "up")]);
     head.create(SeriesKey::of(labels.as_bytes(), 1), labels.as_ref());

@@ -36,7 +36,7 @@ fn the_last_write_wins_and_memory_stays_bounded() {
 }
 
 #[test]
-fn any_range_of_any_order_comes_back() {
+fn late_samples_in_any_order_are_read_by_range() {
     let mut rng = Rng::announced();
     for round in 0..60 {
         let (mut late, mut model) = (LateOf::default(), BTreeMap::new());
@@ -69,7 +69,7 @@ fn any_range_of_any_order_comes_back() {
 }
 
 #[test]
-fn what_fills_a_gap_forwards_is_packed_densely() {
+fn samples_that_fill_a_gap_in_order_are_packed_densely() {
     let mut late = LateOf::default();
     (0..24_000).for_each(|i| _ = late.insert(i * 1000, 1.0));
     check(&late);

@@ -67,7 +67,7 @@ fn series_come_by_name_and_then_pair_by_pair() {
 }
 
 #[test]
-fn sorting_stops_and_goes_on_anywhere() {
+fn sorting_in_random_turns_equals_sorting_at_once() {
     let mut rng = Rng::announced();
     for count in [0, 1, 255, 256, 257, 512, 1000, 5000] {
         let mut sort = Sort::default();
@@ -88,6 +88,6 @@ fn sorting_stops_and_goes_on_anywhere() {
 }
 
 #[test]
-fn nothing_frozen_is_one_turn() {
+fn ordering_nothing_takes_one_turn() {
     assert_eq!(all_in_order(&TenantHead::new(1)), []);
 }

@@ -25,7 +25,7 @@ fn many(count: usize) -> TenantHead {
 }
 
 #[test]
-fn long_selections_take_turns_and_see_what_was_there_at_the_first() {
+fn long_selections_take_turns_and_see_the_series_of_the_first_turn() {
     const COUNT: usize = 10_000;
     let mut head = many(COUNT);
     let (tested, locked) = (Cell::new(0), Cell::new(false));
@@ -62,7 +62,7 @@ fn long_selections_take_turns_and_see_what_was_there_at_the_first() {
 }
 
 #[test]
-fn everything_and_nothing() {
+fn filters_select_everything_or_nothing() {
     let head = many(100);
     let select = |filters: &[Filter<'_>]| head.select(filters).len();
     assert_eq!(select(&[]), 100);
@@ -130,7 +130,7 @@ fn walks_find_values_with_samples_in_a_range() {
 
 /// Each kind of filter, alone and combined, compared with a scan of every series.
 #[test]
-fn filters_agree_with_a_look_at_every_series() {
+fn filters_agree_with_a_scan_of_every_series() {
     let head = many(3_000);
     let ends_in_1 = |v: &str| v.ends_with('1');
     let empty_or_short = |v: &str| v.len() < 3;
@@ -192,7 +192,7 @@ fn no_more_than_a_batch_of_values_is_copied() {
 }
 
 #[test]
-fn a_test_ends_when_told() {
+fn matching_stops_when_interrupted() {
     let head = many(500);
     let tested = Cell::new(0);
     let count = |v: &str| {

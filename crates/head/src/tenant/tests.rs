@@ -24,7 +24,7 @@ fn three() -> TenantHead {
 }
 
 #[test]
-fn labels_come_back_as_they_went_in() {
+fn labels_round_trip() {
     let mut head = three();
     assert_eq!(labels(&head, SeriesRef(0)), r#"up{job="a", zone="x"}"#);
     assert_eq!(labels(&head, SeriesRef(2)), r#"down{job="b", zone="y"}"#);
@@ -127,7 +127,7 @@ fn behaves_like_a_map_of_maps() {
 }
 
 #[test]
-fn counts_and_presence_are_told_without_reading() {
+fn sample_counts_and_presence_agree_with_reading() {
     let seed = Rng::fresh_seed();
     println!("seed {seed}");
     let mut rng = Rng::new(seed);

@@ -67,7 +67,7 @@ fn pack(samples: &Samples<Histogram>) -> (Vec<Chunk>, OpenChunk) {
 
 proptest! {
     #[test]
-    fn chunks_give_histograms_back(
+    fn histogram_chunks_round_trip(
         values in histograms(),
         steps in prop::collection::vec(prop_oneof![3 => Just(15_000i64), 1 => 1i64..40_000, 1 => 1i64..1 << 45], 400),
     ) {

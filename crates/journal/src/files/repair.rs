@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn finds_every_wrong_byte() {
+    fn any_wrong_byte_is_located() {
         let bytes: Vec<u8> = (0..700).map(|i| (i * 7 % 256) as u8).collect();
         let sound = crc32c::crc32c(&bytes);
         assert_eq!(wrong_byte(0, bytes.len()), None);

@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_later_version_is_told_from_damage() {
+    fn a_later_version_is_not_damage() {
         let mut bytes = Header { partition: 0, first: 0, salt: 1 }.encode();
         bytes[8] = 2;
         let crc = crc32c::crc32c(&bytes[..60]);

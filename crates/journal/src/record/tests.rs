@@ -151,7 +151,7 @@ fn long_labels_fit() {
 }
 
 #[test]
-fn says_when_it_is_full() {
+fn an_encoder_reports_when_it_is_full() {
     let mut encoder = RecordEncoder::new();
     encoder.begin(&TenantId::anonymous());
     let samples = (0..).take_while(|i| {
@@ -288,7 +288,7 @@ impl Room for Limited {
 }
 
 #[test]
-fn records_hold_no_more_than_was_bought() {
+fn records_hold_no_more_than_was_reserved() {
     let bytes = mixed(5000).encode(&TenantId::anonymous(), &mut RecordEncoder::new());
     let mut needed = 1 << 10;
     let record = loop {
@@ -349,7 +349,7 @@ fn every_truncation_is_refused() {
 }
 
 #[test]
-fn counts_take_no_memory_before_they_are_believed() {
+fn implausible_counts_allocate_no_memory() {
     let header = [VERSION_FLOATS, 1, b't'];
     let huge = [0xff, 0xff, 0xff, 0xff, 0x0f];
     let mut record = Record::new();

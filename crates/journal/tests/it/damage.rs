@@ -321,7 +321,7 @@ const fn frame(i: u64) -> u64 {
 }
 
 #[test]
-fn each_kind_of_damage_has_its_name() {
+fn each_kind_of_damage_is_reported_by_name() {
     let checksum = "a record that fails its checksum";
     let no_header = "no record header";
     check(|_| {}, 15, &[]);
@@ -427,7 +427,7 @@ fn a_later_version_is_not_touched() {
 }
 
 #[test]
-fn many_restarts_leave_no_pile_of_files() {
+fn many_restarts_leave_few_files() {
     let dir = scratch();
     for _ in 0..20 {
         let mut journal = Files::open(dir.path(), 0, small_segments()).unwrap();

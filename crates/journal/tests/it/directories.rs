@@ -72,14 +72,14 @@ fn commit(root: &Path, dir: &Path) {
 }
 
 #[test]
-fn a_record_in_a_fresh_directory_is_durable_with_all_above_it() {
+fn new_directories_are_synced_with_their_parents() {
     let root = tempfile::tempdir().unwrap();
     commit(root.path(), &root.path().join("data/deep/journal"));
 }
 
 /// An earlier process died after it had created the directories and before they were synced.
 #[test]
-fn directories_that_were_there_are_made_durable_too() {
+fn existing_directories_are_synced_too() {
     let root = tempfile::tempdir().unwrap();
     let dir = root.path().join("journal");
     std::fs::create_dir_all(dir.join("3")).unwrap();

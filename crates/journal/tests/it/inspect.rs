@@ -30,7 +30,7 @@ fn reports(dir: &std::path::Path) -> Vec<inspect::SegmentReport> {
 }
 
 #[test]
-fn tells_what_is_in_the_segments() {
+fn inspect_reports_the_contents_of_segments() {
     let dir = scratch();
     let mut journal = Files::open(dir.path(), 0, small_segments()).unwrap();
     write(&mut journal, 200);
@@ -47,7 +47,7 @@ fn tells_what_is_in_the_segments() {
 }
 
 #[test]
-fn damage_is_told_and_nothing_is_changed() {
+fn inspect_reports_damage_and_changes_nothing() {
     let dir = scratch();
     let mut journal = Files::open(dir.path(), 0, small_segments()).unwrap();
     write(&mut journal, 50);

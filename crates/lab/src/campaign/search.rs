@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn what_passed_once_by_luck_is_not_believed() {
+    fn an_unconfirmed_limit_is_lowered() {
         // 6 passes only the first time
         let mut seen = Vec::new();
         let (found, _) = find(Search::for_largest(1.0, 100.0, 1.05, 2), |value, _| {

@@ -83,7 +83,7 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn knows_itself_and_nobody() {
+    fn own_process_is_read_and_a_missing_one_is_gone() {
         assert!(Process::Own.cpu_seconds().is_some());
         // the peak is read last, because it can only grow, and other tests allocate at the same time
         let rss_bytes = Process::Own.rss_bytes();

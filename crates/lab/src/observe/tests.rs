@@ -248,7 +248,7 @@ impl Drop for Sleeper {
 }
 
 #[tokio::test]
-async fn a_process_that_ends_and_one_that_takes_its_place() {
+async fn a_restarted_process_is_followed() {
     let (mut first, mut second) = (Sleeper::start(), Sleeper::start());
     let options = ObserveOptions { pid: Some(first.0.id()), ..ObserveOptions::default() };
     let mut observation = Observation::begin(&options).await.unwrap();
@@ -292,7 +292,7 @@ async fn a_restart_is_seen_from_the_metrics_alone() {
 }
 
 #[tokio::test]
-async fn options_that_can_never_work() {
+async fn impossible_options_are_refused() {
     let refused = async |options: ObserveOptions, why: &str| {
         let said = format!("{:#}", Observation::begin(&options).await.unwrap_err());
         assert!(said.contains(why), "{said}");

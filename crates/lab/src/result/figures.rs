@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_have_their_names_once() {
+    fn names_of_figures_are_unique() {
         let mut names: Vec<_> = FIGURES.iter().map(|f| f.name).collect();
         names.sort_unstable();
         names.dedup();

@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_this_machine() {
+    fn this_machine_is_described() {
         let machine = Machine::this();
         assert!(machine.cores > 0 && !machine.arch.is_empty());
     }

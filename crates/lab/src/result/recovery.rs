@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_moment_of_calm_is_no_recovery() {
+    fn recovery_must_hold() {
         let mut run =
             result(|second| if second < 30 || second % 5 == 0 { (100.0, 0.1) } else { (50.0, 0.1) });
         run.events = vec![fault(30.0)];

@@ -27,7 +27,7 @@ fn result() -> RunResult {
 }
 
 #[test]
-fn comes_back_from_json_and_from_a_file() {
+fn results_round_trip_through_json_and_files() {
     let result = result();
     assert_eq!(RunResult::from_json(&result.to_json().unwrap()).unwrap(), result);
     let folder = tempfile::tempdir().unwrap();

@@ -13,7 +13,7 @@ fn an_empty_scenario_is_a_small_run_against_this_machine() {
 }
 
 #[test]
-fn mistakes_are_told_with_their_line_and_what_was_meant() {
+fn errors_name_the_line_and_suggest_a_name() {
     assert_eq!(
         error("name = 'x'\n[load]\nmetric = 16000\n"),
         "line 3, column 1: unknown field `metric`; did you mean `metrics`?\n    3 | metric = 16000\n      | ^^^^^^"
@@ -40,7 +40,7 @@ fn mistakes_are_told_with_their_line_and_what_was_meant() {
 }
 
 #[test]
-fn mistakes_between_values_are_told_where_they_are() {
+fn errors_between_values_name_the_line() {
     let check = |text: &str, line: usize, word: &str| {
         let said = error(text);
         assert!(said.starts_with(&format!("line {line}, ")) && said.contains(word), "{text}: {said}");

@@ -54,7 +54,7 @@ mod tests {
     use expect_test::expect;
 
     #[test]
-    fn what_a_target_says_stays_text() {
+    fn text_of_a_target_is_escaped() {
         let judged = Judgement {
             rule: "p99".into(),
             limit: "≤ 1 s".into(),

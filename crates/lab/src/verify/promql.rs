@@ -140,7 +140,7 @@ mod tests {
     use crate::verify::queries::Queries;
 
     #[test]
-    fn asks_for_all_of_a_query_and_nothing_else() {
+    fn a_query_selects_exactly_its_series_and_time() {
         let plan = Plan { fleet: crate::generate::fleet::Fleet::default(), ..small() };
         let asked = Queries::new(&plan, 4, 1_000).get(&plan, 0).unwrap();
         assert_eq!(

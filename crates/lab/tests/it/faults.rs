@@ -95,7 +95,7 @@ async fn invented_samples_are_found() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn refusals_are_repeated_until_taken() {
+async fn retryable_refusals_are_repeated_until_accepted() {
     let (result, verify, target) =
         run(|n| if n % 3 == 1 { Reaction::Refuse(503) } else { Reaction::Keep }).await;
     assert!(verify.is_good());
@@ -129,7 +129,7 @@ async fn a_lost_answer_is_not_a_lost_sample() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_kept_without_an_answer_is_allowed() {
+async fn samples_stored_without_an_answer_are_allowed() {
     let target = Target::start(|n| if n == 7 { Reaction::Hush } else { Reaction::Keep }).await;
     let mut scenario = scenario(&target);
     scenario.load.give_up_after = Span::seconds(0.0);
@@ -141,7 +141,7 @@ async fn what_was_kept_without_an_answer_is_allowed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_target_that_admits_to_less_is_not_believed_to_have_acknowledged() {
+async fn underreported_writes_do_not_count_as_acknowledged() {
     let (result, verify) = once(Reaction::Admit).await;
     assert_eq!((result.totals.short, result.totals.samples_acknowledged), (1, 175));
     assert_eq!((verify.acknowledged, verify.unacknowledged, faults(&verify)), (175, 5, [0; 4]));

@@ -98,7 +98,7 @@ async fn an_open_schedule_sends_what_was_asked_for_and_no_more() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_the_schedule_had_and_nobody_began_is_counted() {
+async fn scheduled_requests_that_were_not_sent_are_counted() {
     // a refused request is retried until the end, so no later request is sent
     let target = Target::start(|n| if n < 4 { Reaction::Keep } else { Reaction::Refuse(503) }).await;
     let mut scenario = scenario(&target);
@@ -122,7 +122,7 @@ async fn a_target_that_refuses_everything_ends_the_run() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nobody_there_is_an_error_that_names_the_target() {
+async fn an_unreachable_target_is_named() {
     let target = Target::start(|_| Reaction::Keep).await;
     let mut scenario = scenario(&target);
     scenario.target.write = Texts::One("http://127.0.0.1:1/api/v1/write".into());
@@ -252,7 +252,7 @@ async fn a_target_that_refuses_every_page_is_named_with_the_setting() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_cannot_be_read_back_is_not_good_but_still_reported() {
+async fn a_result_without_verification_fails_but_is_reported() {
     let target = Target::start(|_| Reaction::Keep).await;
     let mut scenario = scenario(&target);
     scenario.target.read = Some("http://127.0.0.1:1".into());

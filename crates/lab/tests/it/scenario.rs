@@ -121,7 +121,7 @@ async fn a_target_that_answers_little_at_a_time_is_asked_for_little_at_a_time() 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn samples_that_show_late_are_seen_to_be_late() {
+async fn late_visibility_is_measured() {
     // hidden samples appear on the second query: only the verification after the run queries twice
     let text = SMALL.replace("patience = 0", "patience = '30s'");
     let target = Target::start(|_| Reaction::Hide).await;
@@ -131,7 +131,7 @@ async fn samples_that_show_late_are_seen_to_be_late() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lie_is_found_even_while_the_load_goes_on() {
+async fn unstored_samples_are_found_during_the_load() {
     let target = Target::start(|_| Reaction::Lose).await;
     let text = SMALL.replace("duration = '1s'", "duration = '3s'");
     let result =
@@ -159,7 +159,7 @@ async fn storms_of_refusals_break_the_pass_rate_and_not_the_ledger() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_takes_nothing_fails() {
+async fn a_target_that_refuses_everything_fails() {
     let target = Target::start(|_| Reaction::Refuse(503)).await;
     let impatient = SMALL.replace("give_up_after = '30s'", "give_up_after = '500ms'");
     let result = run_text(&target, &format!("{impatient}[verdict]\nachieved = 0.5")).await;
@@ -169,7 +169,7 @@ async fn who_takes_nothing_fails() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_hangs_is_noticed() {
+async fn a_hanging_target_is_noticed() {
     let target = Target::start(|n| if n == 7 { Reaction::Stall } else { Reaction::Keep }).await;
     let result = run_within(&target, &format!("{SMALL}[verdict]\np99 = '200ms'"), "300ms").await;
     assert_eq!(failed(&result), ["p99"]);
@@ -177,7 +177,7 @@ async fn who_hangs_is_noticed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_admits_to_less_is_warned_of() {
+async fn underreported_writes_give_a_warning() {
     let result =
         faulty(|n| if n == 7 { Reaction::Admit } else { Reaction::Keep }, "[verdict]\nerror_budget = 0.0")
             .await;
@@ -216,7 +216,7 @@ async fn relabelled_series_are_new_and_all_are_read_back() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn after_an_outage_everything_comes() {
+async fn all_samples_arrive_after_an_outage() {
     let target = Target::start(|_| Reaction::Keep).await;
     let shape = "[shape]\nkind = 'outage'\nat = ['300ms']\nfor = '400ms'";
     let result = run_text(&target, &format!("{SMALL}{shape}")).await;
@@ -295,7 +295,7 @@ async fn a_broken_rule_aborts_the_run() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_cannot_be_reached_or_afforded_is_an_error_before_the_load() {
+async fn unreachable_targets_and_exceeded_limits_are_errors_before_the_load() {
     let error = async |text: &str| {
         let scenario = Scenario::parse(text).unwrap();
         format!("{:#}", run(&scenario, &RunOptions::default(), &Silent).await.unwrap_err())
@@ -341,7 +341,7 @@ async fn readers_are_counted_and_judged() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_past_is_there_before_the_load_and_is_read_back() {
+async fn history_is_written_before_the_load_and_read_back() {
     let target = Target::start(|_| Reaction::Keep).await;
     let text = SMALL.replace("batch = 5", "batch = 5\nhistory = '10m'\nhistory_interval = '60s'");
     let result = run_text(&target, &text).await;

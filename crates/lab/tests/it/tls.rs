@@ -92,7 +92,7 @@ async fn a_scenario_names_its_certificates_beside_its_file() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_is_not_trusted_is_not_loaded() {
+async fn untrusted_certificates_prevent_the_load() {
     let Some(authority) = Authority::new() else { return };
     let target = Target::start_encrypted(authority.acceptor()).await;
     let error = async |tls: TlsFiles| {

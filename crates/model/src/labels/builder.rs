@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn refuses() {
+    fn invalid_label_sets_are_refused() {
         let check = |pairs: &[(&str, &str)]| {
             let mut b = LabelsBuilder::new();
             pairs.iter().for_each(|(n, v)| b.push(n, v));

@@ -117,7 +117,7 @@ mod tests {
     use crate::Labels;
 
     #[test]
-    fn tells_canonical_bytes_from_others() {
+    fn noncanonical_bytes_are_recognized() {
         let up = Labels::from_pairs(&[("__name__", "up"), ("job", "x")]);
         let mut swapped = Vec::new();
         put_label(&mut swapped, b"job", b"x");

@@ -47,7 +47,7 @@ fn text(len: usize) -> Vec<u8> {
 }
 
 #[test]
-fn bodies_come_back_in_each_encoding() {
+fn bodies_round_trip_in_each_encoding() {
     for len in [0, 1, 100, 70_000, 3 << 20] {
         let text = text(len);
         for encoding in ENCODINGS {
@@ -75,7 +75,7 @@ fn zstd_bodies_of_several_frames_are_refused() {
 /// Bodies of less than 5 MiB that expand to 65 MiB are refused by the limit on bodies; those that expand to 40 MiB, by
 /// a small account.
 #[test]
-fn bombs_take_no_more_than_the_account_has() {
+fn decompression_bombs_take_no_more_than_the_account() {
     const MIB: u64 = 1 << 20;
     let bomb = vec![0; 65 * MIB as usize];
     let bodies = [
@@ -124,7 +124,7 @@ fn damaged_bodies_are_invalid() {
 
 /// A zstd frame of 13 bytes that declares 60 MiB.
 #[test]
-fn a_declaration_that_cannot_be_true_buys_nothing() {
+fn an_impossible_declared_size_reserves_nothing() {
     let mut frame = compressed(Encoding::Zstd, b"");
     frame.truncate(4);
     frame.extend([0b1010_0000]); // one segment, four bytes of size
@@ -155,7 +155,7 @@ fn content_encodings() {
 }
 
 #[test]
-fn a_zstd_context_is_no_larger_than_what_is_bought() {
+fn a_zstd_context_is_no_larger_than_its_reservation() {
     let bytes = zstd_safe::DCtx::create().sizeof();
     assert!(bytes <= ZSTD_CONTEXT_BYTES, "{bytes} bytes");
 }

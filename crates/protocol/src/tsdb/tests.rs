@@ -68,7 +68,7 @@ fn a_block_round_trips_in_both_versions() {
 }
 
 #[test]
-fn what_is_not_floats_is_told() {
+fn chunks_of_other_encodings_are_reported() {
     let mut block = BlockEncoder::new(2);
     let histogram = BlockChunk::Other(2, &[0, 17, 9, 9], TimeRange::new(3, 4));
     block.series(labels(0).as_ref(), &[histogram]);

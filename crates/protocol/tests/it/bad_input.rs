@@ -429,7 +429,7 @@ fn the_other_versions_message_is_refused() {
 }
 
 #[test]
-fn a_decoder_gives_back_what_a_flood_took() {
+fn a_decoder_frees_memory_after_a_flood() {
     let mut decoder = Decoder::new(1);
     let mut batch = Batch::default();
     let flood = pack(&b"\x22\x00".repeat(1_500_000));

@@ -61,7 +61,7 @@ fn amplifiers() -> Vec<(&'static str, Version, Vec<u8>)> {
 }
 
 #[test]
-fn what_cannot_be_bought_ends_decoding() {
+fn decoding_ends_when_memory_cannot_be_reserved() {
     for (what, version, message) in amplifiers() {
         let (decoded, peak) = decode(version, &message, 8 * MIB);
         let error = decoded.expect_err(what);
@@ -72,7 +72,7 @@ fn what_cannot_be_bought_ends_decoding() {
 }
 
 #[test]
-fn what_can_be_bought_is_paid_for() {
+fn decoded_batches_are_within_their_reservation() {
     for (what, version, message) in amplifiers() {
         let (decoded, peak) = decode(version, &message, 1 << 40);
         match decoded {
@@ -84,7 +84,7 @@ fn what_can_be_bought_is_paid_for() {
 }
 
 #[test]
-fn who_else_has_the_memory_may_give_it_back() {
+fn memory_held_by_others_makes_the_error_retryable() {
     let (_, version, message) = amplifiers().swap_remove(0);
     let account = Account::new("inflight", 1 << 30);
     let _others = account.reserve((1 << 30) - 8 * MIB).unwrap();
@@ -96,7 +96,7 @@ fn who_else_has_the_memory_may_give_it_back() {
 }
 
 #[test]
-fn a_warm_decoder_buys_nothing() {
+fn a_warm_decoder_reserves_nothing() {
     let message = [field(1, b"\x0a\x0d\x0a\x08__name__\x12\x01m\x12\x02\x10\x05")].concat().repeat(1_000);
     let body = pack(&message);
     let account = Account::new("inflight", MIB);

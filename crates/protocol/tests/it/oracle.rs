@@ -79,7 +79,7 @@ fn check(version: Version, message: &[u8], decoder: &mut Decoder, batch: &mut Ba
 }
 
 #[test]
-fn what_prost_reads_we_read() {
+fn our_decoder_agrees_with_prost() {
     let mut rng = Rng::announced();
     let (mut decoder, mut batch) = (Decoder::new(1), Batch::default());
     for version in [Version::V1, Version::V2] {

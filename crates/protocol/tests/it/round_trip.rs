@@ -263,7 +263,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 128, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_we_write_prost_reads(request in requests()) {
+    fn prost_reads_what_we_write(request in requests()) {
         // a message with a NaN is not equal to itself, so texts are compared
         let theirs = proto::unpack::<v1::WriteRequest>(&encode_v1(&request));
         prop_assert_eq!(format!("{theirs:?}"), format!("{:?}", prost_v1(&request)));
@@ -278,7 +278,7 @@ proptest! {
     }
 
     #[test]
-    fn what_we_write_we_read(request in requests()) {
+    fn we_read_what_we_write(request in requests()) {
         for (version, body) in [(Version::V1, encode_v1(&request)), (Version::V2, encode_v2(&request))] {
             let (series, metadata) = decode(version, &body);
             prop_assert_eq!(series, without_metadata(&request));
@@ -289,7 +289,7 @@ proptest! {
     }
 
     #[test]
-    fn what_prost_writes_we_read(request in requests()) {
+    fn we_read_what_prost_writes(request in requests()) {
         let request = without_negative_zeros(request);
         let bodies = [
             (Version::V1, proto::body(&prost_v1(&request))),

@@ -239,7 +239,7 @@ mod tests {
     use regex_automata::Input;
 
     #[test]
-    fn what_matching_makes_is_paid_for() {
+    fn memory_of_matching_is_counted() {
         let value = "a".repeat(16_000);
         for pattern in [
             "(.*)",

@@ -57,7 +57,7 @@ fn fast_paths_agree_with_the_engine() {
 }
 
 #[test]
-fn helps_an_index() {
+fn prefixes_and_sets_are_extracted_for_an_index() {
     let check = |pattern: &str, prefix: &str, set: Option<&[&str]>| {
         let m = Matcher::new("l", MatchOp::Regex, pattern).unwrap();
         assert_eq!(m.prefix(), prefix, "{pattern}");
@@ -183,7 +183,7 @@ fn classes_in_use_are_compiled_whatever_their_case() {
 }
 
 #[test]
-fn escapes_for_classes_are_paid_for_as_what_they_stand_for() {
+fn escaped_classes_cost_as_much_as_their_expansion() {
     for (escape, class) in [("\\s", "[\\t\\n\\f\\r ]"), ("\\W", "[^0-9A-Za-z_]")] {
         let [short, long] = [escape, class].map(|text| Program::compilation_bytes(&text.repeat(1_000)));
         assert_eq!(short, long, "{escape}");

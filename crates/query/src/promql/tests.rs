@@ -76,7 +76,7 @@ fn clamping_keeps_the_sign_of_zero() {
 }
 
 #[test]
-fn a_cancelled_query_ends() {
+fn a_canceled_query_ends() {
     let cancelled = AtomicBool::new(false);
     let options = Options::new(&cancelled);
     cancelled.store(true, Ordering::Relaxed);
@@ -100,7 +100,7 @@ fn usage_counts_samples_and_returns_to_zero_memory() {
 }
 
 #[test]
-fn a_query_holds_no_more_than_it_may() {
+fn a_query_holds_at_most_samples_max() {
     let cancelled = AtomicBool::new(false);
     let options = Options { samples_max: 450, ..Options::new(&cancelled) };
     let source = source();
@@ -129,7 +129,7 @@ impl Interrupt for After {
 }
 
 #[test]
-fn whatever_takes_long_asks_often_whether_to_go_on_and_ends_when_told() {
+fn long_evaluations_check_the_interrupt() {
     const SERIES: u64 = 300;
     const STEPS: u64 = 11_000;
     let mut source = MemorySource::new();
@@ -221,7 +221,7 @@ fn limits_are_those_of_a_request() {
 }
 
 #[test]
-fn parsing_ends_between_patterns_when_told() {
+fn parsing_checks_the_interrupt_between_patterns() {
     let parse_until = |text: &str, set_after: u64| {
         let interrupt = Arc::new(After { asked: AtomicU64::new(0), set_after });
         let mut allowance = Allowance::new(64 << 20).until(Arc::clone(&interrupt) as _);
@@ -237,7 +237,7 @@ fn parsing_ends_between_patterns_when_told() {
 }
 
 #[test]
-fn trees_and_patterns_are_paid_for() {
+fn memory_of_trees_and_patterns_is_counted() {
     let spent = |text: &str| {
         let mut allowance = Allowance::new(64 << 20);
         parse_within(text, &mut allowance).unwrap();
@@ -271,7 +271,7 @@ fn labels_that_grow_are_refused_while_they_are_built() {
 }
 
 #[test]
-fn what_is_kept_beside_values_is_paid_for() {
+fn memory_of_keys_and_patterns_and_state_is_counted() {
     let mut source = MemorySource::new();
     for i in 0..1000 {
         let labels = Labels::from_pairs(&[("__name__", &format!("m{i}")), ("i", &i.to_string())]);
@@ -296,7 +296,7 @@ fn what_is_kept_beside_values_is_paid_for() {
 }
 
 #[test]
-fn the_steps_that_grouped_pairs_have_taken_are_paid_for() {
+fn memory_of_written_steps_of_group_matching_is_counted() {
     const SERIES: u64 = 50;
     const STEPS: u64 = 1000;
     let mut source = MemorySource::new();

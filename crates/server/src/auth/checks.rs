@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_network_has_its_rate_and_all_strangers_have_theirs() {
+    async fn known_networks_have_a_rate_each_and_unknown_ones_share_one() {
         let (clock, checks) = start();
         let near = 10..=11; // a bucket goes into debt by one
         assert!(near.contains(&begun(&checks, 10_000, |_| address(1)).await));
@@ -201,7 +201,7 @@ mod tests {
 
     /// A known sender's new token is checked, however many strangers guess.
     #[tokio::test]
-    async fn a_flood_of_strangers_leaves_known_networks_their_checks() {
+    async fn a_flood_of_unknown_networks_leaves_checks_to_known_ones() {
         let (clock, checks) = start();
         checks.begin(address(1)).await.unwrap().accept();
         let _waits = begun(&checks, 10_000, |number| address(1000 + number)).await;
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn few_run_and_few_wait() {
+    async fn concurrent_and_waiting_checks_are_limited() {
         let (_clock, checks) = start();
         let running = checks.begin(address(1)).await.unwrap();
         let mut waiting: Vec<_> = (2..4).map(|number| Box::pin(checks.begin(address(number)))).collect();

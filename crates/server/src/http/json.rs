@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_never_holds_more_than_it_bought() {
+    fn an_answer_never_holds_more_than_it_reserved() {
         let account = Account::new("answers", 100_000);
         let mut json = Json::within(&account);
         while json.refused.is_none() {

@@ -41,7 +41,7 @@ mod tests {
     use std::cell::Cell;
 
     #[tokio::test(flavor = "current_thread")]
-    async fn metrics_leave_their_worker_to_other_tasks() {
+    async fn scrapes_of_metrics_yield_to_other_tasks() {
         const REQUESTS: usize = 20;
         let dir = tempfile::tempdir().unwrap();
         let node = small_node(dir.path());

@@ -123,7 +123,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn one_of_many_threads_looks() {
+    fn one_of_many_threads_reads_the_resident_memory() {
         let (resident, clock) = (Arc::new(SetResident::default()), Arc::new(ManualClock::at(0)));
         let headroom = Headroom::new(Some(Arc::clone(&resident) as _), clock, 1000);
         std::thread::scope(|threads| {

@@ -157,7 +157,7 @@ mod tests {
     const MS: Duration = Duration::from_millis(1);
 
     #[test]
-    fn waiting_is_earned_by_work() {
+    fn work_adds_to_the_waiting_budget() {
         let mut balance = Balance { since: Instant::now(), used: Duration::ZERO, patience: 0 };
         balance.account(MS, MS);
         assert_eq!(balance.patience, nanos(MS * 7));
@@ -173,7 +173,7 @@ mod tests {
 
     /// With requests always in progress, on a machine where a thread that yields waits long for a processor.
     #[test]
-    fn an_eighth_of_a_processor_is_left_however_long_a_wait_turns_out_to_be() {
+    fn background_work_keeps_an_eighth_of_a_processor() {
         for delay in [0, 1, 5, 15].map(|ms| MS * ms) {
             let mut balance = Balance { since: Instant::now(), used: Duration::ZERO, patience: 0 };
             let (mut passed, mut worked) = (Duration::ZERO, Duration::ZERO);

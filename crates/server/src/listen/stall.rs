@@ -102,7 +102,7 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 
     #[tokio::test]
-    async fn who_reads_nothing_is_given_up() {
+    async fn clients_that_do_not_read_time_out() {
         let (mine, mut theirs) = duplex(100);
         let place = Connections::new(1, 1).enter(Instant::now()).expect("there is room");
         let mut mine = StallTimeout::new(mine, Patience::new(Duration::ZERO, 1), place.share());

@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_away_for_long_does_not_make_up_for_all_of_it() {
+    fn saved_time_is_limited_after_a_long_suspension() {
         let start = Instant::now();
         let (mut now, mut time_share, mut slices) =
             (start + Duration::from_secs(9), TimeShare::from(start), 0);

@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn no_metric_that_was_queried_is_taken_for_one_that_was_not() {
+    fn queried_metrics_are_never_reported_as_unqueried() {
         check(10 << 20, 3, 5_000, false);
         check(20 << 10, 3, 5_000, true);
         check(10 << 20, 1, 18_000, false);

@@ -46,7 +46,7 @@ fn a_series_with_too_many_samples_is_not_unpacked() {
 }
 
 #[test]
-fn a_cancelled_selection_ends() {
+fn a_canceled_selection_ends() {
     let dir = tempfile::tempdir().unwrap();
     let node = node_with_samples(dir.path(), 1);
     let cancelled = Arc::new(AtomicBool::new(true));
@@ -116,7 +116,7 @@ impl Interrupt for EndAt {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_search_of_sealed_values_that_finds_nothing_ends_at_each_question() {
+async fn searches_of_sealed_values_end_at_each_interrupt_check() {
     let dir = tempfile::tempdir().unwrap();
     let node = node_with(dir.path(), |_| ()).await;
     write_of(&node, &TenantId::anonymous(), SystemClock.now_ms() - 60_000).await;

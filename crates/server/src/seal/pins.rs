@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_is_woken() {
+    fn dropping_the_last_pin_wakes_waiters() {
         let pins = Arc::new(Pins::default());
         let pin = pins.pin();
         let ended = pins.end_generation();

@@ -109,7 +109,7 @@ fn fail_at(node: &Node, place: &'static str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_round_that_fails_anywhere_goes_on() {
+async fn a_round_resumes_after_a_failure_at_any_step() {
     let dir = tempfile::tempdir().unwrap();
     let node = start(dir.path()).await;
     let (base_ms, mut content) = (SystemClock.now_ms() - 60_000, Content::new());
@@ -234,7 +234,7 @@ async fn a_new_journal_is_not_taken_for_the_one_before() {
 
 /// The release waits, up to a bound, for a query that chose its series before a commit.
 #[test]
-fn what_a_query_chose_from_stays_until_it_ends() {
+fn frozen_samples_stay_in_the_head_until_older_queries_end() {
     let dir = tempfile::tempdir().unwrap();
     let clock = Arc::new(ManualClock::at(1_777_000_000_000));
     let (mut node, mut content) = stepped_node(dir.path(), &clock);
@@ -668,7 +668,7 @@ const PANICS: &str = "FLOODMARK_TEST_SEALER_PANICS";
 
 /// Body of the child process.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_sealer_panics_if_it_is_told_to() {
+async fn child_process_whose_sealer_panics() {
     if std::env::var_os(PANICS).is_none() {
         return;
     }
@@ -684,7 +684,7 @@ async fn the_sealer_panics_if_it_is_told_to() {
 #[test]
 fn a_panic_of_the_sealer_ends_the_process() {
     let child = std::process::Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "--nocapture", "seal::tests::the_sealer_panics_if_it_is_told_to"])
+        .args(["--exact", "--nocapture", "seal::tests::child_process_whose_sealer_panics"])
         .env(PANICS, "yes")
         .output()
         .unwrap();

@@ -142,7 +142,7 @@ async fn the_tenant_takes_no_place_of_others_and_needs_none() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_refused_is_counted_and_not_sent_again() {
+async fn refused_samples_are_counted_and_not_retried() {
     let dir = tempfile::tempdir().unwrap();
     let node = small_node(dir.path());
     let mut monitor = monitor(&node);

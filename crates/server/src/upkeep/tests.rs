@@ -77,7 +77,7 @@ async fn tables_are_open_before_somebody_asks() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_is_remembered_of_tables_that_are_gone() {
+async fn state_of_deleted_tables_is_forgotten() {
     let dir = tempfile::tempdir().unwrap();
     let node = node_with(dir.path(), |_| {}).await;
     fill(&node, "one").await;
@@ -171,7 +171,7 @@ async fn a_tenant_with_all_of_its_tables_gets_no_further_rollup() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn samples_go_by_their_retention_and_rollups_by_theirs() {
+async fn samples_and_rollups_expire_by_their_own_retention() {
     let dir = tempfile::tempdir().unwrap();
     let node = node_with(dir.path(), |settings| {
         settings.tenants.general.rollups = vec![Resolution::Hour];
@@ -242,7 +242,7 @@ async fn a_clock_that_is_ahead_at_the_start_expires_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_tenants_damage_is_its_own() {
+async fn damage_of_one_tenant_does_not_affect_others() {
     let dir = tempfile::tempdir().unwrap();
     let node =
         node_with(dir.path(), |settings| settings.tenants.general.rollups = vec![Resolution::Hour]).await;

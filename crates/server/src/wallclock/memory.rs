@@ -90,7 +90,7 @@ mod tests {
     use journal::disk::Os;
 
     #[test]
-    fn what_was_believed_is_kept_and_damage_is_noticed() {
+    fn the_last_trusted_time_is_stored_and_damage_is_noticed() {
         let dir = tempfile::tempdir().unwrap();
         let open = || Memory::open(Arc::new(Os), dir.path());
         assert_eq!(open().1, Believed::Unknown);

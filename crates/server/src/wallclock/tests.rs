@@ -107,7 +107,7 @@ fn a_clock_that_is_put_right_is_believed() {
 }
 
 #[test]
-fn what_is_found_late_counts_too() {
+fn evidence_found_later_counts_too() {
     let mut node = Node::start(365 * DAY, &[]);
     node.check(SETTLE, None); // the store is not available
     node.found(HOUR, TRUTH - 90 * DAY);
@@ -174,7 +174,7 @@ fn a_young_data_directory_waits_for_an_hour_of_agreement() {
 }
 
 #[test]
-fn senders_have_a_word_where_nothing_else_is_known() {
+fn senders_are_evidence_if_there_is_no_other() {
     let mut node = Node::start(365 * DAY, &[]);
     node.check(SETTLE, None);
     assert!(!node.judge.is_confirmed(), "nothing was there to expire");

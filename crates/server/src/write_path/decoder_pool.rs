@@ -151,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_kept_is_paid_for() {
+    fn idle_decoders_are_reserved() {
         let account = Account::new("decoders", 100_000);
         let decoders = Decoders::<protocol::remote_write::Decoder>::new(1, account.clone());
         let grown = |bytes| {

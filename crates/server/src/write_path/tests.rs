@@ -320,7 +320,7 @@ async fn a_tenant_that_sends_too_fast_is_refused_until_it_has_paid() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn writing_needs_the_right_to() {
+async fn writing_requires_the_write_right() {
     let dir = tempfile::tempdir().unwrap();
     let node = small_node(dir.path());
     let all = Principal::of(TenantId::anonymous());

@@ -31,12 +31,12 @@ fn run_all(from: u64, seeds: u64, fault: Option<Fault>) {
 }
 
 #[test]
-fn nothing_is_lost_and_nothing_is_there_twice() {
+fn no_sample_is_lost_or_doubled() {
     run_all(0, SEEDS, None);
 }
 
 #[test]
-fn nor_with_seeds_that_nobody_has_seen() {
+fn no_sample_is_lost_or_doubled_with_fresh_seeds() {
     let from = stdx::rng::Rng::fresh_seed() >> 16;
     println!("from seed {from}");
     let is_long = std::env::var_os("FLOODMARK_LONG").is_some();
@@ -63,12 +63,12 @@ fn late_samples_are_stored_within_the_window_and_refused_beyond_it() {
 }
 
 #[test]
-fn imports_take_as_long_as_they_like() {
+fn long_imports_beside_a_running_node_lose_and_double_nothing() {
     run_all(0, SEEDS_OF_FAULT, Some(Fault::Imports));
 }
 
 #[test]
-fn what_is_deleted_is_gone_and_nothing_else_is() {
+fn deletes_remove_the_selected_samples_and_no_others() {
     run_all(0, SEEDS_OF_FAULT, Some(Fault::Deletes));
 }
 
@@ -78,7 +78,7 @@ fn samples_of_many_days_are_sealed_in_passes() {
 }
 
 #[test]
-fn what_has_no_room_is_refused_and_nothing_else_is_lost() {
+fn only_samples_without_room_are_refused_and_none_is_lost() {
     run_all(0, SEEDS_OF_FAULT, Some(Fault::Memory));
 }
 

@@ -122,7 +122,7 @@ mod tests {
     use crate::budget::Account;
 
     #[test]
-    fn what_grows_is_bought() {
+    fn growth_is_reserved() {
         let account = Account::new("inflight", 10_000);
         let mut memory = account.reserve(100).unwrap();
         let mut purse = Purse::new(&mut memory);
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_there_is_free() {
+    fn existing_capacity_is_not_reserved() {
         let account = Account::new("inflight", 0);
         let mut memory = account.reserve(0).unwrap();
         let mut purse = Purse::new(&mut memory);

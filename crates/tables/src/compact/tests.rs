@@ -124,7 +124,7 @@ fn early_files_are_merged_with_the_first_others_or_among_themselves() {
 }
 
 #[test]
-fn names_part_a_day_where_large_files_lie_side_by_side() {
+fn a_day_is_merged_by_name_ranges_of_its_large_files() {
     let large = 1 << 30;
     let base = [named(5, 1, large, ("a", "f")), named(5, 1, large, ("g", "m"))];
     let with = |more: &[LiveFile]| [&base[..], more].concat();

@@ -149,7 +149,7 @@ mod tests {
     use stdx::rng::Rng;
 
     #[test]
-    fn a_floodmark_covers_what_its_passes_took() {
+    fn a_floodmark_covers_the_days_of_its_passes() {
         let seed = Rng::fresh_seed();
         println!("seed {seed}");
         let mut rng = Rng::new(seed);

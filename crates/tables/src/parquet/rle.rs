@@ -206,7 +206,7 @@ mod tests {
 
     /// Bit-packed groups of every width, in the middle and at the end of the bytes, with a run between them.
     #[test]
-    fn bits_of_each_width_in_each_place() {
+    fn bit_packed_groups_of_each_width_at_each_position() {
         let mut rng = Rng::announced();
         for width in 1..=32 {
             let (mut bytes, mut numbers) = (Vec::new(), Vec::new());
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn no_places_at_all() {
+    fn an_empty_page_has_no_indexes() {
         let none = Places::open(vec![1, 2], 2, 0, 0).unwrap();
         none.read(0..0, |_, _| panic!("an empty page returned an index"));
         assert!(Places::open(vec![1, 2], 3, 0, 0).is_none());

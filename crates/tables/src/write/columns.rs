@@ -210,7 +210,7 @@ mod tests {
     use stdx::rng::Rng;
 
     #[test]
-    fn rows_are_chained_and_come_back() {
+    fn chained_rows_round_trip() {
         let mut rng = Rng::announced();
         let mut chain = Chain::default();
         for row in 0..5000 {

@@ -142,7 +142,7 @@ fn keep(table: &Arc<Table>, upkeep: &mut Upkeep, rng: &mut Rng, most: usize, n: 
 }
 
 #[test]
-fn deletes_hide_and_remove_what_was_written_before_them_and_nothing_else() {
+fn deletes_hide_and_remove_only_earlier_samples() {
     let mut rng = Rng::announced();
     for _ in 0..40 {
         let folder = TempDir::new().unwrap();
@@ -320,7 +320,7 @@ fn deletes_of_two_processes_both_count_and_are_bounded() {
 }
 
 #[test]
-fn a_list_of_deletes_that_is_lost_is_an_error_and_no_resurrection() {
+fn a_lost_list_of_deletes_is_an_error() {
     let folder = TempDir::new().unwrap();
     let table = open(&folder);
     fill(&table);

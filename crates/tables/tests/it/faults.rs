@@ -270,7 +270,7 @@ fn seal(table: &Table, name: &str) -> std::result::Result<Outcome, TableError> {
 }
 
 #[test]
-fn a_dead_process_commit_that_is_late_is_never_added_to_what_the_next_one_found() {
+fn late_commits_of_a_dead_process_are_fenced() {
     for is_fenced in [true, false] {
         let shared: Arc<DynObjectStore> = Arc::new(InMemory::new());
         let location = Location::open("memory:///t/", [], runtime().handle().clone()).unwrap();
@@ -374,7 +374,7 @@ fn a_store_that_overwrites_commits_gets_none() {
 
 /// The probe object lies next to the tenants' folders, and must not take the place of any.
 #[test]
-fn a_tenant_may_have_the_name_that_the_probe_had() {
+fn a_tenant_may_be_named_like_the_probe_object() {
     const NAME: &str = "_floodmark.probe";
     let folder = TempDir::new().unwrap();
     // the probe object of an earlier version

@@ -96,7 +96,7 @@ fn series_bits(series: &[Series]) -> Vec<(String, i64, u64)> {
 }
 
 #[test]
-fn every_kind_of_value_comes_back() {
+fn every_kind_of_value_round_trips() {
     let stale = f64::from_bits(model::STALE_NAN_BITS);
     let odd = f64::from_bits(0x7ff8_dead_beef_0001);
     let values = |values: &[f64]| -> Vec<(i64, f64)> {

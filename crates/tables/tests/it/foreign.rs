@@ -128,7 +128,7 @@ fn deltalake_and_duckdb_read_the_same_samples() {
 
 /// A damaged checkpoint makes other engines fail, too, until it is renamed.
 #[test]
-fn they_read_a_table_that_was_mended() {
+fn deltalake_and_duckdb_read_a_repaired_table() {
     let Some(python) = python() else { return };
     let folder = TempDir::new().unwrap();
     let table = open(&folder);
@@ -219,7 +219,7 @@ fn a_table_that_another_engine_rewrote_has_every_sample() {
 
 /// Samples that were written twice with different values, in files that another engine then merges.
 #[test]
-fn later_sample_counts_after_a_foreign_merge_and_the_doubt_is_reported() {
+fn the_later_sample_wins_after_a_foreign_merge_with_a_warning() {
     let Some(python) = python() else { return };
     let folder = TempDir::new().unwrap();
     let table = open(&folder);

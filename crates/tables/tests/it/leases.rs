@@ -79,7 +79,7 @@ fn swept_files_replace_nothing() {
 }
 
 #[test]
-fn a_lease_outlasts_any_grace_while_its_pulse_beats() {
+fn a_renewed_lease_protects_files_beyond_the_grace_period() {
     let folder = TempDir::new().unwrap();
     let (table, server) = (open(&folder), open(&folder));
     let mut lease = table.lease(stem("x"), 7).unwrap();

@@ -131,7 +131,7 @@ fn damage(log: &Log, name: &str, with: Option<&Vec<u8>>) {
 }
 
 #[test]
-fn entries_stand_in_for_a_damaged_checkpoint() {
+fn log_entries_replace_a_damaged_checkpoint() {
     // whether the log has a hint, and whether it has an earlier checkpoint
     let all = &[(true, false), (false, false), (true, true), (false, true)][..];
     for (make, cases) in [(Log::local as fn() -> Log, &all[..1]), (Log::object_store, all)] {

@@ -47,7 +47,7 @@ fn column(table: &Table, of: Statistic) -> Vec<f64> {
 }
 
 #[test]
-fn a_day_is_rolled_up_once_and_anew_when_late_samples_came() {
+fn a_day_is_rolled_up_again_only_after_late_samples() {
     let folder = TempDir::new().unwrap();
     let (metrics, rollup) = (open(&folder), rollup_table(&folder));
     let run = |name: &str| {
@@ -99,7 +99,7 @@ fn a_day_is_rolled_up_once_and_anew_when_late_samples_came() {
 
 /// A rollup in another format is not used: its values may have another meaning, which the files do not show.
 #[test]
-fn a_day_in_another_format_is_not_read_and_made_anew() {
+fn a_rolled_up_day_in_another_format_is_ignored_and_rebuilt() {
     for floodmark in (0..=4).filter(|format| *format != 3).map(|format| format << 48 | (DAY + 99) as u64) {
         let folder = TempDir::new().unwrap();
         let (metrics, rollup) = (open(&folder), rollup_table(&folder));
@@ -124,7 +124,7 @@ fn a_day_in_another_format_is_not_read_and_made_anew() {
 }
 
 #[test]
-fn a_rollup_in_little_memory_or_cut_short() {
+fn a_rollup_works_in_little_memory_and_commits_nothing_if_stopped() {
     let folder = TempDir::new().unwrap();
     let (metrics, rollup) = (open(&folder), rollup_table(&folder));
     commit(&metrics, 0, &fleet(40, 100, 60));

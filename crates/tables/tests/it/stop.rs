@@ -130,7 +130,7 @@ fn reads_stop_at_every_check() {
 }
 
 #[test]
-fn rows_that_no_pattern_is_tried_on_are_not_gone_through_either() {
+fn stops_are_checked_without_matchers_too() {
     let folder = TempDir::new().unwrap();
     let table = table(&folder);
     for cache in [Cache::new(0), Cache::new(64 << 20)] {

@@ -248,7 +248,7 @@ fn staged_files_that_were_never_committed_are_not_read() {
 }
 
 #[test]
-fn a_name_is_used_once() {
+fn a_file_name_is_never_overwritten() {
     let folder = TempDir::new().unwrap();
     let table = open(&folder);
     let one = stage(&table, "same", &fleet(1, 1, 1));

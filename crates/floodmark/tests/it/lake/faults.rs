@@ -15,7 +15,7 @@ fn options(tables: &str) -> Options {
 }
 
 #[test]
-fn a_full_disk_under_the_tables_keeps_nobody_from_writing() {
+fn a_full_disk_under_the_tables_does_not_stop_writes() {
     let Some(disk) = SmallDisk::mount("8m") else { return };
     let mut server = Server::start(options(&format!("file://{}/t", disk.path().display())));
     let mut writer = Writer::new(seed(), 1);
@@ -44,7 +44,7 @@ fn a_full_disk_under_the_tables_keeps_nobody_from_writing() {
 }
 
 #[test]
-fn without_tables_it_serves_from_the_journal() {
+fn without_tables_the_node_serves_from_the_journal() {
     let dir = tempfile::tempdir().unwrap();
     let tables = dir.path().join("tables");
     std::fs::write(&tables, "in the way").unwrap();

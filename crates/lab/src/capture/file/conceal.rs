@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn hides_what_it_was_told_to_and_consistently() {
+    fn the_chosen_parts_are_concealed_consistently() {
         let owned = |(a, b): (&str, &str)| (a.to_owned(), b.to_owned());
         let none = Concealer::new(Conceal::default(), [7; 16]);
         assert_eq!(label(&none, "pod", "x-1"), owned(("pod", "x-1")));
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_come_from_files_and_from_nowhere() {
+    fn keys_are_read_from_a_file_or_random() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("key");
         std::fs::write(&path, "short").unwrap();

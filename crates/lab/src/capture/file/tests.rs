@@ -333,7 +333,7 @@ fn concealed_recordings_hold_no_text_of_labels() {
 }
 
 #[test]
-fn mending_goes_on_behind_the_last_whole_block() {
+fn a_repaired_recording_continues_after_the_last_complete_block() {
     let (bytes, _) = sample_recording(1, 1, DICTIONARY_SERIES_MAX);
     let mut writer = writer(DICTIONARY_SERIES_MAX);
     let mut parsed = Parsed::default();

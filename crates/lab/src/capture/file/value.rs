@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn broken() {
+    fn malformed_values_are_refused() {
         // a difference after a value that is not a whole number; more bytes than there are; bytes beyond the eighth
         assert_eq!(take(&mut &[0][..], 0.5f64.to_bits()), None);
         assert_eq!(take(&mut &[3][..], 0), None);

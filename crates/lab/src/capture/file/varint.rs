@@ -44,7 +44,7 @@ mod tests {
     }
 
     #[test]
-    fn broken() {
+    fn malformed_varints_are_refused() {
         for bytes in [&[][..], &[0x80], &[0xff; 10], &[0xff; 11], &[5, 1, 2]] {
             assert_eq!(take_bytes(&mut &*bytes), None, "{bytes:?}");
         }

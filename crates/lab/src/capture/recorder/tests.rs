@@ -372,7 +372,7 @@ async fn a_slow_backend_is_as_slow_as_it_is_and_senders_do_not_wait_for_each_oth
 }
 
 #[tokio::test]
-async fn what_can_never_work_is_said_at_once() {
+async fn impossible_options_are_refused_at_start() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("r.rec");
     let refused = async |options: RecordOptions, why: &str| {

@@ -206,7 +206,7 @@ fn sample_times_are_scaled_or_shifted() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn samples_that_would_meet_move_on_and_it_is_said() {
+async fn equal_timestamps_are_moved_with_a_warning() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("r");
     record(&path, 100, 2_000);
@@ -286,7 +286,7 @@ async fn stopped_is_partial_and_too_long_is_cut() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn bad_recordings_and_targets_are_said_at_once() {
+async fn bad_recordings_and_targets_are_refused_at_start() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("r");
     record(&path, 3, 1_000);

@@ -57,7 +57,7 @@ mod tests {
     use std::task::{Context, Poll, Waker};
 
     #[tokio::test]
-    async fn the_fast_wait_for_the_slow_but_not_for_the_dead() {
+    async fn fast_connections_wait_for_slow_but_not_for_closed_ones() {
         let lead = Lead::new(3, 2);
         lead.enter(0, 2).await;
         let mut blocked = pin!(lead.enter(0, 3));

@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn the_silent_keep_what_they_have() {
+    fn paused_slots_keep_their_series() {
         let time_share = time_share("kind = 'outage'\nat = ['10s']\nfor = '5s'", 0);
         assert_eq!([9.0, 10.0, 14.9, 15.0].map(|at| time_share.delayed(at)), [9.0, 15.0, 15.0, 15.0]);
     }

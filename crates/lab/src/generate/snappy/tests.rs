@@ -28,7 +28,7 @@ fn random_message(rng: &mut Rng) -> (Vec<u8>, Vec<SampleSpot>) {
 }
 
 #[test]
-fn any_message_comes_back_and_so_does_every_change() {
+fn messages_and_patched_values_round_trip() {
     let mut rng = Rng::announced();
     let mut compressor = Compressor::default();
     for _ in 0..400 {

@@ -54,7 +54,7 @@ fn expected(plan: &Plan, slot: SlotRange, round: u32) -> Vec<Row> {
 }
 
 #[test]
-fn every_request_says_what_the_plan_says() {
+fn requests_contain_the_samples_of_the_plan() {
     for version in [Version::V1, Version::V2] {
         for (metrics, staggered) in [(5, false), (1, true), (30, true)] {
             let histograms = Histograms { count: metrics / 15, buckets: 4 };

@@ -65,7 +65,7 @@ fn lost_doubled_wrong_and_unexpected_fail_without_being_asked_for() {
 }
 
 #[test]
-fn what_was_not_measured_has_not_passed() {
+fn unmeasured_rules_fail() {
     let mut result = good();
     (result.verify, result.observed) = (None, Default::default());
     result.totals.freshness = Quantiles::default();
@@ -85,7 +85,7 @@ fn what_was_not_measured_has_not_passed() {
 }
 
 #[test]
-fn text_has_every_rule_and_the_word() {
+fn text_has_every_rule_and_the_verdict() {
     let mut result = good();
     result.name = "x".into();
     result.verdict = judge(&scenario("p99 = '1s'\npass_rate = 0.99"), &result);

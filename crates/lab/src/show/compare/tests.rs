@@ -4,7 +4,7 @@ use crate::show::html::tests::sample;
 use expect_test::{expect, expect_file};
 
 #[test]
-fn ratios_say_who_is_better() {
+fn ratios_show_the_better_result() {
     let (a, mut b) = (sample(100_000.0), sample(150_000.0));
     b.totals.latency.p99_s = a.totals.latency.p99_s * 1.01;
     b.observed.insert("rss_peak_bytes".into(), 5.5e8);

@@ -35,7 +35,7 @@ pub(crate) fn json(raw: &str) -> String {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn nothing_gets_out() {
+    fn text_and_json_are_escaped() {
         assert_eq!(super::text("<b a='\"'>&\0\u{202e}"), "&lt;b a=&#39;&quot;&#39;&gt;&amp;\u{fffd}\u{fffd}");
         let json = serde_json::to_string("</script><!--\u{2028}&").unwrap();
         let escaped = super::json(&json);

@@ -90,7 +90,7 @@ fn agrees_with_the_snap_crate_on_compressed_text() {
 }
 
 #[test]
-fn refuses_before_allocating() {
+fn memory_is_refused_before_it_is_allocated() {
     let check = |body: &[u8], expected: DecodeError| {
         let mut out = Vec::new();
         assert_eq!(decoded_len(body), Err(expected.clone()));

@@ -222,7 +222,7 @@ fn the_deepest_expressions_can_be_evaluated() {
 
 /// Random words in random order: errors, never panics.
 #[test]
-fn garbage_is_refused_in_order() {
+fn random_words_are_errors_and_never_panics() {
     const WORDS: [&str; 78] = [
         "up",
         "sum",

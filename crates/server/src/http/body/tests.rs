@@ -32,7 +32,7 @@ impl hyper::body::Body for Unfinished {
 }
 
 #[tokio::test]
-async fn a_body_buys_little_more_than_has_come() {
+async fn a_body_reserves_little_more_than_was_received() {
     let account = Account::new("inflight", 3 << 20);
     let reader = reader(&account, Patience::new(Duration::from_secs(60), 1));
     let mut memory = account.reserve(STEP_BYTES as u64).unwrap();
@@ -70,7 +70,7 @@ async fn a_third_of_the_account_is_left_to_small_bodies() {
 }
 
 #[tokio::test]
-async fn a_body_that_stops_is_given_up() {
+async fn a_stalled_body_times_out() {
     let account = Account::new("inflight", 3 << 20);
     let body = Body::new(Unfinished { is_sent: false });
     let patience = Patience::new(Duration::ZERO, 1 << 30);

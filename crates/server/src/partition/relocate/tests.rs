@@ -111,7 +111,7 @@ fn histograms_move_with_the_floats_of_their_tenant() {
 
 /// The process dies during the relocation, or before the end of the relocation is recorded.
 #[test]
-fn what_a_crash_leaves_twice_in_the_journal_comes_back_once() {
+fn samples_relocated_twice_by_a_crash_are_replayed_once() {
     for turns in [1, 2, 100] {
         let (dir, clock) = (tempfile::tempdir().unwrap(), Arc::new(ManualClock::at(1_777_000_000_000)));
         let (node, broken, content) = behind(dir.path(), &clock);
@@ -142,7 +142,7 @@ fn what_a_crash_leaves_twice_in_the_journal_comes_back_once() {
 }
 
 #[test]
-fn its_writes_are_refused_meanwhile_and_those_of_others_are_not() {
+fn only_writes_of_the_relocated_tenant_are_refused() {
     let (dir, clock) = (tempfile::tempdir().unwrap(), Arc::new(ManualClock::at(1_777_000_000_000)));
     let (node, _broken, mut content) = behind(dir.path(), &clock);
     let answer = ask(node.node(), "a");

@@ -293,7 +293,7 @@ fn sealing_during_replay_keeps_exemplars_and_metadata() {
 }
 
 #[test]
-fn each_tenant_goes_on_from_its_own_floodmark() {
+fn each_tenant_is_replayed_from_its_own_floodmark() {
     let dir = tempfile::tempdir().unwrap();
     let node = small_node(dir.path());
     let mut writer = Writer::new();

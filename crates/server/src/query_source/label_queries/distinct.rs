@@ -154,7 +154,7 @@ mod tests {
     use stdx::rng::Rng;
 
     #[test]
-    fn it_is_a_set_in_order() {
+    fn distinct_texts_are_sorted_and_unique() {
         let mut rng = Rng::announced();
         let (mut found, mut expected) = (Distinct::within(usize::MAX), BTreeSet::new());
         for _ in 0..20_000 {
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn it_holds_no_more_than_it_may() {
+    fn distinct_texts_stay_within_their_memory() {
         let mut found = Distinct::within(100_000);
         let fits = (0..).take_while(|n: &u32| found.insert(n.to_string().as_bytes()).is_ok()).count();
         assert!((100_000 / 40..100_000 / ENTRY_BYTES).contains(&fits), "{fits}");

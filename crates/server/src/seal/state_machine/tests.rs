@@ -227,7 +227,7 @@ impl Script {
 }
 
 #[test]
-fn flush_is_answered_after_its_round_is_noted() {
+fn flush_is_answered_after_its_round_is_recorded() {
     let mut script = Script::new();
     script.expect(Event::Tick, &[]);
     script.flush(1);
@@ -599,7 +599,7 @@ fn partition_after_a_failed_replay_is_asked_first() {
 }
 
 #[test]
-fn stopping_ends_everything_and_answers_what_is_noted() {
+fn stopping_ends_the_round_and_answers_recorded_flushes() {
     let mut script = Script::new();
     script.flush(1);
     script.begin_round();

@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn few_tenants_are_known_all_the_time_until_they_are_gone() {
+    fn tenants_that_fit_one_page_are_known_until_they_are_removed() {
         let (mut names, mut known) = (vec!["a".to_owned(), "b".to_owned()], Known::with_pages_of(3));
         let [a, b, c] = ["a", "b", "c"].map(|name| TenantId::parse(name).unwrap());
         for _ in 0..3 {

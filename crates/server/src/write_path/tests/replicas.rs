@@ -105,7 +105,7 @@ async fn one_replica_is_stored_until_another_takes_over() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_no_replica_is_stored_as_it_is() {
+async fn series_without_replica_labels_are_stored_unchanged() {
     let dir = tempfile::tempdir().unwrap();
     let (node, clock) = start(dir.path(), |_| ());
     let now_ms = clock.now_ms();

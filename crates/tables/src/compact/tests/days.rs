@@ -291,7 +291,7 @@ fn a_day_of_little_data_becomes_one_file() {
 
 /// A single metric is not cut: each of its files covers a part of the day, which costs little.
 #[test]
-fn a_metric_that_is_too_much_for_a_job_stays_some_files() {
+fn a_metric_larger_than_a_job_stays_in_several_files() {
     for (series, most) in [(100_000, 1.01), (200_000, 1.02), (500_000, 1.05), (1_000_000, 1.09)] {
         let day = day_of(vec![series], 64);
         assert!(day.live_bytes() as f64 <= day.best_bytes() as f64 * most);

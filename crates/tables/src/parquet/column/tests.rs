@@ -51,7 +51,7 @@ fn one_dictionary_comes_first() {
 }
 
 #[test]
-fn lists_begin_and_end() {
+fn list_boundaries_follow_repetition_levels() {
     let check = |repeated: &[(u8, u8)], defined: &[(u8, u8)], codes: &[u8]| {
         let page = [&levels(repeated), &levels(defined), &[1][..], codes].concat();
         let levels: u16 = repeated.iter().map(|(count, _)| u16::from(*count)).sum();

@@ -73,7 +73,7 @@ fn reads_what_the_library_wrote() {
 }
 
 #[test]
-fn parts_are_kept_of_it() {
+fn ranges_of_a_page_read_as_in_the_whole_page() {
     let mut rng = Rng::announced();
     let mut left_out = 0;
     for _ in 0..300 {

@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn lists_are_put_together() {
+fn sorted_lists_are_intersected() {
     let check = |a: &[u32], b: &[u32], expected: &[u32]| {
         assert_eq!(both(a, b), expected, "{a:?} {b:?}");
         assert_eq!(both(b, a), expected, "{b:?} {a:?}");

@@ -10,7 +10,7 @@ use model::{Labels, SeriesKey};
 
 /// A footer may claim that two columns share a page. The page that is cached for one column must not be used for the other.
 #[test]
-fn a_page_that_two_columns_claim_is_of_one() {
+fn a_page_claimed_by_two_columns_is_cached_for_one() {
     const DAY: i64 = 1_795_219_200_000;
     let times: Vec<i64> = (0..100).map(|i| DAY + 1000 * i).collect();
     let mut writer = FileWriter::new(&METRICS, Date::of(DAY), Vec::new(), 1 << 20).unwrap();

@@ -2,7 +2,7 @@ use super::*;
 use crate::parquet::column::tests::{A_B, DATA, DICTIONARY, chunk, levels};
 
 #[test]
-fn names_and_values_stand_side_by_side() {
+fn label_names_and_values_are_paired() {
     let of = |defined: &[(u8, u8)], codes: &[u8]| {
         let page = [&levels(&[(3, 0)]), &levels(defined), &[1][..], codes].concat();
         chunk(3, 3, &[(DICTIONARY, 2, A_B), (DATA, 3, &page)])

@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_are_paid_for_and_their_time_is_bounded() {
+    fn memory_and_time_of_capture_groups_are_limited() {
         // the first value that is too long for backtracking allocates two tables of states by groups
         for (groups, repeats) in [(2_000, 1), (300, 200)] {
             let pattern = format!("{}{}.*", "()".repeat(groups), "(?:.*a)".repeat(repeats));

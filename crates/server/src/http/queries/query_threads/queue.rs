@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_small_goes_back_to_its_place() {
+    fn large_queries_return_to_their_place_in_the_queue() {
         let (mut queue, now) = (Queue::new(1), Instant::now());
         (0..2).for_each(|_| push(&mut queue, asker("a"), now));
         let first = queue.take_untried().unwrap();

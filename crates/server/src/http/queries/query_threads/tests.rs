@@ -88,7 +88,7 @@ fn queries_that_were_set_back_keep_their_place() {
 }
 
 #[test]
-fn who_leaves_is_not_begun() {
+fn queries_of_disconnected_clients_do_not_start() {
     let (began, begin) = channel();
     let (queries, _first, end_first) = busy(&began, &begin);
     let (query, go) = told(&began, 1, done);

@@ -138,7 +138,7 @@ impl Question {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn rollups_say_the_same_as_samples() {
+async fn rollups_answer_as_samples_do() {
     let mut rng = Rng::announced();
     let dir = tempfile::tempdir().unwrap();
     let node =
@@ -261,7 +261,7 @@ async fn series_that_rollups_leave_out_are_answered_from_samples() {
 }
 
 #[test]
-fn days_in_a_row() {
+fn longest_run_of_complete_days() {
     let check =
         |filled: &[i32], complete: &[i32], covers: (i32, i32), expected: Option<(Option<i32>, i32)>| {
             let days = filled.iter().map(|day| Date(*day)).collect();
