@@ -1,7 +1,7 @@
 //! Invalid read requests: the answer has Prometheus' error format, and the right status and type.
 
 use crate::harness::wire::{self, Series};
-use crate::harness::{Request, Server, now_ms};
+use crate::harness::{Connection, Request, Server, now_ms};
 use expect_test::expect;
 use serde_json::json;
 
@@ -316,6 +316,12 @@ fn other_parameters() {
     unknown.expect(404, &["/api/v1/nothing"]);
     let large = Request::form("/api/v1/query", &[("query", &"a".repeat(2 << 20))]);
     server.send(&large).expect(413, &["bad_data"]);
+    // a chunk whose length is no number
+    let form = Request::form("/api/v1/query", &[]).header("Transfer-Encoding", "chunked");
+    let mut connection = Connection::open(server.address).unwrap();
+    connection.send_bytes(form.head().as_bytes()).unwrap();
+    connection.send_bytes(b"8\r\nquery=up\r\nzz\r\n").unwrap();
+    connection.reply().unwrap().expect(400, &["bad_data", "cannot read the form"]);
 }
 
 #[test]

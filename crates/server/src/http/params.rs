@@ -84,10 +84,11 @@ fn unreadable(error: BodyError, timeout: Duration) -> ApiError {
     match error {
         BodyError::Memory(full) => Refusal::from(full).into(),
         BodyError::TooSlow => form_too_slow(timeout),
-        BodyError::TooLarge(_) | BodyError::Broken(_) => {
-            let message = format!("cannot read the form, or it is larger than {FORM_BYTES_MAX} bytes");
+        BodyError::TooLarge(_) => {
+            let message = format!("the form is larger than {FORM_BYTES_MAX} bytes");
             ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "bad_data", message)
         }
+        BodyError::Broken(error) => ApiError::bad_data(format!("cannot read the form: {error}")),
     }
 }
 
