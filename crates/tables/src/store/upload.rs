@@ -54,7 +54,7 @@ impl Upload {
         &self.staging
     }
 
-    /// Capacity of the buffer that collects a part: less than twice [`PART_BYTES`], unless a single write is larger.
+    /// Capacity of the buffer that collects a part: at most [`PART_BYTES`].
     pub fn held_bytes(&self) -> usize {
         self.buffer.capacity()
     }
@@ -95,13 +95,21 @@ impl Upload {
 }
 
 impl Write for Upload {
+    /// Takes as much of `data` as fits into the part.
     fn write(&mut self, data: &[u8]) -> io::Result<usize> {
-        self.buffer.extend_from_slice(data);
-        self.len += data.len() as u64;
-        if self.buffer.len() >= self.part_bytes {
+        let taken = data.len().min(self.part_bytes - self.buffer.len());
+        let (len, capacity) = (self.buffer.len() + taken, self.buffer.capacity());
+        if len > capacity {
+            // doubled, but not beyond a part
+            let grown = len.max(2 * capacity).min(self.part_bytes);
+            self.buffer.reserve_exact(grown - self.buffer.len());
+        }
+        self.buffer.extend_from_slice(&data[..taken]);
+        self.len += taken as u64;
+        if self.buffer.len() == self.part_bytes {
             self.send()?;
         }
-        Ok(data.len())
+        Ok(taken)
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -115,5 +123,45 @@ impl Drop for Upload {
             // if this fails, a sweep or the store's lifecycle rule for unfinished uploads removes the parts
             self.location.handle().spawn(async move { parts.abort().await });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use object_store::memory::InMemory;
+    use stdx::rng::Rng;
+
+    /// Whatever the sizes of the writes, the buffer holds at most a part, and the object is what was written.
+    fn check(part_bytes: usize, write_bytes_max: usize, writes: usize, rng: &mut Rng) {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
+        let folder = tempfile::TempDir::new().unwrap();
+        let url = format!("file://{}", folder.path().display());
+        let location = Location::open(&url, [], runtime.handle().clone()).unwrap();
+        let location = location.with_store(|_| Arc::new(InMemory::new()));
+        let staging = Staging { since: 0, lease: None };
+        let mut upload = Upload::new(&location, "file".into(), staging).unwrap();
+        upload.part_bytes = part_bytes;
+        let mut written = Vec::new();
+        for _ in 0..writes {
+            let data = vec![rng.next_u64() as u8; rng.below(write_bytes_max as u64) as usize];
+            upload.write_all(&data).unwrap();
+            written.extend(data);
+            assert!(upload.held_bytes() <= part_bytes, "{} of {part_bytes}", upload.held_bytes());
+        }
+        assert_eq!(upload.finish().unwrap(), written.len() as u64);
+        let (store, path) = (location.store(), location.path("file").unwrap());
+        let stored = location.wait(async { store.get(&path).await?.bytes().await }).unwrap();
+        assert!(stored == written, "{} bytes instead of {}", stored.len(), written.len());
+    }
+
+    #[test]
+    fn the_buffer_of_an_upload_never_exceeds_a_part() {
+        let mut rng = Rng::announced();
+        check(PART_BYTES, 3 << 20, 12, &mut rng);
+        check(1000, 3, 5_000, &mut rng);
+        check(1000, 900, 100, &mut rng);
+        check(1000, 5_000, 20, &mut rng);
+        check(1000, 1, 3, &mut rng);
     }
 }
