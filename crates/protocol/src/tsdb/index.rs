@@ -32,8 +32,10 @@ const SYMBOLS_MAX: u32 = 1 << 28;
 const CACHE_BYTES_MAX: usize = 16 << 20;
 
 /// Maximum length of a series' entry. Each chunk takes about 10 bytes, so the limit is enough for one sample per second
-/// over a year.
+/// over a year. Decoded, the chunks of an entry take up to eight times as much. Of its labels, only as many are kept as a series may
+/// have.
 const ENTRY_BYTES_MAX: u64 = 4 << 20;
+const _: () = assert!(ENTRY_BYTES_MAX == 4 << 20, "an error message names it");
 
 /// Number of bytes read at a time, for sequential reading and for lookups.
 const WALK_BYTES: usize = 256 << 10;
@@ -73,6 +75,7 @@ pub struct Index<R> {
     end: u64,
     begin: u64,
     builder: LabelsBuilder,
+    /// References to the labels of the series: the first [`SERIES_LABELS_MAX`].
     pairs: Vec<(u32, u32)>,
 }
 
@@ -147,11 +150,11 @@ impl<R: ReadAt + Clone> Index<R> {
             return Err(damaged("a series that fails its checksum"));
         }
         let mut cursor = Cursor::new(content);
-        read_pairs(&mut cursor, &mut self.pairs).ok_or_else(|| damaged("truncated labels"))?;
+        let count = read_pairs(&mut cursor, &mut self.pairs).ok_or_else(|| damaged("truncated labels"))?;
         read_chunks(&mut cursor, &mut entry.chunks).ok_or_else(|| damaged("truncated chunks"))?;
         entry.reference = at / self.unit;
         self.at = start + len.bytes as u64 + 4;
-        entry.labels = Some(self.labels()?);
+        entry.labels = Some(self.labels(count)?);
         Ok(true)
     }
 
@@ -172,10 +175,16 @@ impl<R: ReadAt + Clone> Index<R> {
                 continue;
             }
             let mut cursor = Cursor::new(head);
-            let len = cursor.uvarint().filter(|len| *len <= ENTRY_BYTES_MAX);
-            let Some(len) = len else {
+            let Some(len) = cursor.uvarint() else {
                 return Err(TsdbError::damaged(FILE, at, "a series of impossible length"));
             };
+            if len > ENTRY_BYTES_MAX {
+                return Err(TsdbError::damaged(
+                    FILE,
+                    at,
+                    "a series of more than 4 MiB, which this build does not read",
+                ));
+            }
             let start = at + (head.len() - cursor.rest.len()) as u64;
             if start + len + 4 > self.end {
                 return Err(TsdbError::damaged(FILE, at, "a series that reaches into the next section"));
@@ -184,9 +193,10 @@ impl<R: ReadAt + Clone> Index<R> {
         }
     }
 
-    fn labels(&mut self) -> Result<Result<Labels, SeriesRefusal>, TsdbError> {
-        if self.pairs.len() > SERIES_LABELS_MAX {
-            return Ok(Err(SeriesRefusal::TooManyLabels(self.pairs.len())));
+    /// Labels of a series that has `count` of them.
+    fn labels(&mut self, count: usize) -> Result<Result<Labels, SeriesRefusal>, TsdbError> {
+        if count > SERIES_LABELS_MAX {
+            return Ok(Err(SeriesRefusal::TooManyLabels(count)));
         }
         self.builder.clear();
         for (name, value) in &self.pairs {
@@ -213,15 +223,19 @@ struct EntryLen {
     bytes: usize,
 }
 
-/// Reads the references to names and values of all labels.
-fn read_pairs(cursor: &mut Cursor<'_>, pairs: &mut Vec<(u32, u32)>) -> Option<()> {
+/// Reads the references to names and values of the labels, and returns their number. At most [`SERIES_LABELS_MAX`] are kept: a series
+/// with more is refused, and must not take memory.
+fn read_pairs(cursor: &mut Cursor<'_>, pairs: &mut Vec<(u32, u32)>) -> Option<usize> {
     pairs.clear();
-    for _ in 0..cursor.uvarint()? {
+    let count = cursor.uvarint()?;
+    for _ in 0..count {
         let name = u32::try_from(cursor.uvarint()?).ok()?;
         let value = u32::try_from(cursor.uvarint()?).ok()?;
-        pairs.push((name, value));
+        if pairs.len() < SERIES_LABELS_MAX {
+            pairs.push((name, value));
+        }
     }
-    Some(())
+    usize::try_from(count).ok()
 }
 
 fn read_chunks(cursor: &mut Cursor<'_>, chunks: &mut Vec<ChunkMeta>) -> Option<()> {
@@ -376,4 +390,28 @@ fn check_crc<R: ReadAt>(walk: &mut Window<R>, from: u64, end: u64) -> Result<(),
         return Err(TsdbError::damaged(FILE, from, "the symbols fail their checksum"));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use stdx::varint::put;
+
+    #[test]
+    fn labels_beyond_those_that_a_series_may_have_take_no_memory() {
+        for count in [0, 1, SERIES_LABELS_MAX, SERIES_LABELS_MAX + 1, 1_900_000] {
+            let mut bytes = Vec::new();
+            put(&mut bytes, count as u64);
+            bytes.resize(bytes.len() + 2 * count, 1);
+            bytes.push(7);
+            let (mut cursor, mut pairs) = (Cursor::new(&bytes), Vec::new());
+            assert_eq!(read_pairs(&mut cursor, &mut pairs), Some(count));
+            assert_eq!((pairs.len(), cursor.rest), (count.min(SERIES_LABELS_MAX), &[7][..]));
+            assert!(pairs.capacity() <= 2 * SERIES_LABELS_MAX);
+            assert_eq!(
+                read_pairs(&mut Cursor::new(&bytes[..bytes.len() / 2]), &mut pairs).is_none(),
+                count > 0
+            );
+        }
+    }
 }

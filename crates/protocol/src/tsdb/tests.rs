@@ -93,12 +93,18 @@ fn series_that_cannot_be_stored_are_passed_over() {
     let (too_long, nameless) = (canonical(&[("__name__", "m"), ("a", &long)]), canonical(&[("a", "b")]));
     block.series(model::LabelsRef::from_canonical(&too_long), std::slice::from_ref(&any));
     block.series(model::LabelsRef::from_canonical(&nameless), std::slice::from_ref(&any));
+    let names: Vec<_> = (0..3000).map(|i| format!("l{i:04}")).collect();
+    let pairs: Vec<_> =
+        [("__name__", "m")].into_iter().chain(names.iter().map(|n| (n.as_str(), "x"))).collect();
+    let many = canonical(&pairs);
+    block.series(model::LabelsRef::from_canonical(&many), std::slice::from_ref(&any));
     block.series(labels(3).as_ref(), &[any]);
     let all = walk(&block.finish(ULID)).unwrap();
     let found: Vec<_> = all.into_iter().map(|(e, _)| e.labels.unwrap()).collect();
     assert_eq!(found[0], Err(SeriesRefusal::LabelValueTooLong("a".into(), 20 << 10)));
     assert_eq!(found[1], Err(SeriesRefusal::NoName));
-    assert_eq!(found[2], Ok(labels(3)));
+    assert_eq!(found[2], Err(SeriesRefusal::TooManyLabels(3001)));
+    assert_eq!(found[3], Ok(labels(3)));
 }
 
 #[test]
