@@ -165,6 +165,11 @@ impl TenantHead {
         self.merge_some(steps)
     }
 
+    /// True if any series holds samples. Visits all of them.
+    pub(crate) fn holds_samples(&self) -> bool {
+        (0..self.series.len()).filter_map(|i| self.series.find(i)).any(Series::holds_samples)
+    }
+
     /// True if the tenant may be removed: it has no series, and its metadata (if any) is not needed. Metadata
     /// is not needed once a series of the tenant was evicted. Restored metadata stays until it is idle,
     /// because replay itself evicts series.

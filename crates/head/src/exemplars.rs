@@ -45,6 +45,12 @@ impl Exemplars {
         self.left - before
     }
 
+    /// Takes all exemplars out. Later ones continue the numbers.
+    pub(crate) fn take(&mut self) -> Self {
+        let left = self.left + self.ring.len() as u64;
+        std::mem::replace(self, Self { left, ..Self::default() })
+    }
+
     fn drop_oldest(&mut self) {
         if let Some((_, oldest)) = self.ring.pop_front() {
             self.label_bytes -= oldest.labels.as_bytes().len();

@@ -4,9 +4,11 @@
 //! of the tenants that hold the most are dropped. Metadata is never dropped to make room: beyond its bound,
 //! new families are refused.
 
+use crate::exemplars::Exemplars;
 use crate::partition::Partition;
 use crate::tenant::TenantHead;
 use model::{Exemplar, Metadata, SeriesRef, TenantId};
+use std::collections::BTreeMap;
 
 #[cfg(test)]
 mod tests;
@@ -20,6 +22,13 @@ const FAMILY_BYTES: usize = size_of::<Metadata>() + 48;
 /// Bytes of exemplars after a trim, in quarters of the bound. The rest stays free, so that not every new
 /// exemplar causes another trim.
 const TRIMMED_QUARTERS: usize = 3;
+
+/// Metadata and exemplars that were taken out of a head.
+#[derive(Debug, Default)]
+pub struct Extras {
+    _metadata: BTreeMap<String, Metadata>,
+    _exemplars: Exemplars,
+}
 
 /// Reason for refusing metadata.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,6 +102,19 @@ impl Partition {
             }
         }
         dropped
+    }
+
+    /// Takes a tenant's metadata and exemplars out, so that they can be dropped without the lock.
+    pub fn take_extras(&mut self, tenant: &TenantId) -> Extras {
+        let Some(head) = self.tenants.get_mut(tenant) else { return Extras::default() };
+        let (before, exemplar_bytes) = (head.memory_bytes(), head.exemplars.memory_bytes());
+        let extras =
+            Extras { _metadata: std::mem::take(&mut head.metadata), _exemplars: head.exemplars.take() };
+        self.metadata_bytes -= std::mem::take(&mut head.metadata_bytes);
+        self.exemplar_bytes -= exemplar_bytes - head.exemplars.memory_bytes();
+        head.restored_s = None;
+        self.change_bytes -= (before - head.memory_bytes()) as isize;
+        extras
     }
 
     /// Bytes that the exemplars of all tenants hold.

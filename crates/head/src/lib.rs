@@ -43,7 +43,7 @@ pub use chunk::{Chunk, Full, OpenChunk, SAMPLES_MAX};
 pub use columns::Columns;
 pub use evict::Idle;
 pub use exemplars::EXEMPLARS_MAX;
-pub use extras::MetadataRefusal;
+pub use extras::{Extras, MetadataRefusal};
 pub use growth::{Gain, Gained, Gains};
 pub use index::Index;
 pub use largest::Largest;

@@ -280,6 +280,20 @@ impl Partition {
         Some(taken)
     }
 
+    /// Removes a tenant that has no samples, with its series, metadata and exemplars. Visits all its series. False if it has samples,
+    /// or is not there. No references to its series may be held.
+    pub fn remove_without_samples(&mut self, tenant: &TenantId) -> bool {
+        let Some(head) = self.tenants.get(tenant) else { return false };
+        if head.is_frozen() || self.frozen.contains(tenant) || head.holds_samples() {
+            return false;
+        }
+        self.take_extras(tenant);
+        if let Some(head) = self.tenants.remove(tenant) {
+            self.change_bytes -= head.memory_bytes() as isize;
+        }
+        true
+    }
+
     /// Change of memory in bytes since the last call, by turns of releases, evictions and trims, and by
     /// removal of tenants. Adding up the bytes of all tenants would take longer than a turn.
     pub const fn take_change(&mut self) -> isize {

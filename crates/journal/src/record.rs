@@ -5,12 +5,13 @@
 //!            definitions               see define.rs
 //!            varint(samples n)         n > 0: deltas(references)  deltas(timestamps)  values, see columns.rs
 //!            metadata  exemplars       see extras.rs
+//!        | u8 version 3  u8 tenant length  tenant        the tenant was deleted
 //! ```
 //!
 //! A sample names its series by a [`SeriesRef`]. Each dictionary defines a reference once, in its first record that
 //! uses it. The writer keeps track of the references that a dictionary has defined. All values of a record, and all
-//! series that it defines, are of one kind: floats in version 1, native histograms in version 2. This module does no
-//! I/O.
+//! series that it defines, are of one kind: floats in version 1, native histograms in version 2. A record of
+//! version 3 voids the metadata and exemplars of all earlier records of its tenant. This module does no I/O.
 
 mod columns;
 mod define;
@@ -34,10 +35,11 @@ use stdx::varint;
 use wire::Cursor;
 
 /// Latest version of the record format. A record's first byte is its version.
-pub const RECORD_VERSION: u8 = VERSION_HISTOGRAMS;
+pub const RECORD_VERSION: u8 = VERSION_DELETED;
 
 const VERSION_FLOATS: u8 = 1;
 const VERSION_HISTOGRAMS: u8 = 2;
+const VERSION_DELETED: u8 = 3;
 
 /// Limit on samples in one record.
 pub const RECORD_SAMPLES_MAX: usize = REQUEST_SAMPLES_MAX;
@@ -121,6 +123,16 @@ impl RecordEncoder {
         columns::put_histogram(&mut self.histograms, value);
     }
 
+    /// Returns a record which says that `tenant` was deleted: metadata and exemplars of its earlier records are void. Discards the
+    /// record begun before.
+    pub fn deleted(&mut self, tenant: &TenantId) -> &[u8] {
+        self.begin(tenant);
+        self.out.clear();
+        self.out.push(VERSION_DELETED);
+        put_tenant(&mut self.out, tenant);
+        &self.out
+    }
+
     /// Adds a sample, in order of arrival, to a record of floats.
     #[inline]
     pub fn sample(&mut self, series: SeriesRef, timestamp_ms: i64, value: f64) {
@@ -159,16 +171,25 @@ impl RecordEncoder {
 
     /// Returns the finished record. Panics if [`Self::is_full`] was ignored until readers would reject the record.
     pub fn finish(&mut self) -> &[u8] {
+<<<<<<< HEAD
         let tenant = self.tenant.as_ref().expect("BUG: a record was finished that was not begun").as_str();
         assert!(self.refs.len() <= RECORD_SAMPLES_MAX, "BUG: a record was filled beyond its limit");
+=======
+        let tenant = self.tenant.as_ref().expect("BUG: finish without begin");
+        assert!(self.refs.len() <= RECORD_SAMPLES_MAX, "BUG: a full record was filled further");
+>>>>>>> 420db224 (server, tables, head, journal: delete a tenant)
         let out = &mut self.out;
         out.clear();
         out.push(match self.kind {
             ValueKind::Float => VERSION_FLOATS,
             ValueKind::Histogram => VERSION_HISTOGRAMS,
         });
+<<<<<<< HEAD
         out.push(u8::try_from(tenant.len()).expect("BUG: a tenant's name has more than 255 bytes"));
         out.extend_from_slice(tenant.as_bytes());
+=======
+        put_tenant(out, tenant);
+>>>>>>> 420db224 (server, tables, head, journal: delete a tenant)
         self.definer.finish(out);
         varint::put(out, self.refs.len() as u64);
         if !self.refs.is_empty() {
@@ -215,6 +236,9 @@ impl RecordEncoder {
 pub struct Record {
     /// Tenant of the record.
     pub tenant: TenantId,
+    /// True if the record says that the tenant was deleted: metadata and exemplars of its earlier records are void. The record
+    /// has no other content.
+    pub is_deleted: bool,
     /// Series that the record defines, with their references; valid from this record on.
     pub definitions: Definitions,
     /// The series of each sample, in order of arrival.
@@ -232,6 +256,7 @@ impl Default for Record {
     fn default() -> Self {
         Self {
             tenant: TenantId::anonymous(),
+            is_deleted: false,
             definitions: Definitions::default(),
             refs: Vec::new(),
             timestamps: Vec::new(),
@@ -265,6 +290,7 @@ impl Record {
 
     /// Discards the contents but keeps the memory.
     pub fn clear(&mut self) {
+        self.is_deleted = false;
         self.definitions.clear();
         self.clear_samples();
         self.metadata.clear();
@@ -319,12 +345,22 @@ impl Record {
     }
 
     fn try_decode(&mut self, cursor: &mut Cursor<'_>, room: &mut dyn Room) -> Result<(), RecordError> {
-        self.values.clear_for(read_kind(cursor)?);
+        let content = read_version(cursor)?;
         read_tenant(cursor, &mut self.tenant)?;
-        self.definitions.decode(cursor, room)?;
-        self.decode_samples(cursor, room)?;
-        extras::metadata(cursor, &mut self.metadata, room)?;
-        extras::exemplars(cursor, &mut self.exemplars, room)?;
+        match content {
+            Body::Deleted => {
+                self.clear();
+                self.is_deleted = true;
+            }
+            Body::Batch(kind) => {
+                self.is_deleted = false;
+                self.values.clear_for(kind);
+                self.definitions.decode(cursor, room)?;
+                self.decode_samples(cursor, room)?;
+                extras::metadata(cursor, &mut self.metadata, room)?;
+                extras::exemplars(cursor, &mut self.exemplars, room)?;
+            }
+        }
         if cursor.rest.is_empty() {
             Ok(())
         } else {
@@ -354,15 +390,31 @@ impl Record {
     }
 }
 
-/// Reads the version, which determines the kind of values.
-fn read_kind(cursor: &mut Cursor<'_>) -> Result<ValueKind, RecordError> {
+/// Content of a record, by its version.
+#[derive(Debug, Clone, Copy)]
+enum Body {
+    /// A batch with values of one kind.
+    Batch(ValueKind),
+    /// The tenant was deleted.
+    Deleted,
+}
+
+/// Reads the version, which determines the content.
+fn read_version(cursor: &mut Cursor<'_>) -> Result<Body, RecordError> {
     match cursor.byte()? {
-        VERSION_FLOATS => Ok(ValueKind::Float),
-        VERSION_HISTOGRAMS => Ok(ValueKind::Histogram),
+        VERSION_FLOATS => Ok(Body::Batch(ValueKind::Float)),
+        VERSION_HISTOGRAMS => Ok(Body::Batch(ValueKind::Histogram)),
+        VERSION_DELETED => Ok(Body::Deleted),
         // no encoder has ever written version 0; so zeros are damage, and not a later version
         0 => Err(RecordError::Malformed("version 0, which does not exist")),
         later => Err(RecordError::Version(later)),
     }
+}
+
+fn put_tenant(out: &mut Vec<u8>, tenant: &TenantId) {
+    let name = tenant.as_str().as_bytes();
+    out.push(u8::try_from(name.len()).expect("BUG: a tenant's name is at most 150 bytes"));
+    out.extend_from_slice(name);
 }
 
 /// Reads the tenant's name. Changes `tenant` only if the name differs.

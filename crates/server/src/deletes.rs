@@ -7,8 +7,14 @@
 //!
 //! Samples acknowledged before the request are in the table when the tombstone is committed, so they precede the
 //! tombstone in the order of writes. Samples written after the answer follow the tombstone. Samples written in between
-//! may precede or follow it.
+//! may precede or follow it; those that are sealed in between leave the heads before the answer. Otherwise, the head would take
+//! a sample that is sent again for a duplicate of a sample that was just deleted.
+//!
+//! - [`tenant`]: deletes of whole tenants
 
+pub(crate) mod tenant;
+
+use crate::partition::PartitionShared;
 use crate::query_source::Context;
 use crate::refusal::Refusal;
 use crate::seal::Lake;
@@ -24,9 +30,23 @@ use tables::{Delete, Table, TableError};
 pub(crate) async fn delete(node: &crate::Node, tenant: TenantId, delete: Delete) -> Result<(), Refusal> {
     delete.check().map_err(refused)?;
     flush_tenant(node, &tenant).await?;
-    let context = Arc::clone(node.reads());
-    let done = tokio::task::spawn_blocking(move || commit(&context, &tenant, &delete));
-    done.await.unwrap_or_else(|_| Err(Refusal::new(ErrorKind::Internal, "internal", "the delete panicked")))
+    let (context, of) = (Arc::clone(node.reads()), tenant.clone());
+    let done = tokio::task::spawn_blocking(move || commit(&context, &of, &delete));
+    done.await
+        .unwrap_or_else(|_| Err(Refusal::new(ErrorKind::Internal, "internal", "the delete panicked")))?;
+    release(node, &tenant).await
+}
+
+/// Waits until samples of a tenant that are in its table have left the heads.
+async fn release(node: &crate::Node, tenant: &TenantId) -> Result<(), Refusal> {
+    let is_frozen = |partition: &PartitionShared| {
+        partition.head.read().tenant(tenant).is_some_and(head::TenantHead::is_frozen)
+    };
+    // usually there are none
+    if node.reads().partitions.iter().any(|partition| is_frozen(partition)) {
+        flush_tenant(node, tenant).await?;
+    }
+    Ok(())
 }
 
 /// Deletes samples from a tenant's tables. The samples must no longer be in the heads.
@@ -93,3 +113,6 @@ fn refused(error: TableError) -> Refusal {
     };
     Refusal::new(error.kind(), reason, error.to_string())
 }
+
+#[cfg(test)]
+mod tests;

@@ -17,6 +17,7 @@ mod dictionary;
 mod evict;
 mod extras;
 mod fair_queue;
+mod forget;
 mod handles;
 mod outage;
 mod relocate;
@@ -35,6 +36,7 @@ use dictionary::Dictionary;
 use evict::Evicting;
 use extras::Incoming;
 use fair_queue::FairQueue;
+pub(crate) use forget::Forget;
 pub(crate) use handles::Owners;
 use head::TenantHead;
 use journal::{Journal, JournalError, Offset, RecordEncoder};
@@ -95,6 +97,8 @@ pub(crate) enum Command {
     Relocate(Relocate),
     /// Truncates the journal to the partition's mark.
     Truncate(SyncSender<()>),
+    /// Drops what a deleted tenant has beside samples.
+    Forget(Forget),
     Stop,
 }
 
@@ -278,6 +282,7 @@ impl Owner {
                     self.truncate_to_mark();
                     let _ = reply.send(()); // the receiver may be gone
                 }
+                Command::Forget(forget) => self.forget(forget),
             }
             let is_enough = cost >= GROUP_COST_MAX || taken >= QUEUE_MAX;
             next = if is_enough { None } else { self.commands.try_recv().ok() };

@@ -369,6 +369,9 @@ fn count(metrics: &TableMetrics, (tenant, kind): &Key, done: &Done) {
             metrics.expired_files.add(*files as u64);
             tracing::info!(%tenant, table, files, "dropped files older than retention");
         }
+        Done::Dropped(files) => {
+            tracing::info!(%tenant, table, files, "dropped files of which everything was deleted");
+        }
         Done::Swept(swept) => {
             metrics.vacuumed_files.add(swept.files);
             metrics.vacuumed_bytes.add(swept.bytes);

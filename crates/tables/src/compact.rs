@@ -31,7 +31,7 @@ mod purge;
 mod ranges;
 
 use crate::date::Date;
-use crate::delta::{StagedFile, Table};
+use crate::delta::{Files, StagedFile, Table};
 use crate::error::TableError;
 use crate::fault;
 use crate::merge::Merge;
@@ -98,6 +98,8 @@ impl CompactLimits {
 #[derive(Debug)]
 pub struct Compaction {
     table: Arc<Table>,
+    /// Keeps the job's files from being erased, even if they are deleted meanwhile.
+    _files: Arc<Files>,
     date: Date,
     stem: FileStem,
     limits: CompactLimits,
@@ -155,6 +157,7 @@ impl Compaction {
             table: Arc::clone(table),
             date: job.date,
             stem: if is_early { stem.early() } else { stem },
+            _files: live,
             limits,
             file_bytes: even_bytes(job, &limits),
             merge: Merge::new(cursors, false)?,

@@ -24,6 +24,7 @@ mod actions;
 mod clean;
 mod columns;
 mod commit;
+mod dropped;
 mod failure;
 mod floodmark;
 mod lease;
@@ -138,6 +139,16 @@ impl Files {
     /// Deletes that may not be applied to all files yet, and the sequence of the last one.
     pub fn tombstones(&self) -> &Tombstones {
         &self.pending.all
+    }
+
+    /// Files of which a delete up to sequence `upto` hides every row.
+    pub(crate) fn covered(&self, upto: i64) -> impl Iterator<Item = &LiveFile> {
+        self.list.iter().filter(move |file| self.is_covered(file, upto))
+    }
+
+    /// True if a delete up to sequence `upto` hides every row of a file.
+    pub(crate) fn is_covered(&self, file: &LiveFile, upto: i64) -> bool {
+        self.pending.all.list.iter().take_while(|t| t.sequence <= upto).any(|t| t.covers(file))
     }
 
     /// Mask of the samples of `file` that deletes hide.

@@ -169,9 +169,9 @@ pub(crate) fn left_out(error: &TableError) -> String {
     format!("{error}; its samples are left out")
 }
 
-/// Files that may hold wanted samples, regardless of tombstones.
+/// Files that may hold wanted samples. Files that a delete hides entirely are not read; tombstones are not considered otherwise.
 pub fn matching<'a>(files: &'a Files, select: &'a Select) -> impl Iterator<Item = &'a LiveFile> {
-    files.all().iter().filter(|file| may_match(file, select))
+    files.all().iter().filter(|file| may_match(file, select) && !files.is_covered(file, i64::MAX))
 }
 
 fn may_match(file: &LiveFile, select: &Select) -> bool {

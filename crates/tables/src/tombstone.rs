@@ -41,6 +41,23 @@ pub struct Delete {
 }
 
 impl Delete {
+    /// Everything that a table has.
+    pub fn everything() -> Self {
+        let any = Matcher::new(METRIC_NAME, MatchOp::NotEqual, "").expect("BUG: it has no pattern");
+        Self { selectors: vec![vec![any]], range: TimeRange::ALL }
+    }
+
+    /// True if a selector selects every series, since each has a metric name.
+    fn selects_all(&self) -> bool {
+        let is_any = |m: &Matcher| m.name == METRIC_NAME && m.op == MatchOp::NotEqual && m.value.is_empty();
+        self.selectors.iter().any(|selector| selector.iter().all(is_any))
+    }
+
+    /// True if the delete selects every series, at all times of a range.
+    fn covers(&self, range: TimeRange) -> bool {
+        self.selects_all() && self.range.start_ms <= range.start_ms && range.end_ms <= self.range.end_ms
+    }
+
     /// Fails if the delete exceeds the limits.
     pub fn check(&self) -> Result<(), TableError> {
         let too_large = |what, limit_bytes| Err(TableError::TooLarge { what, limit_bytes });
@@ -128,6 +145,16 @@ impl Tombstone {
     /// True if the file was written before the tombstone, which has not been applied to it.
     const fn is_after(&self, file: &LiveFile) -> bool {
         (file.is_early || file.sequence < self.sequence) && file.applied < self.sequence
+    }
+
+    /// True if the tombstone masks every row of the file.
+    pub(crate) fn covers(&self, file: &LiveFile) -> bool {
+        self.is_after(file) && self.delete.covers(file.range)
+    }
+
+    /// True if the tombstone masks whatever an earlier one does.
+    pub(crate) fn replaces(&self, earlier: &Self) -> bool {
+        earlier.sequence < self.sequence && self.delete.covers(earlier.delete.range)
     }
 
     /// True if the tombstone may mask rows of the file.

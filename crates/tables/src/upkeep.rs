@@ -73,6 +73,8 @@ pub enum Step {
         /// The first millisecond that is kept.
         before_ms: i64,
     },
+    /// Removes files of which deletes hide every row.
+    DropDeleted,
     /// Merges files.
     Compact(Job),
     /// Rewrites a file without deleted rows, if it has any.
@@ -92,6 +94,8 @@ pub enum Step {
 pub enum Done {
     /// Number of files expired.
     Expired(usize),
+    /// Number of files removed because deletes hide every row.
+    Dropped(usize),
     /// The files are merged.
     Compacted(Progress),
     /// The file has no deleted rows.
@@ -140,9 +144,15 @@ impl Upkeep {
             steps.push(Step::Expire { before_ms });
         }
         if let Some(limits) = &policy.compact {
-            let is_damaged = |f: &LiveFile| self.damaged.contains_key(&f.path);
-            let jobs = compact::plan(table.kind(), files.all(), Date::of(now.wall_ms), limits, is_damaged);
-            let is_clean = |f: &LiveFile, sequence| is_damaged(f) || self.is_clean(f, sequence);
+            if files.covered(policy.deletes_upto).next().is_some() {
+                steps.push(Step::DropDeleted);
+            }
+            // they are dropped without being read, now or once the deletes are not needed elsewhere
+            let covered: HashSet<&str> = files.covered(i64::MAX).map(|file| file.path.as_str()).collect();
+            let is_left =
+                |f: &LiveFile| self.damaged.contains_key(&f.path) || covered.contains(f.path.as_str());
+            let jobs = compact::plan(table.kind(), files.all(), Date::of(now.wall_ms), limits, is_left);
+            let is_clean = |f: &LiveFile, sequence| is_left(f) || self.is_clean(f, sequence);
             let purges = compact::purges(&files, &jobs, is_clean);
             steps.extend(jobs.into_iter().map(Step::Compact));
             steps.extend(purges.into_iter().map(Step::Purge));
@@ -187,13 +197,25 @@ impl Upkeep {
                     }
                 }
             }
+            Step::DropDeleted => {
+                let mut dropped = 0;
+                loop {
+                    match table.drop_deleted(policy.deletes_upto)?.len() {
+                        0 => return Ok(Done::Dropped(dropped)),
+                        n => dropped += n,
+                    }
+                    if !go_on(&Progress::default()) {
+                        return Ok(Done::Dropped(dropped));
+                    }
+                }
+            }
             Step::Compact(job) => {
                 let done = compact::run(table, job, stem, policy.compact.unwrap_or_default(), go_on);
-                self.or_damaged(done.map(|done| done.map_or(Done::GivenUp, Done::Compacted)))
+                self.or_damaged(table, done.map(|done| done.map_or(Done::GivenUp, Done::Compacted)))
             }
             Step::Purge(job) => {
                 let done = self.purge(table, job, stem, policy.compact.unwrap_or_default(), go_on);
-                self.or_damaged(done)
+                self.or_damaged(table, done)
             }
             Step::EndDeletes => {
                 let is_clean = |file: &LiveFile, sequence| self.is_clean(file, sequence);
@@ -282,10 +304,14 @@ impl Upkeep {
         }
     }
 
-    /// Records a file that a step found damaged.
-    fn or_damaged(&mut self, done: Result<Done, TableError>) -> Result<Done, TableError> {
+    /// Records a file that a step found damaged. A step whose file was deleted meanwhile is given up.
+    fn or_damaged(&mut self, table: &Table, done: Result<Done, TableError>) -> Result<Done, TableError> {
         let (file, reason) = match done {
             Err(TableError::Missing { file }) => {
+                table.refresh()?;
+                if !table.files()?.all().iter().any(|live| live.path == file) {
+                    return Ok(Done::GivenUp);
+                }
                 (file, "the table's log names it, but the object store does not have it".into())
             }
             Err(TableError::Damaged { file, reason }) => (file, reason),

@@ -9,6 +9,7 @@ use std::time::Duration;
 use stdx::rng::Rng;
 
 mod azure;
+mod delete_tenant;
 mod deletes;
 mod faults;
 mod foreign;

@@ -136,3 +136,47 @@ fn families_are_counted_for_each_tenant() {
     partition.put_metadata(&a, metadata("0", 9), 1 << 30).unwrap();
     partition.put_metadata(&tenant("b"), metadata("one more", 0), 1 << 30).unwrap();
 }
+
+#[test]
+fn extras_of_one_tenant_are_taken_out_and_counted() {
+    let (gone, stays) = (tenant("gone"), tenant("stays"));
+    let mut partition = Partition::new(1);
+    for tenant in [&gone, &stays] {
+        let of = series(&mut partition, tenant);
+        partition.put_exemplars(tenant, exemplars(of, 0, 50), 1);
+        partition.put_metadata(tenant, metadata("m", 100), 1 << 20).unwrap();
+    }
+    partition.take_change();
+    let before = partition.memory_bytes() as isize;
+    drop(partition.take_extras(&gone));
+    assert_eq!(before + partition.take_change(), partition.memory_bytes() as isize);
+    assert_eq!(partition.exemplar_bytes(), held(&partition));
+    assert_eq!(partition.metadata_bytes(), bytes_of(&metadata("m", 100)));
+    assert_eq!((values(&partition, &gone).len(), values(&partition, &stays).len()), (0, 50));
+    let head = |partition: &Partition, tenant| partition.tenant(tenant).unwrap().metadata().count();
+    assert_eq!((head(&partition, &gone), head(&partition, &stays)), (0, 1));
+    // later exemplars continue the numbers that readers know
+    let of = series(&mut partition, &gone);
+    partition.put_exemplars(&gone, exemplars(of, 7, 1), 1);
+    assert_eq!(partition.tenant(&gone).unwrap().exemplars_from(0).next().unwrap().0, 50);
+}
+
+#[test]
+fn a_tenant_is_removed_as_a_whole_unless_it_has_samples() {
+    let (gone, stays, absent) = (tenant("gone"), tenant("stays"), tenant("absent"));
+    let mut partition = Partition::new(1);
+    for tenant in [&gone, &stays] {
+        let of = series(&mut partition, tenant);
+        partition.tenant_mut(tenant).append(&[of], &[5], &[1.0][..], 1);
+        partition.put_exemplars(tenant, exemplars(of, 0, 50), 1);
+    }
+    assert!(![&gone, &stays, &absent].iter().any(|tenant| partition.remove_without_samples(tenant)));
+    partition.freeze(|tenant| *tenant == gone);
+    assert!(!partition.remove_without_samples(&gone), "its samples are being sealed");
+    while !partition.release_turn(|_| true) {}
+    partition.take_change();
+    let before = partition.memory_bytes() as isize;
+    assert!(partition.remove_without_samples(&gone) && !partition.remove_without_samples(&stays));
+    assert_eq!(before + partition.take_change(), partition.memory_bytes() as isize);
+    assert_eq!((partition.tenant_count(), partition.exemplar_bytes()), (1, held(&partition)));
+}

@@ -4,7 +4,7 @@
 use super::columns::{deltas, skip_deltas, skip_histograms, skip_values};
 use super::definitions::Unpacked;
 use super::wire::Cursor;
-use super::{RECORD_SAMPLES_MAX, RecordError, Room, extras, read_kind, read_tenant, series_ref};
+use super::{Body, RECORD_SAMPLES_MAX, RecordError, Room, extras, read_tenant, read_version, series_ref};
 use model::{SeriesRef, TenantId, ValueKind};
 
 /// References in a record; reusable. Decoding costs a fraction of [`super::Record::decode`], because no labels are
@@ -14,6 +14,8 @@ use model::{SeriesRef, TenantId, ValueKind};
 pub struct Outline {
     /// Tenant of the record.
     pub tenant: TenantId,
+    /// As in [`super::Record`].
+    pub is_deleted: bool,
     /// References that the record defines.
     pub defined: Vec<SeriesRef>,
     /// The series of each sample.
@@ -26,6 +28,7 @@ impl Default for Outline {
     fn default() -> Self {
         Self {
             tenant: TenantId::anonymous(),
+            is_deleted: false,
             defined: Vec::new(),
             sampled: Vec::new(),
             exemplars: Vec::new(),
@@ -45,17 +48,26 @@ impl Outline {
     pub fn decode(&mut self, payload: &[u8], room: &mut dyn Room) -> Result<(), RecordError> {
         let decoded = self.try_decode(&mut Cursor::new(payload), room);
         if decoded.is_err() {
-            self.defined.clear();
-            self.sampled.clear();
-            self.exemplars.clear();
+            self.clear();
         }
         decoded
     }
 
-    fn try_decode(&mut self, cursor: &mut Cursor<'_>, room: &mut dyn Room) -> Result<(), RecordError> {
-        let kind = read_kind(cursor)?;
-        read_tenant(cursor, &mut self.tenant)?;
+    fn clear(&mut self) {
+        self.is_deleted = false;
         self.defined.clear();
+        self.sampled.clear();
+        self.exemplars.clear();
+    }
+
+    fn try_decode(&mut self, cursor: &mut Cursor<'_>, room: &mut dyn Room) -> Result<(), RecordError> {
+        let content = read_version(cursor)?;
+        read_tenant(cursor, &mut self.tenant)?;
+        self.clear();
+        let Body::Batch(kind) = content else {
+            self.is_deleted = true;
+            return Ok(());
+        };
         let body = self.unpacked.section(cursor, room)?;
         if !body.is_empty() {
             let mut body = Cursor::new(body);
@@ -63,7 +75,6 @@ impl Outline {
             room.reserve_for(&self.defined, count)?;
             deltas(&mut body, count, &mut self.defined, series_ref)?;
         }
-        self.sampled.clear();
         let count = cursor.count(RECORD_SAMPLES_MAX)?;
         if count > 0 {
             room.reserve_for(&self.sampled, count)?;

@@ -249,6 +249,39 @@ fn golden_records() {
     );
 }
 
+#[test]
+fn a_deleted_tenant_is_a_record_without_anything_else() {
+    let tenant = TenantId::parse("t").unwrap();
+    let mut encoder = RecordEncoder::new();
+    encoder.begin(&TenantId::anonymous());
+    encoder.metadata(&metadata());
+    let bytes = encoder.deleted(&tenant).to_vec();
+    expect![[r#"
+        03 01 74
+    "#]]
+    .assert_eq(&hex(&bytes));
+    assert!(encoder.is_empty(), "what was begun before is discarded");
+    let (mut record, mut outline) = (Record::new(), Outline::new());
+    let batch = mixed(9).encode(&TenantId::anonymous(), &mut encoder);
+    for _ in 0..2 {
+        record.decode(&bytes).unwrap();
+        assert_eq!((record.is_deleted, &record.tenant), (true, &tenant));
+        assert_eq!(Content::of(&record), Content::default());
+        check_outline(&bytes, &record);
+        record.decode(&batch).unwrap();
+        assert!(!record.is_deleted);
+        outline.decode(&bytes, &mut Unlimited).unwrap();
+        assert!(outline.is_deleted);
+        outline.decode(&batch, &mut Unlimited).unwrap();
+        assert!(!outline.is_deleted);
+    }
+    assert_eq!(
+        record.decode(&[&bytes[..], &[0]].concat()),
+        Err(RecordError::Malformed("bytes after the end of the record"))
+    );
+    assert!(record.decode(&bytes[..2]).is_err() && !record.is_deleted);
+}
+
 /// Asserts for any bytes that decoding does not panic, and that an accepted record is valid.
 fn decode_anything(bytes: &[u8], record: &mut Record) -> bool {
     if record.decode(bytes).is_err() {
@@ -268,7 +301,7 @@ fn decode_anything(bytes: &[u8], record: &mut Record) -> bool {
 fn check_outline(bytes: &[u8], record: &Record) {
     let mut outline = Outline::new();
     outline.decode(bytes, &mut Unlimited).unwrap();
-    assert_eq!(outline.tenant, record.tenant);
+    assert_eq!((&outline.tenant, outline.is_deleted), (&record.tenant, record.is_deleted));
     assert!(outline.defined.iter().copied().eq(record.definitions.iter().map(|(series, _)| series)));
     assert_eq!(outline.sampled, record.refs);
     assert!(outline.exemplars.iter().eq(record.exemplars.iter().map(|(series, _)| series)));
@@ -369,7 +402,7 @@ fn implausible_counts_allocate_no_memory() {
     let many =
         [&[VERSION_HISTOGRAMS, 1, b't'][..], &[0, 0x80, 0x89, 0x7a, 1, 1, 2, 0x80, 0x89, 0x7a, 1, 1, 0]];
     assert!(Record::new().decode(&many.concat()).is_err());
-    assert_eq!(Record::new().decode(&[3, 1, b't']), Err(RecordError::Version(3)));
+    assert_eq!(Record::new().decode(&[4, 1, b't']), Err(RecordError::Version(4)));
     assert_eq!(
         Record::new().decode(&[0, 1, b't']),
         Err(RecordError::Malformed("version 0, which does not exist"))
@@ -413,6 +446,8 @@ proptest! {
         bytes.splice(0..0, [VERSION_FLOATS, 1, b't']);
         decode_anything(&bytes, &mut Record::new());
         bytes[0] = VERSION_HISTOGRAMS;
+        decode_anything(&bytes, &mut Record::new());
+        bytes[0] = VERSION_DELETED;
         decode_anything(&bytes, &mut Record::new());
     }
 }

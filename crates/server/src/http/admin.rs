@@ -9,12 +9,16 @@
 //! | GET `/api/v1/admin/refusals` | recently refused requests, of all tenants |
 //! | GET `/api/v1/admin/tenants` | tenants in memory, with their series and memory |
 //! | GET `/api/v1/admin/limits` | limits of the node and of a tenant, and what is in use |
+//! | POST `/api/v1/admin/delete_tenant` | delete all that a tenant has |
+//! | POST `/compactor/delete_tenant`, `/purger/delete_tenant` | the same for the request's tenant, as in Mimir and Cortex |
+//! | GET POST `/compactor/delete_tenant_status`, `/purger/delete_tenant_status` | whether that tenant has files |
 //! | POST PUT `/api/v1/admin/tsdb/delete_series` | delete samples of a tenant |
 //! | GET `/config`, `/runtime_config` | settings in effect; settings of tenants, which can change at run time |
 
 mod compact;
 mod config;
 mod delete_series;
+mod delete_tenant;
 mod flush;
 mod limits;
 mod tenants;
@@ -38,19 +42,27 @@ pub(super) fn routes() -> Router<App> {
         .route("/api/v1/admin/refusals", get(recent_refusals::of_all))
         .route("/api/v1/admin/tenants", get(tenants::list))
         .route("/api/v1/admin/limits", get(limits::limits))
+        .route("/api/v1/admin/delete_tenant", post(delete_tenant::delete_tenant))
         .route("/config", get(config::all))
         .route("/runtime_config", get(config::of_tenants))
 }
 
 /// True for the path of an operation.
 pub(super) fn is_path(path: &str) -> bool {
-    path.starts_with("/api/v1/admin/") || ["/config", "/runtime_config"].contains(&path)
+    let folders = ["/api/v1/admin/", "/compactor/", "/purger/"];
+    folders.iter().any(|folder| path.starts_with(folder)) || ["/config", "/runtime_config"].contains(&path)
 }
 
 /// Routes of operations on a tenant's data.
 pub(super) fn tenant_routes() -> Router<App> {
     let delete = post(delete_series::delete_series).put(delete_series::delete_series);
-    Router::new().route("/api/v1/admin/tsdb/delete_series", delete)
+    let status = || get(delete_tenant::status).post(delete_tenant::status);
+    Router::new()
+        .route("/api/v1/admin/tsdb/delete_series", delete)
+        .route("/compactor/delete_tenant", post(delete_tenant::delete_own))
+        .route("/compactor/delete_tenant_status", status())
+        .route("/purger/delete_tenant", post(delete_tenant::delete_own))
+        .route("/purger/delete_tenant_status", status())
 }
 
 /// Answer with the totals of an operation.

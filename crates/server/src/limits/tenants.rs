@@ -191,13 +191,14 @@ impl Tenant {
         age.map_or(NEW_FOR_MAX, |age| age.min(NEW_FOR_MAX))
     }
 
+    /// True if the tenant holds no memory.
+    fn holds_nothing(&self) -> bool {
+        self.bytes() == 0 && self.inflight.used_bytes() == 0 && self.answers.used_bytes() == 0
+    }
+
     /// True if dropping the state loses nothing: no memory is held, buckets are full, and there are no clusters.
     fn is_idle(&self, now: Instant) -> bool {
-        self.bytes() == 0
-            && self.inflight.used_bytes() == 0
-            && self.answers.used_bytes() == 0
-            && self.buckets.lock().are_full(now)
-            && self.replicas.lock().clusters() == 0
+        self.holds_nothing() && self.buckets.lock().are_full(now) && self.replicas.lock().clusters() == 0
     }
 }
 
@@ -283,6 +284,18 @@ impl Tenants {
         }
         let tenant = || Arc::new(Tenant::new(id.clone(), &self.memory, new_since));
         Arc::clone(all.entry(id.clone()).or_insert_with(tenant))
+    }
+
+    /// Drops the elected replicas and the peak of a deleted tenant, and its state unless the state is in use.
+    pub(crate) fn forget(&self, id: &TenantId) {
+        let mut all = self.all.write();
+        let Some(tenant) = all.get(id) else { return };
+        *tenant.replicas.lock() = Replicas::default();
+        tenant.series_peak.store(tenant.series(), Ordering::Relaxed);
+        // a tenant must not get a second state while the first one is in use
+        if Arc::strong_count(tenant) == 1 && tenant.holds_nothing() {
+            all.remove(id);
+        }
     }
 
     pub(crate) fn all(&self) -> Vec<Arc<Tenant>> {
@@ -372,6 +385,40 @@ pub(crate) mod tests {
         assert!(kept.len() <= 2 * 1003, "{} tenants", kept.len());
         assert!(Arc::ptr_eq(&in_use, &tenants.get(&id(0)).unwrap()));
         assert_eq!(tenants.get(&id(1)).unwrap().bytes(), 500);
+    }
+
+    #[test]
+    fn a_deleted_tenant_starts_anew() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut own = small_settings(dir.path()).tenants.general;
+        (own.requests_per_second, own.rate_burst_ms) = (Some(1), 1000);
+        let (tenants, now) = (Tenants::for_test(1), Instant::now());
+        let in_use = tenants.of(&id(0), || true, now);
+        let mut held = None;
+        for number in 0..3 {
+            let tenant = tenants.of(&id(number), || true, now);
+            tenant.hold(0, 9, 500);
+            // a bucket that is empty, but not in debt, admits one more
+            for _ in 0..2 {
+                tenant.admit(&own, 1, now).unwrap();
+            }
+            assert!(tenant.admit(&own, 1, now).is_err());
+            tenant.hold(0, 0, 0);
+            if number == 1 {
+                held = Some(tenant.inflight(&own).reserve(100).unwrap());
+            }
+            drop(tenant);
+            tenants.forget(&id(number));
+        }
+        tenants.forget(&id(3));
+        assert!(Arc::ptr_eq(&in_use, &tenants.get(&id(0)).unwrap()));
+        assert_eq!(in_use.series_peak(), 0);
+        assert!(in_use.admit(&own, 1, now).is_err(), "its rates still count");
+        assert!(tenants.get(&id(1)).is_some(), "a request holds some of its memory");
+        assert!(tenants.get(&id(2)).is_none());
+        drop(held);
+        tenants.forget(&id(1));
+        assert!(tenants.get(&id(1)).is_none());
     }
 
     #[test]

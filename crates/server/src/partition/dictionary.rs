@@ -59,8 +59,11 @@ impl Dictionary {
         }
     }
 
+    /// Removes a tenant: its remaining series must be defined again.
     pub(crate) fn remove_tenant(&mut self, tenant: &TenantId) {
-        self.defined.remove(tenant);
+        if let Some(defined) = self.defined.remove(tenant) {
+            self.obsolete += defined.len();
+        }
     }
 
     /// Defined series of a tenant.
@@ -83,6 +86,11 @@ impl Bits {
         let new = self.0[word] & bit == 0;
         self.0[word] |= bit;
         new
+    }
+
+    /// Number of series in the set.
+    fn len(&self) -> u64 {
+        self.0.iter().map(|word| u64::from(word.count_ones())).sum()
     }
 
     /// Removes a series. Returns true if the series was in the set.
@@ -113,6 +121,9 @@ mod tests {
             d.remove(&a, SeriesRef(series));
         }
         assert_eq!(d.live_bytes(), 700, "each series counts once");
+        d.remove_tenant(&a);
+        assert_eq!(d.live_bytes(), 0);
+        assert!(d.of(&a).insert(SeriesRef(9)));
         d.enter(DictionaryId(2));
         assert_eq!(d.live_bytes(), 0);
     }

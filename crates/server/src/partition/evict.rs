@@ -3,10 +3,12 @@
 
 use super::Owner;
 use super::extras::trim_exemplars;
+use super::forget::{Forget, UNSEALED_ONLY};
 use super::time_share::{SLICES_MAX, TimeShare};
 use admission::watermarks;
 use head::{Evicted, Idle};
 use model::TenantId;
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -24,17 +26,50 @@ const UNDER_PRESSURE: [(u64, u32); 2] = [(watermarks::EVICT_ALL, 0), (watermarks
 /// Idle time allowed to series, in seconds, when the number of tenants is near its limit.
 const CROWDED_S: u32 = 60;
 
+/// Limit on deleted tenants that wait for an eviction.
+const DELETED_MAX: usize = 64;
+
 /// Progress of an eviction.
 #[derive(Debug)]
 pub(super) struct Evicting {
     pub(super) time_share: TimeShare,
     /// Idle times of the eviction in progress; `None` between evictions.
     idle: Option<Idle>,
+    /// Deleted tenant that the current eviction is about; `None` if it is about all tenants.
+    deleted: Option<Forget>,
+    /// Deleted tenants that wait for an eviction: at most [`DELETED_MAX`].
+    waiting: VecDeque<Forget>,
 }
 
 impl Evicting {
     pub(super) fn new(now: Instant) -> Self {
-        Self { time_share: TimeShare::from(now + EVERY_UNDER_PRESSURE), idle: None }
+        Self {
+            time_share: TimeShare::from(now + EVERY_UNDER_PRESSURE),
+            idle: None,
+            deleted: None,
+            waiting: VecDeque::new(),
+        }
+    }
+
+    /// True if no more deleted tenants may wait. Those for which no request waits any more are forgotten: such requests are repeated.
+    pub(super) fn is_full(&mut self) -> bool {
+        self.waiting.retain(|forget| !forget.reply.is_closed());
+        self.waiting.len() >= DELETED_MAX
+    }
+
+    /// Evicts a deleted tenant's series without samples as soon as the current eviction is done.
+    pub(super) fn evict_tenant(&mut self, forget: Forget, now: Instant) {
+        self.waiting.push_back(forget);
+        self.time_share.rest(now);
+    }
+
+    /// Series to evict. At the beginning of an eviction, deleted tenants come first, and otherwise it is about series that have
+    /// been idle as long as `all` says.
+    fn idle(&mut self, all: impl FnOnce() -> Idle) -> Idle {
+        *self.idle.get_or_insert_with(|| {
+            self.deleted = self.waiting.pop_front();
+            if self.deleted.is_some() { UNSEALED_ONLY } else { all() }
+        })
     }
 }
 
@@ -53,22 +88,25 @@ impl Owner {
     fn evict_slice(&mut self, began: Instant) {
         let (idle_s, is_pressed) = self.idle_s();
         let now_s = self.context.steady_s();
-        let idle = *self.evicting.idle.get_or_insert_with(|| Idle {
-            retire_before_s: now_s.saturating_sub(self.context.settings.series_idle_s),
+        let series_idle_s = self.context.settings.series_idle_s;
+        let idle = self.evicting.idle(|| Idle {
+            retire_before_s: now_s.saturating_sub(series_idle_s),
             evict_before_s: now_s.saturating_sub(idle_s),
         });
+        let deleted = self.evicting.deleted.as_ref().map(|forget| forget.tenant.clone());
+        let is_meant = |tenant: &TenantId| deleted.as_ref().is_none_or(|deleted| deleted == tenant);
         // When a closed tenant opens, its metadata and exemplars are not replayed again, so its series stay in the
         // head. If the head is full, these series are evicted nevertheless: series kept only for exemplars must not
         // take memory that the tenant's samples need.
         let context = Arc::clone(&self.context);
-        let is_open = |tenant: &TenantId| !context.lake.closed.contains(tenant);
+        let is_open = |tenant: &TenantId| is_meant(tenant) && !context.lake.closed.contains(tenant);
         let is_full = context.heads.is_filled_to(watermarks::EVICT_ALL);
-        let goes = |tenant: &TenantId| is_full || is_open(tenant);
+        let goes = |tenant: &TenantId| is_meant(tenant) && (is_full || is_open(tenant));
         let evicted = {
             let Self { partition, dictionary, number, .. } = self;
             let mut head = partition.head.write();
             let evicted = head.evict_turn_of(idle, goes, |tenant, series| dictionary.remove(tenant, series));
-            if matches!(evicted, Evicted::Done(1..)) {
+            if matches!(evicted, Evicted::Done(count) if count > 0 || deleted.is_some()) {
                 head.remove_empty_of(idle, is_open, |tenant| {
                     dictionary.remove_tenant(tenant);
                     if let Some(state) = context.tenants.get(tenant) {
@@ -90,7 +128,12 @@ impl Owner {
                 self.evicting.idle = None;
                 self.note_tenants();
                 self.context.metrics.series_evicted.add(count);
-                self.evicting.time_share.rest(now + if is_pressed { EVERY_UNDER_PRESSURE } else { EVERY });
+                if let Some(Forget { reply, .. }) = self.evicting.deleted.take() {
+                    let _ = reply.send(Ok(())); // the receiver may be gone
+                }
+                let is_next_due = !self.evicting.waiting.is_empty();
+                let pause = if is_pressed { EVERY_UNDER_PRESSURE } else { EVERY };
+                self.evicting.time_share.rest(if is_next_due { now } else { now + pause });
             }
         }
     }

@@ -140,6 +140,10 @@ impl Owner {
                 Err(RecordError::Malformed(what)) => return Ok(Err(what)),
                 Err(RecordError::Truncated) => return Ok(Err("a truncated record")),
             }
+            if replay.buffers.record.is_deleted {
+                self.partition.grew(replay.forget(&mut self.partition.head.write()));
+                return Ok(Ok(()));
+            }
             let Replay { marks, buffers, .. } = replay;
             let tenant = &buffers.record.tenant;
             let sealed = self.is_sealed(marks, tenant, entry.offset);

@@ -62,6 +62,11 @@ impl QueriedMetrics {
         }
     }
 
+    /// Drops the recorded queries of a deleted tenant.
+    pub(crate) fn forget(&self, tenant: &TenantId) {
+        self.tenants.write().remove(tenant);
+    }
+
     /// Returns a view of the recorded queries of a tenant.
     pub(crate) fn view(&self, tenant: &TenantId) -> View<'_> {
         let names = self.of(tenant);

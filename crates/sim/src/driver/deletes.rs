@@ -52,7 +52,8 @@ impl Driver {
         let series = format!("s[{}-{}]", self.below(5), 5 + self.below(5));
         let matcher =
             |name: &str, op, value: &str| Matcher::new(name, op, value).expect("BUG: the matcher is invalid");
-        let selectors = match self.below(4) {
+        let selectors = match self.below(5) {
+            4 => Delete::everything().selectors,
             0 => vec![vec![matcher("__name__", MatchOp::Equal, metric)]],
             1 => vec![vec![matcher("series", MatchOp::Regex, &series)]],
             2 => vec![vec![

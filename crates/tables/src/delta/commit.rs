@@ -61,7 +61,7 @@ pub(super) struct Change<'a> {
     pending: Option<Pending>,
 }
 
-impl Change<'_> {
+impl<'a> Change<'a> {
     /// An empty change.
     const fn none() -> Self {
         Self {
@@ -86,6 +86,11 @@ impl Change<'_> {
             floodmarks,
             pending: Some(pending),
         }
+    }
+
+    /// Removal of files whose samples are no longer wanted.
+    pub(super) fn of_removal(removed: &'a [LiveFile]) -> Self {
+        Self { operation: UpdateTableOperation::Delete, data_change: true, removed, ..Change::none() }
     }
 }
 
@@ -307,14 +312,8 @@ impl Table {
         if old.is_empty() {
             return Ok(0);
         }
-        let change = Change {
-            operation: UpdateTableOperation::Delete,
-            data_change: true,
-            removed: &old,
-            ..Change::none()
-        };
         // if a file is gone, another process is removing files too, and the next call finds the rest
-        Ok(if self.change(change, None)? { old.len() } else { 0 })
+        Ok(if self.change(Change::of_removal(&old), None)? { old.len() } else { 0 })
     }
 
     /// Fences off commits of dead processes by putting a log entry that changes nothing. A commit that is still on its way to the
@@ -342,7 +341,11 @@ impl Table {
         Err(TableError::Contended { attempts: ATTEMPTS_MAX })
     }
 
-    fn change(&self, mut change: Change<'_>, after: Option<Option<u64>>) -> Result<bool, TableError> {
+    pub(super) fn change(
+        &self,
+        mut change: Change<'_>,
+        after: Option<Option<u64>>,
+    ) -> Result<bool, TableError> {
         let files = change.removed.len().max(change.added.len());
         if files > COMMIT_FILES_MAX {
             return Err(TableError::TooManyFiles { files, max: COMMIT_FILES_MAX });

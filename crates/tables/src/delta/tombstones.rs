@@ -132,12 +132,13 @@ impl Table {
             if !always && !files.all().iter().any(|file| tombstone.concerns(file)) {
                 return Ok(None);
             }
-            let pattern_bytes: usize = known.list.iter().map(|t| t.delete.pattern_bytes()).sum();
+            let mut list: Vec<_> = known.list.iter().filter(|t| !tombstone.replaces(t)).cloned().collect();
+            let pattern_bytes: usize = list.iter().map(|t| t.delete.pattern_bytes()).sum();
             let is_full = pattern_bytes + delete.pattern_bytes() > PATTERN_BYTES_OF_TABLE_MAX;
-            if known.list.len() >= TOMBSTONES_MAX || is_full {
-                return Err(TableError::TooManyDeletes { pending: known.list.len() });
+            if list.len() >= TOMBSTONES_MAX || is_full {
+                return Err(TableError::TooManyDeletes { pending: list.len() });
             }
-            let list = known.list.iter().cloned().chain([tombstone]).collect();
+            list.push(tombstone);
             let all = Tombstones { last: sequence, list };
             tried = Some(sequence);
             match self.try_tombstones(&files, version, all, floodmarks) {

@@ -113,8 +113,9 @@ fn draw(rng: &mut Rng) -> Delete {
     let (name, pod) = (format!("m{}", rng.below(4)), format!("p[{}{}]", rng.below(4), rng.below(5)));
     let (from, to) = (rng.below(50) as i64 - 5, rng.below(50) as i64);
     let range = if rng.chance(0.3) { TimeRange::ALL } else { TimeRange::new(DAY + from, DAY + from.max(to)) };
-    match rng.below(4) {
+    match rng.below(5) {
         0 => delete(&[&[("__name__", MatchOp::Equal, &name)]], range),
+        4 => Delete { range, ..Delete::everything() },
         1 => delete(&[&[("pod", MatchOp::Regex, &pod)]], range),
         2 => delete(&[&[("__name__", MatchOp::NotEqual, &name), ("pod", MatchOp::Regex, &pod)]], range),
         _ => delete(&[&[("__name__", MatchOp::Equal, &name)], &[("pod", MatchOp::Equal, "p2")]], range),
@@ -131,7 +132,8 @@ fn policy(today_is_over: bool) -> (Now, Policy) {
 fn keep(table: &Arc<Table>, upkeep: &mut Upkeep, rng: &mut Rng, most: usize, n: &mut u32) -> usize {
     let (now, policy) = policy(rng.chance(0.3));
     let steps = upkeep.plan(table, now, &policy).unwrap();
-    let is_of_data = |s: &&Step| matches!(s, Step::Compact(_) | Step::Purge(_) | Step::EndDeletes);
+    let is_of_data =
+        |s: &&Step| matches!(s, Step::DropDeleted | Step::Compact(_) | Step::Purge(_) | Step::EndDeletes);
     let due = steps.iter().filter(is_of_data).count();
     for step in steps.iter().take(most) {
         *n += 1;
@@ -266,6 +268,97 @@ fn each_file_is_rewritten_once_for_all_deletes_and_untouched_ones_stay() {
     let kept: Vec<_> = files.all().iter().filter(|f| before.contains(&f.path)).collect();
     assert_eq!(kept.len(), 1);
     assert_eq!(in_files(&table).len(), 12 * 30 - 6 * 13);
+}
+
+fn parquet_files(folder: &TempDir) -> usize {
+    let days = std::fs::read_dir(folder.path().join("tenant")).unwrap().map(|day| day.unwrap().path());
+    let days = days.filter(|path| path.is_dir() && !path.to_string_lossy().contains("/_"));
+    days.map(|day| std::fs::read_dir(day).unwrap().count()).sum()
+}
+
+#[test]
+fn files_that_a_delete_covers_are_dropped_without_being_read() {
+    let folder = TempDir::new().unwrap();
+    let table = open(&folder);
+    fill(&table);
+    for n in 0..TOMBSTONES_MAX as i64 {
+        let range = TimeRange::new(DAY + n % 30, DAY + n % 30);
+        apply(&table, &delete(&[&[("pod", MatchOp::Equal, "p0")]], range), DAY).unwrap();
+    }
+    let damaged = folder.path().join("tenant").join(&table.files().unwrap().all()[0].path);
+    std::fs::write(damaged, b"damaged").unwrap();
+    let sequence = apply(&table, &Delete::everything(), DAY).unwrap();
+    let pending = |table: &Table| table.files().unwrap().tombstones().list.len();
+    assert_eq!(pending(&table), 1, "it replaces the earlier ones");
+    assert!(contents(&table, &Arc::new(Cache::new(0)), 64 << 20).is_empty());
+    let (mut rng, mut model) = (Rng::announced(), Contents::new());
+    while model.is_empty() {
+        write(&table, 100, &mut rng, &mut model);
+    }
+    assert!(table.drop_deleted(sequence - 1).unwrap().is_empty(), "a rollup has not taken it in yet");
+    let reading = table.files().unwrap();
+    let dropped = table.drop_deleted(sequence).unwrap();
+    assert_eq!((dropped.len(), parquet_files(&folder)), (3, 4));
+    assert!(table.drop_deleted(sequence).unwrap().is_empty());
+    assert_eq!(table.erase(&dropped).unwrap(), 0, "they are being read");
+    drop(reading);
+    assert_eq!(table.erase(&dropped).unwrap(), dropped.iter().map(|file| file.bytes).sum::<u64>());
+    assert_eq!((table.erase(&dropped).is_ok(), parquet_files(&folder)), (true, 1));
+    let (mut upkeep, mut n) = (Upkeep::new(), 0);
+    while keep(&table, &mut upkeep, &mut rng, usize::MAX, &mut n) > 0 {}
+    for table in [&table, &open(&folder)] {
+        assert_eq!((pending(table), contents(table, &Arc::new(Cache::new(0)), 64 << 20)), (0, model.clone()));
+    }
+}
+
+#[test]
+fn upkeep_drops_covered_files_once_the_delete_is_needed_nowhere_else() {
+    let folder = TempDir::new().unwrap();
+    let table = open(&folder);
+    fill(&table);
+    let all_but_the_last = TimeRange::new(i64::MIN, DAY + 25);
+    let sequence = apply(&table, &Delete { range: all_but_the_last, ..Delete::everything() }, DAY).unwrap();
+    let (now, policy) = policy(true);
+    let mut upkeep = Upkeep::new();
+    let mut plan = |deletes_upto| upkeep.plan(&table, now, &Policy { deletes_upto, ..policy }).unwrap();
+    let reads = |steps: &[Step]| {
+        let jobs = steps.iter().filter_map(|step| match step {
+            Step::Compact(job) | Step::Purge(job) => Some(job.files.len()),
+            _ => None,
+        });
+        jobs.sum::<usize>()
+    };
+    let early = plan(sequence - 1);
+    assert!(!early.contains(&Step::DropDeleted), "{early:?}");
+    let late = plan(sequence);
+    assert!(late.contains(&Step::DropDeleted), "{late:?}");
+    assert_eq!((reads(&early), reads(&late)), (1, 1), "only the file that has samples of other times");
+    let (mut rng, mut n) = (Rng::announced(), 0);
+    while keep(&table, &mut upkeep, &mut rng, usize::MAX, &mut n) > 0 {}
+    assert_eq!(in_files(&table).len(), 12 * 4);
+}
+
+#[test]
+fn files_that_are_dropped_under_a_merge_are_not_taken_for_damaged_ones() {
+    let folder = TempDir::new().unwrap();
+    let table = open(&folder);
+    fill(&table);
+    let (now, policy) = policy(true);
+    let mut upkeep = Upkeep::new();
+    let plan = upkeep.plan(&table, now, &policy).unwrap();
+    let Step::Compact(job) = &plan[0] else { panic!("{plan:?}") };
+    let mut merge =
+        tables::compact::Compaction::open(&table, job, &stem("late"), policy.compact.unwrap()).unwrap();
+    let sequence = apply(&table, &Delete::everything(), DAY).unwrap();
+    let dropped = table.drop_deleted(sequence).unwrap();
+    assert_eq!((dropped.len(), table.erase(&dropped).unwrap()), (3, 0), "they are being merged");
+    while !merge.step(100).unwrap().done {}
+    drop(merge);
+    assert!(table.erase(&dropped).unwrap() > 0);
+    for step in [Step::Compact(job.clone()), Step::Purge(job.clone())] {
+        let done = upkeep.run(&table, &step, &stem("later"), now, &policy, |_| true).unwrap();
+        assert_eq!((done, upkeep.damaged().count()), (Done::GivenUp, 0), "{step:?}");
+    }
 }
 
 #[test]

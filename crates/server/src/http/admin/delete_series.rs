@@ -35,11 +35,7 @@ pub(super) async fn delete_series(
 ) -> Result<Response, ApiError> {
     let selectors = Selectors::of(&params, true)?;
     let range = params.range()?;
-    let is_dry = match params.get("dry_run") {
-        None | Some("false") => false,
-        Some("true") => true,
-        Some(_) => return Err(ApiError::bad_param("dry_run", "must be true or false")),
-    };
+    let is_dry = is_dry_run(&params)?;
     wait_for_series_of(&app, &tenant).await?;
     if is_dry {
         let description = selectors.description(PATH, &tenant.clone().into(), range, peer);
@@ -59,6 +55,15 @@ pub(super) async fn delete_series(
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
+/// True if a request is only to count what it would delete.
+pub(super) fn is_dry_run(params: &Params) -> Result<bool, ApiError> {
+    match params.get("dry_run") {
+        None | Some("false") => Ok(false),
+        Some("true") => Ok(true),
+        Some(_) => Err(ApiError::bad_param("dry_run", "must be true or false")),
+    }
+}
+
 /// Counts what a delete would remove: series and samples that a query reads, and files that may have to be rewritten.
 fn count(
     app: &App,
@@ -67,22 +72,33 @@ fn count(
     delete: &Delete,
     samples_max: u64,
 ) -> Result<Json, ApiError> {
-    let mut tries = 0;
-    let (series, samples) = loop {
-        tries += 1;
-        let source = Source::new(app.node.reads(), tenant.clone(), samples_max, Arc::clone(turn) as _);
-        match count_in(&source, delete) {
-            // samples were sealed meanwhile
-            Err(_) if source.is_expired() && tries < TRIES_MAX => {}
-            done => break done.map_err(QueryError::from)?,
-        }
-    };
+    let (series, samples) = count_samples(app, turn, tenant, delete, samples_max)?;
     let table = app.node.reads().lake.existing(tenant).and_then(|table| table.map(|t| t.files()).transpose());
     let files = match table {
         Ok(files) => files.map_or(0, |files| delete.files_concerned(&files)),
         Err(error) => return Err(ApiError::unavailable(format!("cannot read the tenant's table: {error}"))),
     };
     Ok(counts(&[("series", series), ("samples", samples), ("files", files as u64)]))
+}
+
+/// Counts the series and samples that a delete would remove, as a query reads them.
+pub(super) fn count_samples(
+    app: &App,
+    turn: &Arc<Turn>,
+    tenant: &TenantId,
+    delete: &Delete,
+    samples_max: u64,
+) -> Result<(u64, u64), ApiError> {
+    let mut tries = 0;
+    loop {
+        tries += 1;
+        let source = Source::new(app.node.reads(), tenant.clone(), samples_max, Arc::clone(turn) as _);
+        match count_in(&source, delete) {
+            // samples were sealed meanwhile
+            Err(_) if source.is_expired() && tries < TRIES_MAX => {}
+            done => return Ok(done.map_err(QueryError::from)?),
+        }
+    }
 }
 
 fn count_in(source: &Source<'_>, delete: &Delete) -> Result<(u64, u64), SourceError> {

@@ -57,6 +57,18 @@ impl Replay {
         })
     }
 
+    /// Drops metadata and exemplars of the tenant of the record decoded last, which says that it was deleted, and its series if none has
+    /// samples. Returns the growth of the head, which is negative.
+    pub(super) fn forget(&mut self, partition: &mut Partition) -> isize {
+        let tenant = &self.buffers.record.tenant;
+        drop(partition.take_extras(tenant));
+        // later records of the tenant define their series again
+        if partition.remove_without_samples(tenant) {
+            self.references.forget(tenant);
+        }
+        partition.take_change()
+    }
+
     /// Applies the record decoded last, without its samples if they are `sealed`. Adds the growth of the head, in bytes, to
     /// `grown`. If memory for references runs out, only definitions were applied, and the call can be repeated.
     pub(super) fn apply(

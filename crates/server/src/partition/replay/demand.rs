@@ -57,6 +57,10 @@ pub(super) fn survey(
             Err(RecordError::NoRoom { .. }) => return Err(Halt::NoRoom),
             Err(_) => continue,
         }
+        if outline.is_deleted {
+            exemplars.0.remove(&outline.tenant);
+            continue;
+        }
         let Some(sealed) = is_sealed(&outline.tenant, entry.offset) else { continue };
         let (slots, bought) = into.of(&outline.tenant)?;
         if sealed {

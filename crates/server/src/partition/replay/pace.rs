@@ -113,7 +113,8 @@ impl Owner {
                 | Command::AddClosed(..)
                 | Command::Discard(..)
                 | Command::Relocate(_)
-                | Command::Truncate(_) => {}
+                | Command::Truncate(_)
+                | Command::Forget(_) => {}
                 Command::Sealed(sealed) => self.let_go(replay, next, sealed)?,
             }
         }

@@ -72,6 +72,13 @@ impl References {
         Ok((slots, &mut self.memory))
     }
 
+    /// Forgets the series of a tenant's references: they are no longer in the head.
+    pub(super) fn forget(&mut self, tenant: &TenantId) {
+        if let Some(slots) = self.tenants.get_mut(tenant) {
+            slots.retain(|_, _| false);
+        }
+    }
+
     /// All tenants and the slots of their references.
     pub(super) fn tenants_mut(&mut self) -> impl Iterator<Item = (&TenantId, &mut Slots)> {
         self.tenants.iter_mut()

@@ -43,6 +43,13 @@ impl Writer {
         })
     }
 
+    /// Appends a record which says that the tenant was deleted.
+    fn deleted(&mut self) {
+        self.journal.append(self.encoder.deleted(&self.tenant)).unwrap();
+        self.journal.sync().unwrap();
+        self.journal.begin().unwrap();
+    }
+
     /// Appends a record with one more sample of a series.
     fn sample(&mut self, given: u32, timestamp_ms: i64) -> u64 {
         self.record(|encoder| encoder.sample(SeriesRef(given), timestamp_ms, 1.0))
@@ -105,6 +112,54 @@ fn only_series_that_unsealed_samples_need_come_back() {
     let expected = [("5", 1), ("7 again", 1), ("9 again", 2), ("new", 1)];
     assert_eq!(content(&owner, &writer.tenant), expected.map(|(name, samples)| (name.to_owned(), samples)));
     node.stop();
+}
+
+/// A record with a series, a sample, an exemplar and metadata.
+fn record_with_extras(encoder: &mut RecordEncoder, given: u32, name: &str) {
+    encoder.define(SeriesRef(given), labels(name).as_ref());
+    encoder.sample(SeriesRef(given), 1000, 1.0);
+    let exemplar = Exemplar { labels: labels("trace"), timestamp_ms: 1000, value: 1.0 };
+    encoder.exemplar(SeriesRef(given), &exemplar);
+    let (help, unit) = ("Help.".to_string(), String::new());
+    encoder.metadata(&Metadata { metric: name.into(), kind: MetricKind::Gauge, help, unit });
+}
+
+fn check_deleted(comes_meanwhile: bool, in_next_dictionary: bool, expected: &[(&str, usize)]) {
+    let dir = tempfile::tempdir().unwrap();
+    let node = small_node(dir.path());
+    let mut writer = Writer::new();
+    writer.record(|encoder| record_with_extras(encoder, 0, "old"));
+    let upto = writer.record(|encoder| record_with_extras(encoder, 1, "older"));
+    if comes_meanwhile {
+        writer.sample(0, 2000);
+    }
+    if in_next_dictionary {
+        writer.journal.end_dictionary();
+        writer.journal.begin().unwrap();
+    }
+    writer.deleted();
+    writer.new_series(1, "new", 3000);
+    writer.sample(1, 4000);
+    sealed_upto(&node, upto);
+    let owner = replayed(&node, &writer);
+    let expected: Vec<_> = expected.iter().map(|(name, samples)| ((*name).to_owned(), *samples)).collect();
+    assert_eq!(content(&owner, &writer.tenant), expected);
+    let partition = owner.partition.head.read();
+    let head = partition.tenant(&writer.tenant).unwrap();
+    assert_eq!((head.metadata().count(), head.exemplars().count()), (0, 0));
+    drop(partition);
+    node.stop();
+}
+
+#[test]
+fn what_a_tenant_had_before_it_was_deleted_does_not_come_back() {
+    for in_next_dictionary in [false, true] {
+        check_deleted(false, in_next_dictionary, &[("new", 2)]);
+    }
+    // samples that came while it was deleted stay, with their series
+    check_deleted(true, false, &[("new", 2), ("old", 1)]);
+    // a series that only a dropped exemplar needed stays with them, until it is evicted
+    check_deleted(true, true, &[("new", 2), ("old", 1), ("older", 0)]);
 }
 
 #[test]

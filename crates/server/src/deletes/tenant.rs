@@ -1,0 +1,163 @@
+//! Deletes of everything that a tenant has.
+//!
+//! ```text
+//!   flush ─▶ each partition: record in the journal, metadata and exemplars are dropped, series without samples leave the head
+//!         ─▶ tombstone of everything in the table's log: all samples are hidden at once ─▶ files are removed ─▶ answer
+//! ```
+//!
+//! The tombstone decides: without it nothing is deleted but metadata and exemplars, which senders repeat; with it, upkeep finishes
+//! whatever is left. Each step may be repeated. The tables stay, without files: their floodmarks say that what journals have of
+//! the tenant is not to be stored again.
+
+use super::{commit, refused, release};
+use crate::node::Node;
+use crate::partition::{Command, Forget};
+use crate::query_source::Context;
+use crate::refusal::Refusal;
+use crate::seal::Lake;
+use crate::seal::flush::flush_tenant;
+use crate::seal::tenant_tables::TenantTable;
+use model::{ErrorKind, TenantId};
+use std::sync::Arc;
+use std::time::Duration;
+use tables::{Delete, TableError};
+use tokio::sync::oneshot;
+
+/// What a delete of a tenant removes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Removed {
+    /// Files of all tables of the tenant.
+    pub(crate) files: u64,
+    /// Size of these files.
+    pub(crate) bytes: u64,
+}
+
+/// Longest wait for queries that keep series of a deleted tenant in the heads. An export may run for hours.
+const QUERIES_WAIT: Duration = Duration::from_secs(20);
+
+/// Deletes all that a tenant has. An error may mean that its samples are deleted all the same: repeat it.
+pub(crate) async fn delete_tenant(node: &Node, tenant: &TenantId) -> Result<Removed, Refusal> {
+    delete_within(node, tenant, QUERIES_WAIT).await
+}
+
+async fn delete_within(node: &Node, tenant: &TenantId, most: Duration) -> Result<Removed, Refusal> {
+    let reads = node.reads();
+    reads.lake.closed.check(tenant)?;
+    flush_tenant(node, tenant).await?;
+    let forgotten = forget(node, tenant, most).await;
+    // the samples are deleted even if a query keeps names of series in the heads
+    let (context, of) = (Arc::clone(reads), tenant.clone());
+    let done = tokio::task::spawn_blocking(move || {
+        commit(&context, &of, &Delete::everything())?;
+        remove_files(&context, &of).map_err(refused)
+    });
+    let failed = |_| Err(Refusal::new(ErrorKind::Internal, "internal", "the delete panicked"));
+    let removed = done.await.unwrap_or_else(failed)?;
+    release(node, tenant).await?;
+    reads.queried.forget(tenant);
+    node.writes().tenants.forget(tenant);
+    forgotten?;
+    let Removed { files, bytes } = removed;
+    tracing::info!(target: "audit", %tenant, files, bytes, "a tenant is deleted");
+    Ok(removed)
+}
+
+/// Lets all partitions drop what they have of a tenant beside samples. Fails if that takes longer than `most`.
+async fn forget(node: &Node, tenant: &TenantId, most: Duration) -> Result<(), Refusal> {
+    let mut answers = Vec::new();
+    for commands in &node.writes().commands {
+        let (reply, answer) = oneshot::channel();
+        let forget = Command::Forget(Forget { tenant: tenant.clone(), reply });
+        let is_busy =
+            |_| Refusal::busy("queue_full", "too many requests wait for a partition: repeat the delete");
+        commands.try_send(forget).map_err(is_busy)?;
+        answers.push(answer);
+    }
+    let all = async {
+        for answer in answers {
+            answer.await.map_err(|_| Refusal::stopping())??;
+        }
+        Ok(())
+    };
+    let is_busy = |_| {
+        let message = "the samples are deleted, but names of series are still listed: queries that began before the delete \
+                       keep them. Cancel these queries or wait for their end, then repeat the delete";
+        Refusal::busy("deletes", message)
+    };
+    tokio::time::timeout(most, all).await.map_err(is_busy)?
+}
+
+/// Removes the files that deletes of everything hide, from the tables and from the store. A table that fails does not keep the others
+/// from it.
+pub(crate) fn remove_files(context: &Context, tenant: &TenantId) -> Result<Removed, TableError> {
+    let (mut removed, mut failed) = (Removed::default(), None);
+    for kind in TenantTable::ALL {
+        if let Err(error) = remove_files_of(&context.lake, tenant, kind, &mut removed) {
+            failed.get_or_insert(error);
+        }
+    }
+    failed.map_or(Ok(removed), Err)
+}
+
+fn remove_files_of(
+    lake: &Lake,
+    tenant: &TenantId,
+    kind: TenantTable,
+    removed: &mut Removed,
+) -> Result<(), TableError> {
+    let Some(table) = lake.tables.existing_now(tenant, kind)? else { return Ok(()) };
+    loop {
+        let files = table.drop_deleted(i64::MAX)?;
+        lake.tables.show(tenant, kind, &table);
+        if files.is_empty() {
+            return Ok(());
+        }
+        removed.files += files.len() as u64;
+        removed.bytes += files.iter().map(|file| file.bytes).sum::<u64>();
+        if let Err(error) = table.erase(&files) {
+            tracing::warn!(%tenant, table = kind.folder(), %error, "cannot delete files of a deleted tenant now; vacuum does it later");
+        }
+    }
+}
+
+/// Number and size of the files of all tables of a tenant.
+pub(crate) fn files(lake: &Lake, tenant: &TenantId) -> Result<Removed, TableError> {
+    let mut found = Removed::default();
+    for kind in TenantTable::ALL {
+        if let Some(table) = lake.tables.existing_now(tenant, kind)? {
+            let files = table.files()?;
+            found.files += files.all().len() as u64;
+            found.bytes += files.all().iter().map(|file| file.bytes).sum::<u64>();
+        }
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::seal::tests::{read_of, write_of};
+    use crate::write_path::tests::small_node;
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_query_that_does_not_end_keeps_no_samples_of_a_deleted_tenant() {
+        let dir = tempfile::tempdir().unwrap();
+        let node = small_node(dir.path());
+        node.readiness().wait_for_replay().await;
+        let tenant = TenantId::anonymous();
+        write_of(&node, &tenant, 1000).await;
+        let queries: Vec<_> = node.reads().partitions.iter().map(|p| p.head.read().pin()).collect();
+        for _ in 0..100 {
+            let refused = delete_within(&node, &tenant, Duration::ZERO).await.unwrap_err();
+            assert_eq!((refused.kind, refused.reason), (ErrorKind::Unavailable, "deletes"), "{refused}");
+        }
+        let (there, of) = (node.clone(), tenant.clone());
+        let left = tokio::task::spawn_blocking(move || read_of(&there, &of)).await.unwrap();
+        assert!(left.is_empty(), "{left:?}");
+        drop(queries);
+        assert_eq!(delete_tenant(&node, &tenant).await.unwrap(), Removed::default());
+        let is_known = |p: &crate::partition::PartitionShared| p.head.read().tenant(&tenant).is_some();
+        assert!(!node.reads().partitions.iter().any(|partition| is_known(partition)));
+        tokio::task::spawn_blocking(move || node.stop()).await.unwrap();
+    }
+}

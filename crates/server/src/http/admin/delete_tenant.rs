@@ -1,0 +1,81 @@
+//! Deletes of whole tenants, and a dry run that counts.
+
+use super::counts;
+use super::delete_series::{count_samples, is_dry_run};
+use crate::deletes::tenant::{Removed, delete_tenant as delete, files};
+use crate::http::App;
+use crate::http::error::ApiError;
+use crate::http::json::Json;
+use crate::http::params::Params;
+use crate::http::principal::AdminTenant;
+use crate::http::queries::admission::{on_query_thread, wait_for_series_of};
+use crate::http::queries::description::{Description, Times};
+use crate::listen::Peer;
+use axum::extract::State;
+use model::TenantId;
+use tables::{Delete, TableError};
+
+/// Path in lists and logs of queries.
+const PATH: &str = "/api/v1/admin/delete_tenant";
+
+/// Deletes all that the tenant has which the parameter `tenant` names. Answers with the number and size of the removed files. With
+/// `dry_run=true` it only counts, series and samples included.
+pub(super) async fn delete_tenant(
+    State(app): State<App>,
+    peer: Peer,
+    params: Params,
+) -> Result<Json, ApiError> {
+    let name = params.get("tenant").ok_or_else(|| ApiError::bad_data("no tenant parameter provided"))?;
+    let tenant = TenantId::parse(name).map_err(|error| ApiError::bad_param("tenant", error))?;
+    delete_or_count(&app, peer, tenant, is_dry_run(&params)?).await
+}
+
+/// The same for the tenant of the request, as in Mimir and Cortex. Unlike theirs, the answer comes when the tenant is deleted.
+pub(super) async fn delete_own(
+    State(app): State<App>,
+    peer: Peer,
+    AdminTenant(tenant): AdminTenant,
+    params: Params,
+) -> Result<Json, ApiError> {
+    delete_or_count(&app, peer, tenant, is_dry_run(&params)?).await
+}
+
+/// Says whether the tables of the request's tenant are without files, as in Mimir and Cortex.
+pub(super) async fn status(
+    State(app): State<App>,
+    AdminTenant(tenant): AdminTenant,
+) -> Result<Json, ApiError> {
+    let (node, of) = (app.node.clone(), tenant.clone());
+    let found = tokio::task::spawn_blocking(move || files(&node.reads().lake, &of)).await;
+    let found = found.unwrap_or_else(|_| Ok(Removed::default()));
+    let Removed { files, .. } = found.map_err(unreadable)?;
+    let mut json = Json::new();
+    json.raw(r#"{"tenant_id":"#);
+    json.string(tenant.as_str());
+    json.raw(r#","blocks_deleted":"#);
+    json.raw(if files == 0 { "true}" } else { "false}" });
+    Ok(json)
+}
+
+async fn delete_or_count(app: &App, peer: Peer, tenant: TenantId, is_dry: bool) -> Result<Json, ApiError> {
+    wait_for_series_of(app, &tenant).await?;
+    if !is_dry {
+        let Removed { files, bytes } = delete(&app.node, &tenant).await?;
+        return Ok(counts(&[("files", files), ("bytes", bytes)]));
+    }
+    let delete = Delete::everything();
+    let text = delete.to_string().into();
+    let times = Times::of(delete.range);
+    let description = Description { tenants: tenant.clone().into(), path: PATH, text, times, peer };
+    on_query_thread(app, description, move |app, turn| {
+        let samples_max = turn.limits.memory_bytes / 16;
+        let (series, samples) = count_samples(app, turn, &tenant, &delete, samples_max)?;
+        let Removed { files, bytes } = files(&app.node.reads().lake, &tenant).map_err(unreadable)?;
+        Ok(counts(&[("series", series), ("samples", samples), ("files", files), ("bytes", bytes)]))
+    })
+    .await
+}
+
+fn unreadable(error: TableError) -> ApiError {
+    ApiError::unavailable(format!("tables cannot be read: {error}"))
+}

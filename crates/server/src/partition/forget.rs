@@ -1,0 +1,64 @@
+//! Deletion of a tenant from a partition.
+//!
+//! Its samples are in its table by now, and a tombstone deletes them there. What only journal and head have is dropped here: metadata,
+//! exemplars, and series without samples.
+//!
+//! ```text
+//!   record in the journal: metadata and exemplars of earlier records are void ─▶ drop them from the head ─▶ evict ─▶ answer
+//! ```
+//!
+//! Samples that arrive meanwhile stay, with their series.
+
+use super::Owner;
+use crate::refusal::Refusal;
+use head::Idle;
+use journal::JournalError;
+use model::TenantId;
+use tokio::sync::oneshot;
+
+/// Series of a deleted tenant are evicted if they have no samples, however recently they were seen.
+pub(super) const UNSEALED_ONLY: Idle = Idle { retire_before_s: 0, evict_before_s: u32::MAX };
+
+/// Request to drop what a partition has of a tenant beside samples.
+#[derive(Debug)]
+pub(crate) struct Forget {
+    pub(crate) tenant: TenantId,
+    /// Answered when all of it has left memory, and cannot come back from the journal.
+    pub(crate) reply: oneshot::Sender<Result<(), Refusal>>,
+}
+
+impl Owner {
+    /// Begins to drop what the partition has of a tenant beside samples. Called between two groups.
+    pub(super) fn forget(&mut self, forget: Forget) {
+        if self.evicting.is_full() {
+            let message = "too many tenants are being deleted: repeat it later";
+            let _ = forget.reply.send(Err(Refusal::busy("deletes", message))); // the receiver may be gone
+            return;
+        }
+        if let Err(error) = self.record_deleted(&forget.tenant) {
+            // definitions in the discarded records must be written again
+            self.dictionary.forget();
+            self.journal.abandon();
+            self.context.metrics.group_failures.inc();
+            let _ = forget.reply.send(Err(Refusal::from(&error))); // the receiver may be gone
+            return;
+        }
+        let extras = {
+            let mut head = self.partition.head.write();
+            let extras = head.take_extras(&forget.tenant);
+            self.partition.grew(head.take_change());
+            extras
+        };
+        drop(extras); // without the lock
+        self.evicting.evict_tenant(forget, self.context.clock.instant());
+    }
+
+    fn record_deleted(&mut self, tenant: &TenantId) -> Result<(), JournalError> {
+        self.dictionary.enter(self.journal.begin()?);
+        self.journal.append(self.encoder.deleted(tenant))?;
+        self.journal.sync()?;
+        // replay drops the tenant's references with its series
+        self.dictionary.remove_tenant(tenant);
+        Ok(())
+    }
+}

@@ -1,0 +1,45 @@
+//! Removal of files that deletes hide as a whole. None is read or rewritten.
+
+use super::commit::{COMMIT_FILES_MAX, Change};
+use super::{LiveFile, Table};
+use crate::error::TableError;
+use crate::fault;
+
+impl Table {
+    /// Removes files of which a delete up to sequence `upto` hides every row, and returns them: at most [`COMMIT_FILES_MAX`]. Call
+    /// again until it returns none.
+    pub fn drop_deleted(&self, upto: i64) -> Result<Vec<LiveFile>, TableError> {
+        loop {
+            self.refresh()?;
+            let files = self.files()?;
+            let hidden = files.covered(upto).take(COMMIT_FILES_MAX);
+            let hidden: Vec<_> = hidden.cloned().collect();
+            // the list is not being read any more, so the files can be erased
+            drop(files);
+            if hidden.is_empty() {
+                return Ok(hidden);
+            }
+            // otherwise another writer has removed some of them
+            if self.change(Change::of_removal(&hidden), None)? {
+                fault::point("deleted_files_dropped")?;
+                return Ok(hidden);
+            }
+        }
+    }
+
+    /// Deletes removed files from the store at once, without a grace period: readers in other processes find them missing. Returns
+    /// the number of bytes, or 0 if a read in this process needs an older version; then a [`super::Sweeper`] deletes them later.
+    pub fn erase(&self, removed: &[LiveFile]) -> Result<u64, TableError> {
+        let oldest = self.location.readers().oldest(self.location.prefix());
+        if oldest.is_some_and(|oldest| oldest < self.version()) {
+            return Ok(0);
+        }
+        let mut bytes = 0;
+        for file in removed {
+            self.location.delete(&self.location.path(&file.path)?)?;
+            fault::point("deleted_file_erased")?;
+            bytes += file.bytes;
+        }
+        Ok(bytes)
+    }
+}
