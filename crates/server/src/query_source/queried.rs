@@ -68,11 +68,13 @@ impl QueriedMetrics {
     }
 
     /// Returns a view of the recorded queries of a tenant.
-    pub(crate) fn view(&self, tenant: &TenantId) -> View<'_> {
-        let names = self.of(tenant);
-        let of_tenant_s = names.as_ref().map_or(0, |names| names.lock().forgotten_s);
-        let forgotten_s = self.forgotten_s.load(Ordering::Relaxed).max(of_tenant_s);
-        View { all: self, names, forgotten_s }
+    pub(crate) fn view<'a>(&'a self, tenant: &'a TenantId) -> View<'a> {
+        View { all: self, tenant }
+    }
+
+    /// Time of the latest query of a name that was forgotten; 0 if no name was.
+    fn forgotten_s(&self, names: Option<&Names>) -> u32 {
+        self.forgotten_s.load(Ordering::Relaxed).max(names.map_or(0, |names| names.forgotten_s))
     }
 
     fn of(&self, tenant: &TenantId) -> Option<Arc<Mutex<Names>>> {
@@ -133,23 +135,28 @@ impl Names {
     }
 }
 
-/// The recorded queries of a tenant. A name that is forgotten while the view exists counts as last queried at `forgotten_s`,
-/// although its last query was later.
+/// The recorded queries of a tenant, as they are at each call.
 #[derive(Debug)]
 pub(crate) struct View<'a> {
     all: &'a QueriedMetrics,
-    names: Option<Arc<Mutex<Names>>>,
-    /// Upper bound on the time at which an unknown name was last queried, as of the creation of the view.
-    pub(crate) forgotten_s: u32,
+    tenant: &'a TenantId,
 }
 
 impl View<'_> {
     /// True if a metric was queried at `since_s` or later. Also true for an unknown name if names that were queried at
     /// `since_s` or later were forgotten.
     pub(crate) fn is_queried_since(&self, name: &str, since_s: u32) -> bool {
-        let hash = self.all.hash(name);
-        let known_s = self.names.as_ref().and_then(|names| names.lock().last_s.get(&hash).copied());
-        known_s.unwrap_or(self.forgotten_s) >= since_s
+        let (names, hash) = (self.all.of(self.tenant), self.all.hash(name));
+        // the name and the time of the forgotten ones under one lock: a name may be forgotten at any moment
+        let names = names.as_ref().map(|names| names.lock());
+        let known_s = names.as_ref().and_then(|names| names.last_s.get(&hash).copied());
+        known_s.unwrap_or_else(|| self.all.forgotten_s(names.as_deref())) >= since_s
+    }
+
+    /// Upper bound on the time at which an unknown name was last queried.
+    pub(crate) fn forgotten_s(&self) -> u32 {
+        let names = self.all.of(self.tenant);
+        self.all.forgotten_s(names.as_ref().map(|names| names.lock()).as_deref())
     }
 }
 
@@ -177,12 +184,17 @@ mod tests {
         }
         let mut falsely = 0;
         for (tenant, name) in (0..tenants).flat_map(|tenant| (0..names).map(move |name| (tenant, name))) {
-            let view = queried.view(&id(tenant));
+            let id = id(tenant);
+            let view = queried.view(&id);
             for since_s in [100 + rng.below(20_000) as u32, 20_099] {
                 let was = model.get(&(tenant, name)).is_some_and(|last_s| *last_s >= since_s);
                 let is = view.is_queried_since(&name.to_string(), since_s);
-                assert!(is || !was, "{tenant}/{name} since {since_s}: forgotten until {}", view.forgotten_s);
-                assert!(is == was || view.forgotten_s >= since_s, "{tenant}/{name} since {since_s}");
+                assert!(
+                    is || !was,
+                    "{tenant}/{name} since {since_s}: forgotten until {}",
+                    view.forgotten_s()
+                );
+                assert!(is == was || view.forgotten_s() >= since_s, "{tenant}/{name} since {since_s}");
                 falsely += u32::from(is && !was);
             }
         }
@@ -206,7 +218,20 @@ mod tests {
         let names = queried.of(&id(0)).unwrap();
         assert!(names.lock().last_s.len() <= NAMES_MAX && names.lock().last_s.capacity() <= NAMES_MAX);
         assert!(account.used_bytes() < 300 << 10, "{} bytes", account.used_bytes());
-        let view = queried.view(&id(0));
+        let id = id(0);
+        let view = queried.view(&id);
         assert!(view.is_queried_since("99999", 99_999) && !view.is_queried_since("-", 99_000));
+    }
+
+    #[test]
+    fn a_metric_that_is_forgotten_while_metrics_are_listed_is_not_taken_for_unqueried() {
+        let (queried, tenant) = (QueriedMetrics::new(1, Account::new("queried", u64::MAX)), id(0));
+        let view = queried.view(&tenant);
+        assert!(!view.is_queried_since("0", 1), "nothing was queried");
+        (0..=NAMES_MAX as u32).for_each(|name| queried.note(&tenant, &name.to_string(), 100 + name));
+        let is_known = queried.of(&tenant).unwrap().lock().last_s.contains_key(&queried.hash("0"));
+        assert!(!is_known, "there was no room");
+        assert!(view.is_queried_since("0", 100) && view.forgotten_s() >= 100);
+        assert!(!view.is_queried_since("-", 100 + NAMES_MAX as u32));
     }
 }

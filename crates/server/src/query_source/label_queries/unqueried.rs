@@ -66,7 +66,7 @@ impl LabelQueries<'_> {
         Ok(Unqueried {
             series: series_of_all,
             series_by_metric: largest_of(counts, limit),
-            is_complete: queried.forgotten_s < since_s,
+            is_complete: queried.forgotten_s() < since_s,
         })
     }
 }
