@@ -171,25 +171,15 @@ impl RecordEncoder {
 
     /// Returns the finished record. Panics if [`Self::is_full`] was ignored until readers would reject the record.
     pub fn finish(&mut self) -> &[u8] {
-<<<<<<< HEAD
-        let tenant = self.tenant.as_ref().expect("BUG: a record was finished that was not begun").as_str();
+        let tenant = self.tenant.as_ref().expect("BUG: a record was finished that was not begun");
         assert!(self.refs.len() <= RECORD_SAMPLES_MAX, "BUG: a record was filled beyond its limit");
-=======
-        let tenant = self.tenant.as_ref().expect("BUG: finish without begin");
-        assert!(self.refs.len() <= RECORD_SAMPLES_MAX, "BUG: a full record was filled further");
->>>>>>> 420db224 (server, tables, head, journal: delete a tenant)
         let out = &mut self.out;
         out.clear();
         out.push(match self.kind {
             ValueKind::Float => VERSION_FLOATS,
             ValueKind::Histogram => VERSION_HISTOGRAMS,
         });
-<<<<<<< HEAD
-        out.push(u8::try_from(tenant.len()).expect("BUG: a tenant's name has more than 255 bytes"));
-        out.extend_from_slice(tenant.as_bytes());
-=======
         put_tenant(out, tenant);
->>>>>>> 420db224 (server, tables, head, journal: delete a tenant)
         self.definer.finish(out);
         varint::put(out, self.refs.len() as u64);
         if !self.refs.is_empty() {

@@ -56,16 +56,22 @@ pub(crate) fn commit(context: &Context, tenant: &TenantId, delete: &Delete) -> R
     let Some(table) = lake.tables.existing_now(tenant, TenantTable::Samples).map_err(refused)? else {
         return Ok(());
     };
-    let has_rollups = !rollups(lake, tenant).map_err(refused)?.is_empty();
+    // a rollup that cannot be read takes the delete in later
+    let has_rollups = Resolution::ALL
+        .into_iter()
+        .any(|resolution| !matches!(rollup_of(lake, tenant, resolution), Ok(None)));
     let deleted = table.delete(delete, &Default::default(), has_rollups, now_ms).map_err(refused)?;
     lake.show(tenant, &table);
     if let Some(sequence) = deleted {
         lake.metrics.deletes.inc();
         tracing::info!(%tenant, sequence, %delete, "samples are deleted; upkeep rewrites their files");
     }
-    let taken = pass_on(lake, tenant, &table, now_ms).map_err(refused)?;
+    let passed = pass_on(lake, tenant, &table, now_ms).map_err(refused)?;
+    if let Some(error) = passed.failed {
+        return Err(refused(error));
+    }
     match deleted {
-        Some(sequence) if has_rollups && taken < sequence => {
+        Some(sequence) if has_rollups && passed.upto < sequence => {
             let message = "the delete is stored, but is not applied to all rollups yet; repeat the request";
             Err(Refusal::busy("tables", message))
         }
@@ -73,37 +79,54 @@ pub(crate) fn commit(context: &Context, tenant: &TenantId, delete: &Delete) -> R
     }
 }
 
-/// Applies the deletes of a tenant's samples to its rollups. Returns the sequence up to which the deletes are applied
-/// to all rollups.
+/// Result of applying deletes to rollups.
+#[derive(Debug)]
+pub(crate) struct Passed {
+    /// Sequence up to which the deletes are applied to all rollups; `i64::MIN` if a rollup cannot be read or written.
+    pub(crate) upto: i64,
+    /// First error of a rollup.
+    pub(crate) failed: Option<TableError>,
+}
+
+/// Applies the deletes of a tenant's samples to its rollups. If a rollup fails, the others are still processed. Returns an error only
+/// if the samples' table fails.
 pub(crate) fn pass_on(
     lake: &Lake,
     tenant: &TenantId,
     samples: &Table,
     now_ms: i64,
-) -> Result<i64, TableError> {
+) -> Result<Passed, TableError> {
     // one version throughout: a delete that comes meanwhile is neither applied to rollups nor completed
     let files = samples.files()?;
-    let mut upto = files.tombstones().last;
+    let mut passed = Passed { upto: files.tombstones().last, failed: None };
     if files.tombstones().list.is_empty() {
-        return Ok(upto);
+        return Ok(passed);
     }
     // list the rollups after the tombstone was committed: a rollup that is created later omits the deleted samples
-    for (resolution, table) in rollups(lake, tenant)? {
-        rollup::take_in(&files, &table, resolution, now_ms)?;
-        lake.tables.show(tenant, TenantTable::Rollup(resolution), &table);
-        upto = upto.min(rollup::taken(&table)?);
+    for resolution in Resolution::ALL {
+        let taken = rollup_of(lake, tenant, resolution).and_then(|table| match table {
+            None => Ok(i64::MAX),
+            Some(table) => {
+                rollup::take_in(&files, &table, resolution, now_ms)?;
+                lake.tables.show(tenant, TenantTable::Rollup(resolution), &table);
+                rollup::taken(&table)
+            }
+        });
+        let upto = taken.unwrap_or_else(|error| {
+            passed.failed.get_or_insert(error);
+            i64::MIN
+        });
+        passed.upto = passed.upto.min(upto);
     }
-    Ok(upto)
+    Ok(passed)
 }
 
-fn rollups(lake: &Lake, tenant: &TenantId) -> Result<Vec<(Resolution, Arc<Table>)>, TableError> {
-    let mut all = Vec::new();
-    for resolution in Resolution::ALL {
-        if let Some(table) = lake.tables.existing_now(tenant, TenantTable::Rollup(resolution))? {
-            all.push((resolution, table));
-        }
-    }
-    Ok(all)
+fn rollup_of(
+    lake: &Lake,
+    tenant: &TenantId,
+    resolution: Resolution,
+) -> Result<Option<Arc<Table>>, TableError> {
+    lake.tables.existing_now(tenant, TenantTable::Rollup(resolution))
 }
 
 fn refused(error: TableError) -> Refusal {

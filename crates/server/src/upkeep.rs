@@ -83,6 +83,29 @@ enum UpkeepError {
     Stopping,
 }
 
+/// First error of a table's upkeep. Work that does not need what failed goes on.
+#[derive(Debug, Default)]
+struct FirstError(Option<TableError>);
+
+impl FirstError {
+    /// Keeps the error of a table. Passes on errors that end all work.
+    fn note<T>(&mut self, done: Result<T, UpkeepError>) -> Result<Option<T>, UpkeepError> {
+        match done {
+            Ok(done) => Ok(Some(done)),
+            Err(UpkeepError::Table(error)) => {
+                self.0.get_or_insert(error);
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The error, or else `done`.
+    fn or<T>(self, done: T) -> Result<T, UpkeepError> {
+        self.0.map_or(Ok(done), |error| Err(error.into()))
+    }
+}
+
 /// The upkeep thread's state.
 #[derive(Debug)]
 pub(crate) struct Upkeep {
@@ -236,24 +259,32 @@ impl Upkeep {
         compacted: &mut Compacted,
     ) -> Result<bool, UpkeepError> {
         let (tenant, kind) = key;
+        let mut failed = FirstError::default();
         if let TenantTable::Rollup(resolution) = kind {
-            self.roll_up(tenant, *resolution, kept, all, compacted)?;
+            failed.note(self.roll_up(tenant, *resolution, kept, all, compacted))?;
         }
-        let Some(table) = self.lake().tables.visit(tenant, *kind)? else { return Ok(false) };
+        let Some(table) = self.lake().tables.visit(tenant, *kind)? else { return failed.or(false) };
         self.date(&table);
-        let mut policy = self.policy(tenant, *kind, all)?;
+        let mut policy = self.policy(tenant, *kind, all, &mut failed)?;
         if *kind == TenantTable::Samples {
             table.refresh()?;
-            policy.deletes_upto = deletes::pass_on(self.lake(), tenant, &table, self.pace.now().wall_ms)?;
+            let passed = deletes::pass_on(self.lake(), tenant, &table, self.pace.now().wall_ms)?;
+            policy.deletes_upto = passed.upto;
+            failed.note(passed.failed.map_or(Ok(()), |error| Err(error.into())))?;
         }
         for _ in 0..PASSES_MAX {
             let steps = kept.upkeep.plan(&table, self.pace.now(), &policy)?;
             let is_merge = |step: &Step| matches!(step, Step::Compact(_) | Step::Purge(_));
             let mut merges = steps.iter().filter(|step| is_merge(step)).count();
-            let is_last = merges == 0;
+            let mut is_last = merges == 0;
             for step in &steps {
                 self.lake().metrics.merge_jobs_waiting.set(merges as f64);
-                self.step(key, kept, &table, step, &policy, compacted)?;
+                let done = self.step(key, kept, &table, step, &policy, compacted);
+                if let Err(UpkeepError::Table(TableError::Store(_))) = done {
+                    return done.map(|()| true); // the other steps would fail too, each after a timeout
+                }
+                // a step that failed is due again, at once
+                is_last |= failed.note(done)?.is_none();
                 merges -= usize::from(is_merge(step));
             }
             self.lake().metrics.merge_jobs_waiting.set(0.0);
@@ -263,7 +294,7 @@ impl Upkeep {
         }
         kept.tombstones = table.files()?.tombstones().list.len();
         self.lake().tables.measure(tenant, *kind, &table);
-        Ok(true)
+        failed.or(true)
     }
 
     fn step(

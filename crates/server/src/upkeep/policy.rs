@@ -1,6 +1,7 @@
 //! Policy of upkeep for a table, from the settings and the memory budget.
 
-use super::{SWEEP_EVERY, Upkeep, UpkeepError};
+use super::rollups::SPARED_MS;
+use super::{FirstError, SWEEP_EVERY, Upkeep, UpkeepError};
 use crate::seal::Lake;
 use crate::seal::tenant_tables::TenantTable;
 use model::TenantId;
@@ -19,6 +20,7 @@ impl Upkeep {
         tenant: &TenantId,
         kind: TenantTable,
         all: bool,
+        failed: &mut FirstError,
     ) -> Result<Policy, UpkeepError> {
         let context = &self.pace.context;
         let (settings, tenants) = (&context.settings.lake, context.overrides.current());
@@ -32,7 +34,9 @@ impl Upkeep {
         let before_ms = today_ms.zip(keep_ms).map(|(today_ms, keep_ms)| today_ms.saturating_sub(keep_ms));
         let expire_before_ms = match before_ms {
             Some(before_ms) if kind == TenantTable::Samples => {
-                Some(self.spare_for_rollups(tenant, before_ms)?)
+                let spared_ms = failed.note(self.spare_for_rollups(tenant, before_ms))?;
+                // days may wait for a rollup that cannot be read
+                Some(spared_ms.unwrap_or(before_ms.saturating_sub(SPARED_MS)))
             }
             before_ms => before_ms,
         };

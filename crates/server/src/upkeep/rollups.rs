@@ -21,7 +21,7 @@ const PAUSE: Duration = Duration::from_secs(3600);
 const LATE_AS_A_RULE_MS: i64 = 3_600_000;
 
 /// Limit on the time beyond retention for which samples are kept until their rollup is complete.
-const SPARED_MS: i64 = 2 * DAY_MS;
+pub(super) const SPARED_MS: i64 = 2 * DAY_MS;
 
 /// Days whose rollup was tried recently, with or without success.
 #[derive(Debug, Default)]
@@ -69,7 +69,9 @@ impl Upkeep {
             let rolled = self.roll_up_day(tenant, resolution, &samples, &table, *date);
             match rolled {
                 Ok(rolled) => compacted.rollups += u64::from(rolled.committed),
-                Err(UpkeepError::Table(error @ TableError::Damaged { .. })) => {
+                Err(UpkeepError::Table(
+                    error @ (TableError::Damaged { .. } | TableError::Missing { .. }),
+                )) => {
                     compacted.failures += 1;
                     self.lake().metrics.upkeep_failures.inc();
                     tracing::error!(%tenant, %date, %error, "cannot roll up a day with damaged files; queries read its remaining samples");

@@ -1,19 +1,22 @@
 //! Upkeep of tables by a running node.
 
 use super::{Compacted, compact};
+use crate::deletes;
 use crate::node::Node;
 use crate::seal::flush::flush;
 use crate::seal::tenant_tables::TenantTable;
-use crate::seal::tests::{node_with, read_of, write_of};
+use crate::seal::tests::{Content, node_with, read_of, write_of};
 use crate::settings::{Settings, TenantSettings};
 use crate::world::World;
 use crate::write_path::tests::small_settings;
-use model::TenantId;
+use model::{TenantId, TimeRange};
+use query::{MatchOp, Matcher};
 use std::path::Path;
 use std::sync::Arc;
 use stdx::clock::{Clock, ManualClock, SystemClock};
 use tables::DAY_MS;
 use tables::Date;
+use tables::Delete;
 use tables::rollup::{self, Resolution};
 
 fn tenant(name: &str) -> TenantId {
@@ -336,4 +339,83 @@ async fn a_damaged_checkpoint_is_put_aside_or_waits_for_an_operator() {
     let samples = move || ["whole", "cut", "other"].map(|name| read_of(&there, &tenant(name)).len());
     assert_eq!(tokio::task::spawn_blocking(samples).await.unwrap(), [150; 3]);
     stop(node).await;
+}
+
+/// A rollup whose log has an entry that cannot be read, while a delete waits for it.
+#[tokio::test(flavor = "multi_thread")]
+async fn upkeep_goes_on_beside_a_rollup_that_cannot_be_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = node_with(dir.path(), |settings| {
+        settings.tenants.general.rollups = Resolution::ALL.to_vec();
+        settings.tenants.general.retention_ms = Some(30 * DAY_MS);
+    })
+    .await;
+    fill(&node, "one").await;
+    assert_eq!(compact(&node).await.unwrap().rollups, 2);
+    let (hour, minutes) =
+        (TenantTable::Rollup(Resolution::Hour), TenantTable::Rollup(Resolution::FiveMinutes));
+    let there = node.clone();
+    let version =
+        move || there.reads().lake.rollup(&tenant("one"), Resolution::Hour).unwrap().unwrap().version();
+    let version = tokio::task::spawn_blocking(version).await.unwrap();
+    let log = dir.path().join("tables/one/rollup_1h/_delta_log");
+    let entry = log.join(format!("{:020}.json", version + 1));
+    std::fs::write(&entry, "damaged").unwrap();
+
+    let matcher = Matcher::new("__name__", MatchOp::Equal, "m7").unwrap();
+    let delete = Delete { selectors: vec![vec![matcher]], range: TimeRange::ALL };
+    let refused = deletes::delete(&node, tenant("one"), delete.clone()).await;
+    assert!(
+        refused.is_err_and(|refusal| refusal.to_string().contains("rollup_1h")),
+        "it waits for the rollup"
+    );
+    let read = |node: &Node| {
+        let node = node.clone();
+        tokio::task::spawn_blocking(move || read_of(&node, &tenant("one")))
+    };
+    let expected = |content: &Content| {
+        let deleted = content.keys().filter(|(series, _)| series.contains("m7")).count();
+        (content.len(), deleted)
+    };
+    assert_eq!(expected(&read(&node).await.unwrap()), (98, 0));
+    for name in ["one", "two"] {
+        fill(&node, name).await;
+    }
+    // the same samples were written again after the delete
+    let before = read(&node).await.unwrap();
+    assert_eq!(expected(&before), (100, 2));
+    let failures = || metric(&node, "floodmark_upkeep_failures_total");
+    let failed = failures();
+    let compacted = compact(&node).await.unwrap();
+    assert_eq!(compacted.failures, 2, "the samples, of which a delete waits, and the rollup: {compacted:?}");
+    assert!(compacted.rollups >= 3, "the other rollup, and those of the other tenant: {compacted:?}");
+    assert_eq!(failures(), failed + 2.0);
+    assert_eq!(metric(&node, "floodmark_upkeep_failing_tables"), 2.0);
+    assert_eq!(
+        metric(&node, "floodmark_tombstones"),
+        1.0,
+        "that of the samples, for the rollup that lacks it"
+    );
+    for (name, kind) in
+        [("one", TenantTable::Samples), ("one", minutes), ("two", TenantTable::Samples), ("two", hour)]
+    {
+        assert_eq!(files(&node, name, kind).await.len(), 1, "{name} {kind:?}");
+    }
+    assert_eq!(read(&node).await.unwrap(), before);
+
+    std::fs::remove_file(&entry).unwrap();
+    let compacted = compact(&node).await.unwrap();
+    assert_eq!((compacted.failures, compacted.damaged), (0, 0), "{compacted:?}");
+    compact(&node).await.unwrap();
+    assert_eq!(metric(&node, "floodmark_upkeep_failing_tables"), 0.0);
+    assert_eq!(metric(&node, "floodmark_tombstones"), 0.0);
+    assert_eq!(read(&node).await.unwrap(), before);
+    stop(node).await;
+}
+
+/// Value of a metric without labels.
+fn metric(node: &Node, name: &str) -> f64 {
+    let text = node.registry().render();
+    let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    value.unwrap_or_else(|| panic!("{name} is not in {text}")).parse().unwrap()
 }
