@@ -71,7 +71,7 @@ fn the_service_decides_within_what_the_file_allows() {
     let reads = || Request::get("/api/v1/labels").tenant("a");
     ask(reads(), "Authorization", "Bearer dave").expect(403, &["no access to tenant a"]);
     ask(reads(), "Authorization", "Bearer frank").expect(403, &["does not have the role read"]);
-    write(&server, "bob", "a").expect(401, &["not known"]);
+    write(&server, "bob", "a").expect(401, &["unknown"]);
     write(&server, "eve", "a").expect(403, &["[forward]"]);
     for broken in ["mallory", "trent"] {
         let reply = write(&server, broken, "a");

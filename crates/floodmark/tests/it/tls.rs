@@ -143,7 +143,7 @@ fn certificates_identify_clients() {
     ask("team-a", &line("m").tenant("b")).expect(403, &["certificate team-a has no access to tenant b"]);
     ask("team-a", &Request::get("/config")).expect(403, &["does not have the role admin"]);
     ask("team-a", &Request::get("/config").header("Authorization", "Bearer secret-operate")).expect(200, &[]);
-    ask("team-a", &line("m").header("Authorization", "Bearer wrong")).expect(401, &["not known"]);
+    ask("team-a", &line("m").header("Authorization", "Bearer wrong")).expect(401, &["unknown"]);
     ask("ops", &Request::get("/config")).expect(200, &["tls_client_ca"]);
     ask("other", &line("m")).expect(401, &["client certificate is unknown"]);
     ask("other", &Request::get("/-/ready")).expect(200, &[]);
