@@ -18,6 +18,7 @@
 //! samples ([`model::SeriesRefusal`]).
 
 pub mod age;
+mod backlog;
 mod disk;
 pub mod election;
 pub mod gate;
@@ -33,6 +34,7 @@ pub mod watermarks;
 pub mod write;
 mod write_refusal;
 
+pub use backlog::{Backlog, Waiting};
 pub use disk::Disk;
 pub use head::Head;
 pub use new_tenants::NewTenants;

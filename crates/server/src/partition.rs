@@ -342,9 +342,12 @@ impl Owner {
             let mut created = 0;
             if wanted > 0 {
                 match self.context.room_for_series(&submission.state, wanted) {
-                    Ok(room) => created = self.create_some(&mut submission, room),
+                    Ok(room) => {
+                        created = self.create_some(&mut submission, room);
+                        submission.note_created();
+                    }
                     // samples of its known series are still stored
-                    Err(error) => submission.refuse_new(&error),
+                    Err(error) => submission.refuse_new(&error, self.context.clock.instant()),
                 }
             }
             left -= created;

@@ -106,7 +106,12 @@ async fn store_within(
     let _pass = if resolved.prepared.creates {
         drop(known);
         let settings = context.overrides.current();
-        context.gates.enter_creating(tenant, settings.of(tenant), resolved.prepared.bytes)?
+        let entered = context.gates.enter_creating(tenant, settings.of(tenant), resolved.prepared.bytes);
+        if entered.is_err() {
+            let now = context.clock.instant();
+            resolved.prepared.submissions.iter().for_each(|(_, submission, _)| submission.note_left_out(now));
+        }
+        entered?
     } else {
         known
     };

@@ -45,7 +45,25 @@ pub(super) fn of_tenant(app: &App, tenant: &TenantId) -> Vec<Row> {
             name: key,
         }
     });
-    rows.collect()
+    rows.chain(waiting(app, tenant)).collect()
+}
+
+/// New series that wait, as a row after `of_tenant`'s limits.
+fn waiting(app: &App, tenant: &TenantId) -> Option<Row> {
+    let writes = app.node.writes();
+    let waiting = writes.tenants.get(tenant)?.waiting(writes.clock.instant());
+    Some(Row {
+        name: "new series that wait".to_owned(),
+        value: r#""none""#.to_owned(),
+        origin: ("in effect", None),
+        bounds: None,
+        reason: format!(
+            "New series answered with 503 whose senders are expected to repeat the request. The oldest wait for {} s",
+            waiting.longest.as_secs()
+        ),
+        used: Some(waiting.series),
+        peak: None,
+    })
 }
 
 /// Current use of a tenant's limit, and the peak since the tenant was loaded into memory, as far as these are counted.

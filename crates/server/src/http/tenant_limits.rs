@@ -11,6 +11,7 @@ use super::error::ApiError;
 use super::json::Json;
 use super::limit_rows;
 use super::principal::ReadTenant;
+use admission::Waiting;
 use axum::extract::State;
 use std::time::Instant;
 
@@ -55,12 +56,15 @@ pub(super) async fn ha_tracker(
 
 pub(super) async fn stats(State(app): State<App>, ReadTenant(tenant): ReadTenant) -> Result<Json, ApiError> {
     let writes = app.node.writes();
-    let (series, bytes, rate) = writes.tenants.get(&tenant).map_or((0, 0, 0.0), |state| {
-        (state.series(), state.bytes(), state.samples_per_s(writes.clock.instant()))
-    });
+    let now = writes.clock.instant();
+    let (series, bytes, rate, waiting) =
+        writes.tenants.get(&tenant).map_or((0, 0, 0.0, Waiting::default()), |state| {
+            (state.series(), state.bytes(), state.samples_per_s(now), state.waiting(now))
+        });
+    let (waiting, seconds) = (waiting.series, waiting.longest.as_secs_f64());
     let mut json = Json::new();
     json.raw(&format!(
-        r#"{{"status":"success","data":{{"numSeries":{series},"headBytes":{bytes},"ingestionRate":{rate:.3}}}}}"#
+        r#"{{"status":"success","data":{{"numSeries":{series},"headBytes":{bytes},"ingestionRate":{rate:.3},"waitingSeries":{waiting},"waitingSeconds":{seconds:.3}}}}}"#
     ));
     Ok(json)
 }

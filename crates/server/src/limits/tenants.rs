@@ -6,8 +6,8 @@ use admission::gate::MULTIPLE;
 use admission::new_series::Limits;
 use admission::rate::TokenBucket;
 use admission::share::{Holding, Shares};
-use admission::{RateLimited, WriteRefusal};
-use model::{SeriesRefusal, TenantId};
+use admission::{Backlog, RateLimited, Waiting, WriteRefusal};
+use model::{SeriesKey, SeriesRefusal, TenantId};
 use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -49,6 +49,8 @@ struct Buckets {
     sample_rate: Pace,
     /// Series that were admitted, but are not in the head yet.
     being_created: u64,
+    /// Series that were left out for now.
+    backlog: Backlog,
 }
 
 /// Mean rate over about a minute.
@@ -155,6 +157,21 @@ impl Tenant {
         let mut buckets = self.buckets.lock();
         self.hold(partition, series, bytes);
         buckets.being_created -= count as u64;
+    }
+
+    /// Records that `series` new series of a request were left out for now, of which `last` is the last.
+    pub(crate) fn left_out(&self, last: SeriesKey, series: u64, now: Instant) {
+        self.buckets.lock().backlog.left_out(last, series, now);
+    }
+
+    /// Records that all new series of a request exist, of which `last` is the last.
+    pub(crate) fn created_all(&self, last: SeriesKey) {
+        self.buckets.lock().backlog.created(last);
+    }
+
+    /// New series that were left out, and whose senders are expected to repeat the request.
+    pub(crate) fn waiting(&self, now: Instant) -> Waiting {
+        self.buckets.lock().backlog.waiting(now)
     }
 
     /// Records the series and bytes that the tenant holds in a partition's head.

@@ -4,11 +4,14 @@ use crate::limits::tenants::Tenant;
 use crate::refusal::Refusal;
 use admission::Postponed;
 use head::Columns;
-use model::{Exemplar, Labels, Metadata, SeriesKey, SeriesRef, SeriesRefusal, TenantId, ValueKind, Values};
+use model::{
+    ErrorKind, Exemplar, Labels, Metadata, SeriesKey, SeriesRef, SeriesRefusal, TenantId, ValueKind, Values,
+};
 use protocol::labels::describe_labels;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Instant;
 use stdx::budget::Reservation;
 use tokio::sync::oneshot;
 
@@ -181,11 +184,28 @@ impl Submission {
     }
 
     /// Refuses the series that are not created yet: there is no room for them.
-    pub(crate) fn refuse_new(&mut self, error: &SeriesRefusal) {
+    pub(crate) fn refuse_new(&mut self, error: &SeriesRefusal, now: Instant) {
+        if postponed(error).kind() == ErrorKind::Unavailable {
+            self.note_left_out(now);
+        }
         while self.new.len() > self.created {
             self.refuse_one(self.new.len() - 1, error);
         }
         self.postpone(error);
+    }
+
+    /// Adds the series that are not created yet to the tenant's backlog.
+    pub(crate) fn note_left_out(&self, now: Instant) {
+        if let Some(last) = self.new.last().filter(|_| !self.is_resolved()) {
+            self.state.left_out(last.key, (self.new.len() - self.created) as u64, now);
+        }
+    }
+
+    /// Takes the request out of the tenant's backlog if all of its new series exist.
+    pub(crate) fn note_created(&self) {
+        if let Some(last) = self.new.last().filter(|_| self.is_resolved()) {
+            self.state.created_all(last.key);
+        }
     }
 
     /// Refuses each of the next `most` new series whose metric has reached `limit`, the tenant's limit on series per
@@ -220,14 +240,7 @@ impl Submission {
     }
 
     fn postpone(&mut self, error: &SeriesRefusal) {
-        self.outcome.postpone(match error {
-            SeriesRefusal::NoMemory { .. } => Postponed::ProcessMemory,
-            SeriesRefusal::TenantShare { .. } => Postponed::TenantShare,
-            SeriesRefusal::ActiveSeries { .. } => Postponed::ActiveSeries,
-            SeriesRefusal::SeriesPerMetric { .. } => Postponed::SeriesPerMetric,
-            SeriesRefusal::NewSeriesRate { wait, .. } => Postponed::NewSeriesRate(*wait),
-            _ => Postponed::NewSeries,
-        });
+        self.outcome.postpone(postponed(error));
     }
 
     /// Frees everything else before the answer is sent, so that the memory is available when the answer arrives.
@@ -247,5 +260,17 @@ impl Submission {
     pub(crate) fn turn_away(self, refusal: Refusal) {
         let (reply, _) = self.end();
         let _ = reply.send(Err(refusal));
+    }
+}
+
+/// Answer to a request of which new series were left out because of `error`.
+const fn postponed(error: &SeriesRefusal) -> Postponed {
+    match error {
+        SeriesRefusal::NoMemory { .. } => Postponed::ProcessMemory,
+        SeriesRefusal::TenantShare { .. } => Postponed::TenantShare,
+        SeriesRefusal::ActiveSeries { .. } => Postponed::ActiveSeries,
+        SeriesRefusal::SeriesPerMetric { .. } => Postponed::SeriesPerMetric,
+        SeriesRefusal::NewSeriesRate { wait, .. } => Postponed::NewSeriesRate(*wait),
+        _ => Postponed::NewSeries,
     }
 }

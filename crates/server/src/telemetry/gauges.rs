@@ -4,6 +4,7 @@ use super::{accounts, process};
 use crate::node::Node;
 use crate::partition::shared::PartitionShared;
 use crate::query_source;
+use admission::Waiting;
 use admission::age::Doubt;
 use head::TenantHead;
 use std::sync::Arc;
@@ -18,6 +19,7 @@ pub(crate) fn register_gauges(node: &Node) {
     of_partitions(node);
     of_accounts(node);
     of_clusters(node);
+    of_waiting_series(node);
     accounts::register(node);
     of_blocked_tenants(node);
     of_clock(node);
@@ -54,6 +56,27 @@ fn of_clusters(node: &Node) {
         move || tenants.all().iter().map(|tenant| tenant.replicas.lock().clusters()).sum::<usize>();
     let help = "Clusters of replicas in memory.";
     node.registry().gauge_fn("floodmark_ha_clusters", help, &[], move || clusters() as f64);
+}
+
+fn of_waiting_series(node: &Node) {
+    let gauge = |name, help, sum: fn(f64, Waiting) -> f64| {
+        let writes = Arc::clone(node.writes());
+        let all = move || {
+            let now = writes.clock.instant();
+            writes.tenants.all().iter().map(|tenant| tenant.waiting(now)).fold(0.0, sum)
+        };
+        node.registry().gauge_fn(name, help, &[], all);
+    };
+    gauge(
+        "floodmark_write_new_series_waiting",
+        "New series left out for now, whose senders are expected to repeat the request.",
+        |sum, waiting| sum + waiting.series as f64,
+    );
+    gauge(
+        "floodmark_write_new_series_waiting_seconds",
+        "Time for which the oldest of the new series left out for now wait.",
+        |longest, waiting| longest.max(waiting.longest.as_secs_f64()),
+    );
 }
 
 fn of_partitions(node: &Node) {

@@ -18,9 +18,10 @@ pub(super) async fn list(State(app): State<App>) -> Json {
         json.raw(r#"{"tenant":"#);
         json.string(tenant.id.as_str());
         json.raw(&format!(
-            r#","series":{},"seriesPeak":{},"headBytes":{bytes},"samplesPerSecond":{:.3}}}"#,
+            r#","series":{},"seriesPeak":{},"waitingSeries":{},"headBytes":{bytes},"samplesPerSecond":{:.3}}}"#,
             tenant.series(),
             tenant.series_peak(),
+            tenant.waiting(now).series,
             tenant.samples_per_s(now)
         ));
     }

@@ -60,10 +60,16 @@ async fn new_series_that_come_too_fast_wait_and_known_ones_do_not() {
     let answer = send(&node, "a", "m", 0..40).await;
     assert_eq!(answer.1.as_ref().and_then(|refusal| refusal.retry_after), Some(Duration::from_secs(2)));
     check(answer, 30, refused);
+    let waiting = || node.writes().tenant(&TenantId::parse("a").unwrap()).waiting(clock.instant());
+    assert_eq!((waiting().series, waiting().longest), (10, Duration::ZERO));
     check(send(&node, "a", "m", 0..30).await, 30, None);
+    clock.advance(500);
+    check(send(&node, "a", "m", 0..40).await, 30, refused);
+    assert_eq!((waiting().series, waiting().longest), (10, Duration::from_millis(500)), "a repetition");
     check(send(&node, "b", "m", 0..5).await, 5, None);
     clock.advance(2000);
     check(send(&node, "a", "m", 0..40).await, 40, None);
+    assert_eq!(waiting().series, 0);
     tokio::task::spawn_blocking(move || node.stop()).await.unwrap();
 }
 

@@ -1,0 +1,116 @@
+//! New series that were left out for now, and whose senders are expected to repeat the request.
+//!
+//! Series are created in the order of the request, so each repetition has fewer new series, but the last one is always the
+//! same. It identifies the request: however often a request is repeated, its series count once.
+
+use crate::postponed::CALM;
+use model::SeriesKey;
+use std::time::{Duration, Instant};
+
+/// Limit on the number of requests that are counted. If more are waiting, the counts are lower bounds.
+const REQUESTS_MAX: usize = 64;
+
+/// Time without a repetition after which a sender is no longer expected back.
+const EXPECTED_FOR: Duration = CALM;
+
+/// Requests of a tenant with series that were left out.
+#[derive(Debug, Default)]
+pub struct Backlog {
+    requests: Vec<Request>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Request {
+    /// Key of its last new series.
+    last: SeriesKey,
+    /// Number of its series that were left out.
+    series: u64,
+    /// First time that series of the request were left out.
+    since: Instant,
+    /// Last time.
+    seen: Instant,
+}
+
+impl Request {
+    fn is_expected(&self, now: Instant) -> bool {
+        now.saturating_duration_since(self.seen) < EXPECTED_FOR
+    }
+}
+
+/// Series that wait to be created.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Waiting {
+    pub series: u64,
+    /// Time for which the oldest request waits.
+    pub longest: Duration,
+}
+
+impl Backlog {
+    /// Records that `series` new series of a request were left out for now. `last` is the key of the last of them.
+    pub fn left_out(&mut self, last: SeriesKey, series: u64, now: Instant) {
+        self.requests.retain(|request| request.is_expected(now));
+        if let Some(known) = self.requests.iter_mut().find(|request| request.last == last) {
+            (known.series, known.seen) = (series, now);
+        } else if self.requests.len() < REQUESTS_MAX {
+            self.requests.push(Request { last, series, since: now, seen: now });
+        }
+    }
+
+    /// Records that all new series of a request exist. `last` is the key of its last new series.
+    pub fn created(&mut self, last: SeriesKey) {
+        self.requests.retain(|request| request.last != last);
+    }
+
+    /// Series that are expected to be sent again.
+    pub fn waiting(&self, now: Instant) -> Waiting {
+        let expected = || self.requests.iter().filter(|request| request.is_expected(now));
+        let since = expected().map(|request| request.since).min();
+        Waiting {
+            series: expected().map(|request| request.series).sum(),
+            longest: since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seconds(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn a_repeated_request_counts_once() {
+        let (mut backlog, began) = (Backlog::default(), Instant::now());
+        let check = |backlog: &Backlog, at, series, longest| {
+            assert_eq!(backlog.waiting(began + seconds(at)), Waiting { series, longest: seconds(longest) });
+        };
+        check(&backlog, 0, 0, 0);
+        backlog.left_out(SeriesKey(1), 100, began);
+        backlog.left_out(SeriesKey(2), 7, began + seconds(3));
+        check(&backlog, 4, 107, 4);
+        backlog.left_out(SeriesKey(1), 60, began + seconds(5));
+        check(&backlog, 5, 67, 5);
+        backlog.created(SeriesKey(1));
+        check(&backlog, 5, 7, 2);
+        backlog.created(SeriesKey(9));
+        // a sender that does not come back is not waited for
+        check(&backlog, 62, 7, 59);
+        check(&backlog, 63, 0, 0);
+        backlog.left_out(SeriesKey(2), 7, began + seconds(70));
+        check(&backlog, 71, 7, 1);
+    }
+
+    #[test]
+    fn any_number_of_requests_takes_bounded_memory() {
+        let (mut backlog, began) = (Backlog::default(), Instant::now());
+        for number in 0..1000 {
+            backlog.left_out(SeriesKey(number), 2, began);
+        }
+        assert_eq!(backlog.requests.len(), REQUESTS_MAX);
+        assert_eq!(backlog.waiting(began).series, 2 * REQUESTS_MAX as u64);
+        backlog.left_out(SeriesKey(5000), 3, began + EXPECTED_FOR);
+        assert_eq!(backlog.waiting(began + EXPECTED_FOR).series, 3);
+    }
+}
