@@ -91,7 +91,7 @@ fn values_are_changed_from_the_command_line() {
         ("scale", "not a change"),
         ("=1", "does not name a key"),
         ("load.tenant=1", "did you mean `tenants`"),
-        ("scale=0", "with scale=0: scale: 0 is not"),
+        ("scale=0", "with the changes scale=0: scale: 0 is not"),
         ("load.tenants.x=1", "is a single value and has no keys"),
     ] {
         let said = with(&[bad]).unwrap_err().to_string();
