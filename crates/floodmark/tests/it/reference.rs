@@ -88,8 +88,8 @@ fn metrics() {
 #[test]
 fn paths() {
     let server = Server::new();
-    let begins =
-        ["/api/", "/prometheus/", "/-/", "/metrics", "/health", "/ready", "/config", "/runtime_config"];
+    let begins = ["/api/", "/prometheus/", "/compactor/", "/purger/", "/-/"];
+    let begins = [&begins[..], &["/metrics", "/health", "/ready", "/config", "/runtime_config"]].concat();
     let paths = spans(HTTP).map(|span| span.trim_start_matches("GET ").trim_start_matches("POST "));
     let paths: BTreeSet<_> =
         paths.filter(|path| *path == "/" || begins.iter().any(|begin| path.starts_with(begin))).collect();
