@@ -175,7 +175,7 @@ fn counted(
     let complete = rollup::days(&files, &rollup)?.complete;
     let mut counted = Counts::new();
     each_row(&rollup, |labels, samples| {
-        if labels.as_ref().iter().any(|pair| pair == (rollup::LABEL, Statistic::Count.name())) {
+        if labels.as_ref().iter().any(|pair| pair == (rollup::label::LABEL, Statistic::Count.name())) {
             let series = rollup::labels_without(labels.as_ref()).to_string();
             for (timestamp_ms, count) in samples.timestamps.iter().zip(&samples.values) {
                 *counted.entry((Date::of(*timestamp_ms), series.clone())).or_default() += count;

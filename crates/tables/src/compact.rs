@@ -13,7 +13,7 @@
 //!   size       L   s   s   s   L   s   s    ─▶    L   m    L    s s    (14 = 12 ∪ 13 ∪ 14)
 //! ```
 //!
-//! A file of another engine comes before all others in that order ([`crate::delta::LiveFile::rank`]). Of
+//! A file of another engine comes before all others in that order ([`crate::live_file::LiveFile::rank`]). Of
 //! Floodmark's own files, only the first may be merged with it: at a later position, its samples would
 //! override samples that were written after them.
 //!

@@ -31,6 +31,7 @@ mod lease;
 mod listing;
 mod log;
 mod mend;
+mod pending;
 mod removed;
 mod summary;
 mod sweep;
@@ -40,6 +41,7 @@ use crate::date::Date;
 use crate::error::TableError;
 use crate::kind::metrics::ROLLUP;
 use crate::kind::{DATE, Kind};
+use crate::live_file::LiveFile;
 use crate::store::FileStem;
 use crate::store::{Location, Reading, Staging, StoredFile, Upload};
 use crate::tombstone::{Mask, Tombstones};
@@ -49,13 +51,12 @@ use delta_kernel_default_engine::executor::tokio::TokioMultiThreadExecutor;
 use delta_kernel_default_engine::{DefaultEngine, DefaultEngineBuilder};
 use listing::{Checkpoint, Listing};
 use log::Loaded;
+use pending::Pending;
 use std::collections::{BTreeMap, HashMap};
 use std::num::NonZero;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tombstones::Pending;
 
-pub use actions::{LiveFile, Rank};
 pub use clean::Cleaned;
 pub use commit::{COMMIT_FILES_MAX, Outcome};
 pub use floodmark::Floodmark;
@@ -394,7 +395,7 @@ impl Table {
         }
         let known = lock(&self.files).as_ref().map(|files| files.pending.clone());
         let floodmark = |source: &str| self.floodmark(snapshot, source);
-        let mut pending = self.noting(tombstones::load(&self.location, floodmark, known.as_ref()))?;
+        let mut pending = self.noting(pending::load(&self.location, floodmark, known.as_ref()))?;
         pending.is_rollup = self.kind.name == ROLLUP.name;
         let files =
             self.noting(commit::live_files(self.kind, &self.location, &self.engine, snapshot, pending))?;

@@ -179,7 +179,7 @@ impl Kind {
         Arc::new(Schema::new(columns.map(field).collect::<Vec<_>>()))
     }
 
-    /// Column whose bounds the log keeps as [`LiveFile::names`](crate::delta::LiveFile::names).
+    /// Column whose bounds the log keeps as [`LiveFile::names`](crate::live_file::LiveFile::names).
     pub(crate) const fn leading(&self) -> &'static str {
         self.sort_key[0]
     }

@@ -47,6 +47,7 @@ pub mod delta;
 pub mod error;
 mod fault;
 pub mod kind;
+pub mod live_file;
 mod merge;
 mod parquet;
 pub mod read;

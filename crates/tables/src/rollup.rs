@@ -33,13 +33,16 @@
 
 mod bucket;
 mod deletes;
+pub mod label;
 mod left_out;
 mod run;
 mod writer;
 
+use self::label::{LABEL, LEFT_OUT};
 use crate::date::Date;
-use crate::delta::{Files, LiveFile, Table};
+use crate::delta::{Files, Table};
 use crate::error::TableError;
+use crate::live_file::LiveFile;
 use crate::read::Matcher;
 use model::labels::METRIC_NAME;
 use model::{Labels, LabelsBuilder, LabelsRef, Statistic};
@@ -47,13 +50,6 @@ use std::collections::BTreeMap;
 
 pub use deletes::{take_in, taken};
 pub use run::{Rolled, RollupLimits, run};
-
-/// Label with the statistic of a series in a rollup table. The label sorts before all label names that
-/// Prometheus allowed before it permitted arbitrary UTF-8. So adding the label keeps the order of series.
-pub const LABEL: &str = "$rollup";
-
-/// Value of [`LABEL`] in the series that records how many series of a metric were omitted.
-pub const LEFT_OUT: &str = "left_out";
 
 /// Version of a rollup's format: its buckets, statistics, their times, and what it omits. Rollups from before there were versions
 /// count as 0.

@@ -14,8 +14,9 @@
 
 pub mod labels;
 
-use crate::delta::{Files, LiveFile, Table};
+use crate::delta::{Files, Table};
 use crate::error::TableError;
+use crate::live_file::LiveFile;
 use crate::merge::Merge;
 use crate::merge::run::Run;
 use crate::read::{Cache, CachedFile, ReadStats, Select, WINDOW_BYTES};

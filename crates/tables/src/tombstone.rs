@@ -10,9 +10,9 @@
 //! matchers of `query`, so that a delete selects the same series as a query with the same selector. No other module of this crate
 //! uses `query`.
 
-use crate::delta::{Files, LiveFile};
 use crate::error::TableError;
-use crate::rollup::{LABEL, LEFT_OUT};
+use crate::live_file::LiveFile;
+use crate::rollup::label::{LABEL, LEFT_OUT};
 use model::labels::METRIC_NAME;
 use model::{LabelsRef, Samples, TimeRange};
 use query::{MatchOp, Matcher};
@@ -82,8 +82,8 @@ impl Delete {
     }
 
     /// Number of files that may have samples to delete, according to the log.
-    pub fn files_concerned(&self, files: &Files) -> usize {
-        files.all().iter().filter(|file| self.may_concern(file)).count()
+    pub fn files_concerned(&self, files: &[LiveFile]) -> usize {
+        files.iter().filter(|file| self.may_concern(file)).count()
     }
 
     /// True if the delete selects the series.

@@ -6,9 +6,10 @@
 
 use crate::compact::{self, CompactLimits, Job, Progress};
 use crate::date::Date;
-use crate::delta::{Cleaned, Files, LiveFile, Sweeper, Swept, Table};
+use crate::delta::{Cleaned, Files, Sweeper, Swept, Table};
 use crate::error::TableError;
 use crate::fault;
+use crate::live_file::LiveFile;
 use crate::store::FileStem;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;

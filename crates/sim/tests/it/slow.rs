@@ -12,7 +12,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use stdx::clock::Clock;
 use tables::METRICS;
-use tables::delta::LiveFile;
+use tables::live_file::LiveFile;
 use tables::read::Footer;
 
 /// Duration of a request to the store.

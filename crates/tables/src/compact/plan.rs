@@ -3,8 +3,8 @@
 use super::CompactLimits;
 use super::ranges::{NameRange, Place, Ranges};
 use crate::date::Date;
-use crate::delta::{LiveFile, Rank};
 use crate::kind::{Kind, MergePolicy};
+use crate::live_file::{LiveFile, Rank};
 
 /// Smallest part of a job's result that gets a file of its own, as a divisor of the size of a full file.
 const PART_SHARE: u64 = 32;

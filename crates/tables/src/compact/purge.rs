@@ -2,8 +2,9 @@
 //! merged anyway.
 
 use super::{CompactLimits, Job};
-use crate::delta::{Files, LiveFile, Table};
+use crate::delta::{Files, Table};
 use crate::error::TableError;
+use crate::live_file::LiveFile;
 use crate::read::{Cursor, Footer, Select};
 use crate::tombstone::{Masking, Tombstone};
 use std::collections::HashSet;

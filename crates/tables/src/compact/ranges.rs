@@ -11,7 +11,7 @@
 //! Cuts are not stored: they follow from the live files. A small day has no cuts and is one range. Cuts only decide how work is
 //! divided; whether files may be merged depends only on names and order.
 
-use crate::delta::LiveFile;
+use crate::live_file::LiveFile;
 
 /// Position of a file among the ranges of its day.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 use super::*;
-use crate::delta::LiveFile;
 use crate::kind::Kind;
 use crate::kind::metrics::{METRICS, ROLLUP};
+use crate::live_file::LiveFile;
 use model::TimeRange;
 
 mod days;

@@ -1,12 +1,13 @@
 //! Changes of a table. Each change is one log entry, which is put only if no other writer was first.
 
 use super::floodmark::Read;
+use super::pending::Pending;
 use super::sweep::SWEPT;
-use super::tombstones::Pending;
-use super::{ENGINE_INFO, Files, LiveFile, Rank, StagedBlock, StagedFile, Table, actions, columns, failure};
+use super::{ENGINE_INFO, Files, StagedBlock, StagedFile, Table, actions, columns, failure};
 use crate::date::Date;
 use crate::error::TableError;
 use crate::kind::Kind;
+use crate::live_file::{LiveFile, Rank};
 use crate::store::Location;
 use delta_kernel::committer::FileSystemCommitter;
 use delta_kernel::snapshot::SnapshotRef;

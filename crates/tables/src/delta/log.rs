@@ -3,7 +3,7 @@
 use super::failure::{self, damaged, foreign, guarded};
 use super::listing::Listing;
 use super::mend::mend;
-use super::{ENGINE_INFO, Files, Pending, Table, columns, commit, tombstones};
+use super::{ENGINE_INFO, Files, Pending, Table, columns, commit, pending};
 use crate::error::TableError;
 use crate::kind::{DATE, Kind};
 use crate::read::Depth;
@@ -111,7 +111,7 @@ fn open(
         });
         Ok(found?.and_then(|found| u64::try_from(found).ok()))
     };
-    let pending = tombstones::load(location, floodmark, None)?;
+    let pending = pending::load(location, floodmark, None)?;
     let files = commit::live_files(kind, location, engine, &snapshot, pending)?;
     Ok(Loaded { snapshot, files, checkpoint })
 }

@@ -27,7 +27,7 @@
 //!   lease and kept its files; a sweep whose entry comes later finds them live.
 
 use super::lease::{BESIDE, LEASE_MS, Leases};
-use super::tombstones::is_list;
+use super::pending::is_list;
 use super::{StagedFile, Table};
 use crate::error::TableError;
 use crate::fault;

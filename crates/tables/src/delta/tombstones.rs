@@ -1,106 +1,17 @@
-//! Tombstones in the log: commits of deletes, and the list of incomplete deletes.
-//!
-//! ```text
-//!   _floodmark/tombstones-NUMBER.json    a list; put before the entry that names it, never changed
-//!   txn floodmark/tombstones  NUMBER     the current list; 0 for an empty one
-//!   txn floodmark/deleted     SEQUENCE   place of the last delete in the order of writes
-//! ```
-//!
-//! The log has no field for arbitrary text that every engine preserves, but all preserve `txn` actions. So an entry refers to a
-//! list by number, which is the hash of the list's text. The text contains the version of the entry, so no two entries refer to
-//! the same list. Therefore, when a sweep has found a list unused and deletes it after its own entry ([`super::sweep`]), no later
-//! entry can refer to that list.
+//! Commits of deletes, whose tombstones [`super::pending`] lists.
 
 use super::commit::Change;
-use super::lease::BESIDE;
-use super::{Files, LiveFile, Table, failure};
+use super::pending::{LAST, LIST, Pending, number_of, path};
+use super::{Files, Table};
 use crate::error::TableError;
-use crate::store::Location;
+use crate::live_file::LiveFile;
 use crate::tombstone::{Delete, PATTERN_BYTES_OF_TABLE_MAX, TOMBSTONES_MAX, Tombstone, Tombstones};
-use model::SeriesKey;
-use object_store::ObjectStoreExt;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-
-/// Source whose floodmark is the number of the list.
-const LIST: &str = "floodmark/tombstones";
-
-/// Source whose floodmark is the sequence of the last delete.
-const LAST: &str = "floodmark/deleted";
-
-/// Prefix of the names of lists.
-const PREFIX: &str = "tombstones-";
 
 /// Maximum number of attempts after conflicts and unclear answers.
 const ATTEMPTS_MAX: usize = 100;
 const UNCLEAR_MAX: usize = 3;
-
-/// The tombstones of one version, and the number of their list.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Pending {
-    number: u64,
-    /// True for a rollup: its series are statistics of the series that deletes select.
-    pub(super) is_rollup: bool,
-    pub(super) all: Arc<Tombstones>,
-}
-
-impl Pending {
-    /// Path of the list in the table; `None` if it is empty.
-    pub(super) fn path(&self) -> Option<String> {
-        (self.number != 0).then(|| path(self.number))
-    }
-}
-
-/// True for the name of a list.
-pub(super) fn is_list(name: &str) -> bool {
-    name.starts_with(PREFIX)
-}
-
-fn path(number: u64) -> String {
-    format!("{BESIDE}/{PREFIX}{number:016x}.json")
-}
-
-/// Number of a list: 63 bits of the hash of its text, which fit into a `txn` action, and never 0.
-fn number_of(text: &[u8]) -> u64 {
-    (SeriesKey::of(text, 0).0 as u64 >> 1).max(1)
-}
-
-/// Reads the tombstones of a version. `floodmark` returns that version's floodmarks; `known` are the tombstones of another
-/// version, which may be reused.
-pub(super) fn load(
-    location: &Location,
-    floodmark: impl Fn(&str) -> Result<Option<u64>, TableError>,
-    known: Option<&Pending>,
-) -> Result<Pending, TableError> {
-    let Some(last) = floodmark(LAST)? else { return Ok(Pending::default()) };
-    let last = i64::try_from(last).unwrap_or(i64::MAX);
-    let number = floodmark(LIST)?.unwrap_or(0);
-    if let Some(known) = known.filter(|known| known.number == number && known.all.last == last) {
-        return Ok(known.clone());
-    }
-    if number == 0 {
-        let all = Arc::new(Tombstones { last, list: Vec::new() });
-        return Ok(Pending { number, is_rollup: false, all });
-    }
-    let name = path(number);
-    let damaged = |reason: String| {
-        failure::damaged(
-            location,
-            format!("its list of deletes {name} cannot be used: {reason}; restore it from a copy"),
-        )
-    };
-    let (store, object) = (location.store(), location.path(&name)?);
-    let text = match location.wait(async { store.get(&object).await?.bytes().await }) {
-        Ok(text) => text,
-        Err(object_store::Error::NotFound { .. }) => return Err(damaged("it is missing".into())),
-        Err(error) => return Err(error.into()),
-    };
-    if number_of(&text) != number {
-        return Err(damaged("its checksum is wrong".into()));
-    }
-    let all = Arc::new(Tombstones::parse(&text, last).map_err(damaged)?);
-    Ok(Pending { number, is_rollup: false, all })
-}
 
 impl Table {
     /// Deletes samples from all files that the table has now, and moves `floodmarks` in the same commit. Files committed later

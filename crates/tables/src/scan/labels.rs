@@ -9,8 +9,9 @@
 //! Nothing is merged, so a label or a series is returned once for each file that has it. A
 //! [`scan`](crate::scan) returns each series once, but must read all files at the same time.
 
-use crate::delta::{LiveFile, Table};
+use crate::delta::Table;
 use crate::error::TableError;
+use crate::live_file::LiveFile;
 use crate::read::{Cache, CachedFile, Cursor, LabelScan, Ranges, Select, WINDOW_BYTES};
 use crate::scan::{left_out, matching};
 use crate::store::StoredFile;

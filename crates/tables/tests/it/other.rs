@@ -3,7 +3,7 @@
 use serde_json::json;
 use std::fs;
 use std::path::PathBuf;
-use tables::delta::LiveFile;
+use tables::live_file::LiveFile;
 use tempfile::TempDir;
 
 fn root(folder: &TempDir) -> PathBuf {

@@ -10,7 +10,8 @@ use std::sync::Arc;
 use tables::ROLLUP;
 use tables::compact::{self, CompactLimits};
 use tables::delta::StagedBlock;
-use tables::rollup::{self, LABEL, Resolution, RollupLimits};
+use tables::rollup::label::LABEL;
+use tables::rollup::{self, Resolution, RollupLimits};
 use tables::{Cache, Date, Delete, Location, Scan, ScanLimits, Select, Table, WriteLimits};
 use tempfile::TempDir;
 

@@ -75,7 +75,7 @@ fn count(
     let (series, samples) = count_samples(app, turn, tenant, delete, samples_max)?;
     let table = app.node.reads().lake.existing(tenant).and_then(|table| table.map(|t| t.files()).transpose());
     let files = match table {
-        Ok(files) => files.map_or(0, |files| delete.files_concerned(&files)),
+        Ok(files) => files.map_or(0, |files| delete.files_concerned(files.all())),
         Err(error) => return Err(ApiError::unavailable(format!("cannot read the tenant's table: {error}"))),
     };
     Ok(counts(&[("series", series), ("samples", samples), ("files", files as u64)]))
