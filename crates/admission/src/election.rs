@@ -92,7 +92,7 @@ impl Elections {
 
     /// Decides which samples of a replica are accepted. The replica is elected if its cluster has no elected replica,
     /// or if the elected replica was silent for the failover time.
-    pub fn hear(&mut self, cluster: &str, replica: &str, arrival: Arrival) -> Vote {
+    pub fn vote(&mut self, cluster: &str, replica: &str, arrival: Arrival) -> Vote {
         let Arrival { now, .. } = arrival;
         let Some(election) = self.0.get_mut(cluster) else {
             let (newest_ms, after_ms) = (i64::MIN, i64::MIN);

@@ -16,7 +16,7 @@
 //!   still read its labels.
 //! - *remove*: its labels are dropped, and so are label pairs that no other series has. Its number is reused for new series.
 
-use crate::index::Verdict;
+use crate::index::Decision;
 use crate::series::{ACTIVE, GONE, Series, UNLINKED};
 use crate::tenant::TenantHead;
 use model::SeriesRef;
@@ -67,11 +67,11 @@ impl TenantHead {
                     self.active -= 1;
                 }
                 if series.seen_s >= idle.evict_before_s || series.holds_samples() {
-                    return if linked { Verdict::Link } else { Verdict::Unlink };
+                    return if linked { Decision::Link } else { Decision::Unlink };
                 }
                 series.state |= UNLINKED;
                 *unlinked += 1;
-                Verdict::Unlink
+                Decision::Unlink
             });
             self.evicting.page += 1;
         }
@@ -91,7 +91,7 @@ impl TenantHead {
             self.evicting.page += 1;
         }
         // Ascending, because postings are made of runs, and removing from the middle of a run is expensive.
-        for series in self.evicting.leaving.range(self.evicting.unlisted..) {
+        for series in self.evicting.removing.range(self.evicting.unlisted..) {
             if *steps == 0 {
                 self.evicting.unlisted = series;
                 return false;
@@ -100,7 +100,7 @@ impl TenantHead {
             self.labels.unlist(SeriesRef(series), &mut self.pairs);
         }
         (self.evicting.page, self.evicting.unlisted) = (0, 0);
-        if !self.evicting.leaving.is_empty() {
+        if !self.evicting.removing.is_empty() {
             let series = &self.series;
             self.exemplars.retain(|of| series.get(of.index()).state & GONE == 0);
         }
@@ -136,24 +136,24 @@ impl TenantHead {
             let series = series.get_mut(found.index());
             if linked || series.state & UNLINKED == 0 {
                 series.state &= !UNLINKED;
-                return Verdict::Link;
+                return Decision::Link;
             }
             assert!(!series.holds_samples(), "BUG: an unlinked series holds samples");
             *active -= usize::from(series.state & ACTIVE != 0);
             series.state = GONE;
-            evicting.leaving.insert(found.0);
-            Verdict::Remove
+            evicting.removing.insert(found.0);
+            Decision::Remove
         });
     }
 
     /// Removes unlisted series and reports their references to `freed`. Returns true when none is left.
     pub(crate) fn remove_some(&mut self, steps: &mut usize, freed: &mut dyn FnMut(SeriesRef)) -> bool {
         // from the end, so that whole pages become empty
-        while let Some(series) = self.evicting.leaving.max().map(SeriesRef) {
+        while let Some(series) = self.evicting.removing.max().map(SeriesRef) {
             if *steps == 0 {
                 return false;
             }
-            self.evicting.leaving.remove(series.0);
+            self.evicting.removing.remove(series.0);
             *steps = steps.saturating_sub(SERIES_STEPS);
             self.labels.remove(series, &mut self.pairs);
             self.series.take(series.index());
@@ -161,7 +161,7 @@ impl TenantHead {
             self.evicted += 1;
             freed(series);
         }
-        self.evicting.leaving = RoaringBitmap::new();
+        self.evicting.removing = RoaringBitmap::new();
         self.merge_some(steps)
     }
 

@@ -11,7 +11,7 @@
 //! in each turn, and brings them into the head's epoch. Only then can the next freeze begin. If a release is
 //! delayed for long, newer samples can join the outstanding freeze: [`TenantHead::freeze_rest_some`].
 
-use crate::late::{Late, covering};
+use crate::late::{Late, enclosing_range};
 use crate::series::EPOCH;
 use crate::tenant::TenantHead;
 use crate::value::Value;
@@ -104,7 +104,7 @@ impl TenantHead {
         let series = self.series.get(series_ref.index());
         let in_order = series.frozen_range(self.frozen.is_whole(series));
         let late = self.frozen_late_of(series, series_ref).and_then(Late::range);
-        [in_order, late].into_iter().flatten().reduce(covering)
+        [in_order, late].into_iter().flatten().reduce(enclosing_range)
     }
 
     /// Releases frozen samples. Uses one of `steps` for each series. Returns true after the last turn, or if

@@ -26,7 +26,7 @@ pub(crate) const SERIES_MAX: usize = UNLINKED as usize - 1;
 
 /// Decision about a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum Decision {
     Link,
     Unlink,
     Remove,
@@ -166,17 +166,17 @@ impl Index {
         self.pages.len()
     }
 
-    /// Calls `judge` for each key of a page, with its series and true if the key is linked. Applies the
-    /// verdict.
-    pub(crate) fn review(&mut self, page: usize, mut judge: impl FnMut(SeriesRef, bool) -> Verdict) {
+    /// Calls `decide` for each key of a page, with its series and true if the key is linked. Applies the
+    /// decision.
+    pub(crate) fn review(&mut self, page: usize, mut decide: impl FnMut(SeriesRef, bool) -> Decision) {
         let Some(page) = self.pages.get_mut(page) else { return };
         let mut removed: Vec<[u32; 4]> = Vec::new();
         for slot in page.slots.iter_mut().filter(|slot| !slot.is_free()) {
             let series = slot.series & !UNLINKED;
-            match judge(SeriesRef(series), slot.series < UNLINKED) {
-                Verdict::Link => slot.series = series,
-                Verdict::Unlink => slot.series = series | UNLINKED,
-                Verdict::Remove => removed.push(slot.key),
+            match decide(SeriesRef(series), slot.series < UNLINKED) {
+                Decision::Link => slot.series = series,
+                Decision::Unlink => slot.series = series | UNLINKED,
+                Decision::Remove => removed.push(slot.key),
             }
         }
         self.len -= removed.len();
@@ -319,9 +319,9 @@ mod tests {
                 }
             }
             let fate = |i: u32| match mix(u64::from(i) + round * 1000) % if round % 3 == 0 { 3 } else { 20 } {
-                0 => Verdict::Link,
-                1 => Verdict::Unlink,
-                _ => Verdict::Remove,
+                0 => Decision::Link,
+                1 => Decision::Unlink,
+                _ => Decision::Remove,
             };
             let (mut page, mut reviewed) = (0, 0);
             while page < index.page_count() {
@@ -329,8 +329,8 @@ mod tests {
                     reviewed += 1;
                     assert_eq!(model.get(&series.0), Some(&linked));
                     match fate(series.0) {
-                        Verdict::Remove => model.remove(&series.0),
-                        verdict => model.insert(series.0, verdict == Verdict::Link),
+                        Decision::Remove => model.remove(&series.0),
+                        decision => model.insert(series.0, decision == Decision::Link),
                     };
                     fate(series.0)
                 });
@@ -347,7 +347,7 @@ mod tests {
         }
         for _ in 0..20 {
             for page in (0..index.page_count()).rev() {
-                index.review(page, |_, _| Verdict::Remove);
+                index.review(page, |_, _| Decision::Remove);
                 index.merge(page);
             }
         }

@@ -58,7 +58,7 @@ impl LabelSets {
             pairs.add_series(id, series);
         }
         let own = self.only_difference(pairs).unwrap_or_else(|| self.start_base(pairs));
-        pairs.hold(own);
+        pairs.acquire(own);
         self.bases.get_mut(self.base_number).series += 1;
         self.sets.put(series.index(), Set { base: self.base_number, own });
     }
@@ -78,13 +78,13 @@ impl LabelSets {
     /// Drops the labels of an unlisted series. Drops its base and pairs, too, if no other series uses them.
     pub(crate) fn remove(&mut self, series: SeriesRef, pairs: &mut Pairs) {
         let Set { base: number, own } = self.sets.take(series.index());
-        pairs.let_go(own);
+        pairs.release(own);
         let base = self.bases.get_mut(number);
         base.series -= 1;
         if base.series == 0 {
             let base = self.bases.remove(number);
             self.pairs_bytes -= size_of_val(&*base.pairs);
-            base.pairs.iter().for_each(|pair| pairs.let_go(*pair));
+            base.pairs.iter().for_each(|pair| pairs.release(*pair));
             if number == self.base_number {
                 self.base.clear();
             }
@@ -114,7 +114,7 @@ impl LabelSets {
     /// Makes the new set a base. Returns one of its pairs: as the pair that differs from the base, it changes
     /// nothing.
     fn start_base(&mut self, pairs: &mut Pairs) -> PairId {
-        self.scratch.iter().for_each(|pair| pairs.hold(*pair));
+        self.scratch.iter().for_each(|pair| pairs.acquire(*pair));
         self.pairs_bytes += size_of_val(&*self.scratch);
         self.base_number = self.bases.insert(Base { pairs: self.scratch.as_slice().into(), series: 0 });
         self.base.clone_from(&self.scratch);

@@ -14,7 +14,7 @@ const TURN_STEPS: usize = 4_000;
 
 /// Maximum number of names that are visited, and of small pairs that are visited if there are too few large
 /// ones. A tenant with more small pairs also has large ones.
-const LOOKED_AT_MAX: usize = 100_000;
+const VISITED_MAX: usize = 100_000;
 
 /// A search for the largest entries of a tenant. Take a [`crate::Pin`] before the first turn.
 #[derive(Debug)]
@@ -44,7 +44,7 @@ enum Step {
     /// Values of few series, from this pair on.
     SmallValues {
         from: u32,
-        looked_at: usize,
+        visited: usize,
     },
     /// Names, from this number on.
     Names {
@@ -86,7 +86,7 @@ impl Largest {
             self.step = match self.step {
                 Step::Ranked { classes, from } => self.ranked(head, classes, from, &mut steps),
                 Step::Small { from } => self.small(head, from, &mut steps),
-                Step::SmallValues { from, looked_at } => self.small_values(head, from, looked_at, &mut steps),
+                Step::SmallValues { from, visited } => self.small_values(head, from, visited, &mut steps),
                 Step::Names { from } => self.all_names(head, from, &mut steps),
                 Step::Done => return true,
             };
@@ -118,9 +118,9 @@ impl Largest {
 
     fn small(&mut self, head: &TenantHead, from: usize, steps: &mut usize) -> Step {
         let pairs = head.pairs();
-        let end = pairs.ends().1.min(LOOKED_AT_MAX);
+        let end = pairs.ends().1.min(VISITED_MAX);
         if (from == 0 && self.pairs.is_full()) || from >= end {
-            return Step::SmallValues { from: 0, looked_at: 0 };
+            return Step::SmallValues { from: 0, visited: 0 };
         }
         let turn = from..end.min(from + *steps);
         *steps -= turn.len();
@@ -133,23 +133,17 @@ impl Largest {
         Step::Small { from: turn.end }
     }
 
-    fn small_values(
-        &mut self,
-        head: &TenantHead,
-        from: u32,
-        mut looked_at: usize,
-        steps: &mut usize,
-    ) -> Step {
-        if looked_at > 0 || !self.values.is_full() {
+    fn small_values(&mut self, head: &TenantHead, from: u32, mut visited: usize, steps: &mut usize) -> Step {
+        if visited > 0 || !self.values.is_full() {
             for id in head.pairs().of_name(&self.label, from) {
-                if looked_at == LOOKED_AT_MAX {
+                if visited == VISITED_MAX {
                     break;
                 }
                 if *steps == 0 {
-                    return Step::SmallValues { from: id.0, looked_at };
+                    return Step::SmallValues { from: id.0, visited };
                 }
                 *steps -= 1;
-                looked_at += 1;
+                visited += 1;
                 let series = head.pairs().postings(id).len();
                 if series > 0 && !Ranks::has(series) {
                     self.values.offer(series, id.0);
@@ -161,7 +155,7 @@ impl Largest {
 
     fn all_names(&mut self, head: &TenantHead, from: usize, steps: &mut usize) -> Step {
         let is_wanted = self.names.count > 0;
-        let end = if is_wanted { head.pairs().ends().0.min(LOOKED_AT_MAX) } else { 0 };
+        let end = if is_wanted { head.pairs().ends().0.min(VISITED_MAX) } else { 0 };
         let turn = from..end.min(from + *steps);
         *steps -= turn.len();
         for number in turn.clone() {

@@ -33,7 +33,7 @@ const PENDING_MAX: usize = 32;
 const ENTRY_BYTES: usize = 56;
 
 /// Smallest range that contains both.
-pub(crate) fn covering(a: TimeRange, b: TimeRange) -> TimeRange {
+pub(crate) fn enclosing_range(a: TimeRange, b: TimeRange) -> TimeRange {
     TimeRange::new(a.start_ms.min(b.start_ms), a.end_ms.max(b.end_ms))
 }
 
@@ -234,7 +234,7 @@ impl<V: ChunkValue> LateOf<V> {
         let recent = recent.map(|((first, _), (last, _))| TimeRange::new(*first, *last));
         let pieces = self.pieces.values().next().zip(self.pieces.values().next_back());
         let pieces = pieces.map(|(first, last)| TimeRange::new(first.range().start_ms, last.range().end_ms));
-        [recent, pieces].into_iter().flatten().reduce(covering)
+        [recent, pieces].into_iter().flatten().reduce(enclosing_range)
     }
 
     /// True if there is a sample inside `range`.
@@ -299,7 +299,7 @@ impl<V: ChunkValue> Piece<V> {
     fn range(&self) -> TimeRange {
         let chunk = self.chunk.range();
         let pending = self.pending.first().zip(self.pending.last());
-        pending.map_or(chunk, |((first, _), (last, _))| covering(chunk, TimeRange::new(*first, *last)))
+        pending.map_or(chunk, |((first, _), (last, _))| enclosing_range(chunk, TimeRange::new(*first, *last)))
     }
 
     /// Appends the samples inside `range` to `out`.

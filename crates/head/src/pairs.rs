@@ -82,13 +82,13 @@ impl Pairs {
     }
 
     /// Adds a holder: one more label set has the pair.
-    pub(crate) fn hold(&mut self, id: PairId) {
+    pub(crate) fn acquire(&mut self, id: PairId) {
         self.pairs.get_mut(id.0).holders += 1;
     }
 
     /// Removes a holder. The last one also drops the pair, and the pair's name if no other pair has that
     /// name.
-    pub(crate) fn let_go(&mut self, id: PairId) {
+    pub(crate) fn release(&mut self, id: PairId) {
         let pair = self.pairs.get_mut(id.0);
         pair.holders -= 1;
         if pair.holders > 0 {
@@ -309,15 +309,15 @@ mod tests {
             let ids: Vec<_> = (0..5000).map(text).map(|(name, value)| pairs.intern(&name, &value)).collect();
             ids.iter().zip(0..).for_each(|(id, i)| pairs.add_series(*id, SeriesRef(i)));
             assert_eq!(pairs.count_of_name("name7"), 17);
-            ids.iter().chain([&ids[7]]).for_each(|id| pairs.hold(*id));
+            ids.iter().chain([&ids[7]]).for_each(|id| pairs.acquire(*id));
             for (id, i) in ids.iter().zip(0..) {
                 pairs.remove_series(*id, SeriesRef(i));
-                pairs.let_go(*id);
+                pairs.release(*id);
             }
             let name = text(7).0;
             assert_eq!(pairs.of_name(&name, 0).collect::<Vec<_>>(), [ids[7]], "the pair still has a holder");
             assert_eq!(pairs.number_of("name8"), None);
-            pairs.let_go(ids[7]);
+            pairs.release(ids[7]);
             assert_eq!(pairs.find(&name, &text(7).1), None);
             assert_eq!((pairs.text_bytes, pairs.postings_bytes), (0, 0));
             assert!(pairs.memory_bytes() < empty + 8192, "{} bytes", pairs.memory_bytes());

@@ -37,7 +37,7 @@ struct Eviction {
     /// Tenants that the step has yet to visit. The last one is next.
     waiting: Vec<TenantId>,
     /// Tenants with unlinked series.
-    leaving: Vec<TenantId>,
+    removing: Vec<TenantId>,
     /// Number of series removed.
     removed: u64,
 }
@@ -57,7 +57,7 @@ pub enum Evicted {
     /// There is more to do.
     More,
     /// The eviction can continue once every [`Pin`] taken before this turn is dropped.
-    Waits,
+    WaitsForPins,
     /// The eviction is complete, with the number of series evicted. The next turn begins a new one.
     Done(u64),
 }
@@ -180,14 +180,14 @@ impl Partition {
         wanted: impl Fn(&TenantId) -> bool,
         mut freed: impl FnMut(&TenantId, SeriesRef),
     ) -> Evicted {
-        let Eviction { step, waiting, leaving, removed } = &mut self.eviction;
+        let Eviction { step, waiting, removing, removed } = &mut self.eviction;
         match step {
             Step::Rest => {
                 (*step, *removed) = (Step::Unlink, 0);
                 waiting.extend(self.tenants.keys().filter(|tenant| wanted(tenant)).cloned());
             }
             Step::Unlink => {}
-            Step::Unlist | Step::Remove if !self.pins.are_gone() => return Evicted::Waits,
+            Step::Unlist | Step::Remove if !self.pins.are_gone() => return Evicted::WaitsForPins,
             Step::Unlist | Step::Remove => {}
         }
         let mut steps = evict::TURN_STEPS;
@@ -201,8 +201,8 @@ impl Partition {
                     Step::Rest | Step::Unlink => {
                         let mut unlinked = 0;
                         let done = head.unlink_some(idle, &mut steps, &mut unlinked);
-                        if unlinked > 0 && leaving.last() != Some(tenant) {
-                            leaving.push(tenant.clone());
+                        if unlinked > 0 && removing.last() != Some(tenant) {
+                            removing.push(tenant.clone());
                         }
                         done
                     }
@@ -226,15 +226,15 @@ impl Partition {
             waiting.pop();
         }
         (*step, *waiting) = match step {
-            Step::Rest | Step::Unlink if !leaving.is_empty() => (Step::Unlist, leaving.clone()),
-            Step::Unlist => (Step::Remove, std::mem::take(leaving)),
+            Step::Rest | Step::Unlink if !removing.is_empty() => (Step::Unlist, removing.clone()),
+            Step::Unlist => (Step::Remove, std::mem::take(removing)),
             Step::Rest | Step::Unlink | Step::Remove => {
                 *step = Step::Rest;
                 return Evicted::Done(*removed);
             }
         };
         self.pins.turn_over();
-        Evicted::Waits
+        Evicted::WaitsForPins
     }
 
     /// Removes tenants without series whose metadata is not needed, and calls `removed` with each. The next

@@ -13,7 +13,7 @@
 //! series or pair that existed then is not reused before the pin is dropped. A selection sees the series that existed
 //! at its first turn.
 
-use crate::tenant::{Present, TenantHead};
+use crate::tenant::{ExistingSeries, TenantHead};
 use roaring::RoaringBitmap;
 
 pub(crate) mod filter;
@@ -44,7 +44,7 @@ pub struct Selection<'f> {
     /// True once listed values are looked up and the strict searches are sorted.
     ordered: bool,
     /// Series that existed at the first turn.
-    all: Option<Present>,
+    all: Option<ExistingSeries>,
     selected: Option<RoaringBitmap>,
 }
 
@@ -66,7 +66,7 @@ impl<'f> Selection<'f> {
     /// the caller must call [`Self::test`] without the lock.
     pub fn advance(&mut self, head: &TenantHead) -> bool {
         let mut steps = TURN_STEPS;
-        let all = self.all.get_or_insert_with(|| head.present());
+        let all = self.all.get_or_insert_with(|| head.existing_series());
         let pairs = head.pairs();
         if !self.ordered {
             if !self.strict.iter_mut().all(|search| search.look_up(pairs, &mut steps)) {

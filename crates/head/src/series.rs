@@ -123,7 +123,7 @@ impl Series {
         let newest = self.newest();
         self.seal();
         self.open.clear();
-        newest.into_iter().for_each(|fingerprint| self.open.remember(fingerprint));
+        newest.into_iter().for_each(|fingerprint| self.open.set_newest_fingerprint(fingerprint));
         if let Some(sealed) = &mut self.sealed {
             sealed.frozen = sealed.chunks.len() as u32;
         }

@@ -6,11 +6,11 @@ use crate::growth::{Gained, Growth};
 use crate::index::Index;
 use crate::labels::LabelSets;
 use crate::late::{Effort, Late};
-use crate::leaving::{Evicting, Frozen};
 use crate::paged::{Free, Paged};
 use crate::pair::{NameCount, PairCount, PairId};
 use crate::pairs::Pairs;
 use crate::postings::Postings;
+use crate::removal::{Evicting, Frozen};
 use crate::series::{ACTIVE, Series, UNLINKED, state_of};
 use crate::value::Value;
 use hashbrown::HashMap;
@@ -70,7 +70,7 @@ pub struct TenantHead {
 
 /// Bitmap of the existing series.
 #[derive(Debug)]
-pub(crate) struct Present {
+pub(crate) struct ExistingSeries {
     /// References below this one exist, except those in `absent`.
     pub(crate) end: u32,
     /// References below `end` without a series.
@@ -252,7 +252,7 @@ impl TenantHead {
             if timestamp_ms > series.open.last_ms() || series.is_newest_released(timestamp_ms) {
                 grown += series.append(timestamp_ms, value);
                 stats.in_order += 1;
-            } else if is_newest_again(series, timestamp_ms, value) {
+            } else if repeats_newest(series, timestamp_ms, value) {
                 stats.duplicates += 1;
             } else {
                 series.late = true;
@@ -474,9 +474,9 @@ impl TenantHead {
     }
 
     /// Snapshot of the existing series, for callers that visit them in turns.
-    pub(crate) fn present(&self) -> Present {
-        let absent = self.free.set() | &self.evicting.leaving;
-        Present { end: self.series.len() as u32, absent }
+    pub(crate) fn existing_series(&self) -> ExistingSeries {
+        let absent = self.free.set() | &self.evicting.removing;
+        ExistingSeries { end: self.series.len() as u32, absent }
     }
 
     /// True from a freeze to the last turn of the release.
@@ -499,7 +499,7 @@ impl TenantHead {
         self.late.allocation_size() + self.frozen_late.allocation_size() + self.late_bytes
     }
 
-    fn leaving_bytes(&self) -> usize {
+    fn removal_bytes(&self) -> usize {
         self.free.memory_bytes(self.series.len()) + self.evicting.memory_bytes(self.series.len())
     }
 
@@ -510,7 +510,7 @@ impl TenantHead {
             ("index", self.index.memory_bytes()),
             ("pairs and postings", self.pairs.memory_bytes()),
             ("label sets", self.labels.memory_bytes()),
-            ("series", self.series.memory_bytes() + self.leaving_bytes()),
+            ("series", self.series.memory_bytes() + self.removal_bytes()),
             ("chunks", self.chunk_bytes),
             ("late samples", self.late_bytes()),
             ("metadata and exemplars", self.metadata_bytes + self.exemplars.memory_bytes()),
@@ -518,7 +518,7 @@ impl TenantHead {
     }
 }
 
-fn is_newest_again<V: Value>(series: &Series, timestamp_ms: i64, value: &V) -> bool {
+fn repeats_newest<V: Value>(series: &Series, timestamp_ms: i64, value: &V) -> bool {
     !series.late
         && timestamp_ms == series.open.last_ms()
         && series.open.newest().is_some_and(|newest| newest == value.fingerprint())

@@ -7,7 +7,7 @@ mod cases;
 
 use cases::gorilla::XorChunk;
 use cases::shapes::{Shape, samples};
-use cases::{Case, Size, build_fleet, compare_formats, leave};
+use cases::{Case, Size, build_fleet, compare_formats, freeze_and_evict};
 use model::Samples;
 
 #[test]
@@ -28,7 +28,7 @@ fn formats_are_compared_small() {
 
 #[test]
 fn samples_and_series_leave_small() {
-    let rows = leave(3000, 2);
+    let rows = freeze_and_evict(3000, 2);
     assert!(rows.last().is_some_and(|row| row.stage == "evict" && row.bytes < 30.0), "{rows:?}");
 }
 

@@ -225,7 +225,7 @@ impl Reader for MemoryReader {
         Ok(Some(Item::Entry(Entry { offset, dictionary: dictionary.id, payload })))
     }
 
-    fn put_aside(&mut self, what: &'static str) -> Damage {
+    fn quarantine(&mut self, what: &'static str) -> Damage {
         let offset = self.next - 1;
         Damage {
             place: format!("memory, offset {offset}"),

@@ -39,7 +39,7 @@ pub use faulty::Faulty;
 pub use files::{Durability, Files, Options};
 pub use id::{Identity, JournalId};
 pub use in_memory::Memory;
-pub use record::{Outline, Record, RecordEncoder, RecordError, Room};
+pub use record::{DecodeMemory, Outline, Record, RecordEncoder, RecordError};
 
 use std::ops::Range;
 use std::path::PathBuf;
@@ -177,7 +177,7 @@ pub trait Reader: Send + std::fmt::Debug {
     /// refers to definitions there. This is not remembered across a restart, but replay then finds the record again.
     ///
     /// Kafka: copies the record to a topic for such records.
-    fn put_aside(&mut self, what: &'static str) -> Damage;
+    fn quarantine(&mut self, what: &'static str) -> Damage;
 }
 
 /// Item of a reader.

@@ -18,14 +18,14 @@ mod define;
 mod definitions;
 mod error;
 mod extras;
+mod memory;
 mod outline;
-mod room;
 mod wire;
 
 pub use definitions::{Definitions, RECORD_LABEL_BYTES_MAX};
 pub use error::RecordError;
+pub use memory::{DecodeMemory, Unlimited};
 pub use outline::Outline;
-pub use room::{Room, Unlimited};
 
 use crate::RECORD_BYTES_MAX;
 use define::Definer;
@@ -268,10 +268,14 @@ impl Record {
         self.decode_within(payload, &mut Unlimited)
     }
 
-    /// Like [`Self::decode`], but reserves memory from `room` before it is allocated. Memory that the record already
+    /// Like [`Self::decode`], but reserves memory from `memory` before it is allocated. Memory that the record already
     /// holds is not reserved again.
-    pub fn decode_within(&mut self, payload: &[u8], room: &mut dyn Room) -> Result<(), RecordError> {
-        let decoded = self.try_decode(&mut Cursor::new(payload), room);
+    pub fn decode_within(
+        &mut self,
+        payload: &[u8],
+        memory: &mut dyn DecodeMemory,
+    ) -> Result<(), RecordError> {
+        let decoded = self.try_decode(&mut Cursor::new(payload), memory);
         if decoded.is_err() {
             self.clear();
         }
@@ -334,7 +338,11 @@ impl Record {
             + self.values.memory_bytes()
     }
 
-    fn try_decode(&mut self, cursor: &mut Cursor<'_>, room: &mut dyn Room) -> Result<(), RecordError> {
+    fn try_decode(
+        &mut self,
+        cursor: &mut Cursor<'_>,
+        memory: &mut dyn DecodeMemory,
+    ) -> Result<(), RecordError> {
         let content = read_version(cursor)?;
         read_tenant(cursor, &mut self.tenant)?;
         match content {
@@ -345,10 +353,10 @@ impl Record {
             Body::Batch(kind) => {
                 self.is_deleted = false;
                 self.values.clear_for(kind);
-                self.definitions.decode(cursor, room)?;
-                self.decode_samples(cursor, room)?;
-                extras::metadata(cursor, &mut self.metadata, room)?;
-                extras::exemplars(cursor, &mut self.exemplars, room)?;
+                self.definitions.decode(cursor, memory)?;
+                self.decode_samples(cursor, memory)?;
+                extras::metadata(cursor, &mut self.metadata, memory)?;
+                extras::exemplars(cursor, &mut self.exemplars, memory)?;
             }
         }
         if cursor.rest.is_empty() {
@@ -358,22 +366,26 @@ impl Record {
         }
     }
 
-    fn decode_samples(&mut self, cursor: &mut Cursor<'_>, room: &mut dyn Room) -> Result<(), RecordError> {
+    fn decode_samples(
+        &mut self,
+        cursor: &mut Cursor<'_>,
+        memory: &mut dyn DecodeMemory,
+    ) -> Result<(), RecordError> {
         let count = cursor.count(RECORD_SAMPLES_MAX)?;
         self.refs.clear();
         self.timestamps.clear();
         if count > 0 {
-            room.reserve_for(&self.refs, count)?;
+            memory.reserve_for(&self.refs, count)?;
             columns::deltas(cursor, count, &mut self.refs, series_ref)?;
-            room.reserve_for(&self.timestamps, count)?;
+            memory.reserve_for(&self.timestamps, count)?;
             columns::deltas(cursor, count, &mut self.timestamps, Ok)?;
             match &mut self.values {
                 Values::Floats(values) => {
                     // values are decoded in pairs
-                    room.reserve_for(values, count + 1)?;
+                    memory.reserve_for(values, count + 1)?;
                     columns::values(cursor, count, values)?;
                 }
-                Values::Histograms(values) => columns::histograms(cursor, count, values, room)?,
+                Values::Histograms(values) => columns::histograms(cursor, count, values, memory)?,
             }
         }
         Ok(())

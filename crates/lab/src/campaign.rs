@@ -209,7 +209,7 @@ async fn find(
             "{label}: {}",
             if passed { "PASS".to_owned() } else { format!("FAIL: {}", failed.join(", ")) }
         ));
-        search.tell(passed);
+        search.report(passed);
         if passed {
             found.best = result;
         } else {

@@ -108,7 +108,7 @@ pub enum Failure {
 }
 
 impl Failure {
-    pub fn word(&self) -> &'static str {
+    pub fn kind(&self) -> &'static str {
         match self {
             Self::Connect(_) => "connect",
             Self::Broken(_) => "broken",

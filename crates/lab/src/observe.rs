@@ -35,7 +35,7 @@ use disk::Disk;
 use machine::Machine;
 use network::Network;
 use process::TargetProcess;
-use saturation::Watchman;
+use saturation::SaturationDetector;
 use scrape::Scrape;
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -74,7 +74,7 @@ pub struct Observation {
     network: Network,
     machine: Machine,
     scrape: Option<Scrape>,
-    watchman: Watchman,
+    saturation: SaturationDetector,
     events: Vec<Event>,
     restarts: u64,
     peaks: BTreeMap<String, f64>,
@@ -137,7 +137,7 @@ impl Observation {
             disk,
             machine: Machine::new(),
             scrape,
-            watchman: Watchman::default(),
+            saturation: SaturationDetector::default(),
             events: Vec::new(),
             restarts: 0,
             peaks: BTreeMap::new(),
@@ -187,7 +187,7 @@ impl Observation {
     }
 
     fn keep(&mut self, look: Look, at_s: f64) {
-        self.watchman.look(&look, at_s);
+        self.saturation.update(&look, at_s);
         for (name, .., value) in look.values {
             let peak = self.peaks.entry(name).or_insert(value);
             *peak = peak.max(value);
@@ -215,8 +215,8 @@ impl Observation {
         result.totals.restarts = result.totals.restarts.max(self.restarts);
         result.events.extend(self.events);
         result.events.sort_by(|a, b| a.at_s.total_cmp(&b.at_s));
-        result.saturated = result.saturated.take().or(self.watchman.first());
-        result.warnings.extend(self.watchman.warnings(result.machine.cores));
+        result.saturated = result.saturated.take().or(self.saturation.first());
+        result.warnings.extend(self.saturation.warnings(result.machine.cores));
         if let Some(kind) = self.scrape.as_ref().and_then(Scrape::kind) {
             result.versions.insert("target".to_owned(), kind);
         }

@@ -311,7 +311,7 @@ impl RunResult {
 
 impl Judgement {
     /// Outcome of the rule as one word.
-    pub fn word(&self) -> &'static str {
+    pub fn outcome(&self) -> &'static str {
         match (self.pass, self.unmeasured) {
             (true, _) => "kept",
             (false, true) => "unknown",

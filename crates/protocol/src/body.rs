@@ -8,7 +8,7 @@ use crate::DecodeError;
 use flate2::bufread::MultiGzDecoder;
 use model::caps::{BODY_BYTES_MAX, BODY_COMPRESSED_BYTES_MAX};
 use std::io::Read;
-use stdx::budget::Purse;
+use stdx::budget::IncrementalReservation;
 use zstd::zstd_safe;
 
 /// Compression of a body.
@@ -105,37 +105,41 @@ impl<'a> Body<'a> {
 
     /// Replaces the contents of `out` with the decompressed body. Memory is reserved first. After an error the contents
     /// of `out` are unspecified.
-    pub fn decompress(&self, out: &mut Vec<u8>, purse: &mut Purse<'_>) -> Result<(), DecodeError> {
+    pub fn decompress(
+        &self,
+        out: &mut Vec<u8>,
+        reservation: &mut IncrementalReservation<'_>,
+    ) -> Result<(), DecodeError> {
         let damaged = |error: std::io::Error| DecodeError::Damaged {
             encoding: self.encoding,
             error: error.to_string(),
         };
         match (self.encoding, self.decoded_len()?) {
-            (Encoding::Snappy, _) => snappy::decompress_bought(self.bytes, out, purse),
+            (Encoding::Snappy, _) => snappy::decompress_reserved(self.bytes, out, reservation),
             (Encoding::Identity, _) => {
                 out.clear();
-                Ok(purse.extend(out, self.bytes)?)
+                Ok(reservation.extend(out, self.bytes)?)
             }
             (Encoding::Zstd, Some(len)) => {
-                purse.spend(ZSTD_CONTEXT_BYTES)?;
+                reservation.reserve(ZSTD_CONTEXT_BYTES)?;
                 out.clear();
                 if out.capacity() < len {
-                    purse.grow(out, len)?;
+                    reservation.grow(out, len)?;
                 }
                 let mut context = zstd::bulk::Decompressor::new().map_err(damaged)?;
                 context.decompress_to_buffer(self.bytes, out).map(drop).map_err(damaged)
             }
             (Encoding::Zstd, None) => {
                 let window_log = zstd_window_log(self.bytes);
-                purse.spend(ZSTD_STREAM_BYTES + (1 << window_log))?;
+                reservation.reserve(ZSTD_STREAM_BYTES + (1 << window_log))?;
                 let stream = zstd::stream::read::Decoder::with_buffer(self.bytes).map_err(damaged)?;
                 let mut stream = stream.single_frame();
                 stream.window_log_max(window_log).map_err(damaged)?;
-                self.inflate(stream, out, purse)
+                self.inflate(stream, out, reservation)
             }
             (Encoding::Gzip, _) => {
-                purse.spend(GZIP_CONTEXT_BYTES)?;
-                self.inflate(MultiGzDecoder::new(self.bytes), out, purse)
+                reservation.reserve(GZIP_CONTEXT_BYTES)?;
+                self.inflate(MultiGzDecoder::new(self.bytes), out, reservation)
             }
         }
     }
@@ -145,12 +149,12 @@ impl<'a> Body<'a> {
         &self,
         mut stream: impl Read,
         out: &mut Vec<u8>,
-        purse: &mut Purse<'_>,
+        reservation: &mut IncrementalReservation<'_>,
     ) -> Result<(), DecodeError> {
         out.clear();
         // Crafted input can make each read return very few bytes. With a small buffer, such a read is still cheap.
         let mut step = Vec::new();
-        purse.room(&mut step, STEP_BYTES)?;
+        reservation.room(&mut step, STEP_BYTES)?;
         step.resize(STEP_BYTES, 0);
         loop {
             let read = stream.read(&mut step).map_err(|error| DecodeError::Damaged {
@@ -163,7 +167,7 @@ impl<'a> Body<'a> {
             if out.len() + read > BODY_BYTES_MAX {
                 return Err(DecodeError::DecodedTooLarge((out.len() + read) as u64));
             }
-            purse.room(out, read)?;
+            reservation.room(out, read)?;
             out.extend_from_slice(&step[..read]);
         }
     }

@@ -2,7 +2,7 @@
 
 use crate::{Body, DecodeError};
 use model::Batch;
-use stdx::budget::{Purse, Reservation};
+use stdx::budget::{IncrementalReservation, Reservation};
 
 /// A request of a protocol. `F` is the information that its headers carry.
 #[derive(Debug, Clone, Copy)]
@@ -27,12 +27,12 @@ pub trait Decoder: Send + 'static {
     fn new(seed: u64) -> Self;
 
     /// Decodes a request into an empty `batch`. Before the decoder or the batch grows, the bytes are reserved with
-    /// `purse`.
+    /// `reservation`.
     fn fill(
         &mut self,
         request: Request<'_, Self::Format>,
         batch: &mut Batch,
-        purse: &mut Purse<'_>,
+        reservation: &mut IncrementalReservation<'_>,
     ) -> Result<(), DecodeError>;
 
     /// Bytes of memory that the decoder holds between requests.
@@ -50,7 +50,7 @@ pub trait Decoder: Send + 'static {
         memory: &mut Reservation,
     ) -> Result<(), DecodeError> {
         batch.clear();
-        let filled = self.fill(request, batch, &mut Purse::new(memory));
+        let filled = self.fill(request, batch, &mut IncrementalReservation::new(memory));
         if filled.is_err() {
             batch.clear();
         }

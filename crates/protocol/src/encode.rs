@@ -25,25 +25,25 @@ pub struct Extras<'a> {
 }
 
 /// Compresses messages as snappy blocks.
-struct Block {
+struct BlockCompressor {
     snappy: snap::raw::Encoder,
     /// Buffer for the block, which may be longer than the block.
     bytes: Vec<u8>,
 }
 
-impl Default for Block {
+impl Default for BlockCompressor {
     fn default() -> Self {
         Self { snappy: snap::raw::Encoder::new(), bytes: Vec::new() }
     }
 }
 
-impl std::fmt::Debug for Block {
+impl std::fmt::Debug for BlockCompressor {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Block").field("bytes", &self.bytes.len()).finish()
+        f.debug_struct("BlockCompressor").field("bytes", &self.bytes.len()).finish()
     }
 }
 
-impl Block {
+impl BlockCompressor {
     fn compress(&mut self, message: &[u8]) -> &[u8] {
         let bound = snap::raw::max_compress_len(message.len());
         assert!(bound > 0, "BUG: a message of {} bytes is more than a snappy block holds", message.len());

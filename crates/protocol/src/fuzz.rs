@@ -28,8 +28,12 @@ fn decode<D: Decoder>(format: D::Format, body: Body<'_>) {
     let mut decoder = D::new(SEED);
     let decoded = decoder.decode(Request { format, body }, &mut batch, &mut memory);
     let grown = batch.memory_bytes() + decoder.memory_bytes();
-    let paid = memory.bytes() + ONE_SERIES_BYTES;
-    assert!(decoded.is_err() || grown as u64 <= paid, "{grown} bytes in use, {} reserved", memory.bytes());
+    let reserved_bytes = memory.bytes() + ONE_SERIES_BYTES;
+    assert!(
+        decoded.is_err() || grown as u64 <= reserved_bytes,
+        "{grown} bytes in use, {} reserved",
+        memory.bytes()
+    );
     check(&batch);
     if decoded.is_err() {
         assert!(

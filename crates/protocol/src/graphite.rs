@@ -18,7 +18,7 @@ use model::caps::{REQUEST_SERIES_MAX, SERIES_LABEL_BYTES_MAX};
 use model::labels::{METRIC_NAME, put_label};
 use model::{Batch, BatchSeries, SeriesBatch, SeriesHasher, SeriesRefusal};
 use std::ops::Range;
-use stdx::budget::{Exhausted, Purse};
+use stdx::budget::{Exhausted, IncrementalReservation};
 
 /// Accepted compressions of a body. Without the header `Content-Encoding`, a body is not compressed.
 pub const ENCODINGS: &[Encoding] = &[Encoding::Identity, Encoding::Gzip, Encoding::Zstd];
@@ -56,11 +56,11 @@ impl crate::Decoder for Decoder {
         &mut self,
         request: Request<'_, ()>,
         batch: &mut Batch,
-        purse: &mut Purse<'_>,
+        reservation: &mut IncrementalReservation<'_>,
     ) -> Result<(), DecodeError> {
-        request.body.decompress(&mut self.body, purse)?;
+        request.body.decompress(&mut self.body, reservation)?;
         let Self { hasher, body, labels } = self;
-        let mut lines = Lines { hasher, labels, batch, purse };
+        let mut lines = Lines { hasher, labels, batch, reservation };
         for (line, number) in body.split(|byte| *byte == b'\n').zip(1..) {
             let line = line.trim_ascii();
             if line.is_empty() {
@@ -102,7 +102,7 @@ struct Lines<'a, 'p> {
     hasher: &'a SeriesHasher,
     labels: &'a mut Vec<Label>,
     batch: &'a mut Batch,
-    purse: &'a mut Purse<'p>,
+    reservation: &'a mut IncrementalReservation<'p>,
 }
 
 impl Lines<'_, '_> {
@@ -141,7 +141,7 @@ impl Lines<'_, '_> {
             if value.is_empty() {
                 continue; // an empty value means "no such label", as in the other formats
             }
-            self.purse.push(self.labels, (narrow(name), narrow(value)))?;
+            self.reservation.push(self.labels, (narrow(name), narrow(value)))?;
         }
         self.labels.sort_unstable_by_key(|(name, _)| &path[wide(name)]);
         Ok(())
@@ -153,7 +153,7 @@ impl Lines<'_, '_> {
         let Batch { bytes, floats, .. } = &mut *self.batch;
         let SeriesBatch { series, timestamps, values, .. } = floats;
         let texts_bytes = path.len() + METRIC_NAME.len();
-        self.purse.room(bytes, texts_bytes + (self.labels.len() + 1) * LABEL_OVERHEAD_BYTES)?;
+        self.reservation.room(bytes, texts_bytes + (self.labels.len() + 1) * LABEL_OVERHEAD_BYTES)?;
         let (start, sample) = (bytes.len(), timestamps.len() as u32);
         let mut has_name = false;
         for (tag, value) in self.labels.iter() {
@@ -169,9 +169,9 @@ impl Lines<'_, '_> {
         }
         let key = self.hasher.key(&bytes[start..]);
         let labels = start as u32..bytes.len() as u32;
-        self.purse.push(timestamps, timestamp_ms)?;
-        self.purse.push(values, value)?;
-        self.purse.push(series, BatchSeries { key, labels, samples: sample..sample + 1 })?;
+        self.reservation.push(timestamps, timestamp_ms)?;
+        self.reservation.push(values, value)?;
+        self.reservation.push(series, BatchSeries { key, labels, samples: sample..sample + 1 })?;
         Ok(())
     }
 }

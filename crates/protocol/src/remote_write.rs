@@ -28,7 +28,7 @@ pub use negotiate::version_of;
 
 use crate::{DecodeError, Encoding, Request};
 use model::{Batch, LabelsBuilder, SeriesHasher};
-use stdx::budget::Purse;
+use stdx::budget::IncrementalReservation;
 
 /// Accepted compressions of a body. Without the header `Content-Encoding`, a body is snappy, as in Prometheus. vmagent
 /// sends zstd.
@@ -123,16 +123,16 @@ impl crate::Decoder for Decoder {
         &mut self,
         request: Request<'_, Version>,
         batch: &mut Batch,
-        purse: &mut Purse<'_>,
+        reservation: &mut IncrementalReservation<'_>,
     ) -> Result<(), DecodeError> {
         let body = request.body;
         let filled = match request.format {
-            Version::V1 => {
-                body.decompress(&mut batch.bytes, purse).and_then(|()| v1::decode(self, batch, purse))
-            }
-            Version::V2 => {
-                body.decompress(&mut self.body, purse).and_then(|()| v2::decode(self, batch, purse))
-            }
+            Version::V1 => body
+                .decompress(&mut batch.bytes, reservation)
+                .and_then(|()| v1::decode(self, batch, reservation)),
+            Version::V2 => body
+                .decompress(&mut self.body, reservation)
+                .and_then(|()| v2::decode(self, batch, reservation)),
         };
         self.give_back();
         filled

@@ -116,7 +116,7 @@ pub struct Options<'a> {
     pub samples_max: u64,
     /// Checked in every loop that can be long. Once the interrupt is set, evaluation ends with
     /// [`QueryError::Canceled`].
-    pub cancelled: &'a dyn Interrupt,
+    pub canceled: &'a dyn Interrupt,
     /// Counters for the values that the evaluation holds and reads.
     pub usage: Option<&'a Usage>,
     /// Metric names are dropped at the very end and not at each operation (Prometheus' feature
@@ -126,12 +126,12 @@ pub struct Options<'a> {
 
 impl<'a> Options<'a> {
     /// Prometheus' defaults.
-    pub const fn new(cancelled: &'a dyn Interrupt) -> Self {
+    pub const fn new(canceled: &'a dyn Interrupt) -> Self {
         Self {
             lookback_delta_ms: 5 * 60 * 1000,
             subquery_step_ms: 60 * 1000,
             samples_max: 50_000_000,
-            cancelled,
+            canceled,
             usage: None,
             delayed_name_removal: false,
         }
@@ -212,7 +212,7 @@ pub enum QueryError {
     /// query because of its time limit replaces [`QueryError::Canceled`] by this error.
     #[error("query timed out in expression evaluation")]
     Timeout,
-    /// [`Options::cancelled`] became true.
+    /// [`Options::canceled`] became true.
     #[error("query was canceled in expression evaluation")]
     Canceled,
     /// Storage failed.

@@ -61,12 +61,12 @@ pub(crate) fn commit(context: &Context, tenant: &TenantId, delete: &Delete) -> R
         .into_iter()
         .any(|resolution| !matches!(rollup_of(lake, tenant, resolution), Ok(None)));
     let deleted = table.delete(delete, &Default::default(), has_rollups, now_ms).map_err(refused)?;
-    lake.show(tenant, &table);
+    lake.publish_commits(tenant, &table);
     if let Some(sequence) = deleted {
         lake.metrics.deletes.inc();
         tracing::info!(%tenant, sequence, %delete, "samples are deleted; upkeep rewrites their files");
     }
-    let passed = pass_on(lake, tenant, &table, now_ms).map_err(refused)?;
+    let passed = apply_to_rollups(lake, tenant, &table, now_ms).map_err(refused)?;
     if let Some(error) = passed.failed {
         return Err(refused(error));
     }
@@ -90,7 +90,7 @@ pub(crate) struct Passed {
 
 /// Applies the deletes of a tenant's samples to its rollups. If a rollup fails, the others are still processed. Returns an error only
 /// if the samples' table fails.
-pub(crate) fn pass_on(
+pub(crate) fn apply_to_rollups(
     lake: &Lake,
     tenant: &TenantId,
     samples: &Table,
@@ -107,9 +107,9 @@ pub(crate) fn pass_on(
         let taken = rollup_of(lake, tenant, resolution).and_then(|table| match table {
             None => Ok(i64::MAX),
             Some(table) => {
-                rollup::take_in(&files, &table, resolution, now_ms)?;
-                lake.tables.show(tenant, TenantTable::Rollup(resolution), &table);
-                rollup::taken(&table)
+                rollup::apply_deletes(&files, &table, resolution, now_ms)?;
+                lake.tables.publish_commits(tenant, TenantTable::Rollup(resolution), &table);
+                rollup::applied_deletes(&table)
             }
         });
         let upto = taken.unwrap_or_else(|error| {

@@ -13,8 +13,8 @@ mod handshake;
 mod http1;
 pub(crate) mod patience;
 mod peer;
+mod rejections;
 mod stall;
-mod turned_away;
 
 pub(crate) use handshake::{Context as HandshakeContext, Handshakes, PendingHandshakes};
 pub(crate) use peer::Peer;
@@ -25,6 +25,7 @@ use connections::{Connections, Full, Link, Place};
 use handshake::Pending;
 use http1::Http1;
 use patience::Patience;
+use rejections::Rejections;
 use stall::StallTimeout;
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,7 +33,6 @@ use stdx::telemetry::Registry;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::time::Instant;
-use turned_away::TurnedAway;
 
 /// Pause after a failed accept (usually for lack of file descriptors).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -54,7 +54,7 @@ pub(crate) struct Listener {
     http1: Http1,
     handshakes: Option<Arc<Handshakes>>,
     patience: Patience,
-    turned_away: TurnedAway,
+    rejections: Rejections,
     stopping: watch::Sender<bool>,
 }
 
@@ -73,7 +73,7 @@ impl Listener {
             http1: Http1::new(service),
             handshakes: None,
             patience: Patience::new(STALL_TIMEOUT, transfer_rate),
-            turned_away: TurnedAway::default(),
+            rejections: Rejections::default(),
             stopping: watch::Sender::new(false),
         }
     }
@@ -117,8 +117,8 @@ impl Listener {
                 () = &mut stop => break,
             };
             match entered {
-                Some(place) => self.speak(stream, peer, place, handshake),
-                None if self.handshakes.is_none() => self.turned_away.busy(stream),
+                Some(place) => self.serve_connection(stream, peer, place, handshake),
+                None if self.handshakes.is_none() => self.rejections.busy(stream),
                 // a client that begins with TLS would not understand the answer
                 None => drop(stream),
             }
@@ -130,7 +130,7 @@ impl Listener {
     }
 
     /// Serves one connection, in a task of its own.
-    fn speak(
+    fn serve_connection(
         &self,
         stream: TcpStream,
         peer: Peer,
@@ -146,10 +146,10 @@ impl Listener {
             tokio::spawn(until_closed(served, place));
             return;
         };
-        let (mut stopping, turned_away) = (self.stopping.subscribe(), self.turned_away.clone());
+        let (mut stopping, rejections) = (self.stopping.subscribe(), self.rejections.clone());
         let serve = async move {
             let accepted = tokio::select! {
-                accepted = handshakes.accept(stream, peer, pending, (&link, patience), &turned_away) => accepted,
+                accepted = handshakes.accept(stream, peer, pending, (&link, patience), &rejections) => accepted,
                 _ = stopping.wait_for(|is_stopping| *is_stopping) => None,
             };
             if let Some((stream, names)) = accepted {

@@ -46,7 +46,7 @@ use relocate::Relocating;
 pub(crate) use relocate::{Relocate, Relocated};
 pub(crate) use replay::closed_tenants::{ClosedBatch, ClosedReplay, ClosedTurn};
 use seal::Sealing;
-pub(crate) use seal::{Freeze, Frozen, Safe, Sealed};
+pub(crate) use seal::{Freeze, Frozen, Sealed, SealedSamples};
 pub(crate) use shared::PartitionShared;
 use slicing::Slicing;
 use std::sync::Arc;
@@ -261,7 +261,7 @@ impl Owner {
                     let queue = if s.is_resolved() { &mut self.known } else { &mut self.creating };
                     queue.push(*s, weight);
                 }
-                Command::Freeze(freeze) => self.sealing.asked = Some(freeze),
+                Command::Freeze(freeze) => self.sealing.requested = Some(freeze),
                 Command::Sealed(sealed) => self.sealed(sealed),
                 Command::Read(from, reply) => {
                     let reader = self.journal.read(self.journal.dictionary_start(from));
@@ -275,8 +275,8 @@ impl Owner {
                 Command::Discard(tenant, reply) => {
                     let _ = reply.send(self.discard(&tenant)); // the receiver may be gone
                 }
-                Command::Relocate(asked) => {
-                    self.relocating = Some(Relocating::new(asked, self.context.clock.instant()));
+                Command::Relocate(request) => {
+                    self.relocating = Some(Relocating::new(request, self.context.clock.instant()));
                 }
                 Command::Truncate(reply) => {
                     self.truncate_to_mark();
@@ -338,7 +338,7 @@ impl Owner {
             && let Some(mut submission) = self.creating.pop()
         {
             let wanted = left.min(CREATE_SHARE).min(submission.new.len() - submission.created);
-            let wanted = self.leave_out_crowded(&mut submission, wanted);
+            let wanted = self.refuse_beyond_metric_limit(&mut submission, wanted);
             let mut created = 0;
             if wanted > 0 {
                 match self.context.room_for_series(&submission.state, wanted) {
@@ -364,12 +364,12 @@ impl Owner {
 
     /// Refuses new series of metrics that have reached the tenant's limit on series per metric, if there is such a
     /// limit. Returns how many of the next `wanted` series may be created.
-    fn leave_out_crowded(&self, submission: &mut Submission, wanted: usize) -> usize {
+    fn refuse_beyond_metric_limit(&self, submission: &mut Submission, wanted: usize) -> usize {
         let Some(limit) = self.context.overrides.current().of(&submission.tenant).series_per_metric else {
             return wanted;
         };
         let (partitions, tenant) = (&self.context.partitions, submission.tenant.clone());
-        submission.refuse_crowded(wanted, limit as u64, |metric| {
+        submission.refuse_beyond_metric_limit(wanted, limit as u64, |metric| {
             let series_in = |partition: &Arc<PartitionShared>| {
                 let head = partition.head.read();
                 head.tenant(&tenant).map_or(0, |head| head.series_with(model::labels::METRIC_NAME, metric))
@@ -426,7 +426,7 @@ impl Owner {
     fn refuse_until_stopped(&self, refusal: &Refusal) {
         loop {
             match self.commands.recv() {
-                Ok(Command::Write(submission)) => submission.turn_away(refusal.clone()),
+                Ok(Command::Write(submission)) => submission.refuse_all(refusal.clone()),
                 Ok(Command::Stop) | Err(_) => return,
                 Ok(_) => {} // dropping the reply ends the wait
             }

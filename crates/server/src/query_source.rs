@@ -165,47 +165,47 @@ pub(crate) struct Turns<'a> {
     pub(crate) partition: &'a PartitionShared,
     tenant: &'a TenantId,
     /// Checked before each turn, and before a pattern is matched against each value.
-    cancelled: &'a dyn Interrupt,
+    canceled: &'a dyn Interrupt,
     /// Keeps references to series valid from turn to turn.
     _pin: head::Pin,
 }
 
 /// The request was canceled.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Cancelled;
+pub(crate) struct Canceled;
 
 impl<'a> Turns<'a> {
     pub(crate) fn new(
         partition: &'a PartitionShared,
         tenant: &'a TenantId,
-        cancelled: &'a dyn Interrupt,
+        canceled: &'a dyn Interrupt,
     ) -> Self {
         let pin = partition.head.read().pin();
-        Self { partition, tenant, cancelled, _pin: pin }
+        Self { partition, tenant, canceled, _pin: pin }
     }
 
     /// Takes turns until one returns true. Takes none if the tenant has nothing in this partition.
-    pub(crate) fn until_done(&self, mut turn: impl FnMut(&TenantHead) -> bool) -> Result<(), Cancelled> {
+    pub(crate) fn until_done(&self, mut turn: impl FnMut(&TenantHead) -> bool) -> Result<(), Canceled> {
         while !self.turn(&mut turn)? {}
         Ok(())
     }
 
     /// Takes one turn, with the lock held. Returns true after the last turn, or if the tenant has nothing in this
     /// partition.
-    pub(crate) fn turn(&self, turn: impl FnMut(&TenantHead) -> bool) -> Result<bool, Cancelled> {
-        if self.cancelled.is_set() {
-            return Err(Cancelled);
+    pub(crate) fn turn(&self, turn: impl FnMut(&TenantHead) -> bool) -> Result<bool, Canceled> {
+        if self.canceled.is_set() {
+            return Err(Canceled);
         }
         let head = self.partition.head.read();
         Ok(head.tenant(self.tenant).is_none_or(turn))
     }
 
     /// The series that pass all matchers.
-    pub(crate) fn select(&self, matchers: &[Matcher]) -> Result<RoaringBitmap, Cancelled> {
+    pub(crate) fn select(&self, matchers: &[Matcher]) -> Result<RoaringBitmap, Canceled> {
         with_filters(matchers, |filters| {
             let mut selection = Selection::new(filters);
             while !self.turn(|head| selection.advance(head))? {
-                selection.test(|| !self.cancelled.is_set());
+                selection.test(|| !self.canceled.is_set());
             }
             Ok(selection.into_series())
         })
@@ -213,7 +213,7 @@ impl<'a> Turns<'a> {
 
     /// The series that match any of the selectors. Returns `None`, which stands for all series, if there is no
     /// selector.
-    pub(crate) fn select_any(&self, selectors: &[Vec<Matcher>]) -> Result<Option<RoaringBitmap>, Cancelled> {
+    pub(crate) fn select_any(&self, selectors: &[Vec<Matcher>]) -> Result<Option<RoaringBitmap>, Canceled> {
         let mut any = None;
         for matchers in selectors {
             *any.get_or_insert_with(RoaringBitmap::new) |= self.select(matchers)?;

@@ -291,8 +291,8 @@ impl Lake {
     }
 
     /// Makes a commit visible to queries. Must be called before the committed samples leave the head.
-    pub(crate) fn show(&self, tenant: &TenantId, table: &Arc<Table>) {
-        self.tables.show(tenant, TenantTable::Samples, table);
+    pub(crate) fn publish_commits(&self, tenant: &TenantId, table: &Arc<Table>) {
+        self.tables.publish_commits(tenant, TenantTable::Samples, table);
     }
 
     /// A tenant's table of samples, if it has one.

@@ -11,8 +11,8 @@ use crate::deletes;
 use crate::node::{Node, Parts, StartError};
 use crate::partition::submission::Answer;
 use crate::partition::{
-    ClosedBatch, Command, Freeze, Frozen, Owner, Owners, PartitionShared, Read, Relocate, Relocated, Safe,
-    Sealed,
+    ClosedBatch, Command, Freeze, Frozen, Owner, Owners, PartitionShared, Read, Relocate, Relocated, Sealed,
+    SealedSamples,
 };
 use crate::query_source::{Source, Turns};
 use crate::refusal::Refusal;
@@ -202,7 +202,7 @@ impl Simulated {
 
     /// Runs one check of upkeep over all tables.
     pub fn keep(&mut self) {
-        self.upkeep.look();
+        self.upkeep.check_all();
     }
 
     /// Compacts until nothing is left to do. Returns the number of tables with a failed job.
@@ -311,8 +311,8 @@ impl Stepped {
         if let Err(Refusal { kind, message, .. }) = self.node.reads().lake.closed.check(tenant) {
             return Err(SourceError { kind, message });
         }
-        let cancelled = Arc::new(AtomicBool::new(false));
-        let source = Source::new(self.node.reads(), tenant.clone(), SAMPLES_MAX, cancelled);
+        let canceled = Arc::new(AtomicBool::new(false));
+        let source = Source::new(self.node.reads(), tenant.clone(), SAMPLES_MAX, canceled);
         let mut set = source.select(&Select { matchers: &[], range: TimeRange::ALL })?;
         let (mut samples, mut content) = (SeriesSamples::default(), Content::new());
         while set.next(&mut samples)? {
@@ -368,9 +368,9 @@ impl Stepped {
 
     /// Upper bound on the number of a tenant's samples in the heads, including frozen ones.
     pub fn head_samples(&self, tenant: &TenantId) -> u64 {
-        let cancelled = AtomicBool::new(false);
+        let canceled = AtomicBool::new(false);
         let of = |partition: &PartitionShared| {
-            let all = Turns::new(partition, tenant, &cancelled).select(&[]).unwrap_or_default();
+            let all = Turns::new(partition, tenant, &canceled).select(&[]).unwrap_or_default();
             let head = partition.head.read();
             let count =
                 |n| head.tenant(tenant).map_or(0, |h| h.samples_at_most(SeriesRef(n), TimeRange::ALL));
@@ -476,7 +476,7 @@ impl Owners for Waiting {
         self.wait_for(number, Command::Freeze(Freeze { all, except: except.clone(), reply }), &answer)
     }
 
-    fn release(&mut self, number: usize, what: Safe) -> Option<()> {
+    fn release(&mut self, number: usize, what: SealedSamples) -> Option<()> {
         let (reply, answer) = sync_channel(1);
         self.wait_for(number, Command::Sealed(Sealed { what, reply }), &answer)
     }

@@ -5,13 +5,13 @@
 //! of the account, because sealing uses the other half. A step may be interrupted at any point, and is then due again.
 //! Long steps check periodically whether the node stops.
 //!
-//! - [`policy`]: limits and intervals from the settings; [`pace`]: periodic checks of a long step
+//! - [`policy`]: limits and intervals from the settings; [`step_control`]: periodic checks of a long step
 //! - [`rollups`]: schedule of rollups, by tenant and day
 
 mod context;
-mod pace;
 mod policy;
 mod rollups;
+mod step_control;
 #[cfg(test)]
 mod tests;
 
@@ -23,7 +23,6 @@ use crate::seal::Lake;
 use crate::seal::tenant_tables::TenantTable;
 use crate::telemetry::tables::TableMetrics;
 use model::TenantId;
-use pace::Pace;
 use rollups::RolledDays;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -31,6 +30,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TrySendError};
 use std::time::{Duration, Instant};
 use stdx::budget::Exhausted;
+use step_control::StepControl;
 use tables::compact::Progress;
 use tables::upkeep::{Done, Policy, Step};
 use tables::{FileStem, Table, TableError};
@@ -49,7 +49,7 @@ const PASSES_MAX: usize = 64;
 const OPENED_AT_START_MAX: usize = 64;
 
 /// Interval at which the log reports the progress of a long step.
-const SAY_EVERY: Duration = Duration::from_secs(30);
+const LOG_EVERY: Duration = Duration::from_secs(30);
 
 /// A message to the upkeep thread.
 #[derive(Debug)]
@@ -110,8 +110,8 @@ impl FirstError {
 #[derive(Debug)]
 pub(crate) struct Upkeep {
     messages: Receiver<Message>,
-    pace: Pace,
-    kept: HashMap<Key, Kept>,
+    control: StepControl,
+    states: HashMap<Key, TableState>,
     /// Time of the last visit to all tenants, including inactive tenants.
     visited: Option<Instant>,
 }
@@ -120,7 +120,7 @@ type Key = (TenantId, TenantTable);
 
 /// Cached state of a table.
 #[derive(Debug, Default)]
-struct Kept {
+struct TableState {
     upkeep: tables::upkeep::Upkeep,
     /// Start of the current sequence of failures.
     failing: Option<Instant>,
@@ -133,7 +133,7 @@ struct Kept {
 
 impl Upkeep {
     pub(crate) fn new(context: Arc<Context>, messages: Receiver<Message>, stopping: Arc<AtomicBool>) -> Self {
-        Self { messages, pace: Pace::new(context, stopping), kept: HashMap::new(), visited: None }
+        Self { messages, control: StepControl::new(context, stopping), states: HashMap::new(), visited: None }
     }
 
     /// Runs the thread until the node stops.
@@ -148,20 +148,20 @@ impl Upkeep {
                     let compacted = self.compact_all();
                     let _ = answer.send(compacted); // the requester may be gone
                 }
-                Err(RecvTimeoutError::Timeout) => self.look(),
+                Err(RecvTimeoutError::Timeout) => self.check_all(),
             }
         }
     }
 
     fn lake(&self) -> &Lake {
-        &self.pace.context.lake
+        &self.control.context.lake
     }
 
     /// Opens tables of samples ahead of requests: reading a log takes longer than most answers. Measures them and the rollups.
     pub(super) fn open_tables(&mut self) {
         self.discover();
         for tenant in self.lake().tables.tenants(true).into_iter().take(OPENED_AT_START_MAX) {
-            if !self.pace.go_on() {
+            if !self.control.go_on() {
                 return;
             }
             let table = self.lake().existing(&tenant);
@@ -183,7 +183,7 @@ impl Upkeep {
     /// Reports the date of a table's last commit to the wall clock.
     fn date(&self, table: &Table) {
         if let Some(written_ms) = table.written_ms() {
-            self.pace.context.wall.found(written_ms, &*self.pace.context.clock);
+            self.control.context.wall.found(written_ms, &*self.control.context.clock);
         }
     }
 
@@ -194,92 +194,92 @@ impl Upkeep {
     }
 
     /// Checks the tables and does what is due.
-    pub(crate) fn look(&mut self) {
-        self.keep_all(false);
+    pub(crate) fn check_all(&mut self) {
+        self.maintain_all(false);
     }
 
     /// Compacts and rolls up until nothing is left to do, regardless of the settings and of recent attempts.
     pub(crate) fn compact_all(&mut self) -> Compacted {
-        self.keep_all(true)
+        self.maintain_all(true)
     }
 
-    fn keep_all(&mut self, all: bool) -> Compacted {
+    fn maintain_all(&mut self, all: bool) -> Compacted {
         let mut compacted = Compacted::default();
         if all {
-            self.pace.refresh_all();
+            self.control.refresh_all();
         } else {
-            self.pace.refreshed = self.pace.instant(); // tables are refreshed one by one below
+            self.control.refreshed = self.control.instant(); // tables are refreshed one by one below
         }
-        let visits = all || self.visited.is_none_or(|at| self.pace.since(at) >= SWEEP_EVERY);
+        let visits = all || self.visited.is_none_or(|at| self.control.since(at) >= SWEEP_EVERY);
         if visits {
-            self.visited = Some(self.pace.instant());
+            self.visited = Some(self.control.instant());
             self.discover();
         }
         let tenants = self.lake().tables.tenants(visits);
         if visits {
-            self.kept.retain(|(tenant, _), _| tenants.contains(tenant));
+            self.states.retain(|(tenant, _), _| tenants.contains(tenant));
         }
         for tenant in tenants {
-            self.keep_tenant(&tenant, all, &mut compacted);
-            if self.pace.is_stopping() {
+            self.maintain_tenant(&tenant, all, &mut compacted);
+            if self.control.is_stopping() {
                 break;
             }
         }
         self.lake().tables.close_idle();
-        self.pace.context.wall.note(&*self.pace.context.clock);
+        self.control.context.wall.note(&*self.control.context.clock);
         self.publish();
         compacted
     }
 
     /// Does what is due for a tenant: first its samples, then the rollups, which are computed from them.
-    fn keep_tenant(&mut self, tenant: &TenantId, all: bool, compacted: &mut Compacted) {
+    fn maintain_tenant(&mut self, tenant: &TenantId, all: bool, compacted: &mut Compacted) {
         for kind in TenantTable::ALL {
             let key = (tenant.clone(), kind);
-            let mut kept = self.kept.remove(&key).unwrap_or_default();
-            let done = self.keep(&key, &mut kept, all, compacted);
+            let mut state = self.states.remove(&key).unwrap_or_default();
+            let done = self.maintain(&key, &mut state, all, compacted);
             compacted.failures += u64::from(done.is_err());
-            compacted.damaged += kept.upkeep.damaged().count() as u64;
-            let is_there = !matches!(done, Ok(false)) || kept.lacks_room;
-            self.note(&key, &mut kept, done);
+            compacted.damaged += state.upkeep.damaged().count() as u64;
+            let is_there = !matches!(done, Ok(false)) || state.lacks_room;
+            self.note(&key, &mut state, done);
             if is_there {
-                self.kept.insert(key, kept);
+                self.states.insert(key, state);
             }
-            if self.pace.is_stopping() {
+            if self.control.is_stopping() {
                 return;
             }
         }
     }
 
     /// Does what is due for a table. Returns false if there is no table.
-    fn keep(
+    fn maintain(
         &mut self,
         key: &Key,
-        kept: &mut Kept,
+        state: &mut TableState,
         all: bool,
         compacted: &mut Compacted,
     ) -> Result<bool, UpkeepError> {
         let (tenant, kind) = key;
         let mut failed = FirstError::default();
         if let TenantTable::Rollup(resolution) = kind {
-            failed.note(self.roll_up(tenant, *resolution, kept, all, compacted))?;
+            failed.note(self.roll_up(tenant, *resolution, state, all, compacted))?;
         }
         let Some(table) = self.lake().tables.visit(tenant, *kind)? else { return failed.or(false) };
         self.date(&table);
         let mut policy = self.policy(tenant, *kind, all, &mut failed)?;
         if *kind == TenantTable::Samples {
             table.refresh()?;
-            let passed = deletes::pass_on(self.lake(), tenant, &table, self.pace.now().wall_ms)?;
+            let passed = deletes::apply_to_rollups(self.lake(), tenant, &table, self.control.now().wall_ms)?;
             policy.deletes_upto = passed.upto;
             failed.note(passed.failed.map_or(Ok(()), |error| Err(error.into())))?;
         }
         for _ in 0..PASSES_MAX {
-            let steps = kept.upkeep.plan(&table, self.pace.now(), &policy)?;
+            let steps = state.upkeep.plan(&table, self.control.now(), &policy)?;
             let is_merge = |step: &Step| matches!(step, Step::Compact(_) | Step::Purge(_));
             let mut merges = steps.iter().filter(|step| is_merge(step)).count();
             let mut is_last = merges == 0;
             for step in &steps {
                 self.lake().metrics.merge_jobs_waiting.set(merges as f64);
-                let done = self.step(key, kept, &table, step, &policy, compacted);
+                let done = self.step(key, state, &table, step, &policy, compacted);
                 if let Err(UpkeepError::Table(TableError::Store(_))) = done {
                     return done.map(|()| true); // the other steps would fail too, each after a timeout
                 }
@@ -292,7 +292,7 @@ impl Upkeep {
                 break;
             }
         }
-        kept.tombstones = table.files()?.tombstones().list.len();
+        state.tombstones = table.files()?.tombstones().list.len();
         self.lake().tables.measure(tenant, *kind, &table);
         failed.or(true)
     }
@@ -300,16 +300,16 @@ impl Upkeep {
     fn step(
         &mut self,
         key: &Key,
-        kept: &mut Kept,
+        state: &mut TableState,
         table: &Arc<Table>,
         step: &Step,
         policy: &Policy,
         compacted: &mut Compacted,
     ) -> Result<(), UpkeepError> {
-        if self.pace.is_stopping() {
+        if self.control.is_stopping() {
             return Err(UpkeepError::Stopping);
         }
-        let context = Arc::clone(&self.pace.context);
+        let context = Arc::clone(&self.control.context);
         let (metrics, (tenant, kind)) = (&context.lake.metrics, key);
         let _memory = match (step, &policy.compact) {
             (Step::Compact(_) | Step::Purge(_), Some(limits)) => {
@@ -318,20 +318,20 @@ impl Upkeep {
             }
             _ => None,
         };
-        let (now, began) = (self.pace.now(), self.pace.instant());
-        let (mut said, mut samples) = (began, 0);
+        let (now, began) = (self.control.now(), self.control.instant());
+        let (mut logged_at, mut samples) = (began, 0);
         let go_on = |progress: &Progress| {
             metrics.merged_samples.add(progress.samples - samples);
             samples = progress.samples;
-            if self.pace.since(said) >= SAY_EVERY {
-                said = self.pace.instant();
+            if self.control.since(logged_at) >= LOG_EVERY {
+                logged_at = self.control.instant();
                 let read_bytes = progress.bytes;
                 tracing::info!(%tenant, table = kind.folder(), read_bytes, samples, "compaction is in progress");
             }
-            self.pace.go_on()
+            self.control.go_on()
         };
         let stem = FileStem::rewritten(context.lake.random.fresh());
-        let done = kept.upkeep.run(table, step, &stem, now, policy, go_on)?;
+        let done = state.upkeep.run(table, step, &stem, now, policy, go_on)?;
         context.lake.tables.measure(tenant, *kind, table);
         if let (Step::Compact(job) | Step::Purge(job), Done::Compacted(progress)) = (step, &done) {
             metrics.merged_samples.add(progress.samples - samples);
@@ -342,7 +342,7 @@ impl Upkeep {
             metrics.merges.inc();
             metrics.merged_files.add(files);
             metrics.merged_bytes.add(bytes);
-            let (samples, seconds) = (progress.samples, self.pace.since(began).as_secs_f64());
+            let (samples, seconds) = (progress.samples, self.control.since(began).as_secs_f64());
             let what = if matches!(step, Step::Purge(_)) {
                 "rewritten without deleted samples"
             } else {
@@ -351,7 +351,7 @@ impl Upkeep {
             tracing::info!(%tenant, table = kind.folder(), date = %job.date, files, bytes, samples, seconds, what);
         }
         if let Done::Damaged(file) = &done {
-            let reason = kept.upkeep.reason(file);
+            let reason = state.upkeep.reason(file);
             tracing::error!(%tenant, table = kind.folder(), file, reason, "a file is damaged: it is not compacted, and answers to queries lack its samples");
         }
         count(metrics, key, &done);
@@ -359,20 +359,20 @@ impl Upkeep {
     }
 
     /// Records success or failure. Logs one line for each change of state.
-    fn note(&self, (tenant, kind): &Key, kept: &mut Kept, done: Result<bool, UpkeepError>) {
+    fn note(&self, (tenant, kind): &Key, state: &mut TableState, done: Result<bool, UpkeepError>) {
         let table = kind.folder();
         match done {
             Ok(_) => {
-                if let Some(since) = kept.failing.take() {
-                    let seconds = self.pace.since(since).as_secs();
+                if let Some(since) = state.failing.take() {
+                    let seconds = self.control.since(since).as_secs();
                     tracing::info!(%tenant, table, seconds, "upkeep of a table succeeds again");
                 }
             }
             Err(UpkeepError::Stopping | UpkeepError::Memory(_)) => {}
             Err(error) => {
                 self.lake().metrics.upkeep_failures.inc();
-                if kept.failing.is_none() {
-                    kept.failing = Some(self.pace.instant());
+                if state.failing.is_none() {
+                    state.failing = Some(self.control.instant());
                     tracing::warn!(%tenant, table, %error, "upkeep of a table failed and will be retried");
                 }
             }
@@ -381,10 +381,12 @@ impl Upkeep {
 
     fn publish(&self) {
         let metrics = &self.lake().metrics;
-        metrics.failing_tables.set(self.kept.values().filter(|kept| kept.failing.is_some()).count() as f64);
-        let damaged: usize = self.kept.values().map(|kept| kept.upkeep.damaged().count()).sum();
+        metrics
+            .failing_tables
+            .set(self.states.values().filter(|state| state.failing.is_some()).count() as f64);
+        let damaged: usize = self.states.values().map(|state| state.upkeep.damaged().count()).sum();
         metrics.damaged_files.set(damaged as f64);
-        let tombstones: usize = self.kept.values().map(|kept| kept.tombstones).sum();
+        let tombstones: usize = self.states.values().map(|state| state.tombstones).sum();
         metrics.tombstones.set(tombstones as f64);
         let (tables, bytes) = self.lake().tables.open_stats();
         metrics.open_tables.set(tables as f64);
@@ -415,7 +417,7 @@ fn count(metrics: &TableMetrics, (tenant, kind): &Key, done: &Done) {
         Done::Deleted(deletes) => {
             tracing::info!(%tenant, table, deletes, "all deleted samples are removed from the files of the table");
         }
-        Done::Cleaned(_) | Done::Compacted(_) | Done::Clean | Done::GivenUp | Done::Damaged(_) => {}
+        Done::Cleaned(_) | Done::Compacted(_) | Done::Clean | Done::Abandoned | Done::Damaged(_) => {}
     }
 }
 

@@ -40,7 +40,7 @@ pub(crate) struct WallClock {
     settle_ms: i64,
     judge: Mutex<(Judge, Option<Doubt>)>,
     /// Largest lead of a sample's timestamp over the monotonic clock at its arrival; [`UNHEARD`] before the first sample.
-    heard_ms: AtomicI64,
+    sender_lead_ms: AtomicI64,
     memory: Memory,
     /// Time of the last save, by the monotonic clock.
     noted_ms: Mutex<Option<i64>>,
@@ -51,13 +51,13 @@ const UNHEARD: i64 = i64::MIN;
 impl WallClock {
     /// Creates the wall clock of the node with this data directory.
     pub(crate) fn open(clock: &dyn Clock, settle_ms: i64, disk: Arc<dyn Disk>, data_dir: &Path) -> Self {
-        let (memory, believed) = Memory::open(disk, data_dir);
-        let judge = Judge::new(clock.now_ms(), believed);
+        let (memory, last_trusted) = Memory::open(disk, data_dir);
+        let judge = Judge::new(clock.now_ms(), last_trusted);
         Self {
             began: clock.instant(),
             settle_ms,
             judge: Mutex::new((judge, Some(Doubt::Settling))),
-            heard_ms: AtomicI64::new(UNHEARD),
+            sender_lead_ms: AtomicI64::new(UNHEARD),
             memory,
             noted_ms: Mutex::default(),
         }
@@ -77,8 +77,8 @@ impl WallClock {
     pub(crate) fn heard(&self, timestamp_ms: i64, clock: &dyn Clock) {
         let lead_ms = timestamp_ms.saturating_sub(self.steady_ms(clock));
         // a sender with a correct clock has about the same lead each time, so most requests only read the maximum
-        if lead_ms > self.heard_ms.load(Ordering::Relaxed) {
-            self.heard_ms.fetch_max(lead_ms, Ordering::Relaxed);
+        if lead_ms > self.sender_lead_ms.load(Ordering::Relaxed) {
+            self.sender_lead_ms.fetch_max(lead_ms, Ordering::Relaxed);
         }
     }
 
@@ -91,14 +91,15 @@ impl WallClock {
     /// Reason not to trust the clock now, if any.
     pub(crate) fn doubt(&self, clock: &dyn Clock) -> Option<Doubt> {
         let now = self.read(clock);
-        let heard_ms = Some(self.heard_ms.load(Ordering::Relaxed)).filter(|heard_ms| *heard_ms != UNHEARD);
-        let evidence = Evidence { heard_ms, settle_ms: self.settle_ms };
+        let sender_lead_ms = Some(self.sender_lead_ms.load(Ordering::Relaxed))
+            .filter(|sender_lead_ms| *sender_lead_ms != UNHEARD);
+        let evidence = Evidence { sender_lead_ms, settle_ms: self.settle_ms };
         let mut judge = self.judge.lock();
         let (doubt, before) = (judge.0.doubt(now, evidence), judge.1);
         judge.1 = doubt;
         drop(judge);
         if doubt != before {
-            tell(doubt);
+            log_doubt(doubt);
         }
         doubt
     }
@@ -119,7 +120,7 @@ impl WallClock {
 }
 
 /// Logs a change of the verdict.
-fn tell(doubt: Option<Doubt>) {
+fn log_doubt(doubt: Option<Doubt>) {
     match doubt {
         None => tracing::info!("the clock is trusted: samples expire according to it"),
         Some(Doubt::Settling) => {

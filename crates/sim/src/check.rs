@@ -168,7 +168,7 @@ fn counted(
         .tombstones()
         .list
         .last()
-        .is_some_and(|last| rollup::taken(&rollup).is_ok_and(|taken| taken < last.sequence))
+        .is_some_and(|last| rollup::applied_deletes(&rollup).is_ok_and(|applied| applied < last.sequence))
     {
         return Ok(None);
     }

@@ -63,7 +63,7 @@ impl SimClock {
     }
 
     /// True if the node has slept more than `SLEEPS_MAX` times in this step.
-    pub fn is_tired(&self) -> bool {
+    pub fn slept_too_often(&self) -> bool {
         self.sleeps.load(Ordering::SeqCst) > SLEEPS_MAX
     }
 }

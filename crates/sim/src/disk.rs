@@ -13,7 +13,7 @@ mod state;
 mod tests;
 
 use crate::power::Power;
-use dir::{Dir, Entry, Renaming};
+use dir::{Dir, DirChange, Entry};
 use file::SimFile;
 use inode::Inode;
 use journal::Disk;
@@ -127,7 +127,7 @@ impl Disk for SimDisk {
         let cut = state.change(true)?;
         if !(cut && state.rng.chance(0.5)) {
             let (above, name) = state.dir(dir)?;
-            above.change(Renaming::Add(name, Entry::Dir));
+            above.change(DirChange::Add(name, Entry::Dir));
             state.dirs.insert(dir.to_path_buf(), Dir::default());
         }
         if cut { Err(off()) } else { Ok(()) }
@@ -155,7 +155,7 @@ impl Disk for SimDisk {
             (Mode::Create, None) => {
                 let file = state.next_file();
                 state.files.insert(file, Inode::default());
-                state.dir(path)?.0.change(Renaming::Add(name, Entry::File(file)));
+                state.dir(path)?.0.change(DirChange::Add(name, Entry::File(file)));
                 file
             }
             (Mode::Create, Some(file)) => {
@@ -176,7 +176,7 @@ impl Disk for SimDisk {
         if dir.file(&name).is_none() {
             return Err(ErrorKind::NotFound.into());
         }
-        state.rename(to, |to| Renaming::Rename(name, to))
+        state.rename(to, |to| DirChange::Rename(name, to))
     }
 
     fn remove(&self, path: &Path) -> io::Result<()> {
@@ -185,7 +185,7 @@ impl Disk for SimDisk {
         if dir.file(&name).is_none() {
             return Err(ErrorKind::NotFound.into());
         }
-        state.rename(path, Renaming::Remove)
+        state.rename(path, DirChange::Remove)
     }
 
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {

@@ -212,16 +212,16 @@ impl Driver {
         let partition = self.below(self.plan.partitions as u64) as usize;
         self.trace(format!("turn of {partition}"));
         self.node().turn(partition);
-        self.hear()
+        self.collect_answers()
     }
 
     fn turn_all(&self) -> Result<(), String> {
         (0..self.plan.partitions).for_each(|partition| self.node().turn(partition));
-        self.hear()
+        self.collect_answers()
     }
 
-    fn hear(&self) -> Result<(), String> {
-        self.traffic.borrow_mut().hear(self.node(), &self.fleet)
+    fn collect_answers(&self) -> Result<(), String> {
+        self.traffic.borrow_mut().collect_answers(self.node(), &self.fleet)
     }
 
     fn flush(&mut self) {
@@ -240,22 +240,22 @@ impl Driver {
         for _ in 0..steps {
             self.node_mut().seal_step();
         }
-        self.hear_sealer()
+        self.collect_answers_of_sealer()
     }
 
     fn seal(&mut self) -> Result<(), String> {
         self.trace("seal");
         let sealing = self.node_mut().seal();
         self.note(format!("{sealing:?}"));
-        self.hear_sealer()
+        self.collect_answers_of_sealer()
     }
 
     /// Collects answers to flushes, and to requests that were sent while the sealer waited.
-    fn hear_sealer(&mut self) -> Result<(), String> {
+    fn collect_answers_of_sealer(&mut self) -> Result<(), String> {
         if let Some(failure) = self.traffic.borrow_mut().failure.take() {
             return Err(format!("in the middle of a turn: {failure}"));
         }
-        self.hear()?;
+        self.collect_answers()?;
         let traffic = &self.traffic;
         let is_blocked = &mut self.is_blocked;
         self.flushes.retain_mut(|flush| match flush.answer() {

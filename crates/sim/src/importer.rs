@@ -32,7 +32,7 @@ const BEAT_MS: i64 = 60_000;
 const ROW_GROUP_BYTES: usize = 64 << 10;
 
 /// Times and values by the number of their series.
-type Drawn = BTreeMap<usize, (Vec<i64>, Vec<f64>)>;
+type DrawnSamples = BTreeMap<usize, (Vec<i64>, Vec<f64>)>;
 
 #[derive(Debug)]
 pub struct Importer {
@@ -59,7 +59,7 @@ pub struct Import {
 
 /// Outcome of a commit.
 #[derive(Debug)]
-pub enum Ended {
+pub enum CommitOutcome {
     /// The samples are in the table.
     Committed,
     /// The lease had expired and the file was swept: no sample is in the table.
@@ -115,10 +115,10 @@ impl Importer {
     }
 
     /// Samples of one day. No other import has samples at these times.
-    fn draw(&self, fleet: &Fleet, tenant: usize, request: u64, rng: &mut Rng) -> (Share, Drawn) {
+    fn draw(&self, fleet: &Fleet, tenant: usize, request: u64, rng: &mut Rng) -> (Share, DrawnSamples) {
         let day_ms = (self.begin_ms / DAY_MS - DAYS_BACK + rng.below(DAYS) as i64) * DAY_MS;
         let mut share = Share { request, ..Share::default() };
-        let mut samples = Drawn::new();
+        let mut samples = DrawnSamples::new();
         for _ in 0..1 + rng.below(3) {
             let series = rng.below(fleet.series.len() as u64) as usize;
             let (timestamps, values) = samples.entry(series).or_default();
@@ -154,12 +154,14 @@ impl Import {
     }
 
     /// Tries to commit. May be called again.
-    pub fn commit(&self, now_ms: i64) -> Ended {
+    pub fn commit(&self, now_ms: i64) -> CommitOutcome {
         match self.table.commit(std::slice::from_ref(&self.block), now_ms).map(|outcomes| outcomes[0]) {
-            Ok(Outcome::Committed { .. } | Outcome::Already { .. }) => Ended::Committed,
-            Ok(Outcome::Apart { floodmark }) => panic!("BUG: a new source has the floodmark {floodmark:?}"),
-            Err(TableError::Lapsed { .. }) => Ended::Lapsed,
-            Err(error) => Ended::Unclear(error),
+            Ok(Outcome::Committed { .. } | Outcome::Already { .. }) => CommitOutcome::Committed,
+            Ok(Outcome::FloodmarkMismatch { floodmark }) => {
+                panic!("BUG: a new source has the floodmark {floodmark:?}")
+            }
+            Err(TableError::Lapsed { .. }) => CommitOutcome::Lapsed,
+            Err(error) => CommitOutcome::Unclear(error),
         }
     }
 

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub type Key = (usize, usize, i64);
 
 /// Identity of a metric's metadata: tenant, name.
-pub type About = (usize, String);
+pub type MetadataKey = (usize, String);
 
 /// One request's share for one partition, which becomes durable as a whole or not at all.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -16,7 +16,7 @@ pub struct Share {
     /// The samples; values as bits.
     pub samples: Vec<(Key, u64)>,
     /// Metadata: help texts of metrics.
-    pub metadata: Vec<(About, String)>,
+    pub metadata: Vec<(MetadataKey, String)>,
 }
 
 /// Contents found in the node.
@@ -24,7 +24,7 @@ pub struct Share {
 pub struct Found {
     /// Samples; values as bits.
     pub samples: BTreeMap<Key, u64>,
-    pub metadata: BTreeMap<About, String>,
+    pub metadata: BTreeMap<MetadataKey, String>,
 }
 
 /// Allowed reasons for storing only a part of a share.
@@ -45,10 +45,10 @@ pub struct Model {
     /// Number of times each sample may have become durable.
     times: BTreeMap<Key, usize>,
     /// Shares that were refused or not answered. After the next crash they may turn out to be stored.
-    limbo: Vec<Share>,
-    /// Samples of shares in flight or in limbo. Only repetitions of the same request may send them.
+    undecided: Vec<Share>,
+    /// Samples of shares in flight or undecided. Only repetitions of the same request may send them.
     busy: Holds<Key>,
-    busy_metadata: Holds<About>,
+    busy_metadata: Holds<MetadataKey>,
     /// Time of the newest sample ever sent, by tenant and series.
     newest_sent: BTreeMap<(usize, usize), i64>,
     /// Acknowledged samples that a delete may or may not have removed, with the number of the last request that the
@@ -102,25 +102,25 @@ impl Model {
         Self { refusals, ..Self::default() }
     }
 
-    /// True if a sample is in flight or in limbo, so that its outcome is unknown.
+    /// True if a sample is in flight or undecided, so that its outcome is unknown.
     pub fn is_busy(&self, key: Key) -> bool {
         self.busy.0.contains_key(&key)
     }
 
-    /// True if a metric's metadata is in flight or in limbo.
-    pub fn is_metadata_busy(&self, about: &About) -> bool {
-        self.busy_metadata.0.contains_key(about)
+    /// True if a metric's metadata is in flight or undecided.
+    pub fn is_metadata_busy(&self, key: &MetadataKey) -> bool {
+        self.busy_metadata.0.contains_key(key)
     }
 
     /// True if another copy of a share may be sent: no other request in flight has a part of the share.
     pub fn may_repeat(&self, share: &Share) -> bool {
         share.samples.iter().all(|(key, _)| self.busy.is_free_for(share.request, key))
-            && share.metadata.iter().all(|(about, _)| self.busy_metadata.is_free_for(share.request, about))
+            && share.metadata.iter().all(|(key, _)| self.busy_metadata.is_free_for(share.request, key))
     }
 
     /// Last acknowledged metadata of a metric.
-    pub fn metadata_of(&self, about: &About) -> Option<&String> {
-        self.acknowledged.metadata.get(about)
+    pub fn metadata_of(&self, key: &MetadataKey) -> Option<&String> {
+        self.acknowledged.metadata.get(key)
     }
 
     /// Records that a share was sent.
@@ -132,16 +132,17 @@ impl Model {
             let newest = self.newest_sent.entry((key.0, key.1)).or_insert(key.2);
             *newest = key.2.max(*newest);
         }
-        share.metadata.iter().for_each(|(about, _)| self.busy_metadata.take(share.request, about));
+        share.metadata.iter().for_each(|(key, _)| self.busy_metadata.take(share.request, key));
     }
 
-    /// Records that a share is durable. Earlier copies of the share in limbo are settled too.
+    /// Records that a share is durable. Earlier undecided copies of the share are settled too.
     pub fn acknowledge(&mut self, share: &Share) {
         share.samples.iter().for_each(|(key, bits)| self.store(*key, *bits, share.request));
         self.acknowledged.metadata.extend(share.metadata.iter().cloned());
         self.release(share);
-        let (settled, limbo) = std::mem::take(&mut self.limbo).into_iter().partition(|open| open == share);
-        self.limbo = limbo;
+        let (settled, undecided) =
+            std::mem::take(&mut self.undecided).into_iter().partition(|open| open == share);
+        self.undecided = undecided;
         let settled: Vec<Share> = settled;
         settled.iter().for_each(|open| self.release(open));
     }
@@ -231,10 +232,10 @@ impl Model {
         Ok(())
     }
 
-    /// Frees the keys of a share that is no longer in flight or in limbo.
+    /// Frees the keys of a share that is no longer in flight or undecided.
     fn release(&mut self, share: &Share) {
         share.samples.iter().for_each(|(key, _)| self.busy.release(key));
-        share.metadata.iter().for_each(|(about, _)| self.busy_metadata.release(about));
+        share.metadata.iter().for_each(|(key, _)| self.busy_metadata.release(key));
     }
 
     /// Records that nothing of a sent share was stored.
@@ -247,9 +248,9 @@ impl Model {
         &self.acknowledged.samples
     }
 
-    /// Puts a share into limbo: it was refused, or the process died before its answer.
+    /// Makes a share undecided: it was refused, or the process died before its answer.
     pub fn leave_open(&mut self, share: Share) {
-        self.limbo.push(share);
+        self.undecided.push(share);
     }
 
     /// True if the node may refuse a sample for lack of memory because its series may have a newer one.
@@ -277,15 +278,15 @@ impl Model {
         self.times.get(&key).copied().unwrap_or(0)
     }
 
-    /// Settles the shares in limbo after a recovery. Each share must be stored as a whole or not at all. If a power
+    /// Settles the undecided shares after a recovery. Each share must be stored as a whole or not at all. If a power
     /// loss `tore` a group, a record may have survived without the record that defines its series. Then only some
     /// series survive, each as a whole. Samples that the node may have refused can be missing.
     pub fn settle(&mut self, found: &Found, tore: bool) -> Result<(), String> {
         let by_series = tore || self.refusals.no_room;
-        for share in std::mem::take(&mut self.limbo) {
+        for share in std::mem::take(&mut self.undecided) {
             let known = &self.acknowledged.metadata;
-            let metadata = share.metadata.iter().filter(|(about, text)| known.get(about) != Some(text));
-            let metadata = metadata.map(|(about, text)| (None, found.metadata.get(about) == Some(text)));
+            let metadata = share.metadata.iter().filter(|(key, text)| known.get(key) != Some(text));
+            let metadata = metadata.map(|(key, text)| (None, found.metadata.get(key) == Some(text)));
             // a sample that was stored before shows nothing about this share
             let samples = share.samples.iter().filter(|(key, _)| !self.is_expired(*key));
             let samples = samples.filter(|(key, bits)| self.acknowledged.samples.get(key) != Some(bits));
@@ -364,7 +365,7 @@ impl Model {
         if let Some(key) = kept.iter().find(|k| !self.is_expired(**k) && !found.samples.contains_key(k)) {
             return Err(format!("{key:?} is lost, although it was in tables, or in the restored backup"));
         }
-        self.limbo.clear();
+        self.undecided.clear();
         self.busy = Holds::default();
         self.busy_metadata = Holds::default();
         self.acknowledged.clone_from(found);

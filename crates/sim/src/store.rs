@@ -195,7 +195,7 @@ impl SimStore {
             Change::Cut => return if rng.chance(0.5) { Fate::AnswerLost } else { Fate::Refused },
             Change::Made => {}
         }
-        if self.0.clock.is_tired() {
+        if self.0.clock.slept_too_often() {
             return Fate::Done;
         }
         let StoreFaults { refuse, lose_answer, delay, .. } = state.faults;
@@ -217,7 +217,7 @@ impl SimStore {
         let unreadable = state.faults.unreadable;
         let is_bad =
             state.is_broken(path) || (unreadable > 0.0 && state.draw(operation, path, 0).chance(unreadable));
-        let fails = self.0.power.is_off() || (is_bad && !self.0.clock.is_tired());
+        let fails = self.0.power.is_off() || (is_bad && !self.0.clock.slept_too_often());
         if fails { Err(failed(path)) } else { Ok(()) }
     }
 

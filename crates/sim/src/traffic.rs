@@ -4,7 +4,7 @@
 
 use crate::check;
 use crate::fleet::{Fleet, METRICS};
-use crate::model::{About, Found, Key, Model, Share};
+use crate::model::{Found, Key, MetadataKey, Model, Share};
 use crate::plan::Load;
 use crate::trace::Trace;
 use model::{Metadata, MetricKind, STALE_NAN_BITS};
@@ -73,7 +73,7 @@ struct Underway {
 }
 
 /// Samples by the number of their series: milliseconds, and values as bits.
-type Drawn = BTreeMap<usize, Vec<(i64, u64)>>;
+type DrawnSamples = BTreeMap<usize, Vec<(i64, u64)>>;
 
 impl Traffic {
     /// Creates traffic in which nothing is sent yet.
@@ -152,15 +152,15 @@ impl Traffic {
         let mut encoder = V1Encoder::new();
         let mut shares: BTreeMap<usize, Share> = BTreeMap::new();
         let empty = || Share { request: number, ..Share::default() };
-        if let Some((about, help)) = self.draw_metadata(tenant) {
+        if let Some((key, help)) = self.draw_metadata(tenant) {
             encoder.metadata(&Metadata {
-                metric: about.1.clone(),
+                metric: key.1.clone(),
                 kind: MetricKind::Gauge,
                 help: help.clone(),
                 unit: String::new(),
             });
-            let partition = node.partition_of_metric(&about.1);
-            shares.entry(partition).or_insert_with(empty).metadata.push((about, help));
+            let partition = node.partition_of_metric(&key.1);
+            shares.entry(partition).or_insert_with(empty).metadata.push((key, help));
         }
         for (series, samples) in &drawn {
             let labels = fleet.series[*series].as_ref();
@@ -212,8 +212,8 @@ impl Traffic {
     }
 
     /// Draws samples that no request in flight has.
-    fn draw_samples(&mut self, tenant: usize, series: usize, now_ms: i64) -> Drawn {
-        let mut drawn = Drawn::new();
+    fn draw_samples(&mut self, tenant: usize, series: usize, now_ms: i64) -> DrawnSamples {
+        let mut drawn = DrawnSamples::new();
         let mut keys = BTreeSet::new();
         if self.load.backfill_days > 0 && self.rng.chance(0.2) {
             return self.draw_backfill(tenant, series, now_ms);
@@ -235,7 +235,7 @@ impl Traffic {
     }
 
     /// Draws samples of one series, one on each of several consecutive days.
-    fn draw_backfill(&mut self, tenant: usize, series: usize, now_ms: i64) -> Drawn {
+    fn draw_backfill(&mut self, tenant: usize, series: usize, now_ms: i64) -> DrawnSamples {
         let number = self.rng.below(series as u64) as usize;
         let most = self.load.backfill_days;
         let days = if self.rng.chance(0.3) { most } else { 1 + self.rng.below(most) } as i64;
@@ -246,7 +246,7 @@ impl Traffic {
         let times: Vec<_> = times.into_iter().filter(is_free).collect();
         let samples =
             times.into_iter().map(|t| (t, (self.rng.below(1000) as f64 / 10.0).to_bits())).collect();
-        Drawn::from([(number, samples)])
+        DrawnSamples::from([(number, samples)])
     }
 
     /// Draws a sample's age: mostly a few seconds and, if ages are limited, often close to the limit.
@@ -263,11 +263,11 @@ impl Traffic {
 
     /// Draws metadata of a metric in some requests. The metadata differs from the acknowledged metadata, and no request
     /// in flight has metadata of this metric.
-    fn draw_metadata(&mut self, tenant: usize) -> Option<(About, String)> {
+    fn draw_metadata(&mut self, tenant: usize) -> Option<(MetadataKey, String)> {
         let metric = METRICS[self.rng.below(METRICS.len() as u64) as usize];
-        let (about, help) = ((tenant, metric.to_string()), format!("{:x}", self.rng.below(100)));
-        let is_news = self.model.metadata_of(&about) != Some(&help) && !self.model.is_metadata_busy(&about);
-        (self.load.metadata && self.rng.chance(0.1) && is_news).then_some((about, help))
+        let (key, help) = ((tenant, metric.to_string()), format!("{:x}", self.rng.below(100)));
+        let is_news = self.model.metadata_of(&key) != Some(&help) && !self.model.is_metadata_busy(&key);
+        (self.load.metadata && self.rng.chance(0.1) && is_news).then_some((key, help))
     }
 
     /// Checks that queries return the expected contents.
@@ -279,12 +279,12 @@ impl Traffic {
     }
 
     /// Collects the answers that have arrived.
-    pub fn hear(&mut self, node: &Stepped, fleet: &Fleet) -> Result<(), String> {
+    pub fn collect_answers(&mut self, node: &Stepped, fleet: &Fleet) -> Result<(), String> {
         for mut underway in std::mem::take(&mut self.underway) {
             for (partition, answer) in underway.written.answers() {
                 let share = underway.shares.remove(&partition).expect("BUG: the answer has no share");
                 match answer {
-                    Ok(outcome) => self.hear_outcome(share, &outcome)?,
+                    Ok(outcome) => self.settle_outcome(share, &outcome)?,
                     Err(refusal) => {
                         self.trace.note(refusal);
                         self.model.leave_open(share);
@@ -305,7 +305,7 @@ impl Traffic {
         }
     }
 
-    fn hear_outcome(&mut self, share: Share, outcome: &Outcome) -> Result<(), String> {
+    fn settle_outcome(&mut self, share: Share, outcome: &Outcome) -> Result<(), String> {
         let count = share.samples.len() as u64;
         self.trace.note(format!("{} of {count} stored", outcome.samples));
         if outcome.samples + outcome.refused_samples != count {
@@ -325,7 +325,7 @@ impl Traffic {
     }
 
     /// Gives up all unanswered requests: the process has died.
-    pub fn hang_up(&mut self) {
+    pub fn lose_connection(&mut self) {
         let unanswered =
             std::mem::take(&mut self.underway).into_iter().flat_map(|underway| underway.shares.into_values());
         let unclear = std::mem::take(&mut self.unclear).into_iter().map(|(share, _)| share);

@@ -4,9 +4,9 @@
 //! depends on untrusted input, and holds the [`Reservation`] until the memory is freed. If an account is exhausted,
 //! [`Account::reserve`] fails at once and the caller sheds load.
 
-mod purse;
+mod incremental;
 
-pub use purse::{Growing, Purse};
+pub use incremental::{Growing, IncrementalReservation};
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

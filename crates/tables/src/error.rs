@@ -93,7 +93,7 @@ pub enum TableError {
     },
     /// The [`crate::Stop`] of the read was set.
     #[error("the read was canceled: its result is no longer needed")]
-    Interrupted,
+    Canceled,
     /// The location of a table is not valid.
     #[error("cannot use table location {url:?}: {reason}")]
     Location {
@@ -113,7 +113,7 @@ impl TableError {
             | Self::Contended { .. }
             | Self::Lapsed { .. }
             | Self::TooManyDeletes { .. }
-            | Self::Interrupted => ErrorKind::Unavailable,
+            | Self::Canceled => ErrorKind::Unavailable,
             Self::Foreign { .. } | Self::NotExclusive { .. } => ErrorKind::Unsupported,
             Self::Write(_) => ErrorKind::Internal,
             Self::TooManyFiles { .. } | Self::TooLarge { .. } => ErrorKind::TooLarge,

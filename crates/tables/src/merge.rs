@@ -138,7 +138,7 @@ impl<R: Ranges> Merge<R> {
     pub fn next_chunk(&mut self, out: &mut Samples) -> Result<bool, TableError> {
         loop {
             let before = out.timestamps.len();
-            while let Some(first) = self.apart() {
+            while let Some(first) = self.first_without_overlap() {
                 self.read_row(first, out)?;
                 if out.timestamps.len() > before {
                     return Ok(true);
@@ -151,7 +151,7 @@ impl<R: Ranges> Merge<R> {
             let open = self.current.iter().map(|i| &self.sources[*i]).filter(|s| s.more);
             // Beyond the end of a row that has a successor, that successor may have samples too.
             let upto = open.filter_map(|s| s.row.timestamps.last()).min().copied().unwrap_or(i64::MAX);
-            self.give(upto, out);
+            self.append_upto(upto, out);
             if out.timestamps.len() > before {
                 return Ok(true);
             }
@@ -169,7 +169,7 @@ impl<R: Ranges> Merge<R> {
 
     /// The source whose next row ends before all rows of other sources begin, if there is one. There usually
     /// is one if the files are of different days.
-    fn apart(&self) -> Option<usize> {
+    fn first_without_overlap(&self) -> Option<usize> {
         let starts = self.current.iter().filter_map(|&i| {
             let source = &self.sources[i];
             match source.rest().first() {
@@ -283,7 +283,7 @@ impl<R: Ranges> Merge<R> {
     }
 
     /// Appends the samples of the current rows up to `upto`.
-    fn give(&mut self, upto: i64, out: &mut Samples) {
+    fn append_upto(&mut self, upto: i64, out: &mut Samples) {
         let sources = &mut self.sources;
         let mut parts: Vec<(usize, usize)> = Vec::with_capacity(self.current.len());
         for i in &self.current {
@@ -295,8 +295,8 @@ impl<R: Ranges> Merge<R> {
         let first = |(i, _): &(usize, usize)| sources[*i].rest()[0];
         let mut in_time = parts.clone();
         in_time.sort_by_key(first);
-        let apart = in_time.windows(2).all(|w| sources[w[0].0].rest()[w[0].1 - 1] < first(&w[1]));
-        if apart {
+        let is_disjoint = in_time.windows(2).all(|w| sources[w[0].0].rest()[w[0].1 - 1] < first(&w[1]));
+        if is_disjoint {
             for (i, len) in &in_time {
                 append(&sources[*i], *len, out);
             }

@@ -45,8 +45,8 @@ pub use index::RowGroupIndex;
 pub use label_scan::LabelScan;
 pub use select::{Matcher, Select, ValueTest};
 pub(crate) use source::guarded;
-pub use source::{Kept, Place, Ranges};
-use source::{Once, fetch};
+pub use source::{CacheSlot, Cached, Ranges};
+use source::{Uncached, fetch};
 pub use stop::Stop;
 pub(crate) use stream::DECODER_BYTES;
 

@@ -25,20 +25,20 @@
 //! are gone.
 //!
 //! Deletes of samples immediately hide the buckets that they touch, and cause the days to be rolled up again from the remaining
-//! samples ([`take_in`]). A day without remaining samples is kept without these buckets.
+//! samples ([`apply_deletes`]). A day without remaining samples is kept without these buckets.
 //!
 //! A series is omitted if it has the maximum number of labels, or already has a label with the name [`LABEL`].
-//! Then a series with only the metric name and the value [`LEFT_OUT`] records how many were omitted, and queries of that
+//! Then a series with only the metric name and the value [`OMITTED`] records how many were omitted, and queries of that
 //! metric read samples instead.
 
 mod bucket;
 mod deletes;
 pub mod label;
-mod left_out;
+mod omitted;
 mod run;
 mod writer;
 
-use self::label::{LABEL, LEFT_OUT};
+use self::label::{LABEL, OMITTED};
 use crate::date::Date;
 use crate::delta::{Files, Table};
 use crate::error::TableError;
@@ -48,7 +48,7 @@ use model::labels::METRIC_NAME;
 use model::{Labels, LabelsBuilder, LabelsRef, Statistic};
 use std::collections::BTreeMap;
 
-pub use deletes::{take_in, taken};
+pub use deletes::{applied_deletes, apply_deletes};
 pub use run::{Rolled, RollupLimits, run};
 
 /// Version of a rollup's format: its buckets, statistics, their times, and what it omits. Rollups from before there were versions
@@ -113,7 +113,7 @@ pub fn matcher(statistic: Statistic) -> Matcher {
 
 /// Matcher of the series that count omitted series.
 pub fn left_out_matcher() -> Matcher {
-    Matcher::new(LABEL, |value| value == LEFT_OUT)
+    Matcher::new(LABEL, |value| value == OMITTED)
 }
 
 /// A series' labels with the label of a statistic. `None` if the series already has the maximum number of
@@ -130,10 +130,10 @@ pub fn labels_with(
 }
 
 /// Labels of the series that counts the omitted series of a metric.
-fn labels_left_out(name: &str, builder: &mut LabelsBuilder) -> Labels {
+fn labels_omitted(name: &str, builder: &mut LabelsBuilder) -> Labels {
     builder.clear();
     builder.push(METRIC_NAME, name);
-    builder.push(LABEL, LEFT_OUT);
+    builder.push(LABEL, OMITTED);
     builder.build().expect("BUG: a series of two labels exceeds a limit")
 }
 

@@ -340,7 +340,7 @@ impl StoredFile {
 
     pub(crate) fn read(&self, ranges: &[Range<u64>]) -> Result<Vec<Bytes>, TableError> {
         let data = self.location.wait(self.location.store.get_ranges(&self.path, ranges));
-        data.map_err(|error| self.unread(error))
+        data.map_err(|error| self.read_error(error))
     }
 
     /// Reads whole files, [`READS_AT_ONCE`] at a time. All of them are held in memory, so they should be small and few.
@@ -358,14 +358,14 @@ impl StoredFile {
     }
 
     fn whole(&self, result: object_store::Result<Vec<Bytes>>) -> Result<Bytes, TableError> {
-        let data = result.map_err(|error| self.unread(error))?;
+        let data = result.map_err(|error| self.read_error(error))?;
         match data.into_iter().next() {
             Some(whole) if whole.len() as u64 == self.len => Ok(whole),
             _ => Err(TableError::damaged(&self.name, "it is shorter than the log says")),
         }
     }
 
-    fn unread(&self, error: object_store::Error) -> TableError {
+    fn read_error(&self, error: object_store::Error) -> TableError {
         match error {
             object_store::Error::NotFound { .. } => TableError::Missing { file: self.name.clone() },
             object_store::Error::Generic { source, .. } if self.is_short() => {

@@ -12,7 +12,7 @@
 
 use crate::error::TableError;
 use crate::live_file::LiveFile;
-use crate::rollup::label::{LABEL, LEFT_OUT};
+use crate::rollup::label::{LABEL, OMITTED};
 use model::labels::METRIC_NAME;
 use model::{LabelsRef, Samples, TimeRange};
 use query::{MatchOp, Matcher};
@@ -283,7 +283,7 @@ impl Masking {
         self.labels.clear();
         self.hidden.clear();
         let Mask { tombstones, is_rollup } = &*self.mask;
-        if !is_rollup || labels.get(LABEL) != Some(LEFT_OUT) {
+        if !is_rollup || labels.get(LABEL) != Some(OMITTED) {
             for Tombstone { delete, .. } in tombstones {
                 check(labels.as_bytes().len())?;
                 if if *is_rollup { delete.selects_statistic_of(labels) } else { delete.selects(labels) } {

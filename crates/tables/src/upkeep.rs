@@ -104,7 +104,7 @@ pub enum Done {
     /// Number of deletes that are now complete.
     Deleted(usize),
     /// Another program was faster, or the caller stopped the job.
-    GivenUp,
+    Abandoned,
     /// This file of the job is damaged, and is skipped from now on; see [`Upkeep::damaged`].
     Damaged(String),
     Checkpointed,
@@ -212,7 +212,7 @@ impl Upkeep {
             }
             Step::Compact(job) => {
                 let done = compact::run(table, job, stem, policy.compact.unwrap_or_default(), go_on);
-                self.or_damaged(table, done.map(|done| done.map_or(Done::GivenUp, Done::Compacted)))
+                self.or_damaged(table, done.map(|done| done.map_or(Done::Abandoned, Done::Compacted)))
             }
             Step::Purge(job) => {
                 let done = self.purge(table, job, stem, policy.compact.unwrap_or_default(), go_on);
@@ -265,17 +265,17 @@ impl Upkeep {
         mut go_on: impl FnMut(&Progress) -> bool,
     ) -> Result<Done, TableError> {
         let files = table.files()?;
-        let Some(last) = files.tombstones().list.last() else { return Ok(Done::GivenUp) };
+        let Some(last) = files.tombstones().list.last() else { return Ok(Done::Abandoned) };
         let file = &job.files[0];
         match compact::has_deleted_rows(table, &files, file, &limits, || go_on(&Progress::default()))? {
-            None => Ok(Done::GivenUp),
+            None => Ok(Done::Abandoned),
             Some(false) => {
                 self.clean.insert(file.path.clone(), last.sequence);
                 Ok(Done::Clean)
             }
             Some(true) => {
                 let done = compact::run(table, job, stem, limits, go_on)?;
-                Ok(done.map_or(Done::GivenUp, Done::Compacted))
+                Ok(done.map_or(Done::Abandoned, Done::Compacted))
             }
         }
     }
@@ -311,7 +311,7 @@ impl Upkeep {
             Err(TableError::Missing { file }) => {
                 table.refresh()?;
                 if !table.files()?.all().iter().any(|live| live.path == file) {
-                    return Ok(Done::GivenUp);
+                    return Ok(Done::Abandoned);
                 }
                 (file, "the table's log names it, but the object store does not have it".into())
             }

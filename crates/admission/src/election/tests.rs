@@ -12,21 +12,21 @@ fn at(began: Instant, ms: u64) -> Arrival {
 #[test]
 fn another_replica_takes_over_exactly_after_the_failover_time() {
     let (began, mut elections) = (Instant::now(), Elections::default());
-    let mut hear = |replica, ms| {
-        let vote = elections.hear("c", replica, at(began, ms));
+    let mut vote = |replica, ms| {
+        let vote = elections.vote("c", replica, at(began, ms));
         if vote != Vote::Duplicate {
             elections.accepted("c", ms as i64);
         }
         vote
     };
-    assert_eq!(hear("a", 0), Vote::Elected(i64::MIN));
-    assert_eq!(hear("b", 1), Vote::Duplicate);
-    assert_eq!(hear("a", 10_000), Vote::After(i64::MIN));
-    assert_eq!(hear("b", 39_999), Vote::Duplicate);
-    assert_eq!(hear("b", 40_000), Vote::Elected(10_000));
-    assert_eq!(hear("a", 40_001), Vote::Duplicate, "a is not elected again while b sends");
-    assert_eq!(hear("b", 50_000), Vote::After(10_000));
-    assert_eq!(hear("a", 80_000), Vote::Elected(50_000));
+    assert_eq!(vote("a", 0), Vote::Elected(i64::MIN));
+    assert_eq!(vote("b", 1), Vote::Duplicate);
+    assert_eq!(vote("a", 10_000), Vote::After(i64::MIN));
+    assert_eq!(vote("b", 39_999), Vote::Duplicate);
+    assert_eq!(vote("b", 40_000), Vote::Elected(10_000));
+    assert_eq!(vote("a", 40_001), Vote::Duplicate, "a is not elected again while b sends");
+    assert_eq!(vote("b", 50_000), Vote::After(10_000));
+    assert_eq!(vote("a", 80_000), Vote::Elected(50_000));
     let (cluster, election) = elections.iter().next().unwrap();
     assert_eq!((cluster, &*election.replica, election.failovers), ("c", "a", 2));
     assert_eq!(election.since, began + Duration::from_secs(80));
@@ -35,33 +35,33 @@ fn another_replica_takes_over_exactly_after_the_failover_time() {
 #[test]
 fn an_elected_replica_may_pause_if_no_other_is_heard() {
     let (began, mut elections) = (Instant::now(), Elections::default());
-    assert_eq!(elections.hear("c", "a", at(began, 0)), Vote::Elected(i64::MIN));
+    assert_eq!(elections.vote("c", "a", at(began, 0)), Vote::Elected(i64::MIN));
     elections.accepted("c", 0);
     // the replica sends its backlog, and all of it is stored
-    assert_eq!(elections.hear("c", "a", at(began, 1_000_000)), Vote::After(i64::MIN));
-    assert_eq!(elections.hear("c", "b", at(began, 1_000_001)), Vote::Duplicate);
-    assert_eq!(elections.hear("d", "b", at(began, 1_000_001)), Vote::Elected(i64::MIN), "another cluster");
+    assert_eq!(elections.vote("c", "a", at(began, 1_000_000)), Vote::After(i64::MIN));
+    assert_eq!(elections.vote("c", "b", at(began, 1_000_001)), Vote::Duplicate);
+    assert_eq!(elections.vote("d", "b", at(began, 1_000_001)), Vote::Elected(i64::MIN), "another cluster");
     assert_eq!(elections.len(), 2);
 }
 
 #[test]
 fn neither_a_sample_from_the_future_nor_a_clock_set_back_holds_up_a_failover() {
     let (began, mut elections) = (Instant::now(), Elections::default());
-    elections.hear("c", "a", at(began, 0));
+    elections.vote("c", "a", at(began, 0));
     elections.accepted("c", 600_000);
-    assert_eq!(elections.hear("c", "b", at(began, 30_000)), Vote::Elected(0));
+    assert_eq!(elections.vote("c", "b", at(began, 30_000)), Vote::Elected(0));
     elections.accepted("c", 31_000);
     let set_back = Arrival { now_ms: -3_600_000, ..at(began, 60_000) };
-    assert_eq!(elections.hear("c", "a", set_back), Vote::Elected(-3_630_000));
+    assert_eq!(elections.vote("c", "a", set_back), Vote::Elected(-3_630_000));
     let overflow = Arrival { now_ms: i64::MIN, now: began + Duration::from_secs(1 << 40), ..set_back };
-    assert_eq!(elections.hear("c", "b", overflow), Vote::Elected(i64::MIN));
+    assert_eq!(elections.vote("c", "b", overflow), Vote::Elected(i64::MIN));
 }
 
 #[test]
 fn clusters_are_forgotten_when_nothing_was_heard_for_an_hour() {
     let (began, mut elections) = (Instant::now(), Elections::default());
-    elections.hear("old", "a", at(began, 0));
-    elections.hear("new", "a", at(began, 1000));
+    elections.vote("old", "a", at(began, 0));
+    elections.vote("new", "a", at(began, 1000));
     let after = |seconds| began + Duration::from_secs(seconds);
     elections.forget_silent(after(3599), FAILOVER);
     assert_eq!(elections.len(), 2);
@@ -101,7 +101,7 @@ fn replicas_never_mix() {
             let first_ms = next_ms[replica];
             let until_ms = first_ms + rng.below(now_ms - first_ms + 1);
             next_ms.insert(replica, until_ms);
-            let vote = elections.hear("c", replica, at(began, now_ms));
+            let vote = elections.vote("c", replica, at(began, now_ms));
             let accepted: Vec<_> = (first_ms as i64..until_ms as i64)
                 .step_by(1000)
                 .filter(|sample_ms| after(vote).is_some_and(|after_ms| *sample_ms > after_ms))

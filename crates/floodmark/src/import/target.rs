@@ -149,7 +149,7 @@ impl Target {
                 Outcome::Already { floodmark: COMPLETE } => is_done = true,
                 // an earlier attempt committed this block: the same content gives the same blocks
                 Outcome::Already { .. } => {}
-                Outcome::Apart { floodmark } => {
+                Outcome::FloodmarkMismatch { floodmark } => {
                     bail!(
                         "another import of {source} is running: it has committed {} blocks since this import began; wait for it, or \
                          stop it and repeat this import",
@@ -179,7 +179,7 @@ impl Target {
             for file in layer {
                 let upload = self.table.upload_leased(&lease.lease, file.summary.date, number)?;
                 number += 1;
-                let mut upload = Kept { upload, lease };
+                let mut upload = LeasedUpload { upload, lease };
                 file.part.copy_to(&mut upload)?;
                 staged.push(self.table.staged(file.summary.clone(), upload.upload)?);
             }
@@ -226,12 +226,12 @@ impl Leased {
 }
 
 /// An upload that renews its lease at each write.
-struct Kept<'a> {
+struct LeasedUpload<'a> {
     upload: Upload,
     lease: &'a mut Leased,
 }
 
-impl Write for Kept<'_> {
+impl Write for LeasedUpload<'_> {
     fn write(&mut self, data: &[u8]) -> io::Result<usize> {
         self.lease.keep()?;
         self.upload.write(data)

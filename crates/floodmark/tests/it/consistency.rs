@@ -27,7 +27,7 @@ fn any_double(rng: &mut Rng) -> f64 {
 }
 
 /// Bits of a value as answers show it. Answers do not distinguish NaNs.
-fn told(value: f64) -> u64 {
+fn bits_in_answer(value: f64) -> u64 {
     if value.is_nan() { f64::NAN.to_bits() } else { value.to_bits() }
 }
 
@@ -57,14 +57,15 @@ fn any_double_at_any_distance_comes_back() {
             }
         }
         let name = series.to_string();
-        expected.insert(name.clone(), samples.iter().map(|(t, v)| (*t, told(*v))).collect::<Vec<_>>());
+        expected
+            .insert(name.clone(), samples.iter().map(|(t, v)| (*t, bits_in_answer(*v))).collect::<Vec<_>>());
         all.push(Series::named("any").label("s", &name).samples(samples));
     }
     server.send(&Request::write(&wire::v1(&all))).expect(204, &[]);
     let check = |server: &Server| {
         for (name, expected) in &expected {
             let stored = server.samples_of_one(&format!("any{{s=\"{name}\"}}[1h]"), now);
-            let stored: Vec<_> = stored.into_iter().map(|(t, v)| (t, told(v))).collect();
+            let stored: Vec<_> = stored.into_iter().map(|(t, v)| (t, bits_in_answer(v))).collect();
             assert_eq!(stored, *expected, "series {name}");
         }
     };
@@ -175,7 +176,7 @@ fn readers_see_whole_requests_in_order() {
         assert!(seen.into_iter().all(|s| s.unwrap_or_else(|e| std::panic::resume_unwind(e)) > 0));
     });
     for writer in &mut writers {
-        writer.in_doubt = false; // they stopped between two requests
+        writer.has_unacknowledged_request = false; // they stopped between two requests
         writer.verify(&server, 0);
     }
 }

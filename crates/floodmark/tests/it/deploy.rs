@@ -1,6 +1,6 @@
 //! The dashboard and the alert rules in `deploy/`. `reference` checks that every metric in them exists.
 
-use crate::harness::outside;
+use crate::harness::programs;
 use crate::harness::wire::{self, Series};
 use crate::harness::{Options, Request, Server, now_ms, wait_for};
 use crate::reference::{anchors, root};
@@ -113,7 +113,7 @@ fn the_dashboard_is_one_that_grafana_shows() {
 
 #[test]
 fn promtool_accepts_the_rules() {
-    let Some(promtool) = outside::find(&["promtool"]) else {
+    let Some(promtool) = programs::find(&["promtool"]) else {
         stdx::skipped::for_want_of("promtool 3 (scripts/test-servers.sh)");
         return;
     };
@@ -130,7 +130,7 @@ fn promtool_accepts_the_rules() {
 
 #[test]
 fn promtool_accepts_the_metrics() {
-    let Some(promtool) = outside::find(&["promtool"]) else { return };
+    let Some(promtool) = programs::find(&["promtool"]) else { return };
     let text = Server::new().send(&Request::get("/metrics")).expect(200, &[]).text();
     let mut promtool = Command::new(promtool);
     promtool.args(["check", "metrics"]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());

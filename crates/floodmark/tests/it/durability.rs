@@ -47,7 +47,7 @@ fn kill_9_at_random_moments_loses_and_doubles_nothing() {
     for writer in &mut writers {
         let last = writer.write_once(&server);
         last.expect(204, &[]);
-        writer.in_doubt = false;
+        writer.has_unacknowledged_request = false;
         writer.verify(&server, 0);
     }
     let samples: u64 = writers.iter().map(Writer::sample_count).sum();

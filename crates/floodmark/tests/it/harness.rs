@@ -5,7 +5,7 @@
 //! - [`service`]: a service to which the server sends requests
 //! - [`tls`]: clients that speak TLS
 //! - [`wire`]: remote-write bodies built field by field, so that they can be malformed
-//! - [`outside`]: programs other than Floodmark
+//! - [`programs`]: programs other than Floodmark
 //! - [`read`]: reads samples back by queries
 //! - [`lab`]: `floodmark lab` as a process
 //! - [`ledger`]: a load whose every sample can be computed from its series and time
@@ -13,8 +13,8 @@
 pub(crate) mod http;
 pub(crate) mod lab;
 pub(crate) mod ledger;
-pub(crate) mod outside;
 pub(crate) mod process;
+pub(crate) mod programs;
 pub(crate) mod read;
 pub(crate) mod service;
 pub(crate) mod tls;

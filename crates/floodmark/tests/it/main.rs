@@ -13,7 +13,7 @@
 //! - `consistency`: stored samples equal those sent
 //! - `durability`, `damage`, `disk_full`: acknowledged samples survive
 //! - `lake`: sealed samples are in tables exactly once
-//! - `overload`, `amplify`: overload; small inputs that expand into much memory or work
+//! - `overload`, `amplification`: overload; small inputs that expand into much memory or work
 //! - `authentication`: valid and invalid credentials, and what they allow
 //! - `self_monitoring`: the server's own metrics as series
 //! - `wrong_credentials`: no wrong credential is accepted, and no secret is written to a file or log
@@ -28,7 +28,7 @@
 //! - `churn`: constant series churn, with kill -9 in between
 //! - `floods`: many new series, new tenants and returning senders at once, beside known series
 //! - `transfer`: import, export and inspect
-//! - `lab`, `endings`: scenarios with faults, wrong answers and full disks; Ctrl-C and closed terminals
+//! - `lab`, `lab_signals`: scenarios with faults, wrong answers and full disks; Ctrl-C and closed terminals
 //! - `traffic`: traffic is recorded and replayed, and its report is opened in a browser
 //! - `scripts`: the scripts in `bench/`
 //! - `real_prometheus`: comparison with a real Prometheus
@@ -37,7 +37,7 @@ mod harness;
 
 mod across_tenants;
 mod administration;
-mod amplify;
+mod amplification;
 mod authentication;
 mod bad_queries;
 mod bad_series;
@@ -49,13 +49,13 @@ mod deploy;
 mod disk_bytes;
 mod disk_full;
 mod durability;
-mod endings;
 mod floods;
 mod forward_auth;
 mod golden;
 mod graphite;
 mod hostile_tenant;
 mod lab;
+mod lab_signals;
 mod lake;
 mod memory;
 mod overload;

@@ -11,7 +11,7 @@ mod pairs;
 mod same_data;
 mod servers;
 
-use crate::harness::outside::free_port;
+use crate::harness::programs::free_port;
 use crate::harness::tls::Client;
 use crate::harness::{Options, Request, Server, now_ms, read, wait_for};
 use crate::tls;

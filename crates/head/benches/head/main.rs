@@ -18,7 +18,7 @@
 #[allow(dead_code, reason = "the tests use the rest")]
 mod cases;
 
-use cases::{Case, Size, build_fleet, build_tenants, compare_formats, leave};
+use cases::{Case, Size, build_fleet, build_tenants, compare_formats, freeze_and_evict};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -38,7 +38,7 @@ fn main() {
     } else if has("--tenants") {
         tenants(word.parse().unwrap_or(10_000));
     } else if has("--leaving") {
-        leaving(word.parse().unwrap_or(1_000_000));
+        run_freeze_and_evict(word.parse().unwrap_or(1_000_000));
     } else {
         // an exact name selects only that case, even if longer names contain it
         let exact = Case::all().any(|c| c.name == word);
@@ -155,9 +155,9 @@ fn tenants(count: usize) {
     println!("  {:24} {:>8.1}", "allocated (jemalloc)", each(allocated_bytes() - allocated_before));
 }
 
-fn leaving(series: usize) {
+fn run_freeze_and_evict(series: usize) {
     println!("{:32} {:>12} {:>16} {:>14}", "stage", "ns a series", "p99 turn us", "bytes a series");
-    for row in leave(series, 20) {
+    for row in freeze_and_evict(series, 20) {
         println!("{:32} {:>12.1} {:>16.0} {:>14.1}", row.stage, row.ns, row.turn_us_p99, row.bytes);
     }
 }

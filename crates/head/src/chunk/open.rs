@@ -115,7 +115,7 @@ impl OpenChunk {
 
     /// Gives an empty chunk the fingerprint of the series' newest value, so that a repetition is recognised.
     /// The value itself is in another chunk.
-    pub(crate) fn remember(&mut self, fingerprint: u64) {
+    pub(crate) fn set_newest_fingerprint(&mut self, fingerprint: u64) {
         assert!(self.count == 0, "BUG: the chunk already holds samples");
         (self.last_value, self.last_delta) = (fingerprint, REMEMBERS);
     }

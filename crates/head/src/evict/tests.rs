@@ -324,17 +324,21 @@ fn a_series_used_during_eviction_is_kept() {
     let head = partition.tenant_mut(&tenant);
     let refs: Vec<_> = all.iter().map(|labels| create(head, labels)).collect();
     let pin = partition.pin();
-    assert_eq!(partition.evict_turn(Idle::before(9), |_, _| {}), Evicted::Waits);
+    assert_eq!(partition.evict_turn(Idle::before(9), |_, _| {}), Evicted::WaitsForPins);
     let head = partition.tenant_mut(&tenant);
     assert!(refs.iter().zip(&all).all(|(_, labels)| head.resolve(key_of(labels)).is_none()));
     // series 1 is created again; a writer that found series 2 before appends to it
     assert_eq!(create(head, &all[1]), refs[1]);
     assert_eq!(head.resolve(key_of(&all[1])), Some(refs[1]));
     head.append(&[refs[2]], &[1], &[1.0], 9);
-    assert_eq!(partition.evict_turn(Idle::before(9), |_, _| {}), Evicted::Waits, "a pin still protects them");
+    assert_eq!(
+        partition.evict_turn(Idle::before(9), |_, _| {}),
+        Evicted::WaitsForPins,
+        "a pin still protects them"
+    );
     drop(pin);
     let pin = partition.pin();
-    assert_eq!(partition.evict_turn(Idle::before(9), |_, _| {}), Evicted::Waits);
+    assert_eq!(partition.evict_turn(Idle::before(9), |_, _| {}), Evicted::WaitsForPins);
     let head = partition.tenant(&tenant).unwrap();
     assert_eq!(head.select(&[]).iter().collect::<Vec<_>>(), [1, 2]);
     assert_eq!(text(head, refs[3]), all[3], "a reader that selected it before can still read its labels");

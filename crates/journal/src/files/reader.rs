@@ -73,7 +73,7 @@ impl Reader for SegmentsReader {
         Ok(Some(Item::Entry(Entry { offset: Offset(offset), dictionary, payload })))
     }
 
-    fn put_aside(&mut self, what: &'static str) -> Damage {
+    fn quarantine(&mut self, what: &'static str) -> Damage {
         let current = self.current.as_mut().expect("BUG: the last item was not a record");
         let hole = current.scanner.unreadable(what);
         self.quarantine.keep(current.first);

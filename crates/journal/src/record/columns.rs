@@ -19,7 +19,7 @@
 //! on the values; such a branch would be mispredicted for every other sample.
 
 use super::wire::Cursor;
-use super::{RecordError, Room};
+use super::{DecodeMemory, RecordError};
 use model::Histogram;
 use model::caps::HISTOGRAM_BYTES_MAX;
 use stdx::varint::{self, unzigzag, zigzag};
@@ -236,17 +236,17 @@ pub(super) fn histograms(
     cursor: &mut Cursor<'_>,
     count: usize,
     values: &mut Vec<Histogram>,
-    room: &mut dyn Room,
+    memory: &mut dyn DecodeMemory,
 ) -> Result<(), RecordError> {
     values.clear();
     if count > cursor.rest.len() {
         return Err(RecordError::Truncated);
     }
-    room.reserve_for(values, count)?;
+    memory.reserve_for(values, count)?;
     values.reserve_exact(count);
     for _ in 0..count {
         let bytes = histogram_bytes(cursor)?;
-        room.try_reserve(bytes.len())?;
+        memory.try_reserve(bytes.len())?;
         let histogram = Histogram::from_bytes(bytes);
         values.push(histogram.map_err(|_| RecordError::Malformed("a value is not a valid histogram"))?);
     }

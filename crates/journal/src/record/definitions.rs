@@ -2,7 +2,7 @@
 
 use super::columns::deltas;
 use super::wire::Cursor;
-use super::{RecordError, Room};
+use super::{DecodeMemory, RecordError};
 use crate::RECORD_BYTES_MAX;
 use model::caps::{LABEL_NAME_BYTES_MAX, LABEL_VALUE_BYTES_MAX, SERIES_LABEL_BYTES_MAX, SERIES_LABELS_MAX};
 use model::labels::{METRIC_NAME, put_label};
@@ -73,28 +73,32 @@ impl Definitions {
         (self.refs.capacity() + self.ends.capacity()) * 4 + self.bytes.capacity() + self.unpacked.0.capacity()
     }
 
-    pub(super) fn decode(&mut self, cursor: &mut Cursor<'_>, room: &mut dyn Room) -> Result<(), RecordError> {
+    pub(super) fn decode(
+        &mut self,
+        cursor: &mut Cursor<'_>,
+        memory: &mut dyn DecodeMemory,
+    ) -> Result<(), RecordError> {
         self.clear();
         let mut unpacked = std::mem::take(&mut self.unpacked);
-        let decoded = unpacked.section(cursor, room).and_then(|body| self.decode_body(body, room));
+        let decoded = unpacked.section(cursor, memory).and_then(|body| self.decode_body(body, memory));
         self.unpacked = unpacked;
         decoded
     }
 
-    fn decode_body(&mut self, body: &[u8], room: &mut dyn Room) -> Result<(), RecordError> {
+    fn decode_body(&mut self, body: &[u8], memory: &mut dyn DecodeMemory) -> Result<(), RecordError> {
         if body.is_empty() {
             return Ok(());
         }
         let mut cursor = Cursor::new(body);
         let count = cursor.count(body.len())?;
-        room.reserve_for(&self.refs, count)?;
+        memory.reserve_for(&self.refs, count)?;
         deltas(&mut cursor, count, &mut self.refs, super::series_ref)?;
-        let mut texts = Texts::decode(&mut cursor, room)?;
-        room.reserve_for(&self.ends, count)?;
+        let mut texts = Texts::decode(&mut cursor, memory)?;
+        memory.reserve_for(&self.ends, count)?;
         self.ends.reserve_exact(count);
         for _ in 0..count {
             if self.bytes.capacity() - self.bytes.len() < SERIES_LABEL_BYTES_MAX {
-                self.grow(room)?;
+                self.grow(memory)?;
             }
             self.decode_series(&mut cursor, &mut texts)?;
         }
@@ -106,10 +110,10 @@ impl Definitions {
 
     /// Makes room for the labels of another series.
     #[cold]
-    fn grow(&mut self, room: &mut dyn Room) -> Result<(), RecordError> {
+    fn grow(&mut self, memory: &mut dyn DecodeMemory) -> Result<(), RecordError> {
         let (len, capacity) = (self.bytes.len(), self.bytes.capacity());
         let larger = (capacity + capacity / 2).max(len + SERIES_LABEL_BYTES_MAX);
-        room.try_reserve(larger - capacity)?;
+        memory.try_reserve(larger - capacity)?;
         self.bytes.reserve_exact(larger - len);
         Ok(())
     }
@@ -211,7 +215,7 @@ impl Unpacked {
     pub(super) fn section<'a, 'bytes: 'a>(
         &'a mut self,
         cursor: &mut Cursor<'bytes>,
-        room: &mut dyn Room,
+        memory: &mut dyn DecodeMemory,
     ) -> Result<&'a [u8], RecordError> {
         let raw_len = cursor.length()?;
         if raw_len == 0 {
@@ -226,7 +230,7 @@ impl Unpacked {
         if raw_len > RECORD_BYTES_MAX || raw_len / 255 > packed_len {
             return Err(RecordError::Malformed("definitions cannot decompress to their declared length"));
         }
-        room.reserve_for(&self.0, raw_len)?;
+        memory.reserve_for(&self.0, raw_len)?;
         self.0.clear();
         self.0.reserve_exact(raw_len);
         self.0.resize(raw_len, 0);
@@ -248,9 +252,9 @@ struct Texts<'a> {
 }
 
 impl<'a> Texts<'a> {
-    fn decode(cursor: &mut Cursor<'a>, room: &mut dyn Room) -> Result<Self, RecordError> {
+    fn decode(cursor: &mut Cursor<'a>, memory: &mut dyn DecodeMemory) -> Result<Self, RecordError> {
         let count = cursor.count(cursor.rest.len())?;
-        room.try_reserve(count * size_of::<u32>())?;
+        memory.try_reserve(count * size_of::<u32>())?;
         let mut ends = Vec::with_capacity(count);
         let mut end = 0;
         for _ in 0..count {

@@ -8,7 +8,7 @@
 //! ```
 
 use super::wire::{Cursor, put_text};
-use super::{RecordError, Room};
+use super::{DecodeMemory, RecordError};
 use model::caps::{REQUEST_EXTRAS_MAX, SERIES_LABELS_MAX};
 use model::{Exemplar, LabelsBuilder, Metadata, MetricKind, SeriesRef};
 use stdx::varint::{self, unzigzag, zigzag};
@@ -34,14 +34,14 @@ pub(super) fn put_exemplar(out: &mut Vec<u8>, series: SeriesRef, exemplar: &Exem
 pub(super) fn metadata(
     cursor: &mut Cursor<'_>,
     into: &mut Vec<Metadata>,
-    room: &mut dyn Room,
+    memory: &mut dyn DecodeMemory,
 ) -> Result<(), RecordError> {
     into.clear();
     let count = cursor.count(REQUEST_EXTRAS_MAX)?;
     if count > 0 {
         // the texts are at most as long as the rest of the record
-        room.reserve_for(into, count)?;
-        room.try_reserve(cursor.rest.len())?;
+        memory.reserve_for(into, count)?;
+        memory.try_reserve(cursor.rest.len())?;
         into.reserve_exact(count);
     }
     for _ in 0..count {
@@ -65,15 +65,15 @@ pub(super) fn skip_metadata(cursor: &mut Cursor<'_>) -> Result<(), RecordError> 
 pub(super) fn exemplars(
     cursor: &mut Cursor<'_>,
     into: &mut Vec<(SeriesRef, Exemplar)>,
-    room: &mut dyn Room,
+    memory: &mut dyn DecodeMemory,
 ) -> Result<(), RecordError> {
     into.clear();
     let mut labels = LabelsBuilder::new();
     let count = cursor.count(REQUEST_EXTRAS_MAX)?;
     if count > 0 {
         // in memory, each label takes a few bytes more, for two-byte lengths and tags
-        room.reserve_for(into, count)?;
-        room.try_reserve(cursor.rest.len().saturating_mul(4))?;
+        memory.reserve_for(into, count)?;
+        memory.try_reserve(cursor.rest.len().saturating_mul(4))?;
         into.reserve_exact(count);
     }
     for _ in 0..count {
@@ -94,11 +94,11 @@ pub(super) fn exemplars(
 pub(super) fn exemplar_refs(
     cursor: &mut Cursor<'_>,
     into: &mut Vec<SeriesRef>,
-    room: &mut dyn Room,
+    memory: &mut dyn DecodeMemory,
 ) -> Result<(), RecordError> {
     into.clear();
     let count = cursor.count(REQUEST_EXTRAS_MAX)?;
-    room.reserve_for(into, count)?;
+    memory.reserve_for(into, count)?;
     into.reserve_exact(count);
     for _ in 0..count {
         into.push(exemplar_ref(cursor)?);

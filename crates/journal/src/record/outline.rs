@@ -4,7 +4,9 @@
 use super::columns::{deltas, skip_deltas, skip_histograms, skip_values};
 use super::definitions::Unpacked;
 use super::wire::Cursor;
-use super::{Body, RECORD_SAMPLES_MAX, RecordError, Room, extras, read_tenant, read_version, series_ref};
+use super::{
+    Body, DecodeMemory, RECORD_SAMPLES_MAX, RecordError, extras, read_tenant, read_version, series_ref,
+};
 use model::{SeriesRef, TenantId, ValueKind};
 
 /// References in a record; reusable. Decoding costs a fraction of [`super::Record::decode`], because no labels are
@@ -43,10 +45,10 @@ impl Outline {
         Self::default()
     }
 
-    /// Decodes the references of a record from untrusted bytes. Memory is reserved from `room` before it is allocated. After
+    /// Decodes the references of a record from untrusted bytes. Memory is reserved from `memory` before it is allocated. After
     /// an error the outline is empty.
-    pub fn decode(&mut self, payload: &[u8], room: &mut dyn Room) -> Result<(), RecordError> {
-        let decoded = self.try_decode(&mut Cursor::new(payload), room);
+    pub fn decode(&mut self, payload: &[u8], memory: &mut dyn DecodeMemory) -> Result<(), RecordError> {
+        let decoded = self.try_decode(&mut Cursor::new(payload), memory);
         if decoded.is_err() {
             self.clear();
         }
@@ -60,7 +62,11 @@ impl Outline {
         self.exemplars.clear();
     }
 
-    fn try_decode(&mut self, cursor: &mut Cursor<'_>, room: &mut dyn Room) -> Result<(), RecordError> {
+    fn try_decode(
+        &mut self,
+        cursor: &mut Cursor<'_>,
+        memory: &mut dyn DecodeMemory,
+    ) -> Result<(), RecordError> {
         let content = read_version(cursor)?;
         read_tenant(cursor, &mut self.tenant)?;
         self.clear();
@@ -68,16 +74,16 @@ impl Outline {
             self.is_deleted = true;
             return Ok(());
         };
-        let body = self.unpacked.section(cursor, room)?;
+        let body = self.unpacked.section(cursor, memory)?;
         if !body.is_empty() {
             let mut body = Cursor::new(body);
             let count = body.count(body.rest.len())?;
-            room.reserve_for(&self.defined, count)?;
+            memory.reserve_for(&self.defined, count)?;
             deltas(&mut body, count, &mut self.defined, series_ref)?;
         }
         let count = cursor.count(RECORD_SAMPLES_MAX)?;
         if count > 0 {
-            room.reserve_for(&self.sampled, count)?;
+            memory.reserve_for(&self.sampled, count)?;
             deltas(cursor, count, &mut self.sampled, series_ref)?;
             skip_deltas(cursor, count)?;
             match kind {
@@ -86,6 +92,6 @@ impl Outline {
             }
         }
         extras::skip_metadata(cursor)?;
-        extras::exemplar_refs(cursor, &mut self.exemplars, room)
+        extras::exemplar_refs(cursor, &mut self.exemplars, memory)
     }
 }

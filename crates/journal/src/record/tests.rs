@@ -307,12 +307,12 @@ fn check_outline(bytes: &[u8], record: &Record) {
     assert!(outline.exemplars.iter().eq(record.exemplars.iter().map(|(series, _)| series)));
 }
 
-/// Room with a limit in bytes.
+/// Memory with a limit in bytes.
 struct Limited {
     left: usize,
 }
 
-impl Room for Limited {
+impl DecodeMemory for Limited {
     fn reserve(&mut self, bytes: usize) -> bool {
         let left = self.left.checked_sub(bytes);
         self.left = left.unwrap_or(self.left);
@@ -325,8 +325,8 @@ fn records_hold_no_more_than_was_reserved() {
     let bytes = mixed(5000).encode(&TenantId::anonymous(), &mut RecordEncoder::new());
     let mut needed = 1 << 10;
     let record = loop {
-        let (mut record, mut room) = (Record::new(), Limited { left: needed });
-        match record.decode_within(&bytes, &mut room) {
+        let (mut record, mut memory) = (Record::new(), Limited { left: needed });
+        match record.decode_within(&bytes, &mut memory) {
             Ok(()) => break record,
             Err(error) => assert!(matches!(error, RecordError::NoRoom { .. }), "{error}"),
         }

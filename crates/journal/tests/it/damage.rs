@@ -455,7 +455,7 @@ fn a_segment_with_an_unreadable_record_is_kept() {
         for _ in 0..2 {
             assert!(matches!(reader.next().unwrap(), Some(Item::Entry(_))));
         }
-        let damage = reader.put_aside("nonsense");
+        let damage = reader.quarantine("nonsense");
         assert_eq!((damage.lost.clone(), damage.what, damage.acknowledged), (1..2, "nonsense", true));
         let copy = fs::read(damage.copy.unwrap()).unwrap();
         assert!(copy.ends_with(b"unreadable") && copy.len() as u64 == FRAME_HEADER_BYTES + 10);

@@ -10,9 +10,9 @@ use std::sync::{Arc, Mutex};
 
 /// The operating system's file system, with a list of the names that would survive a power loss.
 #[derive(Debug, Default)]
-struct Noted(Mutex<BTreeMap<PathBuf, BTreeSet<PathBuf>>>);
+struct DurableNames(Mutex<BTreeMap<PathBuf, BTreeSet<PathBuf>>>);
 
-impl Noted {
+impl DurableNames {
     /// Asserts that a path, and its parents up to `root`, would survive a power loss.
     fn check(&self, root: &Path, path: &Path) {
         let durable = self.0.lock().unwrap();
@@ -23,7 +23,7 @@ impl Noted {
     }
 }
 
-impl Disk for Noted {
+impl Disk for DurableNames {
     fn create_dir(&self, dir: &Path, access: Access) -> io::Result<()> {
         Os.create_dir(dir, access)
     }
@@ -57,7 +57,7 @@ impl Disk for Noted {
 
 /// Commits a record in a journal under `dir`, and asserts that it would survive a power loss.
 fn commit(root: &Path, dir: &Path) {
-    let disk = Arc::new(Noted::default());
+    let disk = Arc::new(DurableNames::default());
     let options = Options { disk: Arc::clone(&disk) as Arc<dyn Disk>, ..Options::default() };
     let mut journal = Files::open(dir, 3, options).unwrap();
     journal.begin().unwrap();

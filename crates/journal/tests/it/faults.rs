@@ -50,9 +50,9 @@ fn any_operation_may_fail() {
 
 /// A disk with a limited number of free bytes.
 #[derive(Debug)]
-struct Left(AtomicI64);
+struct FreeBytes(AtomicI64);
 
-impl FileFaults for Left {
+impl FileFaults for FreeBytes {
     fn before(&self, operation: &'static str, bytes: usize, _path: &Path) -> Result<(), FileFault> {
         let takes = if operation == "fallocate" { bytes as i64 } else { 0 };
         if self.0.load(Ordering::SeqCst) < takes {
@@ -65,7 +65,7 @@ impl FileFaults for Left {
 
 #[test]
 fn a_full_disk_refuses_until_there_is_room() {
-    let left = Arc::new(Left(AtomicI64::new(10 << 20)));
+    let left = Arc::new(FreeBytes(AtomicI64::new(10 << 20)));
     let disk = Arc::new(BadDisk(Arc::clone(&left) as Arc<dyn FileFaults>));
     let dir = scratch();
     let options = Options { durability: Durability::Os, disk, ..Options::default() };

@@ -121,7 +121,7 @@ impl Search {
     }
 
     /// Reports whether the trial with the value from [`Self::choose_next`] passed.
-    pub fn tell(&mut self, passed: bool) {
+    pub fn report(&mut self, passed: bool) {
         let value = self.tried.take().expect("BUG: an outcome was reported without a trial");
         self.runs += 1;
         let again = self.good == Some(value);
@@ -150,7 +150,7 @@ mod tests {
     fn find(mut search: Search, mut passes: impl FnMut(f64, usize) -> bool) -> (Option<f64>, usize) {
         for run in 0..1_000 {
             match search.choose_next() {
-                Next::Try { value, .. } => search.tell(passes(value, run)),
+                Next::Try { value, .. } => search.report(passes(value, run)),
                 Next::Found(value) => return (Some(value), run),
                 Next::Nothing => return (None, run),
             }

@@ -3,7 +3,7 @@
 //! ```text
 //!   sender ──▶ proxy ──────────────────────▶ backend
 //!                │ ◀─────── its answer ─────────┘
-//!                └─ copy of the body, if it was settled ─▶ queue ─▶ keeper ─▶ file
+//!                └─ copy of the body, if it was settled ─▶ queue ─▶ writer ─▶ file
 //!                                                (bounded in bytes)  (a thread)
 //! ```
 //!
@@ -14,18 +14,17 @@
 //! The recording has only settled requests, which are those that senders do not retry: accepted (2xx), or
 //! refused for good (4xx except 429). A request that was retried is recorded once, when it succeeds.
 
-mod keeper;
 mod proxy;
 mod tee;
+mod writer_thread;
 
-pub use keeper::Kept;
+pub use writer_thread::Contents;
 
 use crate::capture::file::conceal::{Conceal, Concealer};
 use crate::drive::stop::Stop;
 use crate::http::{Access, Endpoint};
 use crate::show::progress::{Observer, Phase, Progress};
 use anyhow::{Context, Result, ensure};
-use keeper::{Keeper, RecordingFile};
 use proxy::Proxy;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -34,6 +33,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
+use writer_thread::{RecordingFile, WriterThread};
 
 /// Interval between reports of progress.
 const TICK: Duration = Duration::from_millis(250);
@@ -101,7 +101,7 @@ pub struct RecordReport {
     /// got a 502.
     pub statuses: BTreeMap<String, u64>,
     /// Contents of the file.
-    pub kept: Kept,
+    pub kept: Contents,
     /// Requests missing from the file, by reason.
     pub missing: BTreeMap<&'static str, u64>,
 }
@@ -119,7 +119,7 @@ impl RecordReport {
 
     /// Formats the report for people: a table on a terminal (`table`), plain lines in a pipe.
     pub fn to_text(&self, table: bool) -> String {
-        let Kept { requests, samples, series, bytes, .. } = self.kept;
+        let Contents { requests, samples, series, bytes, .. } = self.kept;
         let per_sample = if samples > 0 { bytes as f64 / samples as f64 } else { 0.0 };
         let statuses: Vec<String> = self.statuses.iter().map(|(s, n)| format!("{n} × {s}")).collect();
         let mut rows = vec![
@@ -152,7 +152,7 @@ pub struct Recorder {
     options: RecordOptions,
     listener: TcpListener,
     proxy: Proxy,
-    keeper: Keeper,
+    writer: WriterThread,
 }
 
 /// Records until the duration ends or the run is stopped.
@@ -192,9 +192,9 @@ impl Recorder {
         Endpoint::resolve(&options.backend, &options.access).await?;
         let listener = TcpListener::bind(options.listen);
         let listener = listener.await.with_context(|| format!("cannot listen on {}", options.listen))?;
-        let keeper = Keeper::start(file, concealer, options.file_bytes_max, options.queue_bytes_max)?;
-        let proxy = Proxy::new(&options.backend, &options.access, keeper.queue())?;
-        Ok(Self { options, listener, proxy, keeper })
+        let writer = WriterThread::start(file, concealer, options.file_bytes_max, options.queue_bytes_max)?;
+        let proxy = Proxy::new(&options.backend, &options.access, writer.queue())?;
+        Ok(Self { options, listener, proxy, writer })
     }
 
     /// Address that the recorder listens on.
@@ -204,7 +204,7 @@ impl Recorder {
 
     /// Passes traffic on until the duration ends or the run is stopped.
     pub async fn run(self, observer: &dyn Observer) -> Result<RecordReport> {
-        let Self { options, listener, proxy, keeper } = self;
+        let Self { options, listener, proxy, writer } = self;
         let begun = Instant::now();
         let serving = tokio::spawn(proxy.clone().serve(listener, options.stop.clone(), GRACE));
         while !options.stop.is_set() {
@@ -215,20 +215,20 @@ impl Recorder {
                 () = tokio::time::sleep(TICK) => {}
                 () = options.stop.wait() => {}
             }
-            observer.progress(&progress(&options, &keeper.kept(), proxy.counts(), begun));
+            observer.progress(&progress(&options, &writer.contents(), proxy.counts(), begun));
         }
         serving.await.context("the proxy failed")?;
         let wall_s = begun.elapsed().as_secs_f64();
         let (requests, statuses) = proxy.counts();
         drop(proxy);
-        let (kept, missing) = tokio::task::spawn_blocking(move || keeper.end()).await?;
+        let (contents, missing) = tokio::task::spawn_blocking(move || writer.end()).await?;
         Ok(RecordReport {
             file: options.file,
             backend: options.backend,
             wall_s,
             requests,
             statuses,
-            kept,
+            kept: contents,
             missing,
         })
     }
@@ -236,7 +236,7 @@ impl Recorder {
 
 fn progress(
     options: &RecordOptions,
-    kept: &Kept,
+    contents: &Contents,
     (_, statuses): (u64, BTreeMap<String, u64>),
     begun: Instant,
 ) -> Progress {
@@ -246,9 +246,9 @@ fn progress(
         phase: Phase::Recording,
         part: options.duration.map_or(0.0, |d| elapsed.as_secs_f64() / d.as_secs_f64()),
         elapsed,
-        samples: kept.samples,
+        samples: contents.samples,
         // average over the whole recording: a sender that sends every five seconds would show zero in most seconds
-        samples_per_s: kept.samples as f64 / elapsed.as_secs_f64().max(1e-3),
+        samples_per_s: contents.samples as f64 / elapsed.as_secs_f64().max(1e-3),
         p99_s: None,
         refused: count(|s| !s.starts_with('2') && s != proxy::NO_ANSWER),
         broken: count(|s| s == proxy::NO_ANSWER),

@@ -1,8 +1,8 @@
 //! Replays a recording against any target, faster and in several copies if requested.
 //!
 //! ```text
-//!   file ─▶ dealer (a thread): when it is due, which times it gets, which writer it belongs to
-//!             └─▶ batches ─▶ writer 0 … n: encode ─▶ the sender of all traffic: wait until due, send, repeat
+//!   file ─▶ distributor (a thread): when it is due, which times it gets, which writer it belongs to
+//!               └─▶ batches ─▶ writer 0 … n: encode ─▶ the sender of all traffic: wait until due, send, repeat
 //! ```
 //!
 //! **Order.** The hash of its labels assigns each series to one writer. A writer has one connection and
@@ -24,7 +24,7 @@
 //! **More series.** With `copies` above 1, each series is sent that many times. The copies differ in the
 //! label [`COPY_LABEL`].
 
-mod dealer;
+mod distributor;
 mod encode;
 mod report;
 mod source;
@@ -36,7 +36,7 @@ use crate::drive::stop::Stop;
 use crate::drive::tenants::Tenant;
 use crate::scenario::{ReplaySpec, Scenario};
 use anyhow::{Context, Result, ensure};
-use dealer::{Batch, Dealer, Dealt};
+use distributor::{Batch, Distributed, Distributor};
 use report::RecordingSummary;
 use source::Recorded;
 use std::path::PathBuf;
@@ -92,7 +92,7 @@ impl Replay {
         Ok(())
     }
 
-    /// Opens the connections. They wait for [`Self::deal`].
+    /// Opens the connections. They wait for [`Self::distribute`].
     pub(crate) async fn connect(
         &mut self,
         tenant: &Tenant,
@@ -111,15 +111,15 @@ impl Replay {
     }
 
     /// Reads the recording again, on a thread, and distributes its requests to the connections.
-    pub(crate) fn deal(
+    pub(crate) fn distribute(
         &mut self,
         times: Times,
         begun_ms: i64,
         stop: &Stop,
-    ) -> Result<JoinHandle<Result<Dealt>>> {
+    ) -> Result<JoinHandle<Result<Distributed>>> {
         let queues = std::mem::take(&mut self.queues);
-        let dealer = Dealer::new(self, queues, times, begun_ms, stop)?;
-        Ok(tokio::task::spawn_blocking(move || dealer.run()))
+        let distributor = Distributor::new(self, queues, times, begun_ms, stop)?;
+        Ok(tokio::task::spawn_blocking(move || distributor.run()))
     }
 
     /// Duration of the replay if the target keeps up.

@@ -104,7 +104,7 @@ async fn carry_out(
             let cut = Cut::begin(place)?;
             log.add(EventKind::Fault, "network cut");
             wait_until(back, stop).await;
-            cut.mend().context("cannot restore the network: the network stays cut")?;
+            cut.restore().context("cannot restore the network: the network stays cut")?;
             log.add(EventKind::Fault, "network restored");
         }
     }
@@ -189,7 +189,7 @@ impl Cut {
     }
 
     /// Restores the links and the routes.
-    fn mend(&self) -> Result<()> {
+    fn restore(&self) -> Result<()> {
         self.links("up")?;
         for route in self.routes.lines() {
             let words = route.split_whitespace();
@@ -201,7 +201,7 @@ impl Cut {
 
 impl Drop for Cut {
     fn drop(&mut self) {
-        self.mend().ok();
+        self.restore().ok();
     }
 }
 

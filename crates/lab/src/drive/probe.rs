@@ -19,7 +19,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 /// Number of concurrent probes. With several, a probe that waits for a late sample does not delay the others.
-const LOOKERS: usize = 4;
+const PROBES: usize = 4;
 
 /// First pause between two queries for one sample. Each further pause is twice as long.
 const PAUSE_MIN: Duration = Duration::from_millis(2);
@@ -84,12 +84,12 @@ impl Channel {
         if self.per_s <= 0.0 {
             return probing;
         }
-        let pause = Duration::from_secs_f64(LOOKERS as f64 / self.per_s);
+        let pause = Duration::from_secs_f64(PROBES as f64 / self.per_s);
         let receiver = Arc::new(tokio::sync::Mutex::new(self.receiver));
-        for _ in 0..LOOKERS {
+        for _ in 0..PROBES {
             let clients: Vec<(Client, String)> =
                 tenants.iter().filter_map(|tenant| addresses.reader(tenant).ok()).collect();
-            let looker = Looker {
+            let probe = Probe {
                 clients,
                 runs: runs.to_vec(),
                 patience: scenario.verify.invisible_after.0,
@@ -97,13 +97,13 @@ impl Channel {
                 probing: Arc::clone(&probing),
             };
             let receiver = Arc::clone(&receiver);
-            tasks.spawn(looker.look(receiver, pause));
+            tasks.spawn(probe.run(receiver, pause));
         }
         probing
     }
 }
 
-struct Looker {
+struct Probe {
     /// Client and path prefix, by the tenant's number.
     clients: Vec<(Client, String)>,
     runs: Vec<Arc<Run>>,
@@ -112,12 +112,8 @@ struct Looker {
     probing: Arc<Probing>,
 }
 
-impl Looker {
-    async fn look(
-        mut self,
-        receiver: Arc<tokio::sync::Mutex<mpsc::Receiver<Acknowledged>>>,
-        pause: Duration,
-    ) {
+impl Probe {
+    async fn run(mut self, receiver: Arc<tokio::sync::Mutex<mpsc::Receiver<Acknowledged>>>, pause: Duration) {
         loop {
             let acknowledged = {
                 let mut receiver = receiver.lock().await;

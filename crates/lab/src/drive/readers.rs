@@ -68,8 +68,8 @@ impl Reading {
         let answer = match answer {
             Ok(answer) => answer,
             Err(failure) => {
-                count(&mut totals.by_reason, failure.word());
-                keep_first(&mut totals.said, failure.word(), || failure.to_string());
+                count(&mut totals.by_reason, failure.kind());
+                keep_first(&mut totals.said, failure.kind(), || failure.to_string());
                 return;
             }
         };

@@ -155,8 +155,9 @@ async fn load(
     for start in ready {
         sending.spawn(start(times));
     }
-    let dealing = traffic.replay.as_mut().map(|replay| replay.deal(times, result.begun_ms, &options.stop));
-    let dealing = dealing.transpose()?;
+    let distribution =
+        traffic.replay.as_mut().map(|replay| replay.distribute(times, result.begun_ms, &options.stop));
+    let distribution = distribution.transpose()?;
     let mut beside = JoinSet::new();
     let reading = readers::start(scenario, tenants, addresses, times, &options.stop, &mut beside)?;
     let probing = probes.start(scenario, &traffic.runs, tenants, addresses, &mut beside);
@@ -184,9 +185,9 @@ async fn load(
                     observation.target_is(pid);
                 }
                 observation.second(&mut result.timeline).await;
-                target.look(&log).await;
+                target.check_running(&log).await;
                 let so_far = SoFar {
-                    restarts: target.deaths(),
+                    restarts: target.crashes(),
                     silence_s: seconds.meter.silence_s(),
                     memory: result.timeline.max("target/memory").or(result.timeline.max("cgroup/memory")),
                 };
@@ -232,8 +233,8 @@ async fn load(
     result.events = log.take();
     observation.end(&mut result).await;
     result.warnings.extend(totals::doubts(&result, scenario, &traffic));
-    if let (Some(replay), Some(dealing)) = (&traffic.replay, dealing) {
-        replay.finish(dealing.await.context("cannot read the recording")??, &mut result);
+    if let (Some(replay), Some(distribution)) = (&traffic.replay, distribution) {
+        replay.finish(distribution.await.context("cannot read the recording")??, &mut result);
     }
     result.timeline.finish();
     let done = done.into_iter().map(|ended| (ended.tenant, ended.slots));

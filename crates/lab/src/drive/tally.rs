@@ -107,8 +107,8 @@ impl Counts {
 
     pub(crate) fn failed(&mut self, failure: &Failure) {
         self.broken += 1;
-        count(&mut self.totals.by_reason, failure.word());
-        keep_first(&mut self.totals.said, failure.word(), || failure.to_string());
+        count(&mut self.totals.by_reason, failure.kind());
+        keep_first(&mut self.totals.said, failure.kind(), || failure.to_string());
     }
 
     pub(crate) fn lag(&mut self, lag: Duration) {

@@ -104,7 +104,7 @@ struct State {
     /// True while the target is down because the run killed it.
     down: bool,
     /// Number of times that the target ended by itself.
-    deaths: u64,
+    crashes: u64,
 }
 
 impl Target {
@@ -163,7 +163,7 @@ impl Target {
             // checked first: if the child ended because another process has its port, that process would
             // answer instead
             if let Some(status) = self.ended()? {
-                bail!("the target ended with {status}{}", self.last_words().await);
+                bail!("the target ended with {status}{}", self.last_lines().await);
             }
             if ready {
                 return Ok(());
@@ -180,11 +180,11 @@ impl Target {
             Some(child) => child.try_wait()?,
             None => None,
         };
-        Ok(status.filter(|status| !self.has_only_told(*status)))
+        Ok(status.filter(|status| !self.started_by_service_manager(*status)))
     }
 
     /// The last lines that the target printed, to be appended to its exit status.
-    async fn last_words(&self) -> String {
+    async fn last_lines(&self) -> String {
         let output = self.state().output.clone();
         let lines = match output {
             Some(output) => output.last_lines().await,
@@ -211,18 +211,18 @@ impl Target {
     }
 
     /// Number of times that the target ended by itself.
-    pub(crate) fn deaths(&self) -> u64 {
-        self.state().deaths
+    pub(crate) fn crashes(&self) -> u64 {
+        self.state().crashes
     }
 
     /// Checks whether the target is still running.
-    pub(crate) async fn look(&self, log: &Log) {
-        let Some(how) = self.death(log) else { return };
-        log.add(EventKind::Target, format!("the target ended by itself: {how}{}", self.last_words().await));
+    pub(crate) async fn check_running(&self, log: &Log) {
+        let Some(how) = self.crash(log) else { return };
+        log.add(EventKind::Target, format!("the target ended by itself: {how}{}", self.last_lines().await));
     }
 
     /// Describes the end of the process, if the process ended by itself since the last call.
-    fn death(&self, log: &Log) -> Option<String> {
+    fn crash(&self, log: &Log) -> Option<String> {
         let mut state = self.state();
         if state.down {
             return None;
@@ -230,7 +230,7 @@ impl Target {
         let pid = state.pid;
         let how = match (&mut state.child, pid) {
             (Some(child), _) => match child.try_wait().ok().flatten()? {
-                status if self.has_only_told(status) => {
+                status if self.started_by_service_manager(status) => {
                     (state.down, state.pid, state.child) = (true, None, None);
                     log.add(
                         EventKind::Target,
@@ -243,14 +243,14 @@ impl Target {
             (None, Some(pid)) if Process::Id(pid).started_ticks().is_none() => "gone".to_owned(),
             (None, _) => return None,
         };
-        state.deaths += 1;
+        state.crashes += 1;
         (state.down, state.pid) = (true, None);
         Some(how)
     }
 
     /// True if a restart command has ended with success, and the run does not own the target. Then a service
     /// manager runs the target.
-    fn has_only_told(&self, status: ExitStatus) -> bool {
+    fn started_by_service_manager(&self, status: ExitStatus) -> bool {
         self.command.is_none() && status.success()
     }
 

@@ -91,7 +91,7 @@ const RULES: [Rule; 8] = [
 
 /// Tracks how long each rule has held.
 #[derive(Debug)]
-pub(super) struct Watchman {
+pub(super) struct SaturationDetector {
     held_s: [u32; RULES.len()],
     first: Option<Saturation>,
     machine_cpu_s: u32,
@@ -100,7 +100,7 @@ pub(super) struct Watchman {
     memory: f64,
 }
 
-impl Default for Watchman {
+impl Default for SaturationDetector {
     fn default() -> Self {
         Self {
             held_s: Default::default(),
@@ -113,13 +113,13 @@ impl Default for Watchman {
     }
 }
 
-impl Watchman {
+impl SaturationDetector {
     #[cfg(test)]
     pub(super) fn of(cores: f64, memory: f64) -> Self {
         Self { cores, memory, ..Self::default() }
     }
 
-    pub(super) fn look(&mut self, look: &Look, at_s: f64) {
+    pub(super) fn update(&mut self, look: &Look, at_s: f64) {
         let facts = Facts { look, cores: self.cores, memory: self.memory };
         self.looks += 1;
         for (at, (rule, held_s)) in RULES.iter().zip(&mut self.held_s).enumerate() {

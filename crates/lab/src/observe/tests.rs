@@ -1,5 +1,5 @@
 use super::metrics::{Kind, recognise};
-use super::saturation::Watchman;
+use super::saturation::SaturationDetector;
 use super::*;
 use http_body_util::Full;
 use hyper::service::service_fn;
@@ -71,25 +71,25 @@ fn the_first_resource_is_named_with_its_rule() {
         look
     };
     let full = [("disk/util", 0.99), ("machine/cpu", 3.99)];
-    let mut watchman = Watchman::of(4.0, 100.0);
+    let mut detector = SaturationDetector::of(4.0, 100.0);
     for (second, values) in
         [(1.0, &full[..]), (2.0, &full), (3.0, &[]), (4.0, &full[1..]), (5.0, &full), (6.0, &full)]
     {
-        watchman.look(&look(values), second);
+        detector.update(&look(values), second);
     }
-    let first = watchman.first().unwrap();
+    let first = detector.first().unwrap();
     assert_eq!(
         (first.resource.as_str(), first.at_s),
         ("machine CPU", 3.0),
         "the disk was idle at seconds 3 and 4"
     );
     assert!(first.why.contains("95 % of its processors, for 3 s: 3.99 of 4.00 cores"), "{}", first.why);
-    assert!(watchman.warnings(4)[0].contains("all 4 processors"));
+    assert!(detector.warnings(4)[0].contains("all 4 processors"));
 
     let check = |values: &[(&str, f64)], resource: &str| {
-        let mut watchman = Watchman::of(4.0, 100.0);
-        (1..=3).for_each(|second| watchman.look(&look(values), f64::from(second)));
-        assert_eq!(watchman.first().map(|s| s.resource), Some(resource.to_owned()), "{values:?}");
+        let mut detector = SaturationDetector::of(4.0, 100.0);
+        (1..=3).for_each(|second| detector.update(&look(values), f64::from(second)));
+        assert_eq!(detector.first().map(|s| s.resource), Some(resource.to_owned()), "{values:?}");
     };
     check(&[("cgroup/memory", 96.0), ("cgroup/memory_limit", 100.0), ("machine/cpu", 4.0)], "target memory");
     check(&[("cgroup/cpu", 1.0), ("cgroup/cpu_limit", 1.0)], "target CPU");
@@ -97,8 +97,8 @@ fn the_first_resource_is_named_with_its_rule() {
     check(&[("target/cpu", 4.0)], "target CPU");
     check(&[("target/files", 1000.0), ("target/files_limit", 1024.0)], "open files");
     check(&[("machine/memory_available", 2.0)], "machine memory");
-    let mut idle = Watchman::of(4.0, 100.0);
-    idle.look(&look(&[("disk/util", 0.1), ("machine/cpu", 0.5), ("machine/memory_available", 50.0)]), 1.0);
+    let mut idle = SaturationDetector::of(4.0, 100.0);
+    idle.update(&look(&[("disk/util", 0.1), ("machine/cpu", 0.5), ("machine/memory_available", 50.0)]), 1.0);
     assert_eq!((idle.first(), idle.warnings(4).len()), (None, 0));
 }
 

@@ -14,7 +14,7 @@ pub(super) const FACTOR_MAX: f64 = 1_000.0;
 const STEPS_MAX: usize = 1_000;
 
 /// Number of phases into which the report divides a load that changes continuously.
-const STRETCHES: u32 = 8;
+const PHASES: u32 = 8;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -113,7 +113,7 @@ pub struct Course {
 
 /// A phase with constant target load.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Stretch {
+pub struct LoadPhase {
     pub name: String,
     /// Start, in seconds since the start of the load.
     pub from_s: f64,
@@ -232,12 +232,12 @@ impl Course {
     }
 
     /// Phases of the run between changes of the shape.
-    pub fn stretches(&self) -> Vec<Stretch> {
+    pub fn phases(&self) -> Vec<LoadPhase> {
         let mut cuts: Vec<(f64, String)> = match self.shape.kind {
             Kind::Constant | Kind::Stress => vec![(0.0, "all".into())],
             Kind::Ladder => self.even(self.shape.ladder().len() as u32, "step"),
             Kind::Endurance => self.even(3, "third"),
-            Kind::Ramp | Kind::Diurnal => self.even(STRETCHES, "part"),
+            Kind::Ramp | Kind::Diurnal => self.even(PHASES, "part"),
             Kind::Spike => self.around("before", "spike", "after"),
             Kind::Outage => self.around("before", "outage", "return"),
             Kind::RelabelAll => {
@@ -248,10 +248,10 @@ impl Course {
         };
         cuts.retain(|(from, _)| *from < self.duration_s);
         let ends: Vec<f64> = cuts.iter().skip(1).map(|(from, _)| *from).chain([self.duration_s]).collect();
-        let stretches = cuts.into_iter().zip(ends);
-        stretches
+        let phases = cuts.into_iter().zip(ends);
+        phases
             .filter(|((from, _), to)| from < to)
-            .map(|((from_s, name), to_s)| Stretch { name, from_s, to_s })
+            .map(|((from_s, name), to_s)| LoadPhase { name, from_s, to_s })
             .collect()
     }
 
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn stretches_cover_the_run() {
+    fn phases_cover_the_run() {
         for text in [
             "",
             "kind = 'ladder'\nsteps = 7",
@@ -332,10 +332,10 @@ mod tests {
             "kind = 'relabel-all'\nat = ['1h', '10s']",
             "kind = 'diurnal'",
         ] {
-            let stretches = course(text).stretches();
-            assert_eq!(stretches[0].from_s, 0.0, "{text}");
-            assert_eq!(stretches.last().unwrap().to_s, 100.0, "{text}");
-            assert!(stretches.windows(2).all(|w| w[0].to_s == w[1].from_s), "{text}: {stretches:?}");
+            let phases = course(text).phases();
+            assert_eq!(phases[0].from_s, 0.0, "{text}");
+            assert_eq!(phases.last().unwrap().to_s, 100.0, "{text}");
+            assert!(phases.windows(2).all(|w| w[0].to_s == w[1].from_s), "{text}: {phases:?}");
         }
     }
 

@@ -7,7 +7,7 @@ use crate::result::figures::{FIGURES, show};
 pub fn text(result: &RunResult) -> String {
     let mut out =
         format!("## {}: {}\n\n{}\n", cell(&result.name), result.verdict_word(), cell(&result.target));
-    let rules = result.verdict.iter().map(|j| [&j.rule, &j.limit, &j.measured, j.word()].map(cell));
+    let rules = result.verdict.iter().map(|j| [&j.rule, &j.limit, &j.measured, j.outcome()].map(cell));
     out += &table(["rule", "allowed", "measured", ""], rules);
     let figures = FIGURES.iter().filter_map(|figure| {
         let value = show(figure.of(result)?, figure.unit);

@@ -83,7 +83,7 @@ pub struct Stderr {
     /// Current state of the load. Empty if there is no load.
     live: Mutex<String>,
     /// Phase and time of the latest plain line.
-    told: Mutex<Option<(Phase, Instant)>>,
+    last_line: Mutex<Option<(Phase, Instant)>>,
 }
 
 /// Interval between two plain lines.
@@ -98,7 +98,7 @@ impl Stderr {
             let bar = ProgressBar::with_draw_target(Some(1_000), ProgressDrawTarget::stderr());
             bar.with_style(style.progress_chars("=> "))
         });
-        Self { bar, live: Mutex::default(), told: Mutex::new(None) }
+        Self { bar, live: Mutex::default(), last_line: Mutex::new(None) }
     }
 }
 
@@ -134,9 +134,9 @@ impl Observer for Stderr {
             bar.set_message(format!("{}{live}", line(progress)));
             return;
         }
-        let mut told = self.told.lock().expect("BUG: an observer panicked");
-        if told.is_none_or(|(phase, at)| phase != progress.phase || at.elapsed() >= PLAIN_INTERVAL) {
-            *told = Some((progress.phase, Instant::now()));
+        let mut last_line = self.last_line.lock().expect("BUG: an observer panicked");
+        if last_line.is_none_or(|(phase, at)| phase != progress.phase || at.elapsed() >= PLAIN_INTERVAL) {
+            *last_line = Some((progress.phase, Instant::now()));
             say(format_args!("{} {:.0} %: {}", progress.phase, part * 100.0, line(progress)));
         }
     }

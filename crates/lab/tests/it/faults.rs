@@ -120,17 +120,17 @@ async fn other_refusals_are_final_and_promise_nothing() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lost_answer_is_not_a_lost_sample() {
-    let (result, verify) = once(Reaction::Hush).await;
+    let (result, verify) = once(Reaction::StoreThenDisconnect).await;
     assert_eq!((result.totals.by_reason["broken"], result.totals.attempts), (1, 37));
     assert_eq!((verify.acknowledged, verify.read_back, faults(&verify)), (180, 180, [0; 4]));
-    let (result, verify) = once(Reaction::Drop).await;
+    let (result, verify) = once(Reaction::Disconnect).await;
     assert_eq!(result.totals.by_reason["broken"], 1);
     assert!(verify.is_good());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn samples_stored_without_an_answer_are_allowed() {
-    let target = Target::start(|n| if n == 7 { Reaction::Hush } else { Reaction::Keep }).await;
+    let target = Target::start(|n| if n == 7 { Reaction::StoreThenDisconnect } else { Reaction::Keep }).await;
     let mut scenario = scenario(&target);
     scenario.load.give_up_after = Span::seconds(0.0);
     let result = write(&scenario).await.result;
@@ -142,7 +142,7 @@ async fn samples_stored_without_an_answer_are_allowed() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn underreported_writes_do_not_count_as_acknowledged() {
-    let (result, verify) = once(Reaction::Admit).await;
+    let (result, verify) = once(Reaction::UnderreportWritten).await;
     assert_eq!((result.totals.short, result.totals.samples_acknowledged), (1, 175));
     assert_eq!((verify.acknowledged, verify.unacknowledged, faults(&verify)), (175, 5, [0; 4]));
     assert!(result.warnings.iter().any(|w| w.contains("not all of their samples")));

@@ -178,9 +178,11 @@ async fn a_hanging_target_is_noticed() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn underreported_writes_give_a_warning() {
-    let result =
-        faulty(|n| if n == 7 { Reaction::Admit } else { Reaction::Keep }, "[verdict]\nerror_budget = 0.0")
-            .await;
+    let result = faulty(
+        |n| if n == 7 { Reaction::UnderreportWritten } else { Reaction::Keep },
+        "[verdict]\nerror_budget = 0.0",
+    )
+    .await;
     assert_eq!((failed(&result), result.totals.short), (vec!["error_budget"], 1));
     assert!(result.warnings.iter().any(|w| w.contains("not all of their samples")));
 }

@@ -31,15 +31,15 @@ pub(crate) enum Reaction {
     /// Refuse with this status and a `Retry-After` of an hour.
     Refuse(u16),
     /// Store the samples, but break the connection before the answer.
-    Hush,
+    StoreThenDisconnect,
     /// Break the connection and store nothing.
-    Drop,
+    Disconnect,
     /// Store the samples, but return them only from the second query on.
     Hide,
     /// Store the samples and never answer.
     Stall,
     /// Store the samples, and report one sample fewer as written.
-    Admit,
+    UnderreportWritten,
 }
 
 type Series = BTreeMap<String, String>;
@@ -170,13 +170,13 @@ impl Target {
         let rows = if version2 { decode2(&body) } else { decode1(&body) };
         let written = rows.len();
         let reaction = self.take(rows, head.headers);
-        let written = written - usize::from(reaction == Reaction::Admit);
+        let written = written - usize::from(reaction == Reaction::UnderreportWritten);
         match reaction {
             Reaction::Refuse(status) => {
                 let refusal = Response::builder().status(status).header("retry-after", "3600");
                 return Ok(refusal.body("come back".into()).unwrap());
             }
-            Reaction::Drop | Reaction::Hush => return Err("no answer"),
+            Reaction::Disconnect | Reaction::StoreThenDisconnect => return Err("no answer"),
             Reaction::Stall => std::future::pending().await,
             _ => {}
         }
@@ -194,7 +194,7 @@ impl Target {
         let reaction = (self.script)(state.requests);
         state.requests += 1;
         match reaction {
-            Reaction::Refuse(_) | Reaction::Drop => {}
+            Reaction::Refuse(_) | Reaction::Disconnect => {}
             Reaction::Hide => state.hidden.extend(rows),
             _ => state.keep(rows, reaction),
         }

@@ -21,7 +21,7 @@
 use crate::DecodeError;
 use model::caps::{BODY_BYTES_MAX, BODY_COMPRESSED_BYTES_MAX};
 use std::mem::MaybeUninit;
-use stdx::budget::Purse;
+use stdx::budget::IncrementalReservation;
 
 /// Kinds of elements, except the rare copy with a four-byte offset.
 const LITERAL: u8 = 0;
@@ -80,13 +80,13 @@ pub fn decompress(body: &[u8], out: &mut Vec<u8>) -> Result<(), DecodeError> {
     })
 }
 
-/// Like [`decompress`], but first reserves the memory with `purse`.
-pub(super) fn decompress_bought(
+/// Like [`decompress`], but first reserves the memory with `reservation`.
+pub(super) fn decompress_reserved(
     body: &[u8],
     out: &mut Vec<u8>,
-    purse: &mut Purse<'_>,
+    reservation: &mut IncrementalReservation<'_>,
 ) -> Result<(), DecodeError> {
-    decompress_into(body, out, |out, capacity| Ok(purse.grow(out, capacity)?))
+    decompress_into(body, out, |out, capacity| Ok(reservation.grow(out, capacity)?))
 }
 
 fn decompress_into(

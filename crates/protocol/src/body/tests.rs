@@ -31,7 +31,8 @@ fn decompress(encoding: Encoding, bytes: &[u8], limit_bytes: u64) -> (Result<Vec
     let account = Account::new("inflight", limit_bytes);
     let mut memory = account.reserve(0).unwrap();
     let mut out = Vec::new();
-    let decompressed = Body { encoding, bytes }.decompress(&mut out, &mut Purse::new(&mut memory));
+    let decompressed =
+        Body { encoding, bytes }.decompress(&mut out, &mut IncrementalReservation::new(&mut memory));
     assert!(
         decompressed.is_err() || memory.bytes() >= out.capacity() as u64,
         "the output has more memory than was reserved"

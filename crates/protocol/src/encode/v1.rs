@@ -1,14 +1,14 @@
 //! Encodes `prometheus.WriteRequest`, whose fields are listed in `remote_write/v1.rs`.
 
 use super::put::{bytes, double, double_len, field_len, message, number, number_len};
-use super::{Block, Extras};
+use super::{BlockCompressor, Extras};
 use model::{Exemplar, LabelsRef, Metadata};
 
 /// Encodes remote-write 1.0 bodies.
 #[derive(Debug, Default)]
 pub struct V1Encoder {
     message: Vec<u8>,
-    block: Block,
+    compressor: BlockCompressor,
 }
 
 impl V1Encoder {
@@ -68,7 +68,7 @@ impl V1Encoder {
 
     /// Returns the snappy-compressed body, and empties the encoder.
     pub fn finish(&mut self) -> &[u8] {
-        let body = self.block.compress(&self.message);
+        let body = self.compressor.compress(&self.message);
         self.message.clear();
         body
     }

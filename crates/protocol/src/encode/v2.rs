@@ -1,7 +1,7 @@
 //! Encodes `io.prometheus.write.v2.Request`, whose fields are listed in `remote_write/v2.rs`.
 
 use super::put::{double, double_len, field_len, message, number, number_len};
-use super::{Block, Extras};
+use super::{BlockCompressor, Extras};
 use hashbrown::{DefaultHashBuilder, HashTable};
 use model::{Exemplar, Labels, LabelsRef, Metadata};
 use std::hash::BuildHasher;
@@ -16,7 +16,7 @@ pub struct V2Encoder {
     series_fields: Vec<u8>,
     /// Packed references of the series and exemplars that are being written.
     refs: Vec<u8>,
-    block: Block,
+    compressor: BlockCompressor,
 }
 
 impl Default for V2Encoder {
@@ -32,7 +32,7 @@ impl V2Encoder {
             symbols: SymbolTable::new(),
             series_fields: Vec::new(),
             refs: Vec::new(),
-            block: Block::default(),
+            compressor: BlockCompressor::default(),
         }
     }
 
@@ -91,7 +91,7 @@ impl V2Encoder {
     /// Returns the snappy-compressed body, and empties the encoder.
     pub fn finish(&mut self) -> &[u8] {
         self.symbols.fields.extend_from_slice(&self.series_fields);
-        let body = self.block.compress(&self.symbols.fields);
+        let body = self.compressor.compress(&self.symbols.fields);
         self.symbols.clear();
         self.series_fields.clear();
         body

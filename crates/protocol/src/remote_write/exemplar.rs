@@ -4,7 +4,7 @@ use crate::DecodeError;
 use crate::labels::{Total, push_text};
 use model::caps::EXEMPLAR_LABEL_CHARS_MAX;
 use model::{Batch, Exemplar, Labels, LabelsBuilder, SeriesRefusal};
-use stdx::budget::Purse;
+use stdx::budget::IncrementalReservation;
 
 /// Labels of one exemplar while they are read, and whether they are invalid.
 pub(super) struct ExemplarLabels<'a> {
@@ -42,13 +42,13 @@ impl<'a> ExemplarLabels<'a> {
         timestamp_ms: i64,
         value: f64,
         batch: &mut Batch,
-        purse: &mut Purse<'_>,
+        reservation: &mut IncrementalReservation<'_>,
     ) -> Result<(), DecodeError> {
         match self.build() {
             Ok(labels) => {
-                purse.spend(labels.as_bytes().len())?;
+                reservation.reserve(labels.as_bytes().len())?;
                 let series = batch.floats.series.len() as u32;
-                purse
+                reservation
                     .push(&mut batch.floats.exemplars, (series, Exemplar { labels, timestamp_ms, value }))?;
             }
             Err(_) => batch.refused_exemplars += 1,

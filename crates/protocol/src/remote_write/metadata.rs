@@ -4,13 +4,13 @@ use super::sample;
 use crate::DecodeError;
 use model::caps::LABEL_VALUE_BYTES_MAX;
 use model::{Batch, BatchMetadata, Metadata, MetricKind};
-use stdx::budget::Purse;
+use stdx::budget::IncrementalReservation;
 
 /// Adds an entry if it names a metric. Since texts are only informative, invalid UTF-8 in them is replaced, and long
 /// texts are truncated.
 pub(super) fn push(
     batch: &mut Batch,
-    purse: &mut Purse<'_>,
+    reservation: &mut IncrementalReservation<'_>,
     kind: MetricKind,
     name: &[u8],
     help: &[u8],
@@ -24,7 +24,7 @@ pub(super) fn push(
         (String::from_utf8_lossy(name), String::from_utf8_lossy(help), String::from_utf8_lossy(unit));
     let texts = &mut batch.texts;
     let mut put = |text: &str| {
-        purse.room(texts, text.len())?;
+        reservation.room(texts, text.len())?;
         texts.push_str(text);
         Ok::<_, DecodeError>(texts.len() as u32)
     };
@@ -33,7 +33,7 @@ pub(super) fn push(
     let help_end = put(Metadata::cut(&help))?;
     let unit_end = put(Metadata::cut(&unit))?;
     let (metric, help, unit) = (start..name_end, name_end..help_end, help_end..unit_end);
-    purse.push(&mut batch.metadata, BatchMetadata { kind, metric, help, unit })?;
+    reservation.push(&mut batch.metadata, BatchMetadata { kind, metric, help, unit })?;
     Ok(())
 }
 

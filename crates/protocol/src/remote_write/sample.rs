@@ -4,7 +4,7 @@ use crate::DecodeError;
 use crate::wire::{Reader, Tag, WireError, WireType, tag};
 use model::Batch;
 use model::caps::{REQUEST_EXTRAS_MAX, REQUEST_SAMPLES_MAX, REQUEST_SERIES_MAX};
-use stdx::budget::Purse;
+use stdx::budget::IncrementalReservation;
 
 const VALUE: Tag = tag(1, WireType::Fixed64);
 const TIMESTAMP: Tag = tag(2, WireType::Varint);
@@ -50,13 +50,17 @@ fn read_any(mut sample: Reader<'_>) -> Result<(i64, f64), WireError> {
 
 /// Reads a sample into the batch.
 #[inline]
-pub(super) fn push(sample: Reader<'_>, batch: &mut Batch, purse: &mut Purse<'_>) -> Result<(), DecodeError> {
+pub(super) fn push(
+    sample: Reader<'_>,
+    batch: &mut Batch,
+    reservation: &mut IncrementalReservation<'_>,
+) -> Result<(), DecodeError> {
     let (timestamp_ms, value) = read(sample)?;
     if batch.floats.timestamps.len() >= REQUEST_SAMPLES_MAX {
         return Err(DecodeError::TooMany { what: "samples", limit: REQUEST_SAMPLES_MAX });
     }
-    purse.push(&mut batch.floats.timestamps, timestamp_ms)?;
-    purse.push(&mut batch.floats.values, value)?;
+    reservation.push(&mut batch.floats.timestamps, timestamp_ms)?;
+    reservation.push(&mut batch.floats.values, value)?;
     Ok(())
 }
 

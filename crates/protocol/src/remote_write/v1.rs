@@ -17,7 +17,7 @@ use crate::labels::name_and_value;
 use crate::wire::{Reader, RunSteps, Tag, WireType, tag};
 use model::{Batch, BatchSeries, LabelsBuilder, MetricKind, SeriesHasher, SeriesKey, SeriesRefusal};
 use std::ops::Range;
-use stdx::budget::Purse;
+use stdx::budget::IncrementalReservation;
 
 const TIMESERIES: Tag = tag(1, WireType::Len);
 const METADATA: Tag = tag(3, WireType::Len);
@@ -40,7 +40,7 @@ const METADATA_UNIT: Tag = tag(5, WireType::Len);
 pub(super) fn decode(
     decoder: &mut Decoder,
     batch: &mut Batch,
-    purse: &mut Purse<'_>,
+    reservation: &mut IncrementalReservation<'_>,
 ) -> Result<(), DecodeError> {
     decoder.gathered.clear();
     // the body is moved out while it is read, so that the rest of the batch can be modified
@@ -52,12 +52,12 @@ pub(super) fn decode(
         body: &bytes,
         label_steps: RunSteps::default(),
         batch,
-        purse: &mut *purse,
+        reservation: &mut *reservation,
     };
     let walked = walk.request();
     batch.bytes = bytes;
     walked?;
-    purse.extend(&mut batch.bytes, &decoder.gathered)?;
+    reservation.extend(&mut batch.bytes, &decoder.gathered)?;
     Ok(())
 }
 
@@ -68,7 +68,7 @@ struct Walk<'a, 'p> {
     body: &'a [u8],
     label_steps: RunSteps,
     batch: &'a mut Batch,
-    purse: &'a mut Purse<'p>,
+    reservation: &'a mut IncrementalReservation<'p>,
 }
 
 impl Walk<'_, '_> {
@@ -106,7 +106,7 @@ impl Walk<'_, '_> {
         let (mut scattered, mut histograms) = (false, 0);
         while let Some(tag) = series.tag()? {
             match tag {
-                SAMPLE => sample::push(series.message()?, self.batch, self.purse)?,
+                SAMPLE => sample::push(series.message()?, self.batch, self.reservation)?,
                 LABEL => {
                     scattered = true;
                     series.len_field()?;
@@ -130,7 +130,7 @@ impl Walk<'_, '_> {
             self.batch.refuse(SeriesRefusal::NativeHistograms(histograms), labels.clone(), 0);
         }
         if !samples.is_empty() || self.batch.floats.exemplars.len() > first_exemplar {
-            self.purse.push(&mut self.batch.floats.series, BatchSeries { key, labels, samples })?;
+            self.reservation.push(&mut self.batch.floats.series, BatchSeries { key, labels, samples })?;
         }
         Ok(())
     }
@@ -150,7 +150,7 @@ impl Walk<'_, '_> {
             let Some(tag) = series.tag()? else { break };
             series.skip(tag)?;
             if tag == LABEL {
-                self.purse.extend(self.gathered, &self.body[field..series.at()])?;
+                self.reservation.extend(self.gathered, &self.body[field..series.at()])?;
             }
         }
         let key = self.hasher.key(&self.gathered[start..]);
@@ -175,7 +175,7 @@ impl Walk<'_, '_> {
                 other => exemplar.skip_unknown(other, &[1, 2, 3])?,
             }
         }
-        labels.keep(timestamp_ms, value, self.batch, self.purse)
+        labels.keep(timestamp_ms, value, self.batch, self.reservation)
     }
 
     #[cold]
@@ -190,6 +190,6 @@ impl Walk<'_, '_> {
                 other => entry.skip_unknown(other, &[1, 2, 4, 5])?,
             }
         }
-        metadata::push(self.batch, self.purse, MetricKind::from_wire(kind), name, help, unit)
+        metadata::push(self.batch, self.reservation, MetricKind::from_wire(kind), name, help, unit)
     }
 }

@@ -27,7 +27,7 @@ use model::labels::put_label;
 use model::{Batch, BatchSeries, LabelsBuilder, SeriesHasher, SeriesRefusal};
 use rebuild::{LastSeries, REBUILT_BYTES_MAX};
 use std::ops::Range;
-use stdx::budget::{Exhausted, Purse};
+use stdx::budget::{Exhausted, IncrementalReservation};
 use symbols::{Symbol, Symbols, read_ref};
 
 const SYMBOLS: Tag = tag(4, WireType::Len);
@@ -63,11 +63,11 @@ impl Scratch {
 pub(super) fn decode(
     decoder: &mut Decoder,
     batch: &mut Batch,
-    purse: &mut Purse<'_>,
+    reservation: &mut IncrementalReservation<'_>,
 ) -> Result<(), DecodeError> {
-    if walk(decoder, batch, purse, false)? == SymbolsCame::Late {
+    if walk(decoder, batch, reservation, false)? == SymbolsPosition::Late {
         batch.clear();
-        walk(decoder, batch, purse, true)?;
+        walk(decoder, batch, reservation, true)?;
     }
     Ok(())
 }
@@ -78,7 +78,7 @@ const SERIES_ROOM_BYTES: usize = 2 * SERIES_LABEL_BYTES_MAX + 64;
 
 /// Position of the symbols in the message: senders write them before the series.
 #[derive(PartialEq, Eq)]
-enum SymbolsCame {
+enum SymbolsPosition {
     First,
     Late,
 }
@@ -87,12 +87,12 @@ enum SymbolsCame {
 fn walk(
     decoder: &mut Decoder,
     batch: &mut Batch,
-    purse: &mut Purse<'_>,
+    reservation: &mut IncrementalReservation<'_>,
     everywhere: bool,
-) -> Result<SymbolsCame, DecodeError> {
+) -> Result<SymbolsPosition, DecodeError> {
     let scratch = &mut decoder.v2;
-    let (symbols, fields) = Symbols::read(&decoder.body, everywhere, &mut scratch.symbols, purse)?;
-    scratch.rebuild.prepare(symbols.len(), purse)?;
+    let (symbols, fields) = Symbols::read(&decoder.body, everywhere, &mut scratch.symbols, reservation)?;
+    scratch.rebuild.prepare(symbols.len(), reservation)?;
     let mut walk = Walk {
         hasher: &decoder.hasher,
         body: &decoder.body,
@@ -102,7 +102,7 @@ fn walk(
         metadata: KeptMetadata::new(&mut scratch.metadata),
         builder: &mut decoder.labels,
         batch,
-        purse,
+        reservation,
     };
     walk.request(fields, everywhere)
 }
@@ -116,7 +116,7 @@ struct Walk<'a, 'p> {
     metadata: KeptMetadata<'a>,
     builder: &'a mut LabelsBuilder,
     batch: &'a mut Batch,
-    purse: &'a mut Purse<'p>,
+    reservation: &'a mut IncrementalReservation<'p>,
 }
 
 /// Contents of one TimeSeries message without its samples.
@@ -142,7 +142,7 @@ impl Content {
 }
 
 impl<'a> Walk<'a, '_> {
-    fn request(&mut self, mut fields: Reader<'a>, everywhere: bool) -> Result<SymbolsCame, DecodeError> {
+    fn request(&mut self, mut fields: Reader<'a>, everywhere: bool) -> Result<SymbolsPosition, DecodeError> {
         let mut series_seen = 0;
         let mut seen = Seen { known: self.symbols.len() > 0, unknown: false };
         while let Some(tag) = fields.tag()? {
@@ -152,7 +152,7 @@ impl<'a> Walk<'a, '_> {
                     self.series(fields.message()?)?;
                 }
                 SYMBOLS if everywhere => _ = fields.len_field()?,
-                SYMBOLS => return Ok(SymbolsCame::Late),
+                SYMBOLS => return Ok(SymbolsPosition::Late),
                 other => {
                     seen.unknown = true;
                     fields.skip_unknown(other, &[4, 5])?;
@@ -161,7 +161,7 @@ impl<'a> Walk<'a, '_> {
         }
         seen.known |= series_seen > 0;
         seen.check(Version::V2)?;
-        Ok(SymbolsCame::First)
+        Ok(SymbolsPosition::First)
     }
 
     #[inline(always)]
@@ -195,7 +195,7 @@ impl<'a> Walk<'a, '_> {
         }
         if !samples.is_empty() || self.batch.floats.exemplars.len() > first_exemplar {
             let key = self.hasher.key(&self.batch.bytes[labels_start..]);
-            self.purse.push(&mut self.batch.floats.series, BatchSeries { key, labels, samples })?;
+            self.reservation.push(&mut self.batch.floats.series, BatchSeries { key, labels, samples })?;
         }
         Ok(())
     }
@@ -218,7 +218,7 @@ impl<'a> Walk<'a, '_> {
                         scattered = true;
                     }
                 }
-                SAMPLE => sample::push(series.message()?, self.batch, self.purse)?,
+                SAMPLE => sample::push(series.message()?, self.batch, self.reservation)?,
                 METADATA => metadata = metadata.read(series.message()?)?,
                 HISTOGRAM => {
                     histograms += 1;
@@ -226,7 +226,13 @@ impl<'a> Walk<'a, '_> {
                 }
                 EXEMPLAR => {
                     exemplars += 1;
-                    exemplar::read(series.message()?, self.symbols, self.builder, self.batch, self.purse)?;
+                    exemplar::read(
+                        series.message()?,
+                        self.symbols,
+                        self.builder,
+                        self.batch,
+                        self.reservation,
+                    )?;
                 }
                 LABELS_REF => {
                     let start = series.at();
@@ -252,7 +258,7 @@ impl<'a> Walk<'a, '_> {
         while !refs.is_empty() {
             refs.varint()?;
         }
-        self.purse.extend(self.gathered, &self.body[piece])?;
+        self.reservation.extend(self.gathered, &self.body[piece])?;
         Ok(())
     }
 
@@ -263,7 +269,7 @@ impl<'a> Walk<'a, '_> {
             return Err(Stop::Series(SeriesRefusal::NoSamples));
         }
         let arena = &mut self.batch.bytes;
-        self.purse.room(arena, SERIES_ROOM_BYTES)?;
+        self.reservation.room(arena, SERIES_ROOM_BYTES)?;
         if content.scattered {
             self.last.put_labels_once(Reader::new(self.gathered), self.symbols, arena)?;
         } else {
@@ -278,7 +284,7 @@ impl<'a> Walk<'a, '_> {
             return Ok(());
         }
         let refs = content.refs(self.body, self.gathered);
-        self.metadata.keep(refs, content.metadata, self.symbols, self.batch, self.purse)
+        self.metadata.keep(refs, content.metadata, self.symbols, self.batch, self.reservation)
     }
 
     /// Appends the first labels of a refused series to the arena, as label bytes, for the error message. Each name and
@@ -298,7 +304,7 @@ impl<'a> Walk<'a, '_> {
                 let cut = |text: &[u8]| text.len().min(LABEL_SHOWN_BYTES_MAX + 1);
                 put_label(&mut shown, &name[..cut(name)], &value[..cut(value)]);
             }
-            self.purse.extend(&mut self.batch.bytes, &shown)?;
+            self.reservation.extend(&mut self.batch.bytes, &shown)?;
         }
         Ok(start as u32..self.batch.bytes.len() as u32)
     }

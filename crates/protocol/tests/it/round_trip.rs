@@ -251,7 +251,7 @@ fn without_negative_zeros(mut request: Vec<Series>) -> Vec<Series> {
 }
 
 /// The last metadata of each metric.
-fn told(metadata: impl IntoIterator<Item = Metadata>) -> Vec<Metadata> {
+fn last_of_each_metric(metadata: impl IntoIterator<Item = Metadata>) -> Vec<Metadata> {
     let mut last = std::collections::BTreeMap::new();
     for m in metadata {
         last.insert(m.metric.clone(), m);
@@ -283,8 +283,8 @@ proptest! {
             let (series, metadata) = decode(version, &body);
             prop_assert_eq!(series, without_metadata(&request));
             let expected = request.iter().map(Series::metadata);
-            let expected = expected.filter(|m| version == Version::V1 || !is_unsaid(m));
-            prop_assert_eq!(told(metadata), told(expected));
+            let expected = expected.filter(|m| version == Version::V1 || !is_empty_metadata(m));
+            prop_assert_eq!(last_of_each_metric(metadata), last_of_each_metric(expected));
         }
     }
 
@@ -299,13 +299,13 @@ proptest! {
             let (series, metadata) = decode(version, &body);
             prop_assert_eq!(series, without_metadata(&request));
             let expected = request.iter().map(Series::metadata);
-            let expected = expected.filter(|m| version == Version::V1 || !is_unsaid(m));
-            prop_assert_eq!(told(metadata), told(expected));
+            let expected = expected.filter(|m| version == Version::V1 || !is_empty_metadata(m));
+            prop_assert_eq!(last_of_each_metric(metadata), last_of_each_metric(expected));
         }
     }
 }
 
 /// True for metadata without content, which 2.0 cannot distinguish from missing metadata.
-fn is_unsaid(m: &Metadata) -> bool {
+fn is_empty_metadata(m: &Metadata) -> bool {
     m.kind == MetricKind::Unknown && m.help.is_empty() && m.unit.is_empty()
 }

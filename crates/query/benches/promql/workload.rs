@@ -131,8 +131,8 @@ impl Workload {
 
     /// Evaluates a case; returns the number of series in the answer.
     pub(crate) fn run(&self, case: &Case) -> usize {
-        let cancelled = AtomicBool::new(false);
-        let options = Options::new(&cancelled);
+        let canceled = AtomicBool::new(false);
+        let options = Options::new(&canceled);
         let expr = query::parse(case.expr).expect("parse a query of the benchmark");
         let answer = if case.instant {
             query::instant(&expr, self.end_ms(), &self.source, &options)

@@ -60,7 +60,7 @@ impl<'a> Evaluator<'a> {
         })?;
         let mut out = Matrix::new(self.meter, count);
         for (group, (labels, drop_name)) in groups.labels.into_iter().zip(drop_names).enumerate() {
-            self.check_cancelled()?;
+            self.check_canceled()?;
             let row = out.push_empty(RowName { labels, drop_name })?;
             out.row_mut(row)
                 .iter_mut()
@@ -121,7 +121,7 @@ impl<'a> Evaluator<'a> {
         for (group, (labels, drop_name)) in groups.labels.into_iter().zip(drop_names).enumerate() {
             let row = out.push_empty(RowName { labels, drop_name })?;
             for (step, cell) in out.row_mut(row).iter_mut().enumerate() {
-                self.check_cancelled()?;
+                self.check_canceled()?;
                 sorted.clear();
                 let column = values[group][step..].iter().step_by(grid.count).copied();
                 sorted.extend(column.filter(|v| is_present(*v)));

@@ -34,12 +34,12 @@ impl<'a> Evaluator<'a> {
             drops_name: !b.op.is_comparison() || (b.return_bool && !self.options.delayed_name_removal),
             out: Merged::new(self.meter, grid.count),
             rows: HashMap::new(),
-            taken: Vec::new(),
+            written: Vec::new(),
             touched: Vec::new(),
             charge: self.meter.charge(),
         };
         for group in 0..join.count {
-            self.check_cancelled()?;
+            self.check_canceled()?;
             let (many, one) = (&join.lhs[group], &join.rhs[group]);
             let (many, one) = if swapped { (one, many) } else { (many, one) };
             pairing.group(many, one)?;
@@ -159,18 +159,18 @@ fn active_steps(
 }
 
 /// Marks a step without a row on the "one" side.
-const NOBODY: usize = usize::MAX;
+const NO_ROW: usize = usize::MAX;
 
 /// Memory of a pair of rows in a map that is half full.
 const PAIR_BYTES: usize = 2 * (size_of::<((usize, usize), usize)>() + 1);
 
 /// Memory of a result row in lists that are half full, without its steps.
-const TAKEN_BYTES: usize = 2 * (size_of::<Taken>() + size_of::<usize>());
+const WRITTEN_STEPS_BYTES: usize = 2 * (size_of::<WrittenSteps>() + size_of::<usize>());
 
 /// Steps at which the current match group wrote to a result row. Values that a comparison filtered out
 /// afterwards count too.
 #[derive(Debug, Default)]
-struct Taken {
+struct WrittenSteps {
     steps: Vec<bool>,
     /// The current match group uses the row.
     touched: bool,
@@ -191,10 +191,10 @@ struct Pairing<'p, 'm> {
     rows: HashMap<(usize, usize), usize>,
     /// State of each result row. Kept only with `group_left` or `group_right`, because then several pairs may
     /// share a result row.
-    taken: Vec<Taken>,
-    /// Rows of `taken` that the current match group uses, each once.
+    written: Vec<WrittenSteps>,
+    /// Rows of `written` that the current match group uses, each once.
     touched: Vec<usize>,
-    /// Memory of `rows`, `taken` and `touched`.
+    /// Memory of `rows`, `written` and `touched`.
     charge: Charge<'p>,
 }
 
@@ -214,9 +214,9 @@ impl Pairing<'_, '_> {
         }
         for row in self.touched.drain(..) {
             self.meter.check()?;
-            let taken = &mut self.taken[row];
-            taken.steps.fill(false);
-            taken.touched = false;
+            let written = &mut self.written[row];
+            written.steps.fill(false);
+            written.touched = false;
         }
         if let Some(fill) = fill_many {
             for row in one {
@@ -229,14 +229,14 @@ impl Pairing<'_, '_> {
 
     /// The row of the "one" side at each step.
     fn partners(&self, one: &[usize]) -> Result<Vec<usize>, QueryError> {
-        let mut partner = vec![NOBODY; self.active.len()];
+        let mut partner = vec![NO_ROW; self.active.len()];
         for row in one {
             self.meter.check()?;
             for (step, value) in self.one.row(*row).iter().enumerate() {
                 if is_absent(*value) || !self.active[step] {
                     continue;
                 }
-                if partner[step] != NOBODY {
+                if partner[step] != NO_ROW {
                     return Err(self.duplicate(partner[step], *row));
                 }
                 partner[step] = *row;
@@ -253,14 +253,14 @@ impl Pairing<'_, '_> {
         matched: &mut [bool],
     ) -> Result<(), QueryError> {
         let grouped = self.b.matching.many != Many::None;
-        let mut last = (NOBODY, None);
+        let mut last = (NO_ROW, None);
         for step in 0..partner.len() {
             let value = self.many.row(row)[step];
             if is_absent(value) || !self.active[step] {
                 continue;
             }
             let other = match partner[step] {
-                NOBODY => match fill_one {
+                NO_ROW => match fill_one {
                     Some(fill) => fill,
                     None => continue,
                 },
@@ -282,7 +282,7 @@ impl Pairing<'_, '_> {
                 }
             };
             last = (partner[step], Some(out));
-            if grouped && std::mem::replace(&mut self.taken[out].steps[step], true) {
+            if grouped && std::mem::replace(&mut self.written[out].steps[step], true) {
                 return Err(QueryError::Execution(
                     "multiple matches for labels: grouping labels must ensure unique matches".into(),
                 ));
@@ -297,19 +297,19 @@ impl Pairing<'_, '_> {
         if self.b.matching.many == Many::None {
             return Ok(());
         }
-        if self.taken.len() <= out {
-            self.charge.add_bytes((out + 1 - self.taken.len()) * TAKEN_BYTES)?;
-            self.taken.resize_with(out + 1, Taken::default);
+        if self.written.len() <= out {
+            self.charge.add_bytes((out + 1 - self.written.len()) * WRITTEN_STEPS_BYTES)?;
+            self.written.resize_with(out + 1, WrittenSteps::default);
         }
-        let taken = &mut self.taken[out];
-        if taken.touched {
+        let written = &mut self.written[out];
+        if written.touched {
             return Ok(());
         }
-        if taken.steps.is_empty() {
+        if written.steps.is_empty() {
             self.charge.add_bytes(self.active.len())?;
-            taken.steps.resize(self.active.len(), false);
+            written.steps.resize(self.active.len(), false);
         }
-        taken.touched = true;
+        written.touched = true;
         self.touched.push(out);
         Ok(())
     }
@@ -324,7 +324,7 @@ impl Pairing<'_, '_> {
             }
             let out = match out {
                 Some(out) => out,
-                None => *out.insert(self.row_of(NOBODY, row)?),
+                None => *out.insert(self.row_of(NO_ROW, row)?),
             };
             self.put(out, step, fill, value)?;
         }

@@ -164,7 +164,7 @@ impl<'a> Evaluator<'a> {
         }
     }
 
-    pub(super) fn check_cancelled(&self) -> Result<(), QueryError> {
+    pub(super) fn check_canceled(&self) -> Result<(), QueryError> {
         self.meter.check()
     }
 
@@ -197,7 +197,7 @@ impl<'a> Evaluator<'a> {
 
     /// Evaluates a scalar.
     pub(super) fn scalar(&mut self, node: &Node, grid: &Grid) -> Result<Column<'a>, QueryError> {
-        self.check_cancelled()?;
+        self.check_canceled()?;
         if grid.count > 1 && node.is_step_invariant() && !matches!(node, Node::Number(_)) {
             let value = self.scalar(node, &Grid::single(grid.start_ms))?[0];
             return Column::new(self.meter, grid.count, value);
@@ -229,7 +229,7 @@ impl<'a> Evaluator<'a> {
         let instant = matrix.steps == 1;
         let mut merged = Merged::new(self.meter, matrix.steps);
         for (i, name) in matrix.names.iter().enumerate() {
-            self.check_cancelled()?;
+            self.check_canceled()?;
             let mut name = name.clone();
             if name.drop_name {
                 name.labels = without_name(name.labels.as_ref());

@@ -17,20 +17,20 @@ pub(crate) const VALUE_BYTES: usize = 16;
 pub(super) struct Meter<'a> {
     held: Cell<u64>,
     max: u64,
-    cancelled: &'a dyn Interrupt,
+    canceled: &'a dyn Interrupt,
     usage: Option<&'a Usage>,
 }
 
 impl<'a> Meter<'a> {
     pub(super) const fn new(options: &Options<'a>) -> Self {
-        let Options { samples_max: max, cancelled, usage, .. } = *options;
-        Self { held: Cell::new(0), max, cancelled, usage }
+        let Options { samples_max: max, canceled, usage, .. } = *options;
+        Self { held: Cell::new(0), max, canceled, usage }
     }
 
     /// Fails once the query is canceled. Call it in every loop whose length depends on the request.
     #[inline]
     pub(super) fn check(&self) -> Result<(), QueryError> {
-        if self.cancelled.is_set() { Err(QueryError::Canceled) } else { Ok(()) }
+        if self.canceled.is_set() { Err(QueryError::Canceled) } else { Ok(()) }
     }
 
     pub(super) const fn max(&self) -> u64 {

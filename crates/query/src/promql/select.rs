@@ -64,7 +64,7 @@ impl<'a> Evaluator<'a> {
             if !set.next(&mut samples)? {
                 break;
             }
-            self.check_cancelled()?;
+            self.check_canceled()?;
             let floats = match &mut samples {
                 SeriesSamples::Floats(floats) => floats,
                 SeriesSamples::Histograms(histograms) if histograms.is_empty() => continue,
@@ -248,7 +248,7 @@ impl<'a> Evaluator<'a> {
         out.fill(ABSENT);
         let (mut buckets, mut ends, mut charge) = (Vec::new(), Vec::new(), self.meter.charge());
         while rolled.set.next(&mut buckets)? {
-            self.check_cancelled()?;
+            self.check_canceled()?;
             let values = (buckets.capacity() * BUCKET_VALUES) as u64;
             charge.add(values.saturating_sub(charge.values()) as usize)?;
             ends.clear();

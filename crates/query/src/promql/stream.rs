@@ -16,7 +16,7 @@ use super::{QueryError, ValueType};
 impl<'a> Evaluator<'a> {
     /// Evaluates a vector, row by row. Rows without any value are left out.
     pub(super) fn stream(&mut self, node: &Node, grid: &Grid, sink: &mut Sink<'_>) -> Result<(), QueryError> {
-        self.check_cancelled()?;
+        self.check_canceled()?;
         if grid.count == 0 {
             return Ok(());
         }

@@ -16,8 +16,8 @@ fn source() -> MemorySource {
 }
 
 fn run(text: &str) -> Result<Value, QueryError> {
-    let cancelled = AtomicBool::new(false);
-    instant(&parse(text)?, 300_000, &source(), &Options::new(&cancelled)).map(|a| a.value)
+    let canceled = AtomicBool::new(false);
+    instant(&parse(text)?, 300_000, &source(), &Options::new(&canceled)).map(|a| a.value)
 }
 
 fn vector(text: &str) -> Vec<(String, f64)> {
@@ -37,8 +37,8 @@ fn native_histograms_are_an_error_and_not_missing() {
     let labels = Labels::from_pairs(&[("__name__", "latency"), ("job", "a")]);
     source.push(&labels, 295_000, 7.0);
     source.add(labels, Samples { timestamps: vec![290_000], values: vec![histogram] });
-    let cancelled = AtomicBool::new(false);
-    let options = Options::new(&cancelled);
+    let canceled = AtomicBool::new(false);
+    let options = Options::new(&canceled);
     let ask = |text, at_ms| instant(&parse(text).unwrap(), at_ms, &source, &options).map(|a| a.value);
     for text in ["latency", "sum(latency)", "rate(latency[1m])", "latency[1m]"] {
         let error = ask(text, 300_000).unwrap_err();
@@ -77,17 +77,17 @@ fn clamping_keeps_the_sign_of_zero() {
 
 #[test]
 fn a_canceled_query_ends() {
-    let cancelled = AtomicBool::new(false);
-    let options = Options::new(&cancelled);
-    cancelled.store(true, Ordering::Relaxed);
+    let canceled = AtomicBool::new(false);
+    let options = Options::new(&canceled);
+    canceled.store(true, Ordering::Relaxed);
     let error = instant(&parse("sum(requests_total)").unwrap(), 0, &source(), &options).unwrap_err();
     assert_eq!((error.clone(), error.kind()), (QueryError::Canceled, QueryErrorKind::Canceled));
 }
 
 #[test]
 fn usage_counts_samples_and_returns_to_zero_memory() {
-    let (cancelled, usage, source) = (AtomicBool::new(false), Usage::default(), source());
-    let options = Options { usage: Some(&usage), ..Options::new(&cancelled) };
+    let (canceled, usage, source) = (AtomicBool::new(false), Usage::default(), source());
+    let options = Options { usage: Some(&usage), ..Options::new(&canceled) };
     let expr = parse("requests_total + on (job, zone) requests_total").unwrap();
     let ask = || range(&expr, 0, 600_000, 10_000, &source, &options).unwrap();
     ask();
@@ -101,8 +101,8 @@ fn usage_counts_samples_and_returns_to_zero_memory() {
 
 #[test]
 fn a_query_holds_at_most_samples_max() {
-    let cancelled = AtomicBool::new(false);
-    let options = Options { samples_max: 450, ..Options::new(&cancelled) };
+    let canceled = AtomicBool::new(false);
+    let options = Options { samples_max: 450, ..Options::new(&canceled) };
     let source = source();
     let check = |text: &str, ok: bool| {
         let result = range(&parse(text).unwrap(), 0, 600_000, 10_000, &source, &options);
@@ -277,9 +277,9 @@ fn memory_of_keys_and_patterns_and_state_is_counted() {
         let labels = Labels::from_pairs(&[("__name__", &format!("m{i}")), ("i", &i.to_string())]);
         source.push(&labels, 0, 1.0);
     }
-    let cancelled = AtomicBool::new(false);
+    let canceled = AtomicBool::new(false);
     let check = |text: &str, samples_max: u64, ok: bool| {
-        let options = Options { samples_max, ..Options::new(&cancelled) };
+        let options = Options { samples_max, ..Options::new(&canceled) };
         let result = instant(&parse(text).unwrap(), 0, &source, &options);
         assert_eq!(result.err(), if ok { None } else { Some(QueryError::TooLarge) }, "{text}");
     };
@@ -303,14 +303,14 @@ fn memory_of_written_steps_of_group_matching_is_counted() {
     for i in 0..SERIES {
         source.push(&Labels::from_pairs(&[("__name__", "m"), ("i", &i.to_string())]), 0, 1.0);
     }
-    let cancelled = AtomicBool::new(false);
+    let canceled = AtomicBool::new(false);
     // the smallest limit with which an expression can be evaluated
     let least = |text: &str| {
         let expr = parse(text).unwrap();
         let (mut refused, mut enough) = (0, 1 << 20);
         while enough - refused > 1 {
             let samples_max = (refused + enough) / 2;
-            let options = Options { samples_max, ..Options::new(&cancelled) };
+            let options = Options { samples_max, ..Options::new(&canceled) };
             match range(&expr, 0, STEPS as i64 - 1, 1, &source, &options) {
                 Ok(_) => enough = samples_max,
                 Err(error) => {

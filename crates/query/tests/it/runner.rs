@@ -117,8 +117,8 @@ impl Engine<'_> {
         end_ms: i64,
         step_ms: Option<i64>,
     ) -> Result<Answer, QueryError> {
-        let cancelled = AtomicBool::new(false);
-        let options = Options { delayed_name_removal: self.names == Names::Late, ..Options::new(&cancelled) };
+        let canceled = AtomicBool::new(false);
+        let options = Options { delayed_name_removal: self.names == Names::Late, ..Options::new(&canceled) };
         let expr = query::parse(expr)?;
         match step_ms {
             None => query::instant(&expr, start_ms, self.source, &options),

@@ -33,7 +33,7 @@ pub(super) struct Bounds {
     /// Checks a second from one network.
     pub(super) per_network: Rate,
     /// Checks a second from all networks that are not known.
-    pub(super) from_strangers: Rate,
+    pub(super) from_unknown: Rate,
 }
 
 /// Origin of a credential: an IPv4 address, or an IPv6 network of 64 bits, because a client may have all of its addresses.
@@ -56,20 +56,20 @@ pub(super) struct Checks {
     /// Networks from which a credential was accepted, with the time.
     known: Recent<Network, Instant>,
     buckets: Recent<Network, TokenBucket>,
-    strangers: Mutex<TokenBucket>,
-    of_known: Lane,
-    of_strangers: Lane,
+    unknown_networks: Mutex<TokenBucket>,
+    known_queue: CheckQueue,
+    unknown_queue: CheckQueue,
 }
 
 /// A queue of checks.
 #[derive(Debug)]
-struct Lane {
+struct CheckQueue {
     /// Checks that run or wait.
     inside: Semaphore,
     running: Semaphore,
 }
 
-impl Lane {
+impl CheckQueue {
     fn new(bounds: &Bounds) -> Self {
         let Bounds { at_once, waiting, .. } = *bounds;
         Self { inside: Semaphore::new(at_once + waiting), running: Semaphore::new(at_once) }
@@ -100,9 +100,9 @@ impl Checks {
             bounds,
             known: Recent::within(networks_bytes),
             buckets: Recent::within(networks_bytes),
-            strangers: Mutex::default(),
-            of_known: Lane::new(&bounds),
-            of_strangers: Lane::new(&bounds),
+            unknown_networks: Mutex::default(),
+            known_queue: CheckQueue::new(&bounds),
+            unknown_queue: CheckQueue::new(&bounds),
         }
     }
 
@@ -112,13 +112,13 @@ impl Checks {
         let now = self.clock.instant();
         let is_fresh = |seen: &Instant| now.saturating_duration_since(*seen) < KNOWN_FOR;
         let is_known = self.known.get(&network, is_fresh).is_some();
-        self.pay(network, is_known, now)?;
-        let lane = if is_known { &self.of_known } else { &self.of_strangers };
+        self.take_tokens(network, is_known, now)?;
+        let queue = if is_known { &self.known_queue } else { &self.unknown_queue };
         let Bounds { at_once, waiting, .. } = self.bounds;
-        let crowded =
+        let is_full =
             || busy(format!("{} credentials are already being checked or waiting", at_once + waiting), None);
-        let inside = lane.inside.try_acquire().map_err(|_| crowded())?;
-        let running = lane.running.acquire().await.expect("BUG: the semaphore is closed");
+        let inside = queue.inside.try_acquire().map_err(|_| is_full())?;
+        let running = queue.running.acquire().await.expect("BUG: the semaphore is closed");
         Ok(Check { checks: self, network, _running: running, _inside: inside })
     }
 
@@ -127,8 +127,8 @@ impl Checks {
         self.known.held_bytes() + self.buckets.held_bytes()
     }
 
-    fn pay(&self, network: Network, is_known: bool, now: Instant) -> Result<(), Refusal> {
-        let Bounds { per_network, from_strangers, .. } = self.bounds;
+    fn take_tokens(&self, network: Network, is_known: bool, now: Instant) -> Result<(), Refusal> {
+        let Bounds { per_network, from_unknown, .. } = self.bounds;
         let mut bucket = self.buckets.get(&network, |_| true).unwrap_or_default();
         bucket.check(per_network, now).map_err(|wait| {
             busy(
@@ -137,11 +137,11 @@ impl Checks {
             )
         })?;
         if !is_known {
-            let mut strangers = self.strangers.lock();
-            strangers.check(from_strangers, now).map_err(|wait| {
-                busy(format!("more than {} unknown credentials a second", from_strangers.per_s), Some(wait))
+            let mut unknown_networks = self.unknown_networks.lock();
+            unknown_networks.check(from_unknown, now).map_err(|wait| {
+                busy(format!("more than {} unknown credentials a second", from_unknown.per_s), Some(wait))
             })?;
-            strangers.take(1, from_strangers, now);
+            unknown_networks.take(1, from_unknown, now);
         }
         bucket.take(1, per_network, now);
         self.buckets.put(network, bucket, 0);
@@ -166,7 +166,7 @@ mod tests {
         at_once: 1,
         waiting: 2,
         per_network: Rate { per_s: 10, burst: SECOND },
-        from_strangers: Rate { per_s: 50, burst: SECOND },
+        from_unknown: Rate { per_s: 50, burst: SECOND },
     };
 
     fn address(number: u32) -> IpAddr {
@@ -199,7 +199,7 @@ mod tests {
         assert!(near.contains(&begun(&checks, 10_000, |_| address(1)).await));
     }
 
-    /// A known sender's new token is checked, however many strangers guess.
+    /// A known sender's new token is checked, however many unknown networks guess.
     #[tokio::test]
     async fn a_flood_of_unknown_networks_leaves_checks_to_known_ones() {
         let (clock, checks) = start();
@@ -207,7 +207,7 @@ mod tests {
         let _waits = begun(&checks, 10_000, |number| address(1000 + number)).await;
         let _held = {
             clock.advance(1_000);
-            checks.begin(address(7)).await.unwrap() // takes the only place of strangers
+            checks.begin(address(7)).await.unwrap() // takes the only place of unknown networks
         };
         assert!(checks.begin(address(1)).await.is_ok());
         clock.advance(KNOWN_FOR.as_millis() as u64);

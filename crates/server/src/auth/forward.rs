@@ -58,7 +58,7 @@ fn bounds(asked_bytes: usize) -> Bounds {
         at_once: (asked_bytes / 2 / ASKED_BYTES).clamp(1, AT_ONCE_MAX),
         waiting: 256,
         per_network: Rate { per_s: 500, burst: Duration::from_secs(1) },
-        from_strangers: Rate { per_s: 1000, burst: Duration::from_secs(1) },
+        from_unknown: Rate { per_s: 1000, burst: Duration::from_secs(1) },
     }
 }
 
@@ -80,7 +80,7 @@ impl Question {
 
 /// A cached answer.
 #[derive(Debug, Clone)]
-struct Remembered {
+struct CachedAnswer {
     /// Keeps the address of the version from being reused for another version.
     _version: Weak<Credentials>,
     until: Instant,
@@ -94,7 +94,7 @@ type Pending = watch::Receiver<Option<Answer>>;
 pub(super) struct Forward {
     clock: Arc<dyn Clock>,
     client: OnceLock<Outgoing>,
-    answers: Recent<Question, Remembered>,
+    answers: Recent<Question, CachedAnswer>,
     /// Questions without an answer so far, whether admitted by [`Checks`] or about to be refused.
     pending: Mutex<HashMap<Question, Pending>>,
     checks: Checks,
@@ -151,9 +151,9 @@ impl Forward {
     ) -> Result<Arc<Grant>, Refusal> {
         let question = Question::new(&headers, credentials);
         let now = self.clock.instant();
-        if let Some(remembered) = self.answers.get(&question, |remembered| now < remembered.until) {
+        if let Some(cached) = self.answers.get(&question, |cached| now < cached.until) {
             self.metrics.cached.inc();
-            return granted(remembered.answer);
+            return granted(cached.answer);
         }
         let mut pending = self.pending(credentials, question, headers, address)?;
         let answer = match pending.wait_for(Option::is_some).await {
@@ -210,7 +210,7 @@ impl Forward {
                 Answer::None(unavailable("it did not answer"))
             }
         };
-        if matches!(answer, Answer::In(_)) {
+        if matches!(answer, Answer::Accepted(_)) {
             check.accept();
         }
         answer
@@ -220,18 +220,18 @@ impl Forward {
     fn note(&self, credentials: &Arc<Credentials>, question: Question, answer: &Answer) {
         let service = credentials.service.as_ref().expect("BUG: auth_file has no [forward]");
         let (counter, remember) = match answer {
-            Answer::In(_) => (&self.metrics.accepted, service.remember),
+            Answer::Accepted(_) => (&self.metrics.accepted, service.remember),
             Answer::Unknown | Answer::Forbidden => (&self.metrics.refused, service.remember_refusals),
             Answer::None(_) => return self.metrics.failed.inc(),
         };
         counter.inc();
         let until = self.clock.instant() + remember;
-        let remembered = Remembered { _version: Arc::downgrade(credentials), until, answer: answer.clone() };
+        let cached = CachedAnswer { _version: Arc::downgrade(credentials), until, answer: answer.clone() };
         let bytes = match answer {
-            Answer::In(grant) => grant.tenants.bytes(),
+            Answer::Accepted(grant) => grant.tenants.bytes(),
             _ => 0,
         };
-        self.answers.put(question, remembered, bytes);
+        self.answers.put(question, cached, bytes);
     }
 }
 
@@ -248,7 +248,7 @@ fn digest_of(headers: &HeaderMap) -> Digest {
 
 fn granted(answer: Answer) -> Result<Arc<Grant>, Refusal> {
     match answer {
-        Answer::In(grant) => Ok(grant),
+        Answer::Accepted(grant) => Ok(grant),
         Answer::Unknown => Err(unauthenticated("the credentials are unknown")),
         Answer::Forbidden => {
             Err(Refusal::forbidden("the service of [forward] refuses the request (auth_file)"))

@@ -51,7 +51,7 @@ const BOUNDS: Bounds = Bounds {
     at_once: 1,
     waiting: 256,
     per_network: Rate { per_s: 500, burst: Duration::from_secs(1) },
-    from_strangers: Rate { per_s: 1000, burst: Duration::from_secs(1) },
+    from_unknown: Rate { per_s: 1000, burst: Duration::from_secs(1) },
 };
 
 /// A verified token, with weak references to the credentials and the key. Once these are dropped, the token is verified
@@ -71,7 +71,7 @@ pub(super) struct Jwt {
     clock: Arc<dyn Clock>,
     verified: Recent<Digest, Verified>,
     /// Digests of tokens that a key has not signed. A sender that repeats such a token causes no further checks.
-    wrong: Recent<Digest, Weak<Key>>,
+    wrongly_signed: Recent<Digest, Weak<Key>>,
     checks: Checks,
     pub(super) urls: Arc<KeyUrls>,
     metrics: Metrics,
@@ -101,7 +101,7 @@ impl Jwt {
         };
         Self {
             verified: Recent::within(memory.verified_bytes),
-            wrong: Recent::within(memory.wrong_bytes),
+            wrongly_signed: Recent::within(memory.wrong_bytes),
             checks: Checks::new(Arc::clone(&clock), BOUNDS, memory.networks_bytes),
             urls: Arc::new(KeyUrls::new(memory.keys.clone(), r)),
             metrics: Metrics {
@@ -116,7 +116,7 @@ impl Jwt {
 
     /// Memory in use, without the memory of keys.
     pub(super) fn held_bytes(&self) -> u64 {
-        self.verified.held_bytes() + self.wrong.held_bytes() + self.checks.held_bytes()
+        self.verified.held_bytes() + self.wrongly_signed.held_bytes() + self.checks.held_bytes()
     }
 
     /// Verifies the token of a sender at `address`.
@@ -213,14 +213,14 @@ impl Jwt {
     ) -> Result<Option<Arc<Key>>, Refusal> {
         for key in keys.candidates(token.algorithm, token.key_id.as_deref()) {
             let is_same = |wrong: &Weak<Key>| std::ptr::eq(wrong.as_ptr(), Arc::as_ptr(key));
-            if self.wrong.get(&digest, is_same).is_some() {
+            if self.wrongly_signed.get(&digest, is_same).is_some() {
                 continue;
             }
             let check = self.checks.begin(address).await?;
             if has_signed(key, token, check) {
                 return Ok(Some(Arc::clone(key)));
             }
-            self.wrong.put(digest, Arc::downgrade(key), 0);
+            self.wrongly_signed.put(digest, Arc::downgrade(key), 0);
         }
         Ok(None)
     }

@@ -108,7 +108,7 @@ fn remove_files_of(
     let Some(table) = lake.tables.existing_now(tenant, kind)? else { return Ok(()) };
     loop {
         let files = table.drop_deleted(i64::MAX)?;
-        lake.tables.show(tenant, kind, &table);
+        lake.tables.publish_commits(tenant, kind, &table);
         if files.is_empty() {
             return Ok(());
         }

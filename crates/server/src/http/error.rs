@@ -119,7 +119,7 @@ impl IntoResponse for ApiError {
         let mut response = json.into_response();
         *response.status_mut() = self.status;
         let Self { reason, message, retry_after, .. } = self;
-        response.extensions_mut().insert(Why { reason, retry_after, message, series: None });
+        response.extensions_mut().insert(RefusalDetails { reason, retry_after, message, series: None });
         response
     }
 }
@@ -141,7 +141,7 @@ impl IntoResponse for WriteError {
         *response.status_mut() = status_of(kind);
         let text = HeaderValue::from_static("text/plain; charset=utf-8");
         response.headers_mut().insert(header::CONTENT_TYPE, text);
-        response.extensions_mut().insert(Why { reason, retry_after, message, series });
+        response.extensions_mut().insert(RefusalDetails { reason, retry_after, message, series });
         response
     }
 }
@@ -161,7 +161,7 @@ const fn status_of(kind: ErrorKind) -> StatusCode {
 
 /// Properties of a refusal that [`middleware::finish`] needs, attached to the response.
 #[derive(Debug, Clone)]
-struct Why {
+struct RefusalDetails {
     /// One of [`crate::refusal::REASONS`].
     reason: &'static str,
     retry_after: Option<Duration>,

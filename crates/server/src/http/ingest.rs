@@ -13,7 +13,7 @@ mod remote_write;
 
 use super::body::{BodyError, BodyReader};
 use super::error::WriteError;
-use super::principal::Asking;
+use super::principal::RequestPrincipal;
 use super::{App, HttpMetrics};
 use crate::listen::patience::Patience;
 use crate::partition::submission::Outcome;
@@ -74,7 +74,7 @@ async fn write<D: Decoder>(
     decoders: &Arc<Decoders<D>>,
     format: D::Format,
     encodings: &'static [Encoding],
-    Asking(principal): Asking,
+    RequestPrincipal(principal): RequestPrincipal,
     headers: &HeaderMap,
     body: Body,
 ) -> Result<Outcome, Unwritten> {

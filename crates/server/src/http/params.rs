@@ -3,7 +3,7 @@
 use super::App;
 use super::body::{BodyError, BodyReader};
 use super::error::ApiError;
-use super::principal::Asking;
+use super::principal::RequestPrincipal;
 use crate::listen::patience::Patience;
 use crate::refusal::{Refusal, grow};
 use axum::extract::{FromRequest, Request};
@@ -47,7 +47,7 @@ impl FromRequest<App> for Params {
             .and_then(|v| v.to_str().ok())
             .is_some_and(|v| v.to_ascii_lowercase().starts_with("application/x-www-form-urlencoded"));
         let account = match parts.extensions.get() {
-            Some(Asking(principal)) => {
+            Some(RequestPrincipal(principal)) => {
                 let settings = app.node.overrides().current();
                 &app.node.writes().tenant(&principal.tenant).answers(settings.of(&principal.tenant)).clone()
             }

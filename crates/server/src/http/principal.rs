@@ -47,19 +47,19 @@ pub(super) async fn identify(
         }
     };
     let Caller { name, principal, tenants } = caller;
-    let asking = principal.map(Asking);
+    let principal = principal.map(RequestPrincipal);
     if let Some(tenants) = tenants {
-        request.extensions_mut().insert(Named(tenants));
+        request.extensions_mut().insert(RequestTenants(tenants));
     }
-    if let Some(asking) = &asking {
-        request.extensions_mut().insert(asking.clone());
+    if let Some(principal) = &principal {
+        request.extensions_mut().insert(principal.clone());
     }
     let mut response = next.run(request).await;
     let status = response.status();
-    if let Some(asking) = asking
+    if let Some(principal) = principal
         && (status.is_client_error() || status.is_server_error())
     {
-        response.extensions_mut().insert(asking); // attributes the refusal to its tenant
+        response.extensions_mut().insert(principal); // attributes the refusal to its tenant
     }
     if let Some((method, uri)) = line {
         app.audit.served(&name, peer.0, &method, &uri, status);
@@ -146,9 +146,9 @@ fn credential_of<'a>(
 
 /// The principal of a request to a tenant's route, set by [`identify`].
 #[derive(Debug, Clone)]
-pub(super) struct Asking(pub(super) Principal);
+pub(super) struct RequestPrincipal(pub(super) Principal);
 
-impl<S: Sync> FromRequestParts<S> for Asking {
+impl<S: Sync> FromRequestParts<S> for RequestPrincipal {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
@@ -167,13 +167,15 @@ impl<S: Sync> FromRequestParts<S> for AdminTenant {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
-        Asking::from_request_parts(parts, state).await.map(|Asking(principal)| Self(principal.tenant))
+        RequestPrincipal::from_request_parts(parts, state)
+            .await
+            .map(|RequestPrincipal(principal)| Self(principal.tenant))
     }
 }
 
 /// Tenants of a request: the tenants that it names, or else the default tenant of its caller.
 #[derive(Debug, Clone)]
-struct Named(TenantSet);
+struct RequestTenants(TenantSet);
 
 /// The tenants whose data a request reads.
 #[derive(Debug, Clone)]
@@ -183,9 +185,9 @@ impl<S: Sync> FromRequestParts<S> for ReadTenants {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
-        let Asking(principal) = Asking::from_request_parts(parts, state).await?;
-        let Named(tenants) =
-            parts.extensions.get().cloned().unwrap_or_else(|| Named(principal.tenant.into()));
+        let RequestPrincipal(principal) = RequestPrincipal::from_request_parts(parts, state).await?;
+        let RequestTenants(tenants) =
+            parts.extensions.get().cloned().unwrap_or_else(|| RequestTenants(principal.tenant.into()));
         match principal.rights.read {
             true => Ok(Self(tenants)),
             false => Err(Refusal::forbidden(format!("no right to read tenant {tenants}")).into()),

@@ -82,7 +82,7 @@ impl HeadMemory {
     }
 
     /// True if the heads, or the late samples' share of them, have reached the watermark for sealing.
-    pub(crate) fn press_to_seal(&self) -> bool {
+    pub(crate) fn needs_sealing(&self) -> bool {
         self.head().needs_sealing(self.late_bytes())
     }
 

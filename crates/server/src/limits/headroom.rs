@@ -14,10 +14,10 @@ use std::time::Instant;
 use stdx::clock::Clock;
 
 /// Minimum interval between readings of the process' memory. A reading takes about 50 µs.
-const LOOK_EVERY_MS: u64 = 100;
+const READ_EVERY_MS: u64 = 100;
 
 /// Interval between log lines about a shortage.
-const SAY_EVERY_MS: u64 = 60_000;
+const LOG_EVERY_MS: u64 = 60_000;
 
 /// Memory of the process, and its limit.
 #[derive(Debug)]
@@ -30,8 +30,8 @@ pub(crate) struct Headroom {
     /// Memory held by the process at the last check.
     held_bytes: AtomicU64,
     /// Times of the next reading and of the next log line, in milliseconds since `began`.
-    look_ms: AtomicU64,
-    say_ms: AtomicU64,
+    next_reading_ms: AtomicU64,
+    next_log_ms: AtomicU64,
 }
 
 impl Headroom {
@@ -42,8 +42,8 @@ impl Headroom {
             clock,
             limit_bytes: memory_bytes,
             held_bytes: AtomicU64::new(0),
-            look_ms: AtomicU64::new(0),
-            say_ms: AtomicU64::new(0),
+            next_reading_ms: AtomicU64::new(0),
+            next_log_ms: AtomicU64::new(0),
         }
     }
 
@@ -52,15 +52,15 @@ impl Headroom {
         self.memory().room().map_err(|error| Refusal::busy(REASON, error.to_string()))
     }
 
-    /// Memory held by the process, at most [`LOOK_EVERY_MS`] old.
+    /// Memory held by the process, at most [`READ_EVERY_MS`] old.
     pub(crate) fn memory(&self) -> ProcessMemory {
         let limit_bytes = self.limit_bytes;
         let Some(resident) = &self.resident else { return ProcessMemory { held_bytes: 0, limit_bytes } };
         let now_ms = self.clock.instant().saturating_duration_since(self.began).as_millis() as u64;
-        if is_due(&self.look_ms, now_ms, LOOK_EVERY_MS) {
+        if is_due(&self.next_reading_ms, now_ms, READ_EVERY_MS) {
             let memory = ProcessMemory { held_bytes: resident.bytes(), limit_bytes };
             self.held_bytes.store(memory.held_bytes, Ordering::Relaxed);
-            if memory.room().is_err() && is_due(&self.say_ms, now_ms, SAY_EVERY_MS) {
+            if memory.room().is_err() && is_due(&self.next_log_ms, now_ms, LOG_EVERY_MS) {
                 tracing::warn!(
                     held_bytes = memory.held_bytes,
                     limit_bytes,
@@ -87,12 +87,12 @@ pub(crate) mod tests {
 
     /// Reports the bytes that a test sets, and counts readings.
     #[derive(Debug, Default)]
-    pub(crate) struct SetResident {
+    pub(crate) struct FixedResident {
         pub(crate) bytes: AtomicU64,
         pub(crate) asked: AtomicU64,
     }
 
-    impl Resident for SetResident {
+    impl Resident for FixedResident {
         fn bytes(&self) -> u64 {
             self.asked.fetch_add(1, Ordering::Relaxed);
             self.bytes.load(Ordering::Relaxed)
@@ -101,10 +101,10 @@ pub(crate) mod tests {
 
     #[test]
     fn work_is_refused_while_the_process_holds_too_much() {
-        let (resident, clock) = (Arc::new(SetResident::default()), Arc::new(ManualClock::at(0)));
+        let (resident, clock) = (Arc::new(FixedResident::default()), Arc::new(ManualClock::at(0)));
         let headroom = Headroom::new(Some(Arc::clone(&resident) as _), Arc::clone(&clock) as _, 1000);
         for (held, is_refused) in [(0, false), (949, false), (950, true), (5000, true), (949, false)] {
-            clock.advance(LOOK_EVERY_MS);
+            clock.advance(READ_EVERY_MS);
             resident.bytes.store(held, Ordering::Relaxed);
             let refused = headroom.check().err().map(|refusal| (refusal.kind, refusal.reason));
             assert_eq!(refused, is_refused.then_some((ErrorKind::Unavailable, REASON)), "{held} bytes");
@@ -114,7 +114,7 @@ pub(crate) mod tests {
         for _ in 0..1000 {
             headroom.check().expect("the last reading is still valid");
         }
-        clock.advance(LOOK_EVERY_MS - 1);
+        clock.advance(READ_EVERY_MS - 1);
         headroom.check().expect("the last reading is still valid");
         assert_eq!(resident.asked.load(Ordering::Relaxed), asked);
         clock.advance(1);
@@ -124,7 +124,7 @@ pub(crate) mod tests {
 
     #[test]
     fn one_of_many_threads_reads_the_resident_memory() {
-        let (resident, clock) = (Arc::new(SetResident::default()), Arc::new(ManualClock::at(0)));
+        let (resident, clock) = (Arc::new(FixedResident::default()), Arc::new(ManualClock::at(0)));
         let headroom = Headroom::new(Some(Arc::clone(&resident) as _), clock, 1000);
         std::thread::scope(|threads| {
             (0..8).for_each(|_| _ = threads.spawn(|| (0..1000).for_each(|_| headroom.check().unwrap())));

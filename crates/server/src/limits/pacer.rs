@@ -33,19 +33,19 @@ pub(crate) struct Traffic(AtomicUsize);
 
 /// A write request in progress, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Passing<'a>(&'a Traffic);
+pub(crate) struct RequestInProgress<'a>(&'a Traffic);
 
 impl Traffic {
     /// Counts a request until the returned value is dropped.
-    pub(crate) fn enter(&self) -> Passing<'_> {
+    pub(crate) fn enter(&self) -> RequestInProgress<'_> {
         self.0.fetch_add(1, Ordering::Relaxed);
-        Passing(self)
+        RequestInProgress(self)
     }
 
     /// Waits until no request is in progress, at most [`WAIT_FACTOR`] times `worked`. `worked` is the CPU time of a piece of
     /// work that is too long for a turn. A thread that always has such work uses an eighth of a processor while requests
     /// keep coming. Returns the time waited.
-    pub(crate) fn let_pass_after(&self, worked: Duration, clock: &dyn Clock) -> Duration {
+    pub(crate) fn wait_after(&self, worked: Duration, clock: &dyn Clock) -> Duration {
         let (mut waited, most) = (Duration::ZERO, worked * WAIT_FACTOR as u32);
         while waited < most && !self.is_quiet() {
             let before = clock.instant();
@@ -61,7 +61,7 @@ impl Traffic {
     }
 }
 
-impl Drop for Passing<'_> {
+impl Drop for RequestInProgress<'_> {
     fn drop(&mut self) {
         self.0.0.fetch_sub(1, Ordering::Relaxed);
     }
@@ -84,18 +84,18 @@ struct Balance {
     used: Duration,
     /// Remaining waiting time in nanoseconds: earned by work, spent by waiting for requests or for a processor. Negative if
     /// the thread has waited longer than it had earned.
-    patience: i64,
+    waiting_budget_ns: i64,
 }
 
 impl Pacer {
     /// Pacer of a thread that is about to work.
     pub(crate) fn new(clock: Arc<dyn Clock>, traffic: Arc<Traffic>, heads: Arc<HeadMemory>) -> Self {
-        let balance = Balance { since: clock.instant(), used: processor_time(), patience: 0 };
+        let balance = Balance { since: clock.instant(), used: processor_time(), waiting_budget_ns: 0 };
         Self { clock, traffic, heads, balance }
     }
 
     /// Yields to requests, if the thread has worked for a turn. To be called often, by one thread, while it holds no lock.
-    pub(crate) fn let_pass(&mut self) {
+    pub(crate) fn yield_to_requests(&mut self) {
         let now = self.clock.instant();
         let passed = now.saturating_duration_since(self.balance.since);
         if passed < TURN {
@@ -103,7 +103,7 @@ impl Pacer {
         }
         let used = processor_time();
         self.balance.account(passed, used.saturating_sub(self.balance.used));
-        if self.balance.patience > 0 && !self.is_urgent() {
+        if self.balance.waiting_budget_ns > 0 && !self.is_urgent() {
             // a thread that was woken for this processor need not wait for the end of the time slice
             std::thread::yield_now();
             self.balance.account(self.clock.instant().saturating_duration_since(now), Duration::ZERO);
@@ -114,11 +114,11 @@ impl Pacer {
 
     /// True if memory is short: sealing makes room for writes, so it must not wait for them.
     fn is_urgent(&self) -> bool {
-        self.heads.press_to_seal()
+        self.heads.needs_sealing()
     }
 
     fn wait(&mut self) {
-        while self.balance.patience > 0 && !self.traffic.is_quiet() && !self.is_urgent() {
+        while self.balance.waiting_budget_ns > 0 && !self.traffic.is_quiet() && !self.is_urgent() {
             let before = self.clock.instant();
             self.clock.sleep(POLL);
             let slept = self.clock.instant().saturating_duration_since(before);
@@ -130,8 +130,8 @@ impl Pacer {
 impl Balance {
     fn account(&mut self, passed: Duration, worked: Duration) {
         let waited = nanos(passed.saturating_sub(worked));
-        let patience = self.patience + nanos(worked) * WAIT_FACTOR - waited;
-        self.patience = patience.clamp(-nanos(OWED_MAX), nanos(SAVED_MAX));
+        let waiting_budget_ns = self.waiting_budget_ns + nanos(worked) * WAIT_FACTOR - waited;
+        self.waiting_budget_ns = waiting_budget_ns.clamp(-nanos(OWED_MAX), nanos(SAVED_MAX));
     }
 }
 
@@ -158,29 +158,33 @@ mod tests {
 
     #[test]
     fn work_adds_to_the_waiting_budget() {
-        let mut balance = Balance { since: Instant::now(), used: Duration::ZERO, patience: 0 };
+        let mut balance = Balance { since: Instant::now(), used: Duration::ZERO, waiting_budget_ns: 0 };
         balance.account(MS, MS);
-        assert_eq!(balance.patience, nanos(MS * 7));
+        assert_eq!(balance.waiting_budget_ns, nanos(MS * 7));
         balance.account(MS * 3, MS / 2);
-        assert_eq!(balance.patience, nanos(MS * 7 * 3 / 2 - MS * 5 / 2), "waiting for a processor counts");
+        assert_eq!(
+            balance.waiting_budget_ns,
+            nanos(MS * 7 * 3 / 2 - MS * 5 / 2),
+            "waiting for a processor counts"
+        );
         balance.account(MS * 1000, MS);
-        assert_eq!(balance.patience, -nanos(OWED_MAX), "the debt of a long wait is limited");
+        assert_eq!(balance.waiting_budget_ns, -nanos(OWED_MAX), "the debt of a long wait is limited");
         balance.account(Duration::MAX, Duration::ZERO);
-        assert_eq!(balance.patience, -nanos(OWED_MAX));
+        assert_eq!(balance.waiting_budget_ns, -nanos(OWED_MAX));
         balance.account(MS * 1000, MS * 1000);
-        assert_eq!(balance.patience, nanos(SAVED_MAX));
+        assert_eq!(balance.waiting_budget_ns, nanos(SAVED_MAX));
     }
 
     /// With requests always in progress, on a machine where a thread that yields waits long for a processor.
     #[test]
     fn background_work_keeps_an_eighth_of_a_processor() {
         for delay in [0, 1, 5, 15].map(|ms| MS * ms) {
-            let mut balance = Balance { since: Instant::now(), used: Duration::ZERO, patience: 0 };
+            let mut balance = Balance { since: Instant::now(), used: Duration::ZERO, waiting_budget_ns: 0 };
             let (mut passed, mut worked) = (Duration::ZERO, Duration::ZERO);
             while passed < MS * 10_000 {
                 balance.account(TURN, TURN);
                 (passed, worked) = (passed + TURN, worked + TURN);
-                while balance.patience > 0 {
+                while balance.waiting_budget_ns > 0 {
                     balance.account(POLL + delay, Duration::ZERO);
                     passed += POLL + delay;
                 }
@@ -193,9 +197,9 @@ mod tests {
     #[test]
     fn work_in_long_pieces_waits_for_requests_but_not_for_ever() {
         let (traffic, clock) = (Traffic::default(), ManualClock::at(0));
-        assert_eq!(traffic.let_pass_after(MS, &clock), Duration::ZERO, "no request is in progress");
+        assert_eq!(traffic.wait_after(MS, &clock), Duration::ZERO, "no request is in progress");
         let _passing = traffic.enter();
-        assert_eq!(traffic.let_pass_after(MS, &clock), MS * 7);
+        assert_eq!(traffic.wait_after(MS, &clock), MS * 7);
     }
 
     #[test]
@@ -206,14 +210,14 @@ mod tests {
         let writes = node.writes();
         let mut pacer =
             Pacer::new(Arc::clone(&writes.clock), Arc::clone(&writes.traffic), Arc::clone(&writes.heads));
-        pacer.balance.patience = nanos(MS);
+        pacer.balance.waiting_budget_ns = nanos(MS);
         assert!(writes.traffic.is_quiet());
         pacer.wait();
-        assert_eq!(pacer.balance.patience, nanos(MS), "no request is in progress");
+        assert_eq!(pacer.balance.waiting_budget_ns, nanos(MS), "no request is in progress");
         let passing = writes.traffic.enter();
         assert!(!writes.traffic.is_quiet());
         pacer.wait();
-        assert_eq!(pacer.balance.patience, 0, "waits for exactly the saved time");
+        assert_eq!(pacer.balance.waiting_budget_ns, 0, "waits for exactly the saved time");
         drop(passing);
         assert!(writes.traffic.is_quiet());
         node.stop();

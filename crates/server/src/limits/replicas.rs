@@ -20,7 +20,7 @@ pub(super) const TIDY_EVERY: Duration = Duration::from_secs(60);
 
 impl Replicas {
     /// Decides on samples of a replica. A new cluster needs a place among `clusters_max` and memory of `account`.
-    pub(crate) fn hear(
+    pub(crate) fn vote(
         &mut self,
         (cluster, replica): (&str, &str),
         arrival: Arrival,
@@ -30,7 +30,7 @@ impl Replicas {
         if !self.elections.contains(cluster) {
             self.make_room(arrival, clusters_max, account)?;
         }
-        Ok(self.elections.hear(cluster, replica, arrival))
+        Ok(self.elections.vote(cluster, replica, arrival))
     }
 
     /// Records the timestamp of the newest accepted sample.
@@ -78,11 +78,11 @@ impl Replicas {
             return Err(SeriesRefusal::TooManyClusters { limit: clusters_max });
         }
         let bytes = (self.elections.len() as u64 + 1) * CLUSTER_BYTES;
-        let bought = match &mut self.memory {
+        let reserved = match &mut self.memory {
             Some(memory) => memory.resize(bytes),
             None => account.reserve(bytes).map(|memory| self.memory = Some(memory)),
         };
-        bought.map_err(|full| SeriesRefusal::NoRoomForClusters { limit_kib: full.limit_bytes >> 10 })
+        reserved.map_err(|full| SeriesRefusal::NoRoomForClusters { limit_kib: full.limit_bytes >> 10 })
     }
 }
 
@@ -99,21 +99,21 @@ mod tests {
             failover: Duration::from_secs(30),
         };
         let (mut one, mut other) = (Replicas::default(), Replicas::default());
-        let hear = |replicas: &mut Replicas, cluster, seconds| {
-            replicas.hear((cluster, "a"), after(seconds), 2, &account).err()
+        let vote = |replicas: &mut Replicas, cluster, seconds| {
+            replicas.vote((cluster, "a"), after(seconds), 2, &account).err()
         };
-        assert_eq!((hear(&mut one, "x", 0), hear(&mut one, "y", 10)), (None, None));
-        assert_eq!(hear(&mut one, "z", 10), Some(SeriesRefusal::TooManyClusters { limit: 2 }));
-        assert_eq!(hear(&mut one, "x", 10), None, "known clusters are accepted at the limit");
-        assert_eq!(hear(&mut other, "x", 10), None);
+        assert_eq!((vote(&mut one, "x", 0), vote(&mut one, "y", 10)), (None, None));
+        assert_eq!(vote(&mut one, "z", 10), Some(SeriesRefusal::TooManyClusters { limit: 2 }));
+        assert_eq!(vote(&mut one, "x", 10), None, "known clusters are accepted at the limit");
+        assert_eq!(vote(&mut other, "x", 10), None);
         assert_eq!(
-            hear(&mut other, "y", 10),
+            vote(&mut other, "y", 10),
             Some(SeriesRefusal::NoRoomForClusters { limit_kib: account.limit_bytes() >> 10 })
         );
         // clusters that were silent for an hour make room for others
-        assert_eq!(hear(&mut one, "z", 3610), None);
+        assert_eq!(vote(&mut one, "z", 3610), None);
         assert_eq!((one.clusters(), account.used_bytes()), (1, 2 * CLUSTER_BYTES));
-        assert_eq!(hear(&mut other, "y", 3610), None);
+        assert_eq!(vote(&mut other, "y", 3610), None);
         let names: Vec<_> = other.all().into_iter().map(|(cluster, _)| cluster).collect();
         assert_eq!(names, ["x".into(), "y".into()]);
         drop((one, other));

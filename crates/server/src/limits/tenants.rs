@@ -46,7 +46,7 @@ struct Buckets {
     samples: TokenBucket,
     bytes: TokenBucket,
     series: TokenBucket,
-    sample_rate: Pace,
+    sample_rate: MeanRate,
     /// Series that were admitted, but are not in the head yet.
     being_created: u64,
     /// Series that were left out for now.
@@ -55,23 +55,23 @@ struct Buckets {
 
 /// Mean rate over about a minute.
 #[derive(Debug, Default, Clone, Copy)]
-struct Pace {
+struct MeanRate {
     per_s: f64,
     at: Option<Instant>,
 }
 
-/// Time constant of [`Pace`], in seconds.
-const PACE_S: f64 = 60.0;
+/// Time constant of [`MeanRate`], in seconds.
+const MEAN_RATE_S: f64 = 60.0;
 
-impl Pace {
+impl MeanRate {
     fn add(&mut self, count: u64, now: Instant) {
-        self.per_s = self.at(now) + count as f64 / PACE_S;
+        self.per_s = self.at(now) + count as f64 / MEAN_RATE_S;
         self.at = Some(now);
     }
 
     fn at(&self, now: Instant) -> f64 {
         let passed = self.at.map_or(Duration::ZERO, |at| now.saturating_duration_since(at));
-        self.per_s * (-passed.as_secs_f64() / PACE_S).exp()
+        self.per_s * (-passed.as_secs_f64() / MEAN_RATE_S).exp()
     }
 }
 

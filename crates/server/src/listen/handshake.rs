@@ -10,7 +10,7 @@
 //! A signature takes up to several milliseconds with an RSA key of 4,096 bits. Signatures are computed on threads, on at
 //! most half of the processors at a time. Networks take turns: a network with a thousand handshakes delays a handshake of
 //! another network by only one signature. After each signature, write requests in progress may use the processor for up to
-//! seven times as long ([`Traffic::let_pass_after`]), because open connections come before new ones.
+//! seven times as long ([`Traffic::wait_after`]), because open connections come before new ones.
 
 mod pending;
 
@@ -19,8 +19,8 @@ pub(crate) use pending::{Pending, PendingHandshakes};
 use super::connections::Link;
 use super::patience::Patience;
 use super::peer::Peer;
+use super::rejections::Rejections;
 use super::stall::StallTimeout;
-use super::turned_away::TurnedAway;
 use crate::audit::Audit;
 use crate::limits::fair_permits::FairPermits;
 use crate::limits::pacer::{Traffic, processor_time};
@@ -161,7 +161,7 @@ impl Handshakes {
         peer: Peer,
         pending: Pending,
         connection: (&Arc<Link>, Patience),
-        turned_away: &TurnedAway,
+        rejections: &Rejections,
     ) -> Option<(Encrypted, Option<ClientNames>)> {
         let finished = tokio::select! {
             finished = timeout(TIMEOUT, self.handshake(stream, &pending, connection)) => finished,
@@ -177,7 +177,7 @@ impl Handshakes {
             }
             Ok(Err(Failure::Plaintext(stream))) => {
                 self.metrics.plaintext.inc();
-                turned_away.not_encrypted(stream);
+                rejections.not_encrypted(stream);
             }
             Ok(Err(Failure::Certificate(why))) => {
                 self.metrics.certificate.inc();
@@ -234,7 +234,7 @@ impl Handshakes {
             let before = processor_time();
             let limit = |connection: &mut ServerConnection| connection.set_buffer_limit(Some(SENT_BYTES_MAX));
             let _ = send.send(hello.into_stream_with(config, limit)); // the connection may have been displaced
-            traffic.let_pass_after(processor_time().saturating_sub(before), &*clock);
+            traffic.wait_after(processor_time().saturating_sub(before), &*clock);
             drop(permit);
         });
         answer.await.map_err(io::Error::other)

@@ -35,7 +35,7 @@ impl Owner {
                         true => submission.answer(),
                         false => {
                             let weight = self.context.weight(&submission.tenant);
-                            self.slicing.waits(submission, weight);
+                            self.slicing.enqueue(submission, weight);
                         }
                     }
                 }
@@ -52,7 +52,7 @@ impl Owner {
                     tracing::warn!(partition, refused = groups, ?lasted, %error, "cannot make a group durable; its requests are refused");
                 }
                 for submission in group.drain(..) {
-                    submission.turn_away(Refusal::from(&error));
+                    submission.refuse_all(Refusal::from(&error));
                 }
             }
         }

@@ -60,7 +60,7 @@ impl Evicting {
     /// Evicts a deleted tenant's series without samples as soon as the current eviction is done.
     pub(super) fn evict_tenant(&mut self, forget: Forget, now: Instant) {
         self.waiting.push_back(forget);
-        self.time_share.rest(now);
+        self.time_share.suspend(now);
     }
 
     /// Series to evict. At the beginning of an eviction, deleted tenants come first, and otherwise it is about series that have
@@ -122,8 +122,8 @@ impl Owner {
         };
         let now = self.context.clock.instant();
         match evicted {
-            Evicted::More => self.evicting.time_share.worked(began, now),
-            Evicted::Waits => self.evicting.time_share.rest(now + WAIT),
+            Evicted::More => self.evicting.time_share.record_slice(began, now),
+            Evicted::WaitsForPins => self.evicting.time_share.suspend(now + WAIT),
             Evicted::Done(count) => {
                 self.evicting.idle = None;
                 self.note_tenants();
@@ -133,7 +133,7 @@ impl Owner {
                 }
                 let is_next_due = !self.evicting.waiting.is_empty();
                 let pause = if is_pressed { EVERY_UNDER_PRESSURE } else { EVERY };
-                self.evicting.time_share.rest(if is_next_due { now } else { now + pause });
+                self.evicting.time_share.suspend(if is_next_due { now } else { now + pause });
             }
         }
     }

@@ -1,6 +1,8 @@
 //! Interface through which the sealer commands owners.
 
-use super::{ClosedBatch, Command, Commands, Freeze, Frozen, Read, Relocate, Relocated, Safe, Sealed};
+use super::{
+    ClosedBatch, Command, Commands, Freeze, Frozen, Read, Relocate, Relocated, Sealed, SealedSamples,
+};
 use head::TenantHead;
 use journal::Offset;
 use model::TenantId;
@@ -13,7 +15,7 @@ pub(crate) trait Owners {
     fn freeze(&mut self, number: usize, all: bool, except: &BTreeSet<TenantId>) -> Option<Frozen>;
 
     /// Releases a partition's samples that are durable in tables. `None` if the partition is closed.
-    fn release(&mut self, number: usize, what: Safe) -> Option<()>;
+    fn release(&mut self, number: usize, what: SealedSamples) -> Option<()>;
 
     /// Opens a reader of a partition's journal, from the beginning of a record's dictionary on. `None` if the partition is
     /// closed.
@@ -41,7 +43,7 @@ impl Owners for Vec<Commands> {
         answer.recv().ok()
     }
 
-    fn release(&mut self, number: usize, what: Safe) -> Option<()> {
+    fn release(&mut self, number: usize, what: SealedSamples) -> Option<()> {
         let (reply, answer) = sync_channel(1);
         self[number].send(Command::Sealed(Sealed { what, reply })).ok()?;
         answer.recv().ok()

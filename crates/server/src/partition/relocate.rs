@@ -45,7 +45,7 @@ pub(crate) struct Relocated {
 /// Progress of a relocation.
 #[derive(Debug)]
 pub(super) struct Relocating {
-    asked: Relocate,
+    request: Relocate,
     step: Step,
     /// Tenants that this step has yet to process; the next tenant is the last of the list.
     waiting: Vec<TenantId>,
@@ -70,9 +70,9 @@ impl Place {
 }
 
 impl Relocating {
-    pub(super) fn new(asked: Relocate, now: Instant) -> Self {
-        let waiting = asked.tenants.iter().cloned().collect();
-        Self { asked, step: Step::Freeze, waiting, due: now }
+    pub(super) fn new(request: Relocate, now: Instant) -> Self {
+        let waiting = request.tenants.iter().cloned().collect();
+        Self { request, step: Step::Freeze, waiting, due: now }
     }
 
     /// Time at which the next turn is due.
@@ -85,12 +85,12 @@ impl Owner {
     /// Refuses the group's submissions of tenants that are being relocated.
     pub(super) fn turn_away_relocating(&mut self) {
         let Some(relocating) = &self.relocating else { return };
-        for submission in self.group.extract_if(.., |s| relocating.asked.tenants.contains(&s.tenant)) {
+        for submission in self.group.extract_if(.., |s| relocating.request.tenants.contains(&s.tenant)) {
             let message = format!(
                 "the table of tenant {} cannot be written, and the tenant's samples are being moved to the journal's end; retry",
                 submission.tenant
             );
-            submission.turn_away(Refusal::busy("table_unwritable", message));
+            submission.refuse_all(Refusal::busy("table_unwritable", message));
         }
     }
 
@@ -123,7 +123,7 @@ impl Owner {
         match from {
             Some(from) => {
                 let relocated = Relocated { upto: self.journal.durable_end(), from };
-                let _ = relocating.asked.reply.send(relocated); // the sealer may be gone
+                let _ = relocating.request.reply.send(relocated); // the sealer may be gone
             }
             None => {
                 // Takes at most half of the owner's time. A slower relocation would delay sealing, because no round
@@ -144,7 +144,7 @@ impl Owner {
             self.partition.grew(head.take_change());
         }
         if relocating.waiting.is_empty() {
-            relocating.waiting = relocating.asked.tenants.iter().cloned().collect();
+            relocating.waiting = relocating.request.tenants.iter().cloned().collect();
             // between two groups, the head and the journal have the same samples
             relocating.step = Step::Write { began: self.journal.durable_end(), next: Place::START };
         }

@@ -64,7 +64,7 @@ impl Owner {
                     let next = Offset(entry.offset.0 + 1);
                     if let Err(what) = self.take_in(&mut replay, &entry)? {
                         self.context.metrics.unreadable_records.inc();
-                        report(self.number, &reader.put_aside(what));
+                        report(self.number, &reader.quarantine(what));
                     }
                     self.pace(&mut replay, next)?;
                 }

@@ -51,21 +51,21 @@ pub(crate) struct Frozen {
 /// Message that frozen samples are durable in tables.
 #[derive(Debug)]
 pub(crate) struct Sealed {
-    pub(crate) what: Safe,
+    pub(crate) what: SealedSamples,
     /// Receives the answer when the samples have left the head and the journal.
     pub(crate) reply: SyncSender<()>,
 }
 
 /// Samples that are durable in tables.
 #[derive(Debug, Clone)]
-pub(crate) enum Safe {
+pub(crate) enum SealedSamples {
     /// Samples frozen below `upto`, except samples of the tenants in `except`.
     All { upto: Offset, except: BTreeSet<TenantId> },
     /// Frozen samples of one tenant that was excluded from an earlier release.
     Of(TenantId),
 }
 
-impl Safe {
+impl SealedSamples {
     fn is_of(&self, tenant: &TenantId) -> bool {
         match self {
             Self::All { except, .. } => !except.contains(tenant),
@@ -78,7 +78,7 @@ impl Safe {
 #[derive(Debug, Default)]
 pub(super) struct Sealing {
     /// Requested freeze, to be done after the group.
-    pub(super) asked: Option<Freeze>,
+    pub(super) requested: Option<Freeze>,
     /// The last freeze, until it is released.
     frozen: Option<Frozen>,
     /// The release in progress.
@@ -102,7 +102,7 @@ impl Owner {
     /// Does work for sealing between two groups: a requested freeze, then slices of a release if they are due. Because
     /// of slices, other work waits only briefly.
     pub(super) fn seal_turn(&mut self) {
-        if let Some(freeze) = self.sealing.asked.take() {
+        if let Some(freeze) = self.sealing.requested.take() {
             let frozen = self.freeze(freeze.all, &freeze.except);
             let _ = freeze.reply.send(frozen); // the receiver may be gone: the next request gets the same answer
         }
@@ -210,7 +210,7 @@ impl Owner {
     /// Releases samples that are durable in tables: from the head, in turns, and then from the journal.
     pub(super) fn sealed(&mut self, sealed: Sealed) {
         let frozen = self.sealing.frozen.map(|frozen| frozen.upto);
-        if matches!(&sealed.what, Safe::All { upto, .. } if frozen != Some(*upto)) {
+        if matches!(&sealed.what, SealedSamples::All { upto, .. } if frozen != Some(*upto)) {
             let _ = sealed.reply.send(()); // released before; the answer was lost
             return;
         }
@@ -236,9 +236,9 @@ impl Owner {
             }
             done
         };
-        time_share.worked(began, self.context.clock.instant());
+        time_share.record_slice(began, self.context.clock.instant());
         if done && let Some((sealed, _)) = self.sealing.releasing.take() {
-            if let Safe::All { .. } = sealed.what {
+            if let SealedSamples::All { .. } = sealed.what {
                 self.sealing.frozen = None;
             }
             self.truncate_to_mark();

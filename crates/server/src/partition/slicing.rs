@@ -67,7 +67,7 @@ impl Slicing {
     }
 
     /// Enqueues a submission of a tenant of `weight` for its next slice.
-    pub(super) fn waits(&mut self, submission: Submission, weight: usize) {
+    pub(super) fn enqueue(&mut self, submission: Submission, weight: usize) {
         self.waiting.push(submission, weight);
     }
 }
@@ -82,7 +82,7 @@ impl Owner {
         self.estimate(&mut submission, &mut cost);
         if cost.total > COST_MAX {
             let weight = self.context.weight(&submission.tenant);
-            self.slicing.waits(submission, weight);
+            self.slicing.enqueue(submission, weight);
             return 0;
         }
         submission.slice = 0..submission.refs.len();

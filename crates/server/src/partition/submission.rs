@@ -210,7 +210,12 @@ impl Submission {
 
     /// Refuses each of the next `most` new series whose metric has reached `limit`, the tenant's limit on series per
     /// metric. `count` returns the number of a metric's series. Returns how many of the next series may be created.
-    pub(crate) fn refuse_crowded(&mut self, most: usize, limit: u64, count: impl Fn(&str) -> usize) -> usize {
+    pub(crate) fn refuse_beyond_metric_limit(
+        &mut self,
+        most: usize,
+        limit: u64,
+        count: impl Fn(&str) -> usize,
+    ) -> usize {
         let error = SeriesRefusal::SeriesPerMetric { limit };
         let mut counts: HashMap<Box<str>, u64> = HashMap::new();
         let mut next = self.created;
@@ -257,7 +262,7 @@ impl Submission {
     }
 
     /// Refuses the whole submission.
-    pub(crate) fn turn_away(self, refusal: Refusal) {
+    pub(crate) fn refuse_all(self, refusal: Refusal) {
         let (reply, _) = self.end();
         let _ = reply.send(Err(refusal));
     }

@@ -212,7 +212,7 @@ fn late_samples_beyond_their_share_are_refused_and_no_others() {
     assert_eq!(refused, (0, 5000, vec![Postponed::LateSamples]));
     let (held, limit) = (node.writes().heads.late_bytes(), node.budget().head_bytes / 4);
     assert!((limit..limit + (256 << 10)).contains(&held), "{held} bytes of {limit}");
-    assert!(node.writes().heads.press_to_seal());
+    assert!(node.writes().heads.needs_sealing());
     // a duplicate of the newest, a late one, and one in order
     assert_eq!(send(vec![NEWEST_MS, NEWEST_MS - 1, NEWEST_MS + 1]), (2, 1, vec![Postponed::LateSamples]));
 

@@ -28,12 +28,12 @@ impl TimeShare {
     }
 
     /// Suspends the work until `until`.
-    pub(super) const fn rest(&mut self, until: Instant) {
+    pub(super) const fn suspend(&mut self, until: Instant) {
         self.0 = until;
     }
 
     /// Notes a slice, and schedules the next one.
-    pub(super) fn worked(&mut self, began: Instant, ended: Instant) {
+    pub(super) fn record_slice(&mut self, began: Instant, ended: Instant) {
         let owed = began.saturating_duration_since(self.0).min(OWED_MAX);
         self.0 = began - owed + ended.duration_since(began) * (1 + PAUSE_FACTOR);
     }
@@ -55,7 +55,7 @@ mod tests {
                     if time_share.due() > now {
                         break;
                     }
-                    time_share.worked(now, now + SLICE);
+                    time_share.record_slice(now, now + SLICE);
                     (now, worked) = (now + SLICE, worked + SLICE);
                 }
                 now += Duration::from_micros(10);
@@ -72,11 +72,11 @@ mod tests {
             (start + Duration::from_secs(9), TimeShare::from(start), 0);
         while time_share.due() <= now {
             let ended = now + Duration::from_micros(50);
-            time_share.worked(now, ended);
+            time_share.record_slice(now, ended);
             (now, slices) = (ended, slices + 1);
         }
         assert_eq!(slices, 6);
-        time_share.rest(now + OWED_MAX);
+        time_share.suspend(now + OWED_MAX);
         assert_eq!(time_share.due(), now + OWED_MAX);
     }
 }

@@ -20,11 +20,11 @@ impl<'a> Across<'a> {
         context: &'a Arc<Context>,
         tenants: &TenantSet,
         samples_max: u64,
-        cancelled: &Arc<dyn Interrupt>,
+        canceled: &Arc<dyn Interrupt>,
     ) -> Self {
         let source = |tenant: &TenantId| {
-            let source = Source::new(context, tenant.clone(), samples_max, Arc::clone(cancelled));
-            (tenant.clone(), source.noting())
+            let source = Source::new(context, tenant.clone(), samples_max, Arc::clone(canceled));
+            (tenant.clone(), source.recording())
         };
         Self(tenants.iter().map(source).collect())
     }

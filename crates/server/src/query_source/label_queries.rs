@@ -14,7 +14,7 @@ pub(crate) use growth::{Grown, Growth, Top};
 pub(crate) use unqueried::Unqueried;
 
 use crate::query_source::Context;
-use crate::query_source::{Cancelled, LeftOut, Turns, list, tables_select};
+use crate::query_source::{Canceled, LeftOut, Turns, list, tables_select};
 use crate::refusal::Refusal;
 use across::Shown;
 use distinct::{Distinct, Full, Ordered};
@@ -33,7 +33,7 @@ pub(crate) struct LabelQueries<'a> {
     pub(crate) context: &'a Arc<Context>,
     pub(crate) tenant: &'a TenantId,
     /// Set when the request is canceled.
-    pub(crate) cancelled: Arc<dyn Interrupt>,
+    pub(crate) canceled: Arc<dyn Interrupt>,
     /// Memory limit of an answer before it is encoded.
     pub(crate) memory_bytes: u64,
     /// Records the memory that the query holds.
@@ -48,7 +48,7 @@ const ENTRY_BYTES: usize = 96;
 
 /// Query for the series that match any of `selectors` (all series if there are none), with a limit.
 #[derive(Debug)]
-pub(crate) struct Ask<'a> {
+pub(crate) struct LabelRequest<'a> {
     pub(crate) selectors: &'a [Vec<Matcher>],
     pub(crate) range: TimeRange,
     /// Limit on the number of results.
@@ -63,7 +63,7 @@ struct Room<'a> {
 }
 
 impl Room<'_> {
-    fn buy(&mut self, bytes: usize) -> Result<(), Refusal> {
+    fn reserve(&mut self, bytes: usize) -> Result<(), Refusal> {
         match self.left_bytes.checked_sub(bytes) {
             Some(left) => {
                 self.left_bytes = left;
@@ -86,8 +86,8 @@ fn too_large(bytes: u64) -> Refusal {
     )
 }
 
-impl From<Cancelled> for Refusal {
-    fn from(_: Cancelled) -> Self {
+impl From<Canceled> for Refusal {
+    fn from(_: Canceled) -> Self {
         Self::busy(
             "canceled",
             "the query was canceled: its client disconnected, it timed out, or an operator canceled it",
@@ -138,7 +138,7 @@ impl Found<'_> {
     fn add_sealed(
         &mut self,
         label_queries: &LabelQueries<'_>,
-        ask: &Ask<'_>,
+        request: &LabelRequest<'_>,
         shown: Shown<'_>,
         read: impl Fn(
             &tables::Table,
@@ -147,25 +147,25 @@ impl Found<'_> {
             &mut dyn FnMut(&[u8]) -> bool,
         ) -> Sealed,
     ) -> Result<Vec<String>, Refusal> {
-        let LabelQueries { context, tenant, cancelled, .. } = label_queries;
+        let LabelQueries { context, tenant, canceled, .. } = label_queries;
         let left_out = LeftOut::default();
-        for matchers in or_all(ask.selectors) {
+        for matchers in or_all(request.selectors) {
             if self.is_cut() {
                 break;
             }
-            let select = tables_select(matchers, ask.range, false, cancelled);
+            let select = tables_select(matchers, request.range, false, canceled);
             let mut added = Ok(());
             let mut put = |text: &[u8]| {
                 added = shown.put(text, self);
-                added.is_ok() && !self.is_cut() && !cancelled.is_set()
+                added.is_ok() && !self.is_cut() && !canceled.is_set()
             };
-            let listed = list(context, tenant, &left_out, &**cancelled, |table, cache| {
+            let listed = list(context, tenant, &left_out, &**canceled, |table, cache| {
                 read(table, cache, &select, &mut put)
             });
             listed.map_err(refused)?;
             added?;
-            if cancelled.is_set() {
-                return Err(Cancelled.into());
+            if canceled.is_set() {
+                return Err(Canceled.into());
             }
         }
         Ok(left_out.texts())
@@ -183,16 +183,16 @@ type Sealed = Result<Vec<String>, tables::TableError>;
 
 impl LabelQueries<'_> {
     /// Lists label names. Tables are not read if the heads alone have more names than the limit allows.
-    pub(crate) fn label_names(&self, ask: &Ask<'_>) -> Result<Limited, Refusal> {
-        let mut found = self.found(ask, Ord::cmp);
-        let left_out = self.add_names(&mut found, ask, Shown::AsStored)?;
+    pub(crate) fn label_names(&self, request: &LabelRequest<'_>) -> Result<Limited, Refusal> {
+        let mut found = self.found(request, Ord::cmp);
+        let left_out = self.add_names(&mut found, request, Shown::AsStored)?;
         Ok(found.answer(left_out))
     }
 
     /// Lists values of a label, as [`Self::label_names`] does.
-    pub(crate) fn label_values(&self, name: &str, ask: &Ask<'_>) -> Result<Limited, Refusal> {
-        let mut found = self.found(ask, Ord::cmp);
-        let left_out = self.add_values(&mut found, name, ask)?;
+    pub(crate) fn label_values(&self, name: &str, request: &LabelRequest<'_>) -> Result<Limited, Refusal> {
+        let mut found = self.found(request, Ord::cmp);
+        let left_out = self.add_values(&mut found, name, request)?;
         Ok(found.answer(left_out))
     }
 
@@ -200,28 +200,33 @@ impl LabelQueries<'_> {
     fn add_names(
         &self,
         found: &mut Found<'_>,
-        ask: &Ask<'_>,
+        request: &LabelRequest<'_>,
         shown: Shown<'_>,
     ) -> Result<Vec<String>, Refusal> {
         let turn = |walk: &mut Walk, head: &_, among: Among<'_>, take: &mut dyn FnMut(&str)| {
             walk.names(head, among, take)
         };
-        self.add_texts(found, ask, shown, turn, LabelScan::Names)
+        self.add_texts(found, request, shown, turn, LabelScan::Names)
     }
 
     /// Adds the values of a label to `found`. Returns warnings about missing data.
-    fn add_values(&self, found: &mut Found<'_>, name: &str, ask: &Ask<'_>) -> Result<Vec<String>, Refusal> {
+    fn add_values(
+        &self,
+        found: &mut Found<'_>,
+        name: &str,
+        request: &LabelRequest<'_>,
+    ) -> Result<Vec<String>, Refusal> {
         let turn = |walk: &mut Walk, head: &_, among: Among<'_>, take: &mut dyn FnMut(&str)| {
             walk.values(head, name, among, take)
         };
-        self.add_texts(found, ask, Shown::AsStored, turn, LabelScan::Values(name))
+        self.add_texts(found, request, Shown::AsStored, turn, LabelScan::Values(name))
     }
 
     /// Adds names or values of labels, from heads by `turn` and from tables by `sealed`. Returns warnings about missing data.
     fn add_texts(
         &self,
         found: &mut Found<'_>,
-        ask: &Ask<'_>,
+        request: &LabelRequest<'_>,
         shown: Shown<'_>,
         turn: impl Fn(&mut Walk, &TenantHead, Among<'_>, &mut dyn FnMut(&str)) -> bool,
         sealed: LabelScan<'_>,
@@ -230,14 +235,14 @@ impl LabelQueries<'_> {
         for turns in self.turns() {
             // A series has at most one value of a label, so a walk over values visits each series at most once. A walk
             // over names would visit a series many times, so the time range is checked beforehand.
-            let series = match (turns.select_any(ask.selectors)?, sealed) {
+            let series = match (turns.select_any(request.selectors)?, sealed) {
                 (None, LabelScan::Values(_)) => None,
-                (selected, _) => in_range(&turns, selected, ask.range)?,
+                (selected, _) => in_range(&turns, selected, request.range)?,
             };
             let among = match &series {
                 Some(series) => Among::Series(series),
-                None if ask.range == TimeRange::ALL => Among::All,
-                None => Among::Range(ask.range),
+                None if request.range == TimeRange::ALL => Among::All,
+                None => Among::Range(request.range),
             };
             let (mut walk, mut is_last) = (Walk::new(), false);
             while !is_last {
@@ -247,22 +252,22 @@ impl LabelQueries<'_> {
                 taken.drain(..).try_for_each(|text| shown.put(text.as_bytes(), found))?;
             }
         }
-        found.add_sealed(self, ask, shown, |table, cache, select, put| {
+        found.add_sealed(self, request, shown, |table, cache, select, put| {
             tables::scan::labels::texts(table, cache, select, sealed, &mut |text| put(text.as_bytes()))
         })
     }
 
     /// Creates an empty result with the limits of this query.
-    fn found(&self, ask: &Ask<'_>, order: fn(&[u8], &[u8]) -> Ordering) -> Found<'_> {
+    fn found(&self, request: &LabelRequest<'_>, order: fn(&[u8], &[u8]) -> Ordering) -> Found<'_> {
         // with a limit, texts may be dropped; the remaining texts, at most half of all, then exist twice for a moment
-        let parts = if ask.limit == usize::MAX { 3 } else { 2 };
+        let parts = if request.limit == usize::MAX { 3 } else { 2 };
         let texts = Distinct::within(self.memory_bytes as usize / 3 * parts);
-        Found { texts, order, usage: self.usage, memory_bytes: self.memory_bytes, limit: ask.limit }
+        Found { texts, order, usage: self.usage, memory_bytes: self.memory_bytes, limit: request.limit }
     }
 
     /// Turns on the tenant's head in each partition.
     fn turns(&self) -> impl Iterator<Item = Turns<'_>> {
-        let turns = |partition| Turns::new(partition, self.tenant, &*self.cancelled);
+        let turns = |partition| Turns::new(partition, self.tenant, &*self.canceled);
         self.context.partitions.iter().map(move |partition| turns(&**partition))
     }
 
@@ -271,9 +276,9 @@ impl LabelQueries<'_> {
     }
 
     /// Lists series that have a sample in the range. With a limit, it is unspecified which series are returned.
-    pub(crate) fn series(&self, ask: &Ask<'_>) -> Result<Limited, Refusal> {
-        let mut found = self.found(ask, in_label_order);
-        let left_out = self.add_stored_series(&mut found, ask, Shown::AsStored)?;
+    pub(crate) fn series(&self, request: &LabelRequest<'_>) -> Result<Limited, Refusal> {
+        let mut found = self.found(request, in_label_order);
+        let left_out = self.add_stored_series(&mut found, request, Shown::AsStored)?;
         Ok(found.answer(left_out))
     }
 
@@ -281,19 +286,19 @@ impl LabelQueries<'_> {
     fn add_stored_series(
         &self,
         found: &mut Found<'_>,
-        ask: &Ask<'_>,
+        request: &LabelRequest<'_>,
         shown: Shown<'_>,
     ) -> Result<Vec<String>, Refusal> {
-        self.add_series(found, ask, shown, |head, series| head.has_samples(series, ask.range))?;
-        found.add_sealed(self, ask, shown, |table, cache, select, put| {
+        self.add_series(found, request, shown, |head, series| head.has_samples(series, request.range))?;
+        found.add_sealed(self, request, shown, |table, cache, select, put| {
             tables::scan::labels::series(table, cache, select, &mut |labels| put(labels.as_bytes()))
         })
     }
 
     /// Lists active series, which received a sample recently.
-    pub(crate) fn active_series(&self, ask: &Ask<'_>) -> Result<Limited, Refusal> {
-        let mut found = self.found(ask, in_label_order);
-        self.add_series(&mut found, ask, Shown::AsStored, TenantHead::is_active)?;
+    pub(crate) fn active_series(&self, request: &LabelRequest<'_>) -> Result<Limited, Refusal> {
+        let mut found = self.found(request, in_label_order);
+        self.add_series(&mut found, request, Shown::AsStored, TenantHead::is_active)?;
         Ok(found.answer(Vec::new()))
     }
 
@@ -301,13 +306,13 @@ impl LabelQueries<'_> {
     fn add_series(
         &self,
         found: &mut Found<'_>,
-        ask: &Ask<'_>,
+        request: &LabelRequest<'_>,
         shown: Shown<'_>,
         is_wanted: impl Fn(&TenantHead, SeriesRef) -> bool,
     ) -> Result<(), Refusal> {
         let mut taken: Vec<Vec<u8>> = Vec::new();
         for turns in self.turns() {
-            let mut selected = turns.select_any(ask.selectors)?.unwrap_or_default().into_iter();
+            let mut selected = turns.select_any(request.selectors)?.unwrap_or_default().into_iter();
             let mut is_last = false;
             while !is_last && !found.is_cut() {
                 is_last = turns.turn(|head| {
@@ -335,7 +340,9 @@ impl LabelQueries<'_> {
         let mut all = BTreeMap::new();
         let mut room = self.room();
         let mut take = |m: &Metadata| {
-            room.buy(size_of::<Metadata>() + ENTRY_BYTES + 2 * m.metric.len() + m.help.len() + m.unit.len())?;
+            room.reserve(
+                size_of::<Metadata>() + ENTRY_BYTES + 2 * m.metric.len() + m.help.len() + m.unit.len(),
+            )?;
             all.insert(m.metric.clone(), m.clone());
             while all.len() > limit {
                 all.pop_last();
@@ -360,32 +367,35 @@ impl LabelQueries<'_> {
     }
 
     /// Exemplars in the range, by series.
-    pub(crate) fn exemplars(&self, ask: &Ask<'_>) -> Result<BTreeMap<Labels, Vec<Exemplar>>, Refusal> {
+    pub(crate) fn exemplars(
+        &self,
+        request: &LabelRequest<'_>,
+    ) -> Result<BTreeMap<Labels, Vec<Exemplar>>, Refusal> {
         let mut all: BTreeMap<Labels, Vec<Exemplar>> = BTreeMap::new();
         let mut room = self.room();
         let mut bytes = Vec::new();
         for turns in self.turns() {
-            let Some(selected) = turns.select_any(ask.selectors)? else { continue };
-            let (mut next, mut bought) = (0, Ok(()));
+            let Some(selected) = turns.select_any(request.selectors)? else { continue };
+            let (mut next, mut reserved) = (0, Ok(()));
             turns.until_done(|head| {
                 let end = next + TURN_SERIES as u64;
                 for (number, series, exemplar) in head.exemplars_from(next) {
-                    if number >= end || bought.is_err() {
+                    if number >= end || reserved.is_err() {
                         next = number;
-                        return bought.is_err();
+                        return reserved.is_err();
                     }
-                    if selected.contains(series.0) && ask.range.contains(exemplar.timestamp_ms) {
+                    if selected.contains(series.0) && request.range.contains(exemplar.timestamp_ms) {
                         bytes.clear();
                         head.write_labels(*series, &mut bytes);
                         let labels = LabelsRef::from_canonical(&bytes).to_owned();
                         let own = exemplar.labels.as_bytes().len();
-                        bought = room.buy(size_of::<Exemplar>() + 2 * ENTRY_BYTES + bytes.len() + own);
+                        reserved = room.reserve(size_of::<Exemplar>() + 2 * ENTRY_BYTES + bytes.len() + own);
                         all.entry(labels).or_default().push(exemplar.clone());
                     }
                 }
                 true
             })?;
-            bought?;
+            reserved?;
         }
         for list in all.values_mut() {
             list.sort_by_key(|e| e.timestamp_ms);
@@ -414,7 +424,7 @@ pub(crate) fn in_range(
     turns: &Turns<'_>,
     series: Option<RoaringBitmap>,
     range: TimeRange,
-) -> Result<Option<RoaringBitmap>, Cancelled> {
+) -> Result<Option<RoaringBitmap>, Canceled> {
     if range == TimeRange::ALL {
         return Ok(series);
     }

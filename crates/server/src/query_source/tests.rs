@@ -49,8 +49,8 @@ fn a_series_with_too_many_samples_is_not_unpacked() {
 fn a_canceled_selection_ends() {
     let dir = tempfile::tempdir().unwrap();
     let node = node_with_samples(dir.path(), 1);
-    let cancelled = Arc::new(AtomicBool::new(true));
-    let source = Source::new(node.reads(), TenantId::anonymous(), 100, cancelled);
+    let canceled = Arc::new(AtomicBool::new(true));
+    let source = Source::new(node.reads(), TenantId::anonymous(), 100, canceled);
     assert_eq!(all_of(&source).unwrap_err().kind, ErrorKind::Unavailable);
     node.stop();
 }
@@ -158,10 +158,10 @@ fn the_limit_of_a_query_holds_for_each_tenant() {
         let series = head.create(key, labels.as_ref());
         (0..200).for_each(|t| _ = head.append(&[series], &[t], &[1.0], 0));
     }
-    let cancelled: Arc<dyn Interrupt> = Arc::new(AtomicBool::new(false));
+    let canceled: Arc<dyn Interrupt> = Arc::new(AtomicBool::new(false));
     let tenants = model::TenantSet::parse("zz|nobody|anonymous").unwrap();
     let read = |samples_max, limit| {
-        let source = Across::new(node.reads(), &tenants, samples_max, &cancelled);
+        let source = Across::new(node.reads(), &tenants, samples_max, &canceled);
         let mut set = source.select(&Select { matchers: &[], range: TimeRange::ALL })?;
         let (mut samples, mut found) = (SeriesSamples::default(), Vec::new());
         set.limit(limit);

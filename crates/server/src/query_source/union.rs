@@ -4,10 +4,10 @@
 //! samples read from the head win. A pin keeps sealed samples in the heads as long as a query may have selected its
 //! files before the commit. If a query runs for too long, its pin expires and the query restarts.
 
-mod noting;
+mod recording;
 mod rolled;
 
-use super::{Cancelled, HeadSet, Turns, make_room, too_many_samples};
+use super::{Canceled, HeadSet, Turns, make_room, too_many_samples};
 use crate::partition::shared::PartitionShared;
 use crate::query_source::Context;
 use crate::query_source::detail::Detail;
@@ -33,7 +33,7 @@ pub(crate) struct Source<'a> {
     /// Limit on the samples of an unpacked series.
     samples_max: u64,
     /// Set when the query is canceled.
-    cancelled: Arc<dyn Interrupt>,
+    canceled: Arc<dyn Interrupt>,
     pin: Pin,
     left_out: LeftOut,
     detail: Detail,
@@ -48,13 +48,13 @@ impl<'a> Source<'a> {
         context: &'a Arc<Context>,
         tenant: TenantId,
         samples_max: u64,
-        cancelled: Arc<dyn Interrupt>,
+        canceled: Arc<dyn Interrupt>,
     ) -> Self {
         Self {
             context,
             tenant,
             samples_max,
-            cancelled,
+            canceled,
             pin: context.lake.pins.pin(),
             left_out: LeftOut::default(),
             detail: Detail::Samples,
@@ -70,7 +70,7 @@ impl<'a> Source<'a> {
     }
 
     /// Makes the source record the metrics that a query selects as queried.
-    pub(crate) const fn noting(mut self) -> Self {
+    pub(crate) const fn recording(mut self) -> Self {
         self.is_noted = true;
         self
     }
@@ -94,8 +94,8 @@ impl<'a> Source<'a> {
     pub(super) fn select_heads(&self, matchers: &[Matcher]) -> Result<Vec<RoaringBitmap>, SourceError> {
         let partitions = self.context.partitions.iter();
         let select = |partition: &Arc<PartitionShared>| {
-            let turns = Turns::new(partition, &self.tenant, &*self.cancelled);
-            turns.select(matchers).map_err(|Cancelled| cancelled())
+            let turns = Turns::new(partition, &self.tenant, &*self.canceled);
+            turns.select(matchers).map_err(|Canceled| canceled())
         };
         partitions.map(select).collect()
     }
@@ -153,7 +153,7 @@ fn scan(
         return Ok(None);
     }
     if !interrupt.may_wait() {
-        return Err(cancelled());
+        return Err(canceled());
     }
     let limits = ScanLimits::of(bytes);
     Scan::open(&table, &context.lake.cache, select, &limits).map(Some).map_err(unreadable)
@@ -169,7 +169,7 @@ pub(crate) fn list(
 ) -> Result<(), SourceError> {
     let Some(table) = context.lake.existing(tenant).map_err(unreadable)? else { return Ok(()) };
     if !interrupt.may_wait() {
-        return Err(cancelled());
+        return Err(canceled());
     }
     left_out.add(read(&table, &context.lake.cache).map_err(unreadable)?, context);
     Ok(())
@@ -180,7 +180,7 @@ pub(crate) fn tables_select(
     matchers: &[Matcher],
     range: TimeRange,
     samples: bool,
-    cancelled: &Arc<dyn Interrupt>,
+    canceled: &Arc<dyn Interrupt>,
 ) -> tables::Select {
     let names = names_of(matchers).map(|mut names| {
         names.sort_unstable();
@@ -192,7 +192,7 @@ pub(crate) fn tables_select(
         tables::Matcher::new(&m.name, move |value| matcher.matches(value))
     };
     let matchers = matchers.iter().map(test).collect();
-    tables::Select { names, series: None, matchers, range, samples, stop: stop(cancelled) }
+    tables::Select { names, series: None, matchers, range, samples, stop: stop(canceled) }
 }
 
 /// The metric names that the matchers list explicitly; `None` if the matchers list no names.
@@ -206,20 +206,20 @@ fn names_of(matchers: &[Matcher]) -> Option<Vec<String>> {
 }
 
 /// Condition that stops table reads once the query is canceled.
-pub(crate) fn stop(cancelled: &Arc<dyn Interrupt>) -> tables::Stop {
-    let cancelled = Arc::clone(cancelled);
-    tables::Stop::when(move || cancelled.is_set())
+pub(crate) fn stop(canceled: &Arc<dyn Interrupt>) -> tables::Stop {
+    let canceled = Arc::clone(canceled);
+    tables::Stop::when(move || canceled.is_set())
 }
 
 impl SeriesSource for Source<'_> {
     fn select(&self, select: &Select<'_>) -> Result<Box<dyn SeriesSet + '_>, SourceError> {
         let set = self.union(select)?;
-        Ok(if self.is_noted { noting::series(self, select.matchers, set) } else { set })
+        Ok(if self.is_noted { recording::series(self, select.matchers, set) } else { set })
     }
 
     fn select_rolled(&self, select: &RolledSelect<'_>) -> Result<Option<Rolled<'_>>, SourceError> {
         let found = rolled::select(self, select)?;
-        Ok(if self.is_noted { found.map(|set| noting::rolled(self, select.matchers, set)) } else { found })
+        Ok(if self.is_noted { found.map(|set| recording::rolled(self, select.matchers, set)) } else { found })
     }
 }
 
@@ -228,8 +228,8 @@ impl Source<'_> {
         let selected = self.select_heads(select.matchers)?;
         // half of the query's memory, at sixteen bytes per sample
         let bytes = self.samples_max as usize * 8;
-        let wanted = tables_select(select.matchers, select.range, true, &self.cancelled);
-        let scan = scan(self.context, &self.tenant, &wanted, bytes, &*self.cancelled)?;
+        let wanted = tables_select(select.matchers, select.range, true, &self.canceled);
+        let scan = scan(self.context, &self.tenant, &wanted, bytes, &*self.canceled)?;
         let Some(scan) = scan else { return Ok(Box::new(self.heads(selected, select.range))) };
         self.left_out.note(&scan, self.context);
         let left = selected.iter().map(|s| s.len() as usize).sum();
@@ -268,8 +268,8 @@ impl SeriesSet for UnionSet<'_> {
         if let Some(rest) = &mut self.rest {
             return rest.next(samples);
         }
-        if self.source.cancelled.is_set() {
-            return Err(cancelled());
+        if self.source.canceled.is_set() {
+            return Err(canceled());
         }
         samples.clear_for(ValueKind::Float);
         if self.scan.next_series().map_err(unreadable)? {
@@ -363,13 +363,13 @@ pub(super) fn expired() -> SourceError {
     SourceError { kind: ErrorKind::Unavailable, message }
 }
 
-fn cancelled() -> SourceError {
+fn canceled() -> SourceError {
     SourceError { kind: ErrorKind::Unavailable, message: "the query was canceled".into() }
 }
 
 fn unreadable(error: TableError) -> SourceError {
     match error {
-        TableError::Interrupted => cancelled(),
+        TableError::Canceled => canceled(),
         error @ (TableError::TooManyFiles { .. } | TableError::TooLarge { .. }) => {
             let message =
                 format!("{error}: select a shorter range or fewer metrics, or raise the setting memory");

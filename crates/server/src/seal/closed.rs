@@ -13,27 +13,28 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// Closed tenants and the reasons.
 #[derive(Debug, Default)]
 pub(crate) struct Closed {
-    tenants: Mutex<BTreeMap<TenantId, Shut>>,
+    tenants: Mutex<BTreeMap<TenantId, ClosedTenant>>,
     /// Number of closed tenants: usually 0, which is read without the lock.
     count: AtomicUsize,
 }
 
 #[derive(Debug)]
-struct Shut {
+struct ClosedTenant {
     /// Partitions whose samples are not in the head yet.
     partitions: BTreeSet<usize>,
     /// Partitions whose samples were replayed and are in the head again.
     replayed: BTreeSet<usize>,
     why: String,
     /// Number of replays for which the heads had no room.
-    crowded: u64,
+    no_room_count: u64,
 }
 
 impl Closed {
     /// Closes a tenant: samples of one partition are missing.
     pub(super) fn add(&self, tenant: &TenantId, partition: usize, why: String) {
         let mut tenants = self.tenants.lock();
-        let new = || Shut { partitions: BTreeSet::new(), replayed: BTreeSet::new(), why, crowded: 0 };
+        let new =
+            || ClosedTenant { partitions: BTreeSet::new(), replayed: BTreeSet::new(), why, no_room_count: 0 };
         tenants.entry(tenant.clone()).or_insert_with(new).partitions.insert(partition);
         self.count.store(tenants.len(), Ordering::Release);
     }
@@ -42,10 +43,10 @@ impl Closed {
     /// lacked some.
     pub(super) fn remove(&self, tenant: &TenantId, partition: usize) -> bool {
         let mut tenants = self.tenants.lock();
-        let Some(shut) = tenants.get_mut(tenant) else { return false };
-        shut.partitions.remove(&partition);
-        shut.replayed.insert(partition);
-        let is_open = shut.partitions.is_empty();
+        let Some(closed) = tenants.get_mut(tenant) else { return false };
+        closed.partitions.remove(&partition);
+        closed.replayed.insert(partition);
+        let is_open = closed.partitions.is_empty();
         if is_open {
             tenants.remove(tenant);
         }
@@ -55,30 +56,30 @@ impl Closed {
 
     /// Changes the reason that refusals name.
     pub(super) fn explain(&self, tenant: &TenantId, why: String) {
-        if let Some(shut) = self.tenants.lock().get_mut(tenant) {
-            shut.why = why;
+        if let Some(closed) = self.tenants.lock().get_mut(tenant) {
+            closed.why = why;
         }
     }
 
     /// Notes that the heads had no room for a tenant's samples. Returns the partitions that were replayed already; the caller
     /// removes the tenant's samples from their heads.
-    pub(super) fn found_no_room(&self, tenant: &TenantId) -> BTreeSet<usize> {
+    pub(super) fn record_no_room(&self, tenant: &TenantId) -> BTreeSet<usize> {
         let mut tenants = self.tenants.lock();
-        let Some(shut) = tenants.get_mut(tenant) else { return BTreeSet::new() };
-        shut.why = "the heads have no room for its samples; raise --memory".into();
-        shut.crowded += 1;
-        let replayed = std::mem::take(&mut shut.replayed);
-        shut.partitions.extend(&replayed);
+        let Some(closed) = tenants.get_mut(tenant) else { return BTreeSet::new() };
+        closed.why = "the heads have no room for its samples; raise --memory".into();
+        closed.no_room_count += 1;
+        let replayed = std::mem::take(&mut closed.replayed);
+        closed.partitions.extend(&replayed);
         replayed
     }
 
     /// If the heads had no room for any of these tenants before, keeps only one tenant for the next replay: the tenant
     /// that lacked room least often. Once this tenant is open, sealing makes room for the others.
-    pub(super) fn keep_what_may_fit<T>(&self, wanted: &mut BTreeMap<TenantId, T>) {
+    pub(super) fn keep_one_that_may_fit<T>(&self, wanted: &mut BTreeMap<TenantId, T>) {
         let tenants = self.tenants.lock();
-        let crowded = |tenant: &TenantId| tenants.get(tenant).map_or(0, |shut| shut.crowded);
-        if wanted.keys().any(|tenant| crowded(tenant) > 0)
-            && let Some(next) = wanted.keys().min_by_key(|tenant| crowded(tenant)).cloned()
+        let no_room_count = |tenant: &TenantId| tenants.get(tenant).map_or(0, |closed| closed.no_room_count);
+        if wanted.keys().any(|tenant| no_room_count(tenant) > 0)
+            && let Some(next) = wanted.keys().min_by_key(|tenant| no_room_count(tenant)).cloned()
         {
             wanted.retain(|tenant, _| *tenant == next);
         }
@@ -96,7 +97,7 @@ impl Closed {
     /// Tenants whose samples of a partition are not in the head.
     pub(super) fn of(&self, partition: usize) -> BTreeSet<TenantId> {
         let tenants = self.tenants.lock();
-        let of = tenants.iter().filter(|(_, shut)| shut.partitions.contains(&partition));
+        let of = tenants.iter().filter(|(_, closed)| closed.partitions.contains(&partition));
         of.map(|(tenant, _)| tenant.clone()).collect()
     }
 
@@ -115,7 +116,7 @@ impl Closed {
         if self.is_empty() {
             return None;
         }
-        self.tenants.lock().get(tenant).map(|shut| shut.why.clone())
+        self.tenants.lock().get(tenant).map(|closed| closed.why.clone())
     }
 }
 

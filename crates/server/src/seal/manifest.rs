@@ -113,7 +113,7 @@ impl Mark {
 
     /// Mark of one tenant: name of the journal, end of the sealed records, and end of the records that may be sealed, which only
     /// the tenant's table shows.
-    pub(crate) fn look(&self, tenant: &TenantId) -> (&str, u64, Option<u64>) {
+    pub(crate) fn lookup(&self, tenant: &TenantId) -> (&str, u64, Option<u64>) {
         match self.tenants.get(tenant.as_str()) {
             Some(own) => (&own.source, own.upto, own.attempt.max(own.passes)),
             None => (&self.source, self.upto, self.attempt),

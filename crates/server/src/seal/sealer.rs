@@ -208,7 +208,7 @@ impl<O: Owners> Sealer<O> {
             unsealed_since_ms: context.partitions.unsealed_since_ms(),
             unsealed_bytes: partitions.map(|p| p.unsealed_bytes.load(Ordering::Relaxed)).max().unwrap_or(0),
             head_bytes: context.heads.bytes(),
-            is_filled: context.heads.press_to_seal(),
+            is_filled: context.heads.needs_sealing(),
             closed: context.lake.closed.tenants(),
             journal_bytes: context
                 .partitions

@@ -28,7 +28,7 @@ pub(super) struct Workspace {
 
 impl Workspace {
     /// Reserves half of the account; the other half is for compaction.
-    pub(super) fn buy(flush: &Account) -> Result<Self, Exhausted> {
+    pub(super) fn reserve(flush: &Account) -> Result<Self, Exhausted> {
         let bytes = flush.limit_bytes() / 2;
         // an encoder holds up to three times its row group
         let row_group_bytes = (bytes as usize / 12).clamp(128 << 10, 4 << 20);

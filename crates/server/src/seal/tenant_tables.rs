@@ -262,7 +262,7 @@ impl TenantTables {
 
     fn is_open(&self, key: &Key, uses: bool) -> Option<Arc<Table>> {
         let mut open = self.open.lock();
-        if uses { open.use_one(key, self.clock.instant()) } else { open.get(key) }
+        if uses { open.get_and_touch(key, self.clock.instant()) } else { open.get(key) }
     }
 
     fn remember(&self, key: Key, table: Table) -> Arc<Table> {
@@ -276,7 +276,7 @@ impl TenantTables {
 
     /// Ensures that readers see commits made through `table`. The table may have been closed, and reopened before the
     /// commit was in the log. Then `table` replaces the other handle.
-    pub(crate) fn show(&self, tenant: &TenantId, kind: TenantTable, table: &Arc<Table>) {
+    pub(crate) fn publish_commits(&self, tenant: &TenantId, kind: TenantTable, table: &Arc<Table>) {
         self.measure(tenant, kind, table);
         let key = (tenant.clone(), kind);
         // waits until an opening that began before the commit has ended

@@ -68,8 +68,8 @@ fn read(node: &Node) -> Content {
 }
 
 pub(crate) fn read_of(node: &Node, tenant: &TenantId) -> Content {
-    let cancelled = Arc::new(AtomicBool::new(false));
-    let source = Source::new(node.reads(), tenant.clone(), 1_000_000, cancelled);
+    let canceled = Arc::new(AtomicBool::new(false));
+    let source = Source::new(node.reads(), tenant.clone(), 1_000_000, canceled);
     let mut set = source.select(&Select { matchers: &[], range: TimeRange::ALL }).unwrap();
     let (mut samples, mut content) = (SeriesSamples::default(), Content::new());
     let mut seen = BTreeSet::new();
@@ -240,10 +240,10 @@ fn frozen_samples_stay_in_the_head_until_older_queries_end() {
     let (mut node, mut content) = stepped_node(dir.path(), &clock);
     let tenant = TenantId::anonymous();
     let head_samples = |node: &Simulated| node.node().head_samples(&tenant);
-    let cancelled: Arc<dyn query::Interrupt> = Arc::new(AtomicBool::new(false));
+    let canceled: Arc<dyn query::Interrupt> = Arc::new(AtomicBool::new(false));
 
     let reader = node.node().clone();
-    let source = Source::new(reader.node.reads(), tenant.clone(), 1_000_000, Arc::clone(&cancelled));
+    let source = Source::new(reader.node.reads(), tenant.clone(), 1_000_000, Arc::clone(&canceled));
     let mut set = source.select(&Select { matchers: &[], range: TimeRange::ALL }).unwrap();
     let mut flush = node.flush();
     node.seal();
@@ -262,7 +262,7 @@ fn frozen_samples_stay_in_the_head_until_older_queries_end() {
 
     // the next query takes too long: it is expired, and does not silently miss samples
     content.extend(write_stepped(&node, clock.now_ms() + 1));
-    let source = Source::new(reader.node.reads(), tenant.clone(), 1_000_000, Arc::clone(&cancelled));
+    let source = Source::new(reader.node.reads(), tenant.clone(), 1_000_000, Arc::clone(&canceled));
     let mut set = source.select(&Select { matchers: &[], range: TimeRange::ALL }).unwrap();
     let mut flush = node.flush();
     node.seal();
@@ -313,8 +313,8 @@ fn flushes_in_a_loop_share_rounds_and_abort_no_query() {
     node.seal();
     assert!(last.samples().is_some());
     content.extend(write_stepped(&node, clock.now_ms()));
-    let cancelled = Arc::new(AtomicBool::new(false));
-    let source = Source::new(reader.node.reads(), tenant.clone(), 1_000_000, cancelled);
+    let canceled = Arc::new(AtomicBool::new(false));
+    let source = Source::new(reader.node.reads(), tenant.clone(), 1_000_000, canceled);
     let mut set = source.select(&Select { matchers: &[], range: TimeRange::ALL }).unwrap();
     let mut first = node.flush();
     node.seal();

@@ -22,11 +22,11 @@ impl Upkeep {
         all: bool,
         failed: &mut FirstError,
     ) -> Result<Policy, UpkeepError> {
-        let context = &self.pace.context;
+        let context = &self.control.context;
         let (settings, tenants) = (&context.settings.lake, context.overrides.current());
         let own = tenants.of(tenant);
         // expiry by the wall clock is irreversible, so there is none while the clock is in doubt
-        let today_ms = context.wall.doubt(&*context.clock).is_none().then(|| self.pace.now().wall_ms);
+        let today_ms = context.wall.doubt(&*context.clock).is_none().then(|| self.control.now().wall_ms);
         let keep_ms = match kind {
             TenantTable::Samples => own.retention_ms,
             TenantTable::Rollup(_) => own.rollups_kept_ms(),

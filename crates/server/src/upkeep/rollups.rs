@@ -3,7 +3,7 @@
 //! A day is rolled up when it is over, none of its samples are in memory any more, and the usual delay of senders has
 //! passed. Later samples make the day due again. Its rollup is then rebuilt at most once an hour.
 
-use super::{Compacted, Kept, SAY_EVERY, Upkeep, UpkeepError};
+use super::{Compacted, LOG_EVERY, TableState, Upkeep, UpkeepError};
 use crate::seal::tenant_tables::TenantTable;
 use model::TenantId;
 use std::collections::BTreeMap;
@@ -46,19 +46,19 @@ impl Upkeep {
         &mut self,
         tenant: &TenantId,
         resolution: Resolution,
-        kept: &mut Kept,
+        state: &mut TableState,
         all: bool,
         compacted: &mut Compacted,
     ) -> Result<(), UpkeepError> {
         let lacks_room = self.is_wanted(tenant, resolution) && self.lacks_room(tenant, resolution)?;
-        if lacks_room && !kept.lacks_room {
+        if lacks_room && !state.lacks_room {
             let table = resolution.folder();
             tracing::warn!(%tenant, table, "a rollup is not made: the tenant has as many tables as tenant_tables allows");
         }
-        kept.lacks_room = lacks_room;
+        state.lacks_room = lacks_room;
         let mut days = self.days_due(tenant, resolution, all)?;
-        let now = self.pace.instant();
-        days.retain(|date| all || !kept.rolled.is_resting(*date, now));
+        let now = self.control.instant();
+        days.retain(|date| all || !state.rolled.is_resting(*date, now));
         if days.is_empty() {
             return Ok(());
         }
@@ -78,7 +78,7 @@ impl Upkeep {
                 }
                 Err(error) => return Err(error),
             }
-            kept.rolled.tried(*date, self.pace.instant());
+            state.rolled.tried(*date, self.control.instant());
         }
         self.lake().metrics.rollup_days_waiting.set(0.0);
         Ok(())
@@ -91,7 +91,7 @@ impl Upkeep {
         resolution: Resolution,
         all: bool,
     ) -> Result<Vec<Date>, UpkeepError> {
-        let (settings, tenants) = (&self.pace.context.settings, self.pace.context.overrides.current());
+        let (settings, tenants) = (&self.control.context.settings, self.control.context.overrides.current());
         let own = tenants.of(tenant);
         if !self.is_wanted(tenant, resolution) {
             return Ok(Vec::new());
@@ -100,7 +100,7 @@ impl Upkeep {
             return Ok(Vec::new());
         };
         self.lake().tables.measure(tenant, TenantTable::Samples, &samples);
-        let now_ms = self.pace.now().wall_ms;
+        let now_ms = self.control.now().wall_ms;
         let settled_ms = LATE_AS_A_RULE_MS.saturating_add(settings.lake.seal_after_ms);
         let today = Date::of(if all { now_ms } else { now_ms.saturating_sub(settled_ms) });
         let whole_from_ms = own.retention_ms.map_or(i64::MIN, |keep_ms| now_ms.saturating_sub(keep_ms));
@@ -116,12 +116,12 @@ impl Upkeep {
 
     /// True if the tenant's settings ask for the rollup.
     fn is_wanted(&self, tenant: &TenantId, resolution: Resolution) -> bool {
-        self.pace.context.overrides.current().of(tenant).rollups.contains(&resolution)
+        self.control.context.overrides.current().of(tenant).rollups.contains(&resolution)
     }
 
     /// True if the rollup has no table, and the tenant has as many tables as it may.
     fn lacks_room(&self, tenant: &TenantId, resolution: Resolution) -> Result<bool, UpkeepError> {
-        let limit = self.pace.context.overrides.current().of(tenant).tenant_tables;
+        let limit = self.control.context.overrides.current().of(tenant).tenant_tables;
         let tables = &self.lake().tables;
         Ok(tables.usage(tenant).tables >= limit
             && tables.visit(tenant, TenantTable::Rollup(resolution))?.is_none())
@@ -147,33 +147,33 @@ impl Upkeep {
         table: &Arc<Table>,
         date: Date,
     ) -> Result<Rolled, UpkeepError> {
-        let context = Arc::clone(&self.pace.context);
+        let context = Arc::clone(&self.control.context);
         let half = context.lake.flush.limit_bytes() / 2;
         let _memory = context.lake.flush.reserve(half)?;
-        let (began, now_ms) = (self.pace.instant(), self.pace.now().wall_ms);
-        let (mut said, mut counted) = (began, 0);
+        let (began, now_ms) = (self.control.instant(), self.control.now().wall_ms);
+        let (mut logged_at, mut counted) = (began, 0);
         let go_on = |rolled: &Rolled| {
             context.lake.metrics.rollup_samples.add(rolled.samples - counted);
             counted = rolled.samples;
-            if self.pace.since(said) >= SAY_EVERY {
-                said = self.pace.instant();
+            if self.control.since(logged_at) >= LOG_EVERY {
+                logged_at = self.control.instant();
                 tracing::info!(%tenant, %date, series = rolled.series, samples = rolled.samples, "a rollup is in progress");
             }
-            self.pace.go_on()
+            self.control.go_on()
         };
         let stem = FileStem::rewritten(context.lake.random.fresh());
         let limits = limits(half as usize);
         let rolled = rollup::run(samples, table, date, resolution, &stem, &limits, now_ms, go_on)?;
-        if self.pace.is_stopping() && !rolled.committed {
+        if self.control.is_stopping() && !rolled.committed {
             return Err(UpkeepError::Stopping);
         }
         context.lake.metrics.rollup_samples.add(rolled.samples - counted);
         if rolled.committed {
             context.lake.metrics.rollup_days(resolution).inc();
-            let Rolled { series, samples, left_out, .. } = rolled;
-            let seconds = self.pace.since(began).as_secs_f64();
+            let Rolled { series, samples, omitted, .. } = rolled;
+            let seconds = self.control.since(began).as_secs_f64();
             let table = resolution.folder();
-            tracing::info!(%tenant, table, %date, series, samples, left_out, seconds, "rolled up a day");
+            tracing::info!(%tenant, table, %date, series, samples, left_out = omitted, seconds, "rolled up a day");
         }
         Ok(rolled)
     }

@@ -91,12 +91,12 @@ async fn state_of_deleted_tables_is_forgotten() {
     let kept = move || {
         // the node must live until the end of the test
         let (_node, mut upkeep) = (parts.node, parts.upkeep);
-        upkeep.look();
-        let before: Vec<_> = upkeep.kept.keys().map(|(tenant, _)| tenant.clone()).collect();
+        upkeep.check_all();
+        let before: Vec<_> = upkeep.states.keys().map(|(tenant, _)| tenant.clone()).collect();
         std::fs::remove_dir_all(gone).unwrap();
         upkeep.visited = None;
-        upkeep.look();
-        (before.len(), upkeep.kept.into_keys().map(|(tenant, _)| tenant).collect::<Vec<_>>())
+        upkeep.check_all();
+        (before.len(), upkeep.states.into_keys().map(|(tenant, _)| tenant).collect::<Vec<_>>())
     };
     assert_eq!(tokio::task::spawn_blocking(kept).await.unwrap(), (2, vec![tenant("two")]));
 }
@@ -221,9 +221,9 @@ async fn a_clock_that_is_ahead_at_the_start_expires_nothing() {
         let (clock, node, mut upkeep) = start(ahead_ms);
         let looks = move || {
             upkeep.open_tables();
-            upkeep.look();
+            upkeep.check_all();
             then(&clock);
-            upkeep.look();
+            upkeep.check_all();
             let table = node.reads().lake.existing(&tenant("one")).unwrap().unwrap();
             table.refresh().unwrap();
             assert_eq!(table.files().unwrap().all().len(), expected);

@@ -6,7 +6,7 @@ use tables::upkeep::Now;
 
 /// Record of the last time at which a clock was trusted before the start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Believed {
+pub(super) enum LastTrusted {
     /// There is no record.
     Unknown,
     /// No clock has been trusted yet.
@@ -20,7 +20,7 @@ pub(super) enum Believed {
 pub(super) struct Evidence {
     /// Offset of the senders' clocks: the largest lead over the monotonic clock of a sample that arrived since the start. `None`
     /// if no sample arrived.
-    pub(super) heard_ms: Option<i64>,
+    pub(super) sender_lead_ms: Option<i64>,
     /// Time after the start during which the verdict is [`Doubt::Settling`].
     pub(super) settle_ms: i64,
 }
@@ -53,23 +53,23 @@ const HELD_AGAINST_MS: i64 = 7 * 24 * HOUR_MS;
 #[derive(Debug)]
 pub(super) struct Judge {
     start_ms: i64,
-    believed: Believed,
+    last_trusted: LastTrusted,
     /// Offset that is trusted: it was plausible, or consistent for long enough.
     offset_ms: Option<i64>,
     /// True if the offset was trusted because it was consistent for long enough. Dates found later do not refute it.
-    held: bool,
+    is_consistent: bool,
     /// True if there is evidence for the offset, and not only a lack of evidence against it.
     confirmed: bool,
     /// Newest date found in data from before the start.
     newest_ms: Option<i64>,
     /// Lower bound of the offset, from the record, dates found, and [`EARLIEST_MS`].
     least_ms: i64,
-    implausible: Option<Implausible>,
+    implausible: Option<ImplausibleOffset>,
 }
 
 /// A clock with an implausible offset.
 #[derive(Debug, Clone, Copy)]
-struct Implausible {
+struct ImplausibleOffset {
     doubt: Doubt,
     /// First such offset.
     offset_ms: i64,
@@ -78,15 +78,16 @@ struct Implausible {
 }
 
 impl Judge {
-    /// Creates a judge at the start of the node. `start_ms` is the wall clock's time, `believed` the record of earlier runs.
-    pub(super) fn new(start_ms: i64, believed: Believed) -> Self {
-        let least_ms = if let Believed::At(at_ms) = believed { at_ms.max(EARLIEST_MS) } else { EARLIEST_MS };
+    /// Creates a judge at the start of the node. `start_ms` is the wall clock's time, `last_trusted` the record of earlier runs.
+    pub(super) fn new(start_ms: i64, last_trusted: LastTrusted) -> Self {
+        let least_ms =
+            if let LastTrusted::At(at_ms) = last_trusted { at_ms.max(EARLIEST_MS) } else { EARLIEST_MS };
         let judge = Self {
             start_ms,
-            believed,
+            last_trusted,
             offset_ms: None,
-            held: false,
-            confirmed: matches!(believed, Believed::At(_)),
+            is_consistent: false,
+            confirmed: matches!(last_trusted, LastTrusted::At(_)),
             newest_ms: None,
             least_ms,
             implausible: None,
@@ -107,7 +108,7 @@ impl Judge {
             self.newest_ms = self.newest_ms.max(Some(date_ms));
         }
         let possible = self.possible();
-        if !self.held {
+        if !self.is_consistent {
             self.offset_ms = self.offset_ms.filter(|offset| possible.contains(offset));
         }
     }
@@ -117,7 +118,7 @@ impl Judge {
         let offset_ms = now.wall_ms.saturating_sub(now.steady_ms);
         let agrees_with = |offset_ms: i64| {
             let agreed_ms = offset_ms.saturating_sub(AHEAD_MS)..=offset_ms.saturating_add(BACK_MS);
-            evidence.heard_ms.map(|heard_ms| agreed_ms.contains(&heard_ms))
+            evidence.sender_lead_ms.map(|sender_lead_ms| agreed_ms.contains(&sender_lead_ms))
         };
         let agrees = agrees_with(offset_ms);
         // the clock may have been set since the samples arrived, so they are also compared with the earlier offset
@@ -133,10 +134,10 @@ impl Judge {
             return (now.steady_ms < evidence.settle_ms).then_some(Doubt::Settling);
         }
         let doubt = if offset_ms < *plausible.start() { Doubt::Behind } else { Doubt::Ahead };
-        let is_same = |implausible: &Implausible| {
+        let is_same = |implausible: &ImplausibleOffset| {
             implausible.doubt == doubt && implausible.offset_ms.abs_diff(offset_ms) <= BACK_MS.unsigned_abs()
         };
-        let fresh = Implausible { doubt, offset_ms, since_ms: now.steady_ms };
+        let fresh = ImplausibleOffset { doubt, offset_ms, since_ms: now.steady_ms };
         let implausible = self.implausible.filter(is_same).unwrap_or(fresh);
         let needed_ms = match (doubt, agrees) {
             (Doubt::Ahead, Some(true)) => HELD_AND_HEARD_MS,
@@ -144,13 +145,13 @@ impl Judge {
             _ => HELD_MS,
         };
         if now.steady_ms - implausible.since_ms >= needed_ms {
-            (self.offset_ms, self.held, self.confirmed, self.implausible) =
+            (self.offset_ms, self.is_consistent, self.confirmed, self.implausible) =
                 (Some(offset_ms), true, true, None);
             return None;
         }
         self.implausible = Some(implausible);
         let agrees_with_dates = self.newest_ms.is_some_and(|newest_ms| offset_ms <= newest_ms + DOWN_MS);
-        let is_young = self.believed == Believed::Never && agrees_with_dates;
+        let is_young = self.last_trusted == LastTrusted::Never && agrees_with_dates;
         Some(if is_young && doubt == Doubt::Ahead { Doubt::Settling } else { doubt })
     }
 
@@ -162,20 +163,20 @@ impl Judge {
     /// Range of offsets that are consistent with all evidence.
     fn possible(&self) -> RangeInclusive<i64> {
         // the monotonic clock is zero at the start, so an offset is the wall time of the start
-        let most_ms = match (self.believed, self.newest_ms) {
-            (Believed::At(_), _) | (_, None) => self.most_credible_ms(),
-            (Believed::Unknown, Some(newest_ms)) => newest_ms.saturating_add(DOWN_MS),
+        let most_ms = match (self.last_trusted, self.newest_ms) {
+            (LastTrusted::At(_), _) | (_, None) => self.most_credible_ms(),
+            (LastTrusted::Unknown, Some(newest_ms)) => newest_ms.saturating_add(DOWN_MS),
             // these dates were written by clocks that were not trusted
-            (Believed::Never, Some(_)) => i64::MIN,
+            (LastTrusted::Never, Some(_)) => i64::MIN,
         };
         self.least_ms - BACK_MS..=most_ms
     }
 
     /// Latest plausible time of the start, given when a clock was last trusted.
     const fn most_credible_ms(&self) -> i64 {
-        match self.believed {
-            Believed::At(at_ms) => at_ms.saturating_add(DOWN_MS),
-            Believed::Unknown | Believed::Never => i64::MAX,
+        match self.last_trusted {
+            LastTrusted::At(at_ms) => at_ms.saturating_add(DOWN_MS),
+            LastTrusted::Unknown | LastTrusted::Never => i64::MAX,
         }
     }
 }

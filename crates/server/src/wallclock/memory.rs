@@ -8,7 +8,7 @@
 //! wrote in the first run. `null` means that no clock has been trusted yet in this data directory. If the file is
 //! missing or damaged, the node falls back to dates of commits for one run.
 
-use super::judge::Believed;
+use super::judge::LastTrusted;
 use journal::Disk;
 use journal::disk;
 use serde::{Deserialize, Serialize};
@@ -39,23 +39,23 @@ struct Text {
 impl Memory {
     /// Reads the file of a data directory, or creates it if it is absent or damaged. With the new file, dates that this node
     /// writes prove nothing at the next start.
-    pub(super) fn open(disk: Arc<dyn Disk>, data_dir: &Path) -> (Self, Believed) {
+    pub(super) fn open(disk: Arc<dyn Disk>, data_dir: &Path) -> (Self, LastTrusted) {
         let memory = Self { disk, path: data_dir.join(NAME) };
         match disk::read(&*memory.disk, &memory.path) {
             Ok(bytes) => match parse(&bytes) {
-                Ok(believed) => return (memory, believed),
+                Ok(last_trusted) => return (memory, last_trusted),
                 Err(reason) => memory.warn(&reason, "is damaged; dates of commits are used instead"),
             },
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => {
                 memory.warn(&error.to_string(), "cannot be read; dates of commits are used instead");
-                return (memory, Believed::Unknown);
+                return (memory, LastTrusted::Unknown);
             }
         }
         if let Err(error) = memory.store(None) {
             memory.warn(&error.to_string(), "cannot be written");
         }
-        (memory, Believed::Unknown)
+        (memory, LastTrusted::Unknown)
     }
 
     /// Saves the time at which the clock was last trusted; `None` if it was never trusted.
@@ -69,7 +69,7 @@ impl Memory {
     }
 }
 
-fn parse(bytes: &[u8]) -> Result<Believed, String> {
+fn parse(bytes: &[u8]) -> Result<LastTrusted, String> {
     let text: Text = serde_json::from_slice(bytes).map_err(|e| e.to_string())?;
     if text.version != VERSION {
         return Err(format!("version {} is not supported; this build reads version {VERSION}", text.version));
@@ -77,7 +77,7 @@ fn parse(bytes: &[u8]) -> Result<Believed, String> {
     if text.check != check(text.believed_ms) {
         return Err("its checksum is wrong".into());
     }
-    Ok(text.believed_ms.map_or(Believed::Never, Believed::At))
+    Ok(text.believed_ms.map_or(LastTrusted::Never, LastTrusted::At))
 }
 
 fn check(believed_ms: Option<i64>) -> String {
@@ -93,17 +93,17 @@ mod tests {
     fn the_last_trusted_time_is_stored_and_damage_is_noticed() {
         let dir = tempfile::tempdir().unwrap();
         let open = || Memory::open(Arc::new(Os), dir.path());
-        assert_eq!(open().1, Believed::Unknown);
-        assert_eq!(open().1, Believed::Never, "the first opening creates the file");
+        assert_eq!(open().1, LastTrusted::Unknown);
+        assert_eq!(open().1, LastTrusted::Never, "the first opening creates the file");
         open().0.store(Some(1_777_000_000_000)).unwrap();
-        assert_eq!(open().1, Believed::At(1_777_000_000_000));
+        assert_eq!(open().1, LastTrusted::At(1_777_000_000_000));
         let path = dir.path().join(NAME);
         let text = std::fs::read_to_string(&path).unwrap();
         for (from, to) in [("1777", "1778"), ("\"version\":1", "\"version\":2"), ("}", "")] {
             let damaged = text.replace(from, to);
             assert_ne!(damaged, text);
             std::fs::write(&path, damaged).unwrap();
-            assert_eq!(open().1, Believed::Unknown, "{from} became {to:?}");
+            assert_eq!(open().1, LastTrusted::Unknown, "{from} became {to:?}");
         }
     }
 }

@@ -1,4 +1,4 @@
-use super::judge::{Believed, Evidence, Judge};
+use super::judge::{Evidence, Judge, LastTrusted};
 use admission::age::Doubt;
 use tables::upkeep::Now;
 
@@ -14,17 +14,17 @@ const TRUTH: i64 = 1_800_000_000_000;
 struct Node {
     judge: Judge,
     ahead_ms: i64,
-    heard_ms: Option<i64>,
+    sender_lead_ms: Option<i64>,
 }
 
 impl Node {
     fn start(ahead_ms: i64, found: &[i64]) -> Self {
-        Self::start_again(ahead_ms, Believed::Unknown, found)
+        Self::start_again(ahead_ms, LastTrusted::Unknown, found)
     }
 
-    fn start_again(ahead_ms: i64, believed: Believed, found: &[i64]) -> Self {
-        let judge = Judge::new(TRUTH + ahead_ms, believed);
-        let mut node = Self { judge, ahead_ms, heard_ms: None };
+    fn start_again(ahead_ms: i64, last_trusted: LastTrusted, found: &[i64]) -> Self {
+        let judge = Judge::new(TRUTH + ahead_ms, last_trusted);
+        let mut node = Self { judge, ahead_ms, sender_lead_ms: None };
         found.iter().for_each(|date_ms| node.found(0, *date_ms));
         node
     }
@@ -39,7 +39,7 @@ impl Node {
 
     #[track_caller]
     fn check(&mut self, steady_ms: i64, expected: Option<Doubt>) {
-        let evidence = Evidence { heard_ms: self.heard_ms, settle_ms: SETTLE };
+        let evidence = Evidence { sender_lead_ms: self.sender_lead_ms, settle_ms: SETTLE };
         assert_eq!(
             self.judge.doubt(self.now(steady_ms), evidence),
             expected,
@@ -76,13 +76,13 @@ fn a_clock_ahead_at_the_start_is_believed_later_the_less_agrees_with_it() {
 
     let mut node = Node::start(365 * DAY, &[TRUTH - MINUTE]);
     node.check(0, Some(Doubt::Ahead));
-    node.heard_ms = Some(TRUTH); // senders with a correct clock
+    node.sender_lead_ms = Some(TRUTH); // senders with a correct clock
     node.check(7 * DAY - 1, Some(Doubt::Ahead));
     node.check(7 * DAY, None);
 
     let mut node = Node::start(365 * DAY, &[TRUTH - MINUTE]);
     node.check(0, Some(Doubt::Ahead));
-    node.heard_ms = Some(TRUTH + 365 * DAY); // senders on the same machine, with its wrong clock
+    node.sender_lead_ms = Some(TRUTH + 365 * DAY); // senders on the same machine, with its wrong clock
     node.check(HOUR - 1, Some(Doubt::Ahead));
     node.check(HOUR, None);
 }
@@ -149,23 +149,23 @@ fn no_clock_is_right_that_is_older_than_the_program() {
 #[test]
 fn a_clock_that_stays_wrong_is_not_confirmed_by_what_it_dated_in_an_earlier_life() {
     let dated = TRUTH + 365 * DAY - MINUTE;
-    for believed in [Believed::At(TRUTH - HOUR), Believed::Never] {
-        let mut node = Node::start_again(365 * DAY, believed, &[dated, TRUTH - MINUTE]);
-        let doubt = if believed == Believed::Never { Doubt::Settling } else { Doubt::Ahead };
+    for last_trusted in [LastTrusted::At(TRUTH - HOUR), LastTrusted::Never] {
+        let mut node = Node::start_again(365 * DAY, last_trusted, &[dated, TRUTH - MINUTE]);
+        let doubt = if last_trusted == LastTrusted::Never { Doubt::Settling } else { Doubt::Ahead };
         node.check(SETTLE, Some(doubt));
-        node.heard_ms = Some(TRUTH);
+        node.sender_lead_ms = Some(TRUTH);
         node.check(6 * DAY, Some(doubt));
-        assert!(!node.judge.is_confirmed() || believed != Believed::Never);
+        assert!(!node.judge.is_confirmed() || last_trusted != LastTrusted::Never);
     }
     // a corrected clock is trusted after the settling time, regardless of the dates that the earlier run has written
-    let mut node = Node::start_again(0, Believed::At(TRUTH - HOUR), &[dated, TRUTH - MINUTE]);
+    let mut node = Node::start_again(0, LastTrusted::At(TRUTH - HOUR), &[dated, TRUTH - MINUTE]);
     node.check(SETTLE, None);
 }
 
 #[test]
 fn a_young_data_directory_waits_for_an_hour_of_agreement() {
-    let mut node = Node::start_again(0, Believed::Never, &[TRUTH - MINUTE]);
-    node.heard_ms = Some(TRUTH);
+    let mut node = Node::start_again(0, LastTrusted::Never, &[TRUTH - MINUTE]);
+    node.sender_lead_ms = Some(TRUTH);
     node.check(MINUTE, Some(Doubt::Settling));
     node.check(HOUR, Some(Doubt::Settling));
     assert!(!node.judge.is_confirmed());
@@ -178,7 +178,7 @@ fn senders_are_evidence_if_there_is_no_other() {
     let mut node = Node::start(365 * DAY, &[]);
     node.check(SETTLE, None);
     assert!(!node.judge.is_confirmed(), "nothing was there to expire");
-    node.heard_ms = Some(TRUTH);
+    node.sender_lead_ms = Some(TRUTH);
     node.check(SETTLE, Some(Doubt::Ahead));
     node.ahead_ms = 0;
     node.check(SETTLE, None);
@@ -187,8 +187,8 @@ fn senders_are_evidence_if_there_is_no_other() {
 
 #[test]
 fn late_samples_do_not_confirm_a_clock_that_is_behind() {
-    let mut node = Node::start_again(-3 * HOUR, Believed::At(TRUTH - MINUTE), &[]);
-    node.heard_ms = Some(TRUTH - 3 * HOUR);
+    let mut node = Node::start_again(-3 * HOUR, LastTrusted::At(TRUTH - MINUTE), &[]);
+    node.sender_lead_ms = Some(TRUTH - 3 * HOUR);
     node.check(2 * HOUR, Some(Doubt::Behind));
     node.check(23 * HOUR, Some(Doubt::Behind));
     node.ahead_ms = 0;
@@ -198,7 +198,7 @@ fn late_samples_do_not_confirm_a_clock_that_is_behind() {
 #[test]
 fn senders_that_agreed_with_a_new_node_speak_against_a_clock_that_is_set_back() {
     let mut node = Node::start(0, &[]);
-    node.heard_ms = Some(TRUTH);
+    node.sender_lead_ms = Some(TRUTH);
     node.ahead_ms = -HOUR; // before the first verdict of this run
     node.check(SETTLE, Some(Doubt::Behind));
     node.ahead_ms = 0;

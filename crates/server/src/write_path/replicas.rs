@@ -17,7 +17,7 @@ use admission::election::{Arrival, REPLICA_NAME_BYTES_MAX, Vote};
 use model::{Batch, BatchSeries, Exemplar, SeriesBatch, SeriesHasher, SeriesRefusal, Value};
 use protocol::labels::{describe_labels, find_labels};
 use std::ops::Range;
-use stdx::budget::{Exhausted, Purse, Reservation};
+use stdx::budget::{Exhausted, IncrementalReservation, Reservation};
 
 /// Removes samples of replicas that are not elected, and counts these samples. Allocations are reserved in `memory`.
 pub(super) fn deduplicate(
@@ -32,16 +32,16 @@ pub(super) fn deduplicate(
     let arrival = Arrival { now: context.clock.instant(), now_ms: arrived_ms, failover: own.ha_failover() };
     let Batch { bytes, floats, histograms, .. } = batch;
     let hasher = SeriesHasher::new(context.seed);
-    let (mut purse, run) = (Purse::new(memory), None);
-    let mut sieve = Sieve { context, state, own, arrival, hasher, bytes, run, outcome };
-    sieve.pass(floats, &mut purse)?;
-    sieve.pass(histograms, &mut purse)?;
-    sieve.end_run();
+    let (mut reservation, run) = (IncrementalReservation::new(memory), None);
+    let mut deduplicator = Deduplicator { context, state, own, arrival, hasher, bytes, run, outcome };
+    deduplicator.pass(floats, &mut reservation)?;
+    deduplicator.pass(histograms, &mut reservation)?;
+    deduplicator.end_run();
     context.metrics.deduplicated_samples.add(outcome.deduplicated_samples);
     Ok(())
 }
 
-struct Sieve<'a> {
+struct Deduplicator<'a> {
     context: &'a Context,
     state: &'a Tenant,
     own: &'a TenantSettings,
@@ -64,7 +64,7 @@ struct Run {
 }
 
 /// Decision about a series.
-enum Fate {
+enum Decision {
     /// The series is stored unchanged.
     Untouched,
     /// Only samples after this time are stored.
@@ -73,7 +73,7 @@ enum Fate {
     Refused(SeriesRefusal),
 }
 
-impl Fate {
+impl Decision {
     const fn accepts(&self, timestamp_ms: i64) -> bool {
         match self {
             Self::Untouched => true,
@@ -83,23 +83,28 @@ impl Fate {
     }
 }
 
-impl Sieve<'_> {
+impl Deduplicator<'_> {
     /// Removes series and samples that are not accepted. Accepted series and samples keep their order.
-    fn pass<V: Value>(&mut self, batch: &mut SeriesBatch<V>, purse: &mut Purse<'_>) -> Result<(), Exhausted> {
+    fn pass<V: Value>(
+        &mut self,
+        batch: &mut SeriesBatch<V>,
+        reservation: &mut IncrementalReservation<'_>,
+    ) -> Result<(), Exhausted> {
         let (mut kept, mut samples_kept) = (0, 0);
         let mut exemplars = Exemplars::default();
         for position in 0..batch.series.len() {
             let mut series = batch.series[position].clone();
-            let fate = self.fate(&mut series, purse)?;
+            let decision = self.decide(&mut series, reservation)?;
             let sent = series.samples.len();
-            series.samples = keep_samples(batch, &series, &fate, &mut samples_kept);
+            series.samples = keep_samples(batch, &series, &decision, &mut samples_kept);
             let newest_ms = batch.timestamps[range(&series.samples)].iter().max();
-            if let (Fate::After(_), Some(run), Some(newest_ms)) = (&fate, &mut self.run, newest_ms) {
+            if let (Decision::After(_), Some(run), Some(newest_ms)) = (&decision, &mut self.run, newest_ms) {
                 run.newest_ms = run.newest_ms.max(*newest_ms);
             }
-            let lost_exemplars = exemplars.keep(&mut batch.exemplars, position as u32, kept as u32, &fate);
-            self.count(&fate, &series, (sent - series.samples.len()) as u64, lost_exemplars);
-            if matches!(fate, Fate::Untouched | Fate::After(_)) {
+            let lost_exemplars =
+                exemplars.keep(&mut batch.exemplars, position as u32, kept as u32, &decision);
+            self.count(&decision, &series, (sent - series.samples.len()) as u64, lost_exemplars);
+            if matches!(decision, Decision::Untouched | Decision::After(_)) {
                 batch.series[kept] = series;
                 kept += 1;
             }
@@ -112,18 +117,22 @@ impl Sieve<'_> {
     }
 
     /// Decides on a series. Removes the replica label if the series' replica is elected.
-    fn fate(&mut self, series: &mut BatchSeries, purse: &mut Purse<'_>) -> Result<Fate, Exhausted> {
+    fn decide(
+        &mut self,
+        series: &mut BatchSeries,
+        reservation: &mut IncrementalReservation<'_>,
+    ) -> Result<Decision, Exhausted> {
         let labels = range(&series.labels);
         let own = self.own;
         let found =
             find_labels(&self.bytes[labels.clone()], [&own.ha_cluster_label.0, &own.ha_replica_label.0]);
-        let Some([cluster, replica]) = found else { return Ok(Fate::Untouched) };
+        let Some([cluster, replica]) = found else { return Ok(Decision::Untouched) };
         let is_last =
             |run: &Run| run.cluster.as_bytes() == cluster.value && run.replica.as_bytes() == replica.value;
         let in_labels = replica.range;
         if !self.run.as_ref().is_some_and(is_last) {
             let (Some(cluster), Some(replica)) = (name(cluster.value), name(replica.value)) else {
-                return Ok(Fate::Untouched);
+                return Ok(Decision::Untouched);
             };
             self.begin_run(cluster, replica);
         }
@@ -131,11 +140,11 @@ impl Sieve<'_> {
         Ok(match &run.decision {
             Ok(Vote::Elected(after_ms) | Vote::After(after_ms)) => {
                 let after_ms = *after_ms;
-                self.leave_out_label(series, in_labels, purse)?;
-                Fate::After(after_ms)
+                self.leave_out_label(series, in_labels, reservation)?;
+                Decision::After(after_ms)
             }
-            Ok(Vote::Duplicate) => Fate::Duplicate,
-            Err(error) => Fate::Refused(error.clone()),
+            Ok(Vote::Duplicate) => Decision::Duplicate,
+            Err(error) => Decision::Refused(error.clone()),
         })
     }
 
@@ -143,14 +152,14 @@ impl Sieve<'_> {
     fn begin_run(&mut self, cluster: String, replica: String) {
         self.end_run();
         let Self { context, state, own, arrival, .. } = *self;
-        let hear = || {
+        let vote = || {
             let account = &context.heads.replicas;
-            state.replicas.lock().hear((&cluster, &replica), arrival, own.ha_clusters, account)
+            state.replicas.lock().vote((&cluster, &replica), arrival, own.ha_clusters, account)
         };
-        let mut decision = hear();
+        let mut decision = vote();
         if matches!(decision, Err(SeriesRefusal::NoRoomForClusters { .. })) {
             context.tenants.forget_silent_clusters(&context.overrides.current(), arrival.now);
-            decision = hear();
+            decision = vote();
         }
         if matches!(decision, Ok(Vote::Elected(_))) {
             context.metrics.replicas_elected.inc();
@@ -172,10 +181,10 @@ impl Sieve<'_> {
         &mut self,
         series: &mut BatchSeries,
         left_out: Range<usize>,
-        purse: &mut Purse<'_>,
+        reservation: &mut IncrementalReservation<'_>,
     ) -> Result<(), Exhausted> {
         let labels = range(&series.labels);
-        purse.room(self.bytes, labels.len() - left_out.len())?;
+        reservation.room(self.bytes, labels.len() - left_out.len())?;
         let at = self.bytes.len();
         self.bytes.extend_from_within(labels.start..labels.start + left_out.start);
         self.bytes.extend_from_within(labels.start + left_out.end..labels.end);
@@ -185,9 +194,9 @@ impl Sieve<'_> {
     }
 
     /// Counts a series' samples and exemplars that are not accepted.
-    fn count(&mut self, fate: &Fate, series: &BatchSeries, samples: u64, exemplars: u64) {
+    fn count(&mut self, decision: &Decision, series: &BatchSeries, samples: u64, exemplars: u64) {
         let outcome = &mut *self.outcome;
-        let Fate::Refused(error) = fate else {
+        let Decision::Refused(error) = decision else {
             outcome.deduplicated_samples += samples;
             outcome.deduplicated_exemplars += exemplars;
             return;
@@ -212,13 +221,13 @@ fn name(value: &[u8]) -> Option<String> {
 fn keep_samples<V: Value>(
     batch: &mut SeriesBatch<V>,
     series: &BatchSeries,
-    fate: &Fate,
+    decision: &Decision,
     kept: &mut usize,
 ) -> Range<u32> {
     let start = *kept;
     for i in range(&series.samples) {
         let timestamp_ms = batch.timestamps[i];
-        if fate.accepts(timestamp_ms) {
+        if decision.accepts(timestamp_ms) {
             batch.timestamps[*kept] = timestamp_ms;
             batch.values.swap(*kept, i);
             *kept += 1;
@@ -237,12 +246,18 @@ struct Exemplars {
 impl Exemplars {
     /// Moves the accepted exemplars of the series at `position`, which will be at `new_position`. Returns the number of
     /// exemplars that are not accepted.
-    fn keep(&mut self, all: &mut [(u32, Exemplar)], position: u32, new_position: u32, fate: &Fate) -> u64 {
+    fn keep(
+        &mut self,
+        all: &mut [(u32, Exemplar)],
+        position: u32,
+        new_position: u32,
+        decision: &Decision,
+    ) -> u64 {
         let mut lost = 0;
         while let Some((of, exemplar)) = all.get_mut(self.read)
             && *of == position
         {
-            if fate.accepts(exemplar.timestamp_ms) {
+            if decision.accepts(exemplar.timestamp_ms) {
                 *of = new_position;
                 all.swap(self.kept, self.read);
                 self.kept += 1;

@@ -18,7 +18,7 @@ use model::{
 use protocol::labels::{describe_labels, labels_of};
 use std::ops::Range;
 use std::sync::Arc;
-use stdx::budget::{Exhausted, Purse, Reservation};
+use stdx::budget::{Exhausted, IncrementalReservation, Reservation};
 use tokio::sync::oneshot;
 
 /// A request, ready for the owners.
@@ -88,17 +88,17 @@ pub(super) fn route(
     state.take_samples(own, sent, context.clock.instant());
     leave_out_impossible_times(context, arrived_ms, batch, &mut outcome);
 
-    let mut purse = Purse::new(memory);
+    let mut reservation = IncrementalReservation::new(memory);
     let mut routing =
         Routing { context, tenant, state: &state, bytes: &batch.bytes, labels, outcome, creates: false };
     // exemplars are moved, not copied, and the decoder has reserved their memory
     let exemplar_bytes = exemplar_bytes(&batch.floats) + exemplar_bytes(&batch.histograms);
-    let mut parts = vec![routing.series(&mut batch.floats, &mut purse)?];
+    let mut parts = vec![routing.series(&mut batch.floats, &mut reservation)?];
     if !batch.histograms.series.is_empty() {
-        parts.push(routing.series(&mut batch.histograms, &mut purse)?);
+        parts.push(routing.series(&mut batch.histograms, &mut reservation)?);
     }
     let Routing { outcome, creates, .. } = routing;
-    route_metadata(context, tenant, batch, &mut parts[0], &mut purse)?;
+    route_metadata(context, tenant, batch, &mut parts[0], &mut reservation)?;
     let bytes = memory.bytes() - decoded_bytes + exemplar_bytes as u64;
     Ok(Routed { parts, outcome, creates, bytes })
 }
@@ -113,22 +113,22 @@ fn parts<V: Value>(
     context: &Arc<Context>,
     state: &Arc<Tenant>,
     batch: &SeriesBatch<V>,
-    purse: &mut Purse<'_>,
+    reservation: &mut IncrementalReservation<'_>,
 ) -> Result<Vec<Part>, Exhausted> {
     let count = context.partitions.len();
     let mut samples = vec![0; count];
     for series in &batch.series {
         samples[series.key.partition(count)] += series.samples.len();
     }
-    purse.spend(batch.values.iter().map(Value::heap_bytes).sum())?;
+    reservation.reserve(batch.values.iter().map(Value::heap_bytes).sum())?;
     let part = |(samples, partition): (usize, &Arc<PartitionShared>)| {
         let (reply, answer) = oneshot::channel();
         let mut part = Submission::new(Arc::clone(state), V::KIND, reply);
         // pinned before any series of the partition is looked up
         part.pin = Some(partition.head.read().pin());
-        purse.grow(&mut part.refs, samples)?;
-        purse.grow(&mut part.timestamps, samples)?;
-        purse.grow(V::of(&mut part.values), samples)?;
+        reservation.grow(&mut part.refs, samples)?;
+        reservation.grow(&mut part.timestamps, samples)?;
+        reservation.grow(V::of(&mut part.values), samples)?;
         Ok((part, answer))
     };
     samples.into_iter().zip(context.partitions.iter()).map(part).collect()
@@ -236,14 +236,14 @@ impl Routing<'_> {
     fn series<V: Value>(
         &mut self,
         batch: &mut SeriesBatch<V>,
-        purse: &mut Purse<'_>,
+        reservation: &mut IncrementalReservation<'_>,
     ) -> Result<Vec<Part>, Exhausted> {
-        let mut parts = parts(self.context, self.state, batch, purse)?;
+        let mut parts = parts(self.context, self.state, batch, reservation)?;
         let mut unknown = Vec::new();
-        resolve_known(self.context, self.tenant, batch, &mut parts, &mut unknown, purse)?;
+        resolve_known(self.context, self.tenant, batch, &mut parts, &mut unknown, reservation)?;
         self.creates |= !unknown.is_empty();
         for position in unknown {
-            self.resolve(batch, position, &mut parts, purse)?;
+            self.resolve(batch, position, &mut parts, reservation)?;
         }
         Ok(parts)
     }
@@ -254,7 +254,7 @@ impl Routing<'_> {
         batch: &SeriesBatch<V>,
         position: u32,
         parts: &mut [Part],
-        purse: &mut Purse<'_>,
+        reservation: &mut IncrementalReservation<'_>,
     ) -> Result<(), Exhausted> {
         let Self { context, tenant, bytes, .. } = *self;
         let series = &batch.series[position as usize];
@@ -279,33 +279,33 @@ impl Routing<'_> {
             if key == series.key { None } else { resolve(context, number, tenant, key.of_kind(V::KIND)) };
         let samples = series.samples.start as usize..series.samples.end as usize;
         let (timestamps, values) = (&batch.timestamps[samples.clone()], &batch.values[samples]);
-        purse.spend(exemplars.iter().map(|(_, e)| e.labels.as_bytes().len()).sum())?;
+        reservation.reserve(exemplars.iter().map(|(_, e)| e.labels.as_bytes().len()).sum())?;
         let part = &mut parts[number].0;
         // includes room for samples of new series, which are appended once the series are created
-        purse.room(&mut part.refs, part.new_timestamps.len() + values.len())?;
-        purse.room(&mut part.timestamps, part.new_timestamps.len() + values.len())?;
-        purse.room(V::of(&mut part.values), part.new_timestamps.len() + values.len())?;
+        reservation.room(&mut part.refs, part.new_timestamps.len() + values.len())?;
+        reservation.room(&mut part.timestamps, part.new_timestamps.len() + values.len())?;
+        reservation.room(V::of(&mut part.values), part.new_timestamps.len() + values.len())?;
         match known {
             Some(known) => {
                 part.refs.extend(std::iter::repeat_n(known, values.len()));
                 part.timestamps.extend_from_slice(timestamps);
                 V::of(&mut part.values).extend_from_slice(values);
                 for (_, exemplar) in exemplars {
-                    purse.push(&mut part.exemplars, (known, exemplar.clone()))?;
+                    reservation.push(&mut part.exemplars, (known, exemplar.clone()))?;
                 }
             }
             None => {
-                purse.room(&mut part.new_timestamps, values.len())?;
-                purse.room(V::of(&mut part.new_values), values.len())?;
+                reservation.room(&mut part.new_timestamps, values.len())?;
+                reservation.room(V::of(&mut part.new_values), values.len())?;
                 // copied once more when the series is created
-                purse.spend(values.iter().map(Value::heap_bytes).sum())?;
-                purse.spend(labels.as_bytes().len() + 2 * size_of_val(exemplars))?;
+                reservation.reserve(values.iter().map(Value::heap_bytes).sum())?;
+                reservation.reserve(labels.as_bytes().len() + 2 * size_of_val(exemplars))?;
                 let start = part.new_timestamps.len() as u32;
                 part.new_timestamps.extend_from_slice(timestamps);
                 V::of(&mut part.new_values).extend_from_slice(values);
                 let samples = start..part.new_timestamps.len() as u32;
                 let exemplars = exemplars.iter().map(|(_, e)| e.clone()).collect();
-                purse.push(&mut part.new, NewSeries { key, labels, samples, exemplars })?;
+                reservation.push(&mut part.new, NewSeries { key, labels, samples, exemplars })?;
             }
         }
         Ok(())
@@ -319,13 +319,13 @@ fn resolve_known<V: Value>(
     batch: &mut SeriesBatch<V>,
     parts: &mut [Part],
     unknown: &mut Vec<u32>,
-    purse: &mut Purse<'_>,
+    reservation: &mut IncrementalReservation<'_>,
 ) -> Result<(), Exhausted> {
     let count = parts.len();
     let mut known: Vec<Option<SeriesRef>> = Vec::new();
     let track = !batch.exemplars.is_empty();
     if track {
-        purse.grow(&mut known, batch.series.len())?;
+        reservation.grow(&mut known, batch.series.len())?;
         known.resize(batch.series.len(), None);
     }
     for (number, (partition, (part, _))) in context.partitions.iter().zip(parts.iter_mut()).enumerate() {
@@ -337,7 +337,7 @@ fn resolve_known<V: Value>(
                 continue;
             }
             let Some(found) = head.and_then(|h| h.resolve(series.key.of_kind(V::KIND))) else {
-                purse.push(unknown, position as u32)?;
+                reservation.push(unknown, position as u32)?;
                 continue;
             };
             if track {
@@ -355,9 +355,9 @@ fn resolve_known<V: Value>(
         match known[position as usize] {
             Some(series) => {
                 let partition = batch.series[position as usize].key.partition(count);
-                purse.push(&mut parts[partition].0.exemplars, (series, exemplar))?;
+                reservation.push(&mut parts[partition].0.exemplars, (series, exemplar))?;
             }
-            None => purse.push(&mut left, (position, exemplar))?,
+            None => reservation.push(&mut left, (position, exemplar))?,
         }
     }
     batch.exemplars = left;
@@ -383,7 +383,7 @@ fn route_metadata(
     tenant: &TenantId,
     batch: &Batch,
     parts: &mut [Part],
-    purse: &mut Purse<'_>,
+    reservation: &mut IncrementalReservation<'_>,
 ) -> Result<(), Exhausted> {
     for metadata in batch.metadata() {
         let key = SeriesKey::of(metadata.metric.as_bytes(), context.seed);
@@ -391,8 +391,8 @@ fn route_metadata(
         let head = context.partitions[number].head.read();
         let known = head.tenant(tenant).and_then(|head| head.metadata_of(metadata.metric));
         if known.is_none_or(|known| !metadata.is(known)) {
-            purse.spend(metadata.metric.len() + metadata.help.len() + metadata.unit.len())?;
-            purse.push(&mut parts[number].0.metadata, metadata.to_owned())?;
+            reservation.reserve(metadata.metric.len() + metadata.help.len() + metadata.unit.len())?;
+            reservation.push(&mut parts[number].0.metadata, metadata.to_owned())?;
         }
     }
     Ok(())

@@ -1,5 +1,5 @@
 use super::*;
-use crate::limits::headroom::tests::SetResident;
+use crate::limits::headroom::tests::FixedResident;
 use crate::node::Node;
 use crate::seal::flush::flush;
 use crate::seal::tests::{node_with, write_of};
@@ -233,7 +233,7 @@ async fn tenants_begin_at_a_bounded_rate() {
 async fn known_series_flow_while_the_process_holds_too_much() {
     let dir = tempfile::tempdir().unwrap();
     let (resident, clock) =
-        (Arc::new(SetResident::default()), Arc::new(ManualClock::at(SystemClock.now_ms())));
+        (Arc::new(FixedResident::default()), Arc::new(ManualClock::at(SystemClock.now_ms())));
     let world = World::real(Arc::clone(&clock) as Arc<dyn Clock>);
     let world = World { resident: Some(Arc::clone(&resident) as _), ..world };
     let node = Node::start_in(small_settings(dir.path()), world).unwrap();

@@ -8,7 +8,7 @@ use stdx::rng::Rng;
 pub(super) struct Dir {
     names: BTreeMap<String, Entry>,
     durable: BTreeMap<String, Entry>,
-    changes: Vec<Renaming>,
+    changes: Vec<DirChange>,
 }
 
 /// Named entry of a directory.
@@ -22,7 +22,7 @@ pub(super) enum Entry {
 
 /// A change of a directory.
 #[derive(Debug)]
-pub(super) enum Renaming {
+pub(super) enum DirChange {
     /// An entry gets a name.
     Add(String, Entry),
     Remove(String),
@@ -58,7 +58,7 @@ impl Dir {
     }
 
     /// Makes a change that a power loss may undo.
-    pub(super) fn change(&mut self, change: Renaming) {
+    pub(super) fn change(&mut self, change: DirChange) {
         change.apply(&mut self.names);
         self.changes.push(change);
     }
@@ -99,7 +99,7 @@ impl Dir {
     }
 }
 
-impl Renaming {
+impl DirChange {
     fn apply(&self, names: &mut BTreeMap<String, Entry>) {
         match self {
             Self::Add(name, entry) => drop(names.insert(name.clone(), *entry)),

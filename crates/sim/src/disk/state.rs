@@ -1,7 +1,7 @@
 //! State of a disk, behind its lock.
 
 use super::DiskFaults;
-use super::dir::{Dir, Entry, Renaming};
+use super::dir::{Dir, DirChange, Entry};
 use super::inode::Inode;
 use crate::power::{Change, Power};
 use std::collections::{BTreeMap, BTreeSet};
@@ -78,7 +78,7 @@ impl State {
     }
 
     /// Changes a directory's names. If the power fails meanwhile, chance decides whether the change is made.
-    pub(super) fn rename(&mut self, path: &Path, change: impl FnOnce(String) -> Renaming) -> io::Result<()> {
+    pub(super) fn rename(&mut self, path: &Path, change: impl FnOnce(String) -> DirChange) -> io::Result<()> {
         let cut = self.change(false)?;
         if cut && self.rng.chance(0.5) {
             return Err(off());

@@ -37,7 +37,7 @@ impl Driver {
         let by_ms = self.below(most);
         let wrong_for_ms = self.wrong_since_ms.map_or(0, |since_ms| self.clock.steady_ms() - since_ms);
         if wrong_for_ms + by_ms as i64 > NOTICED_MS {
-            self.put_clock_right();
+            self.correct_clock();
         }
         self.trace(format!("{by_ms} ms pass"));
         self.clock.advance(by_ms);
@@ -46,7 +46,7 @@ impl Driver {
     /// Sets the node's clock.
     pub(super) fn set_clock(&mut self) {
         if self.plan.wrong_clocks {
-            return self.be_wrong();
+            return self.draw_clock_error();
         }
         let by_ms = self.below(2 * 7_200_000) as i64 - 7_200_000;
         self.trace(format!("clock set by {by_ms} ms"));
@@ -54,7 +54,7 @@ impl Driver {
     }
 
     /// Draws a new error of the node's clock.
-    pub(super) fn be_wrong(&mut self) {
+    pub(super) fn draw_clock_error(&mut self) {
         let error_ms = ERRORS_MS[self.below(ERRORS_MS.len() as u64) as usize];
         self.trace(format!("the clock is wrong by {error_ms} ms"));
         self.clock.set_wrong_by(error_ms);
@@ -65,7 +65,7 @@ impl Driver {
         }
     }
 
-    fn put_clock_right(&mut self) {
+    fn correct_clock(&mut self) {
         self.trace("the clock is corrected");
         self.clock.set_wrong_by(0);
         self.wrong_since_ms = None;
@@ -82,7 +82,7 @@ impl Driver {
 
     /// Checks that every sample expires once the clock has been right for long enough.
     pub(super) fn check_expiry(&mut self) -> Result<(), String> {
-        self.put_clock_right();
+        self.correct_clock();
         self.keep();
         self.clock.next_step();
         self.clock.advance(BELIEVED_MS);

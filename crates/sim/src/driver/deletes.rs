@@ -25,7 +25,7 @@ pub(super) struct Deleting {
 
 impl Deleting {
     /// Notes that the connection is lost: the client will repeat the request.
-    pub(super) fn hang_up(&mut self) {
+    pub(super) fn lose_connection(&mut self) {
         self.begun = None;
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{BEGIN_MS, Driver};
 use crate::check;
-use crate::importer::{DAYS_BACK, Ended, Import};
+use crate::importer::{CommitOutcome, DAYS_BACK, Import};
 use stdx::clock::Clock;
 use tables::DAY_MS;
 
@@ -81,7 +81,7 @@ impl Driver {
         self.traffic.borrow_mut().model.send(&import.share);
         let mut ended = import.commit(self.clock.now_ms());
         for _ in 0..UNCLEAR_MAX {
-            let Ended::Unclear(error) = &ended else { break };
+            let CommitOutcome::Unclear(error) = &ended else { break };
             self.note(error);
             if self.power.is_off() {
                 break;
@@ -96,20 +96,22 @@ impl Driver {
         self.clock.advance(ABSENT_MS);
         let mut traffic = self.traffic.borrow_mut();
         match ended {
-            Ended::Committed => {
+            CommitOutcome::Committed => {
                 traffic.model.acknowledge(&import.share);
                 traffic.trace.note("committed");
                 drop(traffic);
                 self.see_import(&import)?;
                 import.end();
             }
-            Ended::Lapsed if is_kept => return Err("an import lapsed although it kept its lease".into()),
-            Ended::Lapsed => {
+            CommitOutcome::Lapsed if is_kept => {
+                return Err("an import lapsed although it kept its lease".into());
+            }
+            CommitOutcome::Lapsed => {
                 traffic.model.withdraw(&import.share);
                 traffic.trace.note("lapsed");
             }
-            Ended::Unclear(_) if self.power.is_off() => traffic.model.leave_open(import.share),
-            Ended::Unclear(error) => return Err(format!("cannot commit an import: {error}")),
+            CommitOutcome::Unclear(_) if self.power.is_off() => traffic.model.leave_open(import.share),
+            CommitOutcome::Unclear(error) => return Err(format!("cannot commit an import: {error}")),
         }
         Ok(())
     }

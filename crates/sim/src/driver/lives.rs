@@ -67,9 +67,9 @@ impl Driver {
         self.more_memory = 0;
         self.flushes.clear();
         if let Some(delete) = &mut self.delete {
-            delete.hang_up();
+            delete.lose_connection();
         }
-        self.traffic.borrow_mut().hang_up();
+        self.traffic.borrow_mut().lose_connection();
         if power {
             self.note("what was not synced may be lost");
             self.disk.lose_power();
@@ -80,7 +80,7 @@ impl Driver {
         }
         self.power.restore();
         if self.plan.wrong_clocks && self.chance(0.5) {
-            self.be_wrong();
+            self.draw_clock_error();
         }
         if self.copy.is_some() && self.chance(0.3) {
             return self.put_back();
@@ -302,7 +302,7 @@ impl Driver {
                 let faults = store.faults();
                 store.set_faults(StoreFaults::default());
                 traffic.failure =
-                    traffic.hear(node, &fleet).and_then(|()| traffic.compare(node, &fleet)).err();
+                    traffic.collect_answers(node, &fleet).and_then(|()| traffic.compare(node, &fleet)).err();
                 store.set_faults(faults);
             }
         })

@@ -25,7 +25,7 @@ const MEMORY: &str = "/dev/shm";
 
 /// Prefix of the names of unfinished files (`tables::store`). The names contain the process ID, which the seed does not
 /// determine. The loss of such a file has no effect. So the simulation ignores these files.
-const ASIDE: &str = ".aside-";
+const TEMPORARY: &str = ".aside-";
 
 /// The directory and its durable names.
 #[derive(Debug)]
@@ -115,7 +115,7 @@ impl State {
         if self.power.is_off() {
             return Err(io::Error::other("the power is off"));
         }
-        if self.fails(folder) && !self.clock.is_tired() {
+        if self.fails(folder) && !self.clock.slept_too_often() {
             return Err(io::Error::other("injected"));
         }
         self.note(folder)
@@ -197,7 +197,7 @@ fn listed(folder: &Path) -> io::Result<BTreeMap<String, Option<u64>>> {
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
         let name = entry.file_name().to_string_lossy().into_owned();
-        if !name.starts_with(ASIDE) {
+        if !name.starts_with(TEMPORARY) {
             let about = entry.metadata()?;
             all.insert(name, about.is_file().then(|| about.ino()));
         }

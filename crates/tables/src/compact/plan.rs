@@ -1,7 +1,7 @@
 //! Chooses the files to merge from the list of live files, without I/O.
 
 use super::CompactLimits;
-use super::ranges::{NameRange, Place, Ranges};
+use super::ranges::{NameRange, Placement, Ranges};
 use crate::date::Date;
 use crate::kind::{Kind, MergePolicy};
 use crate::live_file::{LiveFile, Rank};
@@ -41,14 +41,15 @@ pub fn plan(
     let mut jobs = Vec::new();
     for day in files.chunk_by(|a, b| a.date == b.date).filter(|day| day.len() > 1) {
         let ranges = Ranges::of(day, limits.file_bytes / 2);
-        let places: Vec<Option<Place>> = day.iter().map(|f| (!leave(f)).then(|| ranges.place(f))).collect();
+        let places: Vec<Option<Placement>> =
+            day.iter().map(|f| (!leave(f)).then(|| ranges.place(f))).collect();
         for place in ranges.places() {
-            let is_own = |at: &Option<Place>| *at == Some(place);
+            let is_own = |at: &Option<Placement>| *at == Some(place);
             let of = |wanted: bool| {
                 let files = day.iter().zip(&places).filter(move |(_, at)| is_own(at) == wanted);
                 files.map(|(file, _)| file).collect::<Vec<_>>()
             };
-            let cuts = if place == Place::Wide { ranges.cuts.as_slice() } else { &[] };
+            let cuts = if place == Placement::Wide { ranges.cuts.as_slice() } else { &[] };
             let planner = Planner { limits, cuts, is_over: day[0].date < today };
             let others = match kind.merge {
                 MergePolicy::LaterWins => of(false),

@@ -15,7 +15,7 @@ use crate::live_file::LiveFile;
 
 /// Position of a file among the ranges of its day.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum Placement {
     /// The file is within one range.
     In(usize),
     /// The file spans more than one range.
@@ -51,17 +51,17 @@ impl Ranges {
     }
 
     /// All places. The place of wide files comes first, because the other places wait for it.
-    pub(super) fn places(&self) -> impl Iterator<Item = Place> + use<> {
-        std::iter::once(Place::Wide).chain((0..=self.cuts.len()).map(Place::In))
+    pub(super) fn places(&self) -> impl Iterator<Item = Placement> + use<> {
+        std::iter::once(Placement::Wide).chain((0..=self.cuts.len()).map(Placement::In))
     }
 
     /// Position of a file. A file without known names may hold any name.
-    pub(super) fn place(&self, file: &LiveFile) -> Place {
+    pub(super) fn place(&self, file: &LiveFile) -> Placement {
         let range = |name: &str| self.cuts.partition_point(|cut| cut.as_str() <= name);
         match names(file) {
-            Some((first, last)) if range(first) == range(last) => Place::In(range(first)),
-            None if self.cuts.is_empty() => Place::In(0),
-            _ => Place::Wide,
+            Some((first, last)) if range(first) == range(last) => Placement::In(range(first)),
+            None if self.cuts.is_empty() => Placement::In(0),
+            _ => Placement::Wide,
         }
     }
 }

@@ -5,7 +5,7 @@
 
 use super::Table;
 use super::listing::{Checkpoint, FOLDER, Listing, LogFile};
-use super::mend::flaw;
+use super::repair::flaw;
 use crate::error::TableError;
 use crate::fault;
 use crate::read::Depth;

@@ -43,7 +43,7 @@ pub enum Outcome {
     },
     /// The table's floodmark is neither at the block's beginning nor past its end. Nothing was committed, since that would have left
     /// a gap or duplicated data. Seal again from the table's floodmark.
-    Apart {
+    FloodmarkMismatch {
         /// Floodmark of the table.
         floodmark: Option<u64>,
     },
@@ -165,7 +165,9 @@ impl Table {
                 Some(floodmark) if floodmark >= block.upto => {
                     outcomes[i] = Some(Outcome::Already { floodmark });
                 }
-                floodmark if floodmark != block.after => outcomes[i] = Some(Outcome::Apart { floodmark }),
+                floodmark if floodmark != block.after => {
+                    outcomes[i] = Some(Outcome::FloodmarkMismatch { floodmark })
+                }
                 _ if pass.as_ref().is_some_and(|(through, read)| read.has(block.upto, *through)) => {
                     outcomes[i] = Some(Outcome::Already { floodmark: block.upto });
                 }

@@ -23,7 +23,7 @@ use std::sync::Arc;
 
 /// Folder for Floodmark's own objects in a table. Readers of Delta tables, their `VACUUM` included, ignore names that begin with
 /// an underscore.
-pub(crate) const BESIDE: &str = "_floodmark";
+pub(crate) const OWN_FOLDER: &str = "_floodmark";
 
 const LEASE: &str = "lease-";
 const PULSE: &str = "pulse-";
@@ -61,7 +61,7 @@ impl Table {
 
     /// True if the lease still exists.
     pub(super) fn has_lease(&self, name: &str) -> Result<bool, TableError> {
-        let path = self.location.path(&format!("{BESIDE}/{LEASE}{name}"))?;
+        let path = self.location.path(&format!("{OWN_FOLDER}/{LEASE}{name}"))?;
         match self.location.wait(self.location.store().head(&path)) {
             Ok(_) => Ok(true),
             Err(object_store::Error::NotFound { .. }) => Ok(false),
@@ -88,14 +88,14 @@ impl Lease {
     }
 
     fn object(&self, kind: &str) -> String {
-        format!("{BESIDE}/{kind}{}", self.name)
+        format!("{OWN_FOLDER}/{kind}{}", self.name)
     }
 }
 
 /// Deletes a lease, and then its pulse.
 fn remove(location: &Location, name: &str) -> Result<(), TableError> {
     for kind in [LEASE, PULSE] {
-        location.delete(&location.path(&format!("{BESIDE}/{kind}{name}"))?)?;
+        location.delete(&location.path(&format!("{OWN_FOLDER}/{kind}{name}"))?)?;
     }
     Ok(())
 }
@@ -163,7 +163,7 @@ struct Found {
 }
 
 fn list(location: &Location) -> Result<BTreeMap<String, Found>, TableError> {
-    let (store, folder) = (location.store(), location.path(BESIDE)?);
+    let (store, folder) = (location.store(), location.path(OWN_FOLDER)?);
     let objects: Vec<ObjectMeta> = location.wait(store.list(Some(&folder)).try_collect())?;
     let mut found: BTreeMap<String, Found> = BTreeMap::new();
     for object in objects {

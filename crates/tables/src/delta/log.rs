@@ -2,7 +2,7 @@
 
 use super::failure::{self, damaged, foreign, guarded};
 use super::listing::Listing;
-use super::mend::mend;
+use super::repair::repair;
 use super::{ENGINE_INFO, Files, Pending, Table, columns, commit, pending};
 use crate::error::TableError;
 use crate::kind::{DATE, Kind};
@@ -77,15 +77,16 @@ pub(super) fn load(
     engine: &dyn Engine,
     listing: &Listing,
 ) -> Result<Loaded, TableError> {
-    let mended = mend(location, listing, None)?;
-    match open(kind, location, engine, mended.checkpoint) {
+    let repaired = repair(location, listing, None)?;
+    match open(kind, location, engine, repaired.checkpoint) {
         Err(TableError::Log { reason, .. }) => {
-            let mended = mend(location, &Listing::read(location)?, Some(Depth::Rows))?;
-            if mended.any {
-                return open(kind, location, engine, mended.checkpoint);
+            let repaired = repair(location, &Listing::read(location)?, Some(Depth::Rows))?;
+            if repaired.any {
+                return open(kind, location, engine, repaired.checkpoint);
             }
-            let from =
-                mended.checkpoint.map(|version| format!(" (read from the checkpoint of version {version})"));
+            let from = repaired
+                .checkpoint
+                .map(|version| format!(" (read from the checkpoint of version {version})"));
             Err(damaged(location, reason + &from.unwrap_or_default()))
         }
         done => done,

@@ -12,7 +12,7 @@
 //! entry can refer to that list.
 
 use super::failure;
-use super::lease::BESIDE;
+use super::lease::OWN_FOLDER;
 use crate::error::TableError;
 use crate::store::Location;
 use crate::tombstone::Tombstones;
@@ -51,7 +51,7 @@ pub(super) fn is_list(name: &str) -> bool {
 }
 
 pub(super) fn path(number: u64) -> String {
-    format!("{BESIDE}/{PREFIX}{number:016x}.json")
+    format!("{OWN_FOLDER}/{PREFIX}{number:016x}.json")
 }
 
 /// Number of a list: 63 bits of the hash of its text, which fit into a `txn` action, and never 0.

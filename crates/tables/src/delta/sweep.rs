@@ -26,7 +26,7 @@
 //! - If the lease is still there, it had not been broken when version n was read. A sweep whose entry is at n or before found the
 //!   lease and kept its files; a sweep whose entry comes later finds them live.
 
-use super::lease::{BESIDE, LEASE_MS, Leases};
+use super::lease::{LEASE_MS, Leases, OWN_FOLDER};
 use super::pending::is_list;
 use super::{StagedFile, Table};
 use crate::error::TableError;
@@ -187,7 +187,7 @@ impl Writer {
         }
         let mut parts = object.location.prefix_match(prefix)?;
         let folder = parts.next()?;
-        if folder.as_ref() == BESIDE {
+        if folder.as_ref() == OWN_FOLDER {
             return object.location.filename().filter(|name| is_list(name)).map(|_| Self::Floodmark);
         }
         let in_a_day = folder.as_ref().starts_with(DATE);

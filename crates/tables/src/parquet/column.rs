@@ -88,10 +88,10 @@ impl Chunk {
             match page.header.encoded()? {
                 Encoded::Plain => out.extend(ints),
                 Encoded::Dictionary => {
-                    let mut places = Vec::with_capacity(len);
-                    rle::places(page.rest(), len, &mut places).ok_or(NOT_WHOLE)?;
-                    for place in places {
-                        out.push(*dictionary.get(place as usize).ok_or(UNKNOWN)?);
+                    let mut indexes = Vec::with_capacity(len);
+                    rle::indexes(page.rest(), len, &mut indexes).ok_or(NOT_WHOLE)?;
+                    for index in indexes {
+                        out.push(*dictionary.get(index as usize).ok_or(UNKNOWN)?);
                     }
                 }
                 Encoded::Delta => return Err(OTHER_ENCODING),
@@ -250,7 +250,7 @@ impl Texts {
         match page.header.encoded()? {
             Encoded::Dictionary => {
                 let before = self.codes.len();
-                rle::places(page.rest(), len, &mut self.codes).ok_or(NOT_WHOLE)?;
+                rle::indexes(page.rest(), len, &mut self.codes).ok_or(NOT_WHOLE)?;
                 let last = self.codes[before..].iter().fold(0, |last, code| last.max(*code));
                 match len == 0 || (last as usize) < self.len() {
                     true => Ok(()),

@@ -15,7 +15,7 @@ use stdx::varint;
 const WIDTH_MAX: u8 = 32;
 
 /// Appends the `len` dictionary indexes of a page's values. `None` if the bytes hold fewer.
-pub(crate) fn places(values: &[u8], len: usize, out: &mut Vec<u32>) -> Option<()> {
+pub(crate) fn indexes(values: &[u8], len: usize, out: &mut Vec<u32>) -> Option<()> {
     // a page without values does not even state the width
     if len == 0 {
         return Some(());
@@ -65,7 +65,7 @@ fn each_run<'a>(
 
 /// Dictionary indexes of a page in encoded form, which can be read from any position.
 #[derive(Debug)]
-pub(crate) struct Places {
+pub(crate) struct Indexes {
     bytes: Box<[u8]>,
     width: u8,
     len: usize,
@@ -79,7 +79,7 @@ struct Start {
     at: u32,
 }
 
-impl Places {
+impl Indexes {
     /// Opens the `len` indexes in `bytes` from `at` on. `None` if there are fewer, or if one is not below `bound`.
     pub(crate) fn open(bytes: Vec<u8>, at: usize, len: usize, bound: usize) -> Option<Self> {
         u32::try_from(len.max(bytes.len())).ok()?;
@@ -229,33 +229,33 @@ mod tests {
             }
             let values: Vec<u8> = [width].into_iter().chain(bytes).collect();
             let mut out = Vec::new();
-            assert_eq!((places(&values, numbers.len(), &mut out), &out), (Some(()), &numbers));
+            assert_eq!((indexes(&values, numbers.len(), &mut out), &out), (Some(()), &numbers));
             from_the_middle(&mut rng, &values, &numbers);
         }
         let mut out = Vec::new();
-        assert_eq!((places(&[], 0, &mut out), places(&[], 1, &mut out)), (Some(()), None));
+        assert_eq!((indexes(&[], 0, &mut out), indexes(&[], 1, &mut out)), (Some(()), None));
     }
 
     /// Checks reads of random parts, and bounds that are kept or exceeded.
     fn from_the_middle(rng: &mut Rng, values: &[u8], numbers: &[u32]) {
         let (len, bound) = (numbers.len(), *numbers.iter().max().unwrap() as usize + 1);
-        let open = |len, bound| Places::open([&[9, 9], values].concat(), 2, len, bound);
+        let open = |len, bound| Indexes::open([&[9, 9], values].concat(), 2, len, bound);
         assert!(open(len, bound - 1).is_none() && open(len + 1, bound).is_none());
-        let places = open(len, bound).unwrap();
+        let indexes = open(len, bound).unwrap();
         for _ in 0..20 {
             let start = rng.below(len as u64 + 1) as usize;
             let range = start..start + rng.below((len - start) as u64 + 1) as usize;
             let mut out = Vec::new();
-            places.read(range.clone(), |place, count| out.extend(vec![place as u32; count]));
+            indexes.read(range.clone(), |index, count| out.extend(vec![index as u32; count]));
             assert_eq!(out, numbers[range.clone()], "{range:?} of {len}");
         }
     }
 
     #[test]
     fn an_empty_page_has_no_indexes() {
-        let none = Places::open(vec![1, 2], 2, 0, 0).unwrap();
+        let none = Indexes::open(vec![1, 2], 2, 0, 0).unwrap();
         none.read(0..0, |_, _| panic!("an empty page returned an index"));
-        assert!(Places::open(vec![1, 2], 3, 0, 0).is_none());
+        assert!(Indexes::open(vec![1, 2], 3, 0, 0).is_none());
     }
 
     #[test]

@@ -5,7 +5,7 @@
 
 use super::delta_packed::{Packed, Steps};
 use super::page::{DATA_PAGE, DICTIONARY_PAGE, Damage, Encoded, OTHER_ENCODING, Unpacked};
-use super::rle::Places;
+use super::rle::Indexes;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ enum Values {
     Integers(Packed),
     Floats(Box<[f64]>),
     /// Floats as indexes into a dictionary, which is an open page of its own.
-    Coded(Places, Arc<SamplePage>),
+    Coded(Indexes, Arc<SamplePage>),
 }
 
 /// Contents of a page according to the row-group index.
@@ -66,8 +66,8 @@ impl SamplePage {
                 Some(Values::Floats(floats)).filter(|_| page.rest().len() == 8 * expected.values)
             }
             (Encoded::Dictionary, Some((dictionary, Values::Floats(known)))) => {
-                let places = Places::open(page.bytes, page.at, expected.values, known.len());
-                places.map(|places| Values::Coded(places, Arc::clone(dictionary)))
+                let indexes = Indexes::open(page.bytes, page.at, expected.values, known.len());
+                indexes.map(|indexes| Values::Coded(indexes, Arc::clone(dictionary)))
             }
             _ => return Err(OTHER_ENCODING),
         };
@@ -94,9 +94,9 @@ impl SamplePage {
     pub(crate) fn put_floats(&self, range: Range<usize>, out: &mut Vec<f64>) {
         match &self.values {
             Values::Floats(floats) => out.extend_from_slice(&floats[range]),
-            Values::Coded(places, dictionary) => {
+            Values::Coded(indexes, dictionary) => {
                 let known = dictionary.all_floats();
-                places.read(range, |place, count| out.extend(std::iter::repeat_n(known[place], count)));
+                indexes.read(range, |index, count| out.extend(std::iter::repeat_n(known[index], count)));
             }
             Values::Integers(_) => panic!("BUG: a page of integers is read as one of floats"),
         }
@@ -122,7 +122,7 @@ impl SamplePage {
         match &self.values {
             Values::Integers(packed) => !floats && packed.len() == len,
             Values::Floats(values) => floats && values.len() == len,
-            Values::Coded(places, _) => floats && places.len() == len,
+            Values::Coded(indexes, _) => floats && indexes.len() == len,
         }
     }
 
@@ -139,7 +139,7 @@ impl SamplePage {
         match &self.values {
             Values::Integers(packed) => packed.memory_bytes(),
             Values::Floats(floats) => size_of::<Self>() + size_of_val(&**floats),
-            Values::Coded(places, _) => places.memory_bytes(),
+            Values::Coded(indexes, _) => indexes.memory_bytes(),
         }
     }
 }

@@ -4,7 +4,7 @@
 
 use crate::error::TableError;
 use crate::kind::Kind;
-use crate::read::{Footer, Kept, Place, Ranges};
+use crate::read::{CacheSlot, Cached, Footer, Ranges};
 use crate::store::StoredFile;
 use bytes::Bytes;
 use std::collections::{BTreeMap, HashMap};
@@ -54,7 +54,7 @@ struct Key(Arc<str>, What);
 enum What {
     Footer,
     Range(u64, u64),
-    Made(Place),
+    Made(CacheSlot),
 }
 
 #[derive(Debug)]
@@ -68,7 +68,7 @@ struct Entry {
 enum Content {
     Footer(Arc<Footer>),
     Range(Bytes),
-    Made(Kept),
+    Made(Cached),
 }
 
 impl Cache {
@@ -214,19 +214,19 @@ impl Ranges for CachedFile {
         Ok(fetched)
     }
 
-    fn kept(&self, place: Place) -> Option<Kept> {
-        match self.cache.lock().get(&self.key(What::Made(place))) {
-            Some(Content::Made(kept)) => Some(kept),
+    fn cached(&self, slot: CacheSlot) -> Option<Cached> {
+        match self.cache.lock().get(&self.key(What::Made(slot))) {
+            Some(Content::Made(value)) => Some(value),
             _ => None,
         }
     }
 
-    fn keep(&self, place: Place, made: Kept) {
+    fn cache(&self, slot: CacheSlot, value: Cached) {
         if !self.keeps {
             return;
         }
-        let bytes = made.memory_bytes();
-        self.cache.put(self.key(What::Made(place)), Content::Made(made), bytes);
+        let bytes = value.memory_bytes();
+        self.cache.put(self.key(What::Made(slot)), Content::Made(value), bytes);
     }
 
     /// Maximum size of an index. The indexes of all files that are read together must fit beside some pages;

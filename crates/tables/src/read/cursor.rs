@@ -11,7 +11,7 @@ use super::label_scan::LabelScan;
 use super::row::Order;
 use super::stop::Pace;
 use super::stream::Stream;
-use super::{Footer, Kept, Once, Place, Ranges, ReadStats, Select, guarded, prune};
+use super::{CacheSlot, Cached, Footer, Ranges, ReadStats, Select, Uncached, guarded, prune};
 use crate::error::TableError;
 use crate::kind::Kind;
 use crate::tombstone::{Mask, Masking};
@@ -330,8 +330,8 @@ impl<R: Ranges> Cursor<R> {
             self.select.stop.check()?;
             let mut give = |text: &str| more = more && each(text);
             if self.scans_labels_whole(group) {
-                self.file.keep(Place::Index(group), Kept::Asked);
-                what.each_of(&Once(&self.file), &self.footer, group, &mut give)?;
+                self.file.cache(CacheSlot::Index(group), Cached::Asked);
+                what.each_of(&Uncached(&self.file), &self.footer, group, &mut give)?;
             } else if let Some(known) =
                 guarded(&name, || row_group_index(&self.file, &self.footer, group, &rows))?
             {
@@ -359,7 +359,7 @@ impl<R: Ranges> Cursor<R> {
             && select.takes_all_series()
             && prune::all_overlap(footer.parquet(), group, select.range)
             && LabelScan::has_room(footer, group)
-            && file.kept(Place::Index(group)).is_none()
+            && file.cached(CacheSlot::Index(group)).is_none()
     }
 
     /// Like [`Self::scan_labels`], for a row group without an index.
@@ -468,12 +468,12 @@ pub(super) fn row_group_index(
     group: usize,
     rows: &[Range<usize>],
 ) -> Result<Option<Arc<RowGroupIndex>>, TableError> {
-    let place = Place::Index(group);
+    let slot = CacheSlot::Index(group);
     if !footer.is_ours() {
         return Ok(None);
     }
-    let known = file.kept(place);
-    if let Some(Kept::Index(index)) = known {
+    let known = file.cached(slot);
+    if let Some(Cached::Index(index)) = known {
         return Ok(Some(index));
     }
     if RowGroupIndex::estimate(footer, group) > file.index_bytes_max() {
@@ -482,10 +482,10 @@ pub(super) fn row_group_index(
     // a small part of a row group is read faster without an index
     let few = 2 * rows.iter().map(Range::len).sum::<usize>() < footer.rows_of(group);
     if few && known.is_none() {
-        file.keep(place, Kept::Asked);
+        file.cache(slot, Cached::Asked);
         return Ok(None);
     }
-    let index = Arc::new(RowGroupIndex::read(&Once(file), footer, group)?);
-    file.keep(place, Kept::Index(Arc::clone(&index)));
+    let index = Arc::new(RowGroupIndex::read(&Uncached(file), footer, group)?);
+    file.cache(slot, Cached::Index(Arc::clone(&index)));
     Ok(Some(index))
 }

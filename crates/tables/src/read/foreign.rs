@@ -43,7 +43,7 @@ const PASS_BYTES_MIN: usize = 1 << 20;
 /// Memory of a series in a pass, without its labels and rows.
 const SERIES_BYTES: usize = 128;
 /// Memory of a row of a series in a pass.
-const ROW_BYTES: usize = size_of::<Place>();
+const ROW_BYTES: usize = size_of::<RowPosition>();
 
 /// Maximum number of overlapping rows of one series whose samples are held in memory together.
 const CHAIN_ROWS_MAX: usize = 10_000;
@@ -69,7 +69,7 @@ impl PartialOrd for InTables {
 
 /// Position of a row.
 #[derive(Debug, Clone, Copy)]
-struct Place {
+struct RowPosition {
     span: TimeRange,
     group: usize,
     row: usize,
@@ -79,7 +79,7 @@ struct Place {
 #[derive(Debug)]
 struct Series {
     key: SeriesKey,
-    rows: Vec<Place>,
+    rows: Vec<RowPosition>,
 }
 
 /// Overlapping rows of one series, which the caller sees as one row.
@@ -88,7 +88,7 @@ struct Chain {
     labels: InTables,
     key: SeriesKey,
     span: TimeRange,
-    places: Vec<Place>,
+    positions: Vec<RowPosition>,
     samples: Samples,
     /// Number of times at which two rows have different values.
     conflicts: u64,
@@ -182,7 +182,7 @@ impl Foreign {
             SERIES_BYTES + labels.0.len() + series.rows.capacity() * ROW_BYTES
         };
         let chain = |chain: &Chain| {
-            chain.places.capacity() * ROW_BYTES + 16 * chain.samples.timestamps.capacity() + SERIES_BYTES
+            chain.positions.capacity() * ROW_BYTES + 16 * chain.samples.timestamps.capacity() + SERIES_BYTES
         };
         let chains = self.chains.iter().chain(&self.ready).chain(&self.current);
         self.series.iter().map(series).sum::<usize>() + chains.map(chain).sum::<usize>()
@@ -217,7 +217,7 @@ impl Foreign {
                         bytes += SERIES_BYTES + len;
                         Series { key: decoded.key(row), rows: Vec::new() }
                     });
-                    series.rows.push(Place { span: decoded.span(row), group, row: first + row });
+                    series.rows.push(RowPosition { span: decoded.span(row), group, row: first + row });
                     bytes += ROW_BYTES;
                     while bytes > bytes_max {
                         let (labels, series) = self.series.pop_last().expect("BUG: no series was added");
@@ -239,26 +239,26 @@ impl Foreign {
 
     /// Links a series' rows into chains.
     fn link(&mut self, file: &str, labels: InTables, mut series: Series) -> Result<(), TableError> {
-        series.rows.sort_unstable_by_key(|place| (place.span.start_ms, place.group, place.row));
+        series.rows.sort_unstable_by_key(|position| (position.span.start_ms, position.group, position.row));
         let mut last: Option<Chain> = None;
-        for place in series.rows {
+        for position in series.rows {
             match &mut last {
-                Some(chain) if place.span.start_ms <= chain.span.end_ms => {
-                    chain.span.end_ms = chain.span.end_ms.max(place.span.end_ms);
-                    chain.places.push(place);
-                    if chain.places.len() > CHAIN_ROWS_MAX {
+                Some(chain) if position.span.start_ms <= chain.span.end_ms => {
+                    chain.span.end_ms = chain.span.end_ms.max(position.span.end_ms);
+                    chain.positions.push(position);
+                    if chain.positions.len() > CHAIN_ROWS_MAX {
                         let reason = format!("more than {CHAIN_ROWS_MAX} rows of one series overlap");
                         return Err(TableError::damaged(file, reason));
                     }
                 }
                 _ => {
-                    let (labels, span) = (labels.clone(), place.span);
+                    let (labels, span) = (labels.clone(), position.span);
                     let (key, samples, conflicts) = (series.key, Samples::default(), 0);
                     self.chains.extend(last.replace(Chain {
                         labels,
                         key,
                         span,
-                        places: vec![place],
+                        positions: vec![position],
                         samples,
                         conflicts,
                     }));
@@ -287,19 +287,19 @@ impl Foreign {
                 self.link(file.name(), labels, series)?;
             }
             if let Some(chain) = self.chains.pop_front() {
-                rows += chain.places.len();
+                rows += chain.positions.len();
                 self.ready.push_back(chain);
             }
         }
         if !select.samples {
             return Ok(());
         }
-        let mut places: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
-        for place in self.ready.iter().flat_map(|chain| &chain.places) {
-            places.entry(place.group).or_default().push(place.row);
+        let mut positions: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+        for position in self.ready.iter().flat_map(|chain| &chain.positions) {
+            positions.entry(position.group).or_default().push(position.row);
         }
         let mut found = HashMap::with_capacity(rows);
-        for (group, mut rows) in places {
+        for (group, mut rows) in positions {
             rows.sort_unstable();
             for rows in windows(file, footer, group, &rows, self.window_bytes)? {
                 read_rows(file, footer, group, rows, select, stats, &mut found)?;
@@ -316,8 +316,8 @@ impl Chain {
     /// Merges the samples of the chain's rows. Rows that come earlier in the file win.
     fn merge(&mut self, found: &mut HashMap<(usize, usize), Samples>) {
         let mut conflicts = Vec::new();
-        self.places.sort_unstable_by_key(|place| std::cmp::Reverse((place.group, place.row)));
-        for Place { group, row, .. } in &self.places {
+        self.positions.sort_unstable_by_key(|position| std::cmp::Reverse((position.group, position.row)));
+        for RowPosition { group, row, .. } in &self.positions {
             let over = found.remove(&(*group, *row)).unwrap_or_default();
             if self.samples.is_empty() {
                 self.samples = over;

@@ -1,11 +1,11 @@
 //! Bodies of the fuzz targets. Each takes arbitrary bytes, and must neither panic nor violate an invariant.
 //!
-//! `fuzz/` at the root of the workspace calls them under cargo-fuzz; the tests here call them on damaged files. [`Keeping`]
+//! `fuzz/` at the root of the workspace calls them under cargo-fuzz; the tests here call them on damaged files. [`FullyCachedFile`]
 //! checks the cached data of files, in other tests as well.
 
 use super::chunks;
 use super::index::RowGroupIndex;
-use super::{Cursor, Footer, Kept, LabelScan, Place, Ranges, Select, label_scan};
+use super::{CacheSlot, Cached, Cursor, Footer, LabelScan, Ranges, Select, label_scan};
 use crate::error::TableError;
 use crate::kind::metrics::METRICS;
 use crate::parquet::delta_packed::{Packed, Steps};
@@ -23,9 +23,9 @@ use stdx::varint;
 /// because an index determines the number of a row's values in another way than levels do.
 pub fn file(bytes: &[u8]) {
     let bytes = Bytes::copy_from_slice(bytes);
-    let keeping = Keeping::of(bytes.clone());
-    let listed = list(&keeping, LabelScan::Values("pod"));
-    let (streamed, kept, again) = (rows(&bytes), rows(&keeping), rows(&keeping));
+    let cached_file = FullyCachedFile::of(bytes.clone());
+    let listed = list(&cached_file, LabelScan::Values("pod"));
+    let (streamed, kept, again) = (rows(&bytes), rows(&cached_file), rows(&cached_file));
     if let (Ok(streamed), Ok(kept)) = (&streamed, &kept) {
         let times = |rows: &[Row]| -> Vec<_> {
             rows.iter().map(|row| (row.labels.clone(), row.times.clone())).collect()
@@ -33,7 +33,7 @@ pub fn file(bytes: &[u8]) {
         assert!(times(streamed) == times(kept), "an index leads to other rows");
     }
     assert_eq!(kept.ok(), again.ok(), "cached data leads to other rows");
-    if let (Ok(first), Ok(second)) = (listed, list(&keeping, LabelScan::Values("pod"))) {
+    if let (Ok(first), Ok(second)) = (listed, list(&cached_file, LabelScan::Values("pod"))) {
         assert_eq!(first, second, "an index leads to other label values");
     }
 }
@@ -98,12 +98,12 @@ pub fn values(bytes: &[u8]) {
         assert_eq!(read, seen[middle.clone()], "the values read in the middle differ");
     }
     let mut decoded = Vec::new();
-    let whole = rle::places(encoded, len, &mut decoded);
-    let opened = rle::Places::open(encoded.to_vec(), 0, len, 1000);
-    assert_eq!(opened.is_some(), whole.is_some() && decoded.iter().all(|place| *place < 1000));
-    if let Some(places) = opened {
+    let whole = rle::indexes(encoded, len, &mut decoded);
+    let opened = rle::Indexes::open(encoded.to_vec(), 0, len, 1000);
+    assert_eq!(opened.is_some(), whole.is_some() && decoded.iter().all(|index| *index < 1000));
+    if let Some(indexes) = opened {
         let mut read = Vec::new();
-        places.read(middle.clone(), |place, count| read.extend(std::iter::repeat_n(place as u32, count)));
+        indexes.read(middle.clone(), |index, count| read.extend(std::iter::repeat_n(index as u32, count)));
         assert_eq!(read, decoded[middle], "the indexes read in the middle differ");
     }
 }
@@ -155,20 +155,20 @@ impl<'a> Contents<'a> {
 
 /// A file in memory with an unbounded cache: whatever a reader offers to cache is kept.
 #[derive(Debug)]
-pub struct Keeping {
+pub struct FullyCachedFile {
     file: Bytes,
     /// Cached values so far.
-    pub kept: RefCell<HashMap<Place, Kept>>,
+    pub cache: RefCell<HashMap<CacheSlot, Cached>>,
 }
 
-impl Keeping {
+impl FullyCachedFile {
     /// A file of which nothing is cached yet.
     pub fn of(file: Bytes) -> Self {
-        Self { file, kept: RefCell::default() }
+        Self { file, cache: RefCell::default() }
     }
 }
 
-impl Ranges for Keeping {
+impl Ranges for FullyCachedFile {
     fn name(&self) -> &str {
         "(kept)"
     }
@@ -181,12 +181,12 @@ impl Ranges for Keeping {
         self.file.fetch(ranges)
     }
 
-    fn kept(&self, place: Place) -> Option<Kept> {
-        self.kept.borrow().get(&place).cloned()
+    fn cached(&self, slot: CacheSlot) -> Option<Cached> {
+        self.cache.borrow().get(&slot).cloned()
     }
 
-    fn keep(&self, place: Place, made: Kept) {
-        self.kept.borrow_mut().insert(place, made);
+    fn cache(&self, slot: CacheSlot, value: Cached) {
+        self.cache.borrow_mut().insert(slot, value);
     }
 
     fn index_bytes_max(&self) -> u64 {

@@ -1,7 +1,7 @@
 //! Rows of a row group that its index selects. Only the blocks of their pages that overlap the range are decoded.
 
 use super::index::RowGroupIndex;
-use super::{Footer, Kept, Once, Place, Ranges, ReadStats, fetch, prune};
+use super::{CacheSlot, Cached, Footer, Ranges, ReadStats, Uncached, fetch, prune};
 use crate::decimal;
 use crate::error::TableError;
 use crate::kind::metrics;
@@ -132,19 +132,19 @@ impl Indexed {
         stats: &mut ReadStats,
     ) -> Result<(), TableError> {
         let wanted = self.next_pages();
-        let missing = self.take_kept(file, &wanted);
+        let missing = self.take_cached(file, &wanted);
         let Some(columns) = self.columns.as_ref().filter(|_| !missing.is_empty()) else { return Ok(()) };
         let range = |missing: &Missing| columns[missing.column].pages[missing.page].range.clone();
         let ranges: Vec<_> = missing.iter().map(range).collect();
         stats.bytes += ranges.iter().map(|r| r.end.saturating_sub(r.start)).sum::<u64>();
-        let fetched = fetch(&Once(file), &ranges)?;
+        let fetched = fetch(&Uncached(file), &ranges)?;
         for ((missing, range), bytes) in missing.into_iter().zip(ranges).zip(fetched) {
             if missing.column == FLOATS {
                 self.load_dictionary(file, footer, stats)?;
             }
             let page = self.open(&missing, &bytes);
             let page = Arc::new(page.map_err(|damage| TableError::damaged(file.name(), damage))?);
-            file.keep(Place::Page(range.start), Kept::Page(Arc::clone(&page)));
+            file.cache(CacheSlot::Page(range.start), Cached::Page(Arc::clone(&page)));
             self.insert(missing.column, missing.page, page);
         }
         Ok(())
@@ -172,7 +172,7 @@ impl Indexed {
     }
 
     /// Takes the wanted pages that are cached, and closes pages that are not wanted. Returns the missing pages.
-    fn take_kept(&mut self, file: &dyn Ranges, wanted: &[Vec<usize>; 3]) -> Vec<Missing> {
+    fn take_cached(&mut self, file: &dyn Ranges, wanted: &[Vec<usize>; 3]) -> Vec<Missing> {
         let mut missing = Vec::new();
         let Some(columns) = &mut self.columns else { return missing };
         for (c, (column, wanted)) in columns.iter_mut().zip(wanted).enumerate() {
@@ -180,10 +180,10 @@ impl Indexed {
             for page in wanted {
                 let Err(at) = column.find(*page) else { continue };
                 let rows = column.rows_of(*page, self.index.rows());
-                let known = file.kept(Place::Page(column.pages[*page].range.start));
+                let known = file.cached(CacheSlot::Page(column.pages[*page].range.start));
                 let len = values(&self.index, c, rows.start, rows.clone()).len();
                 match known {
-                    Some(Kept::Page(open))
+                    Some(Cached::Page(open))
                         if open.has(c == FLOATS, len)
                             && wanted_values(&self.index, &self.rows, c, &rows)
                                 .all(|own| open.holds(&own)) =>
@@ -376,16 +376,16 @@ fn dictionary(
     range: Range<u64>,
     stats: &mut ReadStats,
 ) -> Result<Arc<SamplePage>, TableError> {
-    let place = Place::Page(range.start);
-    if let Some(Kept::Page(page)) = file.kept(place) {
+    let slot = CacheSlot::Page(range.start);
+    if let Some(Cached::Page(page)) = file.cached(slot) {
         return Ok(page);
     }
     stats.bytes += range.end.saturating_sub(range.start);
-    let fetched = fetch(&Once(file), std::slice::from_ref(&range))?;
+    let fetched = fetch(&Uncached(file), std::slice::from_ref(&range))?;
     let page =
         SamplePage::dictionary(&fetched[0]).map_err(|damage| TableError::damaged(file.name(), damage))?;
     let page = Arc::new(page);
-    file.keep(place, Kept::Page(Arc::clone(&page)));
+    file.cache(slot, Cached::Page(Arc::clone(&page)));
     Ok(page)
 }
 

@@ -27,13 +27,13 @@ pub trait Ranges {
         self.fetch(ranges)
     }
 
-    /// Returns the data that was cached for a place.
-    fn kept(&self, _place: Place) -> Option<Kept> {
+    /// Returns the data that was cached for a slot.
+    fn cached(&self, _slot: CacheSlot) -> Option<Cached> {
         None
     }
 
     /// Caches data for further reads, as long as there is room.
-    fn keep(&self, _place: Place, _made: Kept) {}
+    fn cache(&self, _slot: CacheSlot, _value: Cached) {}
 
     /// Maximum size of a row group's index that the cache has room for; 0 if nothing is cached.
     fn index_bytes_max(&self) -> u64 {
@@ -64,9 +64,9 @@ impl Ranges for StoredFile {
     }
 }
 
-/// A place in a file for which data is cached.
+/// Part of a file for which data is cached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Place {
+pub enum CacheSlot {
     /// The index of a row group.
     Index(usize),
     /// A page, by its first byte.
@@ -75,7 +75,7 @@ pub enum Place {
 
 /// Data derived from a file's bytes that can be cached between reads, since files never change.
 #[derive(Debug, Clone)]
-pub enum Kept {
+pub enum Cached {
     /// Marks a row group that was read once.
     Asked,
     Index(Arc<RowGroupIndex>),
@@ -83,7 +83,7 @@ pub enum Kept {
     Page(Arc<SamplePage>),
 }
 
-impl Kept {
+impl Cached {
     /// Memory that the data takes.
     pub fn memory_bytes(&self) -> usize {
         match self {
@@ -111,12 +111,12 @@ impl<R: Ranges + ?Sized> Ranges for &R {
         (**self).fetch_once(ranges)
     }
 
-    fn kept(&self, place: Place) -> Option<Kept> {
-        (**self).kept(place)
+    fn cached(&self, slot: CacheSlot) -> Option<Cached> {
+        (**self).cached(slot)
     }
 
-    fn keep(&self, place: Place, made: Kept) {
-        (**self).keep(place, made);
+    fn cache(&self, slot: CacheSlot, value: Cached) {
+        (**self).cache(slot, value);
     }
 
     fn index_bytes_max(&self) -> u64 {
@@ -125,9 +125,9 @@ impl<R: Ranges + ?Sized> Ranges for &R {
 }
 
 /// A file whose bytes are not cached, because data derived from them is cached.
-pub(super) struct Once<'a>(pub(super) &'a dyn Ranges);
+pub(super) struct Uncached<'a>(pub(super) &'a dyn Ranges);
 
-impl Ranges for Once<'_> {
+impl Ranges for Uncached<'_> {
     fn name(&self) -> &str {
         self.0.name()
     }

@@ -3,7 +3,7 @@
 use crate::error::TableError;
 use std::sync::Arc;
 
-/// Cancels reads: they fail with [`TableError::Interrupted`].
+/// Cancels reads: they fail with [`TableError::Canceled`].
 ///
 /// The condition is checked for each file, row group and batch of rows, and in between as [`Pace`]
 /// determines. No lock is held during a check.
@@ -25,13 +25,13 @@ impl Stop {
 
     /// Fails if the read is canceled.
     pub(crate) fn check(&self) -> Result<(), TableError> {
-        if self.is_set() { Err(TableError::Interrupted) } else { Ok(()) }
+        if self.is_set() { Err(TableError::Canceled) } else { Ok(()) }
     }
 
-    /// Replaces a decoder's error with [`TableError::Interrupted`] if the read was canceled: the decoder's
+    /// Replaces a decoder's error with [`TableError::Canceled`] if the read was canceled: the decoder's
     /// filters check the stop too, but can only return errors of their library.
     pub(super) fn or(&self, error: TableError) -> TableError {
-        if self.is_set() { TableError::Interrupted } else { error }
+        if self.is_set() { TableError::Canceled } else { error }
     }
 }
 

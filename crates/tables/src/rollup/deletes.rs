@@ -19,30 +19,35 @@ use model::TimeRange;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Source whose floodmark is the sequence of the last delete that a rollup has applied.
-const TAKEN: &str = "rollup/deleted";
+const APPLIED_SOURCE: &str = "rollup/deleted";
 
 /// Sequence of the last delete that a rollup has applied; 0 if there was none.
-pub fn taken(rollup: &Table) -> Result<i64, TableError> {
-    let taken = rollup.floodmarks([TAKEN])?.remove(TAKEN);
-    Ok(taken.map_or(0, |taken| i64::try_from(taken).unwrap_or(i64::MAX)))
+pub fn applied_deletes(rollup: &Table) -> Result<i64, TableError> {
+    let applied = rollup.floodmarks([APPLIED_SOURCE])?.remove(APPLIED_SOURCE);
+    Ok(applied.map_or(0, |sequence| i64::try_from(sequence).unwrap_or(i64::MAX)))
 }
 
 /// Applies the deletes of a version of the metrics table to a rollup, each in one commit. This may be interrupted at any point
 /// and repeated.
-pub fn take_in(files: &Files, rollup: &Table, resolution: Resolution, now_ms: i64) -> Result<(), TableError> {
+pub fn apply_deletes(
+    files: &Files,
+    rollup: &Table,
+    resolution: Resolution,
+    now_ms: i64,
+) -> Result<(), TableError> {
     let Some(last) = files.tombstones().list.last() else { return Ok(()) };
-    if taken(rollup)? >= last.sequence {
+    if applied_deletes(rollup)? >= last.sequence {
         return Ok(());
     }
     rollup.refresh()?;
-    let taken = taken(rollup)?;
-    for Tombstone { sequence, delete } in files.tombstones().list.iter().filter(|t| t.sequence > taken) {
+    let applied = applied_deletes(rollup)?;
+    for Tombstone { sequence, delete } in files.tombstones().list.iter().filter(|t| t.sequence > applied) {
         let range = touched(delete.range, resolution);
         let sequence = u64::try_from(*sequence).unwrap_or(0);
         let mut days: BTreeSet<Date> = rollup.dates()?.into_iter().collect();
         days.extend(files.all().iter().map(|file| file.date));
         days.retain(|date| range.overlaps(&TimeRange::new(date.start_ms(), date.end_ms())));
-        let mut moved = BTreeMap::from([(TAKEN.to_string(), sequence)]);
+        let mut moved = BTreeMap::from([(APPLIED_SOURCE.to_string(), sequence)]);
         for date in days {
             moved.insert(source(date), floodmark(rollup, date)?.deleted(sequence));
         }

@@ -5,4 +5,4 @@
 pub const LABEL: &str = "$rollup";
 
 /// Value of [`LABEL`] in the series that records how many series of a metric were omitted.
-pub const LEFT_OUT: &str = "left_out";
+pub const OMITTED: &str = "left_out";

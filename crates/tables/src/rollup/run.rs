@@ -1,7 +1,7 @@
 //! Rolls up a day.
 
 use super::bucket::bucket;
-use super::left_out::LeftOut;
+use super::omitted::OmittedSeries;
 use super::writer::Writer;
 use super::{FORMAT, Floodmark, Resolution, floodmark, labels_with, sequence, source};
 use crate::date::Date;
@@ -30,7 +30,7 @@ pub struct Rolled {
     pub committed: bool,
     /// Number of series that were omitted, because no label can be added to them. The rollup records this
     /// number.
-    pub left_out: u64,
+    pub omitted: u64,
 }
 
 /// Limits on the memory of rolling up.
@@ -75,7 +75,7 @@ pub fn run(
     let mut rolled = Rolled::default();
     let (mut samples, mut builder) = (Samples::default(), LabelsBuilder::new());
     let mut columns: [Samples; 7] = Default::default();
-    let (mut looked, mut left_out) = (0, LeftOut::new(date));
+    let (mut looked, mut omitted) = (0, OmittedSeries::new(date));
     while scan.next_series()? {
         samples.clear();
         scan.read(&mut samples)?;
@@ -100,11 +100,11 @@ pub fn run(
             }
         }
         if is_left_out {
-            rolled.left_out += 1;
-            left_out.add(scan.labels(), scan.key(), &mut writer)?;
+            rolled.omitted += 1;
+            omitted.add(scan.labels(), scan.key(), &mut writer)?;
         }
     }
-    left_out.end(&mut writer)?;
+    omitted.end(&mut writer)?;
     if let Some(reason) = scan.warnings().next() {
         return Err(TableError::Damaged { file: format!("(rollup of {date})"), reason });
     }

@@ -43,7 +43,7 @@ impl<'a> Writer<'a> {
     }
 
     /// Adds a series that counts omitted series.
-    pub(super) fn push_left_out(
+    pub(super) fn push_omitted(
         &mut self,
         labels: Labels,
         key: SeriesKey,

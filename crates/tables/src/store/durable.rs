@@ -25,10 +25,10 @@ use std::sync::Arc;
 const STORE: &str = "DurableFiles";
 
 /// Prefix of the names of unfinished files. Unfinished files that a crash leaves behind are swept.
-const ASIDE: &str = ".aside-";
+const TEMPORARY: &str = ".aside-";
 
 /// Maximum number of unfinished files that one process has in one folder.
-const ASIDE_MAX: usize = 10_000;
+const TEMPORARY_MAX: usize = 10_000;
 
 /// Local file system whose puts are synced.
 #[derive(Debug, Clone)]
@@ -97,7 +97,7 @@ impl std::fmt::Display for DurableFiles {
 
 /// True for a file that was never finished. Writers rename a file when it is finished, so no commit names such a file.
 pub(crate) fn is_unfinished(object: &ObjectMeta) -> bool {
-    object.location.filename().is_some_and(|name| name.starts_with(ASIDE))
+    object.location.filename().is_some_and(|name| name.starts_with(TEMPORARY))
 }
 
 fn folder_of(path: &FilePath) -> &FilePath {
@@ -108,14 +108,14 @@ fn folder_of(path: &FilePath) -> &FilePath {
 fn put(folders: &Folders, path: &FilePath, payload: &PutPayload, create: bool) -> io::Result<()> {
     let folder = folder_of(path);
     folders.create(folder)?;
-    let (mut file, aside) = aside(folder)?;
+    let (mut file, temporary) = create_temporary(folder)?;
     let written = (|| {
         payload.iter().try_for_each(|part| file.write_all(part))?;
         file.sync_all()?;
-        if create { fs::hard_link(&aside, path) } else { fs::rename(&aside, path) }
+        if create { fs::hard_link(&temporary, path) } else { fs::rename(&temporary, path) }
     })();
     if create || written.is_err() {
-        let _ = fs::remove_file(&aside);
+        let _ = fs::remove_file(&temporary);
     }
     written?;
     folders.sync(folder)
@@ -132,7 +132,7 @@ fn failed(name: &str, error: io::Error) -> Error {
 #[derive(Debug)]
 struct Parts {
     path: PathBuf,
-    aside: PathBuf,
+    temporary: PathBuf,
     file: File,
     folders: Arc<Folders>,
 }
@@ -141,20 +141,20 @@ impl Parts {
     fn begin(folders: Arc<Folders>, path: PathBuf) -> io::Result<Self> {
         let folder = folder_of(&path);
         folders.create(folder)?;
-        let (file, aside) = aside(folder)?;
-        Ok(Self { path, aside, file, folders })
+        let (file, temporary) = create_temporary(folder)?;
+        Ok(Self { path, temporary, file, folders })
     }
 
     fn complete(&self) -> io::Result<()> {
         self.file.sync_all()?;
-        fs::hard_link(&self.aside, &self.path)?;
+        fs::hard_link(&self.temporary, &self.path)?;
         self.folders.sync(folder_of(&self.path))
     }
 }
 
 impl Drop for Parts {
     fn drop(&mut self) {
-        let _ = fs::remove_file(&self.aside);
+        let _ = fs::remove_file(&self.temporary);
     }
 }
 
@@ -198,9 +198,9 @@ impl MultipartUpload for Growing {
 }
 
 /// Creates a temporary file in `folder`, with a name that is unique across processes.
-fn aside(folder: &FilePath) -> io::Result<(File, PathBuf)> {
-    for n in 0..ASIDE_MAX {
-        let path = folder.join(format!("{ASIDE}{}-{n}", std::process::id()));
+fn create_temporary(folder: &FilePath) -> io::Result<(File, PathBuf)> {
+    for n in 0..TEMPORARY_MAX {
+        let path = folder.join(format!("{TEMPORARY}{}-{n}", std::process::id()));
         match File::create_new(&path) {
             Ok(file) => return Ok((file, path)),
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}

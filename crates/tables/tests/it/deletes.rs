@@ -357,7 +357,7 @@ fn files_that_are_dropped_under_a_merge_are_not_taken_for_damaged_ones() {
     assert!(table.erase(&dropped).unwrap() > 0);
     for step in [Step::Compact(job.clone()), Step::Purge(job.clone())] {
         let done = upkeep.run(&table, &step, &stem("later"), now, &policy, |_| true).unwrap();
-        assert_eq!((done, upkeep.damaged().count()), (Done::GivenUp, 0), "{step:?}");
+        assert_eq!((done, upkeep.damaged().count()), (Done::Abandoned, 0), "{step:?}");
     }
 }
 

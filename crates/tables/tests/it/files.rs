@@ -10,8 +10,8 @@ use tables::DAY_MS;
 use tables::METRICS;
 use tables::TableError;
 use tables::delta::FileSummary;
-use tables::read::fuzz::Keeping;
-use tables::read::{Cursor, Footer, Kept, LabelScan, Matcher, Place, Ranges, ReadStats, Select};
+use tables::read::fuzz::FullyCachedFile;
+use tables::read::{CacheSlot, Cached, Cursor, Footer, LabelScan, Matcher, Ranges, ReadStats, Select};
 use tables::write::{BlockWriter, FileWriter, WriteLimits};
 
 fn write(series: &[Series], row_group_bytes: usize) -> (FileSummary, Bytes) {
@@ -38,11 +38,11 @@ fn read(file: &Bytes, select: &Select) -> Result<(Vec<Row>, ReadStats), TableErr
 
 /// Reads twice with a cache, which is empty at first. The second read must fetch nothing.
 fn read_kept(file: &Bytes, select: &Select) -> Result<Vec<Row>, TableError> {
-    let keeping = Keeping::of(file.clone());
+    let cached_file = FullyCachedFile::of(file.clone());
     // the first read of a part of a row group builds no index, so the file is read once before
-    read_from(&keeping, select)?;
-    let (first, _) = read_from(&keeping, select)?;
-    let (second, stats) = read_from(&keeping, select)?;
+    read_from(&cached_file, select)?;
+    let (first, _) = read_from(&cached_file, select)?;
+    let (second, stats) = read_from(&cached_file, select)?;
     assert_eq!(stats.bytes, 0);
     assert!(row_bits(&first) == row_bits(&second));
     Ok(second)
@@ -184,8 +184,8 @@ fn flipped_bytes_never_panic() {
         bytes[at] ^= 1 << rng.below(8);
         let bytes = bytes.into();
         let _ = read(&bytes, &Select::ALL);
-        let keeping = Keeping::of(bytes);
-        (0..2).for_each(|_| _ = read_from(&keeping, &Select::ALL));
+        let cached_file = FullyCachedFile::of(bytes);
+        (0..2).for_each(|_| _ = read_from(&cached_file, &Select::ALL));
     }
 }
 
@@ -235,7 +235,7 @@ fn cached_indexes_and_pages_change_no_result() {
     let (_, file) = write(&series, 200_000);
     assert!(Footer::read(&METRICS, &file).unwrap().row_groups() > 1);
     // only the parts of pages that earlier reads needed are cached
-    let kept_before = Keeping::of(file.clone());
+    let kept_before = FullyCachedFile::of(file.clone());
     for round in 0..24 {
         let name = format!("metric_{:04}", rng.below(7));
         let pod = format!("pod-{:05}", rng.below(16));
@@ -306,18 +306,18 @@ fn labels_are_the_same_with_and_without_an_index() {
             };
             let expected: BTreeSet<String> = rows.iter().flat_map(|row| listed(&row.labels)).collect();
             let what = if label.is_empty() { LabelScan::Names } else { LabelScan::Values(label) };
-            let keeping = Keeping::of(file.clone());
+            let cached_file = FullyCachedFile::of(file.clone());
             assert_eq!(list(file.clone(), &select, what), expected, "{label} of rows, {select:?}");
-            assert_eq!(list(&keeping, &select, what), expected, "{label} at first, {select:?}");
-            assert_eq!(list(&keeping, &select, what), expected, "{label} again, {select:?}");
+            assert_eq!(list(&cached_file, &select, what), expected, "{label} at first, {select:?}");
+            assert_eq!(list(&cached_file, &select, what), expected, "{label} again, {select:?}");
         }
     }
 }
 
-fn has_index(keeping: &Keeping) -> bool {
-    match keeping.kept.borrow().get(&Place::Index(0)) {
-        Some(Kept::Index(_)) => true,
-        Some(Kept::Asked) => false,
+fn has_index(cached_file: &FullyCachedFile) -> bool {
+    match cached_file.cache.borrow().get(&CacheSlot::Index(0)) {
+        Some(Cached::Index(_)) => true,
+        Some(Cached::Asked) => false,
         other => panic!("{other:?}"),
     }
 }
@@ -331,19 +331,19 @@ fn row_groups_are_indexed_on_second_read() {
     let few = Select { names: Some(vec!["metric_0002".into()]), ..Select::ALL };
     let reaching_in = Select { range: TimeRange::new(DAY + 1, DAY + 14_999), ..Select::ALL };
     for (file, select, pods) in [(&whole, Select::ALL, 50), (&whole, reaching_in, 50), (&many, few, 1000)] {
-        let keeping = Keeping::of(file.clone());
+        let cached_file = FullyCachedFile::of(file.clone());
         for again in [false, true] {
-            assert_eq!(list(&keeping, &select, LabelScan::Values("pod")).len(), pods, "{select:?}");
-            assert_eq!(has_index(&keeping), again, "{select:?}");
+            assert_eq!(list(&cached_file, &select, LabelScan::Values("pod")).len(), pods, "{select:?}");
+            assert_eq!(has_index(&cached_file), again, "{select:?}");
         }
     }
     let mut series = fleet(10, 50, 3);
     series[7].timestamps.iter_mut().for_each(|t| *t += 3_600_000);
     let (_, file) = write(&series, 1 << 20);
-    let keeping = Keeping::of(file);
+    let cached_file = FullyCachedFile::of(file);
     let without_one = Select { range: TimeRange::new(DAY, DAY + 60_000), ..Select::ALL };
-    assert_eq!(list(&keeping, &without_one, LabelScan::Values("pod")).len(), 50);
-    assert!(has_index(&keeping), "an index is needed to know which rows overlap");
+    assert_eq!(list(&cached_file, &without_one, LabelScan::Values("pod")).len(), 50);
+    assert!(has_index(&cached_file), "an index is needed to know which rows overlap");
 }
 
 /// A page that repeats one value has many rows, but is cached as the few bytes that encode it.
@@ -353,11 +353,11 @@ fn floats_are_kept_as_they_are_encoded() {
     series.iter_mut().for_each(|one| one.values.fill(1.0 / 3.0));
     series[77].values[7] = 2.0 / 3.0;
     let (summary, file) = write(&series, 4 << 20);
-    let keeping = Keeping::of(file.clone());
-    let (rows, _) = read_from(&keeping, &Select::ALL).unwrap();
+    let cached_file = FullyCachedFile::of(file.clone());
+    let (rows, _) = read_from(&cached_file, &Select::ALL).unwrap();
     assert!(row_bits(&rows) == series_bits(&series));
-    let kept = keeping.kept.borrow();
-    let pages: Vec<_> = kept.values().filter(|kept| matches!(kept, Kept::Page(_))).collect();
+    let kept = cached_file.cache.borrow();
+    let pages: Vec<_> = kept.values().filter(|kept| matches!(kept, Cached::Page(_))).collect();
     let bytes: usize = pages.iter().map(|kept| kept.memory_bytes()).sum();
     // this includes the pages of timestamps
     assert!(bytes < 4 * summary.samples as usize, "{bytes} bytes of {} samples", summary.samples);

@@ -192,7 +192,7 @@ fn a_rollup_says_what_it_leaves_out() {
     commit(&metrics, 0, &series);
     let (width, limits) = (Resolution::Hour, limits());
     let rolled = rollup::run(&metrics, &rollup, date(), width, &stem("a"), &limits, DAY, |_| true).unwrap();
-    assert_eq!((rolled.series, rolled.left_out, rolled.committed), (5, 3, true));
+    assert_eq!((rolled.series, rolled.omitted, rolled.committed), (5, 3, true));
     let select = Select { matchers: vec![rollup::left_out_matcher()], ..Select::ALL };
     let cache = Arc::new(Cache::new(0));
     let mut scan = Scan::open(&rollup, &cache, &select, &ScanLimits::default()).unwrap();
@@ -221,7 +221,7 @@ fn a_day_rolled_up_after_a_delete_has_none_of_it() {
     let gone = vec![vec![Matcher::equal("pod", "a")]];
     let delete = Delete { selectors: gone, range: TimeRange::ALL };
     other.delete(&delete, &BTreeMap::new(), true, DAY).unwrap().unwrap();
-    rollup::take_in(&other.files().unwrap(), &rollup, width, DAY).unwrap();
+    rollup::apply_deletes(&other.files().unwrap(), &rollup, width, DAY).unwrap();
     let rolled = rollup::run(&metrics, &rollup, date(), width, &stem("a"), &limits(), DAY, |_| true).unwrap();
     assert!(rolled.committed);
     assert_eq!(column(&rollup, Statistic::Max), [2.0]);

@@ -101,7 +101,7 @@ fn check(what: &str, passes: bool, read: &dyn Fn(&Select) -> Result<usize, Table
     for stop_at in 1..=asked {
         let (watch, select) = watched(stop_at, passes);
         let ended = read(&select);
-        assert!(matches!(ended, Err(TableError::Interrupted)), "{what}: {ended:?} at check {stop_at}");
+        assert!(matches!(ended, Err(TableError::Canceled)), "{what}: {ended:?} at check {stop_at}");
         let after = watch.after.load(Ordering::Relaxed);
         assert_eq!(after, 0, "{what}: values were tested after check {stop_at}");
     }

@@ -132,11 +132,14 @@ fn a_block_is_committed_once() {
     }
     let replayed =
         [block(&other, "j", None, 8), block(&other, "j", None, 15), block(&other, "j", Some(12), 15)];
-    let apart = Outcome::Apart { floodmark: Some(10) };
-    assert_eq!(other.commit(&replayed, NOW).unwrap(), [Outcome::Already { floodmark: 10 }, apart, apart]);
+    let mismatch = Outcome::FloodmarkMismatch { floodmark: Some(10) };
+    assert_eq!(
+        other.commit(&replayed, NOW).unwrap(),
+        [Outcome::Already { floodmark: 10 }, mismatch, mismatch]
+    );
     assert_eq!(
         other.commit(&[block(&other, "k", Some(3), 5)], NOW).unwrap(),
-        [Outcome::Apart { floodmark: None }]
+        [Outcome::FloodmarkMismatch { floodmark: None }]
     );
     assert_eq!(samples(&open(&folder)).unwrap(), 60);
     assert_eq!(other.version(), 1);

@@ -36,7 +36,7 @@ pub(crate) struct Writer {
     /// request is sent.
     pub(crate) acknowledged: u64,
     /// True if the next request was sent but not acknowledged. Some of its series may then be stored.
-    pub(crate) in_doubt: bool,
+    pub(crate) has_unacknowledged_request: bool,
     /// Number of requests refused with 503.
     pub(crate) refused: u64,
 }
@@ -45,7 +45,15 @@ impl Writer {
     pub(crate) fn new(seed: u64, id: u64) -> Self {
         // far enough in the past that a run seldom waits for the clock
         let base_ms = now_ms() - 50 * 60_000;
-        Self { tenant: None, seed, id, base_ms, acknowledged: 0, in_doubt: false, refused: 0 }
+        Self {
+            tenant: None,
+            seed,
+            id,
+            base_ms,
+            acknowledged: 0,
+            has_unacknowledged_request: false,
+            refused: 0,
+        }
     }
 
     /// A writer of a tenant.
@@ -82,12 +90,12 @@ impl Writer {
                 std::thread::sleep(Duration::from_millis(5));
                 continue;
             }
-            self.in_doubt = true;
+            self.has_unacknowledged_request = true;
             let reply = connection.send(&self.next_request())?;
             match reply.status {
                 204 => {
                     self.acknowledged += 1;
-                    self.in_doubt = false;
+                    self.has_unacknowledged_request = false;
                 }
                 503 => {
                     assert!(
@@ -112,7 +120,7 @@ impl Writer {
     pub(crate) fn write_once(&mut self, server: &Server) -> Reply {
         let reply = server.send(&self.next_request());
         self.acknowledged += u64::from(reply.status == 204);
-        self.in_doubt = reply.status != 204;
+        self.has_unacknowledged_request = reply.status != 204;
         reply
     }
 
@@ -161,14 +169,14 @@ impl Writer {
         for series in 0..SERIES {
             let stored = self.of_series(&found, series);
             let expected = self.expected(series, from);
-            let in_doubt: Vec<_> = match self.in_doubt {
+            let possibly_stored: Vec<_> = match self.has_unacknowledged_request {
                 true => self.samples_of(series, self.acknowledged).map(|(t, v)| (t, v.to_bits())).collect(),
                 false => Vec::new(),
             };
             let (certain, rest) = stored.split_at(expected.len().min(stored.len()));
             assert_eq!(certain, expected, "writer {} series {series}", self.id);
             assert!(
-                rest.is_empty() || rest == in_doubt,
+                rest.is_empty() || rest == possibly_stored,
                 "writer {} series {series}: {} samples that were never sent, or an incomplete request: {rest:?}",
                 self.id,
                 rest.len()

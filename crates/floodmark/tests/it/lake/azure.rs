@@ -2,7 +2,7 @@
 
 use super::{compact, fill, seed};
 use crate::harness::ledger::Writer;
-use crate::harness::outside::{Running, find, free_port};
+use crate::harness::programs::{Running, find, free_port};
 use crate::harness::{Options, Server, wait_for};
 use std::process::Command;
 use tempfile::TempDir;

@@ -44,7 +44,7 @@ fn what_was_deleted_under_load_stays_deleted_after_kill_9_and_can_be_written_aga
             for _ in 0..30 {
                 let again = deleted.clone();
                 deleted.write_once(&server);
-                if deleted.in_doubt {
+                if deleted.has_unacknowledged_request {
                     deleted = again;
                 }
             }

@@ -1,6 +1,6 @@
 //! Reads tables with other engines.
 
-use crate::harness::outside::cache;
+use crate::harness::programs::cache;
 use serde_json::Value;
 use std::path::Path;
 use std::process::Command;

@@ -1,7 +1,7 @@
 //! Prometheus and the node exporter as processes.
 
 use crate::harness::http::{self, Reply, Request};
-use crate::harness::outside::{Running, find, free_port};
+use crate::harness::programs::{Running, find, free_port};
 use crate::harness::wait_for;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};

@@ -7,15 +7,15 @@
 mod chunks;
 mod fleet;
 mod formats;
+mod freeze_and_evict;
 pub(crate) mod gorilla;
-mod leaving;
 mod lookup;
 mod memory;
 mod selection;
 pub(crate) mod shapes;
 
 pub(crate) use formats::compare_formats;
-pub(crate) use leaving::leave;
+pub(crate) use freeze_and_evict::freeze_and_evict;
 pub(crate) use memory::{build_fleet, build_tenants};
 
 /// Amount of work of a case.

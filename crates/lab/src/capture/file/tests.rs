@@ -347,7 +347,7 @@ fn a_repaired_recording_continues_after_the_last_complete_block() {
         file.get_mut().truncate(len as usize);
         Ok(())
     };
-    writer.mend(cut).unwrap();
+    writer.repair(cut).unwrap();
     writer.gap(3, 999);
     writer.append(2_000, Version::V1, "", &parsed).unwrap();
     let wanted = |arrival| (arrival, Version::V1, String::new(), request.clone());

@@ -15,7 +15,7 @@ use std::io::{Seek, SeekFrom, Write};
 
 /// Writes a recording.
 ///
-/// After a write error, the block that could not be written is lost. [`Writer::mend`] then continues after
+/// After a write error, the block that could not be written is lost. [`Writer::repair`] then continues after
 /// the last complete block.
 #[derive(Debug)]
 pub struct Writer<F> {
@@ -169,7 +169,7 @@ impl<F: Write + Seek> Writer<F> {
     }
 
     /// Continues after an error: cuts the file after the last complete block, and begins a new dictionary.
-    pub fn mend(&mut self, set_len: impl FnOnce(&mut F, u64) -> std::io::Result<()>) -> Result<()> {
+    pub fn repair(&mut self, set_len: impl FnOnce(&mut F, u64) -> std::io::Result<()>) -> Result<()> {
         self.block.clear();
         set_len(&mut self.file, self.end).context("cannot truncate the recording")?;
         self.file.seek(SeekFrom::Start(self.end)).context("cannot seek to the end of the recording")?;

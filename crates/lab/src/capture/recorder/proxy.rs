@@ -1,7 +1,7 @@
 //! Passes requests on unchanged.
 
-use super::keeper::{Queue, QueuedRequest};
 use super::tee::{Copy, Tee};
+use super::writer_thread::{Queue, QueuedRequest};
 use crate::drive::stop::Stop;
 use crate::generate::template::Version;
 use crate::http::Access;

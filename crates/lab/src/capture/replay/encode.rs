@@ -2,7 +2,7 @@
 //! encoders of `protocol` do not support them.
 
 use super::COPY_LABEL;
-use super::dealer::Batch;
+use super::distributor::Batch;
 use crate::generate::template::Version;
 use model::{Labels, LabelsBuilder, LabelsRef};
 use std::collections::HashMap;

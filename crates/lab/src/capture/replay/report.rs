@@ -1,6 +1,6 @@
 //! Contents of a recording and outcome of its replay.
 
-use super::dealer::Dealt;
+use super::distributor::Distributed;
 use super::{COPY_LABEL, Replay};
 use crate::capture::file::conceal::Conceal;
 use crate::capture::file::{Ending, Event, Reader};
@@ -56,7 +56,7 @@ impl RecordingSummary {
                 Event::Forget => dictionary_bytes = 0,
                 Event::Series(labels) => {
                     summary.series += 1;
-                    // the labels, their two reference counts, and the entries of the series in the dealer and
+                    // the labels, their two reference counts, and the entries of the series in the distributor and
                     // in the reader
                     dictionary_bytes += labels.len() as u64 + 16 + 56 + 8;
                     summary.dictionary_bytes_max = summary.dictionary_bytes_max.max(dictionary_bytes);
@@ -98,16 +98,16 @@ impl Replay {
         )
     }
 
-    /// Adds the dealer's counts, and notes on the limits of a replay.
-    pub(crate) fn finish(&self, dealt: Dealt, result: &mut RunResult) {
+    /// Adds the distributor's counts, and notes on the limits of a replay.
+    pub(crate) fn finish(&self, distributed: Distributed, result: &mut RunResult) {
         let totals = &mut result.totals;
-        totals.unsent += dealt.unsent;
+        totals.unsent += distributed.unsent;
         // the recording does not say which series the target already knows
         totals.latency_known = Quantiles::default();
-        totals.series_distinct = dealt.series * u64::from(self.spec.copies);
+        totals.series_distinct = distributed.series * u64::from(self.spec.copies);
         totals.series_active = totals.series_distinct;
         result.notes.extend(self.notes());
-        result.warnings.extend(self.doubts(result, &dealt));
+        result.warnings.extend(self.doubts(result, &distributed));
     }
 
     fn notes(&self) -> Vec<String> {
@@ -141,10 +141,10 @@ impl Replay {
         notes
     }
 
-    fn doubts(&self, result: &RunResult, dealt: &Dealt) -> Vec<String> {
+    fn doubts(&self, result: &RunResult, distributed: &Distributed) -> Vec<String> {
         let summary = &self.summary;
         let mut all = Vec::new();
-        match dealt.ending.as_ref().unwrap_or(&summary.ending) {
+        match distributed.ending.as_ref().unwrap_or(&summary.ending) {
             Ending::Whole => {}
             Ending::Torn { at } => {
                 all.push(format!(
@@ -158,15 +158,15 @@ impl Replay {
         if summary.missing > 0 {
             all.push(format!("requests missing from the recording: {}", summary.missing));
         }
-        if dealt.moved > 0 {
+        if distributed.moved > 0 {
             all.push(format!(
             "samples moved by some milliseconds: {} of {}; at this speed, each would have the time of the sample before it",
-            dealt.moved,
+            distributed.moved,
             summary.samples
         ));
         }
         let wanted_s = self.length().as_secs_f64();
-        if !result.partial && dealt.whole && result.wall_s > wanted_s * 1.1 + 1.0 {
+        if !result.partial && distributed.whole && result.wall_s > wanted_s * 1.1 + 1.0 {
             all.push(format!(
             "the replay took {:.1} s instead of {wanted_s:.1} s: the target (or this machine) cannot sustain this speed",
             result.wall_s

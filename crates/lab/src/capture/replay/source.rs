@@ -1,6 +1,6 @@
 //! Turns batches of a recording into requests of a connection.
 
-use super::dealer::Batch;
+use super::distributor::Batch;
 use super::encode::Encoder;
 use crate::drive::send::exchange::Account;
 use crate::drive::send::sender::{Lane, Request, Source, Times};

@@ -1,4 +1,4 @@
-use super::dealer::SampleClock;
+use super::distributor::SampleClock;
 use super::*;
 use crate::capture::file::Writer;
 use crate::capture::file::conceal::{Conceal, Concealer};

@@ -9,7 +9,7 @@ use crate::drive::send::sender::Lane;
 use crate::drive::tally::{Tally, histogram};
 use crate::result::Quantiles;
 use crate::result::{RunResult, SeriesKind, Step, Timeline, names};
-use crate::scenario::shape::Stretch;
+use crate::scenario::shape::LoadPhase;
 use crate::scenario::{RunLimits, Scenario};
 use crate::show::progress::{Observer, Phase, Progress};
 use hdrhistogram::Histogram;
@@ -32,7 +32,7 @@ pub(crate) struct Seconds {
     pub(crate) meter: Meter,
     /// Number of queries, and of successful queries, at the last tick.
     reads: (u64, u64),
-    stretches: Vec<Stretch>,
+    phases: Vec<LoadPhase>,
     /// Latencies of each phase, and the sums at its start.
     steps: Vec<(Histogram<u64>, Sums)>,
     pub(crate) series_active_max: f64,
@@ -57,7 +57,7 @@ impl Seconds {
         begin: Instant,
     ) -> Self {
         let course = scenario.course();
-        let stretches = course.stretches();
+        let phases = course.phases();
         Self {
             lanes: traffic.lanes.clone(),
             runs: traffic.runs.clone(),
@@ -70,8 +70,8 @@ impl Seconds {
             factors: Box::new(move |at_s| course.factor(at_s)),
             meter: Meter::new(begin),
             reads: (0, 0),
-            steps: stretches.iter().map(|_| (histogram(), Sums::default())).collect(),
-            stretches,
+            steps: phases.iter().map(|_| (histogram(), Sums::default())).collect(),
+            phases,
             series_active_max: 0.0,
             still: Duration::ZERO,
         }
@@ -152,12 +152,12 @@ impl Seconds {
     fn tick_steps(&mut self, second: &Second) {
         // the counts of a second belong to the phase that contains most of the second
         let middle = second.at_s - 0.5;
-        let at = self.stretches.iter().rposition(|s| s.from_s <= middle).unwrap_or(0);
+        let at = self.phases.iter().rposition(|s| s.from_s <= middle).unwrap_or(0);
         if let Some((latency, _)) = self.steps.get_mut(at) {
             latency.add(&second.latency).expect("BUG: the histograms have different bounds");
         }
-        for (stretch, (_, begin)) in self.stretches.iter().zip(&mut self.steps) {
-            if stretch.from_s > middle {
+        for (phase, (_, begin)) in self.phases.iter().zip(&mut self.steps) {
+            if phase.from_s > middle {
                 *begin = second.sums.clone();
             }
         }
@@ -211,17 +211,17 @@ impl Seconds {
         let end = Sums::of(tallies(&self.lanes));
         let ends: Vec<Sums> = self.steps.iter().skip(1).map(|(_, sums)| sums.clone()).chain([end]).collect();
         let reached_s = (Instant::now() - self.begin).as_secs_f64();
-        for ((stretch, (latency, begin)), end) in self.stretches.iter().zip(&self.steps).zip(ends) {
-            if stretch.from_s >= reached_s {
+        for ((phase, (latency, begin)), end) in self.phases.iter().zip(&self.steps).zip(ends) {
+            if phase.from_s >= reached_s {
                 break;
             }
-            let seconds = (stretch.to_s.min(reached_s) - stretch.from_s).max(1e-3);
-            let middle = stretch.from_s.midpoint(stretch.to_s);
+            let seconds = (phase.to_s.min(reached_s) - phase.from_s).max(1e-3);
+            let middle = phase.from_s.midpoint(phase.to_s);
             let refused = |sums: &Sums| sums.refused + sums.broken;
             result.steps.push(Step {
-                name: stretch.name.clone(),
-                from_s: stretch.from_s,
-                to_s: stretch.to_s,
+                name: phase.name.clone(),
+                from_s: phase.from_s,
+                to_s: phase.to_s,
                 factor: (self.factors)(middle),
                 offered_samples_per_s: match self.runs.is_empty() {
                     true => end.offered.saturating_sub(begin.offered) as f64 / seconds,

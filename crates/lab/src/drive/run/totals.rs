@@ -33,7 +33,7 @@ pub(crate) fn fill(
     totals.series_active = seconds.series_active_max as u64;
     totals.generator_cpu_s = seconds.meter.own_cpu_s();
     totals.silence_s = seconds.meter.silence_s();
-    totals.restarts = target.deaths();
+    totals.restarts = target.crashes();
     if scenario.load.model == Model::Closed {
         totals.samples_offered = 0;
     }

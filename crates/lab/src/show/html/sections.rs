@@ -138,7 +138,7 @@ fn tiles(result: &RunResult) -> String {
 
 fn verdict(result: &RunResult) -> String {
     let rows = result.verdict.iter().map(|j| {
-        let mark = Cell::Classed(if j.pass { "yes" } else { "no" }, j.word().into());
+        let mark = Cell::Classed(if j.pass { "yes" } else { "no" }, j.outcome().into());
         vec![Cell::text(&j.rule), Cell::text(&j.limit), Cell::text(&j.measured), mark]
     });
     table("rules", &["rule", "allowed", "measured", ""], rows)

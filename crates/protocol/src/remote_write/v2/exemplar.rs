@@ -7,7 +7,7 @@ use crate::remote_write::exemplar::ExemplarLabels;
 use crate::remote_write::sample;
 use crate::wire::{Reader, Tag, WireType, tag};
 use model::{Batch, LabelsBuilder, SeriesRefusal};
-use stdx::budget::Purse;
+use stdx::budget::IncrementalReservation;
 
 const VALUE: Tag = tag(2, WireType::Fixed64);
 const TIMESTAMP: Tag = tag(3, WireType::Varint);
@@ -19,7 +19,7 @@ pub(super) fn read(
     symbols: Symbols<'_>,
     builder: &mut LabelsBuilder,
     batch: &mut Batch,
-    purse: &mut Purse<'_>,
+    reservation: &mut IncrementalReservation<'_>,
 ) -> Result<(), DecodeError> {
     sample::check_extras(batch.floats.exemplars.len(), "exemplars")?;
     let (mut timestamp_ms, mut value) = (0, 0.0);
@@ -38,7 +38,7 @@ pub(super) fn read(
             other => exemplar.skip_unknown(other, &[1, 2, 3])?,
         }
     }
-    labels.finish().keep(timestamp_ms, value, batch, purse)
+    labels.finish().keep(timestamp_ms, value, batch, reservation)
 }
 
 /// Labels of an exemplar, added one reference at a time.

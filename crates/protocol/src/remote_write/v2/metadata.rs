@@ -6,7 +6,7 @@ use crate::remote_write::metadata::{family, push};
 use crate::wire::{Reader, Tag, WireError, WireType, tag};
 use model::labels::METRIC_NAME;
 use model::{Batch, MetricKind};
-use stdx::budget::Purse;
+use stdx::budget::IncrementalReservation;
 
 const KIND: Tag = tag(1, WireType::Varint);
 const HELP: Tag = tag(3, WireType::Varint);
@@ -70,12 +70,12 @@ impl<'a> KeptMetadata<'a> {
         metadata: MetadataRefs,
         symbols: Symbols<'a>,
         batch: &mut Batch,
-        purse: &mut Purse<'_>,
+        reservation: &mut IncrementalReservation<'_>,
     ) -> Result<(), Stop> {
         match self.metric_symbol(labels, symbols)? {
             // nearly always, because all series of a metric have the same metadata
             Some(metric) if self.by_symbol.get(metric as usize) == Some(&Some(metadata)) => Ok(()),
-            metric => self.keep_new(metric, metadata, symbols, batch, purse),
+            metric => self.keep_new(metric, metadata, symbols, batch, reservation),
         }
     }
 
@@ -105,13 +105,13 @@ impl<'a> KeptMetadata<'a> {
         metadata: MetadataRefs,
         symbols: Symbols<'a>,
         batch: &mut Batch,
-        purse: &mut Purse<'_>,
+        reservation: &mut IncrementalReservation<'_>,
     ) -> Result<(), Stop> {
         let help = symbols.text(metadata.help)?;
         let unit = symbols.text(metadata.unit)?;
         let Some(metric) = metric else { return Ok(()) };
         if self.by_symbol.is_empty() {
-            purse.room(self.by_symbol, symbols.len())?;
+            reservation.room(self.by_symbol, symbols.len())?;
             self.by_symbol.resize(symbols.len(), None);
         }
         let kept = &mut self.by_symbol[metric as usize];
@@ -121,7 +121,7 @@ impl<'a> KeptMetadata<'a> {
             // the series of a histogram follow each other, so only the latest family has to be compared
             if self.family != Some((name, metadata)) {
                 self.family = Some((name, metadata));
-                push(batch, purse, metadata.kind, name, help, unit)?;
+                push(batch, reservation, metadata.kind, name, help, unit)?;
             }
         }
         Ok(())

@@ -20,7 +20,7 @@ use model::caps::{
     BODY_BYTES_MAX, LABEL_NAME_BYTES_MAX, LABEL_VALUE_BYTES_MAX, SERIES_LABEL_BYTES_MAX, SERIES_LABELS_MAX,
 };
 use model::labels::put_label;
-use stdx::budget::{Exhausted, Purse};
+use stdx::budget::{Exhausted, IncrementalReservation};
 
 /// Maximum bytes of all rebuilt labels of a request. References make labels cheap to send but expensive to hold: a
 /// reference of two bytes can stand for 16 KiB.
@@ -37,35 +37,39 @@ pub(super) struct Scratch {
     /// Tails from each of the pairs that precede the common tail in this series.
     heads: Vec<Tail>,
     /// For each value, indexed by its reference: the position in the arena of the latest pair with this value.
-    put: Vec<Put>,
-    /// Present generation. Entries of `put` with another generation are stale.
+    pair_positions: Vec<PairPosition>,
+    /// Present generation. Entries of `pair_positions` with another generation are stale.
     generation: u32,
 }
 
 /// Position of a pair in the arena.
 #[derive(Debug, Clone, Copy, Default)]
-struct Put {
+struct PairPosition {
     generation: u32,
     name: u32,
     start: u32,
     len: u32,
 }
 
-/// Limit on the length of `put`, in entries of 16 bytes. A pair whose value has a greater reference is looked up each
-/// time.
-const PUT_MAX: usize = 16 << 10;
+/// Limit on the length of `pair_positions`, in entries of 16 bytes. A pair whose value has a greater reference is looked
+/// up each time.
+const PAIR_POSITIONS_MAX: usize = 16 << 10;
 
 impl Scratch {
     pub(super) const fn memory_bytes(&self) -> usize {
         (self.tails.capacity() + self.heads.capacity()) * size_of::<Tail>()
-            + self.put.capacity() * size_of::<Put>()
+            + self.pair_positions.capacity() * size_of::<PairPosition>()
     }
 
     /// Prepares for a request with `symbols` symbols.
-    pub(super) fn prepare(&mut self, symbols: usize, purse: &mut Purse<'_>) -> Result<(), Exhausted> {
-        let more = symbols.min(PUT_MAX).saturating_sub(self.put.len());
-        purse.room(&mut self.put, more)?;
-        self.put.resize(self.put.len() + more, Put::default());
+    pub(super) fn prepare(
+        &mut self,
+        symbols: usize,
+        reservation: &mut IncrementalReservation<'_>,
+    ) -> Result<(), Exhausted> {
+        let more = symbols.min(PAIR_POSITIONS_MAX).saturating_sub(self.pair_positions.len());
+        reservation.room(&mut self.pair_positions, more)?;
+        self.pair_positions.resize(self.pair_positions.len() + more, PairPosition::default());
         Ok(())
     }
 
@@ -74,7 +78,7 @@ impl Scratch {
         self.tails.clear();
         self.tails.push(Tail::default());
         self.generation = self.generation.checked_add(1).unwrap_or_else(|| {
-            self.put.fill(Put::default());
+            self.pair_positions.fill(PairPosition::default());
             1
         });
     }
@@ -144,7 +148,7 @@ impl<'a> LastSeries<'a> {
         let bytes = refs.rest();
         let (kept, tail) = self.common_tail(bytes);
         let start = arena.len();
-        let Scratch { tails, heads, put, generation } = &mut *self.scratch;
+        let Scratch { tails, heads, pair_positions, generation } = &mut *self.scratch;
         heads.clear();
         let mut front = refs.without_tail(tail.refs as usize);
         while !front.is_empty() {
@@ -154,12 +158,12 @@ impl<'a> LastSeries<'a> {
                 return Err(refusal(refs, symbols));
             }
             let value = read_ref(&mut front)?;
-            let mut before = put.get_mut(value as usize);
-            if let Some(put) = &before
-                && (put.generation, put.name) == (*generation, name)
-                && arena.len() - start + put.len as usize <= SERIES_LABEL_BYTES_MAX
+            let mut before = pair_positions.get_mut(value as usize);
+            if let Some(pair) = &before
+                && (pair.generation, pair.name) == (*generation, name)
+                && arena.len() - start + pair.len as usize <= SERIES_LABEL_BYTES_MAX
             {
-                arena.extend_from_within(put.start as usize..(put.start + put.len) as usize);
+                arena.extend_from_within(pair.start as usize..(pair.start + pair.len) as usize);
                 continue;
             }
             let (Some(name_text), Some(text)) = (symbols.get(name), symbols.get(value)) else {
@@ -172,7 +176,7 @@ impl<'a> LastSeries<'a> {
             put_label(arena, name_text, text);
             if let Some(before) = &mut before {
                 let len = (arena.len() - pair_start) as u32;
-                **before = Put { generation: *generation, name, start: pair_start as u32, len };
+                **before = PairPosition { generation: *generation, name, start: pair_start as u32, len };
             }
         }
         assert!(self.labels_end <= start, "BUG: the previous series is no longer in the arena");

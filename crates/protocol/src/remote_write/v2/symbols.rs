@@ -5,7 +5,7 @@ use crate::DecodeError;
 use crate::wire::{Reader, WireError};
 use model::SeriesRefusal;
 use model::caps::REQUEST_SYMBOLS_MAX;
-use stdx::budget::Purse;
+use stdx::budget::IncrementalReservation;
 
 /// Position of a symbol in the body.
 #[derive(Debug, Clone, Copy)]
@@ -30,14 +30,14 @@ impl<'a> Symbols<'a> {
         body: &'a [u8],
         everywhere: bool,
         table: &'a mut Vec<Symbol>,
-        purse: &mut Purse<'_>,
+        reservation: &mut IncrementalReservation<'_>,
     ) -> Result<(Self, Reader<'a>), DecodeError> {
         table.clear();
         let mut request = Reader::new(body);
         loop {
             let behind = request;
             match request.tag()? {
-                Some(SYMBOLS) => push(request.len_field()?, request.at(), table, purse)?,
+                Some(SYMBOLS) => push(request.len_field()?, request.at(), table, reservation)?,
                 Some(other) if everywhere => request.skip(other)?,
                 Some(_) | None if everywhere => return Ok((Self { body, table }, Reader::new(body))),
                 Some(_) | None => return Ok((Self { body, table }, behind)),
@@ -74,7 +74,7 @@ fn push(
     symbol: &[u8],
     end: usize,
     table: &mut Vec<Symbol>,
-    purse: &mut Purse<'_>,
+    reservation: &mut IncrementalReservation<'_>,
 ) -> Result<(), DecodeError> {
     if table.is_empty() && !symbol.is_empty() {
         return Err(DecodeError::FirstSymbol(symbol.len()));
@@ -82,7 +82,7 @@ fn push(
     if table.len() >= REQUEST_SYMBOLS_MAX {
         return Err(DecodeError::TooMany { what: "symbols", limit: REQUEST_SYMBOLS_MAX });
     }
-    purse.push(table, Symbol { start: (end - symbol.len()) as u32, len: symbol.len() as u32 })?;
+    reservation.push(table, Symbol { start: (end - symbol.len()) as u32, len: symbol.len() as u32 })?;
     Ok(())
 }
 

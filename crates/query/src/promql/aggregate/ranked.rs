@@ -209,7 +209,7 @@ fn chosen_rows<'a>(
     let mut rows = vec![None; names.len()];
     let mut out = Matrix::new(eval.meter, steps);
     for (i, mut heap) in heaps.into_iter().enumerate() {
-        eval.check_cancelled()?;
+        eval.check_canceled()?;
         let worse = match op {
             AggregateOp::Topk => worse_for_top,
             AggregateOp::Bottomk => worse_for_bottom,

@@ -118,8 +118,8 @@ fn a_selector_must_not_select_everything() {
 
 #[test]
 fn numbers_are_read_as_go_does() {
-    let (cancelled, source) = (AtomicBool::new(false), MemorySource::new());
-    let options = Options::new(&cancelled);
+    let (canceled, source) = (AtomicBool::new(false), MemorySource::new());
+    let options = Options::new(&canceled);
     let value = |text: &str| match instant(&parse(text).unwrap(), 0, &source, &options).unwrap().value {
         crate::Value::Scalar { value, .. } => value,
         other => panic!("{text}: {other:?}"),
@@ -193,7 +193,7 @@ fn nesting_is_bounded() {
 /// Expressions at the nesting limit can also be evaluated within the smallest stack of any thread.
 #[test]
 fn the_deepest_expressions_can_be_evaluated() {
-    let cancelled = AtomicBool::new(false);
+    let canceled = AtomicBool::new(false);
     let source = MemorySource::new();
     let mut accepted = 0;
     for count in 1..=crate::promql::EXPR_DEPTH_MAX {
@@ -212,7 +212,7 @@ fn the_deepest_expressions_can_be_evaluated() {
         ] {
             let interesting = count % 49 == 1 || (90..=101).contains(&count) || count > 190;
             if let Some(expr) = parse(&text).ok().filter(|_| interesting) {
-                let _ = instant(&expr, 0, &source, &Options::new(&cancelled));
+                let _ = instant(&expr, 0, &source, &Options::new(&canceled));
                 accepted += 1;
             }
         }
@@ -304,8 +304,8 @@ fn random_words_are_errors_and_never_panics() {
         "\0",
     ];
     let mut rng = Rng::announced();
-    let (cancelled, source) = (AtomicBool::new(false), MemorySource::new());
-    let options = Options { samples_max: 10_000, ..Options::new(&cancelled) };
+    let (canceled, source) = (AtomicBool::new(false), MemorySource::new());
+    let options = Options { samples_max: 10_000, ..Options::new(&canceled) };
     let mut parsed = 0;
     for _ in 0..30_000 {
         let mut text = String::new();

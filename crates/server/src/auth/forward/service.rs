@@ -50,7 +50,7 @@ pub(crate) struct Original<'a> {
 /// Answer of the service.
 #[derive(Debug, Clone)]
 pub(super) enum Answer {
-    In(Arc<Grant>),
+    Accepted(Arc<Grant>),
     Unknown,
     Forbidden,
     /// The service was not asked, or did not answer.
@@ -96,7 +96,7 @@ impl Service {
 
     pub(super) fn read(&self, response: &response::Parts) -> Answer {
         match response.status {
-            status if status.is_success() => Answer::In(Arc::new(self.grant(&response.headers))),
+            status if status.is_success() => Answer::Accepted(Arc::new(self.grant(&response.headers))),
             StatusCode::UNAUTHORIZED => Answer::Unknown,
             StatusCode::FORBIDDEN => Answer::Forbidden,
             status => {

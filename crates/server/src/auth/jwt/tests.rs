@@ -357,7 +357,7 @@ fn known_tokens_do_not_wait_behind_a_flood() {
         setup.prove(&known).unwrap().unwrap();
     }
     assert!((1_490..=1_500).contains(&busy), "{busy} of 2000 with 500 a second");
-    // while the one place for checks of strangers and the one of known senders are taken
+    // while the one place for checks of unknown networks and the one of known senders are taken
     let held = [Ipv4Addr::new(192, 0, 2, 9).into(), SENDER]
         .map(|address| ready(setup.jwt.checks.begin(address)).unwrap());
     setup.prove(&known).unwrap().unwrap();

@@ -1,7 +1,7 @@
 //! Middleware that completes error responses.
 
-use super::Why;
-use crate::http::principal::Asking;
+use super::RefusalDetails;
+use crate::http::principal::RequestPrincipal;
 use crate::http::recent_refusals::Refused;
 use crate::http::{App, status};
 use crate::listen::Peer;
@@ -24,7 +24,7 @@ pub(crate) async fn finish(State(app): State<App>, request: Request, next: Next)
     if !status.is_client_error() && !status.is_server_error() {
         return response;
     }
-    let why = response.extensions_mut().remove().unwrap_or_else(|| Why {
+    let why = response.extensions_mut().remove().unwrap_or_else(|| RefusalDetails {
         reason: reason_of(status),
         retry_after: None,
         message: String::new(),
@@ -34,7 +34,7 @@ pub(crate) async fn finish(State(app): State<App>, request: Request, next: Next)
     if !is_probe {
         let user_agent = user_agent.as_ref().and_then(|agent| agent.to_str().ok());
         app.recent_refusals.add(&Refused {
-            tenant: response.extensions_mut().remove().map(|Asking(principal)| principal.tenant),
+            tenant: response.extensions_mut().remove().map(|RequestPrincipal(principal)| principal.tenant),
             reason: why.reason,
             status: status.as_u16(),
             message: &why.message,
@@ -55,7 +55,7 @@ pub(crate) async fn finish(State(app): State<App>, request: Request, next: Next)
     response
 }
 
-/// Reason of an error response that came from the router, without a [`Why`].
+/// Reason of an error response that came from the router, without a [`RefusalDetails`].
 fn reason_of(status: StatusCode) -> &'static str {
     match status {
         StatusCode::METHOD_NOT_ALLOWED => "method",

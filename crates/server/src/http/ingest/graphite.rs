@@ -3,7 +3,7 @@
 use super::{outcome_response, write};
 use crate::http::App;
 use crate::http::error::WriteError;
-use crate::http::principal::Asking;
+use crate::http::principal::RequestPrincipal;
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::HeaderMap;
@@ -13,11 +13,11 @@ use protocol::graphite::ENCODINGS;
 /// Answers 204, or 400 if lines were left out. The text names the first lines that were left out; the others are stored.
 pub(super) async fn graphite(
     State(app): State<App>,
-    asking: Asking,
+    principal: RequestPrincipal,
     headers: HeaderMap,
     body: Body,
 ) -> Response {
-    let answer = write(&app, &app.decoders.graphite, (), ENCODINGS, asking, &headers, body).await;
+    let answer = write(&app, &app.decoders.graphite, (), ENCODINGS, principal, &headers, body).await;
     match answer {
         Ok(outcome) => outcome_response(&outcome),
         Err(unwritten) => WriteError(unwritten.refusal).into_response(),

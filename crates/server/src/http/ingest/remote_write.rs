@@ -3,7 +3,7 @@
 use super::{outcome_response, write};
 use crate::http::App;
 use crate::http::error::WriteError;
-use crate::http::principal::Asking;
+use crate::http::principal::RequestPrincipal;
 use crate::refusal::Refusal;
 use crate::write_path::Unwritten;
 use axum::body::Body;
@@ -19,14 +19,14 @@ mod tests;
 
 pub(crate) async fn remote_write(
     State(app): State<App>,
-    asking: Asking,
+    principal: RequestPrincipal,
     headers: HeaderMap,
     body: Body,
 ) -> Response {
     let version = sent_version(&headers).map_err(Refusal::from);
     let answer = match &version {
         Ok(version) => {
-            write(&app, &app.decoders.remote_write, *version, ENCODINGS, asking, &headers, body).await
+            write(&app, &app.decoders.remote_write, *version, ENCODINGS, principal, &headers, body).await
         }
         Err(refusal) => Err(refusal.clone().into()),
     };

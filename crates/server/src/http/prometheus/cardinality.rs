@@ -36,12 +36,13 @@ pub(crate) async fn tsdb(
     params: Params,
 ) -> Result<Json, ApiError> {
     let limit = limit_of(&params, TSDB_LIMIT)?;
-    let ask = Ask { tenant, path: "/api/v1/status/tsdb", text: String::new(), peer };
-    ask.answer(app, move |queries, json| {
-        write_tsdb(json, &queries.cardinality(limit)?);
-        Ok(())
-    })
-    .await
+    let request = CardinalityRequest { tenant, path: "/api/v1/status/tsdb", text: String::new(), peer };
+    request
+        .answer(app, move |queries, json| {
+            write_tsdb(json, &queries.cardinality(limit)?);
+            Ok(())
+        })
+        .await
 }
 
 /// Mimir's number of values by label name.
@@ -54,17 +55,18 @@ pub(crate) async fn label_names(
     let limit = limit_of(&params, CARDINALITY_LIMIT)?;
     counts_all(&params)?;
     let path = "/api/v1/cardinality/label_names";
-    let ask = Ask { tenant, path, text: String::new(), peer };
-    ask.answer(app, move |queries, json| {
-        let LabelNames { names, values, values_by_name } = queries.label_names_cardinality(limit)?;
-        json.raw(&format!(
-            r#"{{"label_values_count_total":{values},"label_names_count":{names},"cardinality":"#
-        ));
-        write(json, &values_by_name, ["label_name", "label_values_count"]);
-        json.raw("}");
-        Ok(())
-    })
-    .await
+    let request = CardinalityRequest { tenant, path, text: String::new(), peer };
+    request
+        .answer(app, move |queries, json| {
+            let LabelNames { names, values, values_by_name } = queries.label_names_cardinality(limit)?;
+            json.raw(&format!(
+                r#"{{"label_values_count_total":{values},"label_names_count":{names},"cardinality":"#
+            ));
+            write(json, &values_by_name, ["label_name", "label_values_count"]);
+            json.raw("}");
+            Ok(())
+        })
+        .await
 }
 
 /// Mimir's number of series by label value.
@@ -82,23 +84,26 @@ pub(crate) async fn label_values(
         return Err(ApiError::bad_data(message));
     }
     let (path, text) = ("/api/v1/cardinality/label_values", names.join(", "));
-    let ask = Ask { tenant, path, text, peer };
-    ask.answer(app, move |queries, json| {
-        json.raw(&format!(r#"{{"series_count_total":{},"labels":["#, queries.series_count()?));
-        for (i, name) in names.iter().enumerate() {
-            let found = queries.label_values_cardinality(name, limit)?;
-            let LabelValues { name, values, series, series_by_value } = found;
-            json.comma(i);
-            json.raw(r#"{"label_name":"#);
-            json.string(&name);
-            json.raw(&format!(r#","label_values_count":{values},"series_count":{series},"cardinality":"#));
-            write(json, &series_by_value, ["label_value", "series_count"]);
-            json.raw("}");
-        }
-        json.raw("]}");
-        Ok(())
-    })
-    .await
+    let request = CardinalityRequest { tenant, path, text, peer };
+    request
+        .answer(app, move |queries, json| {
+            json.raw(&format!(r#"{{"series_count_total":{},"labels":["#, queries.series_count()?));
+            for (i, name) in names.iter().enumerate() {
+                let found = queries.label_values_cardinality(name, limit)?;
+                let LabelValues { name, values, series, series_by_value } = found;
+                json.comma(i);
+                json.raw(r#"{"label_name":"#);
+                json.string(&name);
+                json.raw(&format!(
+                    r#","label_values_count":{values},"series_count":{series},"cardinality":"#
+                ));
+                write(json, &series_by_value, ["label_value", "series_count"]);
+                json.raw("}");
+            }
+            json.raw("]}");
+            Ok(())
+        })
+        .await
 }
 
 /// The metrics and label pairs with the most new series in about the last hour.
@@ -111,18 +116,20 @@ pub(crate) async fn growth(
     let limit = limit_of(&params, CARDINALITY_LIMIT)?;
     counts_all(&params)?;
     let now_s = app.node.reads().steady_s();
-    let ask = Ask { tenant, path: "/api/v1/cardinality/growth", text: String::new(), peer };
-    ask.answer(app, move |queries, json| {
-        let Growth { created, metrics, pairs } = queries.growth(limit, now_s)?;
-        let seconds = now_s - TenantHead::growth_since_s(now_s).max(STARTED_S);
-        json.raw(&format!(r#"{{"status":"success","data":{{"seconds":{seconds},"created":{created},"#));
-        write_top(json, "metrics", &metrics);
-        json.raw(",");
-        write_top(json, "labelPairs", &pairs);
-        json.raw("}}");
-        Ok(())
-    })
-    .await
+    let request =
+        CardinalityRequest { tenant, path: "/api/v1/cardinality/growth", text: String::new(), peer };
+    request
+        .answer(app, move |queries, json| {
+            let Growth { created, metrics, pairs } = queries.growth(limit, now_s)?;
+            let seconds = now_s - TenantHead::growth_since_s(now_s).max(STARTED_S);
+            json.raw(&format!(r#"{{"status":"success","data":{{"seconds":{seconds},"created":{created},"#));
+            write_top(json, "metrics", &metrics);
+            json.raw(",");
+            write_top(json, "labelPairs", &pairs);
+            json.raw("}}");
+            Ok(())
+        })
+        .await
 }
 
 /// Writes `"KEY":[{"name":…,"createdAtLeast":…,"createdAtMost":…,"series":…},…],"KEYOthersAtMost":…`.
@@ -154,8 +161,8 @@ pub(crate) async fn unqueried(
     let tracked_s = now_s - STARTED_S;
     let within_s = within_of(&params)?.map_or(tracked_s, |within_s| within_s.min(tracked_s));
     let text = params.get("within").unwrap_or_default().to_owned();
-    let ask = Ask { tenant, path: "/api/v1/cardinality/unqueried", text, peer };
-    ask.answer(app, move |queries, json| {
+    let request = CardinalityRequest { tenant, path: "/api/v1/cardinality/unqueried", text, peer };
+    request.answer(app, move |queries, json| {
         let Unqueried { series, series_by_metric, is_complete } = queries.unqueried(limit, now_s - within_s)?;
         json.raw(&format!(
             r#"{{"status":"success","data":{{"trackedSeconds":{tracked_s},"withinSeconds":{within_s},"complete":{is_complete},"series":{series},"metrics":"#
@@ -194,7 +201,8 @@ pub(crate) async fn active_series(
     let answer = on_query_thread(&app, description, move |app, turn| {
         let mut parsed = allowance(turn);
         let selectors = selectors.parse(&mut parsed)?;
-        let all = label_queries::Ask { selectors: &selectors, range: TimeRange::ALL, limit: usize::MAX };
+        let all =
+            label_queries::LabelRequest { selectors: &selectors, range: TimeRange::ALL, limit: usize::MAX };
         let found = label_queries_of(app, &tenant, turn, &parsed).active_series(&all)?;
         let mut json = Json::within(&turn.limits.answers);
         json.raw(r#"{"data":["#);
@@ -210,14 +218,14 @@ pub(crate) async fn active_series(
 }
 
 /// A request about all of a tenant's series.
-struct Ask {
+struct CardinalityRequest {
     tenant: TenantId,
     path: &'static str,
     text: String,
     peer: Peer,
 }
 
-impl Ask {
+impl CardinalityRequest {
     async fn answer(
         self,
         app: App,

@@ -74,9 +74,10 @@ pub(crate) async fn export(
         let done = selectors.parse(&mut parsed).map_err(Stop::Failed).and_then(|selectors| {
             // a sample takes 16 bytes
             let samples_max = share_bytes.saturating_sub(parsed.spent_bytes()) / 16;
-            let ask = Ask { app: &app, tenant, selectors: &selectors, range, samples_max, query };
+            let request =
+                ExportRequest { app: &app, tenant, selectors: &selectors, range, samples_max, query };
             let mut out = Pieces::new(format, &pieces, answers);
-            ask.all_or_again(&mut out).and_then(|()| out.end())
+            request.all_or_again(&mut out).and_then(|()| out.end())
         });
         match done {
             Ok(()) => ending.with(None),
@@ -106,7 +107,7 @@ pub(crate) async fn export(
 }
 
 /// A request for an export.
-struct Ask<'a> {
+struct ExportRequest<'a> {
     app: &'a App,
     tenant: TenantId,
     selectors: &'a [Vec<Matcher>],
@@ -115,7 +116,7 @@ struct Ask<'a> {
     query: Arc<RunningQuery>,
 }
 
-impl Ask<'_> {
+impl ExportRequest<'_> {
     /// Writes all series. If the pin expires because samples were sealed meanwhile, the export restarts and skips series
     /// already sent.
     fn all_or_again(&self, out: &mut Pieces<'_>) -> Result<(), Stop> {
@@ -124,8 +125,8 @@ impl Ask<'_> {
         loop {
             tries += 1;
             let before = seen.len();
-            let cancelled = Arc::clone(&self.query) as _;
-            let source = Source::new(self.app.node.reads(), self.tenant.clone(), self.samples_max, cancelled);
+            let canceled = Arc::clone(&self.query) as _;
+            let source = Source::new(self.app.node.reads(), self.tenant.clone(), self.samples_max, canceled);
             match self.all(&source, out, &mut seen) {
                 Err(Stop::Failed(_)) if source.is_expired() && seen.is_whole() => {
                     tries = if seen.len() > before { 0 } else { tries };
@@ -247,7 +248,7 @@ mod tests {
         let exporter = tokio::task::spawn_blocking(move || {
             let query = app.running.begin(Description::for_test());
             let (tenant, selectors) = (TenantId::anonymous(), [Vec::new()]);
-            let ask = Ask {
+            let request = ExportRequest {
                 app: &app,
                 tenant,
                 selectors: &selectors,
@@ -257,7 +258,7 @@ mod tests {
             };
             let account = app.node.reads().answers.clone();
             let mut out = Pieces::new(Format::Lines { samples: LINE_SAMPLES }, &pieces, account);
-            ask.all_or_again(&mut out).and_then(|()| out.end()).is_ok()
+            request.all_or_again(&mut out).and_then(|()| out.end()).is_ok()
         });
         let mut text = Vec::new();
         while let Some(Ok(piece)) = written.recv().await {
@@ -318,10 +319,10 @@ mod tests {
             let (query, selectors) = (app.running.begin(Description::for_test()), [Vec::new()]);
             let (tenant, range) = (TenantId::anonymous(), TimeRange::ALL);
             let (selectors, samples_max) = (&selectors, 1_000_000);
-            let ask = Ask { app: &app, tenant, selectors, range, samples_max, query };
+            let request = ExportRequest { app: &app, tenant, selectors, range, samples_max, query };
             let account = app.node.reads().answers.clone();
             let mut out = Pieces::new(Format::Lines { samples: LINE_SAMPLES }, &pieces, account);
-            let done = ask.all_or_again(&mut out).and_then(|()| out.end());
+            let done = request.all_or_again(&mut out).and_then(|()| out.end());
             matches!(done, Err(Stop::Failed(_)))
         });
         assert!(matches!(written.recv().await, Some(Ok(Piece::Text(_)))));

@@ -12,7 +12,7 @@ use crate::http::queries::admission::{
 use crate::http::queries::description::{Description, Times};
 use crate::http::queries::query_threads::Turn;
 use crate::listen::Peer;
-use crate::query_source::label_queries::{Ask, LabelQueries, LabelsAcross, Limited};
+use crate::query_source::label_queries::{LabelQueries, LabelRequest, LabelsAcross, Limited};
 use axum::extract::{Path, State};
 use model::{Exemplar, Labels, LabelsRef, Metadata, TenantId, TenantSet, TimeRange};
 use query::{Allowance, Matcher, QueryErrorKind};
@@ -36,7 +36,7 @@ pub(crate) async fn label_names(
         let mut parsed = allowance(turn);
         let selectors = selectors.parse(&mut parsed)?;
         let label_queries = labels_across(app, &tenants, turn, &parsed);
-        text_list(turn, label_queries.label_names(&Ask { selectors: &selectors, range, limit })?)
+        text_list(turn, label_queries.label_names(&LabelRequest { selectors: &selectors, range, limit })?)
     });
     answer.await
 }
@@ -59,7 +59,10 @@ pub(crate) async fn label_values(
         let mut parsed = allowance(turn);
         let selectors = selectors.parse(&mut parsed)?;
         let label_queries = labels_across(app, &tenants, turn, &parsed);
-        text_list(turn, label_queries.label_values(&name, &Ask { selectors: &selectors, range, limit })?)
+        text_list(
+            turn,
+            label_queries.label_values(&name, &LabelRequest { selectors: &selectors, range, limit })?,
+        )
     });
     answer.await
 }
@@ -71,11 +74,11 @@ pub(super) fn label_queries_of<'a>(
     turn: &'a Arc<Turn>,
     parsed: &Allowance,
 ) -> LabelQueries<'a> {
-    let (cancelled, usage) = (Arc::clone(turn) as _, turn.usage());
+    let (canceled, usage) = (Arc::clone(turn) as _, turn.usage());
     LabelQueries {
         context: app.node.reads(),
         tenant,
-        cancelled,
+        canceled,
         memory_bytes: left_bytes(turn, parsed),
         usage,
     }
@@ -119,7 +122,7 @@ pub(crate) async fn series(
         let mut parsed = allowance(turn);
         let selectors = selectors.parse(&mut parsed)?;
         let label_queries = labels_across(app, &tenants, turn, &parsed);
-        let found = label_queries.series(&Ask { selectors: &selectors, range, limit })?;
+        let found = label_queries.series(&LabelRequest { selectors: &selectors, range, limit })?;
         let mut json = Json::within(&turn.limits.answers);
         json.raw(r#"{"status":"success","data":["#);
         for (i, labels) in found.all.iter().enumerate() {
@@ -208,9 +211,9 @@ pub(crate) async fn exemplars(
         let mut parsed = allowance(turn);
         let expr = query::parse_within(&text, &mut parsed)?;
         let selectors: Vec<_> = expr.selectors().into_iter().map(<[Matcher]>::to_vec).collect();
-        let ask = Ask { selectors: &selectors, range, limit: usize::MAX };
+        let request = LabelRequest { selectors: &selectors, range, limit: usize::MAX };
         let label_queries = label_queries_of(app, &tenant, turn, &parsed);
-        exemplars_json(turn, &label_queries.exemplars(&ask)?)
+        exemplars_json(turn, &label_queries.exemplars(&request)?)
     });
     answer.await
 }

@@ -30,12 +30,12 @@ pub(crate) async fn instant(
     params: Params,
 ) -> Result<Json, ApiError> {
     let at_ms = params.time("time")?.unwrap_or_else(|| app.node.reads().clock.now_ms());
-    let asked = Asked::of(&app, tenants, &params)?;
-    let description = asked.description("/api/v1/query", Times::at(at_ms), peer);
+    let request = QueryRequest::of(&app, tenants, &params)?;
+    let description = request.description("/api/v1/query", Times::at(at_ms), peer);
     let query = move |expr: &Expr, source: &dyn SeriesSource, options: &Options<'_>| {
         query::instant(expr, at_ms, source, options)
     };
-    asked.answer(&app, description, None, query).await
+    request.answer(&app, description, None, query).await
 }
 
 pub(crate) async fn range(
@@ -45,13 +45,13 @@ pub(crate) async fn range(
     params: Params,
 ) -> Result<Json, ApiError> {
     let (start_ms, end_ms, step_ms) = steps_of(&params)?;
-    let asked = Asked::of(&app, tenants, &params)?;
+    let request = QueryRequest::of(&app, tenants, &params)?;
     let times = Times { start_ms: Some(start_ms), end_ms: Some(end_ms), step_ms: Some(step_ms) };
-    let description = asked.description("/api/v1/query_range", times, peer);
+    let description = request.description("/api/v1/query_range", times, peer);
     let query = move |expr: &Expr, source: &dyn SeriesSource, options: &Options<'_>| {
         query::range(expr, start_ms, end_ms, step_ms, source, options)
     };
-    asked.answer(&app, description, Some((end_ms - start_ms, step_ms)), query).await
+    request.answer(&app, description, Some((end_ms - start_ms, step_ms)), query).await
 }
 
 /// Returns `start`, `end` and `step` in milliseconds, checked as Prometheus does.
@@ -80,7 +80,7 @@ fn steps_of(params: &Params) -> Result<(i64, i64, i64), ApiError> {
 }
 
 /// Parameters common to instant and range queries.
-struct Asked {
+struct QueryRequest {
     tenants: TenantSet,
     text: Arc<str>,
     lookback_ms: Option<i64>,
@@ -91,7 +91,7 @@ struct Asked {
     detail: Detail,
 }
 
-impl Asked {
+impl QueryRequest {
     fn of(app: &App, tenants: TenantSet, params: &Params) -> Result<Self, ApiError> {
         let timeout_ms = params.duration("timeout")?;
         Ok(Self {
@@ -141,16 +141,16 @@ impl Asked {
         let mut tries = 0;
         loop {
             tries += 1;
-            let (reads, cancelled, most) = (app.node.reads(), Arc::clone(turn) as _, options.samples_max);
+            let (reads, canceled, most) = (app.node.reads(), Arc::clone(turn) as _, options.samples_max);
             let (answer, is_expired, left_out) = match self.tenants.only() {
                 Some(tenant) => {
-                    let source = Source::new(reads, tenant.clone(), most, cancelled)
+                    let source = Source::new(reads, tenant.clone(), most, canceled)
                         .answering_from(self.detail)
-                        .noting();
+                        .recording();
                     (query(&source), source.is_expired(), source.left_out())
                 }
                 None => {
-                    let source = Across::new(reads, &self.tenants, most, &cancelled);
+                    let source = Across::new(reads, &self.tenants, most, &canceled);
                     (query(&source), source.is_expired(), source.left_out())
                 }
             };

@@ -2,7 +2,7 @@
 
 use super::description::Description;
 use super::query_log::Ending;
-use super::query_threads::{Asker, Lane, Outcome, QueryLimits, Turn};
+use super::query_threads::{Lane, Outcome, QueryLimits, QueryTenant, Turn};
 use super::running_queries::{CancelOnDrop, RunningQuery};
 use crate::http::App;
 use crate::http::error::ApiError;
@@ -140,7 +140,7 @@ async fn bounded(
             .unwrap_or(usize::MAX) as u64,
         answers: app.node.writes().tenant(tenant).answers(own).clone(),
     };
-    let asker = Asker {
+    let query_tenant = QueryTenant {
         tenant: tenant.clone(),
         weight: tenants.iter().map(|tenant| settings.of(tenant).share_weight).min().unwrap_or(1),
         limit: tenants.iter().filter_map(|tenant| settings.of(tenant).concurrent_queries).min(),
@@ -157,12 +157,12 @@ async fn bounded(
         // while memory is short, only small queries are answered; a query is small if it finishes within the time limit
         let lane = if shortage.is_some() { Lane::Small } else { lane };
         let turn = Arc::new(Turn::new(of_query.node.reads(), Arc::clone(&asked), limits.clone(), lane));
-        if turn.is_cancelled() {
+        if turn.is_canceled() {
             return Outcome::Done;
         }
         asked.run(of_query.running.age(&asked));
         let mut result = work(&of_query, &turn);
-        if turn.is_over() && result.is_err() && !turn.is_cancelled() {
+        if turn.is_over() && result.is_err() && !turn.is_canceled() {
             match shortage {
                 Some(refusal) => result = Err(refusal.into()),
                 None => {
@@ -176,7 +176,7 @@ async fn bounded(
         }
         Outcome::Done
     });
-    let place = app.queries.submit(asker, fingerprint, run);
+    let place = app.queries.submit(query_tenant, fingerprint, run);
     let ended = tokio::select! {
         biased;
         () = query.canceled() => return Err(canceled(query)),
@@ -224,7 +224,7 @@ fn canceled(query: &RunningQuery) -> ApiError {
 mod tests {
     use super::*;
     use crate::http::queries::running_queries::QueryId;
-    use crate::limits::headroom::tests::SetResident;
+    use crate::limits::headroom::tests::FixedResident;
     use crate::seal::tests::node_with;
     use crate::world::World;
     use crate::write_path::tests::small_settings;
@@ -240,7 +240,7 @@ mod tests {
         for _ in 0..=app.node.settings().query_concurrency {
             let (end, ends) = std::sync::mpsc::channel();
             let place = app.queries.submit(
-                Asker { tenant: TenantId::anonymous(), weight: 1, limit: None },
+                QueryTenant { tenant: TenantId::anonymous(), weight: 1, limit: None },
                 None,
                 Box::new(move |_| {
                     let _ = ends.recv();
@@ -438,7 +438,7 @@ mod tests {
     #[tokio::test(flavor = "multi_thread")]
     async fn only_small_queries_are_answered_while_the_process_holds_too_much() {
         let dir = tempfile::tempdir().unwrap();
-        let resident = Arc::new(SetResident::default());
+        let resident = Arc::new(FixedResident::default());
         let world =
             World { resident: Some(Arc::clone(&resident) as _), ..World::real(Arc::new(SystemClock)) };
         let node = crate::Node::start_in(small_settings(dir.path()), world).unwrap();

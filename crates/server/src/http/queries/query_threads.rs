@@ -19,7 +19,7 @@ mod known_large;
 mod queue;
 mod turn;
 
-pub(crate) use queue::Asker;
+pub(crate) use queue::QueryTenant;
 pub(crate) use turn::{QueryLimits, Turn};
 
 use model::TenantId;
@@ -134,10 +134,10 @@ impl Queries {
     }
 
     /// Enqueues a query. Queries with the same `fingerprint` are expected to take about the same time.
-    pub(crate) fn submit(&self, asker: Asker, fingerprint: Option<u64>, query: Query) -> Place {
-        let (tenant, now) = (asker.tenant.clone(), self.inner.clock.instant());
+    pub(crate) fn submit(&self, query_tenant: QueryTenant, fingerprint: Option<u64>, query: Query) -> Place {
+        let (tenant, now) = (query_tenant.tenant.clone(), self.inner.clock.instant());
         let mut state = self.inner.state.lock();
-        let number = state.queue.push(asker, fingerprint, query, now);
+        let number = state.queue.push(query_tenant, fingerprint, query, now);
         self.inner.wake(&state);
         Place { inner: Arc::clone(&self.inner), tenant, number }
     }

@@ -1,6 +1,6 @@
 //! The record being replayed, in memory that is reserved before it is allocated.
 
-use journal::{Record, RecordError, Room};
+use journal::{DecodeMemory, Record, RecordError};
 use stdx::budget::Reservation;
 
 /// Size above which a record's memory is freed immediately. Few records are so large, and all partitions replay in parallel.
@@ -17,9 +17,9 @@ pub(super) struct Buffers {
 }
 
 /// Grows a reservation before each allocation.
-pub(super) struct Buying<'a>(pub(super) &'a mut Reservation);
+pub(super) struct ReservedMemory<'a>(pub(super) &'a mut Reservation);
 
-impl Room for Buying<'_> {
+impl DecodeMemory for ReservedMemory<'_> {
     fn reserve(&mut self, bytes: usize) -> bool {
         self.0.resize(self.0.bytes() + bytes as u64).is_ok()
     }
@@ -33,7 +33,7 @@ impl Buffers {
     /// Decodes a record. After [`RecordError::NoRoom`], the buffers hold no memory, so that waiting partitions cannot
     /// deadlock.
     pub(super) fn decode(&mut self, payload: &[u8]) -> Result<(), RecordError> {
-        let decoded = self.record.decode_within(payload, &mut Buying(&mut self.memory));
+        let decoded = self.record.decode_within(payload, &mut ReservedMemory(&mut self.memory));
         if matches!(decoded, Err(RecordError::NoRoom { .. })) {
             self.give_back();
         }

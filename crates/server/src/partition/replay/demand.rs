@@ -9,7 +9,7 @@
 //! Records below the floodmark are in tables. After churn they define far more series than fit into memory. Samples
 //! beyond the floodmark use only the series that were in the head when the process died.
 
-use super::buffers::Buying;
+use super::buffers::ReservedMemory;
 use super::references::{References, Slots};
 use super::{Halt, Owner};
 use head::EXEMPLARS_MAX;
@@ -52,7 +52,7 @@ pub(super) fn survey(
             break;
         }
         number += 1;
-        match outline.decode(entry.payload, &mut Buying(memory)) {
+        match outline.decode(entry.payload, &mut ReservedMemory(memory)) {
             Ok(()) => {}
             Err(RecordError::NoRoom { .. }) => return Err(Halt::NoRoom),
             Err(_) => continue,

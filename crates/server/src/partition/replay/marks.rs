@@ -17,7 +17,7 @@ impl Owner {
     /// if commits may have been interrupted. If the table cannot be read, replay could duplicate samples, so the tenant
     /// is closed.
     pub(super) fn is_sealed(&self, marks: &mut Marks, tenant: &TenantId, offset: Offset) -> Sealed {
-        let (source, upto, attempt) = marks.noted.look(tenant);
+        let (source, upto, attempt) = marks.noted.lookup(tenant);
         if offset.0 < upto {
             return Sealed::All;
         }
@@ -66,7 +66,7 @@ impl Owner {
         if asked.values().any(|floodmark| floodmark.end() > end) {
             let beyond = |(tenant, floodmark): (&TenantId, &Arc<Floodmark>)| {
                 let sealed = floodmark.upto.min(end);
-                (sealed > mark.look(tenant).1).then(|| (tenant.clone(), sealed))
+                (sealed > mark.lookup(tenant).1).then(|| (tenant.clone(), sealed))
             };
             let sealed: BTreeMap<_, _> = asked.iter().filter_map(beyond).collect();
             tracing::error!(

@@ -101,7 +101,7 @@ impl Owner {
             match command {
                 Command::Stop => return Err(Halt::Stopped),
                 Command::Write(submission) => {
-                    submission.turn_away(self.context.partitions.replaying());
+                    submission.refuse_all(self.context.partitions.replaying());
                 }
                 Command::Freeze(Freeze { except, reply, .. }) if replay.can_freeze => {
                     let frozen = self.freeze_upto(next, &except);

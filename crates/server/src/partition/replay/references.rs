@@ -5,7 +5,7 @@
 
 use model::{SeriesRef, TenantId};
 use std::collections::HashMap;
-use stdx::budget::{Exhausted, Purse, Reservation};
+use stdx::budget::{Exhausted, IncrementalReservation, Reservation};
 
 /// Memory of a tenant without its slots: its name and its entry in the map.
 const TENANT_BYTES: u64 = 256;
@@ -98,7 +98,7 @@ impl Slots {
     fn slot(&mut self, given: SeriesRef, memory: &mut Reservation) -> Result<&mut Slot, Exhausted> {
         let (len, wanted) = (self.0.len(), given.index() + 1);
         if len < wanted {
-            Purse::new(memory).room(&mut self.0, wanted - len)?;
+            IncrementalReservation::new(memory).room(&mut self.0, wanted - len)?;
             self.0.resize(wanted, Slot::UNDEFINED);
         }
         Ok(&mut self.0[given.index()])

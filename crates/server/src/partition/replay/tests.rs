@@ -332,7 +332,7 @@ fn sealing_during_replay_keeps_exemplars_and_metadata() {
     let mut replay = owner.replay_all().unwrap();
     let frozen = owner.freeze_upto(Offset(end), &Default::default());
     let (reply, _answer) = std::sync::mpsc::sync_channel(1);
-    let what = crate::partition::Safe::All { upto: frozen.upto, except: Default::default() };
+    let what = crate::partition::SealedSamples::All { upto: frozen.upto, except: Default::default() };
     owner.let_go(&mut replay, Offset(end), crate::partition::Sealed { what, reply }).unwrap();
     let has_metadata = |owner: &Owner| {
         let partition = owner.partition.head.read();

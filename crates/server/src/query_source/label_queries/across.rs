@@ -2,7 +2,7 @@
 //!
 //! The texts of all tenants go into one set, so an answer is limited to the memory of one query.
 
-use super::{Ask, Found, LabelQueries, Limited, in_label_order};
+use super::{Found, LabelQueries, LabelRequest, Limited, in_label_order};
 use crate::query_source::tenant_label::{ORIGINAL_LABEL, TENANT_LABEL, matchers_for, put_labels, shown_name};
 use crate::refusal::Refusal;
 use model::{LabelsRef, TenantId};
@@ -42,12 +42,12 @@ pub(crate) struct LabelsAcross<'a>(pub(crate) Vec<LabelQueries<'a>>);
 
 impl LabelsAcross<'_> {
     /// As [`LabelQueries::label_names`], with the tenant label if there are several tenants.
-    pub(crate) fn label_names(&self, ask: &Ask<'_>) -> Result<Limited, Refusal> {
+    pub(crate) fn label_names(&self, request: &LabelRequest<'_>) -> Result<Limited, Refusal> {
         if let [one] = &*self.0 {
-            return one.label_names(ask);
+            return one.label_names(request);
         }
-        self.answer(ask, Ord::cmp, |queries, found, ask| {
-            let left_out = queries.add_names(found, ask, Shown::Name)?;
+        self.answer(request, Ord::cmp, |queries, found, request| {
+            let left_out = queries.add_names(found, request, Shown::Name)?;
             if found.texts.len() > 0 {
                 found.add(TENANT_LABEL.as_bytes())?;
             }
@@ -56,49 +56,49 @@ impl LabelsAcross<'_> {
     }
 
     /// As [`LabelQueries::label_values`], including the values of the tenant label if there are several tenants.
-    pub(crate) fn label_values(&self, name: &str, ask: &Ask<'_>) -> Result<Limited, Refusal> {
+    pub(crate) fn label_values(&self, name: &str, request: &LabelRequest<'_>) -> Result<Limited, Refusal> {
         if let [one] = &*self.0 {
-            return one.label_values(name, ask);
+            return one.label_values(name, request);
         }
         let stored = if name == ORIGINAL_LABEL { TENANT_LABEL } else { name };
-        self.answer(ask, Ord::cmp, |queries, found, ask| {
+        self.answer(request, Ord::cmp, |queries, found, request| {
             if name == TENANT_LABEL {
                 found.add(queries.tenant.as_str().as_bytes())?;
                 return Ok(Vec::new());
             }
-            queries.add_values(found, stored, ask)
+            queries.add_values(found, stored, request)
         })
     }
 
     /// As [`LabelQueries::series`], with the tenant label if there are several tenants.
-    pub(crate) fn series(&self, ask: &Ask<'_>) -> Result<Limited, Refusal> {
+    pub(crate) fn series(&self, request: &LabelRequest<'_>) -> Result<Limited, Refusal> {
         if let [one] = &*self.0 {
-            return one.series(ask);
+            return one.series(request);
         }
-        self.answer(ask, in_label_order, |queries, found, ask| {
-            queries.add_stored_series(found, ask, Shown::SeriesOf(queries.tenant))
+        self.answer(request, in_label_order, |queries, found, request| {
+            queries.add_stored_series(found, request, Shown::SeriesOf(queries.tenant))
         })
     }
 
     /// Collects what `add` finds for each tenant that matches the selectors.
     fn answer(
         &self,
-        ask: &Ask<'_>,
+        request: &LabelRequest<'_>,
         order: fn(&[u8], &[u8]) -> std::cmp::Ordering,
-        add: impl Fn(&LabelQueries<'_>, &mut Found<'_>, &Ask<'_>) -> Result<Vec<String>, Refusal>,
+        add: impl Fn(&LabelQueries<'_>, &mut Found<'_>, &LabelRequest<'_>) -> Result<Vec<String>, Refusal>,
     ) -> Result<Limited, Refusal> {
         let first = self.0.first().expect("BUG: a request has no tenant");
-        let (mut found, mut left_out) = (first.found(ask, order), BTreeSet::new());
+        let (mut found, mut left_out) = (first.found(request, order), BTreeSet::new());
         for queries in &self.0 {
             if found.is_cut() {
                 break;
             }
             let of_tenant = |matchers: &Vec<Matcher>| matchers_for(queries.tenant, matchers);
-            let selectors: Vec<_> = ask.selectors.iter().filter_map(of_tenant).collect();
-            if selectors.is_empty() && !ask.selectors.is_empty() {
+            let selectors: Vec<_> = request.selectors.iter().filter_map(of_tenant).collect();
+            if selectors.is_empty() && !request.selectors.is_empty() {
                 continue;
             }
-            left_out.extend(add(queries, &mut found, &Ask { selectors: &selectors, ..*ask })?);
+            left_out.extend(add(queries, &mut found, &LabelRequest { selectors: &selectors, ..*request })?);
         }
         Ok(found.answer(left_out.into_iter().collect()))
     }

@@ -8,7 +8,7 @@
 //! `n` partitions counts as 1/`n` in each of them. With up to [`SAMPLES`] values, or one partition, the number is exact.
 
 use super::{ENTRY_BYTES, LabelQueries, Room, TURN_SERIES};
-use crate::query_source::{Cancelled, Turns};
+use crate::query_source::{Canceled, Turns};
 use crate::refusal::Refusal;
 use head::{Largest, NameCount, PairCount, TenantHead};
 use model::labels::METRIC_NAME;
@@ -55,13 +55,13 @@ struct Named<'a> {
 
 impl Named<'_> {
     fn pair(&mut self, pair: PairCount<'_>) -> Result<(), Refusal> {
-        self.room.buy(2 * (pair.name.len() + pair.value.len() + ENTRY_BYTES))?;
+        self.room.reserve(2 * (pair.name.len() + pair.value.len() + ENTRY_BYTES))?;
         self.pairs.insert((pair.name.to_owned(), pair.value.to_owned()));
         Ok(())
     }
 
     fn name(&mut self, name: NameCount<'_>) -> Result<(), Refusal> {
-        self.room.buy(3 * (name.name.len() + ENTRY_BYTES))?;
+        self.room.reserve(3 * (name.name.len() + ENTRY_BYTES))?;
         self.names.insert(name.name.to_owned());
         Ok(())
     }
@@ -161,7 +161,7 @@ impl LabelQueries<'_> {
     ) -> Result<Named<'_>, Refusal> {
         let mut named = Named { pairs: BTreeSet::new(), names: BTreeSet::new(), room: self.room() };
         let count = 2 * limit + SPARE;
-        named.room.buy(count * Largest::BYTES)?;
+        named.room.reserve(count * Largest::BYTES)?;
         for turns in all {
             let mut largest = search(count);
             turns.until_done(|head| largest.advance(head))?;
@@ -178,7 +178,7 @@ impl LabelQueries<'_> {
 
 /// Number of series that have a label. The number is exact up to [`VALUES_MAX`] values in a partition, and extrapolated
 /// beyond.
-fn series_of(all: &[Turns<'_>], name: &str) -> Result<u64, Cancelled> {
+fn series_of(all: &[Turns<'_>], name: &str) -> Result<u64, Canceled> {
     let mut sum = 0;
     for turns in all {
         let (mut next, mut values, mut series, mut of_all) = (0, 0, 0, 0);
@@ -195,13 +195,13 @@ fn series_of(all: &[Turns<'_>], name: &str) -> Result<u64, Cancelled> {
     Ok(sum)
 }
 
-fn values_by_name(all: &[Turns<'_>], names: BTreeSet<String>, limit: usize) -> Result<Counts, Cancelled> {
+fn values_by_name(all: &[Turns<'_>], names: BTreeSet<String>, limit: usize) -> Result<Counts, Canceled> {
     let samples = if names.len() <= SAMPLES { SAMPLES } else { SAMPLES_MIN };
     let count = |name: String| distinct_values(all, &name, samples).map(|values| (name, values));
     Ok(largest_of(names.into_iter().map(count).collect::<Result<_, _>>()?, limit))
 }
 
-fn distinct_values(all: &[Turns<'_>], name: &str, samples: usize) -> Result<u64, Cancelled> {
+fn distinct_values(all: &[Turns<'_>], name: &str, samples: usize) -> Result<u64, Canceled> {
     let count = |head: &TenantHead| head.name_count(name).map_or((0, 0), |name| (name.values, name.values));
     distinct(
         all,
@@ -212,7 +212,7 @@ fn distinct_values(all: &[Turns<'_>], name: &str, samples: usize) -> Result<u64,
     )
 }
 
-fn distinct_pairs(all: &[Turns<'_>]) -> Result<u64, Cancelled> {
+fn distinct_pairs(all: &[Turns<'_>]) -> Result<u64, Canceled> {
     let count = |head: &TenantHead| (head.pair_count(), head.pairs_end());
     let copy = |head: &TenantHead, number, found: &mut Sampled| {
         let pair = head.pair(number)?;
@@ -242,7 +242,7 @@ pub(super) fn resolve(
 }
 
 /// Sum of a number over all partitions.
-pub(super) fn sum(all: &[Turns<'_>], number: impl Fn(&TenantHead) -> usize) -> Result<u64, Cancelled> {
+pub(super) fn sum(all: &[Turns<'_>], number: impl Fn(&TenantHead) -> usize) -> Result<u64, Canceled> {
     let mut sum = 0;
     for turns in all {
         turns.turn(|head| {
@@ -277,7 +277,7 @@ fn distinct(
     count: impl Fn(&TenantHead) -> (usize, usize),
     copy: impl Fn(&TenantHead, usize, &mut Sampled) -> Option<()>,
     has: impl Fn(&TenantHead, &Sampled) -> bool,
-) -> Result<u64, Cancelled> {
+) -> Result<u64, Canceled> {
     let (mut distinct, mut sampled) = (0.0, Sampled::default());
     for (i, turns) in all.iter().enumerate() {
         let (mut here, mut positions) = (0, 0);

@@ -52,7 +52,7 @@ impl Sum {
     fn add(&mut self, gains: &Gains<'_>, room: &mut Room<'_>) -> Result<(), Refusal> {
         self.others_max += gains.others_max;
         for Gain { name, value, least, most } in &gains.gains {
-            room.buy(name.len() + value.len() + ENTRY_BYTES)?;
+            room.reserve(name.len() + value.len() + ENTRY_BYTES)?;
             let sum = self.pairs.entry(((*name).to_owned(), (*value).to_owned())).or_default();
             (sum.0, sum.1, sum.2) = (sum.0 + least, sum.1 + most, sum.2 + gains.others_max);
         }

@@ -21,10 +21,10 @@ async fn listed<R: Send + 'static>(
 ) -> R {
     let node = node.clone();
     let task = tokio::task::spawn_blocking(move || {
-        let cancelled = Arc::new(AtomicBool::new(false));
+        let canceled = Arc::new(AtomicBool::new(false));
         let (tenant, usage) = (TenantId::anonymous(), Usage::default());
         let label_queries =
-            LabelQueries { context: node.reads(), tenant: &tenant, cancelled, memory_bytes, usage: &usage };
+            LabelQueries { context: node.reads(), tenant: &tenant, canceled, memory_bytes, usage: &usage };
         let found = list(&label_queries);
         assert!(usage.peak_memory_bytes() <= memory_bytes);
         found
@@ -36,8 +36,8 @@ async fn stop(node: Node) {
     tokio::task::spawn_blocking(move || node.stop()).await.unwrap();
 }
 
-const fn all(limit: usize) -> Ask<'static> {
-    Ask { selectors: &[], range: TimeRange::ALL, limit }
+const fn all(limit: usize) -> LabelRequest<'static> {
+    LabelRequest { selectors: &[], range: TimeRange::ALL, limit }
 }
 
 fn texts(found: &Limited) -> Vec<&str> {
@@ -56,7 +56,8 @@ async fn labels_of_more_files_than_a_query_may_open_are_listed() {
         assert_eq!(texts(&label_queries.label_names(&all(usize::MAX)).unwrap()), ["__name__"]);
         assert_eq!(texts(&label_queries.label_values("__name__", &all(usize::MAX)).unwrap()), ["scattered"]);
         let selectors = [query::parse_selector("scattered").unwrap()];
-        let series = label_queries.series(&Ask { selectors: &selectors, ..all(usize::MAX) }).unwrap();
+        let series =
+            label_queries.series(&LabelRequest { selectors: &selectors, ..all(usize::MAX) }).unwrap();
         assert_eq!((series.all.iter().count(), series.cut, series.left_out.len()), (1, false, 0));
     })
     .await;
@@ -77,9 +78,10 @@ async fn a_limit_bounds_what_a_listing_holds() {
         assert_eq!(texts(&few), ["m_0000", "m_0001", "m_0002"], "the first in order");
         assert!(few.cut);
         let selectors = [query::parse_selector("{__name__=~\"m_.*\"}").unwrap()];
-        let refused = label_queries.series(&Ask { selectors: &selectors, ..all(usize::MAX) }).unwrap_err();
+        let refused =
+            label_queries.series(&LabelRequest { selectors: &selectors, ..all(usize::MAX) }).unwrap_err();
         assert_eq!(refused.reason, "answer_size");
-        let few = label_queries.series(&Ask { selectors: &selectors, ..all(3) }).unwrap();
+        let few = label_queries.series(&LabelRequest { selectors: &selectors, ..all(3) }).unwrap();
         assert_eq!((few.all.iter().count(), few.cut), (3, true));
     })
     .await;
@@ -215,7 +217,7 @@ async fn metrics_that_queries_select_are_queried_and_others_are_not() {
         tokio::task::block_in_place(|| {
             let wanted = Arc::new(AtomicBool::new(false));
             let source = Source::new(node.reads(), TenantId::anonymous(), 1_000, wanted);
-            let source = if is_noted { source.noting() } else { source };
+            let source = if is_noted { source.recording() } else { source };
             let select = query::Select { matchers, range: TimeRange::ALL };
             let mut set = query::SeriesSource::select(&source, &select).unwrap();
             while set.next(&mut model::SeriesSamples::default()).unwrap() {}

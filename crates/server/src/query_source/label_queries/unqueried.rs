@@ -30,7 +30,7 @@ impl LabelQueries<'_> {
         let (all, mut room) = (self.turns().collect::<Vec<_>>(), self.room());
         let (mut names, mut series_of_all) = (BTreeSet::new(), 0);
         let count = 2 * limit + SPARE;
-        room.buy(count * size_of::<Reverse<(usize, u32)>>())?;
+        room.reserve(count * size_of::<Reverse<(usize, u32)>>())?;
         for turns in &all {
             let (mut next, mut top) = (0, BinaryHeap::with_capacity(count));
             turns.until_done(|head| {
@@ -53,7 +53,7 @@ impl LabelQueries<'_> {
                 let Some(pair) = head.pair(number).filter(|pair| pair.name == METRIC_NAME) else {
                     return Ok(());
                 };
-                room.buy(pair.value.len() + ENTRY_BYTES)?;
+                room.reserve(pair.value.len() + ENTRY_BYTES)?;
                 names.insert(pair.value.to_owned());
                 Ok(())
             })?;

@@ -4,10 +4,10 @@
 //! statistic of a series is a separate series. The needed statistics are read side by side in the same order, as in a
 //! merge join.
 
-use super::{Source, cancelled, stop, tables_select, unreadable};
+use super::{Source, canceled, stop, tables_select, unreadable};
 use crate::query_source::detail::Detail;
 use crate::query_source::label_queries::in_range;
-use crate::query_source::{Cancelled, Turns};
+use crate::query_source::{Canceled, Turns};
 use model::{ErrorKind, Labels, LabelsBuilder, LabelsRef, Samples, Statistic, TimeRange};
 use query::{Bucket, BucketSet, Rolled, RolledSelect, SourceError};
 use std::cmp::Ordering as Order;
@@ -41,15 +41,15 @@ fn select_from<'a>(
 ) -> Result<Option<Rolled<'a>>, SourceError> {
     let (lake, tenant) = (&source.context.lake, &source.tenant);
     let Some(table) = lake.rollup(tenant, resolution).map_err(unreadable)? else { return Ok(None) };
-    if !source.cancelled.may_wait() {
-        return Err(cancelled());
+    if !source.canceled.may_wait() {
+        return Err(canceled());
     }
     // heads before files: samples sealed in between are in both
     let heads = source.select_heads(ask.matchers)?;
     let metrics = lake.existing(tenant).map_err(unreadable)?;
     let files = metrics.map(|metrics| metrics.files()).transpose().map_err(unreadable)?.unwrap_or_default();
     let last = files.tombstones().list.last().map_or(0, |tombstone| tombstone.sequence);
-    if rollup::taken(&table).map_err(unreadable)? < last {
+    if rollup::applied_deletes(&table).map_err(unreadable)? < last {
         return Ok(None); // the rollup still contains samples that were deleted
     }
     // all statistics use one list of files, from the version that determines which days are complete
@@ -60,8 +60,8 @@ fn select_from<'a>(
         if rolled.version() == version && table.version() == version {
             break (rolled, days);
         }
-        if source.cancelled.is_set() {
-            return Err(cancelled());
+        if source.canceled.is_set() {
+            return Err(canceled());
         }
     };
     let covers = ask.windows.covers();
@@ -69,8 +69,8 @@ fn select_from<'a>(
     let Some(complete) = longest_run(&filled, days.complete, covers) else { return Ok(None) };
     let range = TimeRange::new(complete.start_ms.max(covers.start_ms), complete.end_ms.min(covers.end_ms));
     for (partition, selected) in source.context.partitions.iter().zip(heads) {
-        let turns = Turns::new(partition, tenant, &*source.cancelled);
-        let fresh = in_range(&turns, Some(selected), range).map_err(|Cancelled| cancelled())?;
+        let turns = Turns::new(partition, tenant, &*source.canceled);
+        let fresh = in_range(&turns, Some(selected), range).map_err(|Canceled| canceled())?;
         if fresh.is_none_or(|fresh| !fresh.is_empty()) {
             return Ok(None);
         }
@@ -86,7 +86,7 @@ fn select_from<'a>(
     }
     let mut columns = Vec::with_capacity(ask.statistics.len());
     for statistic in ask.statistics.iter().copied() {
-        let mut select = tables_select(ask.matchers, range, true, &source.cancelled);
+        let mut select = tables_select(ask.matchers, range, true, &source.canceled);
         select.matchers.push(rollup::matcher(statistic));
         let bytes = source.samples_max as usize * 8 / ask.statistics.len();
         let scan = open(&select, bytes)?;
@@ -112,19 +112,13 @@ fn leaves_out(
     range: TimeRange,
     open: &impl Fn(&tables::Select, usize) -> Result<Scan, SourceError>,
 ) -> Result<bool, SourceError> {
-    let names = tables_select(ask.matchers, range, true, &source.cancelled).names;
+    let names = tables_select(ask.matchers, range, true, &source.canceled).names;
     // a marker for missing series has the timestamp of the beginning of its day
     let range =
         TimeRange::new(range.start_ms.saturating_sub(range.start_ms.rem_euclid(DAY_MS)), range.end_ms);
     let matchers = vec![rollup::left_out_matcher()];
-    let select = tables::Select {
-        names,
-        series: None,
-        matchers,
-        range,
-        samples: false,
-        stop: stop(&source.cancelled),
-    };
+    let select =
+        tables::Select { names, series: None, matchers, range, samples: false, stop: stop(&source.canceled) };
     // only the first marker is read
     let mut scan = open(&select, source.samples_max as usize * 8)?;
     let is_there = scan.next_series().map_err(unreadable)?;
@@ -217,8 +211,8 @@ impl Column {
 
 impl BucketSet for RolledSet<'_> {
     fn next(&mut self, buckets: &mut Vec<Bucket>) -> Result<bool, SourceError> {
-        if self.source.cancelled.is_set() {
-            return Err(cancelled());
+        if self.source.canceled.is_set() {
+            return Err(canceled());
         }
         buckets.clear();
         let first = &mut self.columns[0];

@@ -96,13 +96,13 @@ impl<O: Owners> Sealer<O> {
         for partition in (first..context.partitions.len()).chain(0..first) {
             let mark = context.lake.mark(partition);
             let closed = context.lake.closed.of(partition).into_iter();
-            let sources = closed.map(|tenant| (tenant.clone(), mark.look(&tenant).0.to_owned())).collect();
+            let sources = closed.map(|tenant| (tenant.clone(), mark.lookup(&tenant).0.to_owned())).collect();
             let mut answered = BTreeMap::new();
             for (tenant, floodmark) in self.ask_tables(&sources)? {
                 match floodmark {
                     Ok(floodmark) => {
                         let mut floodmark = floodmark.unwrap_or_default();
-                        floodmark.upto = floodmark.upto.max(mark.look(&tenant).1);
+                        floodmark.upto = floodmark.upto.max(mark.lookup(&tenant).1);
                         answered.insert(tenant, Arc::new(floodmark));
                     }
                     Err(error) => {
@@ -114,7 +114,7 @@ impl<O: Owners> Sealer<O> {
             if answered.is_empty() {
                 continue;
             }
-            context.lake.closed.keep_what_may_fit(&mut answered);
+            context.lake.closed.keep_one_that_may_fit(&mut answered);
             match ClosedReplay::begin(partition, answered, &context.lake.flush, &mut self.owners) {
                 Ok(replay) => {
                     self.closed_replay = Some(replay);
@@ -129,7 +129,7 @@ impl<O: Owners> Sealer<O> {
     }
 
     pub(super) fn replay_closed(&mut self) -> Event {
-        self.pacer.let_pass();
+        self.pacer.yield_to_requests();
         let mut replay = self.closed_replay.take().expect("BUG: no replay for closed tenants was begun");
         let lake = &self.context.lake;
         let turn = match replay.turn(&self.context.heads, &mut self.owners) {
@@ -151,7 +151,7 @@ impl<O: Owners> Sealer<O> {
                     "the heads have no room for closed tenants; their replay will be retried"
                 );
                 for tenant in replay.tenants.keys() {
-                    let mut partitions = lake.closed.found_no_room(tenant);
+                    let mut partitions = lake.closed.record_no_room(tenant);
                     partitions.insert(replay.number);
                     for partition in partitions {
                         // the samples are dropped on this thread, not on the owner's thread

@@ -43,7 +43,7 @@ impl<O: Owners> Sealer<O> {
 
     /// Renames a journal, because tables know the old name from another journal.
     pub(super) fn rename(&self, rename: &Rename) -> Result<Event, SealError> {
-        let Rename { partition, source, end, sealed, in_doubt, strangers } = rename;
+        let Rename { partition, source, end, sealed, in_doubt, conflicting } = rename;
         let lake = &self.context.lake;
         // another tenant's check may have renamed the journal already
         if lake.mark(*partition).source == *source {
@@ -55,7 +55,7 @@ impl<O: Owners> Sealer<O> {
             lake.rename_source(*partition, *end, sealed.iter().map(|tenant| (tenant.clone(), *end)))?;
         }
         lake.change_marks(|(number, mark)| {
-            for tenant in strangers.iter().filter(|_| number == *partition) {
+            for tenant in conflicting.iter().filter(|_| number == *partition) {
                 if let Some(own) = mark.tenants.get_mut(tenant.as_str()) {
                     (own.source, own.attempt, own.passes) = (mark.source.clone(), None, None);
                 }
@@ -123,7 +123,7 @@ fn check_job(
         let lake = &context.lake;
         let table = lake.table(&tenant)?;
         table.refresh()?;
-        lake.show(&tenant, &table);
+        lake.publish_commits(&tenant, &table);
         let found = |(partition, source): (usize, String)| {
             let floodmark = table.progress(&source)?;
             let own = lake.mark(partition).of(&tenant);
@@ -147,7 +147,7 @@ fn commit_blocks(
         block.after = table.floodmarks([block.source.as_str()])?.remove(&block.source);
     }
     let outcomes = table.commit(&blocks, context.clock.now_ms())?;
-    lake.show(tenant, &table);
+    lake.publish_commits(tenant, &table);
     fault::point("after_commit", &lake.faults)?;
     let mut flushed = Flushed { tables: 1, ..Flushed::default() };
     for (block, outcome) in blocks.iter().zip(outcomes) {
@@ -156,7 +156,7 @@ fn commit_blocks(
             // an earlier attempt has committed the block, and its answer was lost
             Outcome::Already { floodmark } if floodmark == block.upto => flushed.add_block(block),
             // another writer is using the journal's name right now; the next check detects it
-            Outcome::Already { .. } | Outcome::Apart { .. } => {
+            Outcome::Already { .. } | Outcome::FloodmarkMismatch { .. } => {
                 return Err(SealError::Renamed { tenant: tenant.clone(), journal: block.source.clone() });
             }
         }

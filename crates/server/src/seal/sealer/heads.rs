@@ -1,7 +1,7 @@
 //! Commands to the heads: freeze, stage, release.
 
 use super::Sealer;
-use crate::partition::{Owners, Safe};
+use crate::partition::{Owners, SealedSamples};
 use crate::seal::error::SealError;
 use crate::seal::fault;
 use crate::seal::pins::Ended;
@@ -51,7 +51,7 @@ impl<O: Owners> Sealer<O> {
         tenants: &BTreeMap<TenantId, Option<Date>>,
     ) -> Result<(), SealError> {
         let Self { context, stopping, pacer, workers, .. } = self;
-        let workspace = Workspace::buy(&context.lake.flush)?;
+        let workspace = Workspace::reserve(&context.lake.flush)?;
         let partition = &context.partitions[number];
         let mut opening = Batch::new(tenants.keys().cloned(), super::commit::PATIENCE);
         let (mut encoded, mut encoded_bytes) = (BTreeMap::new(), 0);
@@ -61,7 +61,7 @@ impl<O: Owners> Sealer<O> {
         };
         while let Some((tenant, opened)) = opening.next(workers, stopping, open)? {
             let mut go_on = || {
-                pacer.let_pass();
+                pacer.yield_to_requests();
                 !stopping.load(Ordering::Relaxed)
             };
             let after = tenants[&tenant];
@@ -104,7 +104,7 @@ impl<O: Owners> Sealer<O> {
         Event::Done
     }
 
-    pub(super) fn release(&mut self, partition: usize, what: Safe) -> Result<Event, SealError> {
+    pub(super) fn release(&mut self, partition: usize, what: SealedSamples) -> Result<Event, SealError> {
         self.owners.release(partition, what).ok_or(SealError::Closed(partition))?;
         fault::point("released", &self.context.lake.faults)?;
         Ok(Event::Done)

@@ -102,7 +102,7 @@ impl<O: Owners> Sealer<O> {
                 let seconds = blocked_ms / 1000;
                 tracing::warn!(%tenant, samples, seconds, "a tenant can be sealed again");
             }
-            Report::Shortened { partition, tenants } => {
+            Report::Relocated { partition, tenants } => {
                 metrics.relocations.inc();
                 let bytes = self.context.partitions[partition].journal_bytes.load(Ordering::Relaxed);
                 tracing::info!(
@@ -112,7 +112,7 @@ impl<O: Owners> Sealer<O> {
                     "relocated samples of blocked tenants and truncated the journal"
                 );
             }
-            Report::NotShortened { partition, error } => {
+            Report::RelocationFailed { partition, error } => {
                 tracing::warn!(partition, %error, "cannot save a relocation; the journal is not truncated");
             }
         }

@@ -126,7 +126,7 @@ impl Sealing {
                 let Blocked { round, since_ms, .. } =
                     self.blocked.remove(&tenant).expect("BUG: the tenant is not blocked");
                 self.has_caught_up = true;
-                self.flushes.add_to_held(&round.flushed);
+                self.flushes.add_unblocked(&round.flushed);
                 let blocked_ms = view.now_ms.saturating_sub(since_ms);
                 self.report(Report::Unblocked { tenant, samples: round.flushed.samples, blocked_ms });
                 self.reopen(view);
@@ -174,11 +174,11 @@ impl Sealing {
                 return self.issue(turn, Command::Truncate { partition });
             }
             (Step::Truncate { tenants }, Event::Done) => {
-                self.report(Report::Shortened { partition, tenants });
+                self.report(Report::Relocated { partition, tenants });
                 true
             }
             (_, Event::Failed(error)) => {
-                self.report(Report::NotShortened { partition, error });
+                self.report(Report::RelocationFailed { partition, error });
                 false
             }
             (step, event) => panic!("BUG: {event:?} does not answer {step:?}"),

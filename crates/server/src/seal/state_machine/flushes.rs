@@ -101,7 +101,7 @@ impl Flushes {
     }
 
     /// Adds what was sealed of a tenant that is no longer blocked to the answers of all held requests.
-    pub(super) fn add_to_held(&mut self, flushed: &Flushed) {
+    pub(super) fn add_unblocked(&mut self, flushed: &Flushed) {
         self.held.iter_mut().for_each(|waiter| waiter.flushed.add(flushed));
     }
 
@@ -112,8 +112,8 @@ impl Flushes {
             self.waiting.append(&mut self.held);
             return Vec::new();
         }
-        let is_patient = |waiter: &Waiter| now.saturating_duration_since(waiter.requested) < PATIENCE;
-        let (patient, expired) = std::mem::take(&mut self.held).into_iter().partition(is_patient);
+        let may_wait = |waiter: &Waiter| now.saturating_duration_since(waiter.requested) < PATIENCE;
+        let (patient, expired) = std::mem::take(&mut self.held).into_iter().partition(may_wait);
         self.held = patient;
         let answer = |waiter: Waiter| (waiter.id, Flushed { blocked, ..waiter.flushed });
         Vec::into_iter(expired).map(answer).collect()

@@ -2,7 +2,7 @@
 
 use super::flushes::FlushId;
 use super::marks::MarkUpdate;
-use crate::partition::{ClosedTurn, Frozen, Safe};
+use crate::partition::{ClosedTurn, Frozen, SealedSamples};
 use crate::seal::error::SealError;
 use crate::seal::flushed::Flushed;
 use crate::seal::pins::Ended;
@@ -54,7 +54,7 @@ pub(crate) enum Command {
     /// Drop sealed samples from a partition's head and journal. Answered by [`Event::Done`].
     Release {
         partition: usize,
-        what: Safe,
+        what: SealedSamples,
     },
     /// Rewrite the samples of the tenants that retain a partition's journal, at the journal's end. Done only if all
     /// these tenants are in `movable` and have no commits in doubt. Answered by [`Event::Relocated`].
@@ -161,7 +161,7 @@ pub(crate) struct Rename {
     /// Tenants whose table may have part of these records: their table keeps the old name.
     pub(crate) in_doubt: BTreeSet<TenantId>,
     /// Tenants whose table knows the name from the other journal.
-    pub(crate) strangers: BTreeSet<TenantId>,
+    pub(crate) conflicting: BTreeSet<TenantId>,
 }
 
 /// A completed relocation.
@@ -194,9 +194,9 @@ pub(crate) enum Report {
     /// A tenant's samples are sealed after it was blocked for `blocked_ms`.
     Unblocked { tenant: TenantId, samples: u64, blocked_ms: i64 },
     /// Samples of blocked tenants were relocated, and the journal is shorter.
-    Shortened { partition: usize, tenants: usize },
+    Relocated { partition: usize, tenants: usize },
     /// A relocation could not be noted.
-    NotShortened { partition: usize, error: SealError },
+    RelocationFailed { partition: usize, error: SealError },
 }
 
 /// State of the node at the time of an event.

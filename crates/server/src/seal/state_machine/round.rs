@@ -14,7 +14,7 @@ mod updates;
 
 use super::io::{Block, Command, Event, Found, Moved, PerTenant, Rename};
 use super::part::Part;
-use crate::partition::{Frozen, Safe};
+use crate::partition::{Frozen, SealedSamples};
 use crate::seal::error::SealError;
 use crate::seal::flushed::Flushed;
 use crate::seal::pins::Ended;
@@ -170,7 +170,7 @@ impl Round {
                 }
                 Step::Check => {
                     let tenants: BTreeMap<_, _> =
-                        self.pending().into_iter().map(|t| self.places(t)).collect();
+                        self.pending().into_iter().map(|t| self.partitions_to_commit(t)).collect();
                     if !tenants.is_empty() {
                         return Next::Do(Command::Check { tenants, is_own: self.only.is_some() });
                     }
@@ -284,7 +284,7 @@ impl Round {
     /// Compares tables' floodmarks with the marks before any commit is tried, so that the floodmarks show afterwards
     /// whether the commit succeeded.
     fn checked(&mut self, checked: PerTenant<Vec<Found>>) -> Next {
-        let mut strangers: BTreeMap<(usize, String), BTreeSet<TenantId>> = BTreeMap::new();
+        let mut conflicting: BTreeMap<(usize, String), BTreeSet<TenantId>> = BTreeMap::new();
         for (tenant, result) in checked.results {
             let found = match result {
                 Ok(found) => found,
@@ -298,20 +298,20 @@ impl Round {
                 if upto == Some(part.upto()) && attempt == upto {
                     part.known.insert(tenant.clone());
                 } else if upto.is_some() && !is_known {
-                    strangers.entry((partition, source)).or_default().insert(tenant.clone());
+                    conflicting.entry((partition, source)).or_default().insert(tenant.clone());
                 }
             }
         }
         if let Some(error) = checked.cut_short {
             return Next::Failed(error);
         }
-        let renames = strangers.into_iter().map(|((partition, source), strangers)| {
+        let renames = conflicting.into_iter().map(|((partition, source), conflicting)| {
             let (part, passing) = (&self.parts[partition], self.passing());
             let is_here = |tenant: &&TenantId| part.tenants.contains(*tenant);
             let committed = self.committed.keys().filter(is_here).filter(|t| !passing.contains(*t));
             let sealed = committed.chain(&part.known).cloned().collect();
             let in_doubt = passing.iter().chain(self.failed.keys()).filter(is_here).cloned().collect();
-            Rename { partition, source, end: part.upto(), sealed, in_doubt, strangers }
+            Rename { partition, source, end: part.upto(), sealed, in_doubt, conflicting }
         });
         self.step = Step::Rename(renames.collect());
         self.next()
@@ -369,8 +369,8 @@ impl Round {
         let (partition, part) = self.parts.iter().enumerate().find(|(_, part)| !part.is_released)?;
         let Frozen { upto, .. } = part.frozen.expect("BUG: a partition to release was not frozen");
         let what = match &self.only {
-            Some(only) => Safe::Of(only.clone()),
-            None => Safe::All { upto, except: self.except.clone() },
+            Some(only) => SealedSamples::Of(only.clone()),
+            None => SealedSamples::All { upto, except: self.except.clone() },
         };
         Some(Command::Release { partition, what })
     }
@@ -387,11 +387,11 @@ impl Round {
     }
 
     /// A tenant, and the partitions that have files of the tenant to commit.
-    fn places(&self, tenant: TenantId) -> (TenantId, Vec<usize>) {
+    fn partitions_to_commit(&self, tenant: TenantId) -> (TenantId, Vec<usize>) {
         let parts = self.parts.iter().enumerate();
-        let places = parts.filter(|(_, part)| part.staged_of(&tenant).is_some());
-        let places = places.map(|(partition, _)| partition).collect();
-        (tenant, places)
+        let partitions_to_commit = parts.filter(|(_, part)| part.staged_of(&tenant).is_some());
+        let partitions_to_commit = partitions_to_commit.map(|(partition, _)| partition).collect();
+        (tenant, partitions_to_commit)
     }
 
     fn blocks(&self, tenant: TenantId) -> (TenantId, Vec<Block>) {

@@ -6,7 +6,7 @@ use super::flushes::FlushId;
 use super::io::{Block, Command, Event, Found, Moved, PerTenant, Report, View};
 use super::marks::MarkUpdate;
 use super::{BACKOFF_MAX, Sealing, Thresholds};
-use crate::partition::{ClosedTurn, Frozen, Safe};
+use crate::partition::{ClosedTurn, Frozen, SealedSamples};
 use crate::seal::error::SealError;
 use crate::seal::flushed::Flushed;
 use crate::seal::manifest::{Mark, TenantMark};
@@ -93,10 +93,12 @@ fn show(command: &Command) -> String {
         Command::Commit { blocks, .. } => format!("commit{}", list(blocks.keys().collect())),
         Command::AwaitReaders { .. } => "await readers".into(),
         Command::ExpireReaders(_) => "expire readers".into(),
-        Command::Release { partition, what: Safe::All { except, .. } } => {
+        Command::Release { partition, what: SealedSamples::All { except, .. } } => {
             format!("release {partition} except{}", list(except.iter().collect()))
         }
-        Command::Release { partition, what: Safe::Of(tenant) } => format!("release {partition} of {tenant}"),
+        Command::Release { partition, what: SealedSamples::Of(tenant) } => {
+            format!("release {partition} of {tenant}")
+        }
         Command::Relocate { partition, movable } => {
             format!("relocate {partition}:{}", list(movable.iter().collect()))
         }
@@ -111,8 +113,8 @@ fn show(command: &Command) -> String {
         Command::Report(Report::StillBlocked { tenant, .. }) => format!("still blocked {tenant}"),
         Command::Report(Report::Failed { .. }) => "failed".into(),
         Command::Report(Report::Ended { .. }) => "ended".into(),
-        Command::Report(Report::Shortened { partition, .. }) => format!("shortened {partition}"),
-        Command::Report(Report::NotShortened { partition, .. }) => format!("not shortened {partition}"),
+        Command::Report(Report::Relocated { partition, .. }) => format!("shortened {partition}"),
+        Command::Report(Report::RelocationFailed { partition, .. }) => format!("not shortened {partition}"),
         Command::Report(Report::Committed | Report::OthersAreSealed(_)) => String::new(),
     }
 }

@@ -40,7 +40,7 @@ impl OpenTables {
     }
 
     /// As [`Self::get`], but counts as a use.
-    pub(super) fn use_one(&mut self, key: &Key, now: Instant) -> Option<Arc<Table>> {
+    pub(super) fn get_and_touch(&mut self, key: &Key, now: Instant) -> Option<Arc<Table>> {
         let open = self.tables.get_mut(key)?;
         let key = self.by_use.remove(&open.number).expect("BUG: an open table has no last use");
         self.uses += 1;
@@ -146,7 +146,10 @@ mod tests {
                     shrink(&mut expected);
                 }
                 1 => {
-                    assert_eq!(open.use_one(&keys[n], now).is_some(), expected.iter().any(|e| e.0 == n));
+                    assert_eq!(
+                        open.get_and_touch(&keys[n], now).is_some(),
+                        expected.iter().any(|e| e.0 == n)
+                    );
                     if let Some(at) = expected.iter().position(|(of, ..)| *of == n) {
                         let (_, bytes, _) = expected.remove(at);
                         expected.push((n, bytes, now));

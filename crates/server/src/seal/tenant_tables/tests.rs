@@ -88,11 +88,11 @@ fn a_table_that_was_opened_again_before_a_commit_shows_it() {
         StagedBlock { source: "journal".into(), after: None, upto: 7, through: None, files: Vec::new() };
     committing.commit(&[block], clock.now_ms()).unwrap();
     assert!(reader.version() < committing.version());
-    tables.show(&tenant, TenantTable::Samples, &committing);
+    tables.publish_commits(&tenant, TenantTable::Samples, &committing);
     let seen = || tables.existing(&tenant, TenantTable::Samples).unwrap().unwrap().version();
     assert_eq!(seen(), committing.version());
     // readers never go back to an older version
-    tables.show(&tenant, TenantTable::Samples, &reader);
+    tables.publish_commits(&tenant, TenantTable::Samples, &reader);
     assert_eq!(seen(), committing.version());
 }
 

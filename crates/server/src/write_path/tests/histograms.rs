@@ -10,7 +10,7 @@ use protocol::{DecodeError, Request};
 use query::{Select, SeriesSource};
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
-use stdx::budget::Purse;
+use stdx::budget::IncrementalReservation;
 
 /// Decodes a body of pairs `name time`. Each pair becomes two series, one with a float and one with a histogram.
 #[derive(Debug)]
@@ -27,7 +27,7 @@ impl Decoder for Both {
         &mut self,
         request: Request<'_, ()>,
         batch: &mut Batch,
-        _: &mut Purse<'_>,
+        _: &mut IncrementalReservation<'_>,
     ) -> Result<(), DecodeError> {
         let text = std::str::from_utf8(request.body.bytes).unwrap();
         for line in text.lines() {

@@ -176,7 +176,7 @@ fn a_read_ends_when_it_is_stopped() {
         assert!(asked >= 300 / 64, "{asked} checks for 300 values");
         for stop_at in 1..=asked {
             let (end, _) = stopped_at(stop_at, passes);
-            assert!(matches!(end, Err(TableError::Interrupted)), "{end:?} at check {stop_at}");
+            assert!(matches!(end, Err(TableError::Canceled)), "{end:?} at check {stop_at}");
         }
     }
 }

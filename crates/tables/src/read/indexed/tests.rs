@@ -1,7 +1,7 @@
 use super::*;
 use crate::date::Date;
 use crate::kind::metrics::METRICS;
-use crate::read::fuzz::Keeping;
+use crate::read::fuzz::FullyCachedFile;
 use crate::read::{Cursor, Select};
 use crate::write::FileWriter;
 use crate::write::Stretch;
@@ -22,9 +22,9 @@ fn a_page_claimed_by_two_columns_is_cached_for_one() {
     let file: Bytes = writer.finish().unwrap().1.into();
     let footer = Footer::read(&METRICS, &file).unwrap();
     let leaf = |name| prune::leaf(footer.parquet(), name).unwrap();
-    let read = |changed: &Arc<Footer>, keeping: &Keeping| {
+    let read = |changed: &Arc<Footer>, cached_file: &FullyCachedFile| {
         let mut cursor =
-            Cursor::new(keeping as &dyn Ranges, Arc::clone(changed), Arc::new(Select::ALL), 1 << 20);
+            Cursor::new(cached_file as &dyn Ranges, Arc::clone(changed), Arc::new(Select::ALL), 1 << 20);
         let mut samples = Samples::default();
         while cursor.advance()? {
             cursor.read(&mut samples)?;
@@ -36,9 +36,9 @@ fn a_page_claimed_by_two_columns_is_cached_for_one() {
         index[0][leaf(name)] = index[0][leaf(metrics::TIMESTAMPS)].clone();
         let changed = footer.parquet().clone().into_builder().set_offset_index(Some(index)).build();
         let changed = Arc::new(Footer::check(&METRICS, "", changed).unwrap());
-        let keeping = Keeping::of(file.clone());
+        let cached_file = FullyCachedFile::of(file.clone());
         for _ in 0..2 {
-            match (name, read(&changed, &keeping)) {
+            match (name, read(&changed, &cached_file)) {
                 (metrics::TIMESTAMPS, Ok(200)) => {}
                 (metrics::MANTISSAS | metrics::FLOATS, Err(TableError::Damaged { .. })) => {}
                 (_, other) => panic!("{name}: {other:?}"),

@@ -94,7 +94,7 @@ impl<'a> Evaluator<'a> {
         for histogram in &histograms.all {
             let row = out.row_of(&histogram.name)?;
             for step in 0..grid.count {
-                self.check_cancelled()?;
+                self.check_canceled()?;
                 if histogram.buckets_at(&histograms.matrix, step, &mut buckets) {
                     out.set(row, step, fraction(lower[step], upper[step], &mut buckets))?;
                 }
@@ -117,7 +117,7 @@ impl<'a> Evaluator<'a> {
             let row = out.row_of(&name)?;
             let mut forced = false;
             for (step, q) in quantiles.iter().enumerate() {
-                self.check_cancelled()?;
+                self.check_canceled()?;
                 if histogram.buckets_at(&histograms.matrix, step, &mut buckets) {
                     let (value, was_forced) = quantile(*q, &mut buckets);
                     out.set(row, step, value)?;
@@ -190,7 +190,7 @@ impl<'a> Evaluator<'a> {
             ));
         }
         for histogram in &mut all {
-            self.check_cancelled()?;
+            self.check_canceled()?;
             histogram.rows.sort_by(|a, b| a.0.total_cmp(&b.0));
         }
         Ok(Histograms { matrix, all, _charge: charge })

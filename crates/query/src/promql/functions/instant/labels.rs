@@ -32,7 +32,7 @@ impl Evaluator<'_> {
         sink: &mut Sink<'_>,
     ) -> Result<(), QueryError> {
         let [to, template, from, pattern] = [1, 2, 3, 4].map(|i| text(&args[i]));
-        self.check_cancelled()?;
+        self.check_canceled()?;
         let mut charge = self.meter.charge();
         charge.add_bytes(Program::compilation_bytes(pattern))?;
         let program = Program::compile_with_groups(pattern);

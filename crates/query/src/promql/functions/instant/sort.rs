@@ -40,7 +40,7 @@ impl Evaluator<'_> {
                 let labels = |i: usize| matrix.names[i].labels.as_ref();
                 charge.add_bytes(matrix.len() * size_of::<usize>())?; // the buffer for merging
                 order = merge_sorted(order, |a, b| {
-                    self.check_cancelled()?;
+                    self.check_canceled()?;
                     let ordering = by_labels(labels(a), labels(b), &names);
                     Ok(if reverse { ordering.reverse() } else { ordering })
                 })?;
@@ -48,7 +48,7 @@ impl Evaluator<'_> {
         }
         let mut sorted = Matrix::new(self.meter, grid.count);
         for i in order {
-            self.check_cancelled()?;
+            self.check_canceled()?;
             sorted.push(matrix.names[i].clone(), matrix.row(i))?;
         }
         sorted.emit(sink)

@@ -6,16 +6,16 @@ use crate::promql::meter::Meter;
 use model::Samples;
 
 /// Comparison `(newer, older)`: true if the newer value makes the older one irrelevant.
-pub(super) type Beats = fn(f64, f64) -> bool;
+pub(super) type Supersedes = fn(f64, f64) -> bool;
 
 /// Maximum; of equal values, the earliest sample wins.
-pub(super) const MAX: Beats = |newer, older| newer > older;
+pub(super) const MAX: Supersedes = |newer, older| newer > older;
 /// Minimum; of equal values, the earliest sample wins.
-pub(super) const MIN: Beats = |newer, older| newer < older;
+pub(super) const MIN: Supersedes = |newer, older| newer < older;
 /// Maximum; of equal values, the latest sample wins.
-pub(super) const LAST_MAX: Beats = |newer, older| newer >= older;
+pub(super) const LAST_MAX: Supersedes = |newer, older| newer >= older;
 /// Minimum; of equal values, the latest sample wins.
-pub(super) const LAST_MIN: Beats = |newer, older| newer <= older;
+pub(super) const LAST_MIN: Supersedes = |newer, older| newer <= older;
 
 /// Queue of samples: the best of the window, then the samples that will be the best once better ones have
 /// left the window.
@@ -32,7 +32,7 @@ impl Extremes {
         meter: &Meter<'_>,
         samples: &Samples,
         spec: &Spec,
-        beats: Beats,
+        supersedes: Supersedes,
         result: impl Fn(usize) -> f64,
         out: &mut [f64],
     ) -> Result<(), QueryError> {
@@ -46,7 +46,7 @@ impl Extremes {
                     continue;
                 }
                 while self.queue.len() > front
-                    && self.queue.last().is_some_and(|last| beats(values[i], values[*last]))
+                    && self.queue.last().is_some_and(|last| supersedes(values[i], values[*last]))
                 {
                     self.queue.pop();
                 }

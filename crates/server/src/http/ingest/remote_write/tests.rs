@@ -24,8 +24,8 @@ fn node_of(dir: &std::path::Path, inflight: usize, creating: usize) -> (App, Vec
     (App::new(node), owners)
 }
 
-fn anonymous() -> Asking {
-    Asking(Principal::of(TenantId::anonymous()))
+fn anonymous() -> RequestPrincipal {
+    RequestPrincipal(Principal::of(TenantId::anonymous()))
 }
 
 /// Sends one sample of a series. Returns the status of the answer.
@@ -99,9 +99,9 @@ async fn limits_are_answered_by_who_set_them() {
     encoder.series(Labels::from_pairs(&[("__name__", "up")]).as_ref(), &[now_ms; 60], &[1.0; 60]);
     let body = encoder.finish().to_vec();
     let send = async |tenant, expected| {
-        let asking = Asking(Principal::of(TenantId::parse(tenant).unwrap()));
+        let principal = RequestPrincipal(Principal::of(TenantId::parse(tenant).unwrap()));
         let answer =
-            remote_write(State(app.clone()), asking, HeaderMap::new(), Body::from(body.clone())).await;
+            remote_write(State(app.clone()), principal, HeaderMap::new(), Body::from(body.clone())).await;
         assert_eq!(count(&app.metrics, answer).status(), expected);
     };
     send("first", StatusCode::NO_CONTENT).await;

@@ -11,7 +11,7 @@ pub(super) struct SeenSeries {
     seed: u64,
     account: Account,
     /// Reservations for the keys, one per [`SERIES_STEP`] series.
-    bought: Vec<Reservation>,
+    reservations: Vec<Reservation>,
     /// False once memory did not suffice for all keys. The export then cannot skip series already sent.
     is_whole: bool,
 }
@@ -26,7 +26,7 @@ const SERIES_BYTES: u64 = 60;
 impl SeenSeries {
     pub(super) fn new(context: &Context) -> Self {
         let (seed, account) = (context.seed, context.answers.clone());
-        Self { keys: HashSet::new(), seed, account, bought: Vec::new(), is_whole: true }
+        Self { keys: HashSet::new(), seed, account, reservations: Vec::new(), is_whole: true }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -42,13 +42,13 @@ impl SeenSeries {
     }
 
     pub(super) fn add(&mut self, labels: LabelsRef<'_>) {
-        if self.is_whole && self.keys.len() == self.bought.len() * SERIES_STEP {
+        if self.is_whole && self.keys.len() == self.reservations.len() * SERIES_STEP {
             match self.account.reserve(SERIES_STEP as u64 * SERIES_BYTES) {
-                Ok(bought) => self.bought.push(bought),
+                Ok(reservation) => self.reservations.push(reservation),
                 Err(_) => {
                     self.is_whole = false;
                     self.keys = HashSet::new();
-                    self.bought.clear();
+                    self.reservations.clear();
                 }
             }
         }

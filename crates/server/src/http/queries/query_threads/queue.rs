@@ -15,7 +15,7 @@ const SHARED_FOR: Duration = Duration::from_secs(600);
 
 /// The tenant for which a query counts, and that tenant's share of the threads.
 #[derive(Debug, Clone)]
-pub(crate) struct Asker {
+pub(crate) struct QueryTenant {
     pub(crate) tenant: TenantId,
     /// Weight of the tenant, at least 1.
     pub(crate) weight: usize,
@@ -86,15 +86,21 @@ impl Queue {
     }
 
     /// Enqueues a query. Returns its number.
-    pub(super) fn push(&mut self, asker: Asker, fingerprint: Option<u64>, query: Query, now: Instant) -> u64 {
+    pub(super) fn push(
+        &mut self,
+        query_tenant: QueryTenant,
+        fingerprint: Option<u64>,
+        query: Query,
+        now: Instant,
+    ) -> u64 {
         let number = self.next;
         self.next += 1;
-        if self.last.replace(asker.tenant.clone()).is_some_and(|last| last != asker.tenant) {
+        if self.last.replace(query_tenant.tenant.clone()).is_some_and(|last| last != query_tenant.tenant) {
             self.shared_at = Some(now);
         }
         let is_large = fingerprint.is_some_and(|fingerprint| self.known_large.contains(fingerprint));
-        let own = self.tenants.entry(asker.tenant).or_default();
-        (own.weight, own.limit) = (asker.weight, asker.limit);
+        let own = self.tenants.entry(query_tenant.tenant).or_default();
+        (own.weight, own.limit) = (query_tenant.weight, query_tenant.limit);
         own.waiting.insert(number, Waiting { query, fingerprint, is_large });
         number
     }
@@ -205,12 +211,12 @@ mod tests {
     use super::*;
     use crate::http::queries::query_threads::Outcome;
 
-    fn asker(name: &str) -> Asker {
-        Asker { tenant: TenantId::parse(name).unwrap(), weight: 1, limit: None }
+    fn query_tenant(name: &str) -> QueryTenant {
+        QueryTenant { tenant: TenantId::parse(name).unwrap(), weight: 1, limit: None }
     }
 
-    fn push(queue: &mut Queue, asker: Asker, now: Instant) {
-        queue.push(asker, None, Box::new(|_| Outcome::Done), now);
+    fn push(queue: &mut Queue, query_tenant: QueryTenant, now: Instant) {
+        queue.push(query_tenant, None, Box::new(|_| Outcome::Done), now);
     }
 
     fn take(queue: &mut Queue, now: Instant) -> Option<String> {
@@ -221,7 +227,7 @@ mod tests {
     fn tenants_take_turns() {
         let (mut queue, now) = (Queue::new(1), Instant::now());
         for name in ["many", "many", "many", "few", "few"] {
-            push(&mut queue, asker(name), now);
+            push(&mut queue, query_tenant(name), now);
         }
         let mut order = Vec::new();
         while let Some(tenant) = take(&mut queue, now) {
@@ -236,10 +242,10 @@ mod tests {
     #[test]
     fn a_tenant_whose_queries_never_end_leaves_a_thread_to_others() {
         let (mut queue, now) = (Queue::new(4), Instant::now());
-        (0..10).for_each(|_| push(&mut queue, asker("greedy"), now));
+        (0..10).for_each(|_| push(&mut queue, query_tenant("greedy"), now));
         assert_eq!((0..4).filter_map(|_| take(&mut queue, now)).count(), 4, "a tenant alone gets all");
         queue.done(&TenantId::parse("greedy").unwrap());
-        push(&mut queue, asker("other"), now);
+        push(&mut queue, query_tenant("other"), now);
         assert_eq!(take(&mut queue, now).unwrap(), "other");
         queue.done(&TenantId::parse("other").unwrap());
         assert_eq!(take(&mut queue, now), None);
@@ -247,7 +253,7 @@ mod tests {
             !queue.has_whole(now) && queue.take_untried().is_some(),
             "a query may still be tried as small"
         );
-        push(&mut queue, asker("third"), now);
+        push(&mut queue, query_tenant("third"), now);
         assert_eq!(take(&mut queue, now).unwrap(), "third");
         queue.done(&TenantId::parse("third").unwrap());
         assert_eq!(
@@ -261,9 +267,9 @@ mod tests {
     fn weights_and_limits_hold() {
         let (mut queue, now) = (Queue::new(13), Instant::now());
         for _ in 0..10 {
-            push(&mut queue, Asker { weight: 3, ..asker("heavy") }, now);
-            push(&mut queue, asker("light"), now);
-            push(&mut queue, Asker { limit: Some(1), weight: 100, ..asker("limited") }, now);
+            push(&mut queue, QueryTenant { weight: 3, ..query_tenant("heavy") }, now);
+            push(&mut queue, query_tenant("light"), now);
+            push(&mut queue, QueryTenant { limit: Some(1), weight: 100, ..query_tenant("limited") }, now);
         }
         let taken: Vec<_> = std::iter::from_fn(|| take(&mut queue, now)).collect();
         let count = |name| taken.iter().filter(|tenant| *tenant == name).count();
@@ -277,7 +283,7 @@ mod tests {
     #[test]
     fn large_queries_return_to_their_place_in_the_queue() {
         let (mut queue, now) = (Queue::new(1), Instant::now());
-        (0..2).for_each(|_| push(&mut queue, asker("a"), now));
+        (0..2).for_each(|_| push(&mut queue, query_tenant("a"), now));
         let first = queue.take_untried().unwrap();
         let number = first.number;
         queue.put_back(first);

@@ -3,7 +3,11 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use stdx::clock::SystemClock;
 
 /// Creates a query that reports the lane on which it starts, and then waits for permission to continue.
-fn told(began: &Sender<(u32, Lane)>, number: u32, outcome: fn(Lane) -> Outcome) -> (Query, Sender<()>) {
+fn blocking_query(
+    began: &Sender<(u32, Lane)>,
+    number: u32,
+    outcome: fn(Lane) -> Outcome,
+) -> (Query, Sender<()>) {
     let (go, goes) = channel();
     let began = began.clone();
     let query = move |lane| {
@@ -18,8 +22,8 @@ fn start(count: usize) -> Queries {
     Queries::start(count, Arc::new(SystemClock))
 }
 
-fn asker() -> Asker {
-    Asker { tenant: TenantId::anonymous(), weight: 1, limit: None }
+fn query_tenant() -> QueryTenant {
+    QueryTenant { tenant: TenantId::anonymous(), weight: 1, limit: None }
 }
 
 const fn done(_: Lane) -> Outcome {
@@ -36,8 +40,8 @@ const fn large(lane: Lane) -> Outcome {
 /// Creates a pool with one thread for whole queries, which is busy with query 0.
 fn busy(began: &Sender<(u32, Lane)>, begin: &Receiver<(u32, Lane)>) -> (Queries, Place, Sender<()>) {
     let queries = start(1);
-    let (query, go) = told(began, 0, done);
-    let place = queries.submit(asker(), None, query);
+    let (query, go) = blocking_query(began, 0, done);
+    let place = queries.submit(query_tenant(), None, query);
     let (number, lane) = begin.recv().unwrap();
     if lane == Lane::Small {
         // the thread for whole queries had not reached the queue yet: try again
@@ -54,11 +58,11 @@ fn a_small_query_runs_beside_long_ones_and_a_long_one_is_set_back() {
     let (began, begin) = channel();
     let (queries, _first, end_first) = busy(&began, &begin);
     // the long query is tried and put back, then the small one is tried while the long one still waits
-    let (query, go) = told(&began, 1, large);
-    let _second = queries.submit(asker(), None, query);
+    let (query, go) = blocking_query(&began, 1, large);
+    let _second = queries.submit(query_tenant(), None, query);
     assert_eq!(begin.recv().unwrap(), (1, Lane::Small));
-    let (query, go_small) = told(&began, 2, done);
-    let _third = queries.submit(asker(), None, query);
+    let (query, go_small) = blocking_query(&began, 2, done);
+    let _third = queries.submit(query_tenant(), None, query);
     go.send(()).unwrap();
     assert_eq!(begin.recv().unwrap(), (2, Lane::Small));
     assert_eq!((queries.waiting_and_running(), queries.set_back()), ((1, 2), 1));
@@ -75,8 +79,8 @@ fn queries_that_were_set_back_keep_their_place() {
     let (queries, _first, end_first) = busy(&began, &begin);
     let mut all = Vec::new();
     for number in 1..=3 {
-        let (query, go) = told(&began, number, large);
-        all.push((queries.submit(asker(), None, query), go.clone()));
+        let (query, go) = blocking_query(&began, number, large);
+        all.push((queries.submit(query_tenant(), None, query), go.clone()));
         assert_eq!(begin.recv().unwrap(), (number, Lane::Small));
         go.send(()).unwrap();
     }
@@ -91,14 +95,14 @@ fn queries_that_were_set_back_keep_their_place() {
 fn queries_of_disconnected_clients_do_not_start() {
     let (began, begin) = channel();
     let (queries, _first, end_first) = busy(&began, &begin);
-    let (query, go) = told(&began, 1, done);
-    let _second = queries.submit(asker(), None, query);
+    let (query, go) = blocking_query(&began, 1, done);
+    let _second = queries.submit(query_tenant(), None, query);
     assert_eq!(begin.recv().unwrap(), (1, Lane::Small));
     // both threads are busy
-    let (query, _) = told(&began, 2, done);
-    let leaving = queries.submit(asker(), None, query);
-    let (query, go_last) = told(&began, 3, done);
-    let _last = queries.submit(asker(), None, query);
+    let (query, _) = blocking_query(&began, 2, done);
+    let leaving = queries.submit(query_tenant(), None, query);
+    let (query, go_last) = blocking_query(&began, 3, done);
+    let _last = queries.submit(query_tenant(), None, query);
     assert_eq!(queries.waiting_and_running(), (2, 2));
     drop(leaving);
     assert_eq!(queries.waiting_and_running(), (1, 2));
@@ -116,7 +120,7 @@ fn a_panic_ends_a_query_and_nothing_else() {
         .map(|number| {
             let answer = answer.clone();
             queries.submit(
-                asker(),
+                query_tenant(),
                 None,
                 Box::new(move |_| {
                     assert_ne!(number, 1, "a bug");
@@ -137,18 +141,18 @@ fn a_panic_ends_a_query_and_nothing_else() {
 fn a_query_that_was_put_back_is_not_tried_again_when_it_is_repeated() {
     let (began, begin) = channel();
     let (queries, _first, end_first) = busy(&began, &begin);
-    let (query, go) = told(&began, 1, large);
-    let _second = queries.submit(asker(), Some(7), query);
+    let (query, go) = blocking_query(&began, 1, large);
+    let _second = queries.submit(query_tenant(), Some(7), query);
     assert_eq!(begin.recv().unwrap(), (1, Lane::Small));
     go.send(()).unwrap();
     // the repeated query arrives first, but only the small one is tried
-    let (query, go_repeated) = told(&began, 2, done);
+    let (query, go_repeated) = blocking_query(&began, 2, done);
     while queries.set_back() == 0 {
         std::thread::yield_now();
     }
-    let _repeated = queries.submit(asker(), Some(7), query);
-    let (query, go_small) = told(&began, 3, done);
-    let _small = queries.submit(asker(), Some(8), query);
+    let _repeated = queries.submit(query_tenant(), Some(7), query);
+    let (query, go_small) = blocking_query(&began, 3, done);
+    let _small = queries.submit(query_tenant(), Some(8), query);
     assert_eq!(begin.recv().unwrap(), (3, Lane::Small));
     go_small.send(()).unwrap();
     end_first.send(()).unwrap();

@@ -59,7 +59,7 @@ impl Turn {
     }
 
     /// True if the answer is no longer wanted.
-    pub(crate) fn is_cancelled(&self) -> bool {
+    pub(crate) fn is_canceled(&self) -> bool {
         self.query.is_set()
     }
 
@@ -68,7 +68,7 @@ impl Turn {
         &self.query.usage
     }
 
-    fn look_at_the_clock(&self) -> bool {
+    fn check_time(&self) -> bool {
         let passed = self.clock.instant().saturating_duration_since(self.began);
         if self.lane == Lane::Small && passed >= SMALL_TIME {
             self.is_over.store(true, Ordering::Relaxed);
@@ -88,13 +88,13 @@ impl Turn {
 
 impl Interrupt for Turn {
     fn is_set(&self) -> bool {
-        if self.is_cancelled() || self.is_over() {
+        if self.is_canceled() || self.is_over() {
             return true;
         }
         // only one thread calls this, so a separate load and store suffice
         let questions = self.questions.load(Ordering::Relaxed).wrapping_add(1);
         self.questions.store(questions, Ordering::Relaxed);
-        questions.is_multiple_of(QUESTIONS) && self.look_at_the_clock()
+        questions.is_multiple_of(QUESTIONS) && self.check_time()
     }
 
     /// True if the query may read files, which can take any amount of time. Ends an attempt on the small-query thread.

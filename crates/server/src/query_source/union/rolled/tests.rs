@@ -104,11 +104,11 @@ impl Question {
         let Self { function: (name, _), range_ms, offset_ms, .. } = self;
         let text = format!("{name}({{n!=\"\"}}[{range_ms}ms] offset {offset_ms}ms)");
         let expr = query::parse(&text).unwrap();
-        let cancelled: Arc<dyn Interrupt> = Arc::new(AtomicBool::new(false));
-        let source = Source::new(node.reads(), TenantId::anonymous(), 10_000_000, Arc::clone(&cancelled));
+        let canceled: Arc<dyn Interrupt> = Arc::new(AtomicBool::new(false));
+        let source = Source::new(node.reads(), TenantId::anonymous(), 10_000_000, Arc::clone(&canceled));
         let source = source.answering_from(detail);
         let end_ms = self.start_ms + self.step_ms * self.steps;
-        let options = Options { delayed_name_removal: true, ..Options::new(&*cancelled) };
+        let options = Options { delayed_name_removal: true, ..Options::new(&*canceled) };
         query::range(&expr, self.start_ms, end_ms, self.step_ms, &source, &options).unwrap()
     }
 
@@ -232,14 +232,13 @@ async fn series_that_rollups_leave_out_are_answered_from_samples() {
     let there = node.clone();
     let check = move || {
         let ask = |matcher: &str, detail: Detail| {
-            let cancelled: Arc<dyn Interrupt> = Arc::new(AtomicBool::new(false));
-            let source =
-                Source::new(there.reads(), TenantId::anonymous(), 10_000_000, Arc::clone(&cancelled));
+            let canceled: Arc<dyn Interrupt> = Arc::new(AtomicBool::new(false));
+            let source = Source::new(there.reads(), TenantId::anonymous(), 10_000_000, Arc::clone(&canceled));
             let source = source.answering_from(detail);
             let expr = query::parse(&format!("sum_over_time({{{matcher}}}[2h])")).unwrap();
             let (start, step) = (day + 2 * 60 * MINUTE, 60 * MINUTE);
             let answer =
-                query::range(&expr, start, start + 20 * step, step, &source, &Options::new(&*cancelled))
+                query::range(&expr, start, start + 20 * step, step, &source, &Options::new(&*canceled))
                     .unwrap();
             let is_rolled = answer.infos.iter().any(|info| info.contains("are answered from the rollup"));
             let Value::Matrix(rows) = answer.value else { panic!("a range query did not return a matrix") };

@@ -309,14 +309,14 @@ impl World {
         samples
     }
 
-    fn release(&mut self, number: usize, what: &Safe) -> Event {
+    fn release(&mut self, number: usize, what: &SealedSamples) -> Event {
         let partition = &mut self.partitions[number];
         let (mark, tables) = (&self.marks[number], &self.tables);
         let is_released = |name: &TenantId| match what {
-            Safe::All { except, .. } => !except.contains(name),
-            Safe::Of(only) => only == name,
+            SealedSamples::All { except, .. } => !except.contains(name),
+            SealedSamples::Of(only) => only == name,
         };
-        if let Safe::All { upto, .. } = what {
+        if let SealedSamples::All { upto, .. } = what {
             if partition.outstanding.map(|frozen| frozen.upto) != Some(*upto) {
                 return Event::Done;
             }

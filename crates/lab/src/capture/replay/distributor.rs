@@ -45,7 +45,7 @@ pub(super) struct Batch {
 
 /// Summary of distributing samples to writers.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct Dealt {
+pub(crate) struct Distributed {
     /// Samples given to writers, copies included.
     pub(super) samples: u64,
     pub(super) series: u64,
@@ -69,7 +69,7 @@ struct Known {
 /// Destination of a batch and the properties that its requests share.
 type Address = (usize, u32, Version, Arc<str>);
 
-pub(super) struct Dealer {
+pub(super) struct Distributor {
     reader: Reader<BufReader<File>>,
     queues: Vec<Queue<Batch>>,
     begun: Instant,
@@ -83,7 +83,7 @@ pub(super) struct Dealer {
     series: Vec<Known>,
     open: HashMap<Address, (Instant, Batch)>,
     open_samples: usize,
-    dealt: Dealt,
+    distributed: Distributed,
 }
 
 /// Computes the new times of samples.
@@ -120,7 +120,7 @@ impl SampleClock {
     }
 }
 
-impl Dealer {
+impl Distributor {
     pub(super) fn new(
         replay: &Replay,
         queues: Vec<Queue<Batch>>,
@@ -145,24 +145,24 @@ impl Dealer {
             series: Vec::new(),
             open: HashMap::new(),
             open_samples: 0,
-            dealt: Dealt::default(),
+            distributed: Distributed::default(),
         })
     }
 
     /// Distributes the whole recording. Blocks while the writers are busy.
-    pub(super) fn run(mut self) -> Result<Dealt> {
+    pub(super) fn run(mut self) -> Result<Distributed> {
         loop {
             if self.stop.is_set() {
                 break;
             }
             match self.reader.next()? {
                 None => {
-                    self.dealt.whole = true;
+                    self.distributed.whole = true;
                     break;
                 }
                 Some(Event::Forget) => self.series.clear(),
                 Some(Event::Series(labels)) => {
-                    self.dealt.series += 1;
+                    self.distributed.series += 1;
                     let hash = model::SeriesKey::of(&labels, 0).0 as u64;
                     self.series.push(Known { labels, hash, last: None });
                 }
@@ -181,8 +181,8 @@ impl Dealer {
         let mut rest: Vec<_> = open.into_iter().map(|((writer, ..), (_, batch))| (writer, batch)).collect();
         rest.sort_by_key(|(_, batch)| batch.due);
         rest.into_iter().for_each(|(writer, batch)| self.send(writer, batch));
-        self.dealt.ending = self.reader.ending().cloned();
-        Ok(self.dealt)
+        self.distributed.ending = self.reader.ending().cloned();
+        Ok(self.distributed)
     }
 
     fn due(&self, arrival_us: i64) -> Instant {
@@ -196,7 +196,7 @@ impl Dealer {
             let Some((hash, part)) = self.part(item) else { continue };
             for copy in 0..self.copies {
                 let writer = (mix(hash) as usize).wrapping_add(copy as usize) % self.queues.len();
-                self.deal(writer, copy, version, &request.tenant, Arc::clone(&part), due);
+                self.distribute(writer, copy, version, &request.tenant, Arc::clone(&part), due);
             }
         }
     }
@@ -204,7 +204,7 @@ impl Dealer {
     fn part(&mut self, item: Item) -> Option<(u64, Arc<Part>)> {
         // the reader refers only to series that it has already returned
         let known = self.series.get_mut(item.series as usize)?;
-        let (clock, moved) = (self.clock, &mut self.dealt.moved);
+        let (clock, moved) = (self.clock, &mut self.distributed.moved);
         let mut at = |t: i64| {
             let mut new = clock.at(t);
             if let Some((recorded, given)) = known.last
@@ -224,7 +224,7 @@ impl Dealer {
         Some((known.hash, Arc::new(Part { labels: Arc::clone(&known.labels), samples, histograms })))
     }
 
-    fn deal(
+    fn distribute(
         &mut self,
         writer: usize,
         copy: u32,
@@ -270,10 +270,10 @@ impl Dealer {
     }
 
     fn send(&mut self, writer: usize, batch: Batch) {
-        self.dealt.samples += batch.samples as u64;
+        self.distributed.samples += batch.samples as u64;
         // a writer ends only after it was stopped or when its target is gone
         if self.queues[writer].blocking_send(batch).is_err() {
-            self.dealt.unsent += 1;
+            self.distributed.unsent += 1;
         }
     }
 }

@@ -9,7 +9,7 @@ use tables::upkeep::Now;
 
 /// Periodic checks of a long step.
 #[derive(Debug)]
-pub(super) struct Pace {
+pub(super) struct StepControl {
     pub(super) context: Arc<Context>,
     stopping: Arc<AtomicBool>,
     /// Origin of the monotonic clock.
@@ -19,7 +19,7 @@ pub(super) struct Pace {
     pacer: Pacer,
 }
 
-impl Pace {
+impl StepControl {
     pub(super) fn new(context: Arc<Context>, stopping: Arc<AtomicBool>) -> Self {
         let (now, pacer) = (context.clock.instant(), context.pacer());
         Self { context, stopping, began: now, refreshed: now, pacer }
@@ -48,7 +48,7 @@ impl Pace {
         if self.since(self.refreshed) >= EVERY {
             self.refresh_all();
         }
-        self.pacer.let_pass();
+        self.pacer.yield_to_requests();
         !self.is_stopping()
     }
 

@@ -1,6 +1,6 @@
 //! Counts the series of a day that were omitted from a rollup, by metric name.
 
-use super::labels_left_out;
+use super::labels_omitted;
 use super::writer::Writer;
 use crate::date::Date;
 use crate::error::TableError;
@@ -8,14 +8,14 @@ use model::labels::METRIC_NAME;
 use model::{LabelsBuilder, LabelsRef, Samples, SeriesKey};
 
 /// Number of omitted series of one metric.
-pub(super) struct LeftOut {
+pub(super) struct OmittedSeries {
     date: Date,
     name: String,
     key: SeriesKey,
     series: u64,
 }
 
-impl LeftOut {
+impl OmittedSeries {
     pub(super) const fn new(date: Date) -> Self {
         Self { date, name: String::new(), key: SeriesKey(0), series: 0 }
     }
@@ -44,7 +44,7 @@ impl LeftOut {
         let mut samples = Samples::default();
         samples.push(self.date.start_ms(), self.series as f64);
         self.series = 0;
-        let labels = labels_left_out(&self.name, &mut LabelsBuilder::new());
-        writer.push_left_out(labels, self.key, &samples)
+        let labels = labels_omitted(&self.name, &mut LabelsBuilder::new());
+        writer.push_omitted(labels, self.key, &samples)
     }
 }

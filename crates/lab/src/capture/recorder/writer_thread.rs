@@ -18,16 +18,16 @@ use stdx::budget::{Account, Reservation};
 use stdx::clock::{Clock, SystemClock};
 
 /// Maximum number of requests in the queue, regardless of their size.
-const QUEUED_MAX: usize = 16_384;
+const QUEUE_REQUESTS_MAX: usize = 16_384;
 
 /// Maximum age of a block before it is written. If the process is killed, at most this much is lost.
 const FLUSH_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Pause between a write error and the next attempt.
-const MEND_INTERVAL: Duration = Duration::from_secs(5);
+const REPAIR_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Reason for a request that is missing because of a write error.
-const TROUBLE: &str = "the file could not be written";
+const WRITE_ERROR: &str = "the file could not be written";
 
 /// Destination of a recording.
 pub(super) trait RecordingFile: Write + Seek + Send + 'static {
@@ -60,7 +60,7 @@ pub(super) struct QueuedRequest {
 
 /// Contents of a recording.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
-pub struct Kept {
+pub struct Contents {
     pub requests: u64,
     /// Samples and native histograms.
     pub samples: u64,
@@ -86,7 +86,7 @@ pub(super) struct Queue {
 
 #[derive(Debug, Default)]
 struct Shared {
-    kept: Kept,
+    contents: Contents,
     missing: BTreeMap<&'static str, u64>,
     /// Requests missing since the last gap was recorded in the file.
     gap: u64,
@@ -124,12 +124,12 @@ fn lock(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
 
 /// Handle of the writing thread.
 #[derive(Debug)]
-pub(super) struct Keeper {
+pub(super) struct WriterThread {
     queue: Queue,
     thread: JoinHandle<()>,
 }
 
-impl Keeper {
+impl WriterThread {
     pub(super) fn start<F: RecordingFile>(
         file: F,
         concealer: Concealer,
@@ -137,17 +137,17 @@ impl Keeper {
         queue_bytes_max: u64,
     ) -> Result<Self> {
         let writer = Writer::begin(file, SystemClock.now_ms(), concealer)?;
-        let (requests, received) = sync_channel(QUEUED_MAX);
+        let (requests, received) = sync_channel(QUEUE_REQUESTS_MAX);
         let shared = Arc::new(Mutex::new(Shared::default()));
         let account = Account::new("recording", queue_bytes_max);
         let queue = Queue { requests, account, shared: Arc::clone(&shared) };
-        let writer = WriterThread {
+        let writer = RecordingWriter {
             writer,
             shared,
             file_bytes_max,
             full: false,
             broken_since: None,
-            pending: Kept::default(),
+            pending: Contents::default(),
         };
         let thread = std::thread::Builder::new().name("recording".to_owned());
         let thread =
@@ -159,32 +159,32 @@ impl Keeper {
         self.queue.clone()
     }
 
-    pub(super) fn kept(&self) -> Kept {
-        lock(&self.queue.shared).kept.clone()
+    pub(super) fn contents(&self) -> Contents {
+        lock(&self.queue.shared).contents.clone()
     }
 
     /// Waits until all requests in the queue are written. All [`Queue`]s must have been dropped.
-    pub(super) fn end(self) -> (Kept, BTreeMap<&'static str, u64>) {
+    pub(super) fn end(self) -> (Contents, BTreeMap<&'static str, u64>) {
         let Queue { requests, shared, .. } = self.queue;
         drop(requests);
         self.thread.join().expect("BUG: the recording's thread panicked");
         let shared = lock(&shared);
-        (shared.kept.clone(), shared.missing.clone())
+        (shared.contents.clone(), shared.missing.clone())
     }
 }
 
 /// State of the writing thread.
-struct WriterThread<F> {
+struct RecordingWriter<F> {
     writer: Writer<F>,
     shared: Arc<Mutex<Shared>>,
     file_bytes_max: u64,
     full: bool,
     broken_since: Option<Instant>,
     /// Contents of the block in memory, which is not yet in the file.
-    pending: Kept,
+    pending: Contents,
 }
 
-impl<F: RecordingFile> WriterThread<F> {
+impl<F: RecordingFile> RecordingWriter<F> {
     fn run(mut self, requests: &Receiver<QueuedRequest>) {
         // the traffic has priority; without permission to lower the priority of this thread, recording
         // continues
@@ -209,12 +209,12 @@ impl<F: RecordingFile> WriterThread<F> {
 
     /// Writes the block in memory and syncs the file, after a last attempt at repair.
     fn end(&mut self) {
-        if self.broken_since.is_some() && self.writer.mend(F::cut).is_ok() {
+        if self.broken_since.is_some() && self.writer.repair(F::cut).is_ok() {
             self.broken_since = None;
         }
         self.flush();
         if let Err(why) = self.writer.sync(F::sync) {
-            self.trouble(&why);
+            self.handle_error(&why);
         }
     }
 
@@ -237,23 +237,23 @@ impl<F: RecordingFile> WriterThread<F> {
                 self.count(done);
             }
             Err(why) => {
-                lock(&self.shared).lose(TROUBLE, bytes);
-                self.trouble(&why);
+                lock(&self.shared).lose(WRITE_ERROR, bytes);
+                self.handle_error(&why);
             }
         }
     }
 
     /// Counts the contents of the block as written.
     fn settle(&mut self) {
-        let Kept { requests, samples, series, series_refused, histograms_refused, .. } =
+        let Contents { requests, samples, series, series_refused, histograms_refused, .. } =
             std::mem::take(&mut self.pending);
-        let kept = &mut lock(&self.shared).kept;
-        kept.requests += requests;
-        kept.samples += samples;
-        kept.series += series;
-        kept.series_refused += series_refused;
-        kept.histograms_refused += histograms_refused;
-        kept.bytes = self.writer.bytes();
+        let contents = &mut lock(&self.shared).contents;
+        contents.requests += requests;
+        contents.samples += samples;
+        contents.series += series;
+        contents.series_refused += series_refused;
+        contents.histograms_refused += histograms_refused;
+        contents.bytes = self.writer.bytes();
     }
 
     /// Checks that the file can be written, and attempts a repair when one is due. If the file cannot be
@@ -267,9 +267,9 @@ impl<F: RecordingFile> WriterThread<F> {
             return Err("the recording has reached its size limit");
         }
         let Some(since) = self.broken_since else { return Ok(()) };
-        let mended = since.elapsed() >= MEND_INTERVAL && self.writer.mend(F::cut).is_ok();
-        if !mended {
-            return Err(TROUBLE);
+        let repaired = since.elapsed() >= REPAIR_INTERVAL && self.writer.repair(F::cut).is_ok();
+        if !repaired {
+            return Err(WRITE_ERROR);
         }
         self.broken_since = None;
         Ok(())
@@ -292,7 +292,7 @@ impl<F: RecordingFile> WriterThread<F> {
         }
         match self.writer.flush() {
             Ok(()) => self.settle(),
-            Err(why) => self.trouble(&why),
+            Err(why) => self.handle_error(&why),
         }
     }
 
@@ -305,14 +305,14 @@ impl<F: RecordingFile> WriterThread<F> {
     }
 
     /// Handles a write error: counts the contents of the block as missing.
-    fn trouble(&mut self, why: &anyhow::Error) {
+    fn handle_error(&mut self, why: &anyhow::Error) {
         self.broken_since = Some(Instant::now());
         let pending = std::mem::take(&mut self.pending);
         let mut shared = lock(&self.shared);
         if pending.requests > 0 {
-            *shared.missing.entry(TROUBLE).or_default() += pending.requests;
+            *shared.missing.entry(WRITE_ERROR).or_default() += pending.requests;
             shared.gap += pending.requests;
         }
-        shared.kept.trouble.get_or_insert_with(|| format!("{why:#}"));
+        shared.contents.trouble.get_or_insert_with(|| format!("{why:#}"));
     }
 }

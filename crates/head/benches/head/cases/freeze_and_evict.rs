@@ -8,7 +8,7 @@ use std::time::Instant;
 
 /// Cost of one stage in the life of a head.
 #[derive(Debug)]
-pub(crate) struct LeavingRow {
+pub(crate) struct FreezeAndEvictRow {
     /// Name of the stage.
     pub(crate) stage: &'static str,
     /// Duration in nanoseconds per series.
@@ -21,7 +21,7 @@ pub(crate) struct LeavingRow {
 
 /// Measures the stages of a head of `series` series with `scrapes` samples each, up to the eviction of the
 /// series.
-pub(crate) fn leave(series: usize, scrapes: usize) -> Vec<LeavingRow> {
+pub(crate) fn freeze_and_evict(series: usize, scrapes: usize) -> Vec<FreezeAndEvictRow> {
     let tenant = TenantId::anonymous();
     let mut partition = Partition::new(fleet::SEED);
     let mut rows = Vec::new();
@@ -35,7 +35,7 @@ pub(crate) fn leave(series: usize, scrapes: usize) -> Vec<LeavingRow> {
         turns_ns.sort_by(f64::total_cmp);
         let (ns, p99) = (turns_ns.iter().sum::<f64>(), turns_ns[(turns_ns.len() - 1) * 99 / 100]);
         let bytes = partition.memory_bytes() as f64 / series as f64;
-        rows.push(LeavingRow { stage, ns: ns / series as f64, turn_us_p99: p99 / 1e3, bytes });
+        rows.push(FreezeAndEvictRow { stage, ns: ns / series as f64, turn_us_p99: p99 / 1e3, bytes });
     };
     let refs: Vec<_> = (0..series as u32).map(SeriesRef).collect();
     let mut scrape = 0;

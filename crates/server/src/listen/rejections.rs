@@ -18,18 +18,18 @@ const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// Answers connections that are not served, each in a task of its own. Cloning gives another handle.
 #[derive(Debug, Clone)]
-pub(super) struct TurnedAway {
+pub(super) struct Rejections {
     answered: Arc<Semaphore>,
     jitter: Arc<Jitter>,
 }
 
-impl Default for TurnedAway {
+impl Default for Rejections {
     fn default() -> Self {
         Self { answered: Arc::new(Semaphore::new(ANSWERED_MAX)), jitter: Arc::default() }
     }
 }
 
-impl TurnedAway {
+impl Rejections {
     /// Answers a connection beyond the limit with a 503, if not too many are being answered.
     pub(super) fn busy(&self, stream: TcpStream) {
         let retry_after = format!("retry-after: {}\r\n", self.jitter.spread(RETRY_AFTER));

@@ -12,7 +12,7 @@ pub(crate) struct Evicting {
     /// True if pages were merged in this pass over the index.
     pub(crate) merged: bool,
     /// Series no longer in the index and not yet removed.
-    pub(crate) leaving: RoaringBitmap,
+    pub(crate) removing: RoaringBitmap,
     /// Series before this one are already unlisted.
     pub(crate) unlisted: u32,
 }
@@ -20,7 +20,7 @@ pub(crate) struct Evicting {
 impl Evicting {
     /// Memory in bytes, at most: one bit for each series number below `series_end`.
     pub(crate) fn memory_bytes(&self, series_end: usize) -> usize {
-        if self.leaving.is_empty() { 0 } else { series_end / 8 }
+        if self.removing.is_empty() { 0 } else { series_end / 8 }
     }
 }
 

@@ -53,7 +53,7 @@ pub(super) fn series<'a>(
     set: Box<dyn SeriesSet + 'a>,
 ) -> Box<dyn SeriesSet + 'a> {
     let notes = Notes::of(source);
-    if notes.named(matchers) { set } else { Box::new(Noting { set, notes }) }
+    if notes.named(matchers) { set } else { Box::new(Recording { set, notes }) }
 }
 
 /// As [`series`], for a selection from a rollup.
@@ -62,16 +62,16 @@ pub(super) fn rolled<'a>(source: &'a Source<'_>, matchers: &[Matcher], rolled: R
     if notes.named(matchers) {
         return rolled;
     }
-    Rolled { set: Box::new(Noting { set: rolled.set, notes }), ..rolled }
+    Rolled { set: Box::new(Recording { set: rolled.set, notes }), ..rolled }
 }
 
 /// Iterator over series that records their metric names.
-struct Noting<'a, S: ?Sized> {
+struct Recording<'a, S: ?Sized> {
     set: Box<S>,
     notes: Notes<'a>,
 }
 
-impl<'a> SeriesSet for Noting<'a, dyn SeriesSet + 'a> {
+impl<'a> SeriesSet for Recording<'a, dyn SeriesSet + 'a> {
     fn next(&mut self, samples: &mut SeriesSamples) -> Result<bool, SourceError> {
         let is_one = self.set.next(samples)?;
         if is_one {
@@ -93,7 +93,7 @@ impl<'a> SeriesSet for Noting<'a, dyn SeriesSet + 'a> {
     }
 }
 
-impl<'a> BucketSet for Noting<'a, dyn BucketSet + 'a> {
+impl<'a> BucketSet for Recording<'a, dyn BucketSet + 'a> {
     fn next(&mut self, buckets: &mut Vec<Bucket>) -> Result<bool, SourceError> {
         let is_one = self.set.next(buckets)?;
         if is_one {

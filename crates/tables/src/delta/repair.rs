@@ -17,7 +17,7 @@ use crate::read::{self, Depth};
 use crate::store::Location;
 
 /// Prefix of names of files that were put aside.
-const ASIDE: &str = "_damaged-";
+const DAMAGED: &str = "_damaged-";
 
 /// A file of a checkpoint that cannot be used, and the reason.
 struct Damaged<'a> {
@@ -36,7 +36,7 @@ pub(super) struct Mended {
 /// Finds unusable checkpoints and puts them aside. Without a depth, only empty files are found, which costs
 /// nothing; the library
 /// reports other damage.
-pub(super) fn mend(
+pub(super) fn repair(
     location: &Location,
     listing: &Listing,
     depth: Option<Depth>,
@@ -123,7 +123,7 @@ pub(super) fn flaw(
 /// Renames a file so that no reader of Delta tables takes it for a file of the log. Returns the new name.
 fn put_aside(location: &Location, file: &LogFile) -> Result<String, TableError> {
     // the time makes the name unique if a file is rewritten under the same name and damaged again
-    let aside = format!("{ASIDE}{}-{}", file.name.replace('.', "-"), file.modified_ms);
+    let aside = format!("{DAMAGED}{}-{}", file.name.replace('.', "-"), file.modified_ms);
     location.rename(&format!("{FOLDER}/{}", file.name), &format!("{FOLDER}/{aside}"))?;
     Ok(aside)
 }

@@ -4,22 +4,22 @@ use super::RecordError;
 
 /// A memory budget from which decoders reserve before they allocate. They do not release anything: the budget's owner
 /// does, because it knows how long the decoded record lives.
-pub trait Room {
+pub trait DecodeMemory {
     /// Reserves `bytes` more; false if they are not available.
     fn reserve(&mut self, bytes: usize) -> bool;
 }
 
-/// Room without a limit, for callers that decode their own records, and for tests.
+/// Memory without a limit, for callers that decode their own records, and for tests.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Unlimited;
 
-impl Room for Unlimited {
+impl DecodeMemory for Unlimited {
     fn reserve(&mut self, _: usize) -> bool {
         true
     }
 }
 
-impl dyn Room + '_ {
+impl dyn DecodeMemory + '_ {
     /// Reserves `bytes` of new memory.
     pub(super) fn try_reserve(&mut self, bytes: usize) -> Result<(), RecordError> {
         if self.reserve(bytes) { Ok(()) } else { Err(RecordError::NoRoom { bytes }) }

@@ -5,14 +5,14 @@ use super::{Exhausted, Reservation};
 /// Counts allocations against a reservation, which grows as needed.
 ///
 /// ```text
-///   purse.push(&mut values, value)?     a vector that grows: its new capacity is reserved before it is allocated
-///   purse.spend(labels.len())?          a value with heap memory of its own
+///   reservation.push(&mut values, value)?   a vector that grows: its new capacity is reserved before it is allocated
+///   reservation.reserve(labels.len())?       a value with heap memory of its own
 /// ```
 #[derive(Debug)]
-pub struct Purse<'a> {
+pub struct IncrementalReservation<'a> {
     memory: &'a mut Reservation,
-    /// Bytes reserved but not spent yet.
-    change: u64,
+    /// Bytes of `memory` that no value uses yet.
+    unused_bytes: u64,
 }
 
 /// Minimum growth of the reservation for small values.
@@ -56,21 +56,21 @@ impl Growing for String {
     }
 }
 
-impl<'a> Purse<'a> {
+impl<'a> IncrementalReservation<'a> {
     pub const fn new(memory: &'a mut Reservation) -> Self {
-        Self { memory, change: 0 }
+        Self { memory, unused_bytes: 0 }
     }
 
     /// Reserves `bytes` for a value with heap memory of its own.
     #[inline]
-    pub fn spend(&mut self, bytes: usize) -> Result<(), Exhausted> {
+    pub fn reserve(&mut self, bytes: usize) -> Result<(), Exhausted> {
         let bytes = bytes as u64;
-        if self.change < bytes {
+        if self.unused_bytes < bytes {
             let piece = bytes.max(PIECE_BYTES);
             self.memory.resize(self.memory.bytes() + piece)?;
-            self.change += piece;
+            self.unused_bytes += piece;
         }
-        self.change -= bytes;
+        self.unused_bytes -= bytes;
         Ok(())
     }
 
@@ -125,10 +125,10 @@ mod tests {
     fn growth_is_reserved() {
         let account = Account::new("inflight", 10_000);
         let mut memory = account.reserve(100).unwrap();
-        let mut purse = Purse::new(&mut memory);
+        let mut reservation = IncrementalReservation::new(&mut memory);
         let mut vec: Vec<u64> = Vec::new();
         let error = loop {
-            match purse.push(&mut vec, 1) {
+            match reservation.push(&mut vec, 1) {
                 Ok(()) => assert!(vec.capacity() * 8 <= 9_900),
                 Err(error) => break error,
             }
@@ -142,10 +142,10 @@ mod tests {
     fn existing_capacity_is_not_reserved() {
         let account = Account::new("inflight", 0);
         let mut memory = account.reserve(0).unwrap();
-        let mut purse = Purse::new(&mut memory);
+        let mut reservation = IncrementalReservation::new(&mut memory);
         let mut vec: Vec<u64> = Vec::with_capacity(10);
-        (0..10).for_each(|i| purse.push(&mut vec, i).unwrap());
-        assert!(purse.push(&mut vec, 10).is_err());
-        assert!(purse.spend(1).is_err() && purse.spend(0).is_ok());
+        (0..10).for_each(|i| reservation.push(&mut vec, i).unwrap());
+        assert!(reservation.push(&mut vec, 10).is_err());
+        assert!(reservation.reserve(1).is_err() && reservation.reserve(0).is_ok());
     }
 }
