@@ -1,7 +1,11 @@
 //! jemalloc: its configuration and its statistics.
 
 use server::{Allocator, HeapStatistics};
-use std::ffi::c_uint;
+use std::ffi::{CString, c_uint};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::{env, io, process};
 use tikv_jemalloc_ctl::{epoch, raw, stats};
 
 /// jemalloc is used because it returns freed memory under churn, and reports the memory that it holds.
@@ -35,7 +39,41 @@ impl Allocator for Jemalloc {
             resident_bytes: stats::resident::read().ok()? as u64,
         })
     }
+
+    fn write_profile(&self, file: &Path) -> io::Result<()> {
+        let name = CString::new(file.as_os_str().as_bytes())?;
+        // SAFETY: jemalloc declares the value of `prof.dump` as `const char *`, and does not keep it after the call.
+        unsafe { raw::write(b"prof.dump\0", name.as_ptr()) }
+            .map_err(|error| io::Error::other(error.to_string()))
+    }
 }
+
+/// Configuration by which jemalloc samples an allocation every 512 KiB for heap profiles.
+const SAMPLING: &str = "prof:true,lg_prof_sample:19";
+
+/// Makes jemalloc sample allocations. It can only be told so before the process allocates anything, so unless it does already, this
+/// replaces the process by itself, with the option in its environment.
+pub(crate) fn sample_allocations() -> io::Result<()> {
+    // SAFETY: jemalloc declares `opt.prof` as `bool`.
+    if unsafe { raw::read(b"opt.prof\0") }.unwrap_or(false) {
+        return Ok(());
+    }
+    let configured = env::var(CONF_VARIABLE).unwrap_or_default();
+    if configured.contains("prof:") {
+        return Err(io::Error::other(format!("jemalloc does not sample with {CONF_VARIABLE}={configured}")));
+    }
+    let separator = if configured.is_empty() { "" } else { "," };
+    let conf = format!("{configured}{separator}{SAMPLING}");
+    let mut arguments = env::args_os();
+    let mut command = process::Command::new(env::current_exe()?);
+    if let Some(name) = arguments.next() {
+        command.arg0(name);
+    }
+    Err(command.args(arguments).env(CONF_VARIABLE, conf).exec())
+}
+
+/// Environment variable from which jemalloc reads options.
+const CONF_VARIABLE: &str = "MALLOC_CONF";
 
 /// Number of live allocations: the sum over all size classes and arenas.
 fn objects() -> Option<u64> {

@@ -1,6 +1,6 @@
 //! `floodmark serve`: runs a node until SIGTERM or SIGINT.
 
-use crate::allocator::Jemalloc;
+use crate::allocator::{self, Jemalloc};
 use crate::cli::ServeArgs;
 use crate::output;
 use anyhow::Context;
@@ -17,6 +17,10 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
     log_to_stderr();
     server::raise_files().context("cannot raise the limit of open files")?;
     let settings = Settings::resolve(&args.given()?)?;
+    if settings.heap_profile_percent.is_some() {
+        allocator::sample_allocations()
+            .context("cannot collect heap profiles (setting heap_profile_percent)")?;
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()

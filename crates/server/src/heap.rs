@@ -1,6 +1,10 @@
-//! Statistics of the heap, from the process' allocator.
+//! Statistics and profiles of the heap, from the process' allocator.
+
+pub(crate) mod profiles;
 
 use std::fmt::Debug;
+use std::io;
+use std::path::Path;
 use std::sync::Arc;
 use stdx::telemetry::Registry;
 
@@ -8,6 +12,10 @@ use stdx::telemetry::Registry;
 pub trait Allocator: Debug + Send + Sync {
     /// Current statistics of the heap; `None` if the allocator keeps none. Takes less than a millisecond.
     fn statistics(&self) -> Option<HeapStatistics>;
+
+    /// Writes a sampled profile of the live allocations, by call stack, to a new file. Fails unless the allocator has collected
+    /// samples since the process started.
+    fn write_profile(&self, file: &Path) -> io::Result<()>;
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,6 +4,7 @@ mod assembly;
 
 use crate::auth::Auth;
 use crate::datadir::{DataDir, DataDirError};
+use crate::heap::profiles::HeapProfiles;
 use crate::heap::{self, Allocator};
 use crate::limits::budget::Budget;
 use crate::partition::{Command, Owner};
@@ -50,7 +51,7 @@ struct Inner {
     owning: Arc<crate::partition::Context>,
     sealer: SyncSender<Message>,
     upkeep: SyncSender<upkeep::Message>,
-    /// Threads of the sealer, upkeep, and file watch.
+    /// Threads of the sealer, upkeep, file watch, and heap profiles.
     helpers: Mutex<Vec<JoinHandle<()>>>,
     owners: Mutex<Vec<JoinHandle<()>>>,
     registry: Registry,
@@ -86,6 +87,11 @@ pub enum StartError {
     Thread(std::io::Error),
 }
 
+fn start_thread(name: String, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, StartError> {
+    let thread = std::thread::Builder::new().name(name.clone());
+    thread.spawn(move || run_or_abort(&name, run)).map_err(StartError::Thread)
+}
+
 impl Node {
     /// Opens the data directory and starts one owner for each partition. Replay continues in the background;
     /// see [`Node::is_ready`].
@@ -99,31 +105,36 @@ impl Node {
         clock: Arc<dyn Clock>,
         allocator: Arc<dyn Allocator>,
     ) -> Result<Self, StartError> {
-        let node = Self::start_in(settings, World::of_own_process(clock))?;
+        let watermark = settings.heap_profile_percent.map(|percent| (percent, settings.data_dir.clone()));
+        let node = Self::start_in(settings, World::of_own_process(Arc::clone(&clock)))?;
         heap::register(&allocator, node.registry());
+        let written = heap::profiles::register(node.registry());
+        if let Some((percent, data_dir)) = watermark {
+            let headroom = Arc::clone(&node.writes().headroom);
+            let profiles = HeapProfiles::new(allocator, clock, headroom, percent, &data_dir, written);
+            let stopping = Arc::clone(&node.readiness().stopping);
+            let thread = start_thread("heap-profiles".into(), move || profiles.run(&stopping))?;
+            node.0.helpers.lock().push(thread);
+        }
         Ok(node)
     }
 
     pub(crate) fn start_in(settings: Settings, world: World) -> Result<Self, StartError> {
         let Parts { node, owners, sealing, messages, upkeep } = Self::assemble(settings, world)?;
         sealing.lake.check_store()?;
-        let run = |name: String, run: Box<dyn FnOnce() + Send>| {
-            let thread = std::thread::Builder::new().name(name.clone());
-            thread.spawn(move || run_or_abort(&name, run)).map_err(StartError::Thread)
-        };
         for (number, owner) in owners.into_iter().enumerate() {
-            let thread = run(format!("partition-{number}"), Box::new(|| owner.run()))?;
+            let thread = start_thread(format!("partition-{number}"), || owner.run())?;
             node.0.owners.lock().push(thread);
         }
         let (commands, stopping) = (node.0.writes.commands.clone(), &node.readiness().stopping);
         let workers = Workers::on_threads(Arc::clone(&sealing.clock));
         let sealer = Sealer::new(sealing, commands, messages, Arc::clone(stopping), workers);
-        let sealer = run("sealer".into(), Box::new(|| sealer.run()))?;
-        let upkeep = run("upkeep".into(), Box::new(|| upkeep.run()))?;
+        let sealer = start_thread("sealer".into(), || sealer.run())?;
+        let upkeep = start_thread("upkeep".into(), || upkeep.run())?;
         node.0.helpers.lock().extend([sealer, upkeep]);
         if node.overrides().has_source() || node.auth().is_required() || node.tls().has_source() {
             let (watched, stopping) = (Arc::downgrade(&node.0), Arc::clone(stopping));
-            let watch = run("files".into(), Box::new(move || watch_files(&watched, &stopping)))?;
+            let watch = start_thread("files".into(), move || watch_files(&watched, &stopping))?;
             node.0.helpers.lock().push(watch);
         }
         Ok(node)

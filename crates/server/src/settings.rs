@@ -66,6 +66,8 @@ pub struct Settings {
     pub(crate) trusted_proxies: Networks,
     /// Division of `memory`.
     pub budget: Budget,
+    /// Percentage of `--memory` from which a heap profile is written.
+    pub heap_profile_percent: Option<usize>,
     pub data_dir: PathBuf,
     pub durability: journal::Durability,
     /// Number of partitions of a new data directory; an existing one keeps its own number.
@@ -197,6 +199,7 @@ impl Settings {
             auth_file,
             trusted_proxies: reader.read(&table::TRUSTED_PROXIES)?,
             budget,
+            heap_profile_percent: reader.read(&table::HEAP_PROFILE_PERCENT)?,
             durability: reader.read(&table::DURABILITY)?,
             partitions,
             segment_bytes: reader.read(&table::SEGMENT_SIZE)?,

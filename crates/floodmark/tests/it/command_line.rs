@@ -181,6 +181,7 @@ retention = "never"
         admin_listen                           http                  derived: `http` if only this machine can connect to it, otherwise 127.0.0.1:9010
         allow_unauthenticated                  false                 default
         memory                                 1GiB                  environment: FLOODMARK_MEMORY
+        heap_profile_percent                   none                  default
         data_dir                               /data                 file: floodmark.toml:4
         durability                             fsync                 default
         tables                                 file:///data/tables/  derived: the folder tables in the data directory

@@ -138,3 +138,15 @@ fn work_that_can_wait_is_refused_while_connections_hold_the_memory() {
     let export = Request::ask("/api/v1/export", &[("match[]", "later")]);
     server.send(&export).expect(200, &["later"]);
 }
+
+#[test]
+fn a_heap_profile_is_written_at_the_watermark() {
+    let options = Options::default().arg("--memory").arg("128MiB").config("heap_profile_percent = 1");
+    let server = Server::start(options.allow("server::heap::profiles"));
+    wait_for("a heap profile", || (server.metric("floodmark_heap_profiles_total") > 0.0).then_some(()));
+    let folder = std::fs::read_dir(server.data_dir().join("heap_profiles")).unwrap();
+    let profiles: Vec<_> = folder.map(|entry| entry.unwrap().path()).collect();
+    assert_eq!(profiles.len(), 1, "{profiles:?}");
+    let profile = std::fs::read_to_string(&profiles[0]).unwrap();
+    assert!(profile.starts_with("heap_v2/524288") && profile.contains("MAPPED_LIBRARIES"), "{profile:.300}");
+}

@@ -81,6 +81,12 @@ settings! {
                 page cache and other processes need memory too")
             .within(TOTAL_BYTES_MIN, u64::MAX)
             .common();
+        HEAP_PROFILE_PERCENT: Option<Count> = setting("heap_profile_percent", "none",
+            "Percentage of `memory` from which a heap profile is written")
+            .why("The profile shows which code holds memory ([operating.md](../operating.md#heap-profiles)). `none`: \
+                allocations are not sampled, which saves CPU time")
+            .within(1, 100)
+            .or("none");
     }
 
     "Storage" {

@@ -111,6 +111,7 @@ fn defaults_of_a_machine() {
         admin_listen = "http"  # `http` if only this machine can connect to it, otherwise 127.0.0.1:9010
         allow_unauthenticated = false
         memory = "4GiB"  # half of the machine's memory of 8192 MiB
+        heap_profile_percent = "none"
         data_dir = "/data"  # --data-dir
         durability = "fsync"
         tables = "file:///data/tables/"  # the folder tables in the data directory
