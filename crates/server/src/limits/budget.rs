@@ -278,7 +278,7 @@ mod tests {
         let check = |budget_mib: u64, mib| Budget::of(budget_mib << 20).unwrap().warning(&memory(mib));
         assert_eq!(check(383, 512), None);
         let text = check(400, 512).unwrap();
-        for part in ["400 MiB", "75 %", "the limit of 512 MiB", "383 MiB"] {
+        for part in ["400 MiB", "75 %", "the limit, which is 512 MiB", "383 MiB"] {
             assert!(text.contains(part), "{text}");
         }
         assert_eq!(Budget::half_of(&memory(512)).warning(&memory(512)), None);
