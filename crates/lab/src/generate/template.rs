@@ -132,7 +132,7 @@ impl Renderer {
         }
     }
 
-    /// Builds the template of a slot, with its series in `round`.
+    /// Builds the template of a slot's requests, for the series that the slot has in `round`.
     pub fn render(&mut self, plan: &Plan, slot: SlotRange, round: u32) -> Template {
         let targets = slot_targets(plan, slot, round);
         let metric_generation = plan.metric_generation(round);

@@ -259,7 +259,7 @@ impl LabelQueries<'_> {
 
     /// Creates an empty result with the limits of this query.
     fn found(&self, request: &LabelRequest<'_>, order: fn(&[u8], &[u8]) -> Ordering) -> Found<'_> {
-        // with a limit, texts may be dropped; the remaining texts, at most half of all, then exist twice for a moment
+        // with a limit, dropping texts copies the remaining ones, at most half: texts may use 2/3 of the memory, the copy 1/3
         let parts = if request.limit == usize::MAX { 3 } else { 2 };
         let texts = Distinct::within(self.memory_bytes as usize / 3 * parts);
         Found { texts, order, usage: self.usage, memory_bytes: self.memory_bytes, limit: request.limit }

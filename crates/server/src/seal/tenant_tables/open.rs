@@ -25,7 +25,7 @@ pub(super) struct OpenTables {
 struct Open {
     table: Arc<Table>,
     used: Instant,
-    /// Number of the last use.
+    /// Sequence number of the last use.
     number: u64,
     bytes: usize,
 }

@@ -258,7 +258,7 @@ impl Sorted {
         let above = self.keys.partition_point(|key| value_of(*key) < median);
         let below = |i: usize| median - value_of(self.keys[above - 1 - i]);
         let beyond = |i: usize| value_of(self.keys[above + i]) - median;
-        // binary search for the number of the `k` smallest distances that belong to values below the median
+        // binary search: how many of the `k` smallest distances are distances of values below the median?
         let (mut least, mut most) = (k.saturating_sub(self.keys.len() - above), k.min(above));
         while least < most {
             let middle = least + (most - least) / 2;
