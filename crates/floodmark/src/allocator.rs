@@ -51,8 +51,8 @@ impl Allocator for Jemalloc {
 /// Configuration by which jemalloc samples an allocation every 512 KiB for heap profiles.
 const SAMPLING: &str = "prof:true,lg_prof_sample:19";
 
-/// Makes jemalloc sample allocations. It can only be told so before the process allocates anything, so unless it does already, this
-/// replaces the process by itself, with the option in its environment.
+/// Makes jemalloc sample allocations. jemalloc reads this option only when the process starts. So unless sampling is on already,
+/// this function starts the program again in the same process, with the option in the environment, and does not return.
 pub(crate) fn sample_allocations() -> io::Result<()> {
     // SAFETY: jemalloc declares `opt.prof` as `bool`.
     if unsafe { raw::read(b"opt.prof\0") }.unwrap_or(false) {

@@ -99,13 +99,17 @@ impl HeapProfiles {
 
     fn write(&self, held_bytes: u64) -> io::Result<PathBuf> {
         fs::create_dir_all(&self.folder)?;
-        let file = self.folder.join(format!("{}-{}MiB{SUFFIX}", self.clock.now_ms(), held_bytes >> 20));
-        self.allocator.write_profile(&file)?;
+        // first, so that failed attempts on a full disk do not add up
         self.delete_oldest()?;
+        let file = self.folder.join(format!("{}-{}MiB{SUFFIX}", self.clock.now_ms(), held_bytes >> 20));
+        if let Err(error) = self.allocator.write_profile(&file) {
+            let _ = fs::remove_file(&file); // incomplete, and may not exist
+            return Err(error);
+        }
         Ok(file)
     }
 
-    /// Deletes the oldest profiles beyond [`PROFILES_MAX`]. Names begin with the time and have the same number of digits until the
+    /// Deletes the oldest profiles, so that one more makes at most [`PROFILES_MAX`]. Names begin with the time and have the same number of digits until the
     /// year 2286.
     fn delete_oldest(&self) -> io::Result<()> {
         let mut profiles = Vec::new();
@@ -116,7 +120,7 @@ impl HeapProfiles {
             }
         }
         profiles.sort_unstable();
-        let surplus = profiles.len().saturating_sub(PROFILES_MAX);
+        let surplus = (profiles.len() + 1).saturating_sub(PROFILES_MAX);
         profiles.iter().take(surplus).try_for_each(fs::remove_file)
     }
 }
