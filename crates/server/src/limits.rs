@@ -8,4 +8,4 @@ pub(crate) mod headroom;
 pub(crate) mod open_files;
 pub(crate) mod pacer;
 pub(crate) mod replicas;
-pub(crate) mod tenants;
+pub(crate) mod tenant_state;

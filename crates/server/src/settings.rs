@@ -21,7 +21,7 @@ mod secret;
 mod self_monitoring;
 mod setting;
 mod table;
-mod tenants;
+mod tenant_settings;
 #[cfg(test)]
 mod tests;
 mod typed;
@@ -40,7 +40,7 @@ pub use secret::{StoreOptions, TablesUrl};
 pub use self_monitoring::SelfMonitoring;
 pub use setting::{DefaultValue, Setting, Takes};
 pub use table::SETTINGS;
-pub use tenants::{TenantSettings, Tenants};
+pub use tenant_settings::{TenantSettings, Tenants};
 
 use crate::auth::{AuthFile, Networks};
 use crate::limits::budget::{Budget, connection_bytes};

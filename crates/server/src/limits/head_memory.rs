@@ -2,7 +2,7 @@
 
 use super::budget::Budget;
 use super::headroom::Headroom;
-use super::tenants::{Tenant, Tenants};
+use super::tenant_state::{TenantState, TenantStates};
 use crate::partition::shared::Partitions;
 use crate::settings;
 use admission::new_series::Memory;
@@ -101,8 +101,8 @@ impl HeadMemory {
     /// A tenant's share of the heads in bytes, if it holds more and the heads are so full that shares matter.
     pub(crate) fn exceeded_share(
         &self,
-        tenants: &Tenants,
-        tenant: &Tenant,
+        tenants: &TenantStates,
+        tenant: &TenantState,
         settings: &settings::Tenants,
         now: Instant,
     ) -> Option<u64> {
@@ -114,8 +114,8 @@ impl HeadMemory {
     /// Checks for room for a tenant's new series. Without room, known series may still be written.
     pub(crate) fn room_for_series(
         &self,
-        tenants: &Tenants,
-        tenant: &Tenant,
+        tenants: &TenantStates,
+        tenant: &TenantState,
         settings: &settings::Tenants,
         now: Instant,
     ) -> Result<(), SeriesRefusal> {

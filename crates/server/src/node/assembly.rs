@@ -6,7 +6,7 @@ use crate::datadir::DataDir;
 use crate::limits::head_memory::HeadMemory;
 use crate::limits::headroom::Headroom;
 use crate::limits::pacer::Traffic;
-use crate::limits::tenants::{Memory, Tenants};
+use crate::limits::tenant_state::{Memory, TenantStates};
 use crate::partition::shared::Partitions;
 use crate::partition::{self, Commands, Owner, QUEUE_MAX};
 use crate::query_source::{self, QueriedMetrics};
@@ -37,7 +37,7 @@ pub(super) struct Assembly {
     pub(super) data_dir: DataDir,
     settings: Arc<Settings>,
     overrides: Arc<Overrides>,
-    tenants: Arc<Tenants>,
+    tenants: Arc<TenantStates>,
     seed: u64,
     clock: Arc<dyn Clock>,
     started: Instant,
@@ -87,7 +87,7 @@ impl Assembly {
                 settings.tenants.clone(),
                 &registry,
             )),
-            tenants: Arc::new(Tenants::new(shared)),
+            tenants: Arc::new(TenantStates::new(shared)),
             registry,
             data_dir,
             settings: Arc::new(settings),

@@ -2,7 +2,7 @@
 
 use super::shared::Partitions;
 use crate::limits::head_memory::HeadMemory;
-use crate::limits::tenants::{Tenant, Tenants};
+use crate::limits::tenant_state::{TenantState, TenantStates};
 use crate::seal::Lake;
 use crate::settings::{Overrides, Settings};
 use crate::telemetry::WriteMetrics;
@@ -22,7 +22,7 @@ pub(crate) const STARTED_S: u32 = 1 << 20;
 pub(crate) struct Context {
     pub(crate) settings: Arc<Settings>,
     pub(crate) overrides: Arc<Overrides>,
-    pub(crate) tenants: Arc<Tenants>,
+    pub(crate) tenants: Arc<TenantStates>,
     pub(crate) seed: u64,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) started: Instant,
@@ -39,7 +39,11 @@ pub(crate) struct Context {
 impl Context {
     /// Returns how many series of a tenant may be created now, at most `wanted`. Charges these series to the tenant's
     /// rate limit on new series.
-    pub(super) fn room_for_series(&self, tenant: &Tenant, wanted: usize) -> Result<usize, SeriesRefusal> {
+    pub(super) fn room_for_series(
+        &self,
+        tenant: &TenantState,
+        wanted: usize,
+    ) -> Result<usize, SeriesRefusal> {
         let (now, settings) = (self.clock.instant(), self.overrides.current());
         self.heads.room_for_series(&self.tenants, tenant, &settings, now)?;
         tenant.room_for_series(settings.of(&tenant.id), wanted, now)

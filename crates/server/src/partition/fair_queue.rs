@@ -91,12 +91,12 @@ impl FairQueue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limits::tenants::Tenants;
+    use crate::limits::tenant_state::TenantStates;
     use model::ValueKind;
     use std::time::Instant;
     use tokio::sync::oneshot;
 
-    fn submission(tenants: &Tenants, name: &str, number: usize) -> Submission {
+    fn submission(tenants: &TenantStates, name: &str, number: usize) -> Submission {
         let tenant = tenants.of(&TenantId::parse(name).unwrap(), || true, Instant::now());
         let mut submission = Submission::new(tenant, ValueKind::Float, oneshot::channel().0);
         submission.created = number; // only to tell them apart
@@ -105,7 +105,7 @@ mod tests {
 
     #[test]
     fn tenants_take_turns_whatever_they_send() {
-        let tenants = Tenants::for_test(1);
+        let tenants = TenantStates::for_test(1);
         let mut queue = FairQueue::new(32);
         (0..3).for_each(|number| queue.push(submission(&tenants, "many", number), 1));
         queue.push(submission(&tenants, "few", 10), 1);
@@ -123,7 +123,7 @@ mod tests {
 
     /// Work done for each tenant in `rounds` submissions, where each tenant's submissions have one cost and weight.
     fn work(rounds: usize, tenants: &[(&str, usize, usize)]) -> Vec<usize> {
-        let (states, mut queue) = (Tenants::for_test(1), FairQueue::new(1000));
+        let (states, mut queue) = (TenantStates::for_test(1), FairQueue::new(1000));
         for (name, _, weight) in tenants {
             (0..2).for_each(|_| queue.push(submission(&states, name, 0), *weight));
         }

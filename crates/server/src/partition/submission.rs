@@ -1,6 +1,6 @@
 //! Messages between the write path and a partition's owner.
 
-use crate::limits::tenants::Tenant;
+use crate::limits::tenant_state::TenantState;
 use crate::refusal::Refusal;
 use admission::Postponed;
 use head::Columns;
@@ -22,7 +22,7 @@ pub(crate) type Answer = oneshot::Receiver<Result<Outcome, Refusal>>;
 #[derive(Debug)]
 pub(crate) struct Submission {
     pub(crate) tenant: TenantId,
-    pub(crate) state: Arc<Tenant>,
+    pub(crate) state: Arc<TenantState>,
     /// Samples of known series, in columns. Samples of new series are appended once the series exist.
     pub(crate) refs: Vec<SeriesRef>,
     pub(crate) timestamps: Vec<i64>,
@@ -138,7 +138,7 @@ impl Outcome {
 
 impl Submission {
     pub(crate) fn new(
-        state: Arc<Tenant>,
+        state: Arc<TenantState>,
         kind: ValueKind,
         reply: oneshot::Sender<Result<Outcome, Refusal>>,
     ) -> Self {

@@ -1,5 +1,5 @@
 use super::*;
-use crate::limits::tenants::{Tenant, Tenants};
+use crate::limits::tenant_state::{TenantState, TenantStates};
 use crate::node::Node;
 use crate::partition::submission::NewSeries;
 use crate::partition::submission::Outcome;
@@ -52,8 +52,8 @@ fn only_owner_with(
 }
 
 /// New state of the anonymous tenant, shared with no other submission.
-fn anonymous() -> Arc<Tenant> {
-    Tenants::for_test(1).of(&TenantId::anonymous(), || true, Instant::now())
+fn anonymous() -> Arc<TenantState> {
+    TenantStates::for_test(1).of(&TenantId::anonymous(), || true, Instant::now())
 }
 
 fn new_series(name: &str, count: usize) -> Submission {

@@ -2,7 +2,7 @@
 
 use super::disk::DiskDefault;
 use super::given::{Given, SettingsError};
-use super::tenants::Tenants;
+use super::tenant_settings::Tenants;
 use crate::watched::{self, Source, Watched};
 use std::path::PathBuf;
 

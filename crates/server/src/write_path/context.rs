@@ -4,7 +4,7 @@ use super::gates::Gates;
 use crate::limits::head_memory::HeadMemory;
 use crate::limits::headroom::Headroom;
 use crate::limits::pacer::Traffic;
-use crate::limits::tenants::{Tenant, Tenants};
+use crate::limits::tenant_state::{TenantState, TenantStates};
 use crate::partition::Commands;
 use crate::partition::shared::Partitions;
 use crate::readiness::Readiness;
@@ -24,7 +24,7 @@ use stdx::clock::Clock;
 pub(crate) struct Context {
     pub(crate) settings: Arc<Settings>,
     pub(crate) overrides: Arc<Overrides>,
-    pub(crate) tenants: Arc<Tenants>,
+    pub(crate) tenants: Arc<TenantStates>,
     pub(crate) clock: Arc<dyn Clock>,
     /// Trust in the wall clock.
     pub(crate) wall: Arc<WallClock>,
@@ -54,7 +54,7 @@ pub(crate) struct Context {
 
 impl Context {
     /// Returns the state of a tenant; creates it if absent.
-    pub(crate) fn tenant(&self, id: &TenantId) -> Arc<Tenant> {
+    pub(crate) fn tenant(&self, id: &TenantId) -> Arc<TenantState> {
         self.tenants.of(id, || self.is_known(id), self.clock.instant())
     }
 

@@ -9,7 +9,7 @@
 //! series of the same cluster and replica share a decision. A series that lacks one of the two labels is accepted unchanged.
 
 use super::Context;
-use crate::limits::tenants::Tenant;
+use crate::limits::tenant_state::TenantState;
 use crate::partition::submission::Outcome;
 use crate::settings::TenantSettings;
 use admission::Postponed;
@@ -22,7 +22,7 @@ use stdx::budget::{Exhausted, IncrementalReservation, Reservation};
 /// Removes samples of replicas that are not elected, and counts these samples. Allocations are reserved in `memory`.
 pub(super) fn deduplicate(
     context: &Context,
-    state: &Tenant,
+    state: &TenantState,
     own: &TenantSettings,
     arrived_ms: i64,
     batch: &mut Batch,
@@ -43,7 +43,7 @@ pub(super) fn deduplicate(
 
 struct Deduplicator<'a> {
     context: &'a Context,
-    state: &'a Tenant,
+    state: &'a TenantState,
     own: &'a TenantSettings,
     arrival: Arrival,
     hasher: SeriesHasher,

@@ -5,7 +5,7 @@
 
 use super::Context;
 use super::replicas::deduplicate;
-use crate::limits::tenants::Tenant;
+use crate::limits::tenant_state::TenantState;
 use crate::partition::shared::PartitionShared;
 use crate::partition::submission::{Answer, NewSeries, Outcome, Submission};
 use crate::refusal::Refusal;
@@ -111,7 +111,7 @@ fn exemplar_bytes<V>(batch: &SeriesBatch<V>) -> usize {
 /// Creates an empty submission for each partition, with room for its samples of known and new series.
 fn parts<V: Value>(
     context: &Arc<Context>,
-    state: &Arc<Tenant>,
+    state: &Arc<TenantState>,
     batch: &SeriesBatch<V>,
     reservation: &mut IncrementalReservation<'_>,
 ) -> Result<Vec<Part>, Exhausted> {
@@ -222,7 +222,7 @@ fn leave_out_times<V: Value>(
 struct Routing<'a> {
     context: &'a Arc<Context>,
     tenant: &'a TenantId,
-    state: &'a Arc<Tenant>,
+    state: &'a Arc<TenantState>,
     /// Arena of the series' labels.
     bytes: &'a [u8],
     labels: &'a mut LabelsBuilder,

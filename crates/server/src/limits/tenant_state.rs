@@ -17,7 +17,7 @@ use stdx::budget::Account;
 
 /// State of one tenant, from its first accepted request until it is idle.
 #[derive(Debug)]
-pub(crate) struct Tenant {
+pub(crate) struct TenantState {
     pub(crate) id: TenantId,
     /// Time of the tenant's first request; `None` if the tenant was known before, as one with tables.
     new_since: Option<Instant>,
@@ -75,7 +75,7 @@ impl MeanRate {
     }
 }
 
-impl Tenant {
+impl TenantState {
     fn new(id: TenantId, memory: &Memory, new_since: Option<Instant>) -> Self {
         Self {
             id,
@@ -245,9 +245,9 @@ struct Division {
 
 /// States of the tenants that hold memory or have used their rates recently.
 #[derive(Debug)]
-pub(crate) struct Tenants {
+pub(crate) struct TenantStates {
     memory: Memory,
-    all: RwLock<HashMap<TenantId, Arc<Tenant>>>,
+    all: RwLock<HashMap<TenantId, Arc<TenantState>>>,
     /// Number of tenants at which idle tenants are dropped.
     tidy_at: AtomicUsize,
     division: Mutex<Option<Division>>,
@@ -271,7 +271,7 @@ const TIDY_MIN: usize = 64;
 /// Interval at which shares are computed again.
 const DIVIDE_EVERY: Duration = Duration::from_secs(1);
 
-impl Tenants {
+impl TenantStates {
     pub(crate) fn new(memory: Memory) -> Self {
         Self {
             memory,
@@ -283,12 +283,17 @@ impl Tenants {
     }
 
     /// State of a tenant, if it has any.
-    pub(crate) fn get(&self, id: &TenantId) -> Option<Arc<Tenant>> {
+    pub(crate) fn get(&self, id: &TenantId) -> Option<Arc<TenantState>> {
         self.all.read().get(id).cloned()
     }
 
     /// State of a tenant, created if absent. `is_known` returns true if the tenant was known before.
-    pub(crate) fn of(&self, id: &TenantId, is_known: impl FnOnce() -> bool, now: Instant) -> Arc<Tenant> {
+    pub(crate) fn of(
+        &self,
+        id: &TenantId,
+        is_known: impl FnOnce() -> bool,
+        now: Instant,
+    ) -> Arc<TenantState> {
         if let Some(tenant) = self.get(id) {
             return tenant;
         }
@@ -299,7 +304,7 @@ impl Tenants {
             all.retain(|_, tenant| Arc::strong_count(tenant) > 1 || !tenant.is_idle(now));
             self.tidy_at.store((2 * all.len()).max(TIDY_MIN), Ordering::Relaxed);
         }
-        let tenant = || Arc::new(Tenant::new(id.clone(), &self.memory, new_since));
+        let tenant = || Arc::new(TenantState::new(id.clone(), &self.memory, new_since));
         Arc::clone(all.entry(id.clone()).or_insert_with(tenant))
     }
 
@@ -315,7 +320,7 @@ impl Tenants {
         }
     }
 
-    pub(crate) fn all(&self) -> Vec<Arc<Tenant>> {
+    pub(crate) fn all(&self) -> Vec<Arc<TenantState>> {
         self.all.read().values().cloned().collect()
     }
 
@@ -337,7 +342,7 @@ impl Tenants {
     /// [`admission::watermarks::FAIR`] on.
     pub(crate) fn exceeded_share(
         &self,
-        tenant: &Tenant,
+        tenant: &TenantState,
         settings: &settings::Tenants,
         limit_bytes: u64,
         now: Instant,
@@ -358,7 +363,7 @@ impl Tenants {
         let all = self.all.read();
         let oldest = all.values().map(|tenant| tenant.age(now)).max().unwrap_or_default();
         let new_below = if oldest == NEW_FOR_MAX { NEW_FOR_MAX } else { oldest / 2 };
-        let holding = |tenant: &Arc<Tenant>| Holding {
+        let holding = |tenant: &Arc<TenantState>| Holding {
             bytes: tenant.bytes(),
             weight: weight_of(&tenant.id),
             is_new: tenant.age(now) < new_below,
@@ -373,7 +378,7 @@ pub(crate) mod tests {
     use super::*;
     use crate::write_path::tests::small_settings;
 
-    impl Tenants {
+    impl TenantStates {
         /// Tenants of a node with `partitions`, and with a megabyte for each of the other accounts.
         pub(crate) fn for_test(partitions: usize) -> Self {
             let account = |name| Account::new(name, 1 << 20);
@@ -390,7 +395,7 @@ pub(crate) mod tests {
         let dir = tempfile::tempdir().unwrap();
         let mut own = small_settings(dir.path()).tenants.general;
         (own.requests_per_second, own.rate_burst_ms) = (Some(1), 1000);
-        let (tenants, began) = (Tenants::for_test(2), Instant::now());
+        let (tenants, began) = (TenantStates::for_test(2), Instant::now());
         let in_use = tenants.of(&id(0), || true, began);
         tenants.of(&id(1), || true, began).hold(1, 3, 500);
         for number in 2..100_000 {
@@ -409,7 +414,7 @@ pub(crate) mod tests {
         let dir = tempfile::tempdir().unwrap();
         let mut own = small_settings(dir.path()).tenants.general;
         (own.requests_per_second, own.rate_burst_ms) = (Some(1), 1000);
-        let (tenants, now) = (Tenants::for_test(1), Instant::now());
+        let (tenants, now) = (TenantStates::for_test(1), Instant::now());
         let in_use = tenants.of(&id(0), || true, now);
         let mut held = None;
         for number in 0..3 {
@@ -442,7 +447,7 @@ pub(crate) mod tests {
     fn the_rate_of_samples_is_a_mean_that_fades() {
         let dir = tempfile::tempdir().unwrap();
         let own = small_settings(dir.path()).tenants.general;
-        let (tenants, began) = (Tenants::for_test(1), Instant::now());
+        let (tenants, began) = (TenantStates::for_test(1), Instant::now());
         let tenant = tenants.of(&id(0), || true, began);
         let after = |seconds| began + Duration::from_secs(seconds);
         (0..600).for_each(|second| tenant.take_samples(&own, 1000, after(second)));
@@ -457,7 +462,7 @@ pub(crate) mod tests {
         let mut settings = small_settings(dir.path()).tenants;
         let heavy = TenantSettings { share_weight: 2, ..settings.general.clone() };
         settings.own.insert(id(2), heavy);
-        let (tenants, now) = (Tenants::for_test(1), Instant::now());
+        let (tenants, now) = (TenantStates::for_test(1), Instant::now());
         let all: Vec<_> = (0..3).map(|number| tenants.of(&id(number), || true, now)).collect();
         all.iter().zip([100, 500, 600]).for_each(|(tenant, bytes)| tenant.hold(0, 1, bytes));
         let exceeded = |now| {
@@ -473,13 +478,13 @@ pub(crate) mod tests {
     fn the_first_tenants_of_a_fresh_server_are_not_new_beside_later_ones() {
         let dir = tempfile::tempdir().unwrap();
         let settings = small_settings(dir.path()).tenants;
-        let (tenants, began) = (Tenants::for_test(1), Instant::now());
+        let (tenants, began) = (TenantStates::for_test(1), Instant::now());
         let of = |number, second| tenants.of(&id(number), || false, began + Duration::from_secs(second));
         let first = of(0, 0);
         first.hold(0, 1, 600);
         let later: Vec<_> = (1..=20).map(|number| of(number, 600)).collect();
         later.iter().for_each(|tenant| tenant.hold(0, 1, 10));
-        let exceeded = |tenant: &Tenant, second| {
+        let exceeded = |tenant: &TenantState, second| {
             tenants.exceeded_share(tenant, &settings, 1000, began + Duration::from_secs(second))
         };
         assert_eq!(exceeded(&first, 601), None, "the share of the first is 650, that of all later ones 100");
