@@ -1,32 +1,25 @@
-//! Limits on the expressions and selectors of one request, counted during parsing.
-//!
-//! The limits are per request: a request may have a thousand `match[]`, and an expression any number of selectors.
+//! Limits on the expressions and selectors of one request. The parser counts against them.
 
 use crate::Interrupt;
 use crate::matcher::{Matcher, Program};
 use std::sync::Arc;
 
-/// Maximum number of nodes in the expression trees of a request. A label in a grouping counts as a node. A
-/// generated rule has a few hundred nodes.
+/// Maximum number of nodes in a request's expressions. A label in a grouping counts as a node.
 pub const NODES_MAX: usize = 10_000;
 
-/// Maximum number of matchers in all selectors of a request. Each matcher walks the values of its label, up
-/// to one value for each series.
+/// Maximum number of matchers in all selectors of a request.
 pub const MATCHERS_MAX: usize = 1_000;
 
-/// Maximum number of regular expressions of a request that need the regex engine, including those of
-/// `label_replace`. Lists of alternatives and prefixes do not need the engine.
+/// Maximum number of a request's regular expressions that need the regex engine, also in `label_replace`.
 pub const PATTERNS_MAX: usize = 64;
 
-/// Memory of a node. A node exists in the tree and in the argument list where it is parsed, and twice while
-/// that list grows.
+/// Upper bound on the memory of a node while it is parsed.
 const NODE_BYTES: usize = 512;
 
-/// Memory of the three forms of a matcher, without texts: in the tree, as a filter of heads, as a predicate
-/// of tables.
+/// Memory of a matcher in its three forms, without texts.
 const MATCHER_BYTES: usize = 512;
 
-/// Number of copies of a matcher's text: as parsed, as pattern, and for the tables.
+/// Copies of a matcher's text: as parsed, as a pattern, and for the tables.
 const MATCHER_TEXTS: usize = 4;
 
 /// Counts the parts of one request against its limits.
@@ -41,18 +34,16 @@ pub struct Allowance {
 }
 
 impl Allowance {
-    /// Creates an allowance for trees and patterns of at most `bytes_max`.
+    /// Creates an allowance of `bytes_max` of memory for trees and patterns.
     pub const fn new(bytes_max: u64) -> Self {
         Self { nodes: 0, matchers: 0, patterns: 0, spent_bytes: 0, bytes_max, interrupt: None }
     }
 
-    /// Ends parsing once `interrupt` is set. The interrupt is checked before each pattern is compiled,
-    /// because compiling is the slow part.
+    /// Ends parsing once `interrupt` is set.
     pub fn until(self, interrupt: Arc<dyn Interrupt>) -> Self {
         Self { interrupt: Some(interrupt), ..self }
     }
 
-    /// True once the result is no longer wanted.
     pub(crate) fn is_interrupted(&self) -> bool {
         self.interrupt.as_ref().is_some_and(|interrupt| interrupt.is_set())
     }
@@ -62,7 +53,6 @@ impl Allowance {
         self.spent_bytes
     }
 
-    /// Counts a node that has `text_bytes` of text.
     pub(crate) fn node(&mut self, text_bytes: usize) -> Result<(), String> {
         self.nodes += 1;
         if self.nodes > NODES_MAX {
@@ -73,7 +63,6 @@ impl Allowance {
         self.spend(NODE_BYTES + text_bytes)
     }
 
-    /// Counts a matcher that has `text_bytes` of text, before the matcher is built.
     pub(crate) fn matcher(&mut self, text_bytes: usize) -> Result<(), String> {
         self.matchers += 1;
         if self.matchers > MATCHERS_MAX {
@@ -82,7 +71,6 @@ impl Allowance {
         self.spend(MATCHER_BYTES + MATCHER_TEXTS * text_bytes)
     }
 
-    /// Checks that there is memory to compile `pattern`.
     pub(crate) fn compilation(&mut self, pattern: &str) -> Result<(), String> {
         if self.is_interrupted() {
             return Err("the request was canceled".into());
@@ -94,8 +82,7 @@ impl Allowance {
         Ok(())
     }
 
-    /// Counts a pattern that needs the regex engine. The memory of the pattern is counted separately, after
-    /// compilation.
+    /// Counts a pattern that needs the regex engine, without its memory.
     pub(crate) fn pattern(&mut self) -> Result<(), String> {
         self.patterns += 1;
         if self.patterns > PATTERNS_MAX {

@@ -3,14 +3,12 @@
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Signal to end work early. The signal is checked in every loop whose length depends on the request, with no
-/// lock held.
+/// Signal to end work early. Every loop whose length depends on the request checks the signal.
 pub trait Interrupt: Send + Sync + Debug {
-    /// True once the result is no longer wanted. Never becomes false again.
+    /// True once the result is no longer wanted.
     fn is_set(&self) -> bool;
 
-    /// Called before the work blocks on a disk or an object store. If the result is false, the work must end,
-    /// and its result is discarded.
+    /// Called before the work waits for a disk or an object store. If the result is false, the work must end.
     fn may_wait(&self) -> bool {
         true
     }

@@ -1,12 +1,12 @@
-//! PromQL over a source of series that the caller provides.
+//! PromQL over a source of series that the caller provides, with the semantics of Prometheus 3.
 //!
-//! The crate has no HTTP, no async, no clock and no threads. An expression, a time (or a range of times) and
-//! a [`SeriesSource`] go in, and an [`Answer`] comes out. The semantics are those of Prometheus 3.
+//! The crate has no HTTP, no async, no clock and no threads. An expression, times and a [`SeriesSource`] go
+//! in. An [`Answer`] comes out.
 //!
-//! - [`source`]: the trait that storage implements, and the requests that it gets
+//! - [`source`]: the trait that storage implements
 //! - [`interrupt`]: how the caller ends an evaluation
-//! - [`allowance`]: limits on the expressions and selectors of one request
-//! - [`matcher`]: label matchers, with fast paths for the most common regular expressions
+//! - [`allowance`]: limits on the expressions of one request
+//! - [`matcher`]: label matchers
 //! - [`memory_source`]: a source in memory, for tests and benchmarks
 //! - [`promql`]: parse and evaluate
 //! - [`usage`]: memory and samples of an evaluation, readable from other threads

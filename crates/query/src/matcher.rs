@@ -1,8 +1,5 @@
-//! Label matchers.
-//!
-//! Most regular expressions in queries are a literal, a few alternatives, `prefix.*` or `.+`. Such an
-//! expression is recognised when the matcher is built, and never reaches the regex engine. An index calls
-//! [`Matcher::set_matches`] and [`Matcher::prefix`] to look values up instead of testing all of them.
+//! Label matchers. The regex engine runs only for expressions other than literals, alternatives, `prefix.*`
+//! and `.+`.
 
 mod classes;
 mod pattern;
@@ -15,21 +12,15 @@ pub(crate) use program::Program;
 /// Longest regular expression, in bytes.
 pub const REGEX_BYTES_MAX: usize = 64 << 10;
 
-/// Maximum size of a compiled regular expression, in bytes. It refuses patterns such as `((a{99}){99}){99}`.
-/// It also bounds the time of a match, which cannot be canceled. If the lazy automaton gives up, each byte of
-/// a value visits each of some 8,000 states; for the longest value (16 KiB), this takes half a second.
+/// Maximum size of a compiled regular expression, in bytes. It also bounds the time of a match, which cannot
+/// be canceled.
 pub const REGEX_COMPILED_BYTES_MAX: usize = 256 << 10;
 
-/// Operator of a matcher.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MatchOp {
-    /// `=`
     Equal,
-    /// `!=`
     NotEqual,
-    /// `=~`
     Regex,
-    /// `!~`
     NotRegex,
 }
 
@@ -45,14 +36,12 @@ impl MatchOp {
     }
 }
 
-/// One label matcher, compiled.
 #[derive(Debug, Clone)]
 pub struct Matcher {
     pub name: String,
     pub op: MatchOp,
-    /// Operand. A regular expression is kept as written; it must match the whole value.
+    /// Operand. A regular expression is kept as written and must match the whole value.
     pub value: String,
-    /// Values accepted by `value`, before a negation.
     pattern: Pattern,
 }
 
@@ -69,12 +58,11 @@ pub enum MatcherError {
 }
 
 impl Matcher {
-    /// Compiles a matcher.
     pub fn new(name: &str, op: MatchOp, value: &str) -> Result<Self, MatcherError> {
         Self::within(name, op, value, |_| Ok(()))
     }
 
-    /// Creates a matcher. If it needs the regex engine, `may_compile` is called first with the expression.
+    /// Creates a matcher. Calls `may_compile` first if the expression needs the regex engine.
     pub(crate) fn within(
         name: &str,
         op: MatchOp,
@@ -94,7 +82,7 @@ impl Matcher {
         Self { name: name.into(), op: MatchOp::Equal, value: value.into(), pattern }
     }
 
-    /// True if a label with this value satisfies the matcher; a missing label has the empty value.
+    /// True if a label with this value satisfies the matcher. A missing label has the empty value.
     #[inline]
     pub fn matches(&self, value: &str) -> bool {
         self.pattern.matches(value) != self.is_negative()
@@ -105,13 +93,12 @@ impl Matcher {
         self.matches("")
     }
 
-    /// True if the regex engine is needed, so that [`Self::matches`] may take long. Otherwise, `matches`
-    /// takes no longer than a few comparisons of the value.
+    /// True if the regex engine is needed. [`Self::matches`] may then take long.
     pub fn needs_engine(&self) -> bool {
         matches!(self.pattern, Pattern::Engine { .. })
     }
 
-    /// Memory of the pattern, including the memory that matching may add.
+    /// Memory of the pattern, with the memory that matching may add.
     pub fn pattern_bytes(&self) -> usize {
         self.pattern.memory_bytes()
     }
@@ -121,14 +108,13 @@ impl Matcher {
         matches!(self.op, MatchOp::NotEqual | MatchOp::NotRegex)
     }
 
-    /// All values that `=` or `=~` accepts, sorted. `None` if the values cannot be listed. For `!=` and `!~`,
-    /// the values that the matcher rejects.
+    /// All values that `=` or `=~` accepts, or that `!=` or `!~` rejects, sorted. `None` if they cannot be
+    /// listed.
     pub fn set_matches(&self) -> Option<&[String]> {
         self.pattern.set()
     }
 
-    /// Common prefix of all values that `=` or `=~` accepts; empty if unknown. For `!=` and `!~`, the prefix
-    /// of the values that the matcher rejects.
+    /// Common prefix of the values that `=` or `=~` accepts, or that `!=` or `!~` rejects. Empty if unknown.
     pub fn prefix(&self) -> &str {
         self.pattern.prefix()
     }

@@ -1,10 +1,10 @@
-//! A source in memory, for tests and benchmarks: no index, matchers are tried on every series.
+//! A source in memory, for tests and benchmarks. It has no index.
 
 use crate::matcher::matches_all;
 use crate::source::{Select, SeriesSet, SeriesSource, SourceError};
 use model::{Labels, LabelsRef, Samples, SeriesSamples, TimeRange, ValueKind};
 
-/// Series with their samples, kept in the order in which they were added.
+/// Series with their samples, in insertion order.
 #[derive(Debug, Default)]
 pub struct MemorySource {
     series: Vec<(Labels, SeriesSamples)>,
@@ -15,15 +15,14 @@ impl MemorySource {
         Self::default()
     }
 
-    /// Adds a whole series. Its samples must be in ascending order of time.
+    /// Adds a series. Its samples must be in ascending order of time.
     pub fn add(&mut self, labels: Labels, samples: impl Into<SeriesSamples>) {
         let samples = samples.into();
         assert!(samples.timestamps().is_sorted(), "BUG: samples are not in order of time");
         self.series.push((labels, samples));
     }
 
-    /// Adds one sample to a series, and creates the series if absent. A sample of the series at the same time
-    /// is replaced.
+    /// Adds one sample to a series, or replaces the sample at the same time. Creates the series if absent.
     pub fn push(&mut self, labels: &Labels, timestamp_ms: i64, value: f64) {
         let is_wanted = |(l, samples): &(Labels, SeriesSamples)| l == labels && samples.floats().is_some();
         let at = self.series.iter().position(is_wanted).unwrap_or_else(|| {
@@ -94,7 +93,6 @@ impl SeriesSet for MemorySet<'_> {
     }
 }
 
-/// Appends the samples inside `range` to `out`.
 fn copy<V: Clone>(samples: &Samples<V>, range: TimeRange, out: &mut Samples<V>) {
     let from = samples.timestamps.partition_point(|t| *t < range.start_ms);
     let to = samples.timestamps.partition_point(|t| *t <= range.end_ms);

@@ -7,10 +7,9 @@
 //!                        SeriesSource ┘
 //! ```
 //!
-//! Evaluation goes over series, not over steps. Each selector pulls every series once and computes all steps
-//! in one pass ([`functions::range`]). Later operations are applied to the whole row ([`stream`]). An
-//! aggregation adds the row to its group and drops the row ([`aggregate`]). Only operations that need several
-//! series at once (vector matching, sorting) hold a [`matrix`].
+//! A selector reads each series once and computes all steps ([`functions::range`]). Later operations take a
+//! whole row ([`stream`]). Aggregations add the row to a group ([`aggregate`]). Only vector matching and
+//! sorting hold many series ([`matrix`]).
 
 mod aggregate;
 mod ast;
@@ -38,24 +37,22 @@ use model::{Labels, Samples};
 /// Longest expression, in bytes.
 pub const EXPR_BYTES_MAX: usize = 256 << 10;
 
-/// Maximum depth of an expression, because evaluation recurses. Each operator of a chain counts as a level.
+/// Maximum depth of an expression. Each operator of a chain counts as a level.
 pub const EXPR_DEPTH_MAX: usize = 200;
 
-/// Maximum number of warnings, and of infos, that are kept for one evaluation.
+/// Maximum number of warnings of one evaluation, and of infos.
 pub const ANNOTATIONS_MAX: usize = 100;
 
-/// Maximum length of a warning or info in bytes. Longer texts are cut. Texts can be long, because they can
-/// contain label values.
+/// Maximum length of a warning or info in bytes. Longer texts are cut.
 const ANNOTATION_BYTES_MAX: usize = 1 << 10;
 
-/// A parsed expression, ready to be evaluated any number of times.
+/// A parsed expression. It can be evaluated many times.
 #[derive(Debug, Clone)]
 pub struct Expr {
     root: ast::Node,
 }
 
 impl Expr {
-    /// Type of the expression's value.
     pub fn value_type(&self) -> ValueType {
         self.root.value_type()
     }
@@ -68,16 +65,13 @@ impl Expr {
     }
 }
 
-/// The types of PromQL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ValueType {
-    /// A number for each step.
     Scalar,
-    /// A text.
     String,
-    /// A set of series with one value a step.
+    /// Series with one value for each step.
     Vector,
-    /// A set of series with many samples.
+    /// Series with many samples.
     Matrix,
 }
 
@@ -92,7 +86,6 @@ impl ValueType {
         }
     }
 
-    /// The words that Prometheus' messages use.
     const fn described(self) -> &'static str {
         match self {
             Self::Scalar => "scalar",
@@ -103,24 +96,21 @@ impl ValueType {
     }
 }
 
-/// Options of an evaluation.
 #[derive(Debug, Clone, Copy)]
 pub struct Options<'a> {
-    /// Time for which an instant selector looks back for a sample (exclusive).
+    /// An instant selector takes samples less than this time old.
     pub lookback_delta_ms: i64,
-    /// The step of subqueries that specify none.
+    /// Step of subqueries without a step.
     pub subquery_step_ms: i64,
-    /// Maximum number of values held at once. Each value takes up to 16 bytes of memory. One value is a
-    /// sample, a computed point, or eight bytes of a held series' labels. Each held series counts as a few
-    /// more values.
+    /// Maximum number of values held at once. A value is a sample, a computed point (up to 16 bytes), or
+    /// eight bytes of labels.
     pub samples_max: u64,
-    /// Checked in every loop that can be long. Once the interrupt is set, evaluation ends with
-    /// [`QueryError::Canceled`].
+    /// Once this interrupt is set, evaluation ends with [`QueryError::Canceled`].
     pub canceled: &'a dyn Interrupt,
-    /// Counters for the values that the evaluation holds and reads.
+    /// Counts the values that the evaluation holds and reads.
     pub usage: Option<&'a Usage>,
-    /// Metric names are dropped at the very end and not at each operation (Prometheus' feature
-    /// `promql-delayed-name-removal`, off by default there).
+    /// Drop metric names only at the end (Prometheus' feature `promql-delayed-name-removal`, off by default
+    /// there).
     pub delayed_name_removal: bool,
 }
 
@@ -138,7 +128,6 @@ impl<'a> Options<'a> {
     }
 }
 
-/// Result of an expression.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Answer {
     pub value: Value,
@@ -148,15 +137,13 @@ pub struct Answer {
     pub infos: Vec<String>,
 }
 
-/// The value of an expression.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Value {
     /// A number at the evaluation time.
     Scalar { timestamp_ms: i64, value: f64 },
     /// A text at the evaluation time.
     String { timestamp_ms: i64, value: String },
-    /// Series with one value each: labels, milliseconds, value. The order is meaningful only for sorting
-    /// functions.
+    /// Series with labels, milliseconds and value. Only sorting functions define the order.
     Vector(Vec<(Labels, i64, f64)>),
     /// Series with their points, sorted by labels.
     Matrix(Vec<(Labels, Samples)>),
@@ -169,11 +156,9 @@ pub enum QueryErrorKind {
     BadData,
     /// The data does not allow the operation, or the query exceeds a limit.
     Execution,
-    /// The query took too long.
     Timeout,
-    /// The query was canceled.
     Canceled,
-    /// Storage cannot answer now: the same query may succeed later.
+    /// Storage cannot answer now. The query may succeed later.
     Unavailable,
     /// Storage failed, or there is a bug.
     Internal,
@@ -193,35 +178,29 @@ impl QueryErrorKind {
     }
 }
 
-/// Failure of a query.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum QueryError {
-    /// The expression cannot be parsed.
     #[error("{0}")]
     Parse(String),
-    /// The expression does not fit the request.
+    /// The expression is wrong for this request.
     #[error("{0}")]
     Invalid(String),
-    /// The data does not allow the operation.
     #[error("{0}")]
     Execution(String),
     /// The query exceeds [`Options::samples_max`].
     #[error("query processing would load too many samples into memory in query execution")]
     TooLarge,
-    /// Time limit reached. This crate has no clock and never returns this error. A caller that cancels a
-    /// query because of its time limit replaces [`QueryError::Canceled`] by this error.
+    /// The caller's time limit. This crate never returns this error.
     #[error("query timed out in expression evaluation")]
     Timeout,
     /// [`Options::canceled`] became true.
     #[error("query was canceled in expression evaluation")]
     Canceled,
-    /// Storage failed.
     #[error("expanding series: {0}")]
     Source(#[from] SourceError),
 }
 
 impl QueryError {
-    /// Kind of this failure.
     pub fn kind(&self) -> QueryErrorKind {
         match self {
             Self::Parse(_) | Self::Invalid(_) => QueryErrorKind::BadData,
@@ -237,22 +216,22 @@ impl QueryError {
     }
 }
 
-/// Parses an expression within the fixed limits of a request, without a limit on its memory.
+/// Parses an expression within the limits of a request, with any amount of memory.
 pub fn parse(text: &str) -> Result<Expr, QueryError> {
     parse_within(text, &mut Allowance::new(u64::MAX))
 }
 
-/// Parses one of a request's expressions within the request's limits.
+/// Parses an expression within the limits of its request.
 pub fn parse_within(text: &str, allowance: &mut Allowance) -> Result<Expr, QueryError> {
     Ok(Expr { root: parse::expression(text, allowance)? })
 }
 
-/// Parses a series selector, as `match[]` takes it: `up`, `{job="x"}`, `up{job=~"a|b"}`.
+/// Parses a series selector of a parameter `match[]`, for example `up{job=~"a|b"}`.
 pub fn parse_selector(text: &str) -> Result<Vec<Matcher>, QueryError> {
     parse_selector_within(text, &mut Allowance::new(u64::MAX))
 }
 
-/// Parses one of a request's series selectors within the request's limits.
+/// Parses a series selector within the limits of its request.
 pub fn parse_selector_within(text: &str, allowance: &mut Allowance) -> Result<Vec<Matcher>, QueryError> {
     parse::selector(text, allowance)
 }
@@ -267,8 +246,8 @@ pub fn instant(
     eval::instant(&expr.root, at_ms, source, options)
 }
 
-/// Evaluates an expression at `start_ms` and every `step_ms` after that, up to and including `end_ms`. The
-/// caller limits the number of steps.
+/// Evaluates an expression at `start_ms` and each `step_ms` later, to `end_ms` inclusive. The caller limits
+/// the number of steps.
 pub fn range(
     expr: &Expr,
     start_ms: i64,

@@ -3,43 +3,39 @@
 use crate::Matcher;
 use model::{ErrorKind, LabelsRef, SeriesSamples, Statistic, TimeRange};
 
-/// One selection: series whose labels satisfy all matchers, and their samples within the range.
+/// One selection: series that satisfy all matchers, with their samples in the range.
 #[derive(Debug, Clone, Copy)]
 pub struct Select<'a> {
-    /// Matchers, all of which must match. A label that a series does not have counts as the empty string.
+    /// Matchers. A missing label has the empty value.
     pub matchers: &'a [Matcher],
-    /// Time range, both ends included.
+    /// Time range, inclusive.
     pub range: TimeRange,
 }
 
 /// Storage, as seen by a query.
 pub trait SeriesSource: Sync {
-    /// Starts a pass over the selected series.
     fn select(&self, select: &Select<'_>) -> Result<Box<dyn SeriesSet + '_>, SourceError>;
 
-    /// Starts a pass over rolled-up data of the selected series; `None` if storage has no rolled-up data for
-    /// this request. Windows that lie wholly in [`Rolled::complete`] are computed from buckets, other windows
-    /// from samples.
+    /// Starts a pass over rolled-up data, or returns `None` if storage has none. Windows inside
+    /// [`Rolled::complete`] are computed from buckets, other windows from samples.
     fn select_rolled(&self, _select: &RolledSelect<'_>) -> Result<Option<Rolled<'_>>, SourceError> {
         Ok(None)
     }
 }
 
-/// The windows of a function over a range: `(end - range, end]`.
+/// The windows `(end - range, end]` of a function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RangeWindows {
-    /// End of the first window.
     pub first_ms: i64,
-    /// End of the last window; equal to `first_ms` if there is only one.
+    /// End of the last window.
     pub last_ms: i64,
-    /// Step from one end to the next.
+    /// Distance between the ends of consecutive windows.
     pub step_ms: i64,
-    /// Length of each window.
     pub range_ms: i64,
 }
 
 impl RangeWindows {
-    /// True if all windows begin and end at multiples of `width_ms`, so that each consists of whole buckets.
+    /// True if all windows consist of whole buckets of `width_ms`.
     pub const fn are_multiples_of(&self, width_ms: i64) -> bool {
         let steps = self.first_ms == self.last_ms || self.step_ms % width_ms == 0;
         steps && self.range_ms % width_ms == 0 && self.first_ms % width_ms == 0
@@ -54,20 +50,16 @@ impl RangeWindows {
 /// Request for rolled-up series.
 #[derive(Debug, Clone, Copy)]
 pub struct RolledSelect<'a> {
-    /// Matchers, as in [`Select`].
     pub matchers: &'a [Matcher],
-    /// Statistics that the function needs of each bucket.
     pub statistics: &'a [Statistic],
     pub windows: RangeWindows,
 }
 
-/// Rolled-up series.
 pub struct Rolled<'a> {
-    /// A pass over the series.
     pub set: Box<dyn BucketSet + 'a>,
-    /// Range in which the buckets account for all samples.
+    /// Range in which the buckets contain all samples.
     pub complete: TimeRange,
-    /// Name of the resolution: `1h`.
+    /// Name of the resolution, for example `1h`.
     pub resolution: &'static str,
 }
 
@@ -80,12 +72,11 @@ impl std::fmt::Debug for Rolled<'_> {
     }
 }
 
-/// Aggregates of one series' samples in `(end - width, end]`, without staleness markers. Only the requested statistics are
-/// set.
+/// Aggregates of one series' samples in `(end - width, end]`, without staleness markers. Only requested
+/// statistics are set.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Bucket {
-    /// End of the bucket. A window contains the bucket if it contains this time. Two consecutive buckets may
-    /// have the same end; then each has some of the samples.
+    /// End of the bucket. Two consecutive buckets with the same end each have some of the samples.
     pub end_ms: i64,
     /// [`Statistic::Count`].
     pub count: f64,
@@ -107,41 +98,38 @@ pub struct Bucket {
     pub sum: f64,
 }
 
-/// A streaming pass over rolled-up series, as [`SeriesSet`].
 pub trait BucketSet {
-    /// Moves to the next series and fills `buckets` with its buckets in the complete range, in order of time; false at the end.
+    /// Moves to the next series and fills `buckets` with its buckets, in order of time. False at the end.
     fn next(&mut self, buckets: &mut Vec<Bucket>) -> Result<bool, SourceError>;
 
     /// Labels of the current series.
     fn labels(&mut self) -> LabelsRef<'_>;
 }
 
-/// A streaming pass over the selected series, in no particular order. Each series is visited once. Labels
-/// that have both floats and native histograms are visited as two series.
+/// A pass over the selected series, in any order. A series with floats and native histograms is visited
+/// twice.
 pub trait SeriesSet {
-    /// Moves to the next series and replaces the content of `samples` by its samples inside the range,
-    /// ascending; false at the end. Series without samples in the range may appear (empty).
+    /// Moves to the next series and replaces `samples` by its samples in the range, ascending. There may be
+    /// none. False at the end.
     fn next(&mut self, samples: &mut SeriesSamples) -> Result<bool, SourceError>;
 
-    /// Limits the number of samples that may be unpacked for each following series. [`Self::next`] fails
-    /// before it takes more memory. Called before each `next`. The default implementation sets no limit; then
-    /// the memory of a query is only checked after a series has been read.
+    /// Maximum number of samples to unpack for each later series. Beyond it, [`Self::next`] fails before it
+    /// takes memory. The default implementation has no limit.
     fn limit(&mut self, samples_max: u64) {
         let _ = samples_max;
     }
 
-    /// Labels of the current series. Called only if the query needs the labels: `count(x)` does not.
+    /// Labels of the current series. Called only if the query needs them.
     fn labels(&mut self) -> LabelsRef<'_>;
 
     /// Approximate number of remaining series.
     fn len_hint(&self) -> usize;
 }
 
-/// Error of storage that could not answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct SourceError {
-    /// Reaction expected from the caller.
+    /// What the caller should do.
     pub kind: ErrorKind,
     pub message: String,
 }

@@ -1,9 +1,9 @@
-//! Memory and samples of a query while it is evaluated.
+//! Memory and samples of a running query.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Memory that a query holds, and samples that the query has read. One evaluation at a time writes them, and
-/// any thread may read them. The numbers are for display, so they need not be consistent with each other.
+/// Memory that a query holds, and samples that it has read. Any thread may read these numbers, which need not
+/// be consistent with each other.
 #[derive(Debug, Default)]
 pub struct Usage {
     held_bytes: AtomicU64,
@@ -16,22 +16,21 @@ impl Usage {
         self.held_bytes.load(Ordering::Relaxed)
     }
 
-    /// Peak of the memory held so far.
+    /// Largest memory held so far.
     pub fn peak_memory_bytes(&self) -> u64 {
         self.peak_bytes.load(Ordering::Relaxed)
     }
 
-    /// Samples read so far; a sample that is read twice counts twice.
+    /// Samples read so far. A sample read twice counts twice.
     pub fn samples(&self) -> u64 {
         self.samples.load(Ordering::Relaxed)
     }
 
     pub fn read(&self, samples: u64) {
-        // there is one writer, so load and store need not be one atomic operation
+        // only one thread writes
         self.samples.store(self.samples() + samples, Ordering::Relaxed);
     }
 
-    /// Sets the memory that is held now.
     pub fn hold(&self, bytes: u64) {
         self.held_bytes.store(bytes, Ordering::Relaxed);
         if bytes > self.peak_memory_bytes() {

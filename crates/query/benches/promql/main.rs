@@ -1,7 +1,5 @@
-//! Evaluation over a source in memory: `cargo bench -p query --bench promql [-- <part of a name>]`.
-//!
-//! Prints the best of several runs for each query, and beside it the time that the source alone takes for the
-//! same selection (matching and copying samples). The difference is the evaluator's time.
+//! Evaluation over a source in memory: `cargo bench -p query --bench promql [-- <part of a name>]`. Prints
+//! the best time of each query, and the time that the source alone takes for the same selection.
 
 mod workload;
 

@@ -6,26 +6,21 @@ use query::{Options, Select, SeriesSource, Value};
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-/// Size of the data and of range queries.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Size {
-    /// Metrics are called `metric_0`, `metric_1` and so on.
     pub(crate) metrics: usize,
-    /// Series of each metric.
     pub(crate) series: usize,
     /// Samples of each series, 15 s apart.
     pub(crate) samples: usize,
-    /// Steps of range queries, a minute apart, ending with the last sample.
+    /// Steps of range queries, a minute apart.
     pub(crate) steps: i64,
 }
 
-/// One query.
 #[derive(Debug)]
 pub(crate) struct Case {
     pub(crate) name: &'static str,
     pub(crate) expr: &'static str,
     instant: bool,
-    /// Selector of the query, to measure the source alone.
     selects: &'static str,
     range_ms: i64,
 }
@@ -37,7 +32,6 @@ const fn case(name: &'static str, expr: &'static str, selects: &'static str, ran
 const MINUTES: i64 = 60_000;
 const LOOKBACK: i64 = 5 * MINUTES;
 
-/// The load tool's queries, and some more.
 pub(crate) const CASES: [Case; 18] = [
     case("sum_rate", "sum(rate(metric_0[5m]))", "metric_0", 5 * MINUTES),
     case(
@@ -81,19 +75,16 @@ pub(crate) const CASES: [Case; 18] = [
     case("group_left", "metric_0 * on() group_left() sum(metric_1)", "metric_0", LOOKBACK),
 ];
 
-/// A filled source.
 #[derive(Debug)]
 pub(crate) struct Workload {
     size: Size,
     source: MemorySource,
 }
 
-/// Cost of a case.
 #[derive(Debug)]
 pub(crate) struct Measured {
     pub(crate) total: Duration,
     pub(crate) source: Duration,
-    /// Series of the answer.
     pub(crate) rows: usize,
 }
 
@@ -129,7 +120,6 @@ impl Workload {
         if case.instant { self.end_ms() } else { self.end_ms() - (self.size.steps - 1) * MINUTES }
     }
 
-    /// Evaluates a case; returns the number of series in the answer.
     pub(crate) fn run(&self, case: &Case) -> usize {
         let canceled = AtomicBool::new(false);
         let options = Options::new(&canceled);
@@ -147,7 +137,7 @@ impl Workload {
         }
     }
 
-    /// Reads the samples that a case selects, without evaluating the query. Returns the number of samples.
+    /// Reads the samples that a case selects. Returns their number.
     fn drain(&self, case: &Case) -> usize {
         let matchers = query::parse_selector(case.selects).expect("parse a selector of the benchmark");
         let range = TimeRange::new(self.start_ms(case) - case.range_ms + 1, self.end_ms());
@@ -159,7 +149,6 @@ impl Workload {
         count
     }
 
-    /// Measures the best time of `runs` runs.
     pub(crate) fn measure(&self, case: &Case, runs: usize) -> Measured {
         let best = |run: &dyn Fn() -> usize| {
             let times = (0..runs).map(|_| {

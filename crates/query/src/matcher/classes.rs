@@ -1,9 +1,5 @@
-//! Cost of translating a pattern's character classes, counted on its syntax tree beforehand.
-//!
-//! Translation is linear in the pattern with two exceptions. Under `(?i)` the code points of a class are
-//! visited one by one: `[!-\u{10ffff}]` has eight bytes and takes 1.1 million steps. A nested class is merged
-//! with the ranges before it. Neither step can be interrupted, so patterns that need too many steps are
-//! refused.
+//! Limits the time to translate a pattern's character classes, because the translation cannot be interrupted.
+//! With `(?i)`, the eight bytes of `[!-\u{10ffff}]` take 1.1 million steps.
 
 use regex_syntax::ast::{
     Ast, ClassBracketed, ClassSet, ClassSetBinaryOp, ClassSetBinaryOpKind, ClassSetItem, ClassSetRange,
@@ -12,16 +8,15 @@ use regex_syntax::ast::{
 use regex_syntax::hir::translate::Translator;
 use regex_syntax::hir::{Class, HirKind};
 
-/// Maximum number of steps for the classes of one pattern, about 75 ms. This is enough to fold one class of
-/// nearly all characters, such as `[\W_]`, or a dozen classes of all letters.
+/// Maximum number of steps for the classes of one pattern, about 75 ms.
 const CLASS_STEPS_MAX: u64 = 2 << 20;
 
 const CODE_POINTS: u64 = 0x11_0000;
 
-/// Maximum number of ranges that folding adds to a class: one for each code point that has a case.
+/// Maximum number of ranges that case folding adds to a class.
 const FOLDED_RANGES_MAX: u64 = 3_000;
 
-/// Fails if the classes of `ast` take too many steps. The message says how many.
+/// Fails if the classes of `ast` take too many steps.
 pub(super) fn check_cost(text: &str, ast: &Ast) -> Result<(), String> {
     let steps = visit(ast, Cost::of(text)).unwrap_or(u64::MAX);
     if steps <= CLASS_STEPS_MAX {
@@ -35,20 +30,18 @@ pub(super) fn check_cost(text: &str, ast: &Ast) -> Result<(), String> {
 
 struct Cost<'t> {
     text: &'t str,
-    /// `(?i)` occurs anywhere in the pattern; its scope is not tracked.
+    /// `(?i)` occurs anywhere in the pattern.
     ignores_case: bool,
-    /// Code points walked, if case is ignored.
+    /// Code points visited, if case is ignored.
     folds: u64,
-    /// Ranges moved when classes are merged.
     merges: u64,
 }
 
-/// Bounds on a set of characters.
 #[derive(Clone, Copy)]
 struct Size {
     ranges: u64,
     code_points: u64,
-    /// The set is known to be closed under case folding, so it is not folded again.
+    /// True if case folding adds nothing to the set.
     folded: bool,
 }
 
@@ -82,7 +75,7 @@ impl<'t> Cost<'t> {
         self.fold(inside).negated_if(class.negated)
     }
 
-    /// Size of a set. The recursion is bounded, because the parser limits the nesting of classes.
+    /// Size of a set. The parser bounds the depth of the recursion.
     fn set(&mut self, set: &ClassSet) -> Size {
         match set {
             ClassSet::Item(item) => self.item(Size::EMPTY, item),
@@ -90,7 +83,6 @@ impl<'t> Cost<'t> {
         }
     }
 
-    /// Size of `before` with an item added.
     fn item(&mut self, before: Size, item: &ClassSetItem) -> Size {
         let class = match item {
             ClassSetItem::Empty(_) => return before,
@@ -107,7 +99,6 @@ impl<'t> Cost<'t> {
                 self.fold(ascii).negated_if(class.negated)
             }
             ClassSetItem::Unicode(class) => self.unicode(class),
-            // `\d` and the like have been replaced by brackets
             ClassSetItem::Perl(_) => Size { ranges: 1_000, code_points: CODE_POINTS, folded: true },
             ClassSetItem::Bracketed(class) => self.bracketed(class),
         };
@@ -126,15 +117,14 @@ impl<'t> Cost<'t> {
             ClassSetBinaryOpKind::Difference => left.code_points,
             ClassSetBinaryOpKind::SymmetricDifference => left.joined(right).code_points,
         };
-        // the result is joined with an empty class, which need not be folded
         Size { code_points, ..left.joined(right) }
     }
 
-    /// Size of a class such as `\pL`, computed from its form without negation.
+    /// Size of a class such as `\pL`, without its negation.
     fn unicode(&mut self, class: &ClassUnicode) -> Size {
         let plain = Ast::class_unicode(ClassUnicode { negated: false, ..class.clone() });
         let mut size = Size { ranges: 0, code_points: 0, folded: false };
-        // an unknown class fails later, when the pattern is translated
+        // an unknown class fails later, in the translation
         if let Ok(hir) = Translator::new().translate(self.text, &plain)
             && let HirKind::Class(Class::Unicode(class)) = hir.kind()
         {
@@ -176,7 +166,7 @@ impl Visitor for Cost<'_> {
             Ast::ClassBracketed(class) => {
                 self.bracketed(class);
             }
-            // `[ab]|[cd]` becomes one class; each part is merged with the parts before it
+            // `[ab]|[cd]` becomes one class, so the parts are merged
             Ast::Alternation(all) => {
                 let mut apart = Cost::of(self.text);
                 let classes = all.asts.iter().filter_map(|ast| match ast {

@@ -2,7 +2,7 @@
 
 use super::{MatcherError, Program, REGEX_BYTES_MAX};
 
-/// Maximum number of alternatives in a set; longer lists are left to the regex engine.
+/// Maximum number of alternatives in a set. The regex engine matches longer lists.
 const SET_LEN_MAX: usize = 10_000;
 
 #[derive(Debug, Clone)]
@@ -11,11 +11,11 @@ pub(super) enum Pattern {
     Any,
     /// `.+`
     AnyNonEmpty,
-    /// Exactly these, sorted.
+    /// Exactly these values, sorted.
     Set(Vec<String>),
-    /// `prefix.*`, or `prefix.+` with at least one byte more.
+    /// `prefix.*` (`more` is 0) or `prefix.+` (`more` is 1).
     Prefix { prefix: String, more: usize },
-    /// Any other expression, anchored; all values that it accepts begin with `prefix`.
+    /// Any other expression. All values that it accepts begin with `prefix`.
     Engine { prefix: String, program: Program },
 }
 
@@ -24,8 +24,8 @@ impl Pattern {
         Self::Set(vec![value.into()])
     }
 
-    /// Parses a regular expression as Prometheus does: anchored at both ends; `.` also matches a newline. If
-    /// the regex engine is needed, `may_compile` is called first with the expression.
+    /// Parses a regular expression as in Prometheus: anchored at both ends, and `.` matches a newline. Calls
+    /// `may_compile` first if the expression needs the regex engine.
     pub(super) fn parse(
         text: &str,
         may_compile: impl FnOnce(&str) -> Result<(), String>,
@@ -78,8 +78,7 @@ impl Pattern {
         }
     }
 
-    /// Memory on the heap, including the two copies of a list of alternatives that are created for the
-    /// tables.
+    /// Memory on the heap, with the copies of a list of alternatives that the tables need.
     pub(super) fn memory_bytes(&self) -> usize {
         const COPIES: usize = 3;
         const ALLOCATION_BYTES_MIN: usize = 16;
@@ -116,7 +115,7 @@ impl Pattern {
     }
 }
 
-/// The text that `pattern` denotes, if it has no operator.
+/// The pattern as plain text; `None` if it has an operator.
 fn unescape(pattern: &str) -> Option<String> {
     let mut out = String::with_capacity(pattern.len());
     let mut chars = pattern.chars();
@@ -133,7 +132,7 @@ fn unescape(pattern: &str) -> Option<String> {
     Some(out)
 }
 
-/// Literal prefix of all accepted values: the characters before the first operator.
+/// Characters before the first operator.
 fn literal_head(pattern: &str) -> String {
     if has_alternatives(pattern) {
         return String::new();
@@ -158,7 +157,7 @@ fn literal_head(pattern: &str) -> String {
     out
 }
 
-/// True if a `|` stands outside of all groups, or might.
+/// True if a `|` may stand outside of all groups.
 fn has_alternatives(pattern: &str) -> bool {
     if pattern.contains('[') {
         return pattern.contains('|');

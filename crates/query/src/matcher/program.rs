@@ -1,5 +1,4 @@
-//! Regular expressions for the regex engine: translates Go's syntax, bounds the memory and time that a pattern takes, and
-//! computes its memory.
+//! Regular expressions for the regex engine, in Go's syntax, with bounds on time and memory.
 
 use super::{MatcherError, REGEX_COMPILED_BYTES_MAX, classes};
 use regex_automata::meta::{Config, Regex};
@@ -9,32 +8,29 @@ use regex_syntax::ast::parse::Parser;
 use regex_syntax::hir::Hir;
 use regex_syntax::hir::translate::Translator;
 
-/// Memory that a pattern's lazy automaton may keep for its states. Matching builds the states as it needs
-/// them.
+/// Memory that a pattern's lazy automaton may use for its states.
 const AUTOMATON_BYTES_MAX: usize = 128 << 10;
 
-/// Limit on the visited set of the backtracking engine: one bit for each state and byte of a short value.
+/// Memory limit of the backtracking engine.
 const BACKTRACKING_BYTES_MAX: usize = 256 << 10;
 
-/// Upper bound on the syntax tree's memory per byte of the pattern, reached by `a*b*`.
+/// Upper bound on the syntax tree's memory per byte of the pattern. `a*b*` reaches it.
 const SYNTAX_BYTES_PER_BYTE: usize = 256;
 
 /// Memory of a Unicode class (`\pL`, 650 ranges) in the syntax tree.
 const CLASS_BYTES: usize = 32 << 10;
 
-/// Memory of the NFA simulation per state, without capture groups: an entry in each of two sets, and on the
-/// stack of states to visit.
+/// Memory of the NFA simulation per state, without capture groups: an entry in each of two sets, and on a
+/// stack.
 const STATE_BYTES: usize = 2 * 8 + 2 * 48;
 
-/// Maximum number of steps for finding the capture groups of one value. They take half a second, during which
-/// the query cannot be canceled. If a value is too long for backtracking, each of its bytes visits each state
-/// and copies the state's groups.
+/// Maximum number of steps to find the capture groups of one value: half a second. The query cannot be
+/// canceled during this time.
 const GROUP_STEPS_MAX: usize = 128 << 20;
 
-/// Number of group offsets that are copied in the time of one visit to a state.
+/// Group offsets copied in the time of one step.
 const SLOTS_PER_STEP: usize = 8;
 
-/// A compiled regular expression that matches whole values.
 #[derive(Debug, Clone)]
 pub(crate) struct Program {
     regex: Regex,
@@ -43,12 +39,11 @@ pub(crate) struct Program {
 }
 
 impl Program {
-    /// Compiles `text` as Prometheus does: anchored at both ends; `.` also matches a newline.
+    /// Compiles `text` as in Prometheus: anchored at both ends, and `.` matches a newline.
     pub(crate) fn compile(text: &str) -> Result<Self, MatcherError> {
         Self::compile_for(text, false)
     }
 
-    /// Compiles `text` with capture groups.
     pub(crate) fn compile_with_groups(text: &str) -> Result<Self, MatcherError> {
         Self::compile_for(text, true)
     }
@@ -85,7 +80,7 @@ impl Program {
         syntax_bytes + classes * CLASS_BYTES + 3 * REGEX_COMPILED_BYTES_MAX
     }
 
-    /// Memory held now, plus the memory that matching may add.
+    /// Memory held now, and the memory that matching may add.
     pub(crate) const fn memory_bytes(&self) -> usize {
         self.memory_bytes
     }
@@ -94,13 +89,12 @@ impl Program {
         self.regex.is_match(value)
     }
 
-    /// Buffer for the capture groups of a match.
     pub(crate) fn groups(&self) -> Captures {
         self.regex.create_captures()
     }
 
-    /// Finds the capture groups; true if the value matches. Fails if finding them takes more than
-    /// [`GROUP_STEPS_MAX`] steps.
+    /// Finds the capture groups. The result is true if the value matches. Fails after [`GROUP_STEPS_MAX`]
+    /// steps.
     pub(crate) fn find_groups(&self, value: &str, groups: &mut Captures) -> Result<bool, String> {
         let steps = value.len().saturating_mul(self.steps_per_byte);
         if steps > GROUP_STEPS_MAX {
@@ -115,8 +109,8 @@ impl Program {
     }
 }
 
-/// Memory of the NFA simulation, which runs when the other engines cannot handle a value: the offsets of all
-/// groups for each state, twice, and the offsets of the match. The first such value allocates it.
+/// Memory of the NFA simulation: the offsets of all groups for each state, twice, and the offsets of the
+/// match.
 const fn simulation_bytes(states: usize, slots: usize) -> usize {
     let offsets = (states + 1) * slots * size_of::<usize>();
     2 * offsets + states * STATE_BYTES + 2 * slots * size_of::<usize>()
@@ -129,12 +123,12 @@ fn parse(text: &str) -> Result<Hir, String> {
     Translator::new().translate(&text, &ast).map_err(|e| last_line(&e.to_string()))
 }
 
-/// Last line of a parser error; the lines before it show the pattern.
+/// Last line of a parser error. The earlier lines repeat the pattern.
 fn last_line(error: &str) -> String {
     error.lines().last().unwrap_or("").trim_start_matches("error: ").to_owned()
 }
 
-/// Builds the automaton only to know its size, which the regex engine does not report.
+/// Builds the automaton to learn its size.
 fn automaton(hir: &Hir, captures: WhichCaptures) -> Result<NFA, String> {
     let config = NfaConfig::new().nfa_size_limit(Some(REGEX_COMPILED_BYTES_MAX)).which_captures(captures);
     Compiler::new().configure(config).build_from_hir(hir).map_err(|e| too_large(e.size_limit(), &e))
@@ -158,8 +152,8 @@ fn too_large(limit: Option<usize>, error: &dyn std::fmt::Display) -> String {
     }
 }
 
-/// Replaces `\d`, `\s` and `\w` by ASCII classes, as in Go. This engine's own classes are Unicode, and a
-/// hundred times as large.
+/// Replaces `\d`, `\s` and `\w` by ASCII classes, as in Go. Unicode classes would be a hundred times as
+/// large.
 fn with_ascii_classes(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut chars = text.chars();
@@ -208,7 +202,7 @@ fn closes_too_early(text: &str) -> bool {
     false
 }
 
-/// Escapes each `{` that begins no repetition. Go treats such a brace as a literal; Rust's engine refuses it.
+/// Escapes each `{` that begins no repetition.
 fn escape_braces(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 4);
     let mut rest = text;

@@ -124,7 +124,7 @@ fn classes_are_ascii_as_in_go_and_small() {
 
 #[test]
 fn memory_of_a_pattern_is_bounded_and_known() {
-    // memory of the largest pattern that still compiles
+    // memory of the largest repetition of `unit` that compiles
     let largest = |unit: &str| {
         let sizes = (1..12).rev().map(|power| Program::compile(&unit.repeat(1 << power)));
         sizes.into_iter().find_map(Result::ok).expect("the smallest pattern compiles").memory_bytes()

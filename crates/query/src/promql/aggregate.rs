@@ -1,4 +1,4 @@
-//! Aggregations. Each row is added to its group and then dropped.
+//! Aggregations. Each row is added to its group and dropped.
 
 mod cells;
 mod ranked;
@@ -16,7 +16,6 @@ use super::rows::Rows;
 use cells::{AvgCell, Cell, CountCell, GroupCell, MaxCell, MinCell, StddevCell, StdvarCell, SumCell};
 
 impl<'a> Evaluator<'a> {
-    /// Evaluates an aggregation.
     pub(super) fn aggregate(&mut self, aggregate: &Aggregate, grid: &Grid) -> Result<Matrix<'a>, QueryError> {
         match aggregate.op {
             AggregateOp::Sum => self.fold::<SumCell>(aggregate, grid),
@@ -35,7 +34,6 @@ impl<'a> Evaluator<'a> {
         }
     }
 
-    /// Evaluates an aggregation that needs a few numbers for each group and step.
     fn fold<C: Cell>(&mut self, aggregate: &Aggregate, grid: &Grid) -> Result<Matrix<'a>, QueryError> {
         let count = grid.count;
         let mut groups = Groups::new(&aggregate.grouping, self.meter);
@@ -70,13 +68,11 @@ impl<'a> Evaluator<'a> {
         Ok(out)
     }
 
-    /// The scalar parameter of an aggregation.
     fn parameter(&mut self, aggregate: &Aggregate, grid: &Grid) -> Result<Column<'a>, QueryError> {
         let param = aggregate.param.as_ref().expect("BUG: types were checked, but a parameter is missing");
         self.scalar(param, grid)
     }
 
-    /// Warns of quantiles outside of 0 to 1.
     pub(super) fn warn_quantiles(&mut self, quantiles: &[f64]) {
         let bad = |q: f64| q.is_nan() || !(0.0..=1.0).contains(&q);
         let mut last = None;
@@ -96,7 +92,7 @@ impl<'a> Evaluator<'a> {
         self.warn_quantiles(&quantiles);
         let mut groups = Groups::new(&aggregate.grouping, self.meter);
         let single = groups.is_single();
-        // values of each group's rows, row after row
+        // values of each group, row after row
         let (mut values, mut drop_names) = (Vec::<Vec<f64>>::new(), Vec::new());
         let mut charge = self.meter.charge();
         let mut buffer = Vec::new();
@@ -109,7 +105,7 @@ impl<'a> Evaluator<'a> {
             drop_names[group] |= row.drop_name;
             let room = &mut values[group];
             if room.capacity() - room.len() < row.values.len() {
-                // a vector that grows by half has its old and its new memory for a while: 2.5 times the old
+                // during its growth, a vector has its old and new memory: 2.5 times the old
                 charge.add(2 * (room.len() / 2 + row.values.len()))?;
                 room.reserve_exact(room.len() / 2 + row.values.len());
             }
@@ -141,7 +137,7 @@ impl<'a> Evaluator<'a> {
         if label.is_empty() {
             return Err(QueryError::Execution(format!("invalid label name {label:?}")));
         }
-        // The label of the value is always part of the group, even if the grouping excludes it.
+        // even if the grouping excludes the label of the value
         let mut groups = Groups::new(&aggregate.grouping, self.meter);
         let single = groups.is_single();
         let mut out = Merged::new(self.meter, grid.count);
@@ -175,7 +171,7 @@ impl<'a> Evaluator<'a> {
     }
 }
 
-/// A value without exponent, as `count_values` writes it into a label.
+/// A value without exponent, for a label of `count_values`.
 fn decimal(value: f64) -> String {
     match value {
         f64::INFINITY => "+Inf".into(),

@@ -9,9 +9,8 @@ use model::labels::METRIC_NAME;
 pub(super) enum Node {
     Number(f64),
     Text(String),
-    /// An instant selector.
     Selector(Selector),
-    /// A range selector, and the length of its range in milliseconds.
+    /// A range selector, and its range in milliseconds.
     Range(Selector, i64),
     Subquery(Box<Subquery>),
     Negate(Box<Self>),
@@ -27,19 +26,16 @@ pub(super) struct Selector {
     pub(super) time: TimeShift,
 }
 
-/// Modifiers `offset` and `@`: the selected time as a function of the evaluation time.
+/// Modifiers `offset` and `@`.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct TimeShift {
     pub(super) at: Option<At>,
     pub(super) offset_ms: i64,
 }
 
-/// The `@` modifier.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum At {
-    /// Start of the whole query.
     Start,
-    /// End of the whole query.
     End,
     Time(i64),
 }
@@ -58,7 +54,7 @@ pub(super) struct Binary {
     pub(super) op: BinaryOp,
     pub(super) lhs: Node,
     pub(super) rhs: Node,
-    /// Comparisons give 0 or 1 and do not filter.
+    /// Comparisons give 0 or 1 instead of filtering.
     pub(super) return_bool: bool,
     pub(super) matching: Matching,
 }
@@ -93,7 +89,7 @@ impl BinaryOp {
     }
 }
 
-/// Vector matching: the labels by which series of two vectors are paired.
+/// Labels by which series of two vectors are paired.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Matching {
     /// True for `on(labels)`, false for `ignoring(labels)`.
@@ -101,7 +97,7 @@ pub(super) struct Matching {
     /// Sorted.
     pub(super) labels: Vec<String>,
     pub(super) many: Many,
-    /// Labels that `group_left` and `group_right` take over from the "one" side.
+    /// Labels that `group_left` or `group_right` copies from the "one" side.
     pub(super) include: Vec<String>,
     /// Value substituted for a missing left or right side.
     pub(super) fill_left: Option<f64>,
@@ -127,7 +123,7 @@ pub(super) struct Aggregate {
     pub(super) grouping: Grouping,
 }
 
-/// `by` or `without`; sorted names.
+/// `by` or `without`, with sorted names.
 #[derive(Debug, Clone)]
 pub(super) enum Grouping {
     By(Vec<String>),
@@ -159,7 +155,6 @@ pub(super) struct Call {
 }
 
 impl Node {
-    /// Type of the expression's value.
     pub(super) fn value_type(&self) -> ValueType {
         match self {
             Self::Number(_) => ValueType::Scalar,
@@ -175,7 +170,6 @@ impl Node {
         }
     }
 
-    /// Adds the matchers of each selector to `all`, from left to right.
     pub(super) fn selectors<'n>(&'n self, all: &mut Vec<&'n [Matcher]>) {
         match self {
             Self::Number(_) | Self::Text(_) => {}
@@ -190,9 +184,8 @@ impl Node {
         }
     }
 
-    /// True if the value is the same at every step, because all data that it reads is pinned by `@`.
-    ///
-    /// As in Prometheus, the parameter of an aggregation is ignored here.
+    /// True if `@` pins all data that it reads, so that the value is the same at every step. As in
+    /// Prometheus, the parameter of an aggregation is ignored.
     pub(super) fn is_step_invariant(&self) -> bool {
         match self {
             Self::Number(_) | Self::Text(_) => true,

@@ -15,7 +15,6 @@ use model::labels::METRIC_NAME;
 use model::{Labels, LabelsRef};
 
 impl<'a> Evaluator<'a> {
-    /// Evaluates an operation between two vectors.
     pub(super) fn vectors(&mut self, b: &Binary, grid: &Grid) -> Result<Matrix<'a>, QueryError> {
         let lhs = self.matrix(&b.lhs, grid)?;
         let rhs = self.matrix(&b.rhs, grid)?;
@@ -48,7 +47,6 @@ impl<'a> Evaluator<'a> {
     }
 }
 
-/// Rows of two matrices by match group.
 struct Join {
     count: usize,
     /// Rows of each match group.
@@ -158,27 +156,24 @@ fn active_steps(
     Ok(many.iter().zip(&one).map(|(m, o)| if fills { *m || *o } else { *m && *o }).collect())
 }
 
-/// Marks a step without a row on the "one" side.
+/// Marks a step without a row.
 const NO_ROW: usize = usize::MAX;
 
-/// Memory of a pair of rows in a map that is half full.
+/// Memory of a pair of rows in a map at half load.
 const PAIR_BYTES: usize = 2 * (size_of::<((usize, usize), usize)>() + 1);
 
-/// Memory of a result row in lists that are half full, without its steps.
+/// Memory of a result row in half-full lists, without its steps.
 const WRITTEN_STEPS_BYTES: usize = 2 * (size_of::<WrittenSteps>() + size_of::<usize>());
 
-/// Steps at which the current match group wrote to a result row. Values that a comparison filtered out
-/// afterwards count too.
+/// Steps at which the current match group wrote to a result row, even if a comparison filtered the value out.
 #[derive(Debug, Default)]
 struct WrittenSteps {
     steps: Vec<bool>,
-    /// The current match group uses the row.
     touched: bool,
 }
 
-/// Evaluation of an arithmetic or comparison operation, match group by match group. At each step, only one
-/// row of a group may have a value on the "one" side. On the "many" side, several rows may have values, but
-/// only with `group_left` or `group_right`.
+/// Evaluation of an arithmetic or comparison operation, match group by match group. At each step, a group may
+/// have one row on the "one" side, and several on the "many" side.
 struct Pairing<'p, 'm> {
     meter: &'p Meter<'p>,
     b: &'p Binary,
@@ -187,12 +182,10 @@ struct Pairing<'p, 'm> {
     active: Vec<bool>,
     drops_name: bool,
     out: Merged<'m>,
-    /// Result row of each pair of rows.
     rows: HashMap<(usize, usize), usize>,
-    /// State of each result row. Kept only with `group_left` or `group_right`, because then several pairs may
-    /// share a result row.
+    /// State of each result row. Kept only with `group_left` or `group_right`.
     written: Vec<WrittenSteps>,
-    /// Rows of `written` that the current match group uses, each once.
+    /// Rows of `written` that the current match group uses.
     touched: Vec<usize>,
     /// Memory of `rows`, `written` and `touched`.
     charge: Charge<'p>,
@@ -201,7 +194,7 @@ struct Pairing<'p, 'm> {
 impl Pairing<'_, '_> {
     fn group(&mut self, many: &[usize], one: &[usize]) -> Result<(), QueryError> {
         let matching = &self.b.matching;
-        // Prometheus swaps the sides of `group_right`, but not the fill values that belong to them.
+        // Prometheus swaps the sides of `group_right`, but not their fill values.
         let (fill_many, fill_one) = (matching.fill_left, matching.fill_right);
         if one.is_empty() && fill_one.is_none() || many.is_empty() && fill_many.is_none() && one.len() < 2 {
             return Ok(());
@@ -292,7 +285,6 @@ impl Pairing<'_, '_> {
         Ok(())
     }
 
-    /// Records that the current match group writes to a result row.
     fn touch(&mut self, out: usize) -> Result<(), QueryError> {
         if self.b.matching.many == Many::None {
             return Ok(());
@@ -331,7 +323,6 @@ impl Pairing<'_, '_> {
         Ok(())
     }
 
-    /// Computes one value and stores it.
     fn put(&mut self, out: usize, step: usize, many: f64, one: f64) -> Result<(), QueryError> {
         let swapped = self.b.matching.many == Many::Right;
         let (l, r) = if swapped { (one, many) } else { (many, one) };
@@ -339,7 +330,7 @@ impl Pairing<'_, '_> {
         if is_present(value) { self.out.set(out, step, value) } else { Ok(()) }
     }
 
-    /// Returns the result row of a pair of rows; creates the result row if absent.
+    /// Result row of a pair of rows, created if absent.
     fn row_of(&mut self, many: usize, one: usize) -> Result<usize, QueryError> {
         if let Some(row) = self.rows.get(&(many, one)) {
             return Ok(*row);
@@ -370,7 +361,7 @@ impl Pairing<'_, '_> {
         if matching.include.is_empty() {
             return Ok(kept);
         }
-        // visits the labels of the series, because the list of labels may be far longer
+        // reads the series' labels, because the list of labels may be far longer
         let changed = kept.iter().map(|(name, _)| (name, one.get(name).unwrap_or("")));
         let added = one.iter().filter(|(name, _)| kept.get(name).is_none());
         let changes = changed.chain(added).filter(|(name, _)| is_listed(&matching.include, name));
@@ -391,12 +382,11 @@ impl Pairing<'_, '_> {
     }
 }
 
-/// True for a name in a list that the parser sorted.
+/// True if the sorted list contains the name.
 fn is_listed(names: &[String], name: &str) -> bool {
     names.binary_search_by(|listed| listed.as_str().cmp(name)).is_ok()
 }
 
-/// The labels by which a series is matched.
 fn match_labels(labels: LabelsRef<'_>, matching: &Matching) -> Labels {
     keep(labels, |name| {
         let listed = is_listed(&matching.labels, name);

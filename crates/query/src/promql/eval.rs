@@ -17,7 +17,7 @@ pub(super) struct Evaluator<'a> {
     pub(super) source: &'a dyn SeriesSource,
     pub(super) options: &'a Options<'a>,
     pub(super) meter: &'a Meter<'a>,
-    /// Times of the whole query, for `@ start()` and the like.
+    /// Times of the whole query, for `@ start()` and `@ end()`.
     pub(super) query_start_ms: i64,
     pub(super) query_end_ms: i64,
     pub(super) query_step_ms: i64,
@@ -116,7 +116,7 @@ fn sort_series(series: &mut Vec<(Labels, Samples)>, meter: &Meter<'_>) -> Result
     let mut charge = meter.charge();
     let text: usize = series.iter().map(|(labels, _)| labels.as_bytes().len()).sum();
     charge.add_bytes(text + series.len() * SORTING_BYTES)?;
-    // a key is shorter than the canonical form, which has lengths where the key has terminators
+    // a key is shorter than the canonical form of the labels
     let mut arena = Vec::with_capacity(text);
     let keys = series.iter().map(|(labels, _)| {
         let start = arena.len();
@@ -132,7 +132,7 @@ fn sort_series(series: &mut Vec<(Labels, Samples)>, meter: &Meter<'_>) -> Result
     Ok(())
 }
 
-/// Memory per series for sorting, without its key: the key's position, the index, and two copies of the series.
+/// Memory per series for sorting, without its key.
 const SORTING_BYTES: usize =
     size_of::<Range<usize>>() + size_of::<usize>() + 2 * size_of::<(Labels, Samples)>();
 
@@ -168,7 +168,6 @@ impl<'a> Evaluator<'a> {
         self.meter.check()
     }
 
-    /// True if the query asks for one time only.
     pub(super) const fn is_instant(&self) -> bool {
         self.query_start_ms == self.query_end_ms
     }
@@ -195,7 +194,6 @@ impl<'a> Evaluator<'a> {
         Shift { fixed_ms, offset_ms: shift.offset_ms }
     }
 
-    /// Evaluates a scalar.
     pub(super) fn scalar(&mut self, node: &Node, grid: &Grid) -> Result<Column<'a>, QueryError> {
         self.check_canceled()?;
         if grid.count > 1 && node.is_step_invariant() && !matches!(node, Node::Number(_)) {
@@ -221,7 +219,7 @@ impl<'a> Evaluator<'a> {
         }
     }
 
-    /// Drops metric names whose removal was deferred to the end.
+    /// Drops metric names at the end of the evaluation.
     fn clean_names(&self, matrix: Matrix<'a>) -> Result<Matrix<'a>, QueryError> {
         if !matrix.names.iter().any(|name| name.drop_name) {
             return Ok(matrix);
@@ -272,7 +270,7 @@ impl<'a> Evaluator<'a> {
     }
 }
 
-/// Text of a warning or info. The text is cut to a bounded length, because it can contain label values.
+/// Text of a warning or info, cut to a limit because it can contain long label values.
 fn annotation(kind: &str, message: impl std::fmt::Display) -> String {
     let mut text = format!("PromQL {kind}: {message}");
     if text.len() > ANNOTATION_BYTES_MAX {

@@ -1,27 +1,24 @@
-//! Arithmetic that must have the same results as Prometheus'.
+//! Arithmetic with the same results as in Prometheus.
 
 use model::{STALE_NAN_BITS, Samples, sample::is_stale};
 
-/// Represents a missing value of a series at a step. It has the bits of the staleness marker. Selectors turn
-/// markers into absence. Arithmetic never produces these bits: the marker is a signalling NaN, and results
-/// are quiet NaNs.
+/// A missing value of a series at a step: the bits of the staleness marker. Arithmetic never produces these
+/// bits.
 pub(super) const ABSENT: f64 = f64::from_bits(STALE_NAN_BITS);
 
-/// True if there is no value.
 #[inline]
 pub(super) const fn is_absent(value: f64) -> bool {
     is_stale(value)
 }
 
-/// True if there is a value.
 #[inline]
 pub(super) const fn is_present(value: f64) -> bool {
     !is_stale(value)
 }
 
-/// Removes staleness markers, which are not part of ranges.
+/// Removes staleness markers.
 pub(super) fn drop_stale(samples: &mut Samples) {
-    // without branches, the compiler compares several values of a block at a time
+    // without branches, the compiler uses vector instructions
     let has_absent = |block: &[f64]| block.iter().fold(false, |found, value| found | is_absent(*value));
     if !samples.values.chunks(64).any(has_absent) {
         return;
@@ -38,7 +35,7 @@ pub(super) fn drop_stale(samples: &mut Samples) {
     samples.timestamps.truncate(kept);
 }
 
-/// A sum with its compensation (Kahan's summation as improved by Neumaier, 1974).
+/// A sum with its compensation (Neumaier 1974).
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Kahan {
     pub(super) sum: f64,
@@ -64,7 +61,6 @@ impl Kahan {
         self.sum = total;
     }
 
-    /// Adds another sum.
     #[inline]
     pub(super) fn merge(mut self, other: Self) -> Self {
         self.add(other.sum);
@@ -78,8 +74,8 @@ impl Kahan {
     }
 }
 
-/// Mean as Prometheus computes it: a compensated sum, divided at the end. Once the sum would overflow, each
-/// value updates the mean itself.
+/// Mean as in Prometheus: a compensated sum, divided at the end. If the sum would overflow, values update the
+/// mean instead.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Mean {
     count: f64,
@@ -88,7 +84,6 @@ pub(super) struct Mean {
 }
 
 impl Mean {
-    /// The mean of no values.
     pub(super) const EMPTY: Self = Self { count: 0.0, sum: Kahan::of(0.0), incremental: false };
 
     #[inline]
@@ -133,8 +128,7 @@ pub(super) fn nan_first(a: &f64, b: &f64) -> std::cmp::Ordering {
     b.is_nan().cmp(&a.is_nan()).then(a.partial_cmp(b).unwrap_or(std::cmp::Ordering::Equal))
 }
 
-/// The `q`-quantile of `len` values that are sorted by [`nan_first`]. A quantile between two values is their
-/// weighted mean.
+/// The `q`-quantile of `len` values that are sorted by [`nan_first`].
 pub(super) fn quantile_sorted(q: f64, len: usize, sorted: impl Fn(usize) -> f64) -> f64 {
     if len == 0 || q.is_nan() {
         return f64::NAN;
@@ -153,8 +147,7 @@ pub(super) fn quantile_sorted(q: f64, len: usize, sorted: impl Fn(usize) -> f64)
     sorted(lower as usize) * (1.0 - weight) + sorted(upper as usize) * weight
 }
 
-/// True if two values differ by less than `epsilon` relative to their size
-/// (https://floating-point-gui.de/errors/comparison/).
+/// True if the relative difference is less than `epsilon` (https://floating-point-gui.de/errors/comparison/).
 pub(super) fn almost_equal(a: f64, b: f64, epsilon: f64) -> bool {
     if is_stale(a) || is_stale(b) {
         return is_stale(a) && is_stale(b);
@@ -169,8 +162,7 @@ pub(super) fn almost_equal(a: f64, b: f64, epsilon: f64) -> bool {
     difference / sum.min(f64::MAX) < epsilon
 }
 
-/// Returns the larger or smaller value, by the rules of Go's `math.Max` and `math.Min`. If a value is NaN, so
-/// is the result, unless the other value is the infinity that wins. -0 is smaller than 0.
+/// The larger or smaller value, by the rules of Go's `math.Max` and `math.Min`.
 pub(super) fn extreme(a: f64, b: f64, larger: bool) -> f64 {
     let winner = if larger { f64::INFINITY } else { f64::NEG_INFINITY };
     if a == winner || b == winner {
@@ -178,7 +170,7 @@ pub(super) fn extreme(a: f64, b: f64, larger: bool) -> f64 {
     } else if a.is_nan() || b.is_nan() {
         f64::NAN
     } else if a == 0.0 && b == 0.0 {
-        // for 0 and -0, Rust's own max and min may return either
+        // Rust's own functions may return either of 0 and -0
         if a.is_sign_negative() == larger { b } else { a }
     } else if larger {
         a.max(b)
@@ -187,7 +179,7 @@ pub(super) fn extreme(a: f64, b: f64, larger: bool) -> f64 {
     }
 }
 
-/// Formats a float as Go does by `%g` or `%v`: shortest, with an exponent from 1e21 on and below 1e-4.
+/// Formats a float as Go's `%g`: shortest, with an exponent from 1e21 on and below 1e-4.
 pub(super) fn to_text(value: f64) -> String {
     if value.is_nan() {
         return "NaN".into();

@@ -1,12 +1,12 @@
-//! PromQL's functions, grouped by their arguments and results.
+//! PromQL's functions.
 //!
-//! - [`table`]: the list of all functions: names, types of arguments and values
-//! - [`instant`]: functions of values at one time, such as `abs`, `label_replace` and `histogram_quantile`
-//! - [`scalar`]: functions that return a scalar, such as `time` and `scalar`
-//! - [`range`]: functions of a window of samples, such as `rate` and `quantile_over_time`
+//! - [`table`]: the list of all functions
+//! - [`instant`]: functions of values at one time, such as `abs`
+//! - [`scalar`]: functions that return a scalar
+//! - [`range`]: functions of a window of samples, such as `rate`
 //!
-//! To add a function, add a line to the table and the computation to one of the other three modules.
-//! Aggregations such as `sum` and `topk` are operators: see [`super::aggregate`].
+//! A new function needs a line in the table, and its computation in another module. Aggregations such as
+//! `sum` are operators ([`super::aggregate`]).
 
 mod instant;
 pub(super) mod range;

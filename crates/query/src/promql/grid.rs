@@ -7,17 +7,16 @@ use super::QueryError;
 pub(super) struct Grid {
     pub(super) start_ms: i64,
     pub(super) step_ms: i64,
-    /// Number of times. It is zero for a subquery whose range lies between two of its steps.
+    /// Number of times. Zero for a subquery without a step in its range.
     pub(super) count: usize,
 }
 
 impl Grid {
-    /// A grid of one time.
     pub(super) const fn single(at_ms: i64) -> Self {
         Self { start_ms: at_ms, step_ms: 1, count: 1 }
     }
 
-    /// A grid from `start_ms` until `end_ms`, of at most `count_max` times.
+    /// A grid from `start_ms` to `end_ms`, with at most `count_max` times.
     pub(super) fn new(start_ms: i64, end_ms: i64, step_ms: i64, count_max: u64) -> Result<Self, QueryError> {
         assert!(step_ms > 0, "BUG: a grid has a step of {step_ms} ms, which is not above 0");
         if end_ms < start_ms {
@@ -35,7 +34,7 @@ impl Grid {
         self.start_ms + self.step_ms * step as i64
     }
 
-    /// The time of the last step, or of the start if there is none.
+    /// Time of the last step, or the start of an empty grid.
     pub(super) const fn last_ms(&self) -> i64 {
         self.time_ms(self.count.saturating_sub(1))
     }
@@ -49,7 +48,7 @@ pub(super) struct Shift {
 }
 
 impl Shift {
-    /// The time that a selector reads when it is evaluated at `time_ms`.
+    /// Time that a selector reads at the evaluation time `time_ms`.
     #[inline]
     pub(super) fn apply(&self, time_ms: i64) -> i64 {
         self.fixed_ms.unwrap_or(time_ms).saturating_sub(self.offset_ms)

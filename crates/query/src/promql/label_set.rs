@@ -8,13 +8,12 @@ use hashbrown::hash_map::EntryRef;
 use model::labels::{METRIC_NAME, put_label};
 use model::{Labels, LabelsBuilder, LabelsRef, SeriesRefusal};
 
-/// True for labels that identify or describe a metric. Operations whose result is a different quantity drop
-/// these labels.
+/// True for labels that identify or describe a metric. Operations that change the quantity drop them.
 pub(super) fn is_metadata(name: &str) -> bool {
     matches!(name, METRIC_NAME | "__type__" | "__unit__")
 }
 
-/// Appends the labels for which `keep` returns true, in canonical form.
+/// Appends the labels that `keep` accepts, in canonical form.
 pub(super) fn keep_into(out: &mut Vec<u8>, labels: LabelsRef<'_>, mut keep: impl FnMut(&str) -> bool) {
     for (name, value) in labels.iter() {
         if keep(name) {
@@ -23,7 +22,6 @@ pub(super) fn keep_into(out: &mut Vec<u8>, labels: LabelsRef<'_>, mut keep: impl
     }
 }
 
-/// The labels for which `keep` returns true.
 pub(super) fn keep(labels: LabelsRef<'_>, keep: impl FnMut(&str) -> bool) -> Labels {
     let mut bytes = Vec::with_capacity(labels.as_bytes().len());
     keep_into(&mut bytes, labels, keep);
@@ -35,7 +33,7 @@ pub(super) fn without_name(labels: LabelsRef<'_>) -> Labels {
     keep(labels, |name| !is_metadata(name))
 }
 
-/// The labels with some of them set (or, with an empty value, removed).
+/// The labels with `changes`. An empty value removes a label.
 pub(super) fn with(labels: LabelsRef<'_>, changes: &[(&str, &str)]) -> Result<Labels, QueryError> {
     let mut builder = LabelsBuilder::new();
     for (name, value) in labels.iter() {
@@ -57,7 +55,7 @@ pub(super) fn to_text(labels: LabelsRef<'_>) -> String {
     format!("{{{}}}", pairs.join(", "))
 }
 
-/// Bytes that compare as Prometheus orders label sets: name by name, value by value.
+/// Bytes that compare as Prometheus orders label sets.
 pub(super) fn sort_key(out: &mut Vec<u8>, labels: LabelsRef<'_>) {
     for (name, value) in labels.iter() {
         for text in [name, value] {
@@ -67,7 +65,6 @@ pub(super) fn sort_key(out: &mut Vec<u8>, labels: LabelsRef<'_>) {
     }
 }
 
-/// Finds the group of each series.
 #[derive(Debug)]
 pub(super) struct Groups<'g> {
     grouping: &'g Grouping,
@@ -83,12 +80,10 @@ impl<'g> Groups<'g> {
         Self { grouping, charge: meter.charge(), ids: HashMap::new(), key: Vec::new(), labels: Vec::new() }
     }
 
-    /// True if there is only one group, so that labels do not matter.
     pub(super) fn is_single(&self) -> bool {
         matches!(self.grouping, Grouping::By(names) if names.is_empty())
     }
 
-    /// The only group.
     pub(super) fn single(&mut self) -> usize {
         if self.labels.is_empty() {
             self.labels.push(Labels::empty());
@@ -96,7 +91,6 @@ impl<'g> Groups<'g> {
         0
     }
 
-    /// The group of a series.
     pub(super) fn of(&mut self, labels: LabelsRef<'_>) -> Result<usize, QueryError> {
         self.key.clear();
         match self.grouping {

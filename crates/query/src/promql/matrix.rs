@@ -1,4 +1,4 @@
-//! Values of several series at all steps, for operations that need more than one series at once.
+//! Values of several series at all steps.
 
 use super::QueryError;
 use super::float::{ABSENT, is_absent, is_present};
@@ -57,7 +57,7 @@ impl<'m> Matrix<'m> {
         self.values.row_mut(i)
     }
 
-    /// Adds a row of absent values; returns its position.
+    /// Adds a row of absent values. Returns its position.
     pub(super) fn push_empty(&mut self, name: RowName) -> Result<usize, QueryError> {
         self.charge.add_series(name.labels.as_ref())?;
         self.charge.add(self.steps)?;
@@ -66,20 +66,18 @@ impl<'m> Matrix<'m> {
         Ok(self.names.len() - 1)
     }
 
-    /// Adds a row.
     pub(super) fn push(&mut self, name: RowName, values: &[f64]) -> Result<(), QueryError> {
         let i = self.push_empty(name)?;
         self.row_mut(i).copy_from_slice(values);
         Ok(())
     }
 
-    /// Adds a row of a stream.
     pub(super) fn push_row(&mut self, row: Row<'_>) -> Result<(), QueryError> {
         let (name, values) = row.into_name();
         self.push(name, values)
     }
 
-    /// Calls `visit` with each row, and frees the rows already visited.
+    /// Calls `visit` with each row, and frees the visited rows.
     pub(super) fn drain(mut self, mut visit: impl FnMut(RowName, &[f64])) {
         for (i, name) in std::mem::take(&mut self.names).into_iter().enumerate() {
             self.values.free_before(i);
@@ -87,7 +85,7 @@ impl<'m> Matrix<'m> {
         }
     }
 
-    /// Passes each row that has a value to `sink`, and frees the rows already passed.
+    /// Passes each row with a value to `sink`, and frees the passed rows.
     pub(super) fn emit(mut self, sink: &mut Sink<'_>) -> Result<(), QueryError> {
         let names = std::mem::take(&mut self.names);
         for (i, mut name) in names.into_iter().enumerate() {
@@ -103,8 +101,7 @@ impl<'m> Matrix<'m> {
     }
 }
 
-/// Rows with distinct labels. Rows with equal labels are merged into one row. If both have a value at the
-/// same step, that is an error.
+/// Rows with distinct labels. Rows with equal labels are merged, if they have no values at the same step.
 #[derive(Debug)]
 pub(super) struct Merged<'m> {
     pub(super) matrix: Matrix<'m>,
@@ -121,12 +118,11 @@ impl<'m> Merged<'m> {
         Self { matrix: Matrix::new(meter, steps), rows: HashMap::new() }
     }
 
-    /// True if these labels have a row.
     pub(super) fn contains(&self, name: &RowName) -> bool {
         self.rows.contains_key(&name.labels)
     }
 
-    /// Returns the row of these labels; creates the row if absent.
+    /// Row of these labels, created if absent.
     pub(super) fn row_of(&mut self, name: &RowName) -> Result<usize, QueryError> {
         if let Some(row) = self.rows.get(&name.labels) {
             return Ok(*row);
@@ -137,7 +133,7 @@ impl<'m> Merged<'m> {
         Ok(row)
     }
 
-    /// Sets a value; fails if there already is one.
+    /// Sets a value. Fails if there already is a value.
     pub(super) fn set(&mut self, row: usize, step: usize, value: f64) -> Result<(), QueryError> {
         let cell = &mut self.matrix.row_mut(row)[step];
         if is_present(*cell) {
@@ -160,7 +156,6 @@ impl<'m> Merged<'m> {
         Ok(())
     }
 
-    /// Adds a row of a stream.
     pub(super) fn add_row(&mut self, row: Row<'_>) -> Result<(), QueryError> {
         let (name, values) = row.into_name();
         self.add(&name, values)

@@ -1,4 +1,4 @@
-//! Limit of the memory of an evaluation, and its cancellation.
+//! Memory limit and cancellation of an evaluation.
 
 use super::{Options, QueryError};
 use crate::interrupt::Interrupt;
@@ -6,13 +6,13 @@ use crate::usage::Usage;
 use model::LabelsRef;
 use std::cell::Cell;
 
-/// Fixed cost of a held series in values of 16 bytes: its entries in lists and maps, without labels and values.
+/// Cost of a held series in values of 16 bytes, without its labels and values.
 pub(super) const SERIES_VALUES: usize = 12;
 
 /// Size of a value: a timestamp and a number.
 pub(crate) const VALUE_BYTES: usize = 16;
 
-/// Counts and limits the values that an evaluation holds, and checks whether the evaluation is canceled.
+/// Counts the values that an evaluation holds, and fails beyond the limit or after cancellation.
 #[derive(Debug)]
 pub(super) struct Meter<'a> {
     held: Cell<u64>,
@@ -27,7 +27,7 @@ impl<'a> Meter<'a> {
         Self { held: Cell::new(0), max, canceled, usage }
     }
 
-    /// Fails once the query is canceled. Call it in every loop whose length depends on the request.
+    /// Fails once the query is canceled. Each loop whose length depends on the request calls it.
     #[inline]
     pub(super) fn check(&self) -> Result<(), QueryError> {
         if self.canceled.is_set() { Err(QueryError::Canceled) } else { Ok(()) }
@@ -37,12 +37,10 @@ impl<'a> Meter<'a> {
         self.max
     }
 
-    /// Number of values that may still be held.
     pub(super) const fn left(&self) -> u64 {
         self.max.saturating_sub(self.held.get())
     }
 
-    /// An empty charge, to be grown.
     pub(super) const fn charge(&self) -> Charge<'_> {
         Charge { meter: self, values: 0 }
     }
@@ -54,20 +52,18 @@ impl<'a> Meter<'a> {
         }
     }
 
-    /// Reports samples that were read.
     pub(super) fn count_samples(&self, samples: usize) {
         if let Some(usage) = self.usage {
             usage.read(samples as u64);
         }
     }
 
-    /// True if `values` more would exceed the limit.
     const fn would_exceed(&self, values: u64) -> bool {
         self.held.get().saturating_add(values) > self.max
     }
 }
 
-/// Memory charged to an evaluation, in values. Dropping it returns the memory.
+/// Memory charged to an evaluation, in values, returned on drop.
 #[derive(Debug)]
 pub(super) struct Charge<'m> {
     pub(super) meter: &'m Meter<'m>,
@@ -75,12 +71,11 @@ pub(super) struct Charge<'m> {
 }
 
 impl<'m> Charge<'m> {
-    /// Number of values held.
     pub(super) const fn values(&self) -> u64 {
         self.values
     }
 
-    /// Charges `values` more, before they are allocated.
+    /// Charges `values` more. Call it before they are allocated.
     pub(super) fn add(&mut self, values: usize) -> Result<(), QueryError> {
         let values = values as u64;
         if self.meter.would_exceed(values) {
@@ -96,7 +91,7 @@ impl<'m> Charge<'m> {
         self.add(bytes.div_ceil(VALUE_BYTES))
     }
 
-    /// Charges for a series and its labels, without its values.
+    /// Charges a series and its labels, without its values.
     pub(super) fn add_series(&mut self, labels: LabelsRef<'_>) -> Result<(), QueryError> {
         self.add(SERIES_VALUES + labels.as_bytes().len().div_ceil(8))
     }

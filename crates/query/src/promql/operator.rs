@@ -3,7 +3,6 @@
 use super::ast::BinaryOp;
 use super::float::ABSENT;
 
-/// Applies an arithmetic operator.
 #[inline]
 pub(super) fn arithmetic(op: BinaryOp, l: f64, r: f64) -> f64 {
     match op {
@@ -18,7 +17,7 @@ pub(super) fn arithmetic(op: BinaryOp, l: f64, r: f64) -> f64 {
     }
 }
 
-/// Applies a comparison; `None` if `op` is not one.
+/// Applies a comparison; `None` for other operators.
 #[inline]
 pub(super) fn compare(op: BinaryOp, l: f64, r: f64) -> Option<bool> {
     Some(match op {
@@ -32,8 +31,8 @@ pub(super) fn compare(op: BinaryOp, l: f64, r: f64) -> Option<bool> {
     })
 }
 
-/// Applies an operator between a vector's value and a scalar. If a comparison holds, the result is `kept`,
-/// the vector's value, even if the vector is on the right.
+/// Applies an operator to a vector's value and a scalar. A true comparison returns `kept`, the vector's
+/// value.
 #[inline]
 pub(super) fn with_scalar(op: BinaryOp, l: f64, r: f64, kept: f64, return_bool: bool) -> f64 {
     match compare(op, l, r) {

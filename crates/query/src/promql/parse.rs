@@ -1,11 +1,11 @@
 //! Parser: text to expression tree.
 //!
 //! - [`lexer`], [`quoted`], [`number`]: tokens
-//! - [`grammar`]: operators by precedence, [`operand`]: their operands, [`selector`]: metric names and matchers
-//! - [`types`]: which operands go with which operation
+//! - [`grammar`]: operators, [`operand`]: their operands, [`selector`]: metric names and matchers
+//! - [`types`]: type checks
 //!
-//! Errors have Prometheus' wording and the position, `1:5: parse error: …`: line and column, counted from 1 in bytes.
-//! Parsing ends at the first error.
+//! Parsing ends at the first error. The message has Prometheus' wording, with line and column: `1:5: parse
+//! error: …`.
 
 mod grammar;
 mod lexer;
@@ -21,14 +21,12 @@ use crate::allowance::Allowance;
 use crate::matcher::Matcher;
 use lexer::{Fault, Kind, Place, Token};
 
-/// Maximum nesting of brackets, signs and powers, because the parser recurses. A chain of operators does not
-/// nest in the parser, but in the tree (see [`EXPR_DEPTH_MAX`]).
+/// Maximum nesting of brackets, signs and powers, because the parser recurses.
 const NESTING_MAX: usize = 100;
 
 /// Longest duration, in milliseconds: a thousand years.
 const DURATION_MS_MAX: i64 = 1000 * 365 * 24 * 3600 * 1000;
 
-/// Parses and checks an expression.
 pub(super) fn expression(text: &str, allowance: &mut Allowance) -> Result<Node, QueryError> {
     if text.len() > EXPR_BYTES_MAX {
         let message = format!("expression has {} bytes, the limit is {EXPR_BYTES_MAX}", text.len());
@@ -61,27 +59,22 @@ fn error_at(text: &str, at: usize, message: &str) -> QueryError {
 
 const NOTHING: &str = "no expression found in input";
 
-/// Walks the tokens of one expression.
 struct Parser<'t, 'a> {
     text: &'t str,
-    /// End of the consumed input.
+    /// End of the consumed text.
     at: usize,
     /// Open parentheses.
     parens: usize,
-    /// Current nesting of the parser.
     nesting: usize,
-    /// Remaining limits of the request.
     allowance: &'a mut Allowance,
 }
 
-/// A part of an expression.
 struct Part {
     node: Node,
-    /// Byte offset of the start.
     at: usize,
-    /// Number of levels of the part's tree.
+    /// Depth of the part's tree.
     depth: usize,
-    /// A selector or a subquery that is not in parentheses, so that it takes ranges and modifiers.
+    /// A selector or subquery without parentheses, which may take a range and modifiers.
     bare: bool,
 }
 
@@ -103,12 +96,12 @@ impl<'t> Parser<'t, '_> {
         }
     }
 
-    /// Counts a node at `at`, before it is created.
+    /// Counts a node before it is created.
     fn count(&mut self, at: usize, text_bytes: usize) -> Result<(), Fault> {
         self.allowance.node(text_bytes).map_err(|message| (at, message))
     }
 
-    /// The next token, without taking it.
+    /// The next token, which is not consumed.
     fn peek(&self) -> Result<Token<'t>, Fault> {
         lexer::token(self.text, self.at, Place::Open)
     }
@@ -117,7 +110,6 @@ impl<'t> Parser<'t, '_> {
         self.at = token.end();
     }
 
-    /// Takes the next token if it is this symbol.
     fn take_if(&mut self, symbol: &str) -> Result<bool, Fault> {
         let token = self.peek()?;
         if token.is(symbol) {
@@ -126,7 +118,6 @@ impl<'t> Parser<'t, '_> {
         Ok(token.is(symbol))
     }
 
-    /// Takes the next token, which must be an opening parenthesis.
     fn open_paren(&mut self, context: &str) -> Result<(), Fault> {
         let token = self.peek()?;
         if !token.is("(") {
@@ -147,7 +138,7 @@ impl<'t> Parser<'t, '_> {
         Ok(())
     }
 
-    /// Returns a part with one level more than its deepest operand.
+    /// A part one level above its deepest operand.
     fn above(&self, node: Node, at: usize, deepest: usize) -> Result<Part, Fault> {
         if deepest >= EXPR_DEPTH_MAX {
             return Err(too_deep(at, EXPR_DEPTH_MAX));
@@ -155,7 +146,7 @@ impl<'t> Parser<'t, '_> {
         Ok(Part { node, at, depth: deepest + 1, bare: false })
     }
 
-    /// Describes the error of a token that cannot begin anything here.
+    /// Error for a token that cannot stand at this place.
     fn unexpected(&self, token: Token<'_>, context: &str, expected: &str) -> Fault {
         let message = match token.kind {
             Kind::End if self.parens > 0 => "unclosed left parenthesis".to_owned(),
@@ -179,7 +170,7 @@ fn too_deep(at: usize, levels: usize) -> Fault {
     (at, format!("expression nests deeper than {levels} levels"))
 }
 
-/// A token in the words of Prometheus' messages.
+/// A token in the words of Prometheus.
 fn described(token: Token<'_>) -> String {
     let text = token.text;
     let lower = text.to_ascii_lowercase();

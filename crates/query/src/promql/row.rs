@@ -1,11 +1,11 @@
-//! A series on its way from the source to a consumer that aggregates or keeps it.
+//! A series between the source and its consumer.
 
 use super::QueryError;
 use super::float::is_present;
 use super::label_set::{is_metadata, keep_into};
 use model::{Labels, LabelsRef};
 
-/// Source of a row's labels, read only if needed.
+/// Labels of a row, read only if needed.
 pub(super) trait RowLabels {
     fn get(&mut self) -> LabelsRef<'_>;
 }
@@ -16,21 +16,20 @@ impl RowLabels for Labels {
     }
 }
 
-/// One series: its labels, and a value (or absence) for each step.
+/// One series, with a value or absence for each step.
 pub(super) struct Row<'r> {
     pub(super) labels: &'r mut dyn RowLabels,
-    /// The metric name is dropped, but `labels` still has it.
+    /// The metric name is dropped; `labels` still has it.
     pub(super) strip: bool,
-    /// The metric name is dropped at the end of the evaluation.
+    /// The name is dropped at the end of the evaluation.
     pub(super) drop_name: bool,
     pub(super) values: &'r mut [f64],
 }
 
-/// Consumer of rows.
 pub(super) type Sink<'s> = dyn FnMut(Row<'_>) -> Result<(), QueryError> + 's;
 
 impl<'r> Row<'r> {
-    /// The labels after all operations so far; `buffer` may be used to build them.
+    /// The labels after all operations so far. `buffer` may hold them.
     pub(super) fn labels<'b>(&'b mut self, buffer: &'b mut Vec<u8>) -> LabelsRef<'b> {
         let labels = self.labels.get();
         if !self.strip {
@@ -41,14 +40,12 @@ impl<'r> Row<'r> {
         LabelsRef::from_canonical(buffer)
     }
 
-    /// Owned labels, and the values.
     pub(super) fn into_name(mut self) -> (RowName, &'r [f64]) {
         let mut buffer = Vec::new();
         let labels = self.labels(&mut buffer).to_owned();
         (RowName { labels, drop_name: self.drop_name }, self.values)
     }
 
-    /// The same series with other values.
     pub(super) fn with_values<'s>(self, values: &'s mut [f64]) -> Row<'s>
     where
         'r: 's,
@@ -56,7 +53,6 @@ impl<'r> Row<'r> {
         Row { labels: self.labels, strip: self.strip, drop_name: self.drop_name, values }
     }
 
-    /// True if no step has a value.
     pub(super) fn is_empty(&self) -> bool {
         !self.values.iter().copied().any(is_present)
     }
@@ -71,10 +67,9 @@ impl<'r> Row<'r> {
     }
 }
 
-/// Labels of a row.
 #[derive(Debug, Clone)]
 pub(super) struct RowName {
     pub(super) labels: Labels,
-    /// The metric name is dropped at the end of the evaluation.
+    /// The name is dropped at the end of the evaluation.
     pub(super) drop_name: bool,
 }

@@ -1,10 +1,10 @@
 //! Rows of equal width that never move.
 
-/// Values in a block, unless a row has more: 2 KiB of numbers.
+/// Minimum number of values in a block.
 const BLOCK_VALUES: usize = 256;
 
-/// Rows of `width` values each, in blocks. One large vector would take up to twice the memory of its content, and
-/// three times while it grows. A block is allocated once, and only the last block has unused memory.
+/// Rows of `width` values each, in blocks. A single large vector would take three times the memory while it
+/// grows.
 #[derive(Debug)]
 pub(super) struct Rows<T> {
     width: usize,
@@ -19,7 +19,6 @@ impl<T: Copy> Rows<T> {
         Self { width, rows_per_block, blocks: Vec::new(), len: 0 }
     }
 
-    /// Adds a row of equal values.
     pub(super) fn push(&mut self, value: T) {
         let block = self.len / self.rows_per_block;
         if block == self.blocks.len() {
@@ -40,7 +39,7 @@ impl<T: Copy> Rows<T> {
         &mut self.blocks[i / self.rows_per_block][at..at + self.width]
     }
 
-    /// Frees blocks that have only rows before `i`, which must not be accessed again. Call it for each row in turn.
+    /// Frees blocks with only rows before `i`. Those rows must not be read again.
     pub(super) fn free_before(&mut self, i: usize) {
         if i.is_multiple_of(self.rows_per_block) && i > 0 {
             self.blocks[i / self.rows_per_block - 1] = Vec::new();

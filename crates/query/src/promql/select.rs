@@ -1,4 +1,4 @@
-//! Evaluation of selectors: each series is pulled once, and all steps are computed in one pass.
+//! Evaluation of selectors. Each series is read once, for all steps.
 
 use super::ast::{Call, Node, Selector, Subquery};
 use super::eval::Evaluator;
@@ -18,7 +18,6 @@ use model::labels::METRIC_NAME;
 use model::{LabelsRef, Samples, SeriesKey, SeriesSamples, TimeRange};
 use std::ops::Range;
 
-/// Labels of the current series of a pass.
 struct SetLabels<'s>(&'s mut dyn SeriesSet);
 
 impl RowLabels for SetLabels<'_> {
@@ -27,7 +26,6 @@ impl RowLabels for SetLabels<'_> {
     }
 }
 
-/// Labels of the current series of a pass over buckets.
 struct BucketLabels<'s, 'b>(&'s mut (dyn BucketSet + 'b));
 
 impl RowLabels for BucketLabels<'_, '_> {
@@ -39,8 +37,7 @@ impl RowLabels for BucketLabels<'_, '_> {
 /// Cost of a bucket and its end, in values of 16 bytes.
 const BUCKET_VALUES: usize = (size_of::<Bucket>() + size_of::<i64>()).div_ceil(16);
 
-/// Cost of a key in a hash set, in values of 16 bytes. A set doubles when it is seven eighths full, and then
-/// exists twice for a while.
+/// Cost of a key in a growing hash set, in values of 16 bytes.
 const SEEN_VALUES: usize = 4;
 
 fn no_histograms(labels: LabelsRef<'_>) -> QueryError {
@@ -49,7 +46,6 @@ fn no_histograms(labels: LabelsRef<'_>) -> QueryError {
 }
 
 impl<'a> Evaluator<'a> {
-    /// Visits the samples of each selected series.
     pub(super) fn each_series(
         &mut self,
         matchers: &[Matcher],
@@ -79,8 +75,8 @@ impl<'a> Evaluator<'a> {
         Ok(())
     }
 
-    /// Evaluates an instant selector: finds the newest sample within the lookback at each step. Rows have the
-    /// value of the sample or, with `times`, its time in seconds.
+    /// Evaluates an instant selector: the newest sample within the lookback at each step. With `times`, the
+    /// values are the samples' times in seconds.
     pub(super) fn select_instant(
         &mut self,
         selector: &Selector,
@@ -119,7 +115,6 @@ impl<'a> Evaluator<'a> {
         })
     }
 
-    /// Evaluates a function over a range vector.
     pub(super) fn select_range(
         &mut self,
         call: &Call,
@@ -212,8 +207,8 @@ impl<'a> Evaluator<'a> {
         Ok(())
     }
 
-    /// Computes the rows of a function over samples. `spec` has only the windows of `steps`. At other steps,
-    /// rows have no value.
+    /// Computes the rows of a function over samples. `spec` has the windows of `steps`. Other steps have no
+    /// value.
     fn sample_rows(
         &mut self,
         matchers: &[Matcher],
@@ -235,7 +230,7 @@ impl<'a> Evaluator<'a> {
         })
     }
 
-    /// Computes the rows of a function over buckets, as [`Self::sample_rows`] does over samples.
+    /// Computes the rows of a function over buckets.
     fn bucket_rows(
         &mut self,
         mut rolled: Rolled<'_>,
@@ -260,8 +255,8 @@ impl<'a> Evaluator<'a> {
         Ok(())
     }
 
-    /// Returns the selected series as buckets, if the source has buckets, and the steps at which buckets can
-    /// replace samples.
+    /// The selected series as buckets, if the source has them, and the steps at which buckets replace
+    /// samples.
     fn rolled(
         &mut self,
         function: Function,
@@ -317,8 +312,7 @@ impl<'a> Evaluator<'a> {
         Ok(())
     }
 
-    /// The times at which a subquery evaluates its inner expression. They are multiples of the subquery's
-    /// step, from after the first window's start to the last window's end.
+    /// Times at which a subquery evaluates its inner expression: multiples of its step within all windows.
     pub(super) fn subquery_grid(&self, subquery: &Subquery, grid: &Grid) -> Result<Grid, QueryError> {
         let shift = self.shift(&subquery.time);
         let step_ms = subquery.step_ms.unwrap_or(self.options.subquery_step_ms);
@@ -328,16 +322,16 @@ impl<'a> Evaluator<'a> {
     }
 }
 
-/// Post-processing of a range function's rows: metric names and checks.
+/// Metric names and checks for a range function's rows.
 struct RangeRows<'m> {
     delayed: bool,
     drops_name: bool,
-    /// Label sets seen so far; `None` if no two series can differ by name only.
+    /// Label sets so far; `None` if no two series can differ by name only.
     seen: Option<HashSet<SeriesKey>>,
     charge: Charge<'m>,
     buffer: Vec<u8>,
     counter: bool,
-    /// The name of all series, if there is only one.
+    /// Name of all series, if there is only one.
     name: Option<String>,
     not_counters: HashSet<String>,
 }

@@ -1,7 +1,5 @@
-//! Evaluation of vectors.
-//!
-//! A vector is evaluated by passing on its series one by one, each with the values of all steps. Operations on
-//! single series change the row as it passes; nothing is held.
+//! Evaluation of vectors. Series are passed on one by one, with the values of all steps. Operations on single
+//! series hold no memory.
 
 use super::ast::{BinaryOp, Node};
 use super::eval::Evaluator;
@@ -14,7 +12,7 @@ use super::row::{Row, Sink};
 use super::{QueryError, ValueType};
 
 impl<'a> Evaluator<'a> {
-    /// Evaluates a vector, row by row. Rows without any value are left out.
+    /// Evaluates a vector, row by row, without empty rows.
     pub(super) fn stream(&mut self, node: &Node, grid: &Grid, sink: &mut Sink<'_>) -> Result<(), QueryError> {
         self.check_canceled()?;
         if grid.count == 0 {
@@ -38,7 +36,6 @@ impl<'a> Evaluator<'a> {
         }
     }
 
-    /// Evaluates once and repeats the value at every step.
     fn stream_invariant(&mut self, node: &Node, grid: &Grid, sink: &mut Sink<'_>) -> Result<(), QueryError> {
         let mut wide = Column::new(self.meter, grid.count, 0.0)?;
         self.stream(node, &Grid::single(grid.start_ms), &mut |row| {
@@ -47,7 +44,6 @@ impl<'a> Evaluator<'a> {
         })
     }
 
-    /// Evaluates `inner` and passes each value through `map`.
     pub(super) fn stream_mapped(
         &mut self,
         inner: &Node,
@@ -81,7 +77,7 @@ impl<'a> Evaluator<'a> {
         })
     }
 
-    /// Evaluates a binary operation with a scalar on one side.
+    /// Evaluates an operation between a vector and a scalar.
     fn stream_with_scalar(
         &mut self,
         b: &super::ast::Binary,
@@ -99,7 +95,7 @@ impl<'a> Evaluator<'a> {
         self.stream_mapped(vector, grid, !op.is_comparison() || return_bool, map, sink)
     }
 
-    /// Evaluates a vector and keeps all of it.
+    /// Evaluates a vector and keeps all rows.
     pub(super) fn matrix(&mut self, node: &Node, grid: &Grid) -> Result<Matrix<'a>, QueryError> {
         let mut matrix = Matrix::new(self.meter, grid.count);
         self.stream(node, grid, &mut |row| matrix.push_row(row))?;
@@ -108,7 +104,7 @@ impl<'a> Evaluator<'a> {
 }
 
 impl Node {
-    /// True if two series might differ only by metric name; false means they cannot.
+    /// True if two series may differ by metric name only.
     pub(super) fn may_collide_without_name(&self) -> bool {
         match self {
             Self::Selector(selector) | Self::Range(selector, _) => selector.metric_name().is_none(),

@@ -115,7 +115,7 @@ fn a_query_holds_at_most_samples_max() {
     check("count_over_time(vector(1)[1000y:1ms])", false);
 }
 
-/// Interrupt that counts how often it is checked, and is set after `set_after` checks.
+/// Interrupt that counts checks, and is set after `set_after` checks.
 #[derive(Debug)]
 struct After {
     asked: AtomicU64,
@@ -140,7 +140,7 @@ fn long_evaluations_check_the_interrupt() {
         let samples = Samples { timestamps: vec![0, 1000], values: vec![i as f64, f64::INFINITY] };
         source.add(labels, samples);
     }
-    // expression, number of steps, and least number of checks: one for some ten thousand units of work
+    // expression, number of steps, least number of checks
     let check = |text: &str, steps: u64, least: u64| {
         let evaluate = |set_after: u64| {
             let interrupt = After { asked: AtomicU64::new(0), set_after };
@@ -165,7 +165,7 @@ fn long_evaluations_check_the_interrupt() {
     for function in ["mad_over_time", "quantile_over_time", "double_exponential_smoothing"] {
         let param = if function == "quantile_over_time" { "0.5, " } else { "" };
         let params = if function.starts_with("double") { ", 0.5, 0.5" } else { "" };
-        // to move a sorted window takes a hundredth of the time of visiting all its samples
+        // to move a sorted window takes a hundredth of the time of a visit to all samples
         let least = if function.starts_with("double") { 1100 * 1000 / 10_000 } else { 1100 / 100 };
         check(&format!("{function}({param}vector(time())[5s:1ms]{params})"), 1100, least);
     }
@@ -175,7 +175,7 @@ fn long_evaluations_check_the_interrupt() {
     check("sort(m_bucket)", 1, SERIES);
     check("sort_by_label(m_bucket, \"le\", \"job\")", 1, 8 * SERIES);
     check("m_bucket + on(job, le) m_bucket", 100, 4 * SERIES);
-    // checks while finding active steps, partners and pairs, and while cleaning up after each group
+    // checks in the loops over active steps, partners and pairs, and in the cleanup of groups
     check("m_bucket * on(job, le) group_left m_bucket", 100, 9 * SERIES);
     check("m_bucket or m_bucket", 100, 8 * SERIES);
     check("count by (job) (m_bucket)", 100, 2 * SERIES);
@@ -209,7 +209,7 @@ fn limits_are_those_of_a_request() {
     );
     check(&vec!["up{a=~\"a[bc]\"}"; PATTERNS_MAX], None);
     check(&vec!["up{a=~\"a[bc]\"}"; PATTERNS_MAX + 1], Some(&patterns));
-    // each label_replace needs a pattern, too
+    // each label_replace has a pattern
     let replaced = "label_replace(up, \"a\", \"b\", \"c\", \"d[ef]\")";
     check(&[&vec![replaced; PATTERNS_MAX].join(" or ")], None);
     check(&[&vec![replaced; PATTERNS_MAX].join(" or "), "up{a!~\"a[bc]\"}"], Some(&patterns));
@@ -242,7 +242,7 @@ fn memory_of_trees_and_patterns_is_counted() {
         let mut allowance = Allowance::new(64 << 20);
         parse_within(text, &mut allowance).unwrap();
         let spent = allowance.spent_bytes();
-        // with less memory the expression is refused, and the message names the setting
+        // with less memory, the message names the setting
         let refused = parse_within(text, &mut Allowance::new(spent - 1)).unwrap_err().to_string();
         assert!(refused.contains("--memory"), "{refused}");
         spent
@@ -304,7 +304,7 @@ fn memory_of_written_steps_of_group_matching_is_counted() {
         source.push(&Labels::from_pairs(&[("__name__", "m"), ("i", &i.to_string())]), 0, 1.0);
     }
     let canceled = AtomicBool::new(false);
-    // the smallest limit with which an expression can be evaluated
+    // the smallest limit that is enough for an expression
     let least = |text: &str| {
         let expr = parse(text).unwrap();
         let (mut refused, mut enough) = (0, 1 << 20);

@@ -1,10 +1,6 @@
-//! PromQL semantics as text: scripts in the language of Prometheus' `promqltest` (documented there in
-//! `promql/promqltest/README.md`), run against a source in memory.
-//!
-//! The scripts in `testdata` are ours. Prometheus' own scripts run too: the copies that
-//! `scripts/test-servers.sh` put into `FLOODMARK_CACHE`, or the scripts in the directory that
-//! `FLOODMARK_PROMQL_TESTDATA` names. `--nocapture` shows the counts and each failing case; `make test`
-//! prints the score.
+//! PromQL semantics as text: scripts in the language of Prometheus' `promql/promqltest`, over a source in
+//! memory. `testdata` has our scripts. Prometheus' scripts are in `FLOODMARK_CACHE` (see
+//! `scripts/test-servers.sh`) or `FLOODMARK_PROMQL_TESTDATA`. `make test` prints the score.
 
 mod notation;
 mod report;
@@ -17,8 +13,8 @@ use report::Report;
 use runner::Names;
 use std::path::{Path, PathBuf};
 
-/// Prometheus' scripts about features that do not exist here, because Prometheus has them behind feature
-/// flags: expressions of durations, `smoothed` and `anchored`, `info()`, start timestamps.
+/// Prometheus' scripts about features behind its feature flags: durations as expressions, `smoothed` and
+/// `anchored`, `info()`, start timestamps.
 const EXPERIMENTAL: [&str; 4] =
     ["duration_expression.test", "extended_vectors.test", "info.test", "start_timestamps.test"];
 
@@ -81,12 +77,11 @@ fn scripts_of_prometheus_pass() {
     assert!(stable.passed > 500, "{} evaluations are too few to be all", stable.passed);
 }
 
-/// Number of evaluations of scripts by outcome.
 #[derive(Debug)]
 struct Score {
     passed: usize,
     failed: usize,
-    /// Evaluations of features that do not exist here.
+    /// Evaluations of unsupported features.
     excluded: usize,
 }
 
@@ -106,7 +101,7 @@ impl std::fmt::Display for Score {
     }
 }
 
-/// Runs the benchmark with small inputs, so that it keeps working.
+/// Runs the benchmark with small inputs.
 #[test]
 fn benchmark_runs() {
     let size = workload::Size { metrics: 12, series: 10, samples: 60, steps: 5 };

@@ -1,17 +1,14 @@
-//! Parses series and durations in the notation of scripts: `up{job="a"} 1 2 _ 3+1x4 stale`.
+//! Parser for the series and durations of scripts: `up{job="a"} 1 2 _ 3+1x4 stale`.
 
 use model::{Labels, LabelsBuilder, STALE_NAN_BITS};
 
-/// One position of a sequence.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Point {
     Omitted,
     Value(f64),
-    /// A native histogram.
     Histogram,
 }
 
-/// Labels, and a sequence of points.
 pub(crate) fn series(line: &str) -> Result<(Labels, Vec<Point>), String> {
     let (labels, rest) = labels(line)?;
     Ok((labels, sequence(rest)?))
@@ -65,7 +62,7 @@ pub(crate) fn number(text: &str) -> Result<f64, String> {
     value.map(|v| sign * v).ok_or_else(|| format!("bad number {text:?}"))
 }
 
-/// The labels at the beginning, and the rest of the line.
+/// The labels at the beginning, and the rest.
 fn labels(line: &str) -> Result<(Labels, &str), String> {
     let mut builder = LabelsBuilder::new();
     let name_len = line.find(|c: char| !(c.is_alphanumeric() || c == '_' || c == ':')).unwrap_or(line.len());
@@ -100,7 +97,7 @@ fn labels(line: &str) -> Result<(Labels, &str), String> {
     Ok((labels, rest.trim()))
 }
 
-/// The quoted text at the beginning, and the rest after it.
+/// The quoted text at the beginning, and the rest.
 pub(crate) fn quoted(text: &str) -> Result<(String, &str), String> {
     let quote = text.chars().next().filter(|c| "\"'`".contains(*c));
     let quote = quote.ok_or_else(|| format!("expected a quoted text: {text:?}"))?;

@@ -1,15 +1,13 @@
-//! Result of a script.
-
 use std::fmt;
 
-/// Counts of one script's cases.
+/// Results of one script.
 #[derive(Debug, Default)]
 pub(crate) struct Report {
     pub(crate) name: String,
     pub(crate) passed: usize,
-    /// Cases about native histograms, which do not exist here.
+    /// Cases about native histograms, which are not supported.
     pub(crate) excluded: usize,
-    /// Line, expression, and description of the failure.
+    /// Line, expression and failure.
     pub(crate) failed: Vec<(usize, String, String)>,
 }
 

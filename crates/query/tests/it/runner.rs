@@ -13,15 +13,13 @@ use std::sync::atomic::AtomicBool;
 /// Relative error that Prometheus' own runner allows.
 const EPSILON: f64 = 1e-6;
 
-/// Time at which metric names are dropped. Prometheus drops them early by default, but its scripts expect
-/// that they are dropped late.
+/// Time at which metric names are dropped: early by default in Prometheus, late in its scripts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Names {
     Early,
     Late,
 }
 
-/// State of a script: the series loaded so far.
 #[derive(Default)]
 struct State {
     source: MemorySource,
@@ -30,7 +28,6 @@ struct State {
     histograms: BTreeSet<String>,
 }
 
-/// Runs one script.
 pub(crate) fn run_file(path: &Path, names: Names) -> Report {
     let name = path.file_name().expect("a script has a name").to_string_lossy().into_owned();
     let text =
@@ -78,7 +75,6 @@ impl State {
         }
     }
 
-    /// True if native histograms are read or expected.
     fn is_about_histograms(&self, eval: &Eval) -> bool {
         let words = |name: &str| {
             eval.expr
@@ -103,7 +99,6 @@ fn insert(samples: &mut Samples, timestamp_ms: i64, value: f64) {
     }
 }
 
-/// Evaluates expressions over the loaded series.
 struct Engine<'s> {
     source: &'s MemorySource,
     names: Names,
@@ -144,7 +139,7 @@ impl Engine<'_> {
         Ok(())
     }
 
-    /// Checks that the answer of an instant query is also the middle one of a range query.
+    /// Checks that an instant query's answer is also the middle of a range query's.
     fn check_in_range(&self, eval: &Eval, value: &Value) -> Result<(), String> {
         let depends = ["start()", "end()", "step()", "range()"].iter().any(|f| eval.expr.contains(f));
         if depends || !matches!(value, Value::Vector(_) | Value::Scalar { .. }) {

@@ -3,25 +3,23 @@
 use crate::notation::{self, Point};
 use model::Labels;
 
-/// One step of a script.
 #[derive(Debug)]
 pub(crate) enum Command {
     Clear,
     /// A gap in milliseconds, and series.
     Load(i64, Vec<(Labels, Vec<Point>)>),
-    /// Like [`Self::Load`]. In Prometheus, classic histograms are also loaded as native histograms.
+    /// Loads classic histograms, in Prometheus also as native histograms.
     LoadWithHistograms(i64, Vec<(Labels, Vec<Point>)>),
     Eval(Box<Eval>),
 }
 
-/// An evaluation, and its expected result.
 #[derive(Debug, Default)]
 pub(crate) struct Eval {
     pub(crate) line: usize,
     pub(crate) expr: String,
     pub(crate) start_ms: i64,
     pub(crate) end_ms: i64,
-    /// None for an instant.
+    /// None for an instant query.
     pub(crate) step_ms: Option<i64>,
     pub(crate) ordered: bool,
     pub(crate) fail: bool,
@@ -35,7 +33,6 @@ pub(crate) struct Eval {
     pub(crate) series: Vec<(Labels, Vec<Point>)>,
 }
 
-/// Expected warnings or infos.
 #[derive(Debug, Default)]
 pub(crate) struct Annotations {
     pub(crate) some: bool,
@@ -43,7 +40,6 @@ pub(crate) struct Annotations {
     pub(crate) texts: Vec<Text>,
 }
 
-/// A text to compare with.
 #[derive(Debug)]
 pub(crate) enum Text {
     Exactly(String),
@@ -59,7 +55,6 @@ impl Text {
     }
 }
 
-/// Parses a script.
 pub(crate) fn parse(text: &str) -> Result<Vec<Command>, String> {
     let lines: Vec<&str> =
         text.lines().map(str::trim).map(|line| if line.starts_with('#') { "" } else { line }).collect();
@@ -140,8 +135,7 @@ fn eval(line: usize, head: &str, body: &[&str]) -> Result<Eval, String> {
 }
 
 fn expectation(eval: &mut Eval, line: &str) -> Result<(), String> {
-    // Removes positions in the expression, ` (1:5)` or a pattern that matches them: here, messages of an
-    // evaluation have no positions.
+    // Removes positions such as ` (1:5)`, which messages of an evaluation do not have.
     let position = regex::Regex::new(r"( \.\*)? \\?\((\[0-9\]\+|\d+):(\[0-9\]\+|\d+)\\?\)$")
         .map_err(|e| e.to_string())?;
     let without_position = |text: &str| position.replace(text.trim(), "").into_owned();

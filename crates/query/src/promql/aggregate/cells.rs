@@ -2,15 +2,12 @@
 
 use crate::promql::float::{ABSENT, Kahan, Mean, is_absent};
 
-/// An accumulator.
 pub(super) trait Cell: Copy {
-    /// The aggregate of no values.
     const EMPTY: Self;
 
-    /// Adds a value to the aggregate.
     fn push(&mut self, value: f64);
 
-    /// Returns the aggregate; absent if there was no value.
+    /// The aggregate; absent if there was no value.
     fn finish(&self) -> f64;
 }
 
@@ -82,8 +79,7 @@ impl Cell for GroupCell {
     }
 }
 
-/// Minimum of the values. Any later value replaces a NaN, and a NaN replaces no value, so the result is NaN
-/// only if all values are. The cell begins with [`ABSENT`], which is a NaN too.
+/// Minimum of the values. It is NaN only if all values are NaN.
 #[derive(Clone, Copy)]
 pub(super) struct MinCell(f64);
 
@@ -120,7 +116,7 @@ impl Cell for MaxCell {
     }
 }
 
-/// Welford's method, uncompensated as in Prometheus.
+/// Welford's method, without compensation, as in Prometheus.
 #[derive(Clone, Copy)]
 pub(super) struct StdvarCell {
     count: f64,

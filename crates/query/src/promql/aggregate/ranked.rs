@@ -10,20 +10,18 @@ use crate::promql::matrix::Matrix;
 use crate::promql::row::{Row, RowName};
 use model::SeriesKey;
 
-/// Counts from this one upwards overflow, and counts from `INTEGER_MIN` downwards underflow, as in
-/// Prometheus.
+/// First count that overflows, as in Prometheus.
 const INTEGER_MAX: f64 = 9_223_372_036_854_774_784.0;
 const INTEGER_MIN: f64 = -9_223_372_036_854_775_808.0;
 
-/// A chosen value, and the index of its series' name.
 #[derive(Debug, Clone, Copy)]
 struct Entry {
     value: f64,
     name: usize,
 }
 
-/// The best entries of one group at one step: a binary heap with the worst entry on top. It is built exactly
-/// as Go's `container/heap` does. So among equal values, it keeps the same entries as Prometheus.
+/// The best entries of one group at one step: a heap with the worst entry on top. Built as in Go's
+/// `container/heap`, so equal values rank as in Prometheus.
 #[derive(Debug, Clone, Default)]
 struct Heap(Vec<Entry>);
 
@@ -158,7 +156,7 @@ fn check_counts(counts: &[f64]) -> Result<bool, QueryError> {
     }
 }
 
-/// Puts an entry into a heap if it ranks high enough; true if it does.
+/// Puts an entry into a heap if it ranks high enough.
 fn offer(op: AggregateOp, heap: &mut Heap, entry: Entry, param: f64, share: f64) -> bool {
     if op == AggregateOp::LimitRatio {
         let ratio = param.clamp(-1.0, 1.0);
@@ -190,13 +188,11 @@ fn offer(op: AggregateOp, heap: &mut Heap, entry: Entry, param: f64, share: f64)
     better
 }
 
-/// Hash of the labels, from 0 to 1. `limit_ratio` compares the hash with the ratio, so it selects the same
-/// series at each step.
+/// Hash of the labels, from 0 to 1. `limit_ratio` compares it with the ratio.
 fn share_of(labels: &[u8]) -> f64 {
     (SeriesKey::of(labels, 0).0 >> 64) as f64 / u64::MAX as f64
 }
 
-/// Builds rows from the final heaps, best first.
 fn chosen_rows<'a>(
     eval: &Evaluator<'a>,
     op: AggregateOp,

@@ -18,7 +18,6 @@ use model::labels::METRIC_NAME;
 use model::{Labels, LabelsBuilder};
 
 impl<'a> Evaluator<'a> {
-    /// Evaluates a function that returns a vector.
     pub(in crate::promql) fn stream_call(
         &mut self,
         call: &Call,
@@ -47,7 +46,7 @@ impl<'a> Evaluator<'a> {
             F::HistogramQuantile => self.histogram_quantile(args, grid, sink),
             F::HistogramQuantiles => self.histogram_quantiles(args, grid, sink),
             F::HistogramFraction => self.histogram_fraction(args, grid, sink),
-            // Functions of native histograms, which cannot be evaluated yet. For floats the result is empty.
+            // Native histograms cannot be evaluated yet. For floats, the result is empty.
             F::HistogramAvg
             | F::HistogramCount
             | F::HistogramStddev
@@ -85,7 +84,7 @@ impl<'a> Evaluator<'a> {
             Some(to) => self.scalar(to, grid)?,
             None => Column::new(self.meter, grid.count, 1.0)?,
         };
-        // Multiplies by the inverse, as Prometheus does because it loses less precision.
+        // As in Prometheus, multiplies by the inverse, which loses less precision.
         let map = |step: usize, value: f64| {
             let inverse = 1.0 / to[step];
             (value * inverse + 0.5).floor() / inverse
@@ -93,7 +92,7 @@ impl<'a> Evaluator<'a> {
         self.stream_mapped(&args[0], grid, true, map, sink)
     }
 
-    /// `timestamp(v)`: the times of the samples of a selector; the evaluation times of any other expression.
+    /// `timestamp(v)`: times of samples for a selector, evaluation times for any other expression.
     fn timestamp(&mut self, arg: &Node, grid: &Grid, sink: &mut Sink<'_>) -> Result<(), QueryError> {
         let Node::Selector(selector) = arg else {
             let map = |step: usize, _: f64| grid.time_ms(step) as f64 / 1000.0;
@@ -136,14 +135,13 @@ fn clear_where_present(column: &mut [f64], row: &[f64]) {
     }
 }
 
-/// Passes one series to `sink`, if it has a value.
+/// Passes the series to `sink`, if it has a value.
 fn emit_one(mut labels: Labels, values: &mut [f64], sink: &mut Sink<'_>) -> Result<(), QueryError> {
     let row = Row { labels: &mut labels, strip: false, drop_name: false, values };
     if row.is_empty() { Ok(()) } else { sink(row) }
 }
 
-/// Labels of the series that `absent` returns. A label is included if the selector has exactly one matcher
-/// for it, and that matcher is an equality.
+/// Labels of the series that `absent` returns: those with one matcher, an equality.
 fn absent_labels(arg: &Node) -> Result<Labels, QueryError> {
     let matchers: &[Matcher] = match arg {
         Node::Selector(selector) | Node::Range(selector, _) => &selector.matchers,
@@ -159,7 +157,7 @@ fn absent_labels(arg: &Node) -> Result<Labels, QueryError> {
     builder.build().map_err(|error| QueryError::Execution(error.to_string()))
 }
 
-/// Returns the computation of a function whose result depends on one value only; `None` for other functions.
+/// Computation of a function of one value; `None` for other functions.
 fn elementwise(function: Function) -> Option<fn(f64) -> f64> {
     Some(match function {
         Function::Abs => f64::abs,

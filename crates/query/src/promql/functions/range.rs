@@ -1,8 +1,6 @@
-//! Functions over the samples of one series, for all steps in one pass.
-//!
-//! The window of a step is `(end - range, end]`. Both ends of the window only move forwards, so two indices
-//! run along the samples. A function carries the state of its window from step to step, and does not visit a
-//! sample again for each window that contains the sample.
+//! Functions over the samples of one series, for all steps in one pass. The window of a step is `(end -
+//! range, end]`. Both ends only move forwards, so a function carries the state of its window from step to
+//! step.
 
 mod extremes;
 mod over_time;
@@ -19,11 +17,10 @@ use crate::promql::meter::{Charge, Meter};
 use model::Samples;
 use window::Spec;
 
-/// A function, its parameters and its scratch memory.
 #[derive(Debug)]
 pub(in crate::promql) struct Windows<'p> {
     function: Function,
-    /// Scalar arguments, one value for each step.
+    /// Scalar arguments, with one value for each step.
     params: Vec<&'p [f64]>,
     rate: rate::Scratch,
     sums: sliding::Sliding<crate::promql::float::Kahan>,
@@ -33,7 +30,6 @@ pub(in crate::promql) struct Windows<'p> {
     sorted: over_time::Sorted,
     counts: Vec<u32>,
     meter: &'p Meter<'p>,
-    /// Charge for the scratch memory.
     charge: Charge<'p>,
 }
 
@@ -112,7 +108,7 @@ impl<'p> Windows<'p> {
     }
 }
 
-/// Scratch memory of a function per sample of a series, doubled because its lists grow by doubling.
+/// Scratch memory of a function per sample, doubled because lists grow by doubling.
 const fn scratch_bytes(function: Function) -> usize {
     use Function as F;
     2 * match function {

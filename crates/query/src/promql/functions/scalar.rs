@@ -10,7 +10,6 @@ use crate::promql::matrix::Column;
 use crate::promql::row::Row;
 
 impl<'a> Evaluator<'a> {
-    /// Evaluates a function that returns a scalar.
     pub(in crate::promql) fn scalar_call(
         &mut self,
         call: &Call,
@@ -41,7 +40,7 @@ impl<'a> Evaluator<'a> {
         Column::new(self.meter, grid.count, constant)
     }
 
-    /// `scalar(v)`: the value at a step if there is exactly one, otherwise NaN.
+    /// `scalar(v)`: the value if there is exactly one, otherwise NaN.
     fn scalar_of_vector(&mut self, vector: &Node, grid: &Grid) -> Result<Column<'a>, QueryError> {
         let mut column = Column::new(self.meter, grid.count, f64::NAN)?;
         let mut seen = Column::new(self.meter, grid.count, 0.0)?;

@@ -1,23 +1,18 @@
-//! Every function of PromQL: its name, the types of its arguments, and the type of its value.
+//! All functions of PromQL, with the types of arguments and values.
 
 use crate::promql::ValueType;
 use ValueType::{Matrix as M, Scalar as S, String as T, Vector as V};
 
-/// Types of a function's arguments.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::promql) struct Signature {
-    /// Types of the arguments; the last one may repeat.
+    /// Types of the arguments. The last argument may repeat.
     pub(in crate::promql) types: &'static [ValueType],
-    /// Least number of arguments.
     pub(in crate::promql) least: usize,
-    /// Largest number of arguments.
     pub(in crate::promql) most: usize,
 }
 
-/// Any number of arguments.
 const MANY: usize = usize::MAX;
 
-/// Generates the enum of functions from the table below.
 macro_rules! functions {
     ($($variant:ident $name:literal $types:tt $least:literal $most:tt $value:ident;)+) => {
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,7 +27,6 @@ macro_rules! functions {
                 match self { $(Self::$variant => $name),+ }
             }
 
-            /// Type of the function's value.
             pub(in crate::promql) const fn value_type(self) -> ValueType {
                 match self { $(Self::$variant => $value),+ }
             }
@@ -46,8 +40,8 @@ macro_rules! functions {
     };
 }
 
-// Variant, name, types of the arguments, least and largest number of them, type of the value:
-// S scalar, V instant vector, M range vector, T string.
+// Variant, name, types of the arguments, their least and largest number, type of the value. S is a scalar, V
+// an instant vector, M a range vector, T a string.
 functions! {
     Abs "abs" [V] 1 1 V;
     Absent "absent" [V] 1 1 V;
@@ -140,8 +134,7 @@ functions! {
 }
 
 impl Function {
-    /// True if an argument is a range vector. Each series of the range vector is computed separately. The
-    /// other arguments are scalars.
+    /// True if an argument is a range vector. All other arguments are scalars.
     pub(in crate::promql) fn is_over_range(self) -> bool {
         self.signature().types.contains(&M)
     }

@@ -1,4 +1,4 @@
-//! Operators: their precedence, and the modifiers between an operator and its right operand.
+//! Operators: their precedence and their modifiers.
 
 use super::lexer::{Fault, Kind, Token};
 use super::{NESTING_MAX, Parser, Part, too_deep, types};
@@ -8,10 +8,8 @@ use crate::promql::ast::{Binary, BinaryOp, Many, Matching, Node};
 /// Precedence of `*`, and of a sign.
 const PRODUCT: u8 = 5;
 
-/// Precedence of `^`, which binds the tightest.
 const POWER: u8 = 6;
 
-/// The binary operator that a token denotes, and its precedence.
 fn operator(token: &Token<'_>) -> Option<(BinaryOp, u8)> {
     let text = token.text.to_ascii_lowercase();
     Some(match (token.kind, text.as_str()) {
@@ -68,7 +66,7 @@ impl Parser<'_, '_> {
         Ok(lhs)
     }
 
-    /// An operand with or without a sign. A sign binds as `*` does: `-2^2` is -4.
+    /// An operand with or without a sign. A sign binds like `*`: `-2^2` is -4.
     fn signed(&mut self) -> Result<Part, Fault> {
         let sign = self.peek()?;
         if !sign.is("+") && !sign.is("-") {
@@ -108,7 +106,7 @@ impl Parser<'_, '_> {
         Ok((return_bool, matching))
     }
 
-    /// `fill (1)`, or `fill_left (1)` and `fill_right (2)`, each at most once.
+    /// `fill (1)`, or `fill_left (1)` and `fill_right (2)`.
     fn fills(&mut self, matching: &mut Matching) -> Result<(), Fault> {
         if let Some(value) = self.fill("fill")? {
             (matching.fill_left, matching.fill_right) = (Some(value), Some(value));
@@ -122,7 +120,7 @@ impl Parser<'_, '_> {
         Ok(())
     }
 
-    /// A fill value. `None` if the next word is another one, or a metric of that name.
+    /// A fill value; `None` if `word` does not follow, or is a metric's name.
     fn fill(&mut self, word: &str) -> Result<Option<f64>, Fault> {
         let before = self.at;
         if !self.take_word(word)? {

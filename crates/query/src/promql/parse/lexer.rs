@@ -1,50 +1,40 @@
-//! Lexer: text to tokens. The meaning of a character depends on its context, so the parser passes a [`Place`].
+//! Lexer: text to tokens. The parser passes a [`Place`], because the meaning of some characters depends on
+//! it.
 
 use super::{number, quoted};
 use stdx::units;
 
-/// Kind of token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// The end of the text.
     End,
-    /// Something that [`number::value`] reads.
     Number,
-    /// Something that [`units::duration_ms`] reads.
     Duration,
-    /// A string in its quotes, which [`quoted::read`] reads.
     Text,
-    /// A name or a keyword.
     Word,
-    /// A bracket, an operator, a comma.
     Symbol,
 }
 
-/// A piece of the text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Token<'t> {
     pub(super) kind: Kind,
     pub(super) text: &'t str,
-    /// Byte offset of the start.
     pub(super) at: usize,
 }
 
 /// Context of a token within an expression.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Place {
-    /// Any other place.
     Open,
-    /// Between `{` and `}`: names have no colons.
+    /// Between `{` and `}`, where names have no colons.
     Braces,
-    /// Between `[` and `]`: a colon is a token.
+    /// Between `[` and `]`, where a colon is a token.
     Brackets,
 }
 
-/// Byte offset and description of an error.
+/// Byte offset and text of an error.
 pub(super) type Fault = (usize, String);
 
 impl Token<'_> {
-    /// Byte offset of the end.
     pub(super) const fn end(&self) -> usize {
         self.at + self.text.len()
     }
@@ -53,7 +43,7 @@ impl Token<'_> {
         self.kind == Kind::Symbol && self.text == symbol
     }
 
-    /// True for this keyword, in upper or lower case.
+    /// True for this keyword, in any case.
     pub(super) fn is_word(&self, word: &str) -> bool {
         self.kind == Kind::Word && self.text.eq_ignore_ascii_case(word)
     }
@@ -79,7 +69,7 @@ pub(super) fn token(text: &str, from: usize, place: Place) -> Result<Token<'_>, 
     Ok(Token { kind, text: &rest[..len], at })
 }
 
-/// Length in bytes of the white space and comments at the beginning.
+/// Length of the white space and comments at the beginning.
 fn blank(text: &str) -> usize {
     let (bytes, mut at) = (text.as_bytes(), 0);
     loop {
@@ -118,7 +108,7 @@ fn symbol(text: &str, place: Place) -> Option<usize> {
     }
 }
 
-/// Describes the error of a character that begins no token.
+/// Error for a character that begins no token.
 fn strange(text: &str, place: Place) -> String {
     let mut chars = text.chars();
     let (first, second) = (chars.next().unwrap_or_default(), chars.next());

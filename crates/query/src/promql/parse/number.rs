@@ -1,6 +1,7 @@
-//! Numbers as Prometheus' lexer finds them and Go reads them.
+//! Numbers in the syntax of Prometheus and Go.
 
-/// Length of the number at the beginning of `text`, with the characters attached to it: `5m`, `1e-3`, `08x`.
+/// Length of the number at the beginning of `text`, with attached characters, for example `5m`, `1e-3`,
+/// `08x`.
 pub(super) fn len(text: &str) -> usize {
     let bytes = text.as_bytes();
     let hex = bytes.len() > 1 && bytes[0] == b'0' && matches!(bytes[1], b'x' | b'X');
@@ -18,10 +19,8 @@ pub(super) fn len(text: &str) -> usize {
     len
 }
 
-/// The value of a number without a sign; `None` if `text` is not a number.
-///
-/// The number is parsed like Go's `ParseInt` with base 0, or otherwise like `ParseFloat`: `0x1f`, `0755`
-/// (octal), `08` (not octal, so 8), `1_000`, `1.5e3`, `.5`, `5.`, `Inf`, `NaN`.
+/// The value of a number without a sign; `None` if `text` is not a number. Go's syntax: `0x1f`, `0755`
+/// (octal), `08` (decimal), `1_000`, `1.5e3`, `.5`, `5.`, `Inf`, `NaN`.
 pub(super) fn value(text: &str) -> Option<f64> {
     if text.eq_ignore_ascii_case("inf") {
         return Some(f64::INFINITY);
@@ -34,12 +33,12 @@ pub(super) fn value(text: &str) -> Option<f64> {
         return plain_integer(&digits, 16);
     }
     let digits = without_underscores(text)?;
-    // A sign is not part of a number, but Rust's parsers accept one.
+    // Rust's parsers would accept a sign
     if !digits.starts_with(|c: char| c.is_ascii_digit() || c == '.') {
         return None;
     }
     let octal = digits.strip_prefix('0').filter(|rest| !rest.is_empty());
-    // a number that is too large is an error instead of an infinity, as in Prometheus
+    // as in Prometheus, a number beyond the largest float is an error
     let decimal = || digits.parse().ok().filter(|value: &f64| value.is_finite());
     octal.and_then(|rest| plain_integer(rest, 8)).or_else(decimal)
 }
@@ -49,7 +48,7 @@ fn plain_integer(digits: &str, radix: u32) -> Option<f64> {
     i64::from_str_radix(digits, radix).ok().filter(|_| all_digits).map(|n| n as f64)
 }
 
-/// Returns the text without underscores; `None` if an underscore is not between two digits.
+/// The text without underscores; `None` if one is not between two digits.
 fn without_underscores(text: &str) -> Option<std::borrow::Cow<'_, str>> {
     if !text.contains('_') {
         return Some(text.into());

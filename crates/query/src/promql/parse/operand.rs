@@ -1,4 +1,4 @@
-//! Operands: numbers, strings, selectors, calls, aggregations, and the brackets after them.
+//! Operands: numbers, strings, selectors, calls and aggregations, with the brackets after them.
 
 use super::lexer::{self, Fault, Kind, Place, Token};
 use super::{DURATION_MS_MAX, Parser, Part, number, quoted, types};
@@ -28,21 +28,20 @@ pub(super) fn aggregate_op(name: &str) -> Option<AggregateOp> {
     })
 }
 
-/// True for words that cannot be a metric name without quotes. `word` must be in lower case.
+/// True for a word that must be quoted as a metric name. `word` is in lower case.
 fn is_reserved(word: &str) -> bool {
     matches!(word, "bool" | "on" | "ignoring" | "group_left" | "group_right" | "atan2")
 }
 
-/// True for keywords. `word` must be in lower case.
+/// True for keywords. `word` is in lower case.
 pub(super) fn is_keyword(word: &str) -> bool {
     is_reserved(word) || matches!(word, "offset" | "by" | "without")
 }
 
-/// Largest time in milliseconds since 1970. A double cannot represent every millisecond beyond it.
+/// Largest time in milliseconds. A double represents every millisecond up to it.
 const TIME_MS_MAX: f64 = (1u64 << 53) as f64;
 
 impl<'t> Parser<'t, '_> {
-    /// An operand and its suffixes: ranges, `offset`, `@`.
     pub(super) fn operand(&mut self) -> Result<Part, Fault> {
         let mut part = self.primary()?;
         loop {
@@ -109,7 +108,7 @@ impl<'t> Parser<'t, '_> {
         }
     }
 
-    /// `by (a, b) (…)` or `(…) by (a, b)`, after the name.
+    /// `by (a, b) (…)` or `(…) by (a, b)`, after the aggregation's name.
     fn aggregate(&mut self, op: AggregateOp, at: usize) -> Result<Part, Fault> {
         let mut grouping = self.grouping()?;
         let mut args = self.arguments("aggregation")?;
@@ -181,7 +180,7 @@ impl<'t> Parser<'t, '_> {
         Ok(args)
     }
 
-    /// Label names in parentheses. Returns them sorted.
+    /// Sorted label names, in parentheses.
     pub(super) fn label_names(&mut self) -> Result<Vec<String>, Fault> {
         const CONTEXT: &str = "grouping opts";
         self.open_paren(CONTEXT)?;
@@ -330,7 +329,6 @@ impl<'t> Parser<'t, '_> {
     }
 }
 
-/// Turns an instant selector into a range selector.
 fn range_of(part: Part, range_ms: i64) -> Result<Part, String> {
     match part.node {
         Node::Selector(selector) if part.bare => {
@@ -356,7 +354,7 @@ fn time_of(part: &mut Part) -> Option<&mut TimeShift> {
     }
 }
 
-/// Milliseconds of a duration or of a number of seconds; `None` if the token is neither.
+/// Milliseconds of a duration or number of seconds; `None` for other tokens.
 fn duration_ms(token: Token<'_>) -> Result<Option<i64>, Fault> {
     let ms = match token.kind {
         Kind::Duration => units::duration_ms(token.text).unwrap_or(i64::MAX),
@@ -372,7 +370,6 @@ fn duration_ms(token: Token<'_>) -> Result<Option<i64>, Fault> {
     Ok(Some(ms))
 }
 
-/// The value of a string token.
 pub(super) fn unquote(token: Token<'_>) -> Result<String, Fault> {
     quoted::read(token.text).map(|(text, _)| text).map_err(|message| (token.at, message.to_owned()))
 }

@@ -1,7 +1,6 @@
 //! String literals in Go's syntax.
 
-/// Reads the string literal at the beginning of `text`, which must begin with a quote. Returns the value, and
-/// the length of the literal in bytes.
+/// Reads the string literal at the beginning of `text`. Returns its value, and its length in bytes.
 pub(super) fn read(text: &str) -> Result<(String, usize), &'static str> {
     const UNTERMINATED: &str = "unterminated quoted string";
     let bytes = text.as_bytes();
@@ -22,7 +21,7 @@ pub(super) fn read(text: &str) -> Result<(String, usize), &'static str> {
     Ok((value, at + 1))
 }
 
-/// Decodes the escape sequence after a backslash and returns its length in bytes.
+/// Decodes the escape sequence after a backslash. Returns its length in bytes.
 fn escape(rest: &[u8], quote: u8, out: &mut Vec<u8>) -> Result<usize, &'static str> {
     const UNKNOWN: &str = "unknown escape sequence in a quoted string";
     let first = *rest.first().ok_or("unterminated quoted string")?;

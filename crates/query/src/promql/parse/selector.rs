@@ -25,7 +25,7 @@ impl<'t> Parser<'t, '_> {
             self.braces(at, &mut metric, &mut matchers)?;
         }
         if let Some(name) = &metric {
-            // as in Prometheus, two names are allowed inside the braces: `{"a", __name__="b"}`
+            // as in Prometheus, braces may have two names: `{"a", __name__="b"}`
             let second = matchers.iter().find(|m| m.name == METRIC_NAME && outside);
             if let Some(second) = second {
                 return Err((at, set_twice(name, &second.value)));
@@ -40,7 +40,7 @@ impl<'t> Parser<'t, '_> {
         Ok(Part { node, at, depth: 1, bare: true })
     }
 
-    /// Parses matchers up to the closing brace. A string without an operator is the metric name.
+    /// Parses matchers up to the closing brace. A string without an operator is a metric name.
     fn braces(
         &mut self,
         at: usize,
@@ -80,7 +80,7 @@ impl<'t> Parser<'t, '_> {
         Ok(())
     }
 
-    /// Parses the value that a label is compared with, after the operator.
+    /// Parses the value after a matcher's operator.
     fn matcher(&mut self, label: &str, op: MatchOp) -> Result<Matcher, Fault> {
         let value = self.brace_token()?;
         if value.kind != Kind::Text {

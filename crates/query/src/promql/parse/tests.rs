@@ -79,7 +79,7 @@ fn selectors_of_an_expression() {
     assert_eq!(names("1 + time()"), "");
 }
 
-/// At least one matcher must refuse the empty string: Prometheus' rule.
+/// As in Prometheus, at least one matcher must refuse the empty string.
 #[test]
 fn a_selector_must_not_select_everything() {
     for text in [
@@ -190,7 +190,7 @@ fn nesting_is_bounded() {
     assert!(message(&long).contains("the limit is"));
 }
 
-/// Expressions at the nesting limit can also be evaluated within the smallest stack of any thread.
+/// Expressions at the nesting limit can be evaluated in the smallest stack.
 #[test]
 fn the_deepest_expressions_can_be_evaluated() {
     let canceled = AtomicBool::new(false);
@@ -220,7 +220,6 @@ fn the_deepest_expressions_can_be_evaluated() {
     assert!(accepted > 40, "{accepted}");
 }
 
-/// Random words in random order: errors, never panics.
 #[test]
 fn random_words_are_errors_and_never_panics() {
     const WORDS: [&str; 78] = [
@@ -323,7 +322,6 @@ fn random_words_are_errors_and_never_panics() {
     assert!(parsed > 0);
 }
 
-/// Errors name the position and the reason, in Prometheus' words.
 #[test]
 fn errors_say_where() {
     let check = |text: &str, expected: &str| assert_eq!(message(text), expected, "{text}");
@@ -384,7 +382,6 @@ fn errors_say_where() {
     check("a @ inf", "1:5: parse error: timestamp out of bounds for @ modifier: inf");
 }
 
-/// Generates expressions by the rules of the grammar, for [`the_parser_crate_agrees`].
 struct Maker(Rng);
 
 impl Maker {
@@ -472,7 +469,7 @@ impl Maker {
     }
 }
 
-/// Two independently written parsers produce the same tree of an expression, or both refuse the expression.
+/// Two independent parsers produce the same tree, or both refuse.
 #[test]
 fn the_parser_crate_agrees() {
     let seed = Rng::fresh_seed();

@@ -1,10 +1,10 @@
-//! Type checks of operands. Errors are messages; the caller adds the position.
+//! Type checks of operands. The caller adds the position to an error.
 
 use crate::promql::ValueType;
 use crate::promql::ast::{Aggregate, AggregateOp, Binary, Call, Many, Node};
 use crate::promql::functions::Signature;
 
-/// Checks an operator against its modifiers and, without label matching, its operand types.
+/// Checks an operator's modifiers and, without label matching, its operand types.
 pub(super) fn check_operator(binary: &Binary) -> Result<(), String> {
     let scalars = [&binary.lhs, &binary.rhs].iter().all(|side| side.value_type() == ValueType::Scalar);
     let matching = &binary.matching;
@@ -20,7 +20,6 @@ pub(super) fn check_operator(binary: &Binary) -> Result<(), String> {
     }
 }
 
-/// Checks the operands of a binary operator.
 pub(super) fn check_binary(binary: &Binary) -> Result<(), String> {
     let (lhs, rhs) = (binary.lhs.value_type(), binary.rhs.value_type());
     for value_type in [lhs, rhs] {
@@ -47,7 +46,6 @@ pub(super) fn check_binary(binary: &Binary) -> Result<(), String> {
     Ok(())
 }
 
-/// Type of an aggregation's parameter, if it has one.
 pub(super) const fn parameter_of(op: AggregateOp) -> Option<ValueType> {
     match op {
         AggregateOp::Topk
@@ -60,8 +58,7 @@ pub(super) const fn parameter_of(op: AggregateOp) -> Option<ValueType> {
     }
 }
 
-/// Checks the operand types of an aggregation that has the right number of operands. The flag of an error is
-/// true if the parameter has the wrong type.
+/// Checks the operand types of an aggregation. The flag of an error is true if the parameter is wrong.
 pub(super) fn check_aggregate(aggregate: &Aggregate) -> Result<(), (bool, String)> {
     let context = "aggregation expression";
     expect(ValueType::Vector, &aggregate.expr, context).map_err(|message| (false, message))?;
@@ -73,7 +70,7 @@ pub(super) fn check_aggregate(aggregate: &Aggregate) -> Result<(), (bool, String
     }
 }
 
-/// Checks the number and types of a function's arguments. An error has the position of the argument, if one is wrong.
+/// Checks the number and types of a function's arguments. An error may have the index of the wrong argument.
 pub(super) fn check_call(call: &Call) -> Result<(), (Option<usize>, String)> {
     let Signature { types, least, most } = call.function.signature();
     let (name, count) = (call.function.name(), call.args.len());

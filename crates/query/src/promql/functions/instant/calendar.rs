@@ -10,8 +10,7 @@ use crate::promql::row::Sink;
 use model::Labels;
 use stdx::calendar::Date;
 
-/// Maximum distance from the epoch at which dates are computed (about 31 million years), in seconds. Values
-/// beyond this distance are clamped, which also keeps the arithmetic in range.
+/// Maximum distance from the epoch, in seconds (31 million years). Later and earlier times are clamped.
 const SECONDS_MAX: f64 = 1e15;
 
 /// A part of a date, from seconds since the Unix epoch.
@@ -57,7 +56,6 @@ fn days_in_month(year: i64, month: i64) -> i64 {
 }
 
 impl Evaluator<'_> {
-    /// Evaluates a calendar function of a vector, or of the evaluation time.
     pub(super) fn calendar(
         &mut self,
         part: Part,

@@ -17,7 +17,7 @@ use model::labels::METRIC_NAME;
 /// The label that holds a bucket's upper bound.
 const BUCKET_LABEL: &str = "le";
 
-/// Relative differences between buckets below this limit are considered rounding errors.
+/// Relative differences between buckets below this limit are rounding errors.
 const SMALL_DELTA: f64 = 1e-12;
 
 /// A bucket: the number of observations up to `upper`.
@@ -27,18 +27,16 @@ struct Bucket {
     count: f64,
 }
 
-/// The series of one histogram.
 struct Histogram {
     name: RowName,
-    /// Upper bound, and row in the matrix.
+    /// Upper bound, and row of the matrix.
     rows: Vec<(f64, usize)>,
 }
 
-/// All histograms of a vector.
 struct Histograms<'m> {
     matrix: Matrix<'m>,
     all: Vec<Histogram>,
-    /// Charge for the labels of the histograms, which are kept beside the matrix.
+    /// Charge for the labels of the histograms.
     _charge: Charge<'m>,
 }
 
@@ -103,7 +101,6 @@ impl<'a> Evaluator<'a> {
         out.matrix.emit(sink)
     }
 
-    /// Computes quantiles of histograms, as rows with the given names.
     fn quantiles(
         &mut self,
         histograms: &Histograms<'_>,
@@ -142,7 +139,6 @@ impl<'a> Evaluator<'a> {
         ));
     }
 
-    /// Groups the series of a vector into histograms.
     fn histograms(&mut self, vector: &Node, grid: &Grid) -> Result<Histograms<'a>, QueryError> {
         let delayed = self.options.delayed_name_removal;
         let (mut matrix, mut charge) = (Matrix::new(self.meter, grid.count), self.meter.charge());
@@ -198,7 +194,7 @@ impl<'a> Evaluator<'a> {
 }
 
 impl Histogram {
-    /// The buckets at a step, in order of their bounds; false if there are none.
+    /// Buckets at a step, sorted by bound. False if there are none.
     fn buckets_at(&self, matrix: &Matrix<'_>, step: usize, out: &mut Vec<Bucket>) -> bool {
         out.clear();
         for (upper, row) in &self.rows {
@@ -211,8 +207,8 @@ impl Histogram {
     }
 }
 
-/// The `q`-quantile, interpolated linearly within its bucket, and whether counts had to be made monotonic
-/// (`BucketQuantile` in Prometheus' `promql/quantile.go`).
+/// The `q`-quantile, and whether counts were made monotonic (`BucketQuantile` in Prometheus'
+/// `promql/quantile.go`).
 fn quantile(q: f64, buckets: &mut Vec<Bucket>) -> (f64, bool) {
     if q.is_nan() {
         return (f64::NAN, false);
@@ -234,7 +230,7 @@ fn quantile(q: f64, buckets: &mut Vec<Bucket>) -> (f64, bool) {
         return (f64::NAN, forced);
     }
     let mut rank = q * observations;
-    // as Go's sort.Search does, which returns the end for a NaN rank
+    // like Go's sort.Search, which returns the end for a NaN rank
     let b = buckets[..last].partition_point(|b| b.count < rank || b.count.is_nan() || rank.is_nan());
     if b == last {
         return (buckets[last - 1].upper, forced);
@@ -251,7 +247,7 @@ fn quantile(q: f64, buckets: &mut Vec<Bucket>) -> (f64, bool) {
     (start + (end - start) * (rank / count), forced)
 }
 
-/// The share of observations between two values (`BucketFraction` in the same file of Prometheus).
+/// Share of observations between two values (Prometheus' `BucketFraction`).
 fn fraction(lower: f64, upper: f64, buckets: &mut Vec<Bucket>) -> f64 {
     if buckets.last().is_none_or(|b| b.upper != f64::INFINITY) {
         return f64::NAN;
@@ -297,8 +293,7 @@ fn coalesce(buckets: &mut Vec<Bucket>) {
     });
 }
 
-/// Raises counts that are smaller than the count of a lower bound. Returns true if a difference was more than
-/// a rounding error.
+/// Raises counts below the count of a lower bound. True if a difference exceeded a rounding error.
 fn make_monotonic(buckets: &mut [Bucket]) -> bool {
     let (mut forced, mut previous) = (false, buckets[0].count);
     for bucket in &mut buckets[1..] {
@@ -317,7 +312,7 @@ fn make_monotonic(buckets: &mut [Bucket]) -> bool {
     forced
 }
 
-/// A float as OpenMetrics writes it: integers with `.0`.
+/// A float as in OpenMetrics: integers with `.0`.
 fn open_metrics(value: f64) -> String {
     let text = to_text(value);
     if value.is_finite() && !text.contains(['.', 'e']) { text + ".0" } else { text }

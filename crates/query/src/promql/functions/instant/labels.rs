@@ -86,8 +86,8 @@ impl Evaluator<'_> {
         })
     }
 
-    /// Changes the labels of each series for which `change` returns new labels. Series whose labels become
-    /// equal are merged.
+    /// Changes the labels of each series, where `change` returns new labels. Series with equal new labels are
+    /// merged.
     fn relabel(
         &mut self,
         vector: &Node,
@@ -109,8 +109,7 @@ impl Evaluator<'_> {
     }
 }
 
-/// A label value under construction. However often a template or a separator is repeated, the value never
-/// exceeds the maximum length of label values.
+/// A label value under construction. Its length never exceeds the limit of label values.
 struct LabelValue<'a> {
     text: String,
     function: &'static str,
@@ -139,8 +138,8 @@ impl<'a> LabelValue<'a> {
     }
 }
 
-/// Expands `$1`, `${1}`, `$name` and `$$` as Go does. A name is as long as possible. An unknown name expands
-/// to nothing. A `$` that begins none of these stands for itself.
+/// Expands `$1`, `${1}`, `$name` and `$$` as in Go. An unknown name expands to nothing. Any other `$` stands
+/// for itself.
 fn expand(
     template: &str,
     haystack: &str,
@@ -200,7 +199,7 @@ mod tests {
 
     #[test]
     fn memory_and_time_of_capture_groups_are_limited() {
-        // the first value that is too long for backtracking allocates two tables of states by groups
+        // the first value that is too long for backtracking allocates memory
         for (groups, repeats) in [(2_000, 1), (300, 200)] {
             let pattern = format!("{}{}.*", "()".repeat(groups), "(?:.*a)".repeat(repeats));
             let program = Program::compile_with_groups(&pattern).unwrap();
@@ -212,7 +211,7 @@ mod tests {
             assert!(refused.contains("16384 bytes"), "{refused}");
             assert!(program.find_groups(&"a".repeat(repeats), &mut program.groups()).unwrap());
         }
-        // common patterns are small, and find groups in the longest values
+        // a common pattern is small, and finds groups in the longest values
         let program = Program::compile_with_groups("(?P<job>[^-]+)-(.*?)[_-](\\d+)(?::(\\w{1,8}))?").unwrap();
         assert!(program.memory_bytes() < 1 << 20, "{}", program.memory_bytes());
         let long = format!("a-{}_1", "b".repeat(LABEL_VALUE_BYTES_MAX - 4));

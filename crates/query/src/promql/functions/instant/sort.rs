@@ -68,7 +68,7 @@ fn nan_last(a: f64, b: f64, descending: bool) -> Ordering {
     a.is_nan().cmp(&b.is_nan()).then(by_value)
 }
 
-/// Label names that occur in any series. A query may list many other names; sorting by these changes nothing.
+/// Label names that occur in any series.
 fn names_in<'m>(matrix: &'m Matrix<'_>, meter: &Meter<'_>) -> Result<HashSet<&'m str>, QueryError> {
     let (mut names, mut charge) = (HashSet::new(), meter.charge());
     for name in &matrix.names {
@@ -82,10 +82,10 @@ fn names_in<'m>(matrix: &'m Matrix<'_>, meter: &Meter<'_>) -> Result<HashSet<&'m
     Ok(names)
 }
 
-/// Memory of a name in a set that doubles when full.
+/// Memory of a name in a growing set.
 const NAME_BYTES: usize = 64;
 
-/// A stable sort by a comparison that can fail. The standard library's sorts cannot be aborted.
+/// A stable sort whose comparison can fail.
 fn merge_sorted(
     mut from: Vec<usize>,
     mut compare: impl FnMut(usize, usize) -> Result<Ordering, QueryError>,
@@ -115,7 +115,7 @@ fn merge_sorted(
     Ok(from)
 }
 
-/// Compares by the values of the named labels in natural order, then by all labels.
+/// Compares the values of the named labels in natural order, then all labels.
 fn by_labels(a: LabelsRef<'_>, b: LabelsRef<'_>, names: &[&str]) -> Ordering {
     for name in names {
         let ordering = natural(a.get(name).unwrap_or(""), b.get(name).unwrap_or(""));
@@ -126,7 +126,7 @@ fn by_labels(a: LabelsRef<'_>, b: LabelsRef<'_>, names: &[&str]) -> Ordering {
     a.iter().cmp(b.iter())
 }
 
-/// Compares runs of digits as numbers, and all other text as text.
+/// Compares runs of digits as numbers, and other text as text.
 fn natural(a: &str, b: &str) -> Ordering {
     let (mut a, mut b) = (a, b);
     while !a.is_empty() && !b.is_empty() {

@@ -5,28 +5,27 @@ use crate::promql::QueryError;
 use crate::promql::meter::Meter;
 use model::Samples;
 
-/// Comparison `(newer, older)`: true if the newer value makes the older one irrelevant.
+/// `(newer, older)`: true if the newer value can replace the older one.
 pub(super) type Supersedes = fn(f64, f64) -> bool;
 
-/// Maximum; of equal values, the earliest sample wins.
+/// Maximum; the earliest of equal values wins.
 pub(super) const MAX: Supersedes = |newer, older| newer > older;
-/// Minimum; of equal values, the earliest sample wins.
+/// Minimum; the earliest of equal values wins.
 pub(super) const MIN: Supersedes = |newer, older| newer < older;
-/// Maximum; of equal values, the latest sample wins.
+/// Maximum; the latest of equal values wins.
 pub(super) const LAST_MAX: Supersedes = |newer, older| newer >= older;
-/// Minimum; of equal values, the latest sample wins.
+/// Minimum; the latest of equal values wins.
 pub(super) const LAST_MIN: Supersedes = |newer, older| newer <= older;
 
-/// Queue of samples: the best of the window, then the samples that will be the best once better ones have
-/// left the window.
+/// Queue of samples, best first. A sample becomes the best when all samples before it have left the window.
 #[derive(Debug, Default)]
 pub(super) struct Extremes {
-    /// Positions of samples. Samples before the front have left the window.
+    /// Positions of samples in the series.
     queue: Vec<usize>,
 }
 
 impl Extremes {
-    /// Fills `out` with `result(i)` of the winning sample of each window, or of its last sample if all are NaN.
+    /// Fills `out` with `result(i)` of each window's winning sample, or of the last sample if all are NaN.
     pub(super) fn compute(
         &mut self,
         meter: &Meter<'_>,

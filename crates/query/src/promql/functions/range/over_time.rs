@@ -49,7 +49,7 @@ pub(super) fn avg(
             out[w.step] = total.sum / count + total.compensation / count;
             return 0;
         }
-        // The sum overflows, or a value is infinite: update the mean with each value instead.
+        // the sum overflows, or a value is infinite
         let mut mean = Mean::default();
         samples.values[w.lo..w.hi].iter().for_each(|v| mean.add(*v));
         out[w.step] = mean.value();
@@ -57,8 +57,8 @@ pub(super) fn avg(
     })
 }
 
-/// Count, mean, and sum of squared distances from the mean (Welford 1962; merged as in Chan, Golub, LeVeque
-/// 1979). Mean and sum are compensated.
+/// Count, mean, and sum of squared distances from the mean (Welford 1962; Chan, Golub, LeVeque 1979). Mean
+/// and sum are compensated.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Moments {
     count: f64,
@@ -106,7 +106,7 @@ pub(super) fn variance(
     })
 }
 
-/// Number of neighbouring samples in each window that satisfy `counts(earlier, later)`.
+/// Number of neighbors in each window that satisfy `counts(earlier, later)`.
 pub(super) fn count_pairs(
     before: &mut Vec<u32>,
     meter: &Meter<'_>,
@@ -125,7 +125,7 @@ pub(super) fn count_pairs(
     spec.each(meter, &samples.timestamps, |w| out[w.step] = f64::from(before[w.hi - 1] - before[w.lo]))
 }
 
-/// Integer that sorts as the value does, with NaN first.
+/// Integer with the order of the value, NaN first.
 fn order_key(value: f64) -> u64 {
     let bits = value.to_bits();
     match () {
@@ -143,7 +143,7 @@ fn value_of(key: u64) -> f64 {
     }
 }
 
-/// The values of a window, sorted, as keys.
+/// The values of a window as sorted keys.
 #[derive(Debug, Default)]
 pub(super) struct Sorted {
     keys: Vec<u64>,
@@ -151,8 +151,7 @@ pub(super) struct Sorted {
     hi: usize,
 }
 
-/// Number of keys that a replacement moves in the time of one step of sorting. A replacement moves about half
-/// of all keys.
+/// Number of keys moved in the time of one step of sorting.
 const MOVED_PER_STEP: usize = 32;
 
 impl Sorted {
@@ -161,8 +160,7 @@ impl Sorted {
         (self.lo, self.hi) = (0, 0);
     }
 
-    /// Moves on to a later window. Sorts again if the two windows share little; otherwise, replaces the
-    /// values that differ. Returns the number of steps taken.
+    /// Moves on to a later window. Returns the number of steps taken.
     fn advance(&mut self, samples: &[f64], window: &Window) -> usize {
         let (lo, hi) = (window.lo, window.hi);
         let (changed, len) = ((lo - self.lo) + (hi - self.hi), hi - lo);
@@ -195,7 +193,7 @@ impl Sorted {
         self.keys.partition_point(|k| *k < key)
     }
 
-    /// Replaces one key by another; the keys between their positions move by one.
+    /// Replaces one key by another.
     fn replace(&mut self, out: u64, new: u64) {
         let (from, to) = (self.position(out), self.position(new));
         if from < to {
@@ -227,7 +225,7 @@ impl Sorted {
         })
     }
 
-    /// Median absolute deviation: the median distance from the median.
+    /// Median absolute deviation from the median.
     pub(super) fn mad(
         &mut self,
         meter: &Meter<'_>,
@@ -252,13 +250,12 @@ impl Sorted {
         })
     }
 
-    /// Returns the `k`-th smallest distance from a finite median. A binary search is enough, because the
-    /// values on either side of the median are already in order of distance.
+    /// The `k`-th smallest distance from a finite median.
     fn distance(&self, median: f64, k: usize) -> f64 {
         let above = self.keys.partition_point(|key| value_of(*key) < median);
         let below = |i: usize| median - value_of(self.keys[above - 1 - i]);
         let beyond = |i: usize| value_of(self.keys[above + i]) - median;
-        // binary search: how many of the `k` smallest distances are distances of values below the median?
+        // binary search: how many of the `k` smallest distances belong to values below the median?
         let (mut least, mut most) = (k.saturating_sub(self.keys.len() - above), k.min(above));
         while least < most {
             let middle = least + (most - least) / 2;
@@ -277,8 +274,8 @@ impl Sorted {
         }
     }
 
-    /// Median absolute deviation around a median that is infinite or NaN. The distance between equal
-    /// infinities is NaN, and NaN sorts first.
+    /// Median absolute deviation if the median is infinite or NaN. The distance between equal infinities is
+    /// NaN.
     fn mad_of_infinities(&self, median: f64) -> f64 {
         let nans = self.keys.iter().filter(|key| (value_of(**key) - median).is_nan()).count();
         quantile_sorted(0.5, self.keys.len(), |i| if i < nans { f64::NAN } else { f64::INFINITY })

@@ -5,16 +5,15 @@ use crate::promql::QueryError;
 use crate::promql::meter::Meter;
 use model::Samples;
 
-/// Maximum number of resets in a window whose corrections are added one by one. Prometheus uses the same
-/// order, so the result is exactly the same. For more resets, the difference of two running totals is used.
+/// Up to this number of resets in a window, corrections are added in Prometheus' order, for the same result.
+/// Beyond it, the difference of two running totals is used.
 const RESETS_ADDED_MAX: usize = 16;
 
-/// Counter resets in a window and the corrections to add.
 #[derive(Debug, Default)]
 pub(super) struct Scratch {
-    /// Positions of samples that are smaller than the sample before.
+    /// Positions of samples smaller than the sample before.
     resets: Vec<usize>,
-    /// `totals[k]`: the sum of the first `k` corrections.
+    /// `totals[k]`: sum of the first `k` corrections.
     totals: Vec<f64>,
 }
 
@@ -34,9 +33,8 @@ impl Scratch {
     }
 }
 
-/// `rate`, `increase` (of a `COUNTER`) and `delta`: the difference between the last and the first sample of
-/// the window. The difference is corrected for resets, and extrapolated to the ends of the window if samples
-/// come close to them.
+/// `rate`, `increase` (of a `COUNTER`) and `delta`: the change in the window, corrected for resets and
+/// extrapolated.
 pub(super) fn extrapolated<const COUNTER: bool>(
     scratch: &mut Scratch,
     meter: &Meter<'_>,
@@ -49,7 +47,7 @@ pub(super) fn extrapolated<const COUNTER: bool>(
     if COUNTER {
         scratch.find(values);
     }
-    // the resets inside of the window are `from..to` of all
+    // the resets inside the window are `from..to`
     let (mut from, mut to) = (0, 0);
     spec.each_costly(meter, &samples.timestamps, |w| {
         if w.len() < 2 {
@@ -78,19 +76,17 @@ pub(super) fn extrapolated<const COUNTER: bool>(
     })
 }
 
-/// Summary of a window's samples.
 pub(super) struct Known {
     pub(super) first_ms: i64,
     pub(super) last_ms: i64,
     pub(super) count: f64,
-    /// The first value.
     pub(super) first: f64,
     /// Change from the first to the last sample, corrected for resets.
     pub(super) change: f64,
 }
 
 impl Known {
-    /// The change extrapolated to the whole window, per second if wanted.
+    /// The change extrapolated to the whole window, or its rate per second.
     #[inline]
     pub(super) fn stretched<const COUNTER: bool>(&self, end_ms: i64, range_ms: i64, per_second: bool) -> f64 {
         let mut factor = self.extrapolation::<COUNTER>(end_ms, range_ms);
@@ -100,8 +96,8 @@ impl Known {
         self.change * factor
     }
 
-    /// Factor by which the change between samples is extrapolated to the whole window (`extrapolatedRate` in
-    /// Prometheus' `promql/functions.go`).
+    /// Factor of the extrapolation to the whole window (`extrapolatedRate` in Prometheus'
+    /// `promql/functions.go`).
     #[inline]
     fn extrapolation<const COUNTER: bool>(&self, end_ms: i64, range_ms: i64) -> f64 {
         let seconds = |ms: i64| ms as f64 / 1000.0;
@@ -109,14 +105,13 @@ impl Known {
         let mut to_end = seconds(end_ms - self.last_ms);
         let sampled = seconds(self.last_ms - self.first_ms);
         let spacing = sampled / (self.count - 1.0);
-        // A larger gap means that the series begins (or ends) inside the window. Half of the usual spacing is
-        // then a good guess for the distance.
+        // after a larger gap, the series begins (or ends) inside the window: assume half of the usual spacing
         let threshold = spacing * 1.1;
         if to_start >= threshold {
             to_start = spacing / 2.0;
         }
         if COUNTER {
-            // A counter cannot have been below zero.
+            // a counter is never below zero
             let mut to_zero = to_start;
             if self.change > 0.0 && self.first >= 0.0 {
                 to_zero = sampled * (self.first / self.change);
@@ -132,7 +127,7 @@ impl Known {
     }
 }
 
-/// `irate` and `idelta`: from the last two samples of the window.
+/// `irate` and `idelta`: change between the last two samples.
 pub(super) fn instant(
     meter: &Meter<'_>,
     samples: &Samples,

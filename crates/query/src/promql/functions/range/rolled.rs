@@ -1,8 +1,6 @@
-//! Functions over buckets instead of samples, for windows that consist of whole buckets.
-//!
-//! Results over buckets and over samples are bit-identical, with two exceptions. Sums, and means computed
-//! from sums, are added up bucket by bucket, so their last digits may differ unless values are integers.
-//! Corrections for counter resets are rounded once more if a bucket has a reset and values are not integers.
+//! Functions over buckets instead of samples, for windows of whole buckets. Results are bit-identical, with
+//! two exceptions: sums and means of non-integers, and increases of non-integers in a bucket with a reset.
+//! These may differ in the last digits.
 
 use super::rate::Known;
 use super::window::Spec;
@@ -13,7 +11,7 @@ use crate::promql::meter::Meter;
 use crate::source::Bucket;
 use model::Statistic;
 
-/// Statistics that a function needs of each bucket; `None` if the function cannot be computed from buckets.
+/// Statistics that a function needs; `None` if buckets are not enough.
 pub(in crate::promql) const fn needs(function: Function) -> Option<&'static [Statistic]> {
     use Statistic as S;
     Some(match function {
@@ -30,7 +28,7 @@ pub(in crate::promql) const fn needs(function: Function) -> Option<&'static [Sta
     })
 }
 
-/// Fills `out` with the function's value at each step; `ends` are the end times of the buckets.
+/// Fills `out` with the value at each step. `ends` are the end times of the buckets.
 pub(in crate::promql) fn compute(
     meter: &Meter<'_>,
     function: Function,
@@ -86,13 +84,12 @@ pub(in crate::promql) fn compute(
     })
 }
 
-/// Returns the first value that no later value beats, or the last value if all are NaN.
+/// The first value that no later value beats, or the last value if all are NaN.
 fn best(values: impl Iterator<Item = f64>, beats: impl Fn(f64, f64) -> bool) -> f64 {
     values.fold(f64::NAN, |old, new| if old.is_nan() || beats(new, old) { new } else { old })
 }
 
-/// Growth of a counter over consecutive buckets. The sum is computed in the order of the samples, so that the
-/// result is bit-identical.
+/// Growth of a counter over consecutive buckets, bit-identical to the growth over samples.
 fn growth(buckets: &[Bucket]) -> f64 {
     let (first, last) = (&buckets[0], &buckets[buckets.len() - 1]);
     let mut change = last.last - first.first;

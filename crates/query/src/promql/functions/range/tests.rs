@@ -1,4 +1,4 @@
-//! Compares each function with a second implementation, which computes each window separately.
+//! Compares each function with a second implementation that computes each window on its own.
 
 use super::*;
 use crate::promql::Options;
@@ -9,12 +9,11 @@ use stdx::rng::Rng;
 
 static FOR_EVER: AtomicBool = AtomicBool::new(false);
 
-/// A meter without a limit.
 fn meter() -> Meter<'static> {
     Meter::new(&Options { samples_max: u64::MAX, ..Options::new(&FOR_EVER) })
 }
 
-/// Reference implementation of the function for one window.
+/// Reference implementation for one window.
 fn plainly(function: Function, times: &[i64], values: &[f64], end_ms: i64, param: f64) -> f64 {
     use Function as F;
     let n = values.len();
@@ -149,7 +148,7 @@ fn many_resets_give_what_few_give() {
         if w.len() == 60 {
             let values = &samples.values[w.lo..w.hi];
             let plain = values.windows(2).map(|p| if p[1] < p[0] { p[1] } else { p[1] - p[0] }).sum::<f64>();
-            // samples span 59 of 60 seconds; the rest is extrapolated, but not beyond the time when the counter was zero
+            // samples span 59 of 60 seconds; extrapolation stops where the counter would be zero
             let seconds = 59.0 + f64::min(1.0, 59.0 * values[0] / plain);
             assert!(almost_equal(plain * seconds / 59.0, out[w.step], 1e-12), "{plain} {}", out[w.step]);
             checked += 1;

@@ -6,18 +6,18 @@ use crate::promql::QueryError;
 use crate::promql::meter::Meter;
 use model::Samples;
 
-/// Sums for a least-squares line through a set of points: the mean of the points, and sums of products of
-/// distances from the mean (merged as in Chan, Golub, LeVeque 1979).
+/// Sums for a least-squares line: the mean of the points, and sums of products of distances from it (Chan,
+/// Golub, LeVeque 1979).
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Regression {
     count: f64,
-    /// Time of the first point; times are seconds since then.
+    /// Time of the first point. Times of points are seconds since then.
     origin_ms: i64,
     mean_x: f64,
     mean_y: f64,
     xx: f64,
     xy: f64,
-    /// Smallest and largest value: the line through equal values is exact.
+    /// Smallest and largest value. The line through equal values is exact.
     low: f64,
     high: f64,
 }
@@ -67,7 +67,7 @@ impl Part for Regression {
 impl Regression {
     /// Slope, and value at `time_ms`.
     fn line(&self, time_ms: i64) -> (f64, f64) {
-        // If a value is infinite or NaN, so is the mean.
+        // the mean of infinite values or NaN is not finite
         if !self.mean_y.is_finite() {
             return (f64::NAN, f64::NAN);
         }
@@ -120,8 +120,7 @@ pub(super) fn predict(
     })
 }
 
-/// `double_exponential_smoothing`: each window is smoothed from its first sample on, so all its samples are visited at
-/// each step.
+/// `double_exponential_smoothing`. Each step visits all samples of its window.
 pub(super) fn smooth(
     meter: &Meter<'_>,
     samples: &Samples,

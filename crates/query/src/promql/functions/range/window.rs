@@ -5,7 +5,6 @@ use crate::promql::grid::{Grid, Shift};
 use crate::promql::meter::Meter;
 use model::TimeRange;
 
-/// Range and alignment of windows.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::promql) struct Spec {
     pub(in crate::promql) grid: Grid,
@@ -14,7 +13,6 @@ pub(in crate::promql) struct Spec {
 }
 
 impl Spec {
-    /// The windows of some steps.
     pub(in crate::promql) fn part(&self, steps: &std::ops::Range<usize>) -> Self {
         let grid = Grid { start_ms: self.grid.time_ms(steps.start), count: steps.len(), ..self.grid };
         Self { grid, ..*self }
@@ -26,7 +24,7 @@ impl Spec {
         TimeRange::new(start_ms, self.shift.apply(self.grid.last_ms()))
     }
 
-    /// Calls `visit` with each step whose window has samples.
+    /// Calls `visit` for each step whose window has samples.
     #[inline(always)]
     pub(super) fn each(
         &self,
@@ -48,8 +46,7 @@ impl Spec {
         Ok(())
     }
 
-    /// Like [`Self::each`], for functions whose steps can take long. `visit` returns its cost, as a number of
-    /// samples.
+    /// Like [`Self::each`], for slow functions. `visit` returns its cost as a number of samples.
     #[inline(always)]
     pub(super) fn each_costly(
         &self,
@@ -71,8 +68,7 @@ impl Spec {
         Ok(())
     }
 
-    /// Returns the window of a step, if the window has samples. `ends` has the positions of the previous
-    /// window, and is updated.
+    /// Window of a step, if it has samples. `ends` holds the positions of the previous window.
     #[inline(always)]
     fn window(&self, step: usize, ends: &mut (usize, usize), timestamps: &[i64]) -> Option<Window> {
         let (mut lo, mut hi) = *ends;
@@ -90,19 +86,16 @@ impl Spec {
     }
 }
 
-/// Number of steps between checks of the interrupt, about 50 µs. Steps that can take long count as their cost
-/// in samples.
+/// Steps between checks of the interrupt, about 50 µs.
 const CHECK_STEPS: usize = 4096;
 
-/// Samples of one step: those at `lo..hi`, at least one.
+/// Samples of one step: `lo..hi`, at least one.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Window {
     pub(super) step: usize,
     pub(super) lo: usize,
     pub(super) hi: usize,
-    /// The end of the window.
     pub(super) end_ms: i64,
-    /// The time of the step.
     pub(super) time_ms: i64,
 }
 

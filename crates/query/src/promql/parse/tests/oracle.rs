@@ -1,6 +1,5 @@
-//! Parser for comparison, based on the `promql-parser` crate: an independent implementation of Prometheus' grammar.
-//!
-//! [`guard`] first refuses input that would make the crate panic or overflow the stack.
+//! Parser for comparison, based on the `promql-parser` crate. [`guard`] first refuses input on which the
+//! crate would panic or overflow the stack.
 
 mod guard;
 
@@ -18,7 +17,6 @@ use promql_parser::parser::token as t;
 use promql_parser::parser::{self as raw, AtModifier, LabelModifier, Offset, VectorMatchCardinality};
 use std::time::{Duration, SystemTime};
 
-/// Parses and checks an expression.
 pub(in crate::promql::parse) fn expression(text: &str) -> Result<Node, QueryError> {
     let checked = guard::check(text)?;
     let expr = raw::parse(&checked.text).map_err(|message| guard::error(text, &message))?;
@@ -29,15 +27,13 @@ fn parse_error(message: impl std::fmt::Display) -> QueryError {
     QueryError::Parse(format!("parse error: {message}"))
 }
 
-/// Maximum number of regular expressions in one expression that need the regex engine: each may take
-/// [`crate::matcher::REGEX_COMPILED_BYTES_MAX`].
+/// Maximum number of an expression's regular expressions that need the regex engine.
 const PATTERNS_MAX: usize = 64;
 
-/// Turns the crate's tree into ours.
 struct Converter {
-    /// Strings of the expression. In the tree, each string is replaced by its index here.
+    /// Strings of the expression. The tree has an index instead of each string.
     strings: Vec<(MatchOp, String)>,
-    /// Number of matchers so far that need the regex engine.
+    /// Matchers so far that need the regex engine.
     patterns: usize,
 }
 
@@ -165,7 +161,6 @@ impl Converter {
         Ok(Node::Call(call))
     }
 
-    /// The string whose index is `number`.
     fn text(&self, number: &str) -> &str {
         self.string(number).1
     }
@@ -184,7 +179,6 @@ impl Converter {
         names
     }
 
-    /// A name: an identifier, or a string.
     fn name(&self, name: &str) -> String {
         if name.starts_with(|c: char| c.is_ascii_digit()) { self.text(name).into() } else { name.into() }
     }

@@ -1,14 +1,6 @@
-//! Checks and rewrites input before it reaches the parser crate.
-//!
-//! The crate builds, clones and drops its tree recursively, and converts some numbers to durations unchecked.
-//! So the guard limits the nesting by counting tokens, and checks numbers in brackets and after `offset`.
-//!
-//! The crate also compiles every regular expression, whatever its size, decodes some escapes differently from
-//! Go, and checks whether a matcher accepts the empty string. So the guard replaces each string, with the
-//! operator before it, by an index.
-//!
-//! The guard reads numbers as Go does (`1_000`, `0755`); the crate does not. Unbalanced brackets and strings
-//! are found on the way, with their position.
+//! Checks and rewrites input for the parser crate. The crate recurses without a limit and converts some
+//! numbers unchecked, so the guard limits nesting and checks numbers. The crate's strings and regular
+//! expressions differ from Go's, so the guard replaces each string by an index.
 
 use crate::matcher::MatchOp;
 use crate::promql::parse::{DURATION_MS_MAX, number, quoted};
@@ -33,7 +25,6 @@ fn error_at(text: &str, at: usize, message: impl std::fmt::Display) -> QueryErro
     QueryError::Parse(format!("{line}:{column}: parse error: {message}"))
 }
 
-/// An open bracket, or the whole expression.
 struct Level {
     close: u8,
     at: usize,
@@ -58,23 +49,21 @@ struct Scan<'t> {
     out: Checked,
     copied: usize,
     levels: Vec<Level>,
-    /// The last word was `offset`, followed by at most a sign.
+    /// The last word was `offset`; only a sign may have followed.
     after_offset: bool,
-    /// The operator of the matcher that is being read.
+    /// Operator of the current matcher.
     op: MatchOp,
 }
 
-/// An expression that the parser crate can be given.
+/// An expression that is safe for the parser crate.
 #[derive(Debug, Default)]
 pub(super) struct Checked {
-    /// The expression. Each string is replaced by its index in `strings`, in quotes, and each operator of a
-    /// matcher by `=`.
+    /// The expression, with indexes into `strings` in quotes, and `=` for each operator of a matcher.
     pub(super) text: String,
-    /// The strings. The value of a matcher has the matcher's operator, other strings have [`MatchOp::Equal`].
+    /// The strings, each with its matcher's operator, or [`MatchOp::Equal`].
     pub(super) strings: Vec<(MatchOp, String)>,
 }
 
-/// Walks the tokens of an expression.
 pub(super) fn check(text: &str) -> Result<Checked, QueryError> {
     if text.len() > EXPR_BYTES_MAX {
         return Err(QueryError::Parse(format!(
@@ -158,7 +147,6 @@ impl Scan<'_> {
         }
     }
 
-    /// Replaces a string by its index.
     fn string(&mut self) -> Result<(), QueryError> {
         let start = self.at - 1;
         let (value, len) = match quoted::read(&self.text[start..]) {
@@ -171,7 +159,7 @@ impl Scan<'_> {
         Ok(())
     }
 
-    /// Puts `with` in the place of the text from `start` on.
+    /// Replaces the text from `start` on by `with`.
     fn replace(&mut self, start: usize, with: &str) {
         self.out.text.push_str(&self.text[self.copied..start]);
         self.out.text.push_str(with);
@@ -182,7 +170,7 @@ impl Scan<'_> {
         self.levels.last().is_some_and(|level| level.close == b'}')
     }
 
-    /// The operator of a matcher, kept for the string that follows it.
+    /// Reads the operator of a matcher, for the next string.
     fn match_op(&mut self, start: usize) {
         let op = match &self.text.as_bytes()[start..] {
             [b'=', b'~', ..] => MatchOp::Regex,
@@ -223,7 +211,7 @@ impl Scan<'_> {
 
     fn operator(&mut self) -> Result<(), QueryError> {
         let level = self.levels.last_mut().expect("BUG: the outermost level was removed");
-        // Matchers in braces are not levels of the tree.
+        // matchers in braces are not levels of the tree
         level.operators += usize::from(level.close != b'}');
         if level.operators > EXPR_DEPTH_MAX { Err(self.too_deep()) } else { Ok(()) }
     }
@@ -270,7 +258,7 @@ fn is_word(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'_' || byte == b':'
 }
 
-/// Milliseconds of `1h30m`, `5`, `0.5` or `0x1f`; `None` if it is not a duration that is longer than 0.
+/// Milliseconds of `1h30m`, `5`, `0.5` or `0x1f`; `None` if it is no positive duration.
 fn duration_ms(text: &str) -> Option<i64> {
     if let Some(seconds) = number::value(text).filter(|s| s.is_finite()) {
         let ms = seconds * 1000.0;
