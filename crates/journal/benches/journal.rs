@@ -1,7 +1,7 @@
 //! Benchmarks writing and reading of records: `cargo bench -p journal [-- <part of a name>]`.
 //!
-//! The workload imitates a scraped fleet: targets with 10 labels that expose the same metrics (counters, gauges with
-//! two or three decimals, and constants). The samples of a target share one timestamp.
+//! The workload imitates scraped targets with counters, gauges and constants. The samples of a target share one
+//! timestamp.
 
 use journal::{Durability, Files, Item, Journal, Offset, Options, Record, RecordEncoder};
 use model::{Labels, SeriesRef, TenantId};
@@ -10,14 +10,11 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use stdx::rng::{Rng, mix};
 
-/// Size of a benchmark.
 struct Size {
-    /// Number of series per target, and of samples per record.
+    /// Series per target, and samples per record.
     metrics: usize,
     targets: usize,
-    /// Duration of a measurement.
     time: Duration,
-    /// Bytes written to a journal.
     journal_bytes: u64,
 }
 
@@ -131,7 +128,6 @@ fn definitions(size: &Size) {
     }
 }
 
-/// Records of known series, one scrape after the other.
 fn sample_records(size: &Size) -> Vec<Vec<u8>> {
     let mut rng = Rng::new(1);
     let mut encoder = RecordEncoder::new();
@@ -195,7 +191,7 @@ fn open(dir: &Path, durability: Durability) -> Files {
     Files::open(dir, 0, Options { durability, ..Options::default() }).expect("a journal in a new directory")
 }
 
-/// Writes groups of one record each. Returns the duration of each group in seconds.
+/// Writes groups of one record each. Returns the seconds each group took.
 fn write_groups(journal: &mut Files, records: &[Vec<u8>], groups: usize) -> Vec<f64> {
     let mut seconds: Vec<f64> = (0..groups)
         .map(|g| {

@@ -1,8 +1,7 @@
 //! Conformance suite for journals, to be run on each implementation.
 //!
-//! A [`Place`] stands for the storage that survives restarts. It must open the journal with small dictionaries, which
-//! are full after at most [`DICTIONARY_RECORDS_MAX`] records of [`RECORD_BYTES`] bytes. The checks panic if a journal
-//! does not conform.
+//! A [`Place`] is the storage that survives restarts. Its dictionaries must be full after at most
+//! [`DICTIONARY_RECORDS_MAX`] records of [`RECORD_BYTES`] bytes. The checks panic if a journal does not conform.
 
 use crate::{DictionaryId, Item, Journal, JournalError, JournalId, Offset, RECORD_BYTES_MAX};
 use stdx::rng::Rng;
@@ -10,13 +9,13 @@ use stdx::rng::Rng;
 /// Number of records of [`RECORD_BYTES`] bytes that must be enough to fill a dictionary.
 pub const DICTIONARY_RECORDS_MAX: usize = 40;
 
-/// Length of the suite's usual record in bytes.
+/// Length of the usual test record.
 pub const RECORD_BYTES: usize = 100;
 
 /// Storage of a journal across restarts.
 pub trait Place {
-    /// Opens the journal in the state in which the previous journal of this place was dropped. The first
-    /// journal is empty, and its identity differs from the identities of all other places.
+    /// Opens the journal in the state in which the previous journal of this place was dropped. The first journal is
+    /// empty. Its identity differs from those of other places.
     fn open(&mut self) -> Box<dyn Journal>;
 }
 
@@ -47,7 +46,6 @@ pub fn all(make: &mut dyn FnMut() -> Box<dyn Place>) {
     }
 }
 
-/// A record as returned by a reader.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Seen {
     offset: u64,
@@ -73,8 +71,7 @@ fn payloads(journal: &dyn Journal) -> Vec<Vec<u8>> {
     read(journal, 0).into_iter().map(|seen| seen.payload).collect()
 }
 
-/// Writes one group of `count` usual records, the first of them at offset `from`. Each record contains its
-/// offset.
+/// Writes one group of `count` records, each containing its offset. The first offset is `from`.
 fn write(journal: &mut dyn Journal, from: usize, count: usize) -> DictionaryId {
     let dictionary = journal.begin().expect("cannot begin a group");
     for i in from..from + count {
@@ -364,7 +361,7 @@ fn reads_while_the_owner_appends(place: &mut dyn Place) {
     );
 }
 
-/// Compares random operations with a model. When a journal reports a failure, records that were not synced must be void.
+/// Compares random operations with a model. After a failure, unsynced records must be void.
 pub fn agrees_with_a_model(place: &mut dyn Place, seed: u64) {
     let mut rng = Rng::new(seed);
     let mut journal = place.open();
@@ -404,7 +401,7 @@ pub fn agrees_with_a_model(place: &mut dyn Place, seed: u64) {
         seen.iter().map(|s| &s.payload).collect::<Vec<_>>(),
         durable[start as usize..].iter().collect::<Vec<_>>()
     );
-    // readers see the same dictionaries as `begin` returned to the owner
+    // readers and `begin` return the same dictionaries
     let told = &dictionaries[start as usize..];
     for (i, pair) in seen.windows(2).enumerate() {
         if let (Some(a), Some(b)) = (told[i], told[i + 1]) {
@@ -413,7 +410,7 @@ pub fn agrees_with_a_model(place: &mut dyn Place, seed: u64) {
     }
 }
 
-/// Writes a group of random records. `None` if the journal failed or the group was abandoned.
+/// Returns `None` if the journal failed or the group was abandoned.
 fn random_group(
     journal: &mut dyn Journal,
     end: usize,

@@ -1,8 +1,7 @@
 //! File operations of the operating system, or of a simulation.
 //!
-//! Implementations give the guarantees of POSIX. A file's bytes survive a power loss after [`DiskFile::sync_data`], and
-//! the names in a directory after [`Disk::sync_dir`]. Before that, a power loss may undo them. Calls are made a few
-//! times per group and never per sample, so the cost of dynamic dispatch does not matter.
+//! A file's bytes survive a power loss after [`DiskFile::sync_data`], and the names in a directory after
+//! [`Disk::sync_dir`]. Names in a directory survive after [`Disk::sync_dir`].
 //!
 //! Every name on which acknowledged data depends is synced before the acknowledgement:
 //!
@@ -22,8 +21,8 @@ use std::path::Path;
 
 /// File operations.
 pub trait Disk: Send + Sync + std::fmt::Debug {
-    /// Creates a directory. Fails with `AlreadyExists` if it exists, and with `NotFound` if its parent does not. Its name is
-    /// durable once the parent is synced: see [`create_dir_all`].
+    /// Creates a directory. Fails with `AlreadyExists` if it exists, and with `NotFound` if its parent does not.
+    /// Durable once the parent is synced: see [`create_dir_all`].
     fn create_dir(&self, dir: &Path, access: Access) -> io::Result<()>;
 
     /// Lists up to `most` entries of a directory, in any order.
@@ -31,8 +30,7 @@ pub trait Disk: Send + Sync + std::fmt::Debug {
 
     fn open(&self, path: &Path, mode: Mode) -> io::Result<Box<dyn DiskFile>>;
 
-    /// Renames a file within its directory, and replaces an existing file of the new name. Atomic, even in a
-    /// crash.
+    /// Renames a file within its directory. Replaces an existing file of the new name atomically, even in a crash.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
 
     fn remove(&self, path: &Path) -> io::Result<()>;
@@ -50,57 +48,47 @@ pub trait Disk: Send + Sync + std::fmt::Debug {
 pub enum Access {
     /// Accessible to the owner only.
     Private,
-    /// Accessible as the umask allows, because it may also contain files of other programs.
+    /// Accessible as the umask allows. The directory may also contain files of other programs.
     Shared,
 }
 
-/// Mode in which a file is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
-    /// Read an existing file.
     Read,
-    /// Change an existing file.
     Change,
-    /// Write a file, which is created or truncated.
+    /// Creates or truncates the file.
     Create,
 }
 
-/// An entry of a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listed {
-    /// Name of the entry. Names that are not UTF-8 are omitted from listings.
+    /// Names that are not UTF-8 are omitted from listings.
     pub name: String,
-    /// Length of the file in bytes.
     pub bytes: u64,
 }
 
-/// An open file.
 #[expect(
     clippy::len_without_is_empty,
     reason = "reading the length may fail, and a file is not a collection"
 )]
 pub trait DiskFile: Send + Sync + std::fmt::Debug {
-    /// Length in bytes.
     fn len(&self) -> io::Result<u64>;
 
-    /// Reads some bytes from `at` on. Returns the number of bytes read, which is 0 at the end of the file.
+    /// Reads some bytes from `at` on. Returns their number: 0 at the end of the file.
     fn read_at(&self, buffer: &mut [u8], at: u64) -> io::Result<usize>;
 
-    /// Writes all bytes from `at` on.
     fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<()>;
 
     /// Truncates the file, or extends it with zeros.
     fn set_len(&self, bytes: u64) -> io::Result<()>;
 
-    /// Allocates space for `bytes` bytes from `at` on. If the space ends beyond the end of the file, the file
-    /// is extended with zeros.
+    /// Allocates space for `bytes` bytes from `at` on. Extends the file with zeros if needed.
     fn allocate(&self, at: u64, bytes: u64) -> io::Result<()>;
 
     /// Makes the file's bytes and length durable.
     fn sync_data(&self) -> io::Result<()>;
 }
 
-/// Reads a whole file.
 pub fn read(disk: &dyn Disk, path: &Path) -> io::Result<Vec<u8>> {
     let file = disk.open(path, Mode::Read)?;
     let len = usize::try_from(file.len()?).map_err(io::Error::other)?;
@@ -117,14 +105,14 @@ pub fn read(disk: &dyn Disk, path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Creates a directory and its missing parents. Each directory is durable before anything is created in it.
+/// Creates a directory and its missing parents. Each directory is durable before the next is created in it.
 pub fn create_dir_all(disk: &dyn Disk, dir: &Path, access: Access) -> io::Result<()> {
     let Some(above) = dir.parent() else { return Ok(()) };
     let above = if above.as_os_str().is_empty() { Path::new(".") } else { above };
     match disk.create_dir(dir, access) {
         Ok(()) => disk.sync_dir(above),
-        // The process that created the directory may have died before the sync. If the parent cannot be
-        // opened for lack of permission, another user created the directory.
+        // The process that created the directory may have died before the sync. Without permission, another user
+        // created the directory.
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => match disk.sync_dir(above) {
             Err(e) if e.kind() == io::ErrorKind::PermissionDenied => Ok(()),
             synced => synced,
@@ -150,7 +138,6 @@ pub fn replace(disk: &dyn Disk, path: &Path, content: &[u8]) -> io::Result<()> {
     path.parent().map_or(Ok(()), |dir| disk.sync_dir(dir))
 }
 
-/// The operating system's file system.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Os;
 
@@ -207,7 +194,6 @@ impl Disk for Os {
     }
 }
 
-/// Creates a file that only its owner may read.
 fn create(path: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)
 }

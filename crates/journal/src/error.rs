@@ -1,4 +1,4 @@
-//! Errors of journals, and kinds of errors by what the caller should do.
+//! Errors of journals.
 
 use crate::{Offset, RECORD_BYTES_MAX};
 use model::ErrorKind;
@@ -10,37 +10,29 @@ pub enum JournalError {
     /// An operation on the disk failed.
     #[error("cannot {operation} {place}: {source}")]
     Io {
-        /// Failed operation, as a verb: "write", "fdatasync".
+        /// Failed operation as a verb, such as "write".
         operation: &'static str,
-        /// Location as text for people, such as a path.
+        /// Location as text, such as a path.
         place: String,
-        /// Error of the operating system.
         source: io::Error,
     },
-    /// The disk is full, or a quota is exhausted. Writing resumes without intervention once there is room again.
+    /// The disk is full, or a quota is exhausted. Writing resumes once there is room.
     #[error("disk is full: cannot {operation} {place}: {source}")]
     Full {
-        /// Failed operation.
         operation: &'static str,
-        /// Location as text for people, such as a path.
+        /// Location as text.
         place: String,
-        /// Error of the operating system.
         source: io::Error,
     },
     /// A record is longer than [`RECORD_BYTES_MAX`].
     #[error("journal record of {bytes} bytes is too large, the limit is {RECORD_BYTES_MAX} bytes")]
-    TooLarge {
-        /// Length of the record.
-        bytes: usize,
-    },
+    TooLarge { bytes: usize },
     /// A file was written by a later version of Floodmark.
     #[error("{place} has journal format version {found}, this build reads version {known}")]
     Version {
         /// Location, such as a path.
         place: String,
-        /// Version that was found.
         found: u16,
-        /// The version that this build reads.
         known: u16,
     },
     /// A record was written by a later version of Floodmark.
@@ -49,16 +41,8 @@ pub enum JournalError {
          a later version of Floodmark wrote it; start that version again: nothing has been changed",
         offset.0
     )]
-    RecordVersion {
-        /// Offset of the record.
-        offset: Offset,
-        /// Version that was found.
-        found: u8,
-        /// The latest version that this build reads.
-        known: u8,
-    },
-    /// [`crate::Journal::begin`] was not called, or was not called again after an error made the group void. No record
-    /// of the group is kept.
+    RecordVersion { offset: Offset, found: u8, known: u8 },
+    /// No group was begun since the last error. No record of the group is kept.
     #[error("the group of journal records is void: begin a new group")]
     Void,
     /// A fault injected by [`crate::faulty`].
@@ -77,7 +61,6 @@ impl JournalError {
         }
     }
 
-    /// Error of the operating system, with its context.
     pub(crate) fn io(operation: &'static str, path: &Path, source: impl Into<io::Error>) -> Self {
         let (source, place) = (source.into(), path.display().to_string());
         match source.kind() {

@@ -1,4 +1,4 @@
-//! Injects faults: a wrapper adds seeded faults to any journal, and functions damage files as a crash does.
+//! Injects seeded faults into any journal, and damages files as a crash does.
 
 use crate::{DictionaryId, Identity, Journal, JournalError, JournalStats, Offset, Reader};
 use std::fs::{self, File};
@@ -12,7 +12,6 @@ use stdx::rng::Rng;
 /// Probabilities of faults per call, from 0 to 1.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Faults {
-    /// `append` fails.
     pub append_error: f64,
     /// `sync` fails, and the whole group is discarded.
     pub sync_error: f64,
@@ -33,18 +32,15 @@ pub struct Faulty {
 }
 
 impl Faulty {
-    /// Wraps `inner`.
     pub fn new(inner: Box<dyn Journal>, faults: Faults, seed: u64) -> Self {
         Self { inner, faults, rng: Rng::new(seed), full_left: 0, injected: 0 }
     }
 
-    /// Changes the probabilities for later calls.
     pub fn set_faults(&mut self, faults: Faults) {
         self.faults = faults;
         self.full_left = 0;
     }
 
-    /// Number of injected faults.
     pub fn injected(&self) -> u64 {
         self.injected
     }
@@ -158,8 +154,7 @@ pub fn flip_bit(path: &Path, within: Range<u64>, rng: &mut Rng) -> io::Result<u6
     Ok(at)
 }
 
-/// Simulates a power loss. The bytes from `durable` on were written but not synced. So the file may be
-/// truncated, and each block of these bytes may be intact, zero or garbage.
+/// Simulates a power loss. Bytes from `durable` on may be cut off, intact, zero or garbage.
 pub fn tear(path: &Path, durable: u64, rng: &mut Rng) -> io::Result<()> {
     const BLOCK: u64 = 512;
     let file = File::options().write(true).open(path)?;

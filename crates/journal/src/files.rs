@@ -9,8 +9,8 @@
 //! - [`inspect`]: reads the files without changing them
 //! - `reader`, `quarantine`: reads all segments, and copies damaged bytes to the quarantine
 //!
-//! A segment is a dictionary. A new one begins after the journal was opened, and after any failure, so nothing is
-//! ever written behind bytes that may be damaged. `docs/formats/journal.md` describes the files.
+//! A segment is a dictionary. A new segment begins after each opening and each failure: nothing is written behind bytes
+//! that may be damaged. `docs/formats/journal.md` describes the files.
 
 mod frame;
 mod identity;
@@ -39,7 +39,6 @@ use std::sync::Arc;
 use stdx::rng::mix;
 use writer::Writer;
 
-/// Condition for a record to count as durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Durability {
     /// Synced to the disk: survives a power loss.
@@ -52,21 +51,17 @@ pub enum Durability {
 /// Settings of a journal in files.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Condition for a record to count as durable.
     pub durability: Durability,
-    /// Length in bytes from which a segment takes no more groups. At most one group exceeds this length.
+    /// Minimum length of a full segment, in bytes. At most one group exceeds this length.
     pub segment_bytes: u64,
-    /// Space allocated ahead of writes. A sync inside allocated space took 0.14 ms, a sync that grows the file 0.31 ms
-    /// (20 kB groups on ext4).
+    /// Space allocated ahead of writes, because a sync that grows the file takes twice as long.
     pub preallocate_bytes: u64,
-    /// Space that must be available before a group begins, so that a full disk is detected before part of a group is
-    /// written.
+    /// Free space that a group needs, so that a full disk is detected before the group is written.
     pub headroom_bytes: u64,
     /// Seed for the salts of segments; random for each data directory.
     pub seed: u64,
-    /// Number for the identity of a journal that has none yet; random for each opening.
+    /// Identity number for a journal that has none; random for each opening.
     pub fresh_id: u64,
-    /// File system of the segments.
     pub disk: Arc<dyn Disk>,
 }
 
@@ -93,29 +88,22 @@ pub struct Files {
     /// All segments in order; the newest may be the one being written.
     segments: VecDeque<Segment>,
     writer: Option<(Writer, DictionaryId)>,
-    /// True if the group failed, or none was begun.
     void: bool,
-    /// True if the dictionary was ended so that it can be dropped. The next segment may then use the reserve.
+    /// True if the dictionary was ended to be dropped. The next segment may then use the reserve.
     was_ended: bool,
-    /// True if the reserve exists.
     has_reserve: bool,
-    /// Offset of the next record.
     next: u64,
-    /// One past the newest durable record.
     durable: u64,
-    /// Number of segments created so far, so that no two have the same salt.
+    /// Segments created so far. Each gets another salt.
     made: u64,
     quarantine: Arc<Quarantine>,
     identity: Arc<IdentityFile>,
     stats: JournalStats,
 }
 
-/// A segment file.
 #[derive(Debug, Clone, Copy)]
 struct Segment {
-    /// Offset of the first record.
     first: u64,
-    /// Durable length.
     bytes: u64,
 }
 
@@ -123,8 +111,7 @@ impl Files {
     /// Opens the journal of `partition` under `dir`, which is created if absent. The journal must not be open
     /// elsewhere.
     ///
-    /// Succeeds despite damage: a torn end is copied to the quarantine and cut off, and readers report other damage.
-    /// Fails if the newest segment has an unknown format version.
+    /// A torn end is copied to the quarantine and cut off. Fails if the newest segment has an unknown format version.
     pub fn open(dir: &Path, partition: u32, options: Options) -> Result<Self, JournalError> {
         let partition_dir = segment::partition_dir(dir, partition);
         disk::create_dir_all(&*options.disk, &partition_dir, Access::Private)
@@ -153,7 +140,6 @@ impl Files {
         })
     }
 
-    /// Begins a new segment after the durable end.
     fn roll(&mut self) -> Result<DictionaryId, JournalError> {
         if let Some((writer, _)) = self.writer.take() {
             writer.close();
@@ -304,7 +290,7 @@ impl Journal for Files {
     fn truncate(&mut self, before: Offset) -> Result<(), JournalError> {
         let ended = self.segments.iter().skip(1).take_while(|s| s.first <= before.0).count();
         for _ in 0..ended {
-            // the oldest is removed first, so that a crash in between leaves no gap
+            // oldest first: a crash leaves no gap
             let Some(oldest) = self.segments.front() else { break };
             let path = segment::path(&self.dir, oldest.first);
             if self.quarantine.wants(oldest.first) {
@@ -317,7 +303,7 @@ impl Journal for Files {
                     _ => {}
                 }
             }
-            // Each removal is synced: a power loss may undo any removals that are not synced, which could leave a gap.
+            // A power loss may undo any unsynced removals, which could leave a gap.
             writer::sync_dir(&self.dir, &self.options)?;
             self.segments.pop_front();
             self.quarantine.set_start(self.start().0);

@@ -1,5 +1,5 @@
-//! A journal in memory, which is the reference implementation. Tests restart it with [`Memory::reopen`], which shares
-//! the durable records.
+//! The reference implementation: a journal in memory. Tests restart it with [`Memory::reopen`], which shares the
+//! durable records.
 
 use crate::{
     Damage, DictionaryId, Entry, Identity, Item, Journal, JournalError, JournalId, JournalStats, Offset,
@@ -7,20 +7,17 @@ use crate::{
 };
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// A journal in memory.
 #[derive(Debug)]
 pub struct Memory {
     shared: Arc<Mutex<Shared>>,
-    /// Records of the current group, not yet durable.
     pending: Vec<Arc<[u8]>>,
-    /// Dictionary returned by `begin`; `None` if the next `begin` must begin a new one.
+    /// Current dictionary; `None` if the next `begin` must start another.
     dictionary: Option<DictionaryId>,
     void: bool,
     dictionary_records_max: usize,
     stats: JournalStats,
 }
 
-/// State that survives a restart.
 #[derive(Debug)]
 struct Shared {
     id: JournalId,
@@ -37,14 +34,13 @@ struct Dictionary {
 }
 
 impl Memory {
-    /// An empty journal whose dictionaries are full at `dictionary_records_max` records.
+    /// Returns an empty journal whose dictionaries hold `dictionary_records_max` records.
     pub fn new(id: JournalId, dictionary_records_max: usize) -> Self {
         let shared = Shared { id, dictionaries: Vec::new(), next_id: 0, end: 0 };
         Self::over(Arc::new(Mutex::new(shared)), dictionary_records_max)
     }
 
-    /// The same journal for its next owner, with only the durable records. Call this when the previous owner
-    /// is gone.
+    /// The same journal for its next owner, with only the durable records.
     pub fn reopen(&self) -> Self {
         Self::over(Arc::clone(&self.shared), self.dictionary_records_max)
     }
@@ -68,7 +64,7 @@ impl Shared {
         self.dictionaries.first().map_or(self.end, |d| d.first)
     }
 
-    /// Index of the dictionary that has the record at `offset`, or of the nearest one.
+    /// Index of the dictionary at or nearest to `offset`.
     fn position(&self, offset: u64) -> usize {
         self.dictionaries.partition_point(|d| d.first <= offset).saturating_sub(1)
     }
@@ -211,7 +207,7 @@ impl Reader for MemoryReader {
         while self.current.as_ref().is_none_or(|d| ended(d, self.next)) {
             match self.dictionaries.next() {
                 Some(dictionary) => {
-                    // offsets before this dictionary may have been skipped
+                    // earlier offsets may have been skipped
                     self.next = self.next.max(dictionary.first);
                     self.current = Some(dictionary);
                 }

@@ -8,10 +8,9 @@
 //!        | u8 version 3  u8 tenant length  tenant        the tenant was deleted
 //! ```
 //!
-//! A sample names its series by a [`SeriesRef`]. Each dictionary defines a reference once, in its first record that
-//! uses it. The writer keeps track of the references that a dictionary has defined. All values of a record, and all
-//! series that it defines, are of one kind: floats in version 1, native histograms in version 2. A record of
-//! version 3 voids the metadata and exemplars of all earlier records of its tenant. This module does no I/O.
+//! A dictionary defines each [`SeriesRef`] in the first record that uses it. Values and new series of a record are of
+//! one kind: floats in version 1, native histograms in version 2. A record of version 3 voids the metadata and
+//! exemplars of all earlier records of its tenant.
 
 mod columns;
 mod define;
@@ -34,7 +33,7 @@ use model::{Exemplar, Histogram, LabelsRef, Metadata, SeriesRef, TenantId, Value
 use stdx::varint;
 use wire::Cursor;
 
-/// Latest version of the record format. A record's first byte is its version.
+/// Latest version, which is a record's first byte.
 pub const RECORD_VERSION: u8 = VERSION_DELETED;
 
 const VERSION_FLOATS: u8 = 1;
@@ -44,18 +43,15 @@ const VERSION_DELETED: u8 = 3;
 /// Limit on samples in one record.
 pub const RECORD_SAMPLES_MAX: usize = REQUEST_SAMPLES_MAX;
 
-/// Thresholds of [`RecordEncoder::is_full`]: samples, canonical label bytes, encoded bytes of metadata and exemplars.
-/// They are far above a usual request, but far below the hard limits, so that a replay needs little memory for its
-/// largest record.
+/// Thresholds of [`RecordEncoder::is_full`]. They are far above a usual request, but keep the memory of a replay small.
 const FULL_SAMPLES: usize = 100_000;
 const FULL_LABEL_BYTES: usize = 4 << 20;
 const FULL_EXTRA_BYTES: usize = 1 << 20;
 
-/// Threshold on the bytes of encoded histograms, in addition to [`FULL_SAMPLES`].
+/// Threshold on the bytes of encoded histograms.
 const FULL_HISTOGRAM_BYTES: usize = 8 << 20;
 
-/// Upper bound on the length of an encoded sample: five bytes for the reference, ten for the timestamp, half a byte for
-/// the tag and eight for the value.
+/// Maximum length of an encoded sample: reference 5, timestamp 10, tag 0.5, value 8.
 const SAMPLE_BYTES_MAX: usize = 24;
 
 const _: () = assert!(RECORD_SAMPLES_MAX * SAMPLE_BYTES_MAX < RECORD_BYTES_MAX);
@@ -82,17 +78,15 @@ pub struct RecordEncoder {
 }
 
 impl RecordEncoder {
-    /// An encoder without a record.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Begins a record of `tenant` for series of floats. Discards the previous contents, and reuses their memory.
+    /// Begins a record of `tenant` with floats. Discards the previous contents, and reuses their memory.
     pub fn begin(&mut self, tenant: &TenantId) {
         self.begin_of(tenant, ValueKind::Float);
     }
 
-    /// Like [`Self::begin`], for series with values of `kind`.
     pub fn begin_of(&mut self, tenant: &TenantId, kind: ValueKind) {
         self.kind = kind;
         self.histograms.clear();
@@ -123,8 +117,8 @@ impl RecordEncoder {
         columns::put_histogram(&mut self.histograms, value);
     }
 
-    /// Returns a record which says that `tenant` was deleted: metadata and exemplars of its earlier records are void. Discards the
-    /// record begun before.
+    /// Returns a record that voids the metadata and exemplars of the tenant's earlier records. Discards the present
+    /// record.
     pub fn deleted(&mut self, tenant: &TenantId) -> &[u8] {
         self.begin(tenant);
         self.out.clear();
@@ -142,7 +136,6 @@ impl RecordEncoder {
         self.values.push(value);
     }
 
-    /// Adds the metadata of a metric.
     pub fn metadata(&mut self, metadata: &Metadata) {
         self.metadata_count += 1;
         extras::put_metadata(&mut self.metadata, metadata);
@@ -154,14 +147,11 @@ impl RecordEncoder {
         extras::put_exemplar(&mut self.exemplars, series, exemplar);
     }
 
-    /// True if nothing was added since `begin`.
     pub fn is_empty(&self) -> bool {
         self.refs.is_empty() && self.definer.is_empty() && self.metadata_count + self.exemplars_count == 0
     }
 
-    /// True if the record should be finished, and the rest of the batch go into another record. If the caller checks this
-    /// before each series (with at most [`model::caps::SERIES_LABEL_BYTES_MAX`] bytes of labels), records stay far
-    /// below the hard limits.
+    /// True if the rest of the batch should go into another record. Check this before each series.
     pub fn is_full(&self) -> bool {
         self.refs.len() >= FULL_SAMPLES
             || self.definer.label_bytes() >= FULL_LABEL_BYTES
@@ -169,7 +159,7 @@ impl RecordEncoder {
             || self.histograms.len() >= FULL_HISTOGRAM_BYTES
     }
 
-    /// Returns the finished record. Panics if [`Self::is_full`] was ignored until readers would reject the record.
+    /// Returns the finished record. Panics beyond the limits of readers, if [`Self::is_full`] was ignored.
     pub fn finish(&mut self) -> &[u8] {
         let tenant = self.tenant.as_ref().expect("BUG: a record was finished that was not begun");
         assert!(self.refs.len() <= RECORD_SAMPLES_MAX, "BUG: a record was filled beyond its limit");
@@ -199,7 +189,6 @@ impl RecordEncoder {
         out
     }
 
-    /// Number of definitions in the record.
     pub fn definitions(&self) -> usize {
         self.definer.count()
     }
@@ -209,7 +198,6 @@ impl RecordEncoder {
         self.definer.finished_bytes()
     }
 
-    /// Memory held by the encoder, in bytes.
     pub fn memory_bytes(&self) -> usize {
         self.definer.memory_bytes()
             + self.refs.capacity() * 4
@@ -224,20 +212,18 @@ impl RecordEncoder {
 /// A decoded record; reusable.
 #[derive(Debug)]
 pub struct Record {
-    /// Tenant of the record.
     pub tenant: TenantId,
-    /// True if the record says that the tenant was deleted: metadata and exemplars of its earlier records are void. The record
-    /// has no other content.
+    /// True if the tenant was deleted. The record has no other content, and voids metadata and exemplars of earlier
+    /// records.
     pub is_deleted: bool,
-    /// Series that the record defines, with their references; valid from this record on.
+    /// Series defined by this record, with their references.
     pub definitions: Definitions,
     /// The series of each sample, in order of arrival.
     pub refs: Vec<SeriesRef>,
     /// Timestamps in milliseconds since the Unix epoch, parallel to `refs`.
     pub timestamps: Vec<i64>,
-    /// Values, parallel to `refs`. The series that the record defines have values of the same kind.
+    /// Values, parallel to `refs`.
     pub values: Values,
-    /// Metadata of metrics.
     pub metadata: Vec<Metadata>,
     pub exemplars: Vec<(SeriesRef, Exemplar)>,
 }
@@ -258,7 +244,6 @@ impl Default for Record {
 }
 
 impl Record {
-    /// An empty record to decode into.
     pub fn new() -> Self {
         Self::default()
     }
@@ -291,15 +276,13 @@ impl Record {
         self.exemplars.clear();
     }
 
-    /// Discards the samples.
     pub fn clear_samples(&mut self) {
         self.refs.clear();
         self.timestamps.clear();
         self.values.truncate(0);
     }
 
-    /// Replaces each sample's reference by the result of `series_of`, and drops samples for which this is `None`.
-    /// Returns the number of dropped samples.
+    /// Replaces the samples' references by `series_of`. Drops samples without a result, and returns their number.
     pub fn translate(&mut self, series_of: impl Fn(SeriesRef) -> Option<SeriesRef>) -> usize {
         self.retain(|series, _| match series_of(*series) {
             Some(own) => {
@@ -310,7 +293,7 @@ impl Record {
         })
     }
 
-    /// Keeps the samples for whose series and timestamp `keep` returns true. Returns the number of dropped samples.
+    /// Keeps the samples that pass `keep`. Returns the number of the others.
     pub fn retain(&mut self, mut keep: impl FnMut(&mut SeriesRef, i64) -> bool) -> usize {
         let (count, mut kept) = (self.refs.len(), 0);
         for i in 0..count {
@@ -392,22 +375,18 @@ impl Record {
     }
 }
 
-/// Content of a record, by its version.
 #[derive(Debug, Clone, Copy)]
 enum Body {
-    /// A batch with values of one kind.
     Batch(ValueKind),
-    /// The tenant was deleted.
     Deleted,
 }
 
-/// Reads the version, which determines the content.
 fn read_version(cursor: &mut Cursor<'_>) -> Result<Body, RecordError> {
     match cursor.byte()? {
         VERSION_FLOATS => Ok(Body::Batch(ValueKind::Float)),
         VERSION_HISTOGRAMS => Ok(Body::Batch(ValueKind::Histogram)),
         VERSION_DELETED => Ok(Body::Deleted),
-        // no encoder has ever written version 0; so zeros are damage, and not a later version
+        // version 0 never existed: such bytes are damage, not a later version
         0 => Err(RecordError::Malformed("version 0, which does not exist")),
         later => Err(RecordError::Version(later)),
     }
@@ -419,7 +398,6 @@ fn put_tenant(out: &mut Vec<u8>, tenant: &TenantId) {
     out.extend_from_slice(name);
 }
 
-/// Reads the tenant's name. Changes `tenant` only if the name differs.
 fn read_tenant(cursor: &mut Cursor<'_>, tenant: &mut TenantId) -> Result<(), RecordError> {
     let len = cursor.byte()?;
     let name = cursor.take(len.into())?;

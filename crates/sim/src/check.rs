@@ -1,4 +1,4 @@
-//! Reads the node's contents for comparison with the model, and checks invariants of tables and journals.
+//! Compares the node's contents with the model, and checks invariants of tables and journals.
 
 use crate::fleet::Fleet;
 use crate::model::{Found, Key, Model};
@@ -15,7 +15,7 @@ use tables::{Date, Table, TableError};
 /// Days whose rollups are checked.
 pub const ROLLED_DAYS: i64 = 7;
 
-/// Queries all samples and metadata, in heads and tables.
+/// Queries all samples and metadata.
 pub fn found(node: &Stepped, fleet: &Fleet) -> Result<Found, String> {
     let mut all = Found::default();
     for (tenant, id) in fleet.tenants.iter().enumerate() {
@@ -34,7 +34,7 @@ pub fn found(node: &Stepped, fleet: &Fleet) -> Result<Found, String> {
     Ok(all)
 }
 
-/// Checks that no sample is in more rows of live files than the number of times it was sent.
+/// Checks that no sample is in more rows of live files than it was sent.
 pub fn tables(node: &Stepped, fleet: &Fleet, model: &Model) -> Result<(), String> {
     for (key, count) in in_tables(node, fleet)? {
         let times = model.times(key);
@@ -45,7 +45,7 @@ pub fn tables(node: &Stepped, fleet: &Fleet, model: &Model) -> Result<(), String
     Ok(())
 }
 
-/// Number of rows of live files in which each sample occurs.
+/// Counts the rows of live files with each sample.
 pub fn in_tables(node: &Stepped, fleet: &Fleet) -> Result<BTreeMap<Key, usize>, String> {
     let mut all = BTreeMap::new();
     for (tenant, id) in fleet.tenants.iter().enumerate() {
@@ -61,7 +61,6 @@ pub fn in_tables(node: &Stepped, fleet: &Fleet) -> Result<BTreeMap<Key, usize>, 
     Ok(all)
 }
 
-/// Number of rows of live files in which each sample of one table occurs.
 fn stored(table: &Table) -> Result<BTreeMap<(String, i64), usize>, TableError> {
     table.refresh()?;
     let mut stored = BTreeMap::new();
@@ -74,7 +73,6 @@ fn stored(table: &Table) -> Result<BTreeMap<(String, i64), usize>, TableError> {
     Ok(stored)
 }
 
-/// Visits labels and samples of each row of each live file.
 fn each_row(table: &Table, mut visit: impl FnMut(&Labels, &Samples)) -> Result<(), TableError> {
     for live in table.files()?.all() {
         let file = table.file(live)?;
@@ -113,8 +111,8 @@ pub fn deleted(node: &Stepped, fleet: &Fleet, model: &Model) -> Result<(), Strin
     Ok(())
 }
 
-/// Checks that complete rollups count all acknowledged samples of the [`ROLLED_DAYS`] days from `from_ms` on. Only importers
-/// write to these days.
+/// Checks that complete rollups count all acknowledged samples of [`ROLLED_DAYS`] days. Only importers write to these
+/// days.
 pub fn rollups(node: &Stepped, fleet: &Fleet, model: &Model, from_ms: i64) -> Result<(), String> {
     let days_ms = from_ms..from_ms + ROLLED_DAYS * DAY_MS;
     for (tenant, id) in fleet.tenants.iter().enumerate() {
@@ -148,10 +146,9 @@ pub fn rollups(node: &Stepped, fleet: &Fleet, model: &Model, from_ms: i64) -> Re
     Ok(())
 }
 
-/// Samples of each series and day.
 type Counts = BTreeMap<(Date, String), f64>;
 
-/// Complete days of a rollup, and the number of samples of each series and day, from the statistic `count`.
+/// Complete days of a rollup, and its number of samples for each series and day.
 fn counted(
     node: &Stepped,
     tenant: &TenantId,
@@ -163,7 +160,7 @@ fn counted(
     table.refresh()?;
     rollup.refresh()?;
     let files = table.files()?;
-    // like queries, ignores a rollup that does not include the last delete yet
+    // like queries, ignores a rollup without the last delete
     if files
         .tombstones()
         .list
@@ -185,7 +182,7 @@ fn counted(
     Ok(Some((complete, counted)))
 }
 
-/// Positions in journals and tables, for the report of a failure.
+/// Positions in journals and tables, for reports.
 pub fn describe(node: &Stepped, fleet: &Fleet) -> String {
     let mut text = String::new();
     for progress in node.progress() {
@@ -200,12 +197,11 @@ pub fn describe(node: &Stepped, fleet: &Fleet) -> String {
     text
 }
 
-/// Checks that no floodmark is beyond the durable end of its journal, and no record beyond the floodmark has left the journal.
+/// Checks that no floodmark is beyond its journal's end, and no record beyond the floodmark has left the journal.
 pub fn floodmarks(node: &Stepped, fleet: &Fleet, lost_marks: bool) -> Result<(), String> {
     for progress in node.progress() {
         let (start, end) = progress.offsets;
-        // without `floodmarks.json`, floodmarks come only from tables, and the table of a tenant without samples may
-        // have a smaller floodmark
+        // without `floodmarks.json`, the table of a tenant without samples may have a smaller floodmark
         if !lost_marks && progress.upto > 0 && start > progress.upto {
             return Err(format!("records that are not in all tables were truncated: {progress:?}"));
         }

@@ -1,13 +1,13 @@
-//! Virtual time, and the node's clock, which may be wrong. The driver and the node's sleeps advance time.
+//! Virtual time, and the node's clock, which may be wrong.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use stdx::clock::{Clock, ManualClock};
 
-/// Number of sleeps in one step after which faults of the store stop, so that no retry loop runs forever.
+/// Sleeps in one step after which the store's faults stop, so that retry loops end.
 const SLEEPS_MAX: u64 = 20;
 
-/// The node's clock. Each sleep and each step begins a new epoch, in which the store's faults differ: see [`crate::store`].
+/// The node's clock. Each sleep and step begins a new epoch with other faults of the store.
 #[derive(Debug)]
 pub struct SimClock {
     time: ManualClock,
@@ -17,7 +17,6 @@ pub struct SimClock {
 }
 
 impl SimClock {
-    /// Creates a clock that shows `now_ms`.
     pub fn at(now_ms: i64) -> Self {
         Self {
             time: ManualClock::at(now_ms),
@@ -37,32 +36,27 @@ impl SimClock {
         self.time.advance(by_ms);
     }
 
-    /// Sets the clock forwards or back by `by_ms`.
     pub fn set(&self, by_ms: i64) {
         self.time.set(by_ms);
     }
 
-    /// Elapsed time, regardless of how the clock was set.
+    /// Elapsed time, independent of clock settings.
     pub fn steady_ms(&self) -> i64 {
         self.time.passed_ms().try_into().unwrap_or(i64::MAX)
     }
 
-    /// Time of a clock that was never set.
     pub fn true_ms(&self) -> i64 {
         self.begin_ms + self.steady_ms()
     }
 
-    /// Sets the clock to the true time plus `error_ms`.
     pub fn set_wrong_by(&self, error_ms: i64) {
         self.time.set(self.true_ms() + error_ms - self.time.now_ms());
     }
 
-    /// Counter on which the store's faults depend.
     pub fn epoch(&self) -> u64 {
         self.epoch.load(Ordering::SeqCst)
     }
 
-    /// True if the node has slept more than `SLEEPS_MAX` times in this step.
     pub fn slept_too_often(&self) -> bool {
         self.sleeps.load(Ordering::SeqCst) > SLEEPS_MAX
     }

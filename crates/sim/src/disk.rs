@@ -1,9 +1,8 @@
 //! A disk in memory, with a page cache, power losses, and syncs that lie.
 //!
-//! A file's bytes are kept twice, as written and as durable, with the set of sectors that differ. A power loss draws
-//! the surviving content of each of these sectors. A directory has its durable names and a list of later changes. A
-//! power loss keeps a prefix of that list, as a journaling file system does. Names of directories are treated alike: if
-//! a directory is lost, all its content is lost.
+//! The disk keeps written and durable bytes. A power loss draws the surviving content of each differing sector, and
+//! keeps a prefix of each directory's changes, as a journaling file system does. A lost directory loses all its
+//! content.
 
 mod dir;
 mod file;
@@ -27,45 +26,39 @@ use stdx::rng::Rng;
 /// Probability of each fault, per call.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct DiskFaults {
-    /// A write, an allocation, a sync or a change of a name fails.
     pub error: f64,
-    /// A write or a new file fails for lack of space.
     pub full: f64,
-    /// A sync reports success, but makes nothing durable.
+    /// A sync reports success, but nothing becomes durable.
     pub lie: f64,
 }
 
 #[derive(Debug, Clone)]
 pub struct SimDisk(Arc<Mutex<State>>);
 
-/// Copy of all files below a directory.
 #[derive(Debug, Clone)]
 pub struct Copy(Vec<(PathBuf, Vec<u8>)>);
 
 impl SimDisk {
-    /// An empty disk.
     pub fn new(seed: u64, power: Arc<Power>) -> Self {
         let mut state = State::new(Rng::new(seed), power);
         state.dirs.insert("/".into(), Dir::default());
         Self(Arc::new(Mutex::new(state)))
     }
 
-    /// Faults currently injected.
     pub fn faults(&self) -> DiskFaults {
         self.lock().faults
     }
 
-    /// Sets the faults to inject.
     pub fn set_faults(&self, faults: DiskFaults) {
         self.lock().faults = faults;
     }
 
-    /// True if a power loss took bytes for which a sync had reported success.
+    /// True if a power loss took bytes after a successful sync.
     pub fn has_lied(&self) -> bool {
         self.lock().lied
     }
 
-    /// Kills the process. Its writes survive, its open files and locks do not.
+    /// Kills the process, with its open files and locks. Writes survive.
     pub fn kill(&self) {
         let mut state = self.lock();
         state.boots += 1;
@@ -78,7 +71,6 @@ impl SimDisk {
         self.lock().crash();
     }
 
-    /// Copies all files below a directory.
     pub fn copy(&self, under: &Path) -> Copy {
         let state = self.lock();
         let mut files = Vec::new();
@@ -90,7 +82,7 @@ impl SimDisk {
         Copy(files)
     }
 
-    /// Replaces all files below a directory by a copy.
+    /// Replaces all files below a directory.
     pub fn put_back(&self, under: &Path, copy: &Copy) {
         let mut state = self.lock();
         for dir in state.dirs.iter_mut().filter(|(dir, _)| dir.starts_with(under)).map(|(_, dir)| dir) {
@@ -105,7 +97,7 @@ impl SimDisk {
         }
     }
 
-    /// Deletes a file durably, as an operator would. Returns false if the file does not exist.
+    /// Deletes a file durably. Returns false if the file is absent.
     pub fn delete(&self, path: &Path) -> bool {
         let (dir, name) = split(path);
         let mut state = self.lock();

@@ -1,7 +1,4 @@
-//! Driver of one run: takes random steps and checks invariants along the way.
-//!
-//! [`lives`] starts, crashes and restores the node; [`drain`] ends a run; [`clocks`] has the clocks;
-//! [`deletes`] deletes samples.
+//! Driver of one run: takes random steps and checks invariants.
 
 mod block;
 mod clocks;
@@ -31,13 +28,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 use stdx::rng::{Rng, mix};
 
-/// Start of every run: a day in 2026, some hours after midnight.
+/// Start of every run: a day in 2026.
 const BEGIN_MS: i64 = 1_777_000_000_000;
 
-/// Maximum steps of an incomplete turn of the sealer: about a round.
+/// Maximum steps of an incomplete turn of the sealer.
 const SEAL_STEPS_MAX: u64 = 12;
 
-/// One run.
 #[derive(Debug)]
 pub struct Driver {
     plan: Plan,
@@ -51,31 +47,27 @@ pub struct Driver {
     flushes: Vec<Flush>,
     /// True if the last answered flush did not wait for all tenants.
     is_blocked: bool,
-    /// Number of restarts.
     lives: u32,
-    /// Head limit in bytes until the next restart; `None` for the default.
+    /// Head limit in bytes until the next restart, if not the default.
     head_bytes: Option<u64>,
-    /// Number of times the limit was doubled because a replay would have waited forever.
+    /// Doublings of the limit, each because a replay would have waited forever.
     more_memory: u32,
-    /// Start of the current clock error, by the monotonic clock; `None` while the node's clock is right.
+    /// Start of the present clock error, by the monotonic clock.
     wrong_since_ms: Option<i64>,
     importer: Option<Importer>,
-    /// Import in progress.
     import: Option<Import>,
-    /// Delete that is not answered yet.
+    /// Unanswered delete.
     delete: Option<deletes::Deleting>,
-    /// Copy of the data directory, and the samples that must exist once it is restored.
+    /// Copy of the data directory, and samples that a restore must keep.
     copy: Option<(Copy, BTreeSet<Key>)>,
-    /// True if `floodmarks.json` was lost in this run.
     has_lost_marks: bool,
-    /// True if a restored journal continues under the source name of a newer one.
+    /// True if a restored journal uses the source name of a newer one.
     is_misnamed: bool,
-    /// True once clients send no more requests.
     is_draining: Rc<Cell<bool>>,
 }
 
 impl Driver {
-    /// Prepares the run of a seed, with a named fault if any.
+    /// Prepares the run of a seed.
     pub fn new(seed: u64, fault: Option<Fault>) -> Self {
         let mut rng = Rng::new(mix(seed));
         let mut plan = Plan::of(&mut rng);
@@ -119,12 +111,11 @@ impl Driver {
         }
     }
 
-    /// Returns the trace of the run.
     pub fn into_trace(self) -> Trace {
         std::mem::take(&mut self.traffic.borrow_mut().trace)
     }
 
-    /// Runs to the end. The error is the first violated invariant.
+    /// Runs to the end. Returns the first violated invariant as error.
     pub fn run(&mut self) -> Result<(), String> {
         let done = self.run_all();
         done.map_err(|failure| match &self.node {
@@ -143,11 +134,11 @@ impl Driver {
         self.drain()
     }
 
-    /// Restarts the node if the power has failed. Returns true if it restarted the node.
+    /// Restarts the node if the power is off. Returns true if so.
     fn restart_after_power_loss(&mut self) -> Result<bool, String> {
         let is_off = self.power.is_off();
         if is_off {
-            // if the power is not lost, only the process dies in the middle of the change
+            // otherwise only the process dies
             let loses_power = self.plan.durability == Durability::Fsync && self.chance(0.7);
             self.restart(loses_power)?;
         }
@@ -230,7 +221,7 @@ impl Driver {
         self.flushes.push(flush);
     }
 
-    /// Takes a turn of the sealer, or a few of its steps, so that other steps of the run fall into the middle of a turn.
+    /// Takes a turn of the sealer, or some of its steps, so that other steps fall into a turn.
     fn seal_some(&mut self) -> Result<(), String> {
         if self.chance(0.5) {
             return self.seal();
@@ -250,7 +241,7 @@ impl Driver {
         self.collect_answers_of_sealer()
     }
 
-    /// Collects answers to flushes, and to requests that were sent while the sealer waited.
+    /// Collects answers that arrived while the sealer waited.
     fn collect_answers_of_sealer(&mut self) -> Result<(), String> {
         if let Some(failure) = self.traffic.borrow_mut().failure.take() {
             return Err(format!("in the middle of a turn: {failure}"));
@@ -304,7 +295,7 @@ impl Driver {
         self.store.set_faults(StoreFaults { broken, ..self.plan.store.clone() });
     }
 
-    /// Turns off faults of the store for a check; returns the previous faults.
+    /// Turns off the store's faults. Returns them.
     fn quiet(&self) -> StoreFaults {
         let faults = self.store.faults();
         self.store.set_faults(StoreFaults::default());

@@ -1,8 +1,7 @@
 //! Named faults: each changes a plan so that every run meets one kind of fault early and often.
 //!
-//! The default mix of [`Plan::of`] has all faults that are cheap enough for every run. A fault that needs special
-//! settings, traffic or steps is a named fault with its own seeds in the tests. So the name of a failing test says
-//! where to look.
+//! A fault that needs special settings, traffic or steps has a name, and seeds of its own in the tests. The default mix
+//! of [`Plan::of`] has the others.
 
 use crate::disk::DiskFaults;
 use crate::plan::{Plan, Step};
@@ -11,38 +10,36 @@ use clap::ValueEnum;
 use journal::Durability;
 use stdx::rng::Rng;
 
-/// Head memory of a tenant with a few series in one partition, in bytes.
+/// Head memory in bytes of a tenant with a few series in one partition.
 const TENANT_BYTES: u64 = 20 << 10;
 
-/// A kind of fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Fault {
-    /// Clients repeat requests: after a refusal, after a lost answer, across restarts, beside the first copy.
+    /// Clients repeat requests, after failures, across restarts, and concurrently.
     Resends,
-    /// Samples come late: some within the accepted age, some beyond it.
+    /// Samples come late, also beyond the accepted age.
     LateSamples,
-    /// External programs import samples, with hours between staging and commit. Rollups include the imported samples.
+    /// External programs import samples, with hours between staging and commit.
     Imports,
-    /// Samples of many days at once, with so little memory that they are sealed in many passes.
+    /// Samples of many days, sealed in many passes for lack of memory.
     Backfills,
     /// Heads with room for a fraction of the series.
     Memory,
-    /// The table of one tenant fails for a long time while others write and are sealed, and the process or the power dies.
+    /// One tenant's table fails for long while others are sealed and the process or power dies.
     BlockedTenants,
-    /// A start with memory for a fraction of what the journal holds: replay seals as it goes.
+    /// A replay with too little memory, which seals meanwhile.
     Replay,
-    /// The node's clock is wrong by up to a year, also across restarts, and samples expire.
+    /// The node's clock is wrong by up to a year while samples expire.
     Clocks,
-    /// Tables in local files, whose names may be lost unless their folder was synced.
+    /// Tables in local files, whose names may be lost unless synced.
     LocalStore,
-    /// Samples are deleted, while others are written, sealed, merged, imported and rolled up.
+    /// Deletes during writes, seals, merges, imports and rollups.
     Deletes,
-    /// A disk that fails often, and power losses while data directories are new.
+    /// A disk that fails often, and power losses in new data directories.
     Directories,
 }
 
 impl Fault {
-    /// All faults.
     pub const ALL: &[Self] = &[
         Self::Resends,
         Self::LateSamples,
@@ -57,7 +54,7 @@ impl Fault {
         Self::Directories,
     ];
 
-    /// Steps of a run before it drains: the minimum, and the bound of a random addition.
+    /// Steps before the drain: minimum, and bound of a random addition.
     const STEPS: (usize, u64) = (25, 40);
 
     /// Name on the command line.
@@ -65,13 +62,12 @@ impl Fault {
         self.to_possible_value().expect("BUG: a fault has no name on the command line").get_name().to_string()
     }
 
-    /// Head limit with room for all tenants and for a part of their series, in bytes.
+    /// Head limit in bytes with room for a part of the series of each tenant.
     fn small_head(plan: &Plan, rng: &mut Rng) -> u64 {
         (plan.tenants * plan.partitions) as u64 * TENANT_BYTES
             + [8 << 10, 16 << 10, 48 << 10][rng.below(3) as usize]
     }
 
-    /// Changes a plan so that its run meets this fault.
     pub fn apply(self, plan: &mut Plan, rng: &mut Rng) {
         plan.steps = Self::STEPS.0 + rng.below(Self::STEPS.1) as usize;
         match self {
@@ -82,7 +78,7 @@ impl Fault {
             }
             Self::LateSamples => {
                 plan.load.past_ms = Some([60_000, 3_600_000, 86_400_000][rng.below(3) as usize]);
-                // in some runs the head's share for late samples fills up soon
+                // sometimes the head's share for late samples fills up
                 if rng.chance(0.3) {
                     plan.head_bytes = Some(Self::small_head(plan, rng));
                     plan.load.samples = 40;
@@ -99,8 +95,7 @@ impl Fault {
             Self::Backfills => {
                 plan.load.span_ms = [3, 8][rng.below(2) as usize] * 86_400_000;
                 (plan.tenants, plan.partitions) = (plan.tenants.min(2), plan.partitions.min(2));
-                // Every check reads a file for each day, so only a few runs have hundreds of days. These runs seal in
-                // few passes.
+                // Each check reads a file per day, so few runs have hundreds of days.
                 if rng.chance(0.01) {
                     (plan.steps, plan.load.backfill_days) = (15, 420);
                 } else {
@@ -131,7 +126,7 @@ impl Fault {
                 plan.weights.at_least(Step::Flush, 4);
                 plan.weights.at_least(Step::Keep, 4);
                 plan.weights.at_least(Step::Compact, 1 + rng.below(2));
-                // a copy of the data directory from before a delete would bring back deleted samples
+                // an older copy would bring back deleted samples
                 plan.weights.set(Step::Copy, 0);
                 plan.disk.lie = 0.0;
                 if rng.chance(0.4) {
@@ -173,7 +168,7 @@ impl Fault {
                 plan.load.metadata = false;
                 (plan.tenants, plan.partitions) = (plan.tenants.min(2), plan.partitions.min(2));
                 plan.head_bytes = Some(Self::small_head(plan, rng));
-                // without `floodmarks.json`, a replay can seal nothing before it has seen all tenants
+                // without `floodmarks.json`, a replay must see all tenants before it seals
                 plan.loses_marks = false;
                 plan.weights.set(Step::Write, 80);
                 plan.load.samples = 250;

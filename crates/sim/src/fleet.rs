@@ -1,23 +1,19 @@
-//! Tenants and their series, which are the same for all tenants.
+//! Tenants and their series. All tenants have the same series.
 
 use crate::plan::Plan;
 use model::{Labels, TenantId};
 use std::collections::BTreeMap;
 
-/// Metric names.
 pub const METRICS: [&str; 3] = ["a", "b", "c"];
 
-/// Tenants and series.
 #[derive(Debug)]
 pub struct Fleet {
     pub tenants: Vec<TenantId>,
-    /// Series of each tenant, by number.
     pub series: Vec<Labels>,
     numbers: BTreeMap<String, usize>,
 }
 
 impl Fleet {
-    /// The fleet of a run.
     pub fn new(plan: &Plan) -> Self {
         let tenant = |n| TenantId::parse(&format!("tenant-{n}")).expect("BUG: the tenant's name is invalid");
         let labels = |n: usize| {
@@ -28,7 +24,6 @@ impl Fleet {
         Self { tenants: (0..plan.tenants).map(tenant).collect(), series, numbers }
     }
 
-    /// The number of a series.
     pub fn series_of(&self, labels: &str) -> Option<usize> {
         self.numbers.get(labels).copied()
     }

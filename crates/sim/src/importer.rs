@@ -1,7 +1,7 @@
-//! A program that writes into the node's tables: it stages a file under a lease, waits, and commits the file.
+//! A program that writes into the node's tables: it stages a file under a lease, waits, and commits.
 //!
-//! The program runs on another machine, so crashes of the node do not affect it. Imported samples lie in days that no
-//! sender writes to, and each is imported once.
+//! The program runs on another machine and survives crashes of the node. No sender writes to the imported days, and
+//! each sample is imported once.
 
 use crate::fleet::Fleet;
 use crate::model::Share;
@@ -18,20 +18,18 @@ use tables::write::FileWriter;
 use tables::{Date, FileStem, Outcome, Stretch, Table, TableError};
 use tokio::runtime::Runtime;
 
-/// Imported samples begin this many days before the run and span `DAYS` days.
+/// Days before the run at which imports begin, and their span.
 pub const DAYS_BACK: i64 = 40;
 const DAYS: u64 = 3;
 
-/// Maximum number of samples of a series in an import.
 const SAMPLES_MAX: u64 = 12;
 
-/// Shortest interval between two renewals of a lease.
 const BEAT_MS: i64 = 60_000;
 
-/// Length of a row group; an import is shorter.
+/// Longer than any import.
 const ROW_GROUP_BYTES: usize = 64 << 10;
 
-/// Times and values by the number of their series.
+/// Times and values by series number.
 type DrawnSamples = BTreeMap<usize, (Vec<i64>, Vec<f64>)>;
 
 #[derive(Debug)]
@@ -39,43 +37,34 @@ pub struct Importer {
     runtime: Runtime,
     store: SimStore,
     begin_ms: i64,
-    /// Imports so far.
     imports: u64,
 }
 
-/// A file that is staged but not committed yet.
+/// A staged file.
 #[derive(Debug)]
 pub struct Import {
     table: Table,
     lease: Lease,
     block: StagedBlock,
-    /// Samples of the file.
     pub share: Share,
-    /// Time of the last renewal of the lease.
     beat_ms: i64,
-    /// True if every renewal so far was in time.
     is_kept: bool,
 }
 
-/// Outcome of a commit.
 #[derive(Debug)]
 pub enum CommitOutcome {
-    /// The samples are in the table.
     Committed,
-    /// The lease had expired and the file was swept: no sample is in the table.
+    /// The file was swept after its lease expired: no sample is in the table.
     Lapsed,
-    /// The outcome is unknown.
     Unclear(TableError),
 }
 
 impl Importer {
-    /// An importer for runs that begin at `begin_ms`.
     pub fn new(store: SimStore, begin_ms: i64) -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build();
         Self { runtime: runtime.expect("BUG: cannot create a runtime"), store, begin_ms, imports: 0 }
     }
 
-    /// Stages some samples of a tenant.
     pub fn stage(
         &mut self,
         fleet: &Fleet,
@@ -114,7 +103,7 @@ impl Importer {
         Ok(Import { table, lease, block, share, beat_ms: steady_ms, is_kept: true })
     }
 
-    /// Samples of one day. No other import has samples at these times.
+    /// Samples of one day, at times that no other import has.
     fn draw(&self, fleet: &Fleet, tenant: usize, request: u64, rng: &mut Rng) -> (Share, DrawnSamples) {
         let day_ms = (self.begin_ms / DAY_MS - DAYS_BACK + rng.below(DAYS) as i64) * DAY_MS;
         let mut share = Share { request, ..Share::default() };
@@ -137,7 +126,7 @@ impl Importer {
 }
 
 impl Import {
-    /// Renews the lease if `BEAT_MS` have passed since the last renewal.
+    /// Renews the lease once `BEAT_MS` have passed.
     pub fn keep(&mut self, steady_ms: i64) -> Result<(), TableError> {
         if steady_ms - self.beat_ms < BEAT_MS {
             return Ok(());
@@ -153,7 +142,6 @@ impl Import {
         self.is_kept && steady_ms - self.beat_ms < LEASE_MS
     }
 
-    /// Tries to commit. May be called again.
     pub fn commit(&self, now_ms: i64) -> CommitOutcome {
         match self.table.commit(std::slice::from_ref(&self.block), now_ms).map(|outcomes| outcomes[0]) {
             Ok(Outcome::Committed { .. } | Outcome::Already { .. }) => CommitOutcome::Committed,
@@ -165,12 +153,10 @@ impl Import {
         }
     }
 
-    /// Tenant of the samples.
     pub fn tenant(&self) -> usize {
         self.share.samples[0].0.0
     }
 
-    /// Ends the lease.
     pub fn end(self) {
         let _ = self.lease.release(); // if this fails, a sweep breaks the lease once it has expired
     }

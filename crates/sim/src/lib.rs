@@ -1,5 +1,5 @@
-//! Deterministic simulation of a node. The journal, head, owners, sealer, tables and upkeep are real. They run on one
-//! thread, under virtual time, over a simulated disk and object store that inject the faults of real ones.
+//! Deterministic simulation of a node. Journal, head, owners, sealer, tables and upkeep are real. They run on one
+//! thread under virtual time.
 //!
 //! ```text
 //!              ┌─────────── driver: a random step, again and again ───────────┐
@@ -11,9 +11,9 @@
 //!              └────────────▶ contents found ══ must be ══ contents expected ◀┘
 //! ```
 //!
-//! All randomness comes from one seed, so a run can be repeated exactly: [`run`] of the same seed gives the same trace,
-//! byte by byte. [`disk`], [`store`] and [`power`] inject faults. [`plan`] draws the parameters of a seed's run, and
-//! [`fault`] changes them for a named fault. Expected contents are in [`model`], invariants in [`check`].
+//! One seed determines all randomness: [`run`] of a seed always gives the same trace. [`disk`], [`store`] and [`power`]
+//! inject faults. [`plan`] draws a run's parameters, [`fault`] changes them. [`model`] has the expected contents,
+//! [`check`] the invariants.
 
 pub mod check;
 pub mod clock;
@@ -34,16 +34,14 @@ use fault::Fault;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use trace::Trace;
 
-/// Outcome of a run.
 #[derive(Debug)]
 pub struct Run {
-    /// Steps of the run.
     pub trace: Trace,
     /// Failure at the last step, if any.
     pub failure: Option<String>,
 }
 
-/// Last steps shown in the report of a failed run.
+/// Steps shown in the report of a failed run.
 const SHOWN: usize = 25;
 
 impl Run {
@@ -58,7 +56,7 @@ impl Run {
     }
 }
 
-/// Runs a seed, with the default mix of faults or with one named fault.
+/// Runs a seed, with the default mix of faults or one named fault.
 pub fn run(seed: u64, fault: Option<Fault>) -> Run {
     let mut driver = Driver::new(seed, fault);
     let ended = catch_unwind(AssertUnwindSafe(|| driver.run()));

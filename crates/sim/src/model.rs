@@ -1,72 +1,67 @@
-//! Model of the expected contents: acknowledged samples, and samples whose outcome is unknown.
+//! Model of the contents: acknowledged samples, and samples with unknown outcome.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Identity of a sample: tenant, series, milliseconds.
+/// Tenant, series, milliseconds.
 pub type Key = (usize, usize, i64);
 
-/// Identity of a metric's metadata: tenant, name.
+/// Tenant, metric.
 pub type MetadataKey = (usize, String);
 
-/// One request's share for one partition, which becomes durable as a whole or not at all.
+/// One request's share for one partition, durable as a whole or not at all.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Share {
-    /// Number of the request. Repetitions have the same number, and equal shares.
+    /// Number of the request and its repetitions.
     pub request: u64,
-    /// The samples; values as bits.
+    /// Samples, with values as bits.
     pub samples: Vec<(Key, u64)>,
-    /// Metadata: help texts of metrics.
+    /// Help texts of metrics.
     pub metadata: Vec<(MetadataKey, String)>,
 }
 
-/// Contents found in the node.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Found {
-    /// Samples; values as bits.
+    /// Samples, with values as bits.
     pub samples: BTreeMap<Key, u64>,
     pub metadata: BTreeMap<MetadataKey, String>,
 }
 
-/// Allowed reasons for storing only a part of a share.
+/// Allowed reasons to store a part of a share.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Refusals {
-    /// Lack of memory: refuses whole new series, and samples older than the newest of their series.
+    /// Lack of memory: refuses new series and late samples.
     pub no_room: bool,
 }
 
-/// Expected contents of the node.
 #[derive(Debug, Default)]
 pub struct Model {
     refusals: Refusals,
-    /// Last acknowledged contents.
     acknowledged: Found,
-    /// All values that were ever sent.
     sent: BTreeMap<Key, Vec<u64>>,
-    /// Number of times each sample may have become durable.
+    /// Times that each sample may have become durable.
     times: BTreeMap<Key, usize>,
-    /// Shares that were refused or not answered. After the next crash they may turn out to be stored.
+    /// Refused or unanswered shares, which may turn out to be stored.
     undecided: Vec<Share>,
-    /// Samples of shares in flight or undecided. Only repetitions of the same request may send them.
+    /// Samples in flight or undecided. Only the same request may repeat them.
     busy: Holds<Key>,
     busy_metadata: Holds<MetadataKey>,
-    /// Time of the newest sample ever sent, by tenant and series.
+    /// Newest sample ever sent, by tenant and series.
     newest_sent: BTreeMap<(usize, usize), i64>,
-    /// Acknowledged samples that a delete may or may not have removed, with the number of the last request that the
-    /// delete may affect.
+    /// Acknowledged samples that a delete may have removed, with the last request that the delete may affect.
     doubtful: BTreeMap<Key, u64>,
     /// True if a failed delete may still be committed.
     is_delete_open: bool,
-    /// Number of times that each sample was acknowledged.
+    /// Times that each sample was acknowledged.
     stored: BTreeMap<Key, u64>,
-    /// Expiry time by tenant: older samples may have been dropped by retention.
+    /// By tenant: retention may have dropped earlier samples.
     expired_before_ms: BTreeMap<usize, i64>,
 }
 
-/// Acknowledged samples when a delete began, with the number of times that each had been acknowledged.
+/// Acknowledged samples at the start of a delete, with their numbers of acknowledgements.
 #[derive(Debug)]
 pub struct Begun(BTreeMap<Key, u64>);
 
-/// The request that holds each key, with the number of its copies.
+/// The request that uses each key, and its copies in flight.
 #[derive(Debug)]
 struct Holds<K>(BTreeMap<K, (u64, usize)>);
 
@@ -97,33 +92,29 @@ impl<K: Ord + Clone + std::fmt::Debug> Holds<K> {
 }
 
 impl Model {
-    /// Creates a model in which nothing is sent yet.
     pub fn new(refusals: Refusals) -> Self {
         Self { refusals, ..Self::default() }
     }
 
-    /// True if a sample is in flight or undecided, so that its outcome is unknown.
+    /// True if a sample is in flight or undecided.
     pub fn is_busy(&self, key: Key) -> bool {
         self.busy.0.contains_key(&key)
     }
 
-    /// True if a metric's metadata is in flight or undecided.
     pub fn is_metadata_busy(&self, key: &MetadataKey) -> bool {
         self.busy_metadata.0.contains_key(key)
     }
 
-    /// True if another copy of a share may be sent: no other request in flight has a part of the share.
+    /// True if no other request in flight has a part of the share.
     pub fn may_repeat(&self, share: &Share) -> bool {
         share.samples.iter().all(|(key, _)| self.busy.is_free_for(share.request, key))
             && share.metadata.iter().all(|(key, _)| self.busy_metadata.is_free_for(share.request, key))
     }
 
-    /// Last acknowledged metadata of a metric.
     pub fn metadata_of(&self, key: &MetadataKey) -> Option<&String> {
         self.acknowledged.metadata.get(key)
     }
 
-    /// Records that a share was sent.
     pub fn send(&mut self, share: &Share) {
         for (key, bits) in &share.samples {
             self.sent.entry(*key).or_default().push(*bits);
@@ -135,7 +126,7 @@ impl Model {
         share.metadata.iter().for_each(|(key, _)| self.busy_metadata.take(share.request, key));
     }
 
-    /// Records that a share is durable. Earlier undecided copies of the share are settled too.
+    /// A share is durable. Settles undecided copies too.
     pub fn acknowledge(&mut self, share: &Share) {
         share.samples.iter().for_each(|(key, bits)| self.store(*key, *bits, share.request));
         self.acknowledged.metadata.extend(share.metadata.iter().cloned());
@@ -155,15 +146,14 @@ impl Model {
         }
     }
 
-    /// Returns the samples that a delete that begins now must remove, if it selects them.
+    /// Samples that a delete beginning now must remove if it selects them.
     pub fn begin_delete(&self) -> Begun {
         let stored = |key: &Key| self.stored.get(key).copied().unwrap_or(0);
         let is_settled = |key: &&Key| !self.is_busy(**key);
         Begun(self.acknowledged.samples.keys().filter(is_settled).map(|key| (*key, stored(key))).collect())
     }
 
-    /// Records that a delete was answered: selected samples that were acknowledged when the delete began are gone;
-    /// other selected samples may be gone.
+    /// A delete was answered. Selected samples from before are gone, later ones may be.
     pub fn end_delete(&mut self, begun: &Begun, is_selected: impl Fn(Key) -> bool, last_request: u64) {
         let selected: Vec<Key> =
             self.acknowledged.samples.keys().copied().filter(|key| is_selected(*key)).collect();
@@ -180,7 +170,7 @@ impl Model {
         self.is_delete_open = false;
     }
 
-    /// Records that a delete has failed: it may have been committed, may be committed later, or never.
+    /// A delete has failed, but may still be committed.
     pub fn doubt_delete(&mut self, is_selected: impl Fn(Key) -> bool, last_request: u64) {
         let selected = self.acknowledged.samples.keys().copied().filter(|key| is_selected(*key));
         self.doubtful.extend(selected.map(|key| (key, last_request)));
@@ -193,7 +183,7 @@ impl Model {
         self.doubtful.extend(busy.map(|key| (key, last_request)));
     }
 
-    /// Finds out which doubtful samples deletes have removed. Skips samples whose outcome is not final.
+    /// Finds out which doubtful samples were deleted. Skips samples whose outcome is not final.
     pub fn settle_deletes(&mut self, found: &Found) {
         if self.is_delete_open {
             return;
@@ -207,13 +197,13 @@ impl Model {
         }
     }
 
-    /// Records that `stored` samples of a share are durable and the others were refused; `found` has the durable ones.
+    /// `stored` samples of a share are durable, the others were refused; `found` has the durable ones.
     pub fn acknowledge_some(&mut self, share: &Share, stored: u64, found: &Found) -> Result<(), String> {
         let is_only_copy = |key: &Key| self.busy.0.get(key).is_none_or(|(_, copies)| *copies == 1);
         let is_alone = share.samples.iter().all(|(key, _)| is_only_copy(key));
         let (there, missing): (Vec<_>, Vec<_>) =
             share.samples.iter().copied().partition(|(key, bits)| found.samples.get(key) == Some(bits));
-        // a sample that was stored before shows nothing about this share
+        // a sample stored before shows nothing about this share
         let is_news = |(key, bits): &&(Key, u64)| self.acknowledged.samples.get(key) != Some(bits);
         let news: BTreeSet<_> = there.iter().filter(is_news).map(|(key, _)| *key).collect();
         for (key, _) in &missing {
@@ -232,39 +222,37 @@ impl Model {
         Ok(())
     }
 
-    /// Frees the keys of a share that is no longer in flight or undecided.
+    /// Frees the keys of a settled share.
     fn release(&mut self, share: &Share) {
         share.samples.iter().for_each(|(key, _)| self.busy.release(key));
         share.metadata.iter().for_each(|(key, _)| self.busy_metadata.release(key));
     }
 
-    /// Records that nothing of a sent share was stored.
+    /// Nothing of a sent share was stored.
     pub fn withdraw(&mut self, share: &Share) {
         self.release(share);
     }
 
-    /// Acknowledged samples.
     pub const fn samples(&self) -> &BTreeMap<Key, u64> {
         &self.acknowledged.samples
     }
 
-    /// Makes a share undecided: it was refused, or the process died before its answer.
+    /// A share was refused, or the process died before the answer.
     pub fn leave_open(&mut self, share: Share) {
         self.undecided.push(share);
     }
 
-    /// True if the node may refuse a sample for lack of memory because its series may have a newer one.
+    /// True if the node may refuse a sample as late for lack of memory.
     fn may_be_late(&self, key: Key) -> bool {
         self.refusals.no_room && self.newest_sent.get(&(key.0, key.1)).is_some_and(|newest| key.2 < *newest)
     }
 
-    /// Moves a tenant's expiry time forward. Samples before this time may be dropped.
+    /// Moves a tenant's expiry time forward.
     pub fn expire(&mut self, tenant: usize, before_ms: i64) {
         let expired = self.expired_before_ms.entry(tenant).or_insert(i64::MIN);
         *expired = before_ms.max(*expired);
     }
 
-    /// True if retention may have dropped a sample.
     pub fn may_be_expired(&self, key: Key) -> bool {
         self.is_expired(key)
     }
@@ -273,21 +261,20 @@ impl Model {
         self.expired_before_ms.get(&key.0).is_some_and(|before_ms| key.2 < *before_ms)
     }
 
-    /// Maximum number of rows in files for a sample.
     pub fn times(&self, key: Key) -> usize {
         self.times.get(&key).copied().unwrap_or(0)
     }
 
-    /// Settles the undecided shares after a recovery. Each share must be stored as a whole or not at all. If a power
-    /// loss `tore` a group, a record may have survived without the record that defines its series. Then only some
-    /// series survive, each as a whole. Samples that the node may have refused can be missing.
+    /// Settles the undecided shares after a recovery. Each must be stored whole or not at all. If a power loss `tore` a
+    /// group, records may lack definitions: some series survive whole, others are missing. Refused samples can be
+    /// missing too.
     pub fn settle(&mut self, found: &Found, tore: bool) -> Result<(), String> {
         let by_series = tore || self.refusals.no_room;
         for share in std::mem::take(&mut self.undecided) {
             let known = &self.acknowledged.metadata;
             let metadata = share.metadata.iter().filter(|(key, text)| known.get(key) != Some(text));
             let metadata = metadata.map(|(key, text)| (None, found.metadata.get(key) == Some(text)));
-            // a sample that was stored before shows nothing about this share
+            // a sample stored before shows nothing about this share
             let samples = share.samples.iter().filter(|(key, _)| !self.is_expired(*key));
             let samples = samples.filter(|(key, bits)| self.acknowledged.samples.get(key) != Some(bits));
             let is_there = |key: &Key, bits: &u64| found.samples.get(key) == Some(bits);
@@ -314,7 +301,6 @@ impl Model {
         Ok(())
     }
 
-    /// Compares the contents found with the expected ones.
     pub fn check(&self, found: &Found) -> Result<(), String> {
         for (key, bits) in &self.acknowledged.samples {
             match found.samples.get(key) {
@@ -351,13 +337,13 @@ impl Model {
         Ok(())
     }
 
-    /// Samples that must exist after the present data directory is restored.
+    /// Samples that a restored copy of the data directory must have.
     pub fn copy(&self) -> BTreeSet<Key> {
         self.acknowledged.samples.keys().copied().collect()
     }
 
-    /// Checks the contents after durable data was lost: a disk has lied, or an older data directory was restored. Only the
-    /// samples in `kept` must exist, with any value ever sent. From then on, the contents found are the expected ones.
+    /// Checks the contents after the loss of durable data. The samples in `kept` must exist, with any value ever sent.
+    /// The contents found become the expected ones.
     pub fn check_after_loss(&mut self, found: &Found, kept: &BTreeSet<Key>) -> Result<(), String> {
         if let Some((key, value)) = found.samples.iter().find(|(key, value)| !self.was_sent(**key, **value)) {
             return Err(format!("{key:?} has the value {value:x}, which was never sent"));
@@ -369,7 +355,7 @@ impl Model {
         self.busy = Holds::default();
         self.busy_metadata = Holds::default();
         self.acknowledged.clone_from(found);
-        // an older journal may replay samples that are in tables already
+        // an older journal may replay samples from tables
         self.times.values_mut().for_each(|times| *times += 1);
         Ok(())
     }

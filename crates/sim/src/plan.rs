@@ -1,46 +1,32 @@
-//! Plan of a seed's run. Each seed draws its own mix of steps and faults, to cover combinations that a fixed mix would
-//! lack.
+//! Plan of a seed's run. Each seed draws its own mix of steps and faults.
 
 use crate::disk::DiskFaults;
 use crate::store::StoreFaults;
 use journal::Durability;
 use stdx::rng::Rng;
 
-/// Kind of the next step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
-    /// A request is sent.
     Write,
-    /// An owner takes a turn.
     Turn,
-    /// A flush is requested.
     Flush,
-    /// The sealer takes a turn.
     Seal,
-    /// Upkeep visits all tables.
     Keep,
-    /// All tables are compacted.
     Compact,
-    /// Time passes.
     Advance,
-    /// One tenant's table fails; all others must be sealed.
+    /// One tenant's table fails; others must be sealed.
     LeaveBehind,
-    /// One tenant's table fails for a long time while others write much.
+    /// One tenant's table fails for long while others write.
     Block,
     SetClock,
-    /// The process is killed or the power fails.
     Crash,
-    /// Delayed puts arrive at the store.
     Deliver,
     /// The injected faults change.
     ChangeWeather,
-    /// All contents are compared with the model.
     Check,
-    /// An operator copies the data directory.
     Copy,
-    /// A program beside the node imports samples.
     Import,
-    /// Samples are deleted: a delete begins, is answered, or is repeated.
+    /// A delete begins, is answered, or is repeated.
     Delete,
 }
 
@@ -72,12 +58,10 @@ impl Weights {
         ])
     }
 
-    /// Raises a step's weight to at least `weight`.
     pub fn at_least(&mut self, step: Step, weight: u64) {
         self.set(step, weight.max(self.weight(step)));
     }
 
-    /// Sets a step's weight.
     pub fn set(&mut self, step: Step, weight: u64) {
         let found = self.0.iter_mut().find(|(of, _)| *of == step);
         found.expect("BUG: a step has no weight").1 = weight;
@@ -87,7 +71,6 @@ impl Weights {
         self.0.iter().find(|(of, _)| *of == step).map_or(0, |(_, weight)| *weight)
     }
 
-    /// Draws the next step.
     pub fn draw(&self, rng: &mut Rng) -> Step {
         let mut drawn = rng.below(self.0.iter().map(|(_, weight)| weight).sum());
         for (step, weight) in self.0 {
@@ -100,72 +83,59 @@ impl Weights {
     }
 }
 
-/// Load of the senders.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Load {
-    /// Maximum number of samples in a request.
+    /// Maximum samples in a request.
     pub samples: u64,
-    /// Maximum age of samples, except for backfills and samples drawn around `past_ms`.
+    /// Maximum age of samples, except for backfills and with `past_ms`.
     pub span_ms: u64,
     /// Probability that a request repeats an earlier one.
     pub resends: f64,
-    /// Maximum age of samples on arrival, if limited. Samples are then drawn around the limit.
+    /// Maximum age on arrival; samples are drawn around it.
     pub past_ms: Option<i64>,
-    /// Requests may have metadata.
     pub metadata: bool,
-    /// Maximum days of a backfill: a request with one sample of a series on each of several consecutive days.
+    /// Maximum days of a backfill, a request with one sample on each day.
     pub backfill_days: u64,
 }
 
-/// Parameters of a run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Plan {
-    /// Number of steps before the run drains.
+    /// Steps before the drain.
     pub steps: usize,
     pub tenants: usize,
     pub partitions: usize,
-    /// Maximum number of series of a tenant.
     pub series: usize,
-    /// Load of the senders.
     pub load: Load,
-    /// Retention; `None` keeps all samples.
     pub retention_ms: Option<i64>,
-    /// The node's clock may be wrong, by hours or by up to a year. Senders' clocks are right.
+    /// Senders' clocks stay right.
     pub wrong_clocks: bool,
-    /// Length of a journal segment.
     pub segment_bytes: u64,
-    /// Maximum length of a merged file; small values force merging a day by ranges of names.
+    /// Small values split a merged day by ranges of names.
     pub merged_file_bytes: u64,
-    /// Rollups of past days are created.
     pub rolls_up: bool,
-    /// Head limit in bytes; `None` for the default.
+    /// Head limit in bytes, if not the default.
     pub head_bytes: Option<u64>,
-    /// Every second restart gets a smaller head limit: a fraction of the heads' current size, but at least
-    /// `head_bytes`.
+    /// Every second restart gets a smaller head limit, but at least `head_bytes`.
     pub shrinks: bool,
-    /// Flush account in bytes, so small that a seal needs many passes; `None` for the default.
+    /// Flush account in bytes, small enough for many passes, if not the default.
     pub flush_bytes: Option<u64>,
     pub weights: Weights,
-    /// Faults of the disk while faults are injected.
     pub disk: DiskFaults,
-    /// Faults of the store while faults are injected. The broken tenant is drawn anew each time.
+    /// Each fault phase draws the broken tenant anew.
     pub store: StoreFaults,
-    /// Tables lie in local files.
     pub local_store: bool,
     /// The store may fail for one tenant alone.
     pub breaks_tenants: bool,
-    /// Durability setting: acknowledged samples survive a power loss, or only the end of the process.
     pub durability: Durability,
-    /// Idle series are evicted from the head. A tenant's metadata is dropped with its last series, so no metadata is sent then.
+    /// Idle series are evicted. No metadata is sent then, because eviction drops metadata with the last series.
     pub evicts: bool,
     /// `floodmarks.json` may be lost at a restart.
     pub loses_marks: bool,
-    /// Older data directories are restored without following the advice in `docs/operating.md`.
+    /// Restores ignore the advice in `docs/operating.md`.
     pub forgets_advice: bool,
 }
 
 impl Plan {
-    /// The plan of a seed.
     pub fn of(rng: &mut Rng) -> Self {
         let weights = Weights::of(rng);
         let mut some = |most: f64, chance: f64| if rng.chance(chance) { rng.unit() * most } else { 0.0 };
@@ -180,7 +150,7 @@ impl Plan {
             slow_ms: 0,
         };
         let evicts = rng.chance(0.5);
-        // Without `floodmarks.json` the node cannot detect that an older journal continues under a newer one's name.
+        // Without `floodmarks.json`, the node cannot detect that an older journal uses a newer one's name.
         let forgets_advice = rng.chance(0.4);
         Self {
             steps: 40 + rng.below(100) as usize,

@@ -1,52 +1,46 @@
-//! Power supply of the simulated machine. The power fails in the middle of a change. All later operations fail until
-//! the power is restored.
+//! Power supply, which fails in the middle of a change. Later operations fail until it is restored.
 
 use std::sync::Mutex;
 
-/// Power supply, shared by the disk and the store, so that both fail at the same moment.
+/// Disk and store share one power supply and fail together.
 #[derive(Debug, Default)]
 pub struct Power(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
     is_off: bool,
-    /// Changes until the power fails; `None` if no failure is planned.
+    /// Changes until the planned failure.
     left: Option<u64>,
 }
 
 /// Effect of a power loss on a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
-    /// The change is made.
     Made,
-    /// The power fails meanwhile: the change is made wholly, in part or not at all, and has no answer.
+    /// The power fails meanwhile: the change is made wholly, partly or not at all.
     Cut,
-    /// The power is off; nothing changes.
     Off,
 }
 
 impl Power {
-    /// Plans a power failure in the middle of a change, after `changes` complete changes.
+    /// Plans a power failure after `changes` complete changes.
     pub fn fail_after(&self, changes: u64) {
         self.lock().left = Some(changes);
     }
 
-    /// Cuts the power now.
     pub fn fail(&self) {
         self.lock().is_off = true;
     }
 
-    /// Restores the power.
     pub fn restore(&self) {
         *self.lock() = State::default();
     }
 
-    /// True while the power is off.
     pub fn is_off(&self) -> bool {
         self.lock().is_off
     }
 
-    /// Counts a change of the disk or the store; returns the power's effect on it.
+    /// Counts a change and returns the power's effect on it.
     pub fn change(&self) -> Change {
         let mut state = self.lock();
         if state.is_off {

@@ -1,9 +1,8 @@
-//! An object store in memory or in local files, whose requests fail before or after they take effect, or take effect late.
+//! An object store in memory or local files. Requests fail before or after they take effect, or take effect late.
 //!
-//! The library that reads the tables' log sends concurrent requests, so faults must not depend on their order. Each
-//! fault is drawn from the seed, the operation, the path and the *epoch*. The epoch rises with each step of the driver
-//! and each sleep of the node. Changes are sequential, so their faults also depend on the number of changes of the path
-//! in this epoch.
+//! Requests may be concurrent, so faults must not depend on their order. Each fault is drawn from the seed, the
+//! operation, the path and the *epoch*, which rises with each step and sleep. Faults of changes, which are sequential,
+//! also depend on the path's changes in this epoch.
 
 mod files;
 
@@ -28,19 +27,19 @@ use tables::store::DynObjectStore;
 /// Probability of each fault, per request.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct StoreFaults {
-    /// A put or a delete has no effect and fails.
+    /// A put or delete fails without effect.
     pub refuse: f64,
-    /// A put takes effect, and its answer is an error.
+    /// A put takes effect but fails.
     pub lose_answer: f64,
-    /// A put's answer is an error, and it takes effect later.
+    /// A put fails, and takes effect later.
     pub delay: f64,
     /// A get or a list fails.
     pub unreadable: f64,
     /// Path prefix for which all requests fail.
     pub broken: Option<String>,
-    /// The sync of a folder fails. Only for local files.
+    /// The sync of a local folder fails.
     pub unsynced: f64,
-    /// Duration of each request. 0 in random runs, because the seed does not determine the number of concurrent requests.
+    /// Duration of each request; 0 in random runs, because the number of concurrent requests varies.
     pub slow_ms: u64,
 }
 
@@ -50,7 +49,7 @@ pub struct SimStore(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     objects: Mutex<Arc<DynObjectStore>>,
-    /// Directory of the objects; `None` if they are in memory.
+    /// Local files, if not in memory.
     files: Option<Files>,
     power: Arc<Power>,
     clock: Arc<SimClock>,
@@ -62,13 +61,12 @@ struct State {
     seed: u64,
     epoch: u64,
     faults: StoreFaults,
-    /// Number of changes of each path in this epoch.
+    /// Changes of each path in this epoch.
     changes: HashMap<Path, u64>,
     written_ms: HashMap<Path, i64>,
     late: Vec<(Path, PutPayload, PutOptions)>,
 }
 
-/// Effect of faults on a put.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fate {
     Done,
@@ -78,12 +76,10 @@ enum Fate {
 }
 
 impl SimStore {
-    /// Creates an empty store in memory.
     pub fn new(seed: u64, power: Arc<Power>, clock: Arc<SimClock>) -> Self {
         Self::of(seed, power, clock, None)
     }
 
-    /// Creates an empty store in local files.
     pub fn local(seed: u64, power: Arc<Power>, clock: Arc<SimClock>) -> Self {
         let files = Files::new(seed, Arc::clone(&power), Arc::clone(&clock));
         Self::of(seed, power, clock, Some(files))
@@ -104,14 +100,14 @@ impl SimStore {
         Self(Arc::new(Inner { objects, files, power, clock, state: Mutex::new(state) }))
     }
 
-    /// Kills the process, which loses its state of local files in memory.
+    /// Kills the process, with its memory of local files.
     pub fn kill(&self) {
         if let Some(files) = &self.0.files {
             *self.objects_mut() = files.open();
         }
     }
 
-    /// Cuts the power. A store of local files may lose unsynced names.
+    /// Cuts the power. Local files may lose unsynced names.
     pub fn lose_power(&self) {
         if let Some(files) = &self.0.files {
             files.lose_power();
@@ -127,7 +123,6 @@ impl SimStore {
         Arc::clone(&self.objects_mut())
     }
 
-    /// Sets the faults to inject.
     pub fn set_faults(&self, faults: StoreFaults) {
         if let Some(files) = &self.0.files {
             files.set_error(faults.unsynced);
@@ -135,18 +130,17 @@ impl SimStore {
         self.lock().faults = faults;
     }
 
-    /// Faults currently injected.
     pub fn faults(&self) -> StoreFaults {
         self.lock().faults.clone()
     }
 
-    /// Executes some of the delayed puts; returns their number.
+    /// Executes some delayed puts. Returns their number.
     pub fn deliver(&self, rng: &mut Rng) -> usize {
         let late = std::mem::take(&mut self.lock().late);
         let (mut done, mut left) = (0, Vec::new());
         for (path, payload, options) in late {
             if rng.chance(0.5) {
-                // a conditional put fails if the object exists by now, as if it had been refused
+                // a conditional put fails if the object exists
                 let _ = futures::executor::block_on(self.put_now(&path, payload, options));
                 done += 1;
             } else {
@@ -157,7 +151,6 @@ impl SimStore {
         done
     }
 
-    /// Executes all delayed puts.
     pub fn deliver_all(&self) {
         let late = std::mem::take(&mut self.lock().late);
         for (path, payload, options) in late {
@@ -181,7 +174,6 @@ impl SimStore {
         state
     }
 
-    /// Draws the effect of faults on a change.
     fn fate(&self, path: &Path, is_put: bool) -> Fate {
         let power = self.0.power.change();
         let mut state = self.lock();
@@ -210,7 +202,6 @@ impl SimStore {
         }
     }
 
-    /// Fails if a fault is drawn for this read.
     fn may_read(&self, operation: &'static str, path: &Path) -> Result<()> {
         let state = self.lock();
         self.0.clock.advance(state.faults.slow_ms);
@@ -221,7 +212,7 @@ impl SimStore {
         if fails { Err(failed(path)) } else { Ok(()) }
     }
 
-    /// Sorts a listing and sets its modification times, so that listings of local files are reproducible.
+    /// Makes listings of local files reproducible: sorts them and sets modification times.
     fn sorted(
         &self,
         listed: BoxStream<'static, Result<ObjectMeta>>,
@@ -243,7 +234,7 @@ impl SimStore {
 }
 
 impl State {
-    /// Random generator that depends on the seed, the epoch and the request alone.
+    /// Depends on the seed, the epoch and the request alone.
     fn draw(&self, operation: &str, path: &Path, count: u64) -> Rng {
         let mut hasher = std::hash::DefaultHasher::new();
         (operation, path.as_ref(), count).hash(&mut hasher);

@@ -1,9 +1,8 @@
-//! Trace of a run as text, step by step: equal for equal seeds.
+//! Trace of a run as text, equal for equal seeds.
 
 use std::fmt::Write;
 use std::hash::{Hash, Hasher};
 
-/// The steps of a run.
 #[derive(Debug, Default)]
 pub struct Trace {
     text: String,
@@ -11,7 +10,6 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// Begins a step.
     pub fn step(&mut self, what: impl std::fmt::Display) {
         self.steps += 1;
         let _ = write!(self.text, "\n{:5} {what}", self.steps); // writing to a String cannot fail
@@ -22,17 +20,14 @@ impl Trace {
         let _ = write!(self.text, "; {what}"); // writing to a String cannot fail
     }
 
-    /// Number of steps so far.
     pub const fn len(&self) -> usize {
         self.steps
     }
 
-    /// True before the first step.
     pub const fn is_empty(&self) -> bool {
         self.steps == 0
     }
 
-    /// Text of the whole trace.
     pub fn text(&self) -> &str {
         &self.text
     }
@@ -43,7 +38,6 @@ impl Trace {
         &self.text[from..]
     }
 
-    /// Hash of the text, to compare runs.
     pub fn fingerprint(&self) -> u64 {
         let mut hasher = std::hash::DefaultHasher::new();
         self.text.hash(&mut hasher);

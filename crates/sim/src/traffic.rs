@@ -1,6 +1,4 @@
-//! Requests and their answers, noted in the model and the trace.
-//!
-//! The driver's steps and the interludes while the sealer waits both change this state, so they share it.
+//! Requests and their answers. The driver's steps share this state with interludes of the sealer.
 
 use crate::check;
 use crate::fleet::{Fleet, METRICS};
@@ -18,40 +16,31 @@ use tables::DAY_MS;
 /// Maximum lead of a sample over the node's clock.
 pub const FUTURE_MS: i64 = 600_000;
 
-/// Number of recent requests that may be sent again.
+/// Recent requests that may be repeated.
 const RECENT_MAX: usize = 12;
 
-/// Requests and their answers.
 #[derive(Debug)]
 pub struct Traffic {
-    /// Source of all the run's randomness.
     pub rng: Rng,
-    /// Expected contents.
     pub model: Model,
-    /// Trace of the run.
     pub trace: Trace,
     /// Failure found while the sealer waited.
     pub failure: Option<String>,
-    /// Tenant that sends no requests for now.
+    /// Tenant without requests for now.
     pub reserved: Option<usize>,
     load: Load,
-    /// Maximum age of a sample on arrival.
     accepted_ms: i64,
     underway: Vec<Underway>,
-    /// Partly stored shares, with the number of stored samples. A query finds out which samples are stored.
+    /// Partly stored shares, with the number of stored samples. A query finds out which.
     unclear: Vec<(Share, u64)>,
-    /// The last requests, whatever their outcome.
+    /// The last requests.
     recent: VecDeque<Rc<Request>>,
-    /// Number of requests so far, without repetitions.
     requests: u64,
 }
 
-/// Times shown by the clocks.
 #[derive(Debug, Clone, Copy)]
 pub struct Times {
-    /// Time by the senders' clocks.
     pub senders_ms: i64,
-    /// Time by the node's clock.
     pub node_ms: i64,
 }
 
@@ -60,23 +49,20 @@ pub struct Times {
 struct Request {
     tenant: usize,
     body: Vec<u8>,
-    /// Shares by partition.
     shares: BTreeMap<usize, Share>,
 }
 
-/// A sent copy of a request, some of whose answers have not arrived.
+/// A sent copy of a request with unanswered shares.
 #[derive(Debug)]
 struct Underway {
     written: Written,
-    /// Unanswered shares by partition.
     shares: BTreeMap<usize, Share>,
 }
 
-/// Samples by the number of their series: milliseconds, and values as bits.
+/// Milliseconds and value bits by series number.
 type DrawnSamples = BTreeMap<usize, Vec<(i64, u64)>>;
 
 impl Traffic {
-    /// Creates traffic in which nothing is sent yet.
     pub fn new(rng: Rng, model: Model, trace: Trace, load: Load) -> Self {
         let accepted_ms = load.past_ms.unwrap_or(i64::MAX);
         Self {
@@ -94,7 +80,6 @@ impl Traffic {
         }
     }
 
-    /// Returns the number of the next request.
     pub const fn next_request(&mut self) -> u64 {
         self.requests += 1;
         self.requests
@@ -104,17 +89,16 @@ impl Traffic {
         self.requests
     }
 
-    /// True if every request has all its answers.
     pub const fn is_answered(&self) -> bool {
         self.underway.is_empty()
     }
 
-    /// True if every request has all its answers and each sample's outcome is known.
+    /// True if all answers have arrived and all outcomes are known.
     pub const fn is_quiet(&self) -> bool {
         self.is_answered() && self.unclear.is_empty()
     }
 
-    /// Sends a new request with samples of one tenant, or repeats a recent one.
+    /// Sends or repeats a request of one tenant.
     pub fn write(&mut self, node: &Stepped, fleet: &Fleet, now: Times) {
         let again = self.rng.chance(self.load.resends).then(|| self.choose_recent()).flatten();
         let request = match again {
@@ -135,7 +119,7 @@ impl Traffic {
         self.send(node, fleet, &request, now.node_ms);
     }
 
-    /// Draws a recent request. `None` if another request in flight has some of its samples.
+    /// Returns `None` if another request in flight has some of the samples.
     fn choose_recent(&mut self) -> Option<Rc<Request>> {
         let chosen = self.rng.below(self.recent.len().max(1) as u64) as usize;
         let request = self.recent.get(chosen)?;
@@ -186,7 +170,7 @@ impl Traffic {
                     shares.into_iter().partition(|(partition, _)| is_known(partition));
                 for share in known.values() {
                     assert!(share.samples.is_empty(), "BUG: no partition was given {share:x?}");
-                    // metadata that is durable already is not sent to any partition
+                    // durable metadata is not sent
                     self.model.acknowledge(share);
                 }
                 self.underway.push(Underway { written, shares });
@@ -198,9 +182,7 @@ impl Traffic {
         }
     }
 
-    /// Shares of a request without the samples that the node must refuse: samples too old on arrival, and samples too
-    /// far ahead of the node's clock. Samples are too far ahead if the node's clock is wrong, or was set back after the
-    /// samples were drawn.
+    /// Shares without the samples that the node must refuse: too old, or too far ahead of the node's clock.
     fn accepted(&self, request: &Request, now_ms: i64) -> BTreeMap<usize, Share> {
         let earliest_ms = now_ms.saturating_sub(self.accepted_ms);
         let mut shares = request.shares.clone();
@@ -211,7 +193,6 @@ impl Traffic {
         shares
     }
 
-    /// Draws samples that no request in flight has.
     fn draw_samples(&mut self, tenant: usize, series: usize, now_ms: i64) -> DrawnSamples {
         let mut drawn = DrawnSamples::new();
         let mut keys = BTreeSet::new();
@@ -234,7 +215,7 @@ impl Traffic {
         drawn
     }
 
-    /// Draws samples of one series, one on each of several consecutive days.
+    /// Draws one sample of a series on each of several days.
     fn draw_backfill(&mut self, tenant: usize, series: usize, now_ms: i64) -> DrawnSamples {
         let number = self.rng.below(series as u64) as usize;
         let most = self.load.backfill_days;
@@ -249,7 +230,7 @@ impl Traffic {
         DrawnSamples::from([(number, samples)])
     }
 
-    /// Draws a sample's age: mostly a few seconds and, if ages are limited, often close to the limit.
+    /// Draws an age: mostly a few seconds, often close to the limit if there is one.
     fn draw_age_ms(&mut self) -> i64 {
         let Load { span_ms, past_ms, .. } = self.load;
         let most = match (self.rng.below(10), past_ms) {
@@ -261,8 +242,8 @@ impl Traffic {
         self.rng.below(most) as i64
     }
 
-    /// Draws metadata of a metric in some requests. The metadata differs from the acknowledged metadata, and no request
-    /// in flight has metadata of this metric.
+    /// Draws metadata that differs from the acknowledged metadata, unless a request in flight has metadata of the
+    /// metric.
     fn draw_metadata(&mut self, tenant: usize) -> Option<(MetadataKey, String)> {
         let metric = METRICS[self.rng.below(METRICS.len() as u64) as usize];
         let (key, help) = ((tenant, metric.to_string()), format!("{:x}", self.rng.below(100)));
@@ -270,7 +251,6 @@ impl Traffic {
         (self.load.metadata && self.rng.chance(0.1) && is_news).then_some((key, help))
     }
 
-    /// Checks that queries return the expected contents.
     pub fn compare(&mut self, node: &Stepped, fleet: &Fleet) -> Result<(), String> {
         let found = check::found(node, fleet)?;
         self.clear_up(&found)?;
@@ -278,7 +258,6 @@ impl Traffic {
         self.model.check(&found)
     }
 
-    /// Collects the answers that have arrived.
     pub fn collect_answers(&mut self, node: &Stepped, fleet: &Fleet) -> Result<(), String> {
         for mut underway in std::mem::take(&mut self.underway) {
             for (partition, answer) in underway.written.answers() {
@@ -300,7 +279,7 @@ impl Traffic {
         }
         match check::found(node, fleet) {
             Ok(found) => self.clear_up(&found),
-            // the store fails or the power is off: the next call or the restart finds out
+            // store or power fails; the next call finds out
             Err(_) => Ok(()),
         }
     }
@@ -318,13 +297,13 @@ impl Traffic {
         Ok(())
     }
 
-    /// Finds out which samples of the partly stored shares were stored.
+    /// Finds out which samples of partly stored shares were stored.
     fn clear_up(&mut self, found: &Found) -> Result<(), String> {
         let mut unclear = std::mem::take(&mut self.unclear).into_iter();
         unclear.try_for_each(|(share, stored)| self.model.acknowledge_some(&share, stored, found))
     }
 
-    /// Gives up all unanswered requests: the process has died.
+    /// The process has died: gives up unanswered requests.
     pub fn lose_connection(&mut self) {
         let unanswered =
             std::mem::take(&mut self.underway).into_iter().flat_map(|underway| underway.shares.into_values());

@@ -7,35 +7,27 @@
 //! ```
 //!
 //! All numbers are little-endian. The header has a checksum of its own. So the next record can be found after a damaged
-//! payload, and the length is verified before it is used to allocate memory. The checksum also covers the segment's
-//! salt and the frame's position in the file. So neither stale or misplaced bytes nor a client's bytes in a payload can
-//! pass for a header. The header's checksum also protects the payload's checksum; the payload's hash (XXH3-64) confirms a
-//! [repair](super::repair).
+//! payload. The header's checksum also covers the segment's salt and the frame's position: stale, misplaced or clients'
+//! bytes cannot pass for a header. The payload's hash (XXH3-64) confirms a [repair](super::repair).
 //!
-//! `nth` is the number of records before this one in its group. So all records before `offset - nth` were durable when
-//! this one was written.
+//! `nth` is the number of records before this one in its group. All records before `offset - nth` were durable when
+//! this record was written.
 
 use super::repair;
 use crate::RECORD_BYTES_MAX;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Length of a frame's header, which precedes the payload.
 pub(super) const FRAME_HEADER_BYTES: usize = 32;
 
-/// Encoded header.
 pub(super) type HeaderBytes = [u8; FRAME_HEADER_BYTES];
 
 /// Offset of the header's own checksum, its last field.
 const HEADER_CRC_AT: usize = FRAME_HEADER_BYTES - 4;
 
-/// Header in front of a payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct FrameHeader {
-    /// Length of the payload in bytes.
     pub(super) len: u32,
-    /// Number of records before this one in its group.
     nth: u32,
-    /// Offset of the record.
     pub(super) offset: u64,
     payload_hash: u64,
     payload_crc: u32,
@@ -50,11 +42,10 @@ fn header_crc(seed: u32, at: u64, header: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c_append(seed, &at.to_le_bytes()), header)
 }
 
-/// Appends the frame of the record at `offset` to `out`, for byte `at` of the file. `group` is the offset of the first
-/// record in its group.
+/// Appends a record's frame to `out`, for byte `at` of the file. `group` is the offset of the group's first record.
 pub(super) fn put(out: &mut Vec<u8>, seed: u32, at: u64, group: u64, offset: u64, payload: &[u8]) {
     let len = u32::try_from(payload.len()).expect("BUG: a record is longer than its limit");
-    // if the group has more records, readers do not know where it starts
+    // a group with more records has no known start
     let nth = u32::try_from(offset - group).unwrap_or(u32::MAX);
     let start = out.len();
     out.extend_from_slice(&len.to_le_bytes());
@@ -84,9 +75,7 @@ pub(super) fn offset_of(header: &HeaderBytes) -> u64 {
 impl FrameHeader {
     /// Decodes and checks the header at byte `at`; `None` if it is not a header of this segment and position.
     ///
-    /// Zeros are not a header. Preallocated space has millions of positions with zeros, and at one position in 2^32,
-    /// the checksum of zeros is zero, too. No record has a header of zeros, because the hash of an empty payload is not
-    /// zero.
+    /// Zeros are not a header: preallocated space has millions of them, and the checksum of zeros may be zero.
     pub(super) fn parse(seed: u32, at: u64, header: &HeaderBytes) -> Option<Self> {
         let sound = header_crc(seed, at, &header[..HEADER_CRC_AT]) == u32_at(header, HEADER_CRC_AT)
             && header.iter().any(|byte| *byte != 0);
@@ -100,9 +89,8 @@ impl FrameHeader {
         })
     }
 
-    /// Repairs and decodes a header at byte `at` that has one wrong byte; `None` if that is not possible. Other bytes
-    /// pass for such a header with a probability of 1 in 600,000. So the caller must confirm the header by the offset
-    /// and the payload.
+    /// Repairs one wrong byte of the header at byte `at`, and decodes the header; `None` if that is impossible. Other
+    /// bytes pass with a probability of 1 in 600,000, so the caller must confirm the header.
     pub(super) fn parse_repaired(seed: u32, at: u64, header: &HeaderBytes) -> Option<Self> {
         let (body, crc) = (&header[..HEADER_CRC_AT], u32_at(header, HEADER_CRC_AT));
         let difference = header_crc(seed, at, body) ^ crc;
@@ -119,8 +107,7 @@ impl FrameHeader {
         Self::parse(seed, at, &repaired)
     }
 
-    /// Start of the record's group. All records before this offset were durable when the record was written. Returns 0
-    /// if the start is unknown.
+    /// All records before this offset were durable when the record was written. Returns 0 if the offset is unknown.
     pub(super) fn group(&self) -> u64 {
         match self.nth {
             u32::MAX => 0,
@@ -128,7 +115,6 @@ impl FrameHeader {
         }
     }
 
-    /// True if the payload is intact.
     pub(super) fn matches(&self, payload: &[u8]) -> bool {
         payload.len() == self.len as usize && crc32c::crc32c(payload) == self.payload_crc
     }

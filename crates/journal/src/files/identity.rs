@@ -1,4 +1,4 @@
-//! Reads and writes the file `source`, which has the number of the journal's identity as 16 hexadecimal digits.
+//! Reads and writes the file `source`: the identity's number as 16 hexadecimal digits.
 
 use crate::disk::{self, Disk};
 use crate::{Identity, JournalError, JournalId};
@@ -8,7 +8,6 @@ use std::sync::{Arc, Mutex};
 
 const NAME: &str = "source";
 
-/// Identity stored in a partition's directory.
 #[derive(Debug)]
 pub(super) struct IdentityFile {
     disk: Arc<dyn Disk>,
@@ -17,7 +16,7 @@ pub(super) struct IdentityFile {
 }
 
 impl IdentityFile {
-    /// Reads the identity. If it is missing or damaged, the journal gets the number `fresh`.
+    /// A missing or damaged identity is replaced by the number `fresh`.
     pub(super) fn open(
         disk: Arc<dyn Disk>,
         partition_dir: &Path,

@@ -1,5 +1,4 @@
-//! Inspects segment files without changing them, for `floodmark inspect`. A server may be writing them at the same
-//! time.
+//! Inspects segment files for `floodmark inspect`. A server may be writing them at the same time.
 
 use super::scan::{Scanner, Step};
 use super::segment::{self, Headers, RECORDS_START};
@@ -16,30 +15,22 @@ pub const DAMAGE_LISTED_MAX: usize = 100;
 /// Limit on segments of a partition.
 const SEGMENTS_MAX: usize = 1 << 20;
 
-/// Contents of one segment file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SegmentReport {
-    /// Path of the segment file.
     pub path: PathBuf,
-    /// Offsets of the records: the first, and one past the last.
     pub offsets: Range<u64>,
     /// Dictionary of the records; `None` if both copies of the header are damaged.
     pub dictionary: Option<DictionaryId>,
-    /// Number of records with intact or repaired bytes.
     pub records: u64,
-    /// Series defined by the records.
     pub series: u64,
-    /// Samples in the records.
     pub samples: u64,
     /// Records with intact bytes that this version cannot decode.
     pub unreadable: u64,
-    /// Bytes up to the end of the last record. The file may be longer: space is allocated ahead.
+    /// Bytes up to the end of the last record, without preallocated space.
     pub bytes: u64,
-    /// Length of the file.
     pub file_bytes: u64,
-    /// Number of damaged ranges.
     pub damaged: u64,
-    /// The first damaged ranges: range of bytes, offsets of lost records, and kind of damage.
+    /// The first damaged ranges: bytes, offsets of lost records, kind of damage.
     pub damage: Vec<(Range<u64>, Range<u64>, &'static str)>,
 }
 
@@ -54,7 +45,7 @@ pub fn partitions(dir: &Path) -> Result<Vec<u32>, JournalError> {
     Ok(partitions)
 }
 
-/// Reads the segments of a partition under `dir`, oldest first, and calls `each` with a report on each of them.
+/// Calls `each` with a report on each segment of a partition, oldest first.
 pub fn inspect(dir: &Path, partition: u32, mut each: impl FnMut(SegmentReport)) -> Result<(), JournalError> {
     let dir = segment::partition_dir(dir, partition);
     let in_dir = |e| JournalError::io("list", &dir, e);

@@ -6,9 +6,8 @@
 //!   <dir>/<partition>/quarantine/<segment>.journal               a whole segment, moved here when dropped
 //! ```
 //!
-//! The segment itself is not changed, and every reader reports its damage until the segment is dropped. The copy
-//! stays until an operator removes it. If a record is intact but cannot be decoded, its segment is moved here when it is
-//! dropped: the record refers to definitions in the segment.
+//! Readers report the damage until the segment is dropped. The copy stays until an operator removes it. A segment with
+//! an undecodable record is moved here when dropped, because the record needs its definitions.
 
 use super::scan::Hole;
 use super::window::Window;
@@ -21,29 +20,25 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// Number of bytes copied at a time.
 const COPY_BYTES: usize = 64 << 10;
 
-/// Limit on remembered damaged ranges. Ranges are remembered so that repeated readings do not count them
-/// again.
+/// Limit on remembered damaged ranges, which are counted only once.
 const REMEMBERED_MAX: usize = 4096;
 
-/// Quarantine of a partition, shared by its journal and readers.
 #[derive(Debug)]
 pub(super) struct Quarantine {
     disk: Arc<dyn Disk>,
     dir: PathBuf,
-    /// Start of the journal: segments below were dropped by the owner.
+    /// Start of the journal. The owner dropped all earlier segments.
     start: AtomicU64,
     found: Mutex<DamageFound>,
 }
 
-/// Damage found by readers.
 #[derive(Debug, Default)]
 struct DamageFound {
     /// First offsets of segments to move here when they are dropped.
     kept: BTreeSet<u64>,
-    /// Damage already counted: segment, and position in the segment.
+    /// Counted damage: segment and position.
     seen: BTreeSet<(PathBuf, u64)>,
     damaged_ranges: u64,
     lost_records: u64,
@@ -56,12 +51,11 @@ impl Quarantine {
         Self { disk, dir, start: AtomicU64::new(0), found: Mutex::default() }
     }
 
-    /// Records that segments before `start` were dropped.
+    /// Notes that the owner dropped the segments before `start`.
     pub(super) fn set_start(&self, start: u64) {
         self.start.store(start, Ordering::Release);
     }
 
-    /// Adds the damage found by readers to `stats`.
     pub(super) fn add_to(&self, stats: &mut JournalStats) {
         let found = self.lock();
         stats.damaged_ranges = found.damaged_ranges;
@@ -82,8 +76,8 @@ impl Quarantine {
         damage
     }
 
-    /// Copies the torn end of the newest segment before it is cut off. It is nearly always an unfinished group, but damage to
-    /// the last acknowledged records looks the same. If the copy fails, the end is cut off nevertheless.
+    /// Copies the torn end of the newest segment before it is cut off, because damage to acknowledged records looks
+    /// like a torn end. A failed copy does not stop this.
     pub(super) fn put_torn(&self, window: &mut Window, bytes: &Range<u64>) {
         let segment = window.path().display();
         let report = format!(
@@ -110,12 +104,11 @@ impl Quarantine {
         Some(damage)
     }
 
-    /// Marks the segment that begins with `first` to be moved here when it is dropped.
+    /// Marks a segment to be moved here when it is dropped.
     pub(super) fn keep(&self, first: u64) {
         self.lock().kept.insert(first);
     }
 
-    /// True if the segment is to be moved here instead of being deleted.
     pub(super) fn wants(&self, first: u64) -> bool {
         self.lock().kept.contains(&first)
     }

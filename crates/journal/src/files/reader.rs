@@ -12,13 +12,12 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Reader of the segments that existed when the reader was created.
+/// Reader of the segments that exist at its creation.
 #[derive(Debug)]
 pub(super) struct SegmentsReader {
     pub(super) disk: Arc<dyn Disk>,
     pub(super) dir: PathBuf,
     pub(super) partition: u32,
-    /// Offset of the first record to return.
     pub(super) from: u64,
     /// First offset and end of each segment still to be read.
     pub(super) segments: VecDeque<Range<u64>>,
@@ -26,14 +25,12 @@ pub(super) struct SegmentsReader {
     pub(super) current: Option<Current>,
 }
 
-/// The segment being read.
 #[derive(Debug)]
 pub(super) struct Current {
-    /// Offset of its first record.
     first: u64,
     scanner: Scanner,
     dictionary: DictionaryId,
-    /// Offsets of damaged copies of the header that are not reported yet.
+    /// Offsets of damaged header copies to report.
     damaged_headers: Vec<u64>,
 }
 
@@ -82,13 +79,13 @@ impl Reader for SegmentsReader {
 }
 
 impl SegmentsReader {
-    /// Opens a segment. Returns damage if no part of it can be read.
+    /// Returns damage if no part of the segment can be read.
     fn open(&mut self, segment: Range<u64>) -> Result<Option<Damage>, JournalError> {
         let path = segment::path(&self.dir, segment.start);
         let mut window = match Window::open(&*self.disk, &path) {
             Ok(window) => window,
             Err(JournalError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
-                // dropped by the owner since this reader was created, or lost
+                // dropped by the owner in the meantime, or lost
                 let damage = self.quarantine.missing(&path, segment);
                 return Ok(damage);
             }

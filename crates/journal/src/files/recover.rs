@@ -1,4 +1,4 @@
-//! Recovers a partition's directory when the journal is opened.
+//! Recovers a partition's directory at its opening.
 
 use super::quarantine::Quarantine;
 use super::scan::{Scanner, Step};
@@ -10,17 +10,13 @@ use crate::JournalError;
 use crate::disk::{Disk, Listed, Mode};
 use std::path::Path;
 
-/// Limit on segment files in a directory.
 const SEGMENTS_MAX: usize = 1 << 20;
 
-/// Result of a recovery.
 #[derive(Debug, Default)]
 pub(super) struct Found {
     /// Segments in order. Readers report gaps between them.
     pub(super) segments: Vec<Segment>,
-    /// One past the newest record.
     pub(super) end: u64,
-    /// Bytes cut off the newest segment.
     pub(super) torn_bytes: u64,
 }
 
@@ -46,7 +42,7 @@ fn list(disk: &dyn Disk, dir: &Path) -> Result<Vec<Segment>, JournalError> {
         if let Some(first) = segment::first_of(&name) {
             segments.push(Segment { first: first.0, bytes });
         } else if Path::new(&name).extension().is_some_and(|extension| extension == UNFINISHED) {
-            // left behind by a crash during the creation of a segment; it has no records
+            // a crash left this segment without records
             let path = dir.join(name);
             disk.remove(&path).map_err(|e| JournalError::io("remove", &path, e))?;
         }
@@ -55,7 +51,6 @@ fn list(disk: &dyn Disk, dir: &Path) -> Result<Vec<Segment>, JournalError> {
     Ok(segments)
 }
 
-/// Finds the end of the newest segment, and cuts off a torn group.
 fn recover_newest(
     dir: &Path,
     partition: u32,
@@ -66,8 +61,7 @@ fn recover_newest(
     let path = segment::path(dir, newest.first);
     let mut window = Window::open(&*options.disk, &path)?;
     let Some(header) = Headers::read(&mut window, partition, newest.first)?.header else {
-        // No record can be read without the salt. Offsets that may have been in use are not assigned again. Readers
-        // report the segment, unless it was never written.
+        // Without the salt, no record can be read. Offsets that may have been in use are not assigned again.
         let content = window.end_of_content(0)?;
         return Ok((newest.first + content.div_ceil(super::frame::FRAME_HEADER_BYTES as u64), 0));
     };
@@ -88,8 +82,7 @@ fn recover_newest(
         file.set_len(end).map_err(|e| JournalError::io("truncate", &path, e))?;
     }
     if options.durability == Durability::Fsync {
-        // Records that were written but not synced when the process died can be read from now on, so they must become
-        // durable.
+        // Unsynced records can be read from now on, so they must become durable.
         file.sync_data().map_err(|e| JournalError::io("fdatasync", &path, e))?;
     }
     newest.bytes = end;

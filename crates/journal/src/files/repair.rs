@@ -1,12 +1,11 @@
 //! Locates a single wrong byte by its CRC-32C.
 //!
-//! CRCs are linear: the XOR of the checksums of the written and the read bytes is the checksum (without inversions) of
-//! the XOR of the bytes. If they differ in one byte by the mask `m`, and `k` bytes follow, the difference of the
-//! checksums is the CRC table's entry for `m`, advanced by `k` zero bytes. So this difference is moved *back* one byte
-//! at a time, until it is an entry of the table. With more than one wrong byte in `n` bytes, an entry is found by
-//! chance in one of `2^32 / (256 n)` cases. So a repair needs another confirmation.
+//! CRCs are linear. If one byte differs by the mask `m` and `k` bytes follow, the checksums differ by the CRC table's
+//! entry for `m`, advanced by `k` zero bytes. So the difference is moved *back* byte by byte, until it is an entry of
+//! the table. Of several wrong bytes in `n`, a share of `256 n / 2^32` looks like one. So a repair needs another
+//! confirmation.
 
-/// CRC-32C of each single byte, without the initial and final inversion (reflected polynomial 0x82F63B78).
+/// CRC-32C of each byte without inversions (reflected polynomial 0x82F63B78).
 const TABLE: [u32; 256] = {
     let mut table = [0; 256];
     let mut i = 0;
@@ -23,7 +22,7 @@ const TABLE: [u32; 256] = {
     table
 };
 
-/// Index of the table's entry with a given high byte. Each high byte occurs once.
+/// Index of the table's entry with each high byte.
 const BY_HIGH_BYTE: [u8; 256] = {
     let mut index = [0; 256];
     let mut i = 0;
@@ -34,9 +33,8 @@ const BY_HIGH_BYTE: [u8; 256] = {
     index
 };
 
-/// Given the difference of two checksums over `len` bytes, finds the one byte whose change explains the difference.
-/// Returns the position of the byte and the mask that corrects it; of several such positions, the last. Returns
-/// `None` if the checksums are equal, or if no single byte explains the difference.
+/// Finds the one byte whose change explains the `difference` of two checksums over `len` bytes. Returns its position
+/// and the correcting mask; of several positions, the last. `None` if no single byte explains the difference.
 pub(super) fn wrong_byte(difference: u32, len: usize) -> Option<(usize, u8)> {
     if difference == 0 {
         return None;

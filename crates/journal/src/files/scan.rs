@@ -6,57 +6,51 @@ use super::window::{WINDOW_BYTES, Window};
 use crate::JournalError;
 use std::ops::Range;
 
-/// Next item of a segment.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Step {
     /// A record. [`Scanner::payload`] returns its bytes.
-    Record { offset: u64 },
+    Record {
+        offset: u64,
+    },
     /// Bytes that differ from those that were written.
     Damage(Hole),
-    /// End of the records, at this byte of the file.
-    End { at: u64 },
+    End {
+        at: u64,
+    },
 }
 
-/// Bytes that differ from those that were written.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Hole {
     pub(super) bytes: Range<u64>,
-    /// Offsets of the records lost with these bytes.
+    /// Offsets of the lost records.
     pub(super) lost: Range<u64>,
     /// See [`crate::Damage::acknowledged`].
     pub(super) acknowledged: bool,
-    /// True if the record was repaired: it is the next item.
+    /// True if the record was repaired and comes next.
     pub(super) repaired: bool,
     pub(super) what: &'static str,
 }
 
-/// Iterator over the records of one segment.
 #[derive(Debug)]
 pub(super) struct Scanner {
     window: Window,
     seed: u32,
-    /// File offset of the next record.
     at: u64,
-    /// Expected offset of the next record.
     next: u64,
-    /// First offset of the next segment, or the durable end. `None` if it is unknown: while the newest
-    /// segment is recovered.
+    /// First offset of the next segment, or the durable end. `None` during recovery of the newest segment.
     bound: Option<u64>,
     payload: Payload,
-    /// File range of the current record.
     frame: Range<u64>,
-    /// A repaired record whose damage was already reported. It is the next item.
+    /// A repaired record, which is the next item. Its damage was reported.
     repaired: Option<(FrameHeader, Vec<u8>)>,
 }
 
-/// Location of the current record's bytes.
 #[derive(Debug)]
 enum Payload {
     File { at: u64, len: usize },
     Repaired(Vec<u8>),
 }
 
-/// Bytes found at a file offset.
 enum Found {
     Whole(FrameHeader),
     /// An intact header with a damaged payload.
@@ -71,7 +65,6 @@ impl Scanner {
         Self { window, seed, at: RECORDS_START, next: first, bound, payload, frame: 0..0, repaired: None }
     }
 
-    /// Offset after the latest record.
     pub(super) fn next_offset(&self) -> u64 {
         self.next
     }
@@ -80,7 +73,6 @@ impl Scanner {
         &mut self.window
     }
 
-    /// Bytes of the record that [`Self::step`] returned last.
     pub(super) fn payload(&mut self) -> Result<&[u8], JournalError> {
         match &self.payload {
             Payload::File { at, len } => self.window.get(*at, *len),
@@ -88,7 +80,7 @@ impl Scanner {
         }
     }
 
-    /// Hole for the record that [`Self::step`] returned last. Its checksums match, but it cannot be decoded.
+    /// Hole for the latest record, which is intact but cannot be decoded.
     pub(super) fn unreadable(&self, what: &'static str) -> Hole {
         let lost = self.next - 1..self.next;
         Hole { bytes: self.frame.clone(), lost, acknowledged: true, repaired: false, what }
@@ -113,8 +105,7 @@ impl Scanner {
         }
     }
 
-    /// Handles damage at the current position. Repairs the record if possible; otherwise continues at the next intact
-    /// record, which is searched from byte `search_from` on.
+    /// Repairs the damaged record if possible; otherwise continues at the next intact record at or after `search_from`.
     fn damage(&mut self, search_from: u64, what: &'static str) -> Result<Step, JournalError> {
         self.repaired = self.repair()?;
         if let Some((header, _)) = &self.repaired {
@@ -134,8 +125,7 @@ impl Scanner {
         }
     }
 
-    /// Repairs the record expected at the current position; `None` if its header or payload has more than one wrong
-    /// byte.
+    /// Repairs the record at the current position; `None` if header or payload has more than one wrong byte.
     fn repair(&mut self) -> Result<Option<(FrameHeader, Vec<u8>)>, JournalError> {
         let (seed, at) = (self.seed, self.at);
         let header = self.window.get(at, FRAME_HEADER_BYTES)?.first_chunk().and_then(|bytes| {
@@ -149,9 +139,9 @@ impl Scanner {
         Ok(header.repair(&mut payload).then_some((header, payload)))
     }
 
-    /// True if one of the records from byte `at` on proves that the record at `offset` was durable when it was written.
+    /// True if a later record proves that the record at `offset` was durable before.
     fn is_proven(&mut self, offset: u64, mut at: u64) -> Result<bool, JournalError> {
-        // Records of the same group prove nothing. The search ends at the first damage.
+        // Records of the same group prove nothing.
         while let Found::Whole(header) = self.look(at)? {
             if header.group() > offset {
                 return Ok(true);
@@ -176,7 +166,6 @@ impl Scanner {
         Step::Damage(Hole { bytes, lost, acknowledged, repaired: false, what })
     }
 
-    /// End of the frame at the current position.
     const fn end_of(&self, header: &FrameHeader) -> u64 {
         self.at + FRAME_HEADER_BYTES as u64 + header.len as u64
     }
@@ -190,19 +179,17 @@ impl Scanner {
         if end > self.window.len() {
             return Ok(Found::Header(header));
         }
-        // header and payload are read at once, so that the window does not move between them
+        // one read, so that the window does not move between header and payload
         let frame = self.window.get(at, FRAME_HEADER_BYTES + header.len as usize)?;
         let whole = frame.get(FRAME_HEADER_BYTES..).is_some_and(|payload| header.matches(payload));
         Ok(if whole { Found::Whole(header) } else { Found::Header(header) })
     }
 
-    /// Searches for the first intact record with a possible offset, at or after byte `from`. Returns its position and
-    /// offset.
+    /// Finds the first intact record with a possible offset, at or after byte `from`. Returns its position and offset.
     ///
-    /// Tries every byte. Candidates with an impossible offset are rejected before any checksum is computed, and headers are
-    /// salted. So this takes about a nanosecond per byte, whatever the bytes are.
+    /// Offsets are checked first, so this takes about a nanosecond per byte.
     fn search(&mut self, from: u64) -> Result<Option<(u64, u64)>, JournalError> {
-        // at most as many records can be missing as fit into the rest of the file
+        // limit: the records that fit into the rest of the file
         let fit = self.window.len().saturating_sub(from) / FRAME_HEADER_BYTES as u64;
         let missing_max = self.window.len().saturating_sub(self.at) / FRAME_HEADER_BYTES as u64;
         let end = self.bound.unwrap_or(u64::MAX).min(self.next.saturating_add(missing_max + fit + 1));

@@ -8,20 +8,18 @@
 //!   │ header        │0 │ header again  │0 │ records           │ 0 0 0 …   │
 //! ```
 //!
-//! The header has two copies in different sectors, because its salt is needed to read any record. A segment ends at the
-//! first offset of the next one. Records from that offset on were abandoned before they were durable.
+//! The header has two copies in different sectors, because no record can be read without its salt. Records from the
+//! next segment's first offset on are void.
 
 use super::window::Window;
 use crate::{JournalError, Offset};
 use std::path::{Path, PathBuf};
 
-/// File offset of the first record.
 pub(super) const RECORDS_START: u64 = 1024;
 
 /// File offsets of the two copies of the header.
 pub(super) const HEADER_COPIES: [u64; 2] = [0, 512];
 
-/// Version of the segment format.
 pub const SEGMENT_VERSION: u16 = 1;
 
 const MAGIC: &[u8; 8] = b"FLDMKJNL";
@@ -31,13 +29,11 @@ const EXTENSION: &str = "journal";
 /// Extension of segment files that are still being created.
 pub(super) const UNFINISHED: &str = "new";
 
-/// Header of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Header {
     pub(super) partition: u32,
-    /// Offset of the segment's first record.
     pub(super) first: u64,
-    /// Random number, which also identifies the dictionary.
+    /// Random number, which is also the dictionary's id.
     pub(super) salt: u64,
 }
 
@@ -60,7 +56,7 @@ impl Header {
         out
     }
 
-    /// Decodes one copy; `None` if it is damaged. The error is the unknown version of an intact copy.
+    /// Returns `None` for a damaged copy, and an unknown version as error.
     fn decode(copy: &[u8]) -> Result<Option<Self>, u16> {
         let Some(copy) = copy.first_chunk::<HEADER_BYTES>() else { return Ok(None) };
         let u32_at = |at: usize| copy[at..].first_chunk().map_or(0, |b| u32::from_le_bytes(*b));
@@ -75,12 +71,10 @@ impl Header {
     }
 }
 
-/// Combined result of reading both copies of a header.
 #[derive(Debug)]
 pub(super) struct Headers {
-    /// The header, if any copy is intact and belongs to this file.
+    /// The header, if a copy is intact and belongs to this file.
     pub(super) header: Option<Header>,
-    /// File offsets of the damaged copies.
     pub(super) damaged: Vec<u64>,
 }
 
@@ -103,17 +97,15 @@ impl Headers {
     }
 }
 
-/// Directory of a partition.
 pub(super) fn partition_dir(dir: &Path, partition: u32) -> PathBuf {
     dir.join(partition.to_string())
 }
 
-/// File of the segment whose first offset is `first`.
 pub(super) fn path(partition_dir: &Path, first: u64) -> PathBuf {
     partition_dir.join(format!("{first:020}.{EXTENSION}"))
 }
 
-/// Parses the first offset of a segment from its file name; `None` for other files.
+/// First offset in a segment's file name; `None` for other files.
 pub(super) fn first_of(name: &str) -> Option<Offset> {
     let digits = name.strip_suffix(EXTENSION)?.strip_suffix('.')?;
     let plain = digits.len() == 20 && digits.bytes().all(|b| b.is_ascii_digit());

@@ -5,19 +5,16 @@ use crate::disk::{Disk, DiskFile, Mode};
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Number of bytes read at a time.
 pub(super) const WINDOW_BYTES: usize = 256 << 10;
 
-/// A file with a read buffer, which holds at least the latest requested range.
+/// A file with a read buffer.
 #[derive(Debug)]
 pub(super) struct Window {
     file: Box<dyn DiskFile>,
     path: PathBuf,
     len: u64,
     buffer: Vec<u8>,
-    /// File offset of the buffer.
     start: u64,
-    /// Length of the valid part of the buffer.
     filled: usize,
 }
 
@@ -32,12 +29,12 @@ impl Window {
         &self.path
     }
 
-    /// Length of the file when it was opened.
+    /// Length of the file at its opening.
     pub(super) fn len(&self) -> u64 {
         self.len
     }
 
-    /// Returns the `len` bytes at `at`; fewer only at the end of the file.
+    /// Returns `len` bytes at `at`, or fewer at the end of the file.
     pub(super) fn get(&mut self, at: u64, len: usize) -> Result<&[u8], JournalError> {
         let len = usize::try_from(self.len.saturating_sub(at)).unwrap_or(usize::MAX).min(len);
         let buffered = self.start..=self.start + self.filled as u64;
@@ -67,7 +64,7 @@ impl Window {
         Ok(())
     }
 
-    /// Position after the last nonzero byte from `from` on; `from` if all bytes there are zero.
+    /// Position after the last nonzero byte; `from` if there is none.
     pub(super) fn end_of_content(&mut self, from: u64) -> Result<u64, JournalError> {
         let (mut at, mut end) = (from, from);
         loop {

@@ -13,32 +13,27 @@ const BUFFER_BYTES_MAX: usize = 1 << 20;
 
 /// Name of the file that reserves space for a full disk.
 const RESERVE: &str = "reserve";
-/// Size of the reserve in addition to the headroom of a segment: room for the metadata and exemplars with which a new
-/// dictionary begins.
+/// Space in the reserve beyond a segment's headroom, for the metadata and exemplars at the start of a dictionary.
 const RESERVE_BYTES: u64 = 1 << 20;
 
-/// Granularity of allocations when space is scarce.
+/// Smallest allocation when space is scarce.
 const ALLOCATE_BYTES_MIN: u64 = 64 << 10;
 
-/// The segment being written. Its bytes beyond `durable` are void until they are synced.
+/// The segment being written. Bytes beyond `durable` are void.
 #[derive(Debug)]
 pub(super) struct Writer {
     file: Box<dyn DiskFile>,
     path: PathBuf,
     seed: u32,
-    /// Records of the current group that are not written yet.
     buffer: Vec<u8>,
-    /// Bytes of the file that are durable.
     durable: u64,
-    /// Bytes of the file that are written.
     written: u64,
-    /// Bytes of the file that are allocated on the disk.
     allocated: u64,
 }
 
 impl Writer {
-    /// Creates a segment file. The file gets its name only once its header is durable. It then replaces a
-    /// segment of the same name, which cannot have a durable record.
+    /// Creates a segment file, which gets its name when its header is durable. It may replace a segment without durable
+    /// records.
     pub(super) fn create(dir: &Path, header: Header, options: &Options) -> Result<Self, JournalError> {
         let unfinished = segment::path(dir, header.first).with_extension(UNFINISHED);
         let file = options.disk.open(&unfinished, Mode::Create);
@@ -46,7 +41,7 @@ impl Writer {
         Self::begin(dir, header, options, file, 0)
     }
 
-    /// Like [`Self::create`], but uses the reserved space ([`make_reserve`]), for a full disk.
+    /// Like [`Self::create`], but uses the reserve, for a full disk.
     pub(super) fn create_in_reserve(
         dir: &Path,
         header: Header,
@@ -54,7 +49,7 @@ impl Writer {
     ) -> Result<Self, JournalError> {
         let unfinished = segment::path(dir, header.first).with_extension(UNFINISHED);
         let failed = |e| JournalError::io("use reserved disk space for", &unfinished, e);
-        // The reserve is renamed instead of removed, so that no other program can take its space.
+        // A rename keeps the space from other programs.
         options.disk.rename(&dir.join(RESERVE), &unfinished).map_err(failed)?;
         let file = options.disk.open(&unfinished, Mode::Change).map_err(failed)?;
         let allocated = file.len().map_err(failed)?;
@@ -101,12 +96,10 @@ impl Writer {
         self.sync(options)
     }
 
-    /// Bytes of the file that are durable.
     pub(super) fn durable(&self) -> u64 {
         self.durable
     }
 
-    /// True if no more groups should go into this segment.
     pub(super) fn is_full(&self, options: &Options) -> bool {
         self.durable > RECORDS_START && self.durable >= options.segment_bytes
     }
@@ -130,8 +123,7 @@ impl Writer {
         let length = end - self.allocated;
         match self.file.allocate(self.allocated, length) {
             Ok(()) => self.allocated = end,
-            // Not every file system supports preallocation. Without it, the file grows as it is written, and
-            // each sync takes longer.
+            // Not every file system supports preallocation. Each sync then takes longer.
             Err(e) if matches!(e.kind(), ErrorKind::Unsupported | ErrorKind::InvalidInput) => {
                 self.allocated = u64::MAX;
             }
@@ -140,7 +132,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Buffers a record of the group whose first offset is `group`. It is written by [`Self::sync`] at the latest.
+    /// Buffers a record. [`Self::sync`] writes it at the latest.
     pub(super) fn append(
         &mut self,
         group: u64,
@@ -169,7 +161,6 @@ impl Writer {
         Ok(())
     }
 
-    /// Makes everything appended so far durable.
     pub(super) fn sync(&mut self, options: &Options) -> Result<(), JournalError> {
         self.write()?;
         if options.durability == Durability::Fsync {
@@ -181,9 +172,8 @@ impl Writer {
 
     /// Ends the segment at its durable end. Frees the space allocated ahead, and cuts off an abandoned group.
     ///
-    /// Errors are ignored: void records that remain are at or beyond the first offset of the next segment, so they are
-    /// not read. After a failed fdatasync, the file is not synced again, because the kernel may consider pages clean
-    /// that are not on the disk.
+    /// Errors are ignored: the next segment makes the remaining records void. A file is not synced again after a failed
+    /// fdatasync, because the kernel may consider unwritten pages clean.
     pub(super) fn close(self) {
         if self.allocated > self.durable || self.written > self.durable {
             let _ = self.file.set_len(self.durable);
@@ -191,8 +181,8 @@ impl Writer {
     }
 }
 
-/// Reserves space for one segment. If the disk is full, old segments can be dropped only after a new one has
-/// begun, and the new one uses this space. Returns true if the reserve exists.
+/// Reserves space for one segment. On a full disk, a new segment must begin before old segments can be dropped. Returns
+/// true if the reserve exists.
 pub(super) fn make_reserve(dir: &Path, options: &Options) -> bool {
     let (disk, path) = (&options.disk, dir.join(RESERVE));
     let bytes = options.headroom_bytes.min(options.segment_bytes) + RESERVE_BYTES;
@@ -201,13 +191,12 @@ pub(super) fn make_reserve(dir: &Path, options: &Options) -> bool {
     }
     let made = disk.open(&path, Mode::Create).and_then(|file| file.allocate(0, bytes));
     if made.is_err() {
-        // there is no room, so a partial reserve is freed
+        // frees a partial reserve
         let _ = disk.remove(&path);
     }
     made.is_ok()
 }
 
-/// Makes names in a directory durable.
 pub(super) fn sync_dir(dir: &Path, options: &Options) -> Result<(), JournalError> {
     if options.durability == Durability::Os {
         return Ok(());

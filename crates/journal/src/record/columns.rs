@@ -1,5 +1,4 @@
-//! Encodes and decodes columns: integers as deltas, in runs if that is shorter; doubles after their tags; histograms
-//! with their lengths.
+//! Encodes and decodes columns of integers, doubles and histograms.
 //!
 //! ```text
 //!   deltas = 0  n × zigzag(delta)
@@ -14,9 +13,8 @@
 //!   histograms = n × { varint(length)  histogram, see model::histogram }
 //! ```
 //!
-//! The first delta is the difference to 0. References that ascend by one, equal timestamps and equidistant timestamps
-//! take only a few runs. A table gives the length of a body, which is read with one masked load. So no branch depends
-//! on the values; such a branch would be mispredicted for every other sample.
+//! The first delta is the difference to 0. Bodies are read by a masked load whose length comes from a table. A branch
+//! on the values would often be mispredicted.
 
 use super::wire::Cursor;
 use super::{DecodeMemory, RecordError};
@@ -27,7 +25,7 @@ use stdx::varint::{self, unzigzag, zigzag};
 const PLAIN: u8 = 0;
 const RUNS: u8 = 1;
 
-/// Writes a column as deltas. The count is not written.
+/// The count is not written.
 pub(super) fn put_deltas<T: Copy + Into<i64>>(out: &mut Vec<u8>, column: &[T]) {
     // a run takes two varints, a plain delta takes one
     if 2 * count_runs(column) < column.len() + 2 {
@@ -74,7 +72,7 @@ fn put_runs<T: Copy + Into<i64>>(out: &mut Vec<u8>, column: &[T]) {
     }
 }
 
-/// Reads a column of `count` deltas into `column`. The caller must bound `count`.
+/// Reads `count` deltas. The caller must bound `count`.
 pub(super) fn deltas<T>(
     cursor: &mut Cursor<'_>,
     count: usize,
@@ -112,7 +110,6 @@ pub(super) fn deltas<T>(
     Ok(())
 }
 
-/// Skips a column of `count` deltas.
 pub(super) fn skip_deltas(cursor: &mut Cursor<'_>, count: usize) -> Result<(), RecordError> {
     match cursor.byte()? {
         PLAIN => {
@@ -137,11 +134,10 @@ const TAG_DOUBLE: u8 = 15;
 /// Length of the body of each tag.
 const BODY_BYTES: [u8; 16] = [0, 1, 2, 3, 4, 5, 6, 7, 0, 1, 2, 3, 4, 5, 6, 8];
 
-/// Tag and body of a value.
 #[inline]
 const fn pack(value: f64) -> (u8, u64) {
     let whole = value as i64;
-    // Bits are compared, so that -0.0 and NaN payloads are not taken for whole numbers.
+    // Comparing bits keeps -0.0 and NaN payloads.
     if (whole as f64).to_bits() == value.to_bits() {
         let (base, body) = if whole >= 0 { (0, whole as u64) } else { (TAG_NEGATIVE, !whole as u64) };
         let bytes = 8 - (body.leading_zeros() / 8) as u8;
@@ -152,7 +148,7 @@ const fn pack(value: f64) -> (u8, u64) {
     (TAG_DOUBLE, value.to_bits())
 }
 
-/// The inverse of [`pack`]. Bytes of `body` beyond its length are ignored.
+/// Inverse of [`pack`]. Bytes of `body` beyond its length are ignored.
 #[inline]
 const fn unpack(tag: u8, body: u64) -> f64 {
     let mask = match BODY_BYTES[tag as usize & 15] {
@@ -173,7 +169,7 @@ const fn unpack(tag: u8, body: u64) -> f64 {
 pub(super) fn put_values(out: &mut Vec<u8>, values: &[f64]) {
     let start = out.len();
     let tags_len = values.len().div_ceil(2);
-    // room for bodies of maximum length; the unused part is truncated below
+    // room for bodies of maximum length, truncated below
     out.resize(start + tags_len + 8 * values.len(), 0);
     let (tags, bodies) = out[start..].split_at_mut(tags_len);
     let mut at = 0;
@@ -188,7 +184,7 @@ pub(super) fn put_values(out: &mut Vec<u8>, values: &[f64]) {
     out.truncate(start + tags_len + at);
 }
 
-/// Reads `count` values into `values`. The caller must bound `count`.
+/// The caller must bound `count`.
 pub(super) fn values(
     cursor: &mut Cursor<'_>,
     count: usize,
@@ -217,7 +213,6 @@ pub(super) fn values(
     Ok(())
 }
 
-/// Skips `count` values.
 pub(super) fn skip_values(cursor: &mut Cursor<'_>, count: usize) -> Result<(), RecordError> {
     let tags = cursor.take(count.div_ceil(2))?;
     let body = |tag: u8| usize::from(BODY_BYTES[tag as usize]);
@@ -225,13 +220,12 @@ pub(super) fn skip_values(cursor: &mut Cursor<'_>, count: usize) -> Result<(), R
     Ok(())
 }
 
-/// Writes a histogram.
 pub(super) fn put_histogram(out: &mut Vec<u8>, value: &Histogram) {
     varint::put(out, value.as_bytes().len() as u64);
     out.extend_from_slice(value.as_bytes());
 }
 
-/// Reads `count` histograms into `values`. The caller must bound `count`.
+/// The caller must bound `count`.
 pub(super) fn histograms(
     cursor: &mut Cursor<'_>,
     count: usize,
@@ -253,7 +247,6 @@ pub(super) fn histograms(
     Ok(())
 }
 
-/// Skips `count` histograms.
 pub(super) fn skip_histograms(cursor: &mut Cursor<'_>, count: usize) -> Result<(), RecordError> {
     (0..count).try_for_each(|_| histogram_bytes(cursor).map(|_| ()))
 }

@@ -1,4 +1,4 @@
-//! Encodes series definitions: the labels of references, valid from the defining record to the end of the dictionary.
+//! Encodes series definitions, which are valid until the end of the dictionary.
 //!
 //! ```text
 //!   section  = varint(raw length, 0: no definitions)  varint(packed length, 0: not packed)  body
@@ -12,8 +12,8 @@
 //!   symbol   = varint  0: the next unused symbol | distance back from the next unused symbol
 //! ```
 //!
-//! A series is encoded as its difference from the previous one, which is small if the series of a target are adjacent.
-//! The packed form is an LZ4 block. It is used if it saves more than an eighth.
+//! Each series is encoded as its difference from the previous one. The packed form is an LZ4 block, used if it saves
+//! more than an eighth.
 
 use super::columns::put_deltas;
 use super::definitions::RECORD_LABEL_BYTES_MAX;
@@ -24,23 +24,21 @@ use std::hash::BuildHasher;
 use std::ops::Range;
 use stdx::varint;
 
-/// Minimum size of a body that is packed. Packing a smaller body saves nothing.
+/// Minimum size of a packed body.
 const PACK_BYTES_MIN: usize = 128;
 
 const _: () = assert!(SERIES_LABELS_MAX <= 128, "the bitmap of labels is too small");
 
-/// Encoder of definitions; reusable.
 #[derive(Debug, Default)]
 pub(super) struct Definer {
     refs: Vec<u32>,
     symbols: Symbols,
     series: Vec<u8>,
-    /// Symbols of the name and value of each label in the previous series.
+    /// Symbols of each label in the previous series.
     previous: Vec<(u32, u32)>,
     label_bytes: usize,
     body: Vec<u8>,
     packed: Vec<u8>,
-    /// Size of the latest finished section.
     finished_bytes: usize,
 }
 
@@ -61,7 +59,7 @@ impl Definer {
         self.refs.len()
     }
 
-    /// Number of canonical bytes of all label sets so far.
+    /// Canonical bytes of all label sets so far.
     pub(super) fn label_bytes(&self) -> usize {
         self.label_bytes
     }
@@ -80,7 +78,7 @@ impl Definer {
         assert!(self.label_bytes <= RECORD_LABEL_BYTES_MAX, "BUG: a record was filled beyond its limit");
         self.refs.push(series.0);
         let before = self.previous.len();
-        // Count and bitmap come first, but are known last: room for them is left here.
+        // room for count and bitmap, which are known last
         let head = self.series.len();
         self.series.extend_from_slice(&[0; 2 + 16]);
         let (mut count, mut marked) = (0, 0u128);
@@ -109,7 +107,7 @@ impl Definer {
         self.close_head(head, count, &marked.to_le_bytes()[..count.min(before).div_ceil(8)]);
     }
 
-    /// Fills in count and bitmap at `head`, and closes the gap between them and the following bytes.
+    /// Fills in count and bitmap at `head`, and closes the gap after them.
     fn close_head(&mut self, head: usize, count: usize, bitmap: &[u8]) {
         let mut at = head;
         let mut put = |byte: u8| {
@@ -126,7 +124,6 @@ impl Definer {
         self.series.truncate(at + len - tail);
     }
 
-    /// Size of the latest finished section.
     pub(super) fn finished_bytes(&self) -> usize {
         self.finished_bytes
     }
@@ -160,7 +157,7 @@ impl Definer {
         }
     }
 
-    /// Packs the body. Returns the packed length, or `None` if packing saves too little.
+    /// Returns the packed length, or `None` if packing saves too little.
     fn pack(&mut self) -> Option<usize> {
         if self.body.len() < PACK_BYTES_MIN {
             return None;
@@ -176,7 +173,7 @@ impl Definer {
 #[derive(Debug, Default)]
 struct Symbols {
     text: Vec<u8>,
-    /// End of each symbol in `text`; each begins where the previous one ends.
+    /// End of each symbol in `text`.
     ends: Vec<u32>,
     table: HashTable<u32>,
     hasher: DefaultHashBuilder,
@@ -194,12 +191,12 @@ impl Symbols {
         self.table.clear();
     }
 
-    /// Text of a symbol as bytes, which avoids a check for UTF-8.
+    /// Text of a symbol, without a UTF-8 check.
     fn get(&self, symbol: u32) -> &[u8] {
         &self.text[span(&self.ends, symbol)]
     }
 
-    /// Appends the code of a text plus `base` to `out`; returns its symbol.
+    /// Appends a text's code plus `base`. Returns the symbol.
     fn put(&mut self, text: &str, base: u64, out: &mut Vec<u8>) -> u32 {
         let Self { text: texts, ends, table, hasher } = self;
         let next = ends.len() as u32;

@@ -9,8 +9,7 @@ use model::labels::{METRIC_NAME, put_label};
 use model::{LabelsRef, SeriesRef};
 use std::ops::Range;
 
-/// Limit on the canonical label bytes of one record's definitions. Labels that series share are encoded in a few bytes,
-/// so the record's length does not limit them.
+/// Limit on label bytes per record. Shared labels take few encoded bytes, so a record's length does not limit them.
 pub const RECORD_LABEL_BYTES_MAX: usize = 256 << 20;
 
 const _: () = assert!(
@@ -23,20 +22,16 @@ const _: () = assert!(
 #[derive(Debug, Default)]
 pub struct Definitions {
     refs: Vec<SeriesRef>,
-    /// Canonical labels of all series, concatenated.
     bytes: Vec<u8>,
-    /// End of each series' labels in `bytes`.
     ends: Vec<u32>,
-    /// Labels of the previous series.
     last: Vec<Label>,
     unpacked: Unpacked,
 }
 
-/// Buffer for an unpacked definitions section; reusable.
 #[derive(Debug, Default)]
 pub(super) struct Unpacked(Vec<u8>);
 
-/// A label of the previous series: symbol of its name, and its range in that series' bytes.
+/// A label of the previous series: symbol of its name, and its range of bytes.
 #[derive(Debug, Clone, Copy)]
 struct Label {
     name: u32,
@@ -53,7 +48,6 @@ impl Definitions {
         self.refs.is_empty()
     }
 
-    /// References with their labels, in order.
     pub fn iter(&self) -> impl Iterator<Item = (SeriesRef, LabelsRef<'_>)> {
         self.refs.iter().zip(&self.ends).scan(0, |start, (series, end)| {
             let bytes = &self.bytes[*start as usize..*end as usize];
@@ -108,7 +102,6 @@ impl Definitions {
         Ok(())
     }
 
-    /// Makes room for the labels of another series.
     #[cold]
     fn grow(&mut self, memory: &mut dyn DecodeMemory) -> Result<(), RecordError> {
         let (len, capacity) = (self.bytes.len(), self.bytes.capacity());
@@ -124,7 +117,7 @@ impl Definitions {
         let mut bitmap = [0; 16];
         let marks = cursor.take(count.min(before).div_ceil(8))?;
         bitmap[..marks.len()].copy_from_slice(marks);
-        // all labels beyond those of the previous series are new
+        // labels beyond the previous series' are new
         let new = u128::from_le_bytes(bitmap) | u128::MAX.checked_shl(before as u32).unwrap_or(0);
 
         let start = self.bytes.len();
@@ -144,7 +137,6 @@ impl Definitions {
         self.check_series(start, new, texts)
     }
 
-    /// Copies labels of the previous series to the series that begins at `start`.
     fn copy_labels(&mut self, labels: Range<usize>, start: usize) {
         // `ends` has all series except the one being read
         let before = self.ends.len().checked_sub(2).map_or(0, |i| self.ends[i]);
@@ -159,7 +151,6 @@ impl Definitions {
         }
     }
 
-    /// Reads label `i` of the series that begins at `start`.
     fn decode_label(
         &mut self,
         i: usize,
@@ -189,8 +180,7 @@ impl Definitions {
         Ok(())
     }
 
-    /// Checks the order of a series' labels, its metric name, and the limits on label bytes. Each label was checked
-    /// when it was decoded. Two adjacent labels that are unchanged from the previous series (not `new`) are known to be in order.
+    /// Checks label order, metric name and size. Two adjacent labels from the previous series are in order.
     fn check_series(&self, start: usize, new: u128, texts: &Texts<'_>) -> Result<(), RecordError> {
         let malformed = |what| Err(RecordError::Malformed(what));
         let changed = new | new << 1;
@@ -210,8 +200,7 @@ impl Definitions {
 }
 
 impl Unpacked {
-    /// Returns the body of the next section, which is empty if there are no definitions. A packed body is unpacked into
-    /// this buffer.
+    /// Returns the next section's body, empty without definitions. Unpacks into this buffer if needed.
     pub(super) fn section<'a, 'bytes: 'a>(
         &'a mut self,
         cursor: &mut Cursor<'bytes>,
@@ -245,9 +234,9 @@ impl Unpacked {
 #[derive(Debug)]
 struct Texts<'a> {
     text: &'a str,
-    /// End of each symbol in `text`; each begins where the previous one ends.
+    /// End of each symbol in `text`.
     ends: Vec<u32>,
-    /// Number of symbols used so far. They are numbered in order of first use.
+    /// Symbols used so far, in order of first use.
     seen: usize,
 }
 
@@ -278,7 +267,7 @@ impl<'a> Texts<'a> {
         &self.text[start as usize..self.ends[symbol as usize] as usize]
     }
 
-    /// Decodes a symbol. Code 0 is the next unused symbol; other codes count back from there.
+    /// Decodes a symbol: code 0 is the next unused one, other codes count back.
     #[inline]
     fn resolve(&mut self, back: u64) -> Result<u32, RecordError> {
         let symbol = usize::try_from(back).ok().and_then(|back| self.seen.checked_sub(back));

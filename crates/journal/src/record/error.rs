@@ -2,7 +2,6 @@
 
 use super::RECORD_VERSION;
 
-/// Errors of decoding a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum RecordError {
     /// The bytes end too early.
@@ -16,8 +15,5 @@ pub enum RecordError {
     Malformed(&'static str),
     /// Memory for decoding cannot be reserved. The bytes may be valid.
     #[error("no memory to decode a journal record: {bytes} more bytes are not available")]
-    NoRoom {
-        /// Size of the refused reservation.
-        bytes: usize,
-    },
+    NoRoom { bytes: usize },
 }

@@ -1,4 +1,4 @@
-//! Encodes and decodes metadata and exemplars of a record. They are not compressed, because there are few.
+//! Encodes and decodes metadata and exemplars, uncompressed.
 //!
 //! ```text
 //!   metadata   = varint(n)  n × { u8 kind  text metric  text help  text unit }
@@ -39,7 +39,6 @@ pub(super) fn metadata(
     into.clear();
     let count = cursor.count(REQUEST_EXTRAS_MAX)?;
     if count > 0 {
-        // the texts are at most as long as the rest of the record
         memory.reserve_for(into, count)?;
         memory.try_reserve(cursor.rest.len())?;
         into.reserve_exact(count);
@@ -71,7 +70,7 @@ pub(super) fn exemplars(
     let mut labels = LabelsBuilder::new();
     let count = cursor.count(REQUEST_EXTRAS_MAX)?;
     if count > 0 {
-        // in memory, each label takes a few bytes more, for two-byte lengths and tags
+        // in memory, each label takes a few bytes more
         memory.reserve_for(into, count)?;
         memory.try_reserve(cursor.rest.len().saturating_mul(4))?;
         into.reserve_exact(count);
@@ -90,7 +89,7 @@ pub(super) fn exemplars(
     Ok(())
 }
 
-/// Reads the references of exemplars, and skips their other fields.
+/// Reads only the references of exemplars.
 pub(super) fn exemplar_refs(
     cursor: &mut Cursor<'_>,
     into: &mut Vec<SeriesRef>,

@@ -1,15 +1,14 @@
-//! Memory reservations for decoders, since a few bytes in a journal can expand to many in memory.
+//! Memory reservations for decoders: a few bytes may expand to many in memory.
 
 use super::RecordError;
 
-/// A memory budget from which decoders reserve before they allocate. They do not release anything: the budget's owner
-/// does, because it knows how long the decoded record lives.
+/// A budget from which decoders reserve before they allocate. The caller releases the memory.
 pub trait DecodeMemory {
     /// Reserves `bytes` more; false if they are not available.
     fn reserve(&mut self, bytes: usize) -> bool;
 }
 
-/// Memory without a limit, for callers that decode their own records, and for tests.
+/// Memory without a limit.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Unlimited;
 
@@ -20,12 +19,11 @@ impl DecodeMemory for Unlimited {
 }
 
 impl dyn DecodeMemory + '_ {
-    /// Reserves `bytes` of new memory.
     pub(super) fn try_reserve(&mut self, bytes: usize) -> Result<(), RecordError> {
         if self.reserve(bytes) { Ok(()) } else { Err(RecordError::NoRoom { bytes }) }
     }
 
-    /// Reserves the memory that `into` lacks to hold `count` elements in total.
+    /// Reserves memory so that `into` can hold `count` elements.
     pub(super) fn reserve_for<T>(&mut self, into: &Vec<T>, count: usize) -> Result<(), RecordError> {
         match count.checked_sub(into.capacity()) {
             None | Some(0) => Ok(()),

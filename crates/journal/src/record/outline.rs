@@ -1,5 +1,4 @@
-//! Decodes only the references in a record, without labels and samples. The references determine which
-//! definitions the record needs.
+//! Decodes only the references in a record.
 
 use super::columns::{deltas, skip_deltas, skip_histograms, skip_values};
 use super::definitions::Unpacked;
@@ -9,18 +8,13 @@ use super::{
 };
 use model::{SeriesRef, TenantId, ValueKind};
 
-/// References in a record; reusable. Decoding costs a fraction of [`super::Record::decode`], because no labels are
-/// assembled, and no timestamps or values are kept. Decoding accepts all records that `Record::decode` accepts, and some
-/// invalid ones.
+/// References in a record; reusable. Accepts all records that [`super::Record::decode`] accepts, and some invalid ones.
 #[derive(Debug)]
 pub struct Outline {
-    /// Tenant of the record.
     pub tenant: TenantId,
     /// As in [`super::Record`].
     pub is_deleted: bool,
-    /// References that the record defines.
     pub defined: Vec<SeriesRef>,
-    /// The series of each sample.
     pub sampled: Vec<SeriesRef>,
     pub exemplars: Vec<SeriesRef>,
     unpacked: Unpacked,
@@ -40,13 +34,11 @@ impl Default for Outline {
 }
 
 impl Outline {
-    /// An empty outline to decode into.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Decodes the references of a record from untrusted bytes. Memory is reserved from `memory` before it is allocated. After
-    /// an error the outline is empty.
+    /// Decodes untrusted bytes. Reserves from `memory` before it allocates. After an error the outline is empty.
     pub fn decode(&mut self, payload: &[u8], memory: &mut dyn DecodeMemory) -> Result<(), RecordError> {
         let decoded = self.try_decode(&mut Cursor::new(payload), memory);
         if decoded.is_err() {

@@ -5,12 +5,11 @@ use model::{Histogram, Labels, MetricKind, ValueKind};
 use proptest::prelude::*;
 use stdx::rng::Rng;
 
-/// Contents of a record, compared before and after encoding.
 #[derive(Debug, Clone, PartialEq, Default)]
 struct Content {
     kind: ValueKind,
     definitions: Vec<(u32, Labels)>,
-    /// Reference, timestamp and bits of the value, or of a histogram's sum.
+    /// Reference, timestamp, and bits of the value or of the histogram's sum.
     samples: Vec<(u32, i64, u64)>,
     metadata: Vec<Metadata>,
     exemplars: Vec<(SeriesRef, Exemplar)>,
@@ -83,7 +82,6 @@ fn exemplar(value: f64) -> Exemplar {
     Exemplar { labels: Labels::from_pairs(&[("trace_id", "abc")]), timestamp_ms: -5, value }
 }
 
-/// A record with all kinds of content.
 fn mixed(definitions: usize) -> Content {
     mixed_of(ValueKind::Float, definitions)
 }
@@ -187,7 +185,7 @@ fn check_bytes(content: &Content, expected: Expect) {
     assert_eq!(Content::of(&record), *content);
 }
 
-/// Golden bytes. Such bytes are on users' disks, so a change here requires a new version of the format.
+/// These bytes are on users' disks: a change requires a new format version.
 #[test]
 fn golden_records() {
     check_bytes(
@@ -282,7 +280,7 @@ fn a_deleted_tenant_is_a_record_without_anything_else() {
     assert!(record.decode(&bytes[..2]).is_err() && !record.is_deleted);
 }
 
-/// Asserts for any bytes that decoding does not panic, and that an accepted record is valid.
+/// Asserts that decoding does not panic and accepts only valid records.
 fn decode_anything(bytes: &[u8], record: &mut Record) -> bool {
     if record.decode(bytes).is_err() {
         assert!(record.refs.is_empty() && record.definitions.is_empty() && record.metadata.is_empty());
@@ -297,7 +295,7 @@ fn decode_anything(bytes: &[u8], record: &mut Record) -> bool {
     true
 }
 
-/// Asserts that the outline of a decodable record has the same references as the record.
+/// Asserts that outline and record have the same references.
 fn check_outline(bytes: &[u8], record: &Record) {
     let mut outline = Outline::new();
     outline.decode(bytes, &mut Unlimited).unwrap();
@@ -307,7 +305,6 @@ fn check_outline(bytes: &[u8], record: &Record) {
     assert!(outline.exemplars.iter().eq(record.exemplars.iter().map(|(series, _)| series)));
 }
 
-/// Memory with a limit in bytes.
 struct Limited {
     left: usize,
 }
@@ -335,7 +332,7 @@ fn records_hold_no_more_than_was_reserved() {
         needed *= 2;
     };
     assert!((needed / 2..=needed).contains(&record.memory_bytes()), "{} of {needed}", record.memory_bytes());
-    // memory that the record holds already is not reserved again
+    // the record's own memory is not reserved again
     let mut record = record;
     let texts = 64 << 10;
     record.decode_within(&bytes, &mut Limited { left: texts }).unwrap();

@@ -3,7 +3,6 @@
 use super::error::RecordError;
 use stdx::varint;
 
-/// Appends a text, preceded by its length.
 pub(crate) fn put_text(out: &mut Vec<u8>, text: &str) {
     varint::put(out, text.len() as u64);
     out.extend_from_slice(text.as_bytes());
@@ -42,8 +41,7 @@ impl<'a> Cursor<'a> {
         })
     }
 
-    /// Reads a count of items. Fails if it exceeds `max`, or the number of remaining bits, since each item takes at
-    /// least one bit.
+    /// Reads a count of items. Fails above `max`, or above the number of remaining bits.
     pub(crate) fn count(&mut self, max: usize) -> Result<usize, RecordError> {
         let n = self.varint()?;
         let bound = self.rest.len().saturating_mul(8).min(max);
@@ -53,7 +51,6 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Reads a length in bytes.
     #[inline]
     pub(crate) fn length(&mut self) -> Result<usize, RecordError> {
         usize::try_from(self.varint()?).map_err(|_| RecordError::Truncated)

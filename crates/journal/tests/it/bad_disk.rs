@@ -6,10 +6,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// An injected fault of a file operation.
 #[derive(Debug)]
 pub(crate) struct FileFault {
-    /// Injected error of the operating system.
     pub(crate) error: io::Error,
     /// Number of bytes that a failing write still writes.
     pub(crate) done: usize,
@@ -17,11 +15,10 @@ pub(crate) struct FileFault {
 
 /// Decides which operations fail.
 pub(crate) trait FileFaults: Send + Sync + std::fmt::Debug {
-    /// Called before each `create`, `fallocate`, `write` (of `bytes`) and `fdatasync` of the file created as `path`.
+    /// Called before each `create`, `fallocate`, `write` and `fdatasync` of the file created as `path`.
     fn before(&self, operation: &'static str, bytes: usize, path: &Path) -> Result<(), FileFault>;
 }
 
-/// Disk with injected faults.
 #[derive(Debug)]
 pub(crate) struct BadDisk(pub(crate) Arc<dyn FileFaults>);
 
@@ -42,7 +39,7 @@ impl Disk for BadDisk {
     }
 
     fn open(&self, path: &Path, mode: Mode) -> io::Result<Box<dyn DiskFile>> {
-        // these tests do not fail operations on quarantined copies
+        // quarantined copies do not fail
         let is_journal = path.extension().is_some_and(|e| e == "new");
         if mode == Mode::Create && is_journal {
             self.0.before("create", 0, path).map_err(|fault| fault.error)?;

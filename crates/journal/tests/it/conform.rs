@@ -4,18 +4,17 @@ use journal::{Durability, Journal, JournalId, Memory, Options, Settings};
 use std::sync::atomic::{AtomicU64, Ordering};
 use tempfile::TempDir;
 
-/// A temporary directory, in memory if possible, since the behaviour of disks is simulated.
+/// A temporary directory, in memory if possible.
 pub(crate) fn scratch() -> TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
 }
 
-/// Options for segments that are full with fewer records than the suite's limit.
+/// Options for segments smaller than the suite's limit.
 pub(crate) fn small_segments() -> Options {
     let segment_bytes = 1024 + (DICTIONARY_RECORDS_MAX * RECORD_BYTES / 2) as u64;
     Options { segment_bytes, durability: Durability::Os, ..Options::default() }
 }
 
-/// A journal in memory, or in files of a directory that is removed with it.
 struct Opened {
     settings: Settings,
     _dir: Option<TempDir>,
@@ -41,13 +40,13 @@ impl Place for Opened {
     }
 }
 
-/// A new number for the identity of a journal that has none yet.
+/// A new identity number.
 fn fresh() -> u64 {
     static USED: AtomicU64 = AtomicU64::new(0);
     USED.fetch_add(1, Ordering::Relaxed)
 }
 
-/// A place whose journals have different faults after each opening.
+/// A place whose faults change with each opening.
 struct WithFaults(Opened, Faults, u64);
 
 impl Place for WithFaults {

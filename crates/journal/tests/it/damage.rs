@@ -10,11 +10,10 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use stdx::rng::Rng;
 
-/// Constants of the format: see `docs/formats/journal.md`.
+/// See `docs/formats/journal.md`.
 const RECORDS_START: u64 = 1024;
 const FRAME_HEADER_BYTES: u64 = 32;
 
-/// Items that a reader returned.
 #[derive(Debug, Default)]
 struct Read {
     records: BTreeMap<u64, (DictionaryId, Vec<u8>)>,
@@ -38,7 +37,7 @@ fn read(journal: &Files) -> Read {
     found
 }
 
-/// Segment and range of bytes, parsed from the place of the damage.
+/// Segment and bytes of the damage.
 fn place_of(damage: &Damage) -> (&Path, Range<usize>) {
     let Some((segment, bytes)) = damage.place.split_once(": bytes ") else {
         return (Path::new(&damage.place), 0..0);
@@ -58,7 +57,7 @@ fn random_payload(rng: &mut Rng) -> Vec<u8> {
         1 => 2000,
         _ => rng.below(200),
     };
-    // low entropy, with many zeros and with bytes that resemble headers
+    // many zeros, and bytes that resemble headers
     (0..len).map(|_| (rng.below(4) * rng.below(3)) as u8).collect()
 }
 
@@ -72,7 +71,7 @@ fn write_group(journal: &mut Files, rng: &mut Rng) -> Vec<Vec<u8>> {
     group
 }
 
-/// Layout of a segment as written: its file, and the position of each record.
+/// A segment as written.
 struct Layout {
     path: PathBuf,
     len: u64,
@@ -130,7 +129,7 @@ fn damage_file(layout: &Layout, rng: &mut Rng) -> Range<u64> {
     }
 }
 
-/// True if both copies of the header were changed, so that no record of the file can be read.
+/// True if both header copies were changed: no record can be read.
 fn headless(touched: &[Range<u64>]) -> bool {
     let hit = |copy: Range<u64>| touched.iter().any(|t| t.start < copy.end && copy.start < t.end);
     hit(0..64) && hit(512..576)
@@ -186,7 +185,7 @@ fn damaged_journal_reads_the_rest(seed: u64) {
         assert_eq!(copy.as_deref().unwrap_or_default(), bytes, "seed {seed}: the quarantined copy differs");
     }
 
-    // a second reading finds the same damage and does not count it again
+    // a second reading does not count the damage again
     let stats = journal.stats();
     let again = read(&journal);
     assert_eq!((again.records.len(), again.damage), (found.records.len(), found.damage), "seed {seed}");
@@ -208,7 +207,6 @@ fn random_damage() {
     }
 }
 
-/// With any single wrong byte, every record can be read.
 #[test]
 fn no_single_wrong_byte_loses_anything() {
     let mut rng = Rng::new(1);
@@ -227,8 +225,8 @@ fn no_single_wrong_byte_loses_anything() {
     }
 }
 
-/// Repeated power losses while a group is written. Synced records remain; records of the group are read as written or
-/// not at all; offsets of records that a reader has seen are not assigned again.
+/// Repeated power losses while a group is written. Synced records remain. Other records are read whole or not at all,
+/// and their offsets are not reused once read.
 fn power_losses(seed: u64) {
     let mut rng = Rng::new(seed);
     let dir = scratch();
@@ -244,7 +242,7 @@ fn power_losses(seed: u64) {
             let first = journal.durable_end().0;
             known.extend((first..).zip(write_group(&mut journal, &mut rng)));
         }
-        // a group whose sync never returns
+        // sync never returns
         journal.begin().unwrap();
         let newest = segment_files(dir.path(), 0).unwrap().pop().unwrap();
         let first = journal.durable_end().0;
@@ -253,7 +251,7 @@ fn power_losses(seed: u64) {
         drop(journal);
         let durable = fs::metadata(&newest).unwrap().len() - frames;
         if rng.chance(0.5) {
-            // simulates preallocated space
+            // preallocated space
             let file = File::options().write(true).open(&newest).unwrap();
             file.set_len(durable + frames + rng.below(5000)).unwrap();
         }
@@ -280,7 +278,7 @@ fn random_power_losses() {
     }
 }
 
-/// One journal of three segments with five records each.
+/// Three segments with five records each.
 fn three_segments(dir: &Path) -> Vec<PathBuf> {
     let options = Options { segment_bytes: 1025, ..small_segments() };
     let mut journal = Files::open(dir, 0, options).unwrap();
@@ -349,11 +347,11 @@ fn each_kind_of_damage_is_reported_by_name() {
     check(|files| overwrite(&files[1], 0, &[9; 1024]), 15, &[(headless, 5..10)]);
     // offsets that may have been in use are not assigned again
     check(|files| overwrite(&files[2], 0, &[9; 1024]), 10 + frame(5).div_ceil(32), &[(headless, 10..55)]);
-    // a segment under another's name is rejected
+    // a segment under another name is rejected
     check(|files| fs::copy(&files[0], &files[1]).map(drop).unwrap(), 15, &[(headless, 5..10)]);
 }
 
-/// Groups of two records, some of which are damaged: checks which lost records are proven to have been durable.
+/// Checks which lost records are proven to have been durable.
 #[test]
 fn a_hole_in_the_last_group_may_never_have_been_acknowledged() {
     let check = |harmed: &[u64], expected: &[(Range<u64>, bool)]| {
@@ -434,11 +432,11 @@ fn many_restarts_leave_few_files() {
         journal.begin().unwrap();
     }
     assert_eq!(segment_files(dir.path(), 0).unwrap().len(), 1);
-    // besides it, only the identity and the reserve for a full disk
+    // and the identity and the reserve
     assert!(fs::read_dir(dir.path().join("0")).unwrap().count() <= 3);
 }
 
-/// A record with an intact frame that cannot be decoded.
+/// The record's frame is intact.
 #[test]
 fn a_segment_with_an_unreadable_record_is_kept() {
     let dir = scratch();

@@ -8,12 +8,12 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// The operating system's file system, with a list of the names that would survive a power loss.
+/// Disk that lists the names a power loss would keep.
 #[derive(Debug, Default)]
 struct DurableNames(Mutex<BTreeMap<PathBuf, BTreeSet<PathBuf>>>);
 
 impl DurableNames {
-    /// Asserts that a path, and its parents up to `root`, would survive a power loss.
+    /// Asserts that a path and its parents survive a power loss.
     fn check(&self, root: &Path, path: &Path) {
         let durable = self.0.lock().unwrap();
         for path in path.ancestors().take_while(|path| *path != root) {
@@ -55,7 +55,7 @@ impl Disk for DurableNames {
     }
 }
 
-/// Commits a record in a journal under `dir`, and asserts that it would survive a power loss.
+/// Commits a record, and asserts that it survives a power loss.
 fn commit(root: &Path, dir: &Path) {
     let disk = Arc::new(DurableNames::default());
     let options = Options { disk: Arc::clone(&disk) as Arc<dyn Disk>, ..Options::default() };
@@ -77,7 +77,7 @@ fn new_directories_are_synced_with_their_parents() {
     commit(root.path(), &root.path().join("data/deep/journal"));
 }
 
-/// An earlier process died after it had created the directories and before they were synced.
+/// An earlier process died before it synced the directories.
 #[test]
 fn existing_directories_are_synced_too() {
     let root = tempfile::tempdir().unwrap();
@@ -86,12 +86,12 @@ fn existing_directories_are_synced_too() {
     commit(&dir, &dir);
 }
 
-/// The operating system's file system, with a power loss after some removals.
+/// Disk with a power loss after some removals.
 #[derive(Debug)]
 struct Failing {
-    /// Number of removals left before the power loss.
+    /// Removals before the power loss.
     removals: AtomicUsize,
-    /// Files removed since the last sync. A power loss may restore any of them.
+    /// Removals since the last sync, which a power loss may undo.
     unsynced: Mutex<Vec<(PathBuf, Vec<u8>)>>,
 }
 
@@ -139,7 +139,7 @@ impl Disk for Failing {
     }
 }
 
-/// Drops three of four segments, with a power loss after `removals` of them. Returns the files that may reappear.
+/// Drops three segments, with a power loss after `removals`. Returns the files that may reappear.
 fn drop_segments(dir: &Path, removals: usize) -> Vec<(PathBuf, Vec<u8>)> {
     let disk = Arc::new(Failing { removals: AtomicUsize::new(removals), unsynced: Mutex::default() });
     let options = Options { disk: Arc::clone(&disk) as Arc<dyn Disk>, ..Options::default() };

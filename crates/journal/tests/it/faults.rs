@@ -10,7 +10,6 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 use stdx::rng::Rng;
 
-/// Random faults in all operations; writes may be partial.
 #[derive(Debug)]
 struct Random(Mutex<Rng>);
 
@@ -48,7 +47,6 @@ fn any_operation_may_fail() {
     }
 }
 
-/// A disk with a limited number of free bytes.
 #[derive(Debug)]
 struct FreeBytes(AtomicI64);
 
@@ -83,7 +81,7 @@ fn a_full_disk_refuses_until_there_is_room() {
             Err(e) => break e,
         }
     };
-    // 10 MiB except the headroom, although 16 MiB could never be allocated ahead
+    // 10 MiB except the headroom, although 16 MiB cannot be preallocated
     assert!((17..=20).contains(&kept), "{kept}");
     assert!(matches!(refused, JournalError::Full { .. }));
     assert_eq!(refused.kind(), model::ErrorKind::Unavailable);
@@ -106,10 +104,10 @@ fn a_full_disk_refuses_until_there_is_room() {
     assert!(journal.stats().dictionaries <= 2, "failed groups leave no segments behind");
 }
 
-/// Fails one `fdatasync`, and records later operations on that file.
+/// Fails one `fdatasync`, and records later operations on the file.
 #[derive(Debug)]
 struct OneBadSync {
-    /// Number of syncs left before the one that fails.
+    /// Syncs before the failure.
     left: AtomicI64,
     failed: Mutex<Option<PathBuf>>,
     touched: Mutex<Vec<&'static str>>,
@@ -151,7 +149,7 @@ fn a_failed_sync_is_never_tried_again_on_the_same_file() {
     assert_eq!(journal.append(b"next").unwrap(), Offset(1));
     journal.sync().unwrap();
     drop(journal);
-    // The kernel may have dropped pages that it could not write, so a second sync of the file would wrongly succeed.
+    // A second sync might succeed without writing the lost pages.
     assert!(faults.failed.lock().unwrap().is_some());
     assert_eq!(*faults.touched.lock().unwrap(), [""; 0]);
 

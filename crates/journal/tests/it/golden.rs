@@ -1,5 +1,4 @@
-//! Bytes of a small segment file. Such bytes are on users' disks, so a change here requires a new version of the
-//! format.
+//! Bytes of a small segment file, as on users' disks. A change requires a new format version.
 
 use crate::conform::{scratch, small_segments};
 use expect_test::expect;
@@ -7,7 +6,7 @@ use journal::faulty::segment_files;
 use journal::{Files, Item, Journal, Offset, Options};
 use std::fs;
 
-/// Hex dump with sixteen bytes per line, without lines of zeros.
+/// Hex dump without lines of zeros.
 fn hex(bytes: &[u8]) -> String {
     let mut out = String::new();
     for (i, line) in bytes.chunks(16).enumerate().filter(|(_, line)| line.iter().any(|b| *b != 0)) {

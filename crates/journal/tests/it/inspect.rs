@@ -8,7 +8,6 @@ use model::{Labels, SeriesRef, TenantId};
 use std::fs;
 use stdx::rng::Rng;
 
-/// Writes records of one series each.
 fn write(journal: &mut Files, records: u32) {
     let mut encoder = RecordEncoder::new();
     for i in 0..records {

@@ -1,4 +1,4 @@
-//! Runs the conformance suite on all journals, and tests the journal in files with crashes and damage.
+//! Tests all journals with the conformance suite, and journal files with crashes and damage.
 
 mod bad_disk;
 mod conform;

@@ -1,9 +1,8 @@
-//! A directory: its names, its durable names, and the changes that are not durable yet.
+//! A directory: its names, its durable names, and unsynced changes.
 
 use std::collections::BTreeMap;
 use stdx::rng::Rng;
 
-/// A directory.
 #[derive(Debug, Default)]
 pub(super) struct Dir {
     names: BTreeMap<String, Entry>,
@@ -11,27 +10,22 @@ pub(super) struct Dir {
     changes: Vec<DirChange>,
 }
 
-/// Named entry of a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Entry {
-    /// A file, by its number.
+    /// A file number.
     File(u64),
-    /// A directory.
     Dir,
 }
 
-/// A change of a directory.
 #[derive(Debug)]
 pub(super) enum DirChange {
-    /// An entry gets a name.
     Add(String, Entry),
     Remove(String),
-    /// A name is replaced by another name, which may exist already.
+    /// Old and new name. The new name may exist.
     Rename(String, String),
 }
 
 impl Dir {
-    /// Number of the file with this name.
     pub(super) fn file(&self, name: &str) -> Option<u64> {
         match self.names.get(name)? {
             Entry::File(file) => Some(*file),
@@ -39,7 +33,6 @@ impl Dir {
         }
     }
 
-    /// True if a directory of this name exists.
     pub(super) fn has_dir(&self, name: &str) -> bool {
         self.names.get(name) == Some(&Entry::Dir)
     }
@@ -49,7 +42,6 @@ impl Dir {
         self.names.iter().map(|(name, entry)| (name, *entry))
     }
 
-    /// All files, by name.
     pub(super) fn files(&self) -> impl Iterator<Item = (&String, u64)> {
         self.names().filter_map(|(name, entry)| match entry {
             Entry::File(file) => Some((name, file)),
@@ -57,7 +49,6 @@ impl Dir {
         })
     }
 
-    /// Makes a change that a power loss may undo.
     pub(super) fn change(&mut self, change: DirChange) {
         change.apply(&mut self.names);
         self.changes.push(change);
@@ -69,27 +60,25 @@ impl Dir {
         self.changes.clear();
     }
 
-    /// Adds a name durably.
     pub(super) fn put(&mut self, name: String, entry: Entry) {
         self.names.insert(name.clone(), entry);
         self.durable.insert(name, entry);
     }
 
-    /// Removes all files durably.
     pub(super) fn clear(&mut self) {
         self.names.retain(|_, entry| *entry == Entry::Dir);
         self.durable.clone_from(&self.names);
         self.changes.clear();
     }
 
-    /// Removes a name durably. Returns false if the name does not exist.
+    /// Removes a name durably. Returns false if the name is absent.
     pub(super) fn delete(&mut self, name: &str) -> bool {
         self.durable.remove(name);
         self.changes.retain(|change| !change.makes(name));
         self.names.remove(name).is_some()
     }
 
-    /// Applies a power loss: a random prefix of the changes survives.
+    /// A random prefix of the changes survives.
     pub(super) fn crash(&mut self, rng: &mut Rng) {
         let done = rng.below(self.changes.len() as u64 + 1) as usize;
         for change in self.changes.drain(..).take(done) {

@@ -12,14 +12,14 @@ use std::sync::MutexGuard;
 #[derive(Debug)]
 pub(super) struct SimFile {
     pub(super) disk: SimDisk,
-    /// Value of [`State::boots`] when the file was opened; it identifies the process.
+    /// Process that opened the file, as counted by [`State::boots`].
     pub(super) boot: u64,
     pub(super) file: u64,
     pub(super) lock: Option<PathBuf>,
 }
 
 impl SimFile {
-    /// Locks the disk. Fails if the process that opened the file is dead, or if the power is off.
+    /// Locks the disk. Fails if the file's process is dead or the power is off.
     fn state(&self) -> io::Result<MutexGuard<'_, State>> {
         let state = self.disk.lock();
         if state.boots != self.boot || state.power.is_off() {
@@ -48,8 +48,8 @@ impl DiskFile for SimFile {
 
     fn set_len(&self, bytes: u64) -> io::Result<()> {
         let mut state = self.state()?;
-        // Truncation fails only if the power fails. If a group's sync and the truncation of the group could both fail,
-        // the next process would still find the group in the page cache.
+        // Only a power loss makes truncation fail. If a sync and the truncation both failed, the next process would
+        // read the group from the page cache.
         if state.power.change() != Change::Made {
             return Err(off());
         }

@@ -1,4 +1,4 @@
-//! Contents of a file: bytes as written, as durable, and the ranges in which they differ.
+//! Contents of a file: written bytes, durable bytes, and differing sectors.
 
 use std::collections::BTreeSet;
 use stdx::rng::Rng;
@@ -6,29 +6,25 @@ use stdx::rng::Rng;
 /// Unit in which a disk writes, in bytes.
 const SECTOR: usize = 512;
 
-/// Contents of a file.
 #[derive(Debug, Default)]
 pub(super) struct Inode {
     bytes: Vec<u8>,
     durable: Vec<u8>,
-    /// Sectors whose bytes are not all durable.
+    /// Sectors that may have bytes that are not durable.
     dirty: BTreeSet<usize>,
-    /// True if a sync falsely reported success, and no later sync has made the bytes durable.
+    /// True after a sync that lied, until the bytes are durable.
     is_lied_about: bool,
 }
 
 impl Inode {
-    /// Creates a file of these bytes, all durable.
     pub(super) fn durable(bytes: Vec<u8>) -> Self {
         Self { durable: bytes.clone(), bytes, ..Self::default() }
     }
 
-    /// The bytes as written.
     pub(super) fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// True if a power loss would change nothing.
     pub(super) fn is_durable(&self) -> bool {
         self.bytes == self.durable
     }
@@ -40,7 +36,7 @@ impl Inode {
         self.dirty.extend(at / SECTOR..=last / SECTOR);
     }
 
-    /// Appends zeros up to this length; does not shorten the file.
+    /// Appends zeros up to this length, if the file is shorter.
     pub(super) fn grow(&mut self, len: usize) {
         self.bytes.resize(len.max(self.bytes.len()), 0);
     }
@@ -50,25 +46,23 @@ impl Inode {
         self.dirty.retain(|sector| sector * SECTOR < len);
     }
 
-    /// Records a sync that reported success and did nothing.
+    /// Notes a sync that lied.
     pub(super) fn lie(&mut self) {
         self.is_lied_about |= !self.is_durable();
     }
 
-    /// True if a power loss may take bytes that a sync reported as durable.
+    /// True if a power loss may take bytes after a successful sync.
     pub(super) const fn is_lied_about(&self) -> bool {
         self.is_lied_about
     }
 
-    /// Makes everything durable.
     pub(super) fn sync(&mut self) {
         self.is_lied_about = false;
         self.durable.resize(self.bytes.len(), 0);
         std::mem::take(&mut self.dirty).into_iter().for_each(|sector| self.make_durable(sector));
     }
 
-    /// Makes a random part of the dirty sectors durable. The next sync writes the other sectors, unless the kernel
-    /// `gives_up` and marks them as clean.
+    /// Makes a random part of the dirty sectors durable. The next sync writes the others, unless the kernel `gives_up`.
     pub(super) fn sync_some(&mut self, rng: &mut Rng, gives_up: bool) {
         for sector in std::mem::take(&mut self.dirty) {
             if rng.chance(0.5) {
@@ -90,7 +84,7 @@ impl Inode {
         self.durable[range.clone()].copy_from_slice(&self.bytes[range]);
     }
 
-    /// Applies a power loss: draws the surviving length and, for each dirty sector, old or new content.
+    /// Draws the length after a power loss, and old or new content for each dirty sector.
     pub(super) fn crash(&mut self, rng: &mut Rng) {
         self.is_lied_about = false;
         let (shorter, longer) =
@@ -112,7 +106,7 @@ impl Inode {
                     0 => false,
                     1 => true,
                     2 => at < cut,
-                    // the whole sector, or nothing of it
+                    // sectors are written whole or not at all
                     _ => stdx::rng::mix(cut as u64 ^ sector as u64) & 1 == 0,
                 };
                 if is_new {

@@ -10,26 +10,22 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use stdx::rng::Rng;
 
-/// State of a disk, behind its lock.
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) power: Arc<Power>,
     pub(super) rng: Rng,
     pub(super) faults: DiskFaults,
-    /// Number of crashes. Files that were opened before the last crash are invalid.
+    /// Number of crashes. A crash invalidates open files.
     pub(super) boots: u64,
-    /// True if bytes were lost for which a sync had reported success.
+    /// True if a power loss took bytes after a successful sync.
     pub(super) lied: bool,
-    /// Files by number.
     pub(super) files: BTreeMap<u64, Inode>,
     pub(super) dirs: BTreeMap<PathBuf, Dir>,
     pub(super) locked: BTreeSet<PathBuf>,
-    /// Number of files ever created.
     made: u64,
 }
 
 impl State {
-    /// An empty disk.
     pub(super) const fn new(rng: Rng, power: Arc<Power>) -> Self {
         Self {
             power,
@@ -44,8 +40,7 @@ impl State {
         }
     }
 
-    /// Draws the fault of a change. Returns an error if the change is not made, and true if the power fails in the
-    /// middle of the change.
+    /// Returns an error if a change fails, and true if the power fails meanwhile.
     pub(super) fn change(&mut self, takes_room: bool) -> io::Result<bool> {
         match self.power.change() {
             Change::Off => return Err(off()),
@@ -61,14 +56,12 @@ impl State {
         Ok(false)
     }
 
-    /// The directory of a path, and the name in it.
     pub(super) fn dir(&mut self, path: &Path) -> io::Result<(&mut Dir, String)> {
         let (dir, name) = split(path);
         let dir = self.dirs.get_mut(&dir).ok_or(ErrorKind::NotFound)?;
         Ok((dir, name))
     }
 
-    /// Creates a directory and its parents durably.
     pub(super) fn put_dir(&mut self, path: &Path) {
         let Some(above) = path.parent() else { return };
         self.put_dir(above);
@@ -77,7 +70,7 @@ impl State {
         self.dirs.entry(above.to_path_buf()).or_default().put(name, Entry::Dir);
     }
 
-    /// Changes a directory's names. If the power fails meanwhile, chance decides whether the change is made.
+    /// Changes a directory's names, or randomly not if the power fails meanwhile.
     pub(super) fn rename(&mut self, path: &Path, change: impl FnOnce(String) -> DirChange) -> io::Result<()> {
         let cut = self.change(false)?;
         if cut && self.rng.chance(0.5) {
@@ -88,18 +81,16 @@ impl State {
         if cut { Err(off()) } else { Ok(()) }
     }
 
-    /// Returns the number of the next new file.
     pub(super) const fn next_file(&mut self) -> u64 {
         self.made += 1;
         self.made
     }
 
-    /// Contents of a named or open file.
     pub(super) fn inode(&mut self, file: u64) -> &mut Inode {
         self.files.get_mut(&file).expect("BUG: a named or open file does not exist")
     }
 
-    /// Writes `bytes`. On an error, a prefix may have been written.
+    /// On an error, a prefix may have been written.
     pub(super) fn write(&mut self, file: u64, bytes: &[u8], at: usize) -> io::Result<()> {
         let (done, failed) = match self.change(true) {
             Ok(false) => (bytes.len(), None),
@@ -111,7 +102,7 @@ impl State {
         failed.map_or(Ok(()), Err)
     }
 
-    /// Makes a file durable, or only reports success if the disk lies.
+    /// Makes a file durable, unless the disk lies or fails.
     pub(super) fn sync(&mut self, file: u64) -> io::Result<()> {
         let result = self.change(false);
         let lies = self.rng.chance(self.faults.lie);
@@ -129,7 +120,7 @@ impl State {
                 inode.sync_some(&mut self.rng, false);
                 Err(off())
             }
-            // after an error, the kernel marks the pages that it could not write as clean
+            // the kernel marks pages as clean that it could not write
             Err(error) => {
                 inode.sync_some(&mut self.rng, true);
                 Err(error)
@@ -137,12 +128,11 @@ impl State {
         }
     }
 
-    /// Applies a power loss to all directories and files.
     pub(super) fn crash(&mut self) {
         let rng = &mut self.rng;
         let mut kept = BTreeSet::new();
         let mut dirs: BTreeMap<PathBuf, Dir> = BTreeMap::new();
-        // parents come before their children
+        // parents come first
         for (path, mut dir) in std::mem::take(&mut self.dirs) {
             let above = path.parent().and_then(|above| dirs.get(above));
             let has_name = above.is_some_and(|above| above.has_dir(&split(&path).1));
@@ -155,8 +145,7 @@ impl State {
         self.dirs = dirs;
         self.files.retain(|file, _| kept.contains(file));
         for inode in self.files.values_mut().filter(|inode| !inode.is_durable()) {
-            // bytes that a lying sync left dirty are lost like other dirty bytes, even after faults were turned off;
-            // see `has_lied`
+            // earlier lies count even after faults are turned off
             self.lied |= inode.is_lied_about();
             inode.crash(rng);
         }
@@ -168,7 +157,7 @@ pub(super) fn off() -> io::Error {
     io::Error::other("the power is off")
 }
 
-/// The directory of a path, and the name in it.
+/// Directory and file name of a path.
 pub(super) fn split(path: &Path) -> (PathBuf, String) {
     let name = path.file_name().and_then(|n| n.to_str()).expect("BUG: a path has no file name in UTF-8");
     (path.parent().unwrap_or(Path::new("/")).to_path_buf(), name.into())

@@ -1,4 +1,4 @@
-//! A tenant that cannot be sealed for a long time must not make the journal grow while others write.
+//! While one tenant cannot be sealed, the journal must not grow with the others' writes.
 
 use super::Driver;
 use crate::disk::DiskFaults;
@@ -7,24 +7,24 @@ use crate::store::StoreFaults;
 /// Rounds of sealing while the tenant is blocked.
 const ROUNDS: usize = 14;
 
-/// Requests of other tenants between two rounds. The blocked tenant writes only while the sealer waits for owners.
+/// Requests of other tenants between two rounds.
 const REQUESTS: usize = 12;
 
-/// Size that a journal may have beyond its live part: two segments, a dictionary, and the requests of some rounds.
+/// Journal size beyond the live part: two segments, a dictionary, and the requests of some rounds.
 const FREE_BYTES: u64 = 16 << 10;
 
-/// Number of copies of live samples that a journal may hold, each with its share of the series' definition.
+/// Copies of live samples that a journal may hold, each with a share of its series' definition.
 const LIVE_FACTOR: u64 = 4;
 const SAMPLE_BYTES: u64 = 64;
 
 impl Driver {
-    /// Lets the store fail for one tenant alone, for a long time in which the process may die.
+    /// The store fails for one tenant for a long time. The process may die meanwhile.
     pub(super) fn block_one(&mut self) -> Result<(), String> {
         let blocked = self.below(self.plan.tenants as u64) as usize;
         self.trace(format!("the table of {blocked} fails for long"));
         self.block(blocked)?;
         self.store.set_faults(StoreFaults::default());
-        // the tenant recovers by itself, and the process may die soon after
+        // the process may die soon after
         for _ in 0..1 + self.below(4) {
             self.clock.next_step();
             self.clock.advance(60_000);
@@ -63,7 +63,8 @@ impl Driver {
         if has_died { Ok(()) } else { self.check_journal(blocked) }
     }
 
-    /// Checks that the journal is not much longer than the samples that are in no table. Skipped if the disk has faults.
+    /// Checks that the journal is not much longer than the samples that are in no table. Skipped if the disk has
+    /// faults.
     fn check_journal(&self, blocked: usize) -> Result<(), String> {
         if self.disk.faults() != DiskFaults::default() {
             return Ok(());

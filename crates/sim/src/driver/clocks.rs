@@ -1,4 +1,4 @@
-//! Clocks of the node and of senders, and expiry by the node's clock.
+//! Clocks of the node and the senders, and expiry.
 
 use super::Driver;
 use crate::clock::SimClock;
@@ -10,28 +10,27 @@ const MINUTE_MS: i64 = 60_000;
 const HOUR_MS: i64 = 60 * MINUTE_MS;
 const DAY_MS: i64 = 24 * HOUR_MS;
 
-/// Errors of the node's clock. No clock is ahead by more than [`DRIFT_MS`] and less than a day: at a start, the node
-/// trusts such a jump, because it may have been down for that long.
+/// Errors of the node's clock. None is ahead by between [`DRIFT_MS`] and a day: a starting node trusts such a jump.
 const ERRORS_MS: [i64; 8] =
     [0, 0, DRIFT_MS, 2 * DAY_MS, 30 * DAY_MS, 365 * DAY_MS, -3 * HOUR_MS, -12 * HOUR_MS];
 
 /// Clock error too small to be detected.
 const DRIFT_MS: i64 = 20 * MINUTE_MS;
 
-/// An operator corrects the clock before it has been wrong for this long: a node trusts an error that has lasted a day.
+/// Longest clock error: a node trusts an error after a day.
 const NOTICED_MS: i64 = 20 * HOUR_MS;
 
-/// Time after which the node trusts any clock, regardless of the senders' times.
+/// Time after which the node trusts any clock.
 const BELIEVED_MS: u64 = 8 * DAY_MS as u64;
 
-/// Times shown by the clocks. Senders' clocks are right even if the node's is wrong.
+/// Senders' clocks are always right.
 pub(super) fn times(plan: &Plan, clock: &SimClock) -> Times {
     let node_ms = clock.now_ms();
     Times { senders_ms: if plan.wrong_clocks { clock.true_ms() } else { node_ms }, node_ms }
 }
 
 impl Driver {
-    /// Lets time pass; corrects the clock first if its error would last longer than [`NOTICED_MS`].
+    /// Lets time pass. Corrects the clock before [`NOTICED_MS`].
     pub(super) fn advance(&mut self) {
         let most = [1000, 20_000, 1_000_000, 20_000_000][self.below(4) as usize];
         let by_ms = self.below(most);
@@ -43,7 +42,6 @@ impl Driver {
         self.clock.advance(by_ms);
     }
 
-    /// Sets the node's clock.
     pub(super) fn set_clock(&mut self) {
         if self.plan.wrong_clocks {
             return self.draw_clock_error();
@@ -53,7 +51,6 @@ impl Driver {
         self.clock.set(by_ms);
     }
 
-    /// Draws a new error of the node's clock.
     pub(super) fn draw_clock_error(&mut self) {
         let error_ms = ERRORS_MS[self.below(ERRORS_MS.len() as u64) as usize];
         self.trace(format!("the clock is wrong by {error_ms} ms"));
@@ -71,7 +68,7 @@ impl Driver {
         self.wrong_since_ms = None;
     }
 
-    /// Tells the model which samples may have expired by now.
+    /// Tells the model which samples may have expired.
     pub(super) fn expire(&self) {
         let Some(retention_ms) = self.plan.retention_ms else { return };
         let now_ms =
@@ -80,7 +77,7 @@ impl Driver {
         (0..self.plan.tenants).for_each(|tenant| self.traffic.borrow_mut().model.expire(tenant, before_ms));
     }
 
-    /// Checks that every sample expires once the clock has been right for long enough.
+    /// Checks that every sample expires once the clock is right.
     pub(super) fn check_expiry(&mut self) -> Result<(), String> {
         self.correct_clock();
         self.keep();

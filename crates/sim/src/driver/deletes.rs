@@ -1,4 +1,4 @@
-//! Deletes of samples by a client of the admin API. The client repeats each delete until it is answered.
+//! Deletes through the admin API, which the client repeats until they are answered.
 
 use super::{BEGIN_MS, Driver};
 use crate::check;
@@ -11,27 +11,25 @@ use server::sim::{Flush, FlushAnswer};
 use stdx::clock::Clock;
 use tables::{DAY_MS, Delete};
 
-/// Maximum turns until a delete is answered, without faults.
+/// Turns within which a delete must be answered without faults.
 const TURNS_MAX: usize = 200;
 
-/// A delete and its progress.
 #[derive(Debug)]
 pub(super) struct Deleting {
     tenant: usize,
     delete: Delete,
-    /// The requested flush, and the samples that had been acknowledged by then; `None` before the request and after a failure.
+    /// The requested flush, with the samples acknowledged before; `None` before the request or after a failure.
     begun: Option<(Flush, Begun)>,
 }
 
 impl Deleting {
-    /// Notes that the connection is lost: the client will repeat the request.
+    /// The connection is lost: the client will repeat the request.
     pub(super) fn lose_connection(&mut self) {
         self.begun = None;
     }
 }
 
 impl Driver {
-    /// Begins a delete, looks for its answer, or repeats it.
     pub(super) fn delete(&mut self) -> Result<(), String> {
         if self.delete.is_none() {
             self.delete = Some(self.draw_delete());
@@ -74,7 +72,7 @@ impl Driver {
                 let start_ms = now_ms - self.below(span_ms) as i64;
                 TimeRange::new(start_ms, start_ms + self.below(5000) as i64)
             }
-            // some hours of a day that only importers write to
+            // hours that only importers write to
             _ => {
                 let day = BEGIN_MS / DAY_MS - DAYS_BACK + self.below(check::ROLLED_DAYS as u64) as i64;
                 let start_ms = day * DAY_MS + self.below(DAY_MS as u64) as i64;
@@ -93,7 +91,6 @@ impl Driver {
         self.delete = Some(deleting);
     }
 
-    /// Commits the delete if its flush is answered.
     fn advance_delete(&mut self) -> Result<(), String> {
         let Some(mut deleting) = self.delete.take() else { return Ok(()) };
         let (mut flush, begun) = deleting.begun.take().expect("BUG: the delete was not begun");
@@ -130,7 +127,6 @@ impl Driver {
         Ok(())
     }
 
-    /// Checks that queries no longer return the samples of an answered delete.
     fn see_deleted(&self) -> Result<(), String> {
         if self.power.is_off() {
             return Ok(());
@@ -141,7 +137,6 @@ impl Driver {
         compared
     }
 
-    /// Repeats the pending delete until it is answered.
     pub(super) fn end_delete(&mut self) -> Result<(), String> {
         for _ in 0..TURNS_MAX {
             if self.delete.is_none() {
@@ -156,7 +151,7 @@ impl Driver {
         Err("a delete is not answered, although no faults are injected".into())
     }
 
-    /// Checks that after a compaction, no file has a deleted sample and no tombstone is left.
+    /// Checks that a compaction leaves no deleted sample and no tombstone.
     pub(super) fn check_deleted(&self) -> Result<(), String> {
         if self.plan.weights.weight(crate::plan::Step::Delete) == 0 {
             return Ok(());

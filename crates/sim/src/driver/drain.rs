@@ -1,18 +1,17 @@
-//! Completion of all requests and flushes, for all tenants or for all but one.
+//! Completes all requests and flushes, for all tenants or all but one.
 
 use super::Driver;
 use crate::disk::DiskFaults;
 use crate::store::StoreFaults;
 
-/// Maximum turns until all requests and flushes are done. A pass over two days takes one turn.
+/// Maximum turns until everything is done. A pass over two days takes one turn.
 const DRAIN_TURNS: usize = 1000;
 
-/// Turns in which requests are still sent. The number is small: if each request has samples of many days, sealing may
-/// never catch up.
+/// Turns with new requests. Few, because sealing may not keep up with samples of many days.
 const BUSY_TURNS: usize = 4;
 
 impl Driver {
-    /// Turns off all faults and checks that every sample moves into tables, and that heads and journals are emptied.
+    /// Turns off all faults. Checks that every sample moves into tables, and that heads and journals are emptied.
     pub(super) fn drain(&mut self) -> Result<(), String> {
         self.clock.next_step();
         self.trace("drain");
@@ -53,7 +52,7 @@ impl Driver {
                 if !std::mem::take(&mut self.is_blocked) {
                     return Ok(());
                 }
-                // a flush does not wait for a tenant that needs hundreds of passes, so flush again
+                // a flush does not wait for a tenant with hundreds of passes
                 self.flush();
             }
             self.turn_all()?;
@@ -62,7 +61,7 @@ impl Driver {
     }
 
     fn check_drained(&mut self) -> Result<(), String> {
-        // flush the samples that arrived during the last round
+        // samples that arrived during the last round
         self.is_draining.set(true);
         self.settle_down()?;
         self.check_now()?;
@@ -80,7 +79,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Lets the store fail for one tenant alone; checks that all others' samples still go into tables.
+    /// Checks that one tenant's failing table does not keep others' samples from tables.
     pub(super) fn leave_one_behind(&mut self) -> Result<(), String> {
         let behind = self.below(self.plan.tenants as u64) as usize;
         self.trace(format!("the table of {behind} fails"));
@@ -106,7 +105,7 @@ impl Driver {
         Ok(())
     }
 
-    /// True if a tenant other than `behind` has samples that are not in tables, or a request has no answer yet.
+    /// True if a tenant other than `behind` has samples outside tables, or a request is unanswered.
     fn others_wait(&self, behind: usize) -> bool {
         let others = self.fleet.tenants.iter().enumerate().filter(|(tenant, _)| *tenant != behind);
         !self.traffic.borrow().is_answered()

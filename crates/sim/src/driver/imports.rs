@@ -1,4 +1,4 @@
-//! An importer beside the node, and the node's rollups of the imported samples.
+//! An importer beside the node, and the rollups of imported samples.
 
 use super::{BEGIN_MS, Driver};
 use crate::check;
@@ -6,19 +6,19 @@ use crate::importer::{CommitOutcome, DAYS_BACK, Import};
 use stdx::clock::Clock;
 use tables::DAY_MS;
 
-/// Time longer than the node caches that a tenant has no table (`server::seal::tenant_tables`).
+/// Longer than the node caches the absence of a table (`server::seal::tenant_tables`).
 const ABSENT_MS: u64 = 2_001;
 
-/// Pause of a waiting importer, and interval at which the node sweeps dead files meanwhile.
+/// Pause of a waiting importer, and pauses between sweeps.
 const PAUSE_MS: u64 = 50_000;
 const PAUSES_PER_KEEP: u64 = 25;
 const PAUSES_MAX: u64 = 120;
 
-/// Maximum retries of a commit with an unknown outcome, without faults of the store.
+/// Maximum retries of a commit with unknown outcome, once the store works.
 const UNCLEAR_MAX: usize = 3;
 
 impl Driver {
-    /// Takes a step of the importer: stages, waits for hours, or commits.
+    /// A step of the importer: stages, waits for hours, or commits.
     pub(super) fn import(&mut self) -> Result<(), String> {
         let Some(import) = self.import.take() else {
             self.stage_import();
@@ -57,7 +57,7 @@ impl Driver {
         }
     }
 
-    /// Keeps renewing the lease, possibly for longer than the grace period of sweeps, while the node sweeps dead files.
+    /// Renews the lease, possibly for longer than the sweeps' grace period, while the node sweeps.
     fn wait_with_import(&mut self) {
         for pause in 1..self.below(PAUSES_MAX) {
             if self.power.is_off() {
@@ -86,13 +86,13 @@ impl Driver {
             if self.power.is_off() {
                 break;
             }
-            // the outcome must be known before the next check of the table
+            // the next check needs the outcome
             self.clock.next_step();
             let faults = self.quiet();
             ended = import.commit(self.clock.now_ms());
             self.store.set_faults(faults);
         }
-        // the node caches the absence of a table for this long, even if another process creates the table
+        // the node caches the absence of a table for this long
         self.clock.advance(ABSENT_MS);
         let mut traffic = self.traffic.borrow_mut();
         match ended {
@@ -116,7 +116,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Refreshes the node's view of the table, as upkeep does from time to time, so that queries see the import.
+    /// Refreshes the node's view of the table, so that queries see the import.
     fn see_import(&self, import: &Import) -> Result<(), String> {
         let faults = self.quiet();
         let tenant = &self.fleet.tenants[import.tenant()];
@@ -130,7 +130,7 @@ impl Driver {
         }
     }
 
-    /// Checks that rollups of imported days that count as complete include all samples of these days.
+    /// Checks that complete rollups include all samples of imported days.
     pub(super) fn check_rollups(&self) -> Result<(), String> {
         if !self.plan.rolls_up {
             return Ok(());

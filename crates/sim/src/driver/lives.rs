@@ -1,4 +1,4 @@
-//! Starts and crashes of the node, and an operator's actions between them.
+//! Starts and crashes of the node, and an operator's actions.
 
 use super::Driver;
 use super::clocks::times;
@@ -14,24 +14,21 @@ use std::rc::Rc;
 use std::sync::Arc;
 use tables::rollup::Resolution;
 
-/// Data directory on the simulated disk.
 const DATA_DIR: &str = "/data";
 
-/// Failed starts after which the disk's faults are turned off.
+/// Failed starts before the disk's faults are turned off.
 const STARTS_MAX: usize = 4;
 
 /// Maximum turns of the sealer during a replay. Faults are injected in the first half only.
 const WAITS_MAX: usize = 400;
 
-/// Time that passes before each turn of the sealer during a replay: longer than the sealer's pause between attempts to relieve
-/// full heads.
+/// Time before each turn of the sealer in a replay. Longer than its pause between attempts to relieve full heads.
 const PRESSURE_MS: u64 = 31_000;
 
-/// Minimum and maximum of the head limit at a start with less memory, in percent of the heads' former size.
+/// Minimum and maximum of a reduced head limit, in percent of the heads' former size.
 const SHRUNK_PERCENT: (u64, u64) = (30, 90);
 
-/// Number of the sealer's turns within which every tenant that was closed because of its table must be open again, once
-/// the store works.
+/// Turns of the sealer within which closed tenants must open, once the store works.
 const REOPEN_TURNS: usize = 100;
 
 impl Driver {
@@ -48,7 +45,7 @@ impl Driver {
                 Ok(())
             }
             _ => {
-                // within an owner's next changes, or somewhere in a round of sealing
+                // in an owner's next changes, or in a round of sealing
                 let most = [6, 40][self.below(2) as usize];
                 let changes = self.below(most);
                 self.trace(format!("power fails after {changes} changes"));
@@ -95,7 +92,7 @@ impl Driver {
         self.start(power)
     }
 
-    /// Head limit after the restart: a fraction of the heads' current size at every other restart, else `None`.
+    /// At every other restart, a fraction of the heads' size; else `None`.
     fn shrunk_head(&self) -> Option<u64> {
         if self.lives.is_multiple_of(2) {
             return None;
@@ -106,19 +103,17 @@ impl Driver {
         self.plan.head_bytes.map(|floor| floor.max(shrunk_bytes))
     }
 
-    /// Copies the data directory, as an operator would after a kill.
     pub(super) fn copy(&mut self) {
         self.trace("data directory copied");
         let copy = self.disk.copy(Path::new(DATA_DIR));
         self.copy = Some((copy, self.traffic.borrow().model.copy()));
     }
 
-    /// Restores an older data directory as `docs/operating.md` advises an operator, or without that advice.
+    /// Restores an older data directory, with or without the advice of `docs/operating.md`.
     fn put_back(&mut self) -> Result<(), String> {
         let Some((copy, mut kept)) = self.copy.take() else { return Ok(()) };
         self.note("an older data directory is put back");
-        // A restore takes longer than any request is in flight. A commit that arrived after the restore would bring
-        // back samples that are no longer in any journal.
+        // No request takes longer than a restore. A later commit would bring back samples that are in no journal.
         self.store.deliver_all();
         self.disk.put_back(Path::new(DATA_DIR), &copy);
         for partition in 0..self.plan.partitions {
@@ -140,7 +135,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Starts the node, replays, and compares its contents with the model. `tore` is true if a power loss may have torn a group.
+    /// Starts the node, replays, and compares its contents with the model. `tore`: a power loss may have torn a group.
     pub(super) fn start(&mut self, tore: bool) -> Result<(), String> {
         self.bring_up()?;
         let faults = self.quiet();
@@ -192,7 +187,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Checks that closed tenants, whose tables could not be read, open by themselves once the store works.
+    /// Checks that closed tenants open once the store works.
     fn open_tenants(&mut self) -> Result<(), String> {
         let faults = self.quiet();
         for _ in 0..REOPEN_TURNS {
@@ -283,7 +278,6 @@ impl Driver {
         settings
     }
 
-    /// Sends requests and queries while the sealer waits for an owner.
     fn interlude(&self) -> Interlude {
         let (traffic, fleet, clock) =
             (Rc::clone(&self.traffic), Rc::clone(&self.fleet), Arc::clone(&self.clock));

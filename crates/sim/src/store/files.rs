@@ -1,9 +1,7 @@
-//! A store of local files, as `tables` writes them, in a real directory. A simulated power loss removes names from the
-//! directory.
+//! A store of local files in a real directory. A simulated power loss removes names.
 //!
-//! The bytes of a file are synced before the file gets its name, so only names can be lost: of files, and of folders
-//! with all their content. The sync of a folder makes the names in it durable. Hard links elsewhere keep the files of
-//! durable names, so that a power loss can also bring back deleted and replaced files.
+//! Bytes are synced before a file gets its name, so only names can be lost. Syncing a folder makes its names durable.
+//! Hard links keep the files of durable names: a power loss can bring back deleted and replaced files.
 
 use crate::clock::SimClock;
 use crate::power::Power;
@@ -23,14 +21,12 @@ use tempfile::TempDir;
 /// Memory-backed directory on most machines.
 const MEMORY: &str = "/dev/shm";
 
-/// Prefix of the names of unfinished files (`tables::store`). The names contain the process ID, which the seed does not
-/// determine. The loss of such a file has no effect. So the simulation ignores these files.
+/// Prefix of unfinished files (`tables::store`), which the simulation ignores. Their names contain the process ID,
+/// which the seed does not determine.
 const TEMPORARY: &str = ".aside-";
 
-/// The directory and its durable names.
 #[derive(Debug)]
 pub(super) struct Files {
-    /// Deletes the directory when dropped.
     _dir: TempDir,
     state: Arc<Mutex<State>>,
 }
@@ -40,15 +36,13 @@ struct State {
     seed: u64,
     power: Arc<Power>,
     clock: Arc<SimClock>,
-    /// Probability that the sync of a folder fails.
+    /// Probability that a folder's sync fails.
     error: f64,
     rng: Rng,
-    /// Durable names of each folder that was ever synced.
+    /// Durable names by synced folder.
     durable: BTreeMap<PathBuf, BTreeMap<String, Kept>>,
-    /// Number of links so far.
     links: u64,
     links_dir: PathBuf,
-    /// Directory of the tables' files.
     root: PathBuf,
 }
 
@@ -56,7 +50,7 @@ struct State {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Kept {
     Folder,
-    /// A file, by its number on the machine's disk and a link to it.
+    /// Inode number, and a link to the file.
     File(u64, PathBuf),
 }
 
@@ -83,12 +77,11 @@ impl Files {
         Self { _dir: dir, state: Arc::new(Mutex::new(state)) }
     }
 
-    /// Opens the store for a new process.
     pub(super) fn open(&self) -> Arc<DynObjectStore> {
         let (state, root) = (Arc::clone(&self.state), lock(&self.state).root.clone());
         let prefix = Location::from_absolute_path(&root).expect("BUG: invalid path of a directory");
         let files = tables::store::local_files(move |folder| {
-            // folders above the root exist already
+            // folders above the root exist
             if folder.starts_with(&root) { lock(&state).sync(folder) } else { Ok(()) }
         });
         Arc::new(PrefixStore::new(files, prefix))
@@ -98,7 +91,7 @@ impl Files {
         lock(&self.state).error = error;
     }
 
-    /// Applies a power loss: each unsynced new name may be lost, and each unsynced deletion undone.
+    /// Each unsynced new name may be lost, each unsynced deletion undone.
     pub(super) fn lose_power(&self) {
         let mut state = lock(&self.state);
         let root = state.root.clone();
@@ -121,7 +114,7 @@ impl State {
         self.note(folder)
     }
 
-    /// True if the sync of a folder must fail. Requests are concurrent, so the result must not depend on their order.
+    /// True if a folder's sync must fail. Independent of the order of concurrent requests.
     fn fails(&self, folder: &Path) -> bool {
         let name = folder.strip_prefix(&self.root).unwrap_or(folder);
         let mut hasher = std::hash::DefaultHasher::new();
@@ -129,7 +122,7 @@ impl State {
         Rng::new(mix(self.seed ^ mix(self.clock.epoch())) ^ hasher.finish()).chance(self.error)
     }
 
-    /// Records a folder's present names as durable.
+    /// Notes a folder's present names as durable.
     fn note(&mut self, folder: &Path) -> io::Result<()> {
         let before = self.durable.remove(folder).unwrap_or_default();
         let mut names = BTreeMap::new();
@@ -152,7 +145,7 @@ impl State {
         Ok(())
     }
 
-    /// Applies a power loss to a folder and all below it.
+    /// Applies a power loss to a folder and its content.
     fn lose(&mut self, folder: &Path) {
         let durable = self.durable.get(folder).cloned().unwrap_or_default();
         let there = listed(folder).expect("BUG: cannot list a folder");
@@ -184,14 +177,14 @@ impl State {
     }
 }
 
-/// Restores the file of a durable name. Folders are not restored.
+/// Restores the file of a durable name.
 fn bring_back(path: &Path, kept: Option<&Kept>) {
     if let Some(Kept::File(_, link)) = kept {
         fs::hard_link(link, path).expect("BUG: cannot link a file");
     }
 }
 
-/// Names in a folder; files with their inode numbers, folders with `None`.
+/// Names in a folder, with inode numbers of files.
 fn listed(folder: &Path) -> io::Result<BTreeMap<String, Option<u64>>> {
     let mut all = BTreeMap::new();
     for entry in fs::read_dir(folder)? {

@@ -1,11 +1,10 @@
-//! Runs hundreds of seeds, and checks that equal seeds give equal runs. `slow` tests a slow store.
+//! Runs hundreds of seeds, and checks that equal seeds give equal runs.
 
 mod slow;
 
 use sim::fault::Fault;
 
-/// Seeds in an ordinary test run. Each test run adds a quarter as many fresh seeds, so that many test runs cover many
-/// seeds.
+/// Seeds in an ordinary test run, which adds a quarter as many fresh seeds.
 const SEEDS: u64 = 120;
 
 /// Fresh seeds under `FLOODMARK_LONG=1`.
@@ -14,7 +13,7 @@ const SEEDS_LONG: u64 = 5000;
 /// Seeds of each fault.
 const SEEDS_OF_FAULT: u64 = 100;
 
-/// Runs `seeds` seeds, divided among the cores.
+/// Divides the seeds among the cores.
 fn run_all(from: u64, seeds: u64, fault: Option<Fault>) {
     let threads = std::thread::available_parallelism().map_or(2, usize::from) as u64;
     let reports = std::thread::scope(|scope| {

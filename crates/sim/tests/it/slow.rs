@@ -1,4 +1,4 @@
-//! A store that takes seconds for each request: writes are not delayed, blocks grow, and no sample is lost or duplicated.
+//! A store that takes seconds per request must not delay writes, lose samples or duplicate samples.
 
 use model::{Labels, TenantId};
 use protocol::encode::V1Encoder;
@@ -15,15 +15,14 @@ use tables::METRICS;
 use tables::live_file::LiveFile;
 use tables::read::Footer;
 
-/// Duration of a request to the store.
 const SLOW_MS: u64 = 4000;
 
-/// Interval between two write requests.
+/// Interval between writes.
 const EVERY_MS: i64 = 1000;
 
 const BEGIN_MS: i64 = 1_777_000_000_000;
 
-/// Series in a request.
+/// Series per request.
 const SERIES: i64 = 5;
 
 struct World {
@@ -31,7 +30,6 @@ struct World {
     disk: SimDisk,
     store: SimStore,
     tenant: TenantId,
-    /// Number of acknowledged requests.
     written: i64,
 }
 
@@ -67,7 +65,7 @@ impl World {
         (labels, BEGIN_MS + n * EVERY_MS, (n * SERIES + series) as f64)
     }
 
-    /// Sends all requests that are due. No request may wait for the store.
+    /// Sends all due requests. No request may wait for the store.
     fn catch_up(&mut self, node: &Simulated) {
         let now_ms = self.clock.now_ms();
         while BEGIN_MS + self.written * EVERY_MS <= now_ms {
@@ -85,7 +83,7 @@ impl World {
         assert_eq!(self.clock.now_ms(), now_ms, "a write waited for the store");
     }
 
-    /// Calls `look` without faults of the store, so that no time passes.
+    /// Calls `look` while requests take no time.
     fn quickly<T>(&self, look: impl FnOnce() -> T) -> T {
         let faults = self.store.faults();
         self.store.set_faults(StoreFaults::default());
@@ -106,7 +104,7 @@ impl World {
         assert_eq!(node.node().read(&self.tenant).unwrap(), expected);
     }
 
-    /// Number of commits, and of samples in all live files.
+    /// Commits, and samples in live files.
     fn in_tables(&self, node: &Simulated) -> (u64, u64) {
         self.quickly(|| {
             let Some(table) = node.node().table(&self.tenant).unwrap() else { return (0, 0) };
@@ -144,9 +142,9 @@ fn a_store_that_takes_seconds_makes_blocks_grow() {
     }
     let (commits, samples) = world.in_tables(&node);
     println!("{} requests, {commits} commits, {samples} samples, {behind_most} behind", world.written);
-    // a round takes a dozen requests to the store; samples that arrive meanwhile all go into the next block
+    // samples that arrive during a round share the next block
     assert!(commits > 5 && world.written > 10 * commits as i64);
-    // sealing is a few rounds behind at most, also after the kill
+    // sealing stays a few rounds behind at most
     assert!(behind_most < world.written / 2, "sealing was {behind_most} requests behind");
 
     world.catch_up(&node);
