@@ -1,4 +1,4 @@
-//! Lists the files of `scenarios/` as presets: each scenario file in that folder becomes a preset.
+//! Makes each file of `scenarios/` a preset.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! Runs a scenario several times: to find its limit, the smallest sufficient target, or the better of two targets.
+//! Runs a scenario several times to find its limit, the smallest sufficient target, or the better of two targets.
 
 pub mod search;
 
@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Axis {
-    /// Samples per second: the same series, sampled more often.
+    /// Samples per second. The number of series stays.
     Rate,
     /// Number of series. The sample rate grows in proportion.
     Series,
@@ -38,7 +38,7 @@ impl std::str::FromStr for Axis {
     }
 }
 
-/// Parameter that `find-minimum` lowers: a placeholder in the command that starts the target.
+/// Parameter that `find-minimum` lowers: a placeholder in the target's command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Resource {
@@ -63,13 +63,10 @@ impl std::str::FromStr for Resource {
 /// One run of a search.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Trial {
-    /// Value of the parameter in this trial.
     pub value: f64,
-    /// True if this trial repeated a value that had passed before, to confirm the value.
+    /// True if this trial repeats a value that passed before.
     pub confirming: bool,
-    /// True if the trial kept every rule.
     pub passed: bool,
-    /// Rules that the trial broke.
     pub failed: Vec<String>,
     /// Rules that could not be measured, each with the reason.
     pub unmeasured: Vec<String>,
@@ -80,22 +77,19 @@ pub struct Trial {
 pub struct Found {
     /// Name of the searched parameter, such as `rate`.
     pub what: String,
-    /// The limit that was found; `None` if no trial passed.
     pub limit: Option<f64>,
     /// Rules that broke at the lowest load that failed.
     pub breaks_first: Vec<String>,
-    /// All trials, in order.
     pub trials: Vec<Trial>,
     /// True if the search was stopped early.
     pub partial: bool,
-    /// The trial at which the search ended because some rules could not be measured, with the reasons. That
-    /// trial broke no rule.
+    /// The trial whose rules could not all be measured, with the reasons. It ended the search.
     pub undecided: Option<String>,
     /// The result of the last run that passed.
     pub best: Option<RunResult>,
 }
 
-/// Formats a trial's value with the unit of the parameter ([`Found::what`]).
+/// Formats a trial's value with the unit of the parameter.
 pub fn amount(what: &str, value: f64) -> String {
     match what {
         "memory" => figures::show(value, "bytes"),
@@ -117,7 +111,7 @@ pub async fn find_limit(
     let what = format!("{axis:?}").to_lowercase();
     let with = move |value: f64, number: u64| {
         let (mut changed, changes) = with_axis(scenario, axis, value)?;
-        // with the same seed, the target would already know the series of the previous trial
+        // with the same seed, the target would already know the series
         changed.seed = scenario.seed.wrapping_add(number);
         let mut options = options.clone();
         options.overrides.extend(changes);
@@ -127,7 +121,7 @@ pub async fn find_limit(
     find(what, options, search, with, observer).await
 }
 
-/// Finds the smallest target that passes. The size is a placeholder in the command that starts the target.
+/// Finds the smallest target that passes.
 pub async fn find_minimum(
     scenario: &Scenario,
     options: &RunOptions,
@@ -194,9 +188,9 @@ async fn find(
                 let (failed, unmeasured) = (broken_rules(&result), unmeasured_rules(&result));
                 (Some(result), failed, unmeasured)
             }
-            // even the easiest trial cannot run, so its size is not the cause
+            // the easiest trial cannot run, so its size is not the cause
             Err(why) if found.trials.is_empty() => return Err(why),
-            // a target that is too small to start, or a load that this machine cannot send, counts as a failed trial
+            // counts as a failed trial: the target may be too small to start
             Err(why) => (None, vec![format!("{why:#}")], Vec::new()),
         };
         let passed = failed.is_empty() && unmeasured.is_empty();
@@ -219,7 +213,7 @@ async fn find(
     }
 }
 
-/// Runs one trial. A trial that stops itself, for example at its limits, does not stop the search.
+/// Runs one trial. A trial that ends early does not stop the search.
 async fn run_once(scenario: &Scenario, options: &RunOptions, observer: &dyn Observer) -> Result<RunResult> {
     let own = Stop::default();
     let own_options = RunOptions { stop: own.clone(), ..options.clone() };
@@ -245,8 +239,7 @@ fn unmeasured_rules(result: &RunResult) -> Vec<String> {
     unmeasured.map(|j| format!("{} {}", j.rule, j.measured)).collect()
 }
 
-/// Returns the scenario with its load set to `value` along `axis`. Also returns the changes as arguments of
-/// `--set`, so that a result says how to repeat the run.
+/// Returns the scenario with its load set to `value`, and the changes as arguments of `--set`.
 fn with_axis(scenario: &Scenario, axis: Axis, value: f64) -> Result<(Scenario, Vec<String>)> {
     let mut changed = scenario.clone();
     let load = scenario.scaled();
@@ -292,12 +285,10 @@ fn with_axis(scenario: &Scenario, axis: Axis, value: f64) -> Result<(Scenario, V
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Race {
-    /// All runs in order: number of the target, and the result.
     pub laps: Vec<(usize, RunResult)>,
-    /// Runs that did not take place: number of the target, and the reason.
+    /// Runs that failed: number of the target, and the reason.
     pub missing: Vec<(usize, String)>,
-    /// Figures of each target (medians of the target's laps), and the ratio of the first target's figure to
-    /// the figure of each other target.
+    /// Comparison of the targets, figure by figure.
     pub ratios: Vec<Ratio>,
     /// True if the race was stopped early.
     pub partial: bool,
@@ -306,15 +297,13 @@ pub struct Race {
 /// One figure, compared across all targets.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Ratio {
-    /// Name of the figure, as in [`RunResult::figure`].
     pub figure: String,
-    /// Median of each target's runs, in the order in which the targets were named.
+    /// Median of each target's runs, in the order of the targets.
     pub medians: Vec<Option<f64>>,
     /// The first target's median divided by each target's median.
     pub first_to: Vec<Option<f64>>,
 }
 
-/// Figures that a race compares.
 const RACED: [&str; 10] = [
     "samples_per_s",
     "pass_rate",
@@ -328,9 +317,11 @@ const RACED: [&str; 10] = [
     "read_p99_s",
 ];
 
-/// Runs the same scenario against each of `racers` in turn, `laps` times. The order alternates between forwards and backwards, so
-/// that no target always runs on a machine that another target has warmed. A single [`RunOptions::stop`] ends the whole race.
-/// Returns an error only if a run of the first lap fails.
+/// Runs the same scenario against each of `racers` in turn, `laps` times. Every second lap has the reverse order,
+/// because a run warms the machine for the next.
+///
+/// # Errors
+/// Only if a run of the first lap fails.
 pub async fn race(racers: &[(Scenario, RunOptions)], laps: u32, observer: &dyn Observer) -> Result<Race> {
     ensure!(racers.len() >= 2, "a race needs at least two targets");
     let mut race = Race { laps: Vec::new(), missing: Vec::new(), ratios: Vec::new(), partial: false };
@@ -347,7 +338,7 @@ pub async fn race(racers: &[(Scenario, RunOptions)], laps: u32, observer: &dyn O
             match run_once(&scenario, &options, observer).await {
                 Ok(result) => race.laps.push((number, result)),
                 Err(why) if lap == 0 => return Err(why),
-                // the figures of the other runs are still useful, because this target worked in the first lap
+                // the target worked in the first lap, so its other figures are useful
                 Err(why) => race.missing.push((number, format!("{why:#}"))),
             }
             if options.stop.is_set() {

@@ -1,7 +1,6 @@
-//! HTTP/1.1 client with one kept-alive connection to one target. It reports exactly how each request ended.
+//! HTTP/1.1 client with one kept-alive connection. It reports exactly how each request ended.
 //!
-//! The lab sends load only to permitted hosts. It refuses any address other than loopback unless the user has
-//! allowed the host.
+//! It connects only to loopback addresses and to hosts that the user has allowed.
 
 mod access;
 
@@ -22,16 +21,16 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::ServerName;
 
-/// Default time limit of a request. A request that takes longer is given up, and its outcome is unknown.
+/// Default time limit of a request. After a timeout, the request's outcome is unknown.
 pub const TIMEOUT_DEFAULT: Duration = Duration::from_secs(30);
 
 /// Maximum size of an answer's body.
 const ANSWER_BYTES_MAX: usize = 256 << 20;
 
-/// Maximum time for a connection to be established.
+/// Time limit for a connection to be established.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// An `http://` or `https://` address, resolved.
+/// A resolved `http://` or `https://` address.
 #[derive(Clone)]
 pub struct Endpoint {
     address: SocketAddr,
@@ -48,7 +47,7 @@ impl std::fmt::Debug for Endpoint {
 }
 
 impl Endpoint {
-    /// Resolves `url`. The host must be on the loopback interface or be named in `access`.
+    /// Resolves `url`. The host must be on the loopback interface or in `access`.
     pub async fn resolve(url: &str, access: &Access) -> Result<Self> {
         let uri: Uri = url.parse().with_context(|| format!("{url:?} is not a URL"))?;
         let encrypted = uri.scheme_str() == Some("https");
@@ -90,18 +89,17 @@ impl Endpoint {
         })
     }
 
-    /// Path and query of the URL.
     pub fn path(&self) -> &str {
         &self.base
     }
 }
 
-/// Reason why there is no answer.
+/// Why there is no answer.
 #[derive(Debug, Clone)]
 pub enum Failure {
-    /// No connection. The request was not sent.
+    /// The request was not sent.
     Connect(String),
-    /// The connection broke. The target may or may not have processed the request.
+    /// The connection broke. The target may have processed the request.
     Broken(String),
     /// No answer within this time. The target may have processed the request.
     Timeout(Duration),
@@ -143,7 +141,7 @@ impl Answer {
         Duration::try_from_secs_f64(seconds).ok()
     }
 
-    /// The beginning of the body, to be shown to people.
+    /// The beginning of the body, for people.
     pub fn text(&self) -> String {
         const SHOWN: usize = 300;
         let text = String::from_utf8_lossy(&self.body[..self.body.len().min(SHOWN)]);
@@ -151,7 +149,6 @@ impl Answer {
     }
 }
 
-/// Headers from pairs of texts.
 pub fn headers(pairs: &[(String, String)]) -> Result<HeaderMap> {
     let mut map = HeaderMap::new();
     for (name, value) in pairs {
@@ -164,7 +161,7 @@ pub fn headers(pairs: &[(String, String)]) -> Result<HeaderMap> {
     Ok(map)
 }
 
-/// Client with one connection. The client opens the connection when needed, and reopens a broken one.
+/// Client with one connection, which is opened when needed.
 #[derive(Debug)]
 pub struct Client {
     endpoint: Endpoint,
@@ -194,12 +191,12 @@ impl Client {
         Self { endpoint, headers, timeout, open: None }
     }
 
-    /// Headers that are sent with all further requests.
+    /// Headers of all further requests.
     pub fn headers_mut(&mut self) -> &mut HeaderMap {
         &mut self.headers
     }
 
-    /// Opens the connection if it is closed, so that the first request need not wait for it.
+    /// Opens the connection if it is closed.
     pub async fn connect(&mut self) -> Result<(), Failure> {
         if self.open.as_ref().is_some_and(|c| c.sender.is_closed()) {
             self.open = None;
@@ -263,7 +260,7 @@ async fn open(endpoint: &Endpoint) -> Result<Connection> {
 async fn speak(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) -> Result<Connection> {
     let (sender, connection) = handshake(TokioIo::new(stream)).await?;
     let driver = tokio::spawn(async move {
-        // errors of the connection are reported by the request sender
+        // the sender of the request sees the errors
         connection.await.ok();
     });
     Ok(Connection { sender, driver })
@@ -274,7 +271,7 @@ fn causes(error: &(dyn std::error::Error + 'static)) -> String {
     chain.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
-/// Characters that are percent-encoded: all except the unreserved characters of RFC 3986.
+/// Percent-encoded characters: all except the unreserved characters of RFC 3986.
 const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
 /// Percent-encodes a query parameter's value.

@@ -9,11 +9,8 @@
 //!   its /metrics ─ scrape ─┘ (in the background: a hanging target delays nothing)
 //! ```
 //!
-//! Before the load, the run calls [`Observation::begin`]. For each point of the timeline, it calls
-//! [`Observation::second`] once. When the target was restarted as another process, it calls
-//! [`Observation::target_is`]. When everything but the verdict is known, it calls [`Observation::end`].
-//!
-//! Memory is bounded: the timeline is thinned out, and of all other values only the extremes are kept.
+//! A run calls [`Observation::begin`], then [`Observation::second`] for each point of the timeline, then
+//! [`Observation::end`]. After a restart, it calls [`Observation::target_is`].
 
 mod cgroup;
 mod disk;
@@ -40,35 +37,32 @@ use scrape::Scrape;
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-/// Maximum number of events of the target that are reported individually.
+/// Further events of the target are not reported individually.
 const EVENTS_MAX: usize = 100;
 
-/// Sources of observation. All are optional; a source that is not given is not observed.
+/// Sources of observation, all optional.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ObserveOptions {
     /// The target's process on this machine.
     pub pid: Option<u32>,
-    /// The target's control group, a directory under `/sys/fs/cgroup`. If not given, the control group of the
-    /// target's process.
+    /// Directory under `/sys/fs/cgroup`. By default, the group of the target's process.
     pub cgroup: Option<std::path::PathBuf>,
     /// URL of the target's own metrics, such as `http://127.0.0.1:9009/metrics`.
     pub metrics_url: Option<String>,
-    /// Headers of the requests for the target's metrics.
+    /// Headers for `metrics_url`.
     pub headers: Vec<(String, String)>,
-    /// Permitted targets.
     pub access: Access,
-    /// Data directory of the target, to find the disk to watch.
+    /// Data directory of the target, whose disk is observed.
     pub data_dir: Option<std::path::PathBuf>,
 }
 
-/// A running observation.
 #[derive(Debug)]
 pub struct Observation {
     begun: Instant,
     looked: Instant,
     process: Option<TargetProcess>,
     cgroup: Option<Cgroup>,
-    /// True if the options name the control group. Then everything in the group counts as the target.
+    /// True if the options name the control group. Then all its processes count as the target.
     cgroup_named: bool,
     disk: Option<Disk>,
     network: Network,
@@ -80,7 +74,7 @@ pub struct Observation {
     peaks: BTreeMap<String, f64>,
 }
 
-/// Observations of one second, for the timeline, the peaks and the saturation rules.
+/// Observations of one second.
 #[derive(Debug, Default)]
 pub(crate) struct Look {
     values: Vec<(String, &'static str, SeriesKind, f64)>,
@@ -89,26 +83,25 @@ pub(crate) struct Look {
 }
 
 impl Look {
-    /// A value of this second, such as `target/cpu` in `cores`.
     fn set(&mut self, name: impl Into<String>, unit: &'static str, value: f64) {
         if value.is_finite() {
             self.values.push((name.into(), unit, SeriesKind::Max, value));
         }
     }
 
-    /// Adds an event, which every chart marks.
+    /// Adds an event for every chart.
     fn event(&mut self, text: impl Into<String>) {
         self.events.push(text.into());
     }
 
-    /// Value that was set in this second, if any.
+    /// Value set in this second.
     fn get(&self, name: &str) -> Option<f64> {
         self.values.iter().find(|(n, ..)| n == name).map(|(.., value)| *value)
     }
 }
 
 impl Observation {
-    /// Begins the observation. Fails if the options can never work.
+    /// Fails if the options can never work.
     pub async fn begin(options: &ObserveOptions) -> Result<Self> {
         let process = options.pid.map(TargetProcess::new).transpose()?;
         let cgroup = match &options.cgroup {
@@ -144,7 +137,7 @@ impl Observation {
         })
     }
 
-    /// Adds current values to the latest point of `timeline`. Reads some small files, and never waits for the target.
+    /// Adds current values to the latest point of `timeline`. Never waits for the target.
     pub async fn second(&mut self, timeline: &mut Timeline) {
         let seconds = self.looked.elapsed().as_secs_f64();
         self.looked = Instant::now();
@@ -180,7 +173,7 @@ impl Observation {
             let restarts = look.restarts;
             scrape.look(&mut look);
             if self.process.is_some() {
-                look.restarts = restarts; // the restarts seen in the process itself are more reliable
+                look.restarts = restarts; // restarts of the process itself are more reliable
             }
         }
         look
@@ -200,7 +193,7 @@ impl Observation {
         self.restarts += look.restarts;
     }
 
-    /// Called when the run itself has restarted the target. `pid` is the new process id.
+    /// The run has restarted the target as process `pid`.
     pub fn target_is(&mut self, pid: u32) {
         // if the new process has already ended, the next second detects it
         self.process = TargetProcess::new(pid).ok().or(self.process.take());
@@ -210,7 +203,7 @@ impl Observation {
         }
     }
 
-    /// Adds the figures that are known only at the end: saturation, restarts, versions, peaks.
+    /// Adds saturation, restarts, versions and peaks.
     pub async fn end(self, result: &mut RunResult) {
         result.totals.restarts = result.totals.restarts.max(self.restarts);
         result.events.extend(self.events);
@@ -237,7 +230,7 @@ impl Observation {
     }
 }
 
-/// Relates the target's resource usage to the load of all generators together.
+/// Relates the target's resource usage to the load of all generators.
 pub(crate) fn compare_with_load(result: &mut RunResult) {
     let observed = &mut result.observed;
     let used = |name: &str| observed.get(name).copied().filter(|used| *used > 0.0);
@@ -256,7 +249,7 @@ pub(crate) fn compare_with_load(result: &mut RunResult) {
     }
 }
 
-/// Rate of a kernel counter. After a reset, the counter counts from zero.
+/// Rate of a kernel counter. After a reset, it counts from zero.
 fn rate(now: u64, before: u64, seconds: f64) -> f64 {
     if now >= before { (now - before) as f64 / seconds } else { now as f64 / seconds }
 }

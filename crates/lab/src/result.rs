@@ -6,9 +6,8 @@
 //!   verdict ───────────────┘
 //! ```
 //!
-//! A result is complete in itself: it contains the scenario's text, the seed, the versions and the machine.
-//! The file is enough to repeat the run. Results of older programs can be read, because every field has a
-//! default.
+//! A result contains everything that is needed to repeat the run. Every field has a default, so results of older
+//! programs can be read. `docs/reference/result.md` describes the fields.
 
 mod events;
 pub mod figures;
@@ -32,148 +31,128 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// Version of the result's format. Readers refuse a higher version.
+/// Version of the format. Readers refuse a higher version.
 pub const FORMAT: u32 = 1;
 
-/// Maximum size of a result file that is read.
 const FILE_BYTES_MAX: u64 = 256 << 20;
 
-/// The result of one run of one scenario against one target.
+/// Result of one run of a scenario against a target.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RunResult {
     /// [`FORMAT`] of the program that wrote the result.
     pub format: u32,
-    /// The scenario's name.
     pub name: String,
-    /// Text of the scenario as it was read, without secrets.
+    /// Text of the scenario, without secrets.
     pub scenario: String,
     /// Settings changed on the command line, as `key = value`.
     pub overrides: Vec<String>,
-    /// Seed. The same seed generates the same series and values.
     pub seed: u64,
-    /// Name or address of the target, without credentials.
+    /// Name or address, without credentials.
     pub target: String,
-    /// Versions by name: of the lab, and of the target if it states one.
+    /// Versions of the lab and, if known, of the target.
     pub versions: BTreeMap<String, String>,
-    /// Machine of the generator.
     pub machine: Machine,
-    /// Part of the fleet that this result covers, and the number of parts. 1 of 1 is the whole fleet.
+    /// Part of the fleet in this result, and number of parts.
     pub part: (u32, u32),
-    /// Begin of the load, in ms since 1970.
     pub begun_ms: i64,
-    /// Duration of the load, in seconds.
     pub wall_s: f64,
-    /// True if the run ended early. Then the verdict says nothing about the whole scenario.
+    /// True if the run ended early. Then the verdict is not about the whole scenario.
     pub partial: bool,
-    /// Events by time.
     pub events: Vec<Event>,
-    /// Figures second by second.
     pub timeline: Timeline,
-    /// Phases of constant target load: the steps of a ladder, or the time before, in and after a spike.
+    /// Phases of constant target load, such as the steps of a ladder.
     pub steps: Vec<Step>,
-    /// Totals of the whole run.
     pub totals: Totals,
-    /// Outcomes of queries, by mix. Empty if the scenario has no queries.
+    /// By mix.
     pub reads: Vec<ReadTotals>,
-    /// Result of the read-back, all tenants together.
+    /// Result of the read-back, for all tenants.
     pub verify: Option<VerifyReport>,
-    /// Reason why the read-back failed: the query that failed, and its answer.
+    /// Why the read-back failed.
     pub unverified: Option<String>,
-    /// Rules that were fixed before the run, and their outcomes.
+    /// Rules and their outcomes.
     pub verdict: Vec<Judgement>,
-    /// Published figures that the scenario reproduces. Reports show them beside the measured figures.
+    /// Published figures that the scenario reproduces.
     pub account: Vec<AccountFigure>,
-    /// Resource that was exhausted first, if any. Set by [`crate::observe`].
+    /// The resource that was exhausted first.
     pub saturated: Option<Saturation>,
-    /// Figures of the observation that are not in the timeline: totals and peaks.
+    /// Figures of the observation that are not in the timeline.
     pub observed: BTreeMap<String, f64>,
-    /// Reasons to mistrust the figures, above all that the generator was the bottleneck.
+    /// Reasons to mistrust the figures.
     pub warnings: Vec<String>,
-    /// Notes on what the run does not show.
+    /// What the run does not show.
     pub notes: Vec<String>,
 }
 
-/// A phase of the run with constant target load.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Step {
-    /// Name of the phase, such as `step 3 of 5` or `spike`.
     pub name: String,
-    /// Start, in seconds since the start of the load.
+    /// In seconds since the start of the load.
     pub from_s: f64,
-    /// End, exclusive.
+    /// Exclusive.
     pub to_s: f64,
-    /// Load as a multiple of the scenario's base load.
+    /// Multiple of the scenario's base load.
     pub factor: f64,
-    /// Scheduled samples per second.
+    /// Scheduled.
     pub offered_samples_per_s: f64,
-    /// Samples a second that were acknowledged.
+    /// Acknowledged.
     pub samples_per_s: f64,
-    /// Latency from the scheduled start to success.
     pub latency: Quantiles,
-    /// Attempts that were not answered with success.
+    /// Attempts without success.
     pub refused: u64,
 }
 
-/// Counts over the whole run.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Totals {
-    /// Offered load: samples that were due during the run.
+    /// Samples that were due during the run.
     pub samples_offered: u64,
-    /// Samples whose request was answered with success.
     pub samples_acknowledged: u64,
-    /// Acknowledged samples per second.
     pub samples_per_s: f64,
-    /// Number of requests, not counting retries.
+    /// Without retries.
     pub requests: u64,
-    /// Number of attempts, including retries.
+    /// With retries.
     pub attempts: u64,
-    /// Attempts that were answered with success.
     pub succeeded: u64,
-    /// Bytes of compressed bodies, including retries.
+    /// Bytes of compressed bodies, with retries.
     pub bytes: u64,
-    /// Number of attempts by outcome: a status such as `204` or `503`, or `connect`, `broken`, `timeout`.
+    /// Attempts by outcome: a status such as `204`, or `connect`, `broken`, `timeout`.
     pub by_reason: BTreeMap<String, u64>,
     /// First message of each failure reason.
     pub said: BTreeMap<String, String>,
     /// Retryable refusals without `Retry-After`.
     pub without_retry_after: u64,
-    /// Requests refused permanently.
+    /// Requests refused for good.
     pub rejected: u64,
-    /// Requests that were given up after retries.
+    /// Requests given up after retries.
     pub given_up: u64,
-    /// Requests on the schedule that were never sent.
+    /// Scheduled requests that were never sent.
     pub unsent: u64,
-    /// Requests that were answered with success, although the target reported fewer samples as written.
+    /// Successful requests of which the target reported fewer samples as written.
     pub short: u64,
-    /// Maximum number of series that were active at the same time.
+    /// Maximum number of series at the same time.
     pub series_active: u64,
-    /// Number of different series that were sent.
+    /// Different series that were sent.
     pub series_distinct: u64,
-    /// Latency from the scheduled start to success.
     pub latency: Quantiles,
-    /// Latency of requests that carried at least one series for the first time.
+    /// Latency of requests with at least one new series.
     pub latency_new: Quantiles,
-    /// Latency of requests that carried known series only.
+    /// Latency of requests with known series only.
     pub latency_known: Quantiles,
-    /// Latency of single successful attempts: the time that the target itself takes.
+    /// Latency of single successful attempts.
     pub service: Quantiles,
-    /// Latency of single refused attempts.
     pub refusal: Quantiles,
-    /// Time from the acknowledgement of a sample until it is visible in a query.
+    /// Time from the acknowledgement of a sample until queries return it.
     pub freshness: Quantiles,
-    /// Probed samples that did not become visible in time.
+    /// Probed samples that were not visible in time.
     pub invisible: u64,
-    /// Generator lag: the time between the moment at which a request could be sent and the moment at which it
-    /// was sent.
+    /// Generator lag: time from when a request could be sent until it was sent.
     pub lag: Quantiles,
-    /// CPU time of the generator, in seconds.
+    /// CPU time of the generator.
     pub generator_cpu_s: Option<f64>,
-    /// Number of restarts of the target that were observed.
     pub restarts: u64,
-    /// Longest time without any success, in seconds.
+    /// Longest time without any success.
     pub silence_s: f64,
 }
 
@@ -181,39 +160,35 @@ pub struct Totals {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ReadTotals {
-    /// The mix's name.
     pub name: String,
-    /// Queries that were sent.
     pub queries: u64,
-    /// Queries that were answered with success.
     pub succeeded: u64,
     /// Successful answers without a result.
     pub empty: u64,
-    /// Successful queries per second.
+    /// Successful.
     pub queries_per_s: f64,
     /// Queries by outcome.
     pub by_reason: BTreeMap<String, u64>,
-    /// First message of each failure reason.
     pub said: BTreeMap<String, String>,
-    /// Latency of successful queries, from the scheduled start to the end of the answer.
+    /// From the scheduled start of a successful query to the end of its answer.
     pub latency: Quantiles,
-    /// Bytes of answers.
+    /// Of answers.
     pub bytes: u64,
 }
 
-/// A rule of the verdict, and the measured value.
+/// A rule and the measured value.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Judgement {
-    /// The rule's name in the scenario, such as `p99`.
+    /// Name in the scenario, such as `p99`.
     pub rule: String,
-    /// Permitted value, as text with its unit: `≤ 1 s`.
+    /// Permitted value with its unit: `≤ 1 s`.
     pub limit: String,
-    /// Measured value, as text with its unit; the reason if it was not measured.
+    /// Measured value with its unit, or the reason why there is none.
     pub measured: String,
-    /// True if the value could not be measured, so that the rule is neither kept nor broken.
+    /// True if there is no measured value. The rule is then neither kept nor broken.
     pub unmeasured: bool,
-    /// True if the rule was kept. False if the value could not be measured.
+    /// False for an unmeasured rule.
     pub pass: bool,
 }
 
@@ -221,15 +196,14 @@ pub struct Judgement {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct AccountFigure {
-    /// Name of the figure, such as `samples a second`.
+    /// Such as `samples a second`.
     pub what: String,
-    /// The published value.
+    /// As published.
     pub value: f64,
-    /// Unit, such as `1/s` or `GiB`.
     pub unit: String,
-    /// Name of the measured figure to compare with: see [`RunResult::figure`].
+    /// Name of the measured figure: see [`RunResult::figure`].
     pub ours: Option<String>,
-    /// Status of the figure, and the conditions of its measurement.
+    /// Status and conditions of the figure.
     pub note: String,
 }
 
@@ -237,7 +211,7 @@ pub struct AccountFigure {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Saturation {
-    /// The saturated resource, such as `target CPU` or `disk vda`.
+    /// Such as `target CPU` or `disk vda`.
     pub resource: String,
     /// Time of the first saturation, in seconds since the start.
     pub at_s: f64,
@@ -245,7 +219,7 @@ pub struct Saturation {
 }
 
 impl RunResult {
-    /// True if every rule was kept and the run was complete.
+    /// True if the run was complete and kept every rule.
     pub fn passed(&self) -> bool {
         !self.partial && self.verdict.iter().all(|judgement| judgement.pass)
     }
@@ -259,30 +233,29 @@ impl RunResult {
         }
     }
 
-    /// Queries answered per second, of all mixes together; `None` if there were no queries.
+    /// Of all mixes together. `None` without queries.
     pub fn queries_per_s(&self) -> Option<f64> {
         self.reads.iter().map(|reads| reads.queries_per_s).reduce(|a, b| a + b)
     }
 
-    /// Share of the queries of all mixes that were answered with success; `None` if there were no queries.
+    /// Successful share of the queries of all mixes. `None` without queries.
     pub fn read_pass_rate(&self) -> Option<f64> {
         let (queries, succeeded) =
             self.reads.iter().fold((0, 0), |(q, s), reads| (q + reads.queries, s + reads.succeeded));
         (queries > 0).then(|| succeeded as f64 / queries as f64)
     }
 
-    /// p99 of the slowest mix of queries, in seconds (percentiles cannot be added).
+    /// p99 of the slowest mix, because percentiles cannot be added.
     pub fn read_p99_s(&self) -> Option<f64> {
         let measured = self.reads.iter().filter(|reads| reads.latency.count > 0);
         measured.map(|reads| reads.latency.p99_s).reduce(f64::max)
     }
 
-    /// Formats the result as JSON.
     pub fn to_json(&self) -> serde_json::Result<String> {
         serde_json::to_string_pretty(self)
     }
 
-    /// Reads what [`Self::to_json`] wrote.
+    /// Reads the output of [`Self::to_json`].
     pub fn from_json(text: &str) -> Result<Self> {
         let result: Self = serde_json::from_str(text).context("the file is not a result of a run")?;
         ensure!(
@@ -294,8 +267,7 @@ impl RunResult {
         Ok(result)
     }
 
-    /// Writes the result to a temporary file, which then replaces `path`. So a full disk never leaves half a
-    /// result.
+    /// Replaces `path` as a whole, so a full disk never leaves half a result.
     pub fn save(&self, path: &Path) -> Result<()> {
         files::replace(path, self.to_json()?).with_context(|| format!("cannot write {}", path.display()))
     }
@@ -310,7 +282,7 @@ impl RunResult {
 }
 
 impl Judgement {
-    /// Outcome of the rule as one word.
+    /// Outcome as one word.
     pub fn outcome(&self) -> &'static str {
         match (self.pass, self.unmeasured) {
             (true, _) => "kept",
@@ -321,19 +293,19 @@ impl Judgement {
 }
 
 impl Totals {
-    /// Share of attempts that were answered with success; `None` if there were no attempts.
+    /// Successful share of the attempts. `None` without attempts.
     pub fn pass_rate(&self) -> Option<f64> {
         (self.attempts > 0).then(|| self.succeeded as f64 / self.attempts as f64)
     }
 
-    /// Share of the scheduled samples that were acknowledged; `None` without a schedule.
+    /// Acknowledged share of the scheduled samples. `None` without a schedule.
     pub fn achieved(&self) -> Option<f64> {
         (self.samples_offered > 0).then(|| self.samples_acknowledged as f64 / self.samples_offered as f64)
     }
 }
 
 impl ReadTotals {
-    /// Share of queries that were answered with success; `None` if there were no queries.
+    /// Successful share of the queries. `None` without queries.
     pub fn pass_rate(&self) -> Option<f64> {
         (self.queries > 0).then(|| self.succeeded as f64 / self.queries as f64)
     }

@@ -1,4 +1,4 @@
-//! Benchmark cases, which run at any size.
+//! Benchmark cases.
 
 use lab::generate::fleet::{Fleet, series_labels, target_bytes};
 use lab::generate::plan::Plan;
@@ -9,7 +9,6 @@ use protocol::encode::V1Encoder;
 use std::hint::black_box;
 use std::time::Instant;
 
-/// Amount of work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Size {
     metrics: u32,
@@ -43,7 +42,6 @@ fn plan(size: Size, values: ValueModel) -> Plan {
     }
 }
 
-/// Runs every case on one thread and returns a line of figures for each.
 pub(crate) fn run_all(size: Size) -> Vec<String> {
     let mut lines = vec![encoder(size)];
     for version in [Version::V1, Version::V2] {
@@ -60,7 +58,7 @@ fn templates(plan: &Plan, version: Version) -> Vec<Template> {
     (0..plan.slots_count()).map(|slot| renderer.render(plan, plan.slot(slot), 0)).collect()
 }
 
-/// Encodes and compresses each request anew: the cost that templates avoid.
+/// Encodes and compresses each request anew, without templates.
 fn encoder(size: Size) -> String {
     let plan = plan(size, ValueModel::Mix);
     let targets: Vec<_> = (0..plan.targets).map(|t| target_bytes(&plan.fleet.target_labels(t, 0))).collect();

@@ -8,36 +8,32 @@
 //!
 //! This module does no I/O: the caller runs each trial and reports its outcome.
 
-/// Default precision: the search ends when the best passing and the nearest failing value differ by at most
-/// this factor.
+/// Default precision: greatest factor between the best passing and the nearest failing value at the end.
 pub const PRECISION_DEFAULT: f64 = 1.1;
 
 /// Maximum number of trials of a search.
 const RUNS_MAX: usize = 60;
 
-/// Factor by which the largest load is multiplied when its confirmation fails. A smallest size is divided by
-/// this factor.
+/// Factor for the largest load when its confirmation fails. A smallest size is divided by it.
 const STEP_BACK: f64 = 0.9;
 
-/// Next trial, or the result of the search.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Next {
     /// Run with this value.
     Try {
         value: f64,
-        /// True if the value has already passed, and this run is to confirm the value.
+        /// True if this run confirms a value that has passed.
         confirming: bool,
     },
-    /// The search has ended with this value: the best value that passed and was confirmed.
+    /// Best value that passed and was confirmed.
     Found(f64),
     /// No value within the bounds passes.
     Nothing,
 }
 
-/// A search over one figure.
 #[derive(Debug, Clone)]
 pub struct Search {
-    /// True to search for the largest value that passes, false for the smallest.
+    /// False to search for the smallest value.
     largest: bool,
     min: f64,
     max: f64,
@@ -77,7 +73,6 @@ impl Search {
         }
     }
 
-    /// Next value to try, or the result.
     pub fn choose_next(&mut self) -> Next {
         let next = self.choose();
         self.tried = match next {
@@ -88,15 +83,14 @@ impl Search {
     }
 
     fn choose(&self) -> Next {
-        // begin at the end of the range that is more likely to pass
+        // begin with the value that is more likely to pass
         let (easy, hard) = if self.largest { (self.min, self.max) } else { (self.max, self.min) };
         let unconfirmed = |value| Next::Try { value, confirming: false };
         let Some(good) = self.good else {
             return match self.bad {
                 None => unconfirmed(easy),
                 Some(bad) if self.at_end(bad, easy) || self.runs >= RUNS_MAX => Next::Nothing,
-                // the value that had passed was not confirmed: step back towards the side that is more likely
-                // to pass
+                // the confirmation failed: step back
                 Some(bad) => {
                     unconfirmed(self.clamp(if self.largest { bad * STEP_BACK } else { bad / STEP_BACK }))
                 }
@@ -120,7 +114,7 @@ impl Search {
         unconfirmed(value)
     }
 
-    /// Reports whether the trial with the value from [`Self::choose_next`] passed.
+    /// Reports whether the chosen trial passed.
     pub fn report(&mut self, passed: bool) {
         let value = self.tried.take().expect("BUG: an outcome was reported without a trial");
         self.runs += 1;
@@ -146,7 +140,6 @@ impl Search {
 mod tests {
     use super::*;
 
-    /// Runs a search against `passes` and returns the value that was found and the number of runs.
     fn find(mut search: Search, mut passes: impl FnMut(f64, usize) -> bool) -> (Option<f64>, usize) {
         for run in 0..1_000 {
             match search.choose_next() {

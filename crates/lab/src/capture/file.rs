@@ -1,4 +1,4 @@
-//! Real remote-write traffic in a file, and back. `docs/formats/recording.md` draws the bytes.
+//! Recordings of remote-write traffic. `docs/formats/recording.md` draws the bytes.
 //!
 //! ```text
 //!   body ─ request ─▶ series, samples ─ conceal ─▶ writer ─▶ file ─▶ reader ─▶ series, samples, when
@@ -19,43 +19,38 @@ mod writer;
 pub use reader::{Ending, Event, Header, Item, Reader, RequestEvent};
 pub use writer::{Appended, Writer};
 
-/// Magic number at the start of a file.
 const MAGIC: [u8; 8] = *b"FLDMKREC";
 
-/// Version of the format in `docs/formats/recording.md`.
+/// As in `docs/formats/recording.md`.
 const VERSION: u16 = 1;
 
-/// Length of the header, before the first block.
+/// Length of the file's header.
 const HEADER_BYTES: usize = 32;
 
-/// Length of a block's header, before its payload.
+/// Length of a block's header.
 const BLOCK_HEADER_BYTES: usize = 12;
 
 /// Uncompressed size at which a block is closed.
 const BLOCK_BYTES: usize = 1 << 20;
 
-/// Maximum size of a block, uncompressed. A block is closed after the entry that fills it. An entry holds at
-/// most [`ITEM_SAMPLES_MAX`] samples of at most 21 bytes each, or [`ITEM_HISTOGRAMS_MAX`] histograms, or
-/// labels.
+/// Maximum uncompressed size of a block: [`BLOCK_BYTES`], and room for the largest entry.
 const BLOCK_BYTES_MAX: usize = 4 << 20;
 
-/// Maximum number of samples in an item. Further samples go into further items.
+/// Maximum number of samples in an item.
 const ITEM_SAMPLES_MAX: usize = 4_096;
 
 /// Maximum number of native histograms in an item.
 const ITEM_HISTOGRAMS_MAX: usize = 16;
 
-/// Maximum encoded size of a native histogram. Thousands of buckets fit; a longer histogram is left out.
+/// Maximum encoded size of a native histogram. Longer histograms are left out.
 pub const HISTOGRAM_BYTES_MAX: usize = 64 << 10;
 
-/// Maximum number of series in a dictionary, which bounds the memory of writer and reader. The next series
-/// begins a new dictionary.
+/// Maximum number of series in a dictionary. The next series begins a new dictionary.
 pub const DICTIONARY_SERIES_MAX: usize = 1 << 20;
 
 /// Maximum number of streams (pairs of tenant and protocol version) in a dictionary.
 const STREAMS_MAX: usize = 1 << 12;
 
-/// Maximum length of a tenant's name. Longer names are cut.
 const TENANT_BYTES_MAX: usize = 256;
 
 const _: () = assert!(
@@ -68,7 +63,6 @@ const _: () = assert!(
     "a block that is almost full has no room for the largest entry"
 );
 
-/// Kinds of entries in a block.
 mod kind {
     /// Empties the dictionary.
     pub(super) const FORGET: u64 = 0;
@@ -76,13 +70,11 @@ mod kind {
     pub(super) const STREAM: u64 = 1;
     /// Defines the next series.
     pub(super) const SERIES: u64 = 2;
-    /// A request, or a part of one.
     pub(super) const REQUEST: u64 = 3;
     /// Requests that are missing from the file.
     pub(super) const GAP: u64 = 4;
 }
 
-/// Flags in the file header, as bits.
 mod flag {
     /// Label values are hashes.
     pub(super) const VALUES: u16 = 1;

@@ -7,12 +7,11 @@
 //!                                                (bounded in bytes)  (a thread)
 //! ```
 //!
-//! The traffic has priority. A body is passed on as it arrives, and its bytes are shared, not copied. A
-//! thread of lower priority writes the recording after the answer. If the queue or the disk is full, or a
-//! body cannot be parsed, the request is counted as missing from the recording. The sender does not notice.
+//! Recording never delays or changes the traffic. If the queue or the disk is full, or a body cannot be parsed, the
+//! request counts as missing from the recording.
 //!
-//! The recording has only settled requests, which are those that senders do not retry: accepted (2xx), or
-//! refused for good (4xx except 429). A request that was retried is recorded once, when it succeeds.
+//! Only settled requests are recorded, because senders retry the others: accepted (2xx), or refused for good (4xx
+//! except 429).
 
 mod proxy;
 mod tee;
@@ -38,26 +37,25 @@ use writer_thread::{RecordingFile, WriterThread};
 /// Interval between reports of progress.
 const TICK: Duration = Duration::from_millis(250);
 
-/// Time that requests in progress get to finish when the recording ends.
+/// Time for requests in progress when the recording ends.
 const GRACE: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Clone)]
 pub struct RecordOptions {
     /// Address that senders write to.
     pub listen: SocketAddr,
-    /// URL of the backend; the path of each request is appended.
+    /// URL of the backend. The path of each request is appended.
     pub backend: String,
     /// Permitted targets.
     pub access: Access,
-    /// File to record into, which must not exist yet.
+    /// New file for the recording.
     pub file: PathBuf,
-    /// Parts to be concealed.
     pub conceal: Conceal,
-    /// File with the key for concealing. Without a file, a random key is used and never stored.
+    /// File with the key for concealing. Without a file, the key is random and not stored.
     pub key_file: Option<PathBuf>,
-    /// Duration of the recording. When the recording ends, so does the proxy.
+    /// Duration of the recording and of the proxy.
     pub duration: Option<Duration>,
-    /// Maximum size of the file. When it is reached, recording stops, but traffic still passes.
+    /// Maximum size of the file. Afterwards, traffic passes without being recorded.
     pub file_bytes_max: u64,
     /// Maximum total size of bodies that wait to be recorded.
     pub queue_bytes_max: u64,
@@ -71,7 +69,7 @@ impl RecordOptions {
     /// 64 MiB: some hundred large requests.
     pub const QUEUE_BYTES_MAX_DEFAULT: u64 = 64 << 20;
 
-    /// Options for recording the requests sent to `backend` through `listen`.
+    /// Default options for a proxy from `listen` to `backend`.
     pub fn new(listen: SocketAddr, backend: impl Into<String>, file: impl Into<PathBuf>) -> Self {
         Self {
             listen,
@@ -91,14 +89,12 @@ impl RecordOptions {
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct RecordReport {
     pub file: PathBuf,
-    /// URL of the backend.
     pub backend: String,
     /// Duration of the recording, in seconds.
     pub wall_s: f64,
-    /// Requests of all kinds that were passed on.
+    /// All requests that were passed on.
     pub requests: u64,
-    /// Number of answers by status. `no answer` counts requests that the backend did not answer; their senders
-    /// got a 502.
+    /// Answers by status. `no answer` counts requests without an answer; their senders got a 502.
     pub statuses: BTreeMap<String, u64>,
     /// Contents of the file.
     pub kept: Contents,
@@ -107,7 +103,7 @@ pub struct RecordReport {
 }
 
 impl RecordReport {
-    /// True if every settled write request is in the file. Senders do not retry settled requests.
+    /// True if every settled write request is in the file.
     pub fn is_complete(&self) -> bool {
         self.missing.is_empty()
     }
@@ -117,7 +113,7 @@ impl RecordReport {
         serde_json::to_string_pretty(self)
     }
 
-    /// Formats the report for people: a table on a terminal (`table`), plain lines in a pipe.
+    /// Formats the report for people: with `table` for a terminal, else as plain lines.
     pub fn to_text(&self, table: bool) -> String {
         let Contents { requests, samples, series, bytes, .. } = self.kept;
         let per_sample = if samples > 0 { bytes as f64 / samples as f64 } else { 0.0 };
@@ -169,12 +165,12 @@ pub async fn record(options: RecordOptions, observer: &dyn Observer) -> Result<R
 impl Recorder {
     /// Opens the file and the port. Fails if the options can never work.
     pub async fn bind(options: RecordOptions) -> Result<Self> {
-        // an existing file may be the only recording of an incident
+        // never overwrite a recording
         let file = File::options().read(true).write(true).create_new(true).open(&options.file);
         let file = file.with_context(|| format!("cannot create {}", options.file.display()))?;
         let bound = Self::bind_to(options.clone(), file).await;
         if bound.is_err() {
-            std::fs::remove_file(&options.file).ok(); // ours, and nothing is in it
+            std::fs::remove_file(&options.file).ok(); // the new, empty file
         }
         bound
     }
@@ -247,7 +243,7 @@ fn progress(
         part: options.duration.map_or(0.0, |d| elapsed.as_secs_f64() / d.as_secs_f64()),
         elapsed,
         samples: contents.samples,
-        // average over the whole recording: a sender that sends every five seconds would show zero in most seconds
+        // an average: a sender that sends every five seconds would often show zero
         samples_per_s: contents.samples as f64 / elapsed.as_secs_f64().max(1e-3),
         p99_s: None,
         refused: count(|s| !s.starts_with('2') && s != proxy::NO_ANSWER),

@@ -5,24 +5,21 @@
 //!               └─▶ batches ─▶ writer 0 … n: encode ─▶ the sender of all traffic: wait until due, send, repeat
 //! ```
 //!
-//! **Order.** The hash of its labels assigns each series to one writer. A writer has one connection and
-//! retries a refused request until it is accepted. So the samples of a series arrive in the order in which
-//! they were recorded.
+//! **Order.** Each series has one writer, chosen by a hash of the labels. A writer has one connection and retries
+//! until a request is accepted. So the samples of a series arrive in order.
 //!
-//! **When.** A request that arrived `a` after the recording began is due `a / speed` after the replay began,
-//! even if the target is slow. The latency of the request counts from that moment.
+//! **When.** A request that arrived `a` after the recording began is due `a / speed` after the replay began. Its
+//! latency counts from that moment.
 //!
-//! **Times of samples.** [`SampleTimes::Scaled`]: a sample at `t` gets `begin + (t - begun) / speed`, where
-//! `begin` is now and `begun` is when the recording began. The age of samples and their intervals are divided
-//! by the speed: 15 s become 1.5 s at tenfold speed. If two samples of a series would get the same
-//! millisecond, the later sample is moved by one millisecond.
+//! **Times of samples.** [`SampleTimes::Scaled`]: a sample at `t` gets `begin + (t - begun) / speed`, where `begin`
+//! is now and `begun` is when the recording began. At tenfold speed, intervals of 15 s become 1.5 s. Samples of a
+//! series that would get the same millisecond are moved by one.
 //!
-//! [`SampleTimes::Shifted`]: all times move by the same amount, so that the recording and the replay end at
-//! the same time. Intervals stay unchanged. The age of the first samples is the length of the recording minus
-//! the length of the replay.
+//! [`SampleTimes::Shifted`]: all times move by the same amount. The last sample gets the time at which the replay
+//! ends.
 //!
-//! **More series.** With `copies` above 1, each series is sent that many times. The copies differ in the
-//! label [`COPY_LABEL`].
+//! **More series.** With `copies` above 1, each series is sent that many times. The copies differ in the label
+//! [`COPY_LABEL`].
 
 mod distributor;
 mod encode;
@@ -48,11 +45,9 @@ use tokio::task::JoinHandle;
 /// Label that distinguishes the copies of a series, with values `1` to `copies`.
 pub const COPY_LABEL: &str = "floodmark_copy";
 
-/// Maximum number of batches that wait for one writer. Together with the batches in progress, it bounds the
-/// memory.
+/// Maximum number of batches that wait for one writer. It bounds the memory.
 const QUEUE: usize = 8;
 
-/// A recording, ready to be sent.
 #[derive(Debug)]
 pub(crate) struct Replay {
     spec: ReplaySpec,
@@ -65,7 +60,7 @@ pub(crate) struct Replay {
 }
 
 impl Replay {
-    /// Reads the recording once, to summarise the content.
+    /// Reads the recording once, to summarise it.
     pub(crate) async fn open(spec: &ReplaySpec, scenario: &Scenario, options: &RunOptions) -> Result<Self> {
         let path = options.folder.join(&spec.file);
         let (file, stop) = (path.clone(), options.stop.clone());
@@ -76,8 +71,7 @@ impl Replay {
         Ok(this)
     }
 
-    /// Refuses a replay that does not fit in memory. Each series of a dictionary is held once, with its
-    /// labels.
+    /// Refuses a replay that does not fit in memory. All series of a dictionary are held with labels.
     fn check_memory(&self) -> Result<()> {
         const SAMPLE_BYTES: u64 = 64;
         let batches = (self.writers * (QUEUE + 2) * self.batch) as u64 * SAMPLE_BYTES;
@@ -110,7 +104,7 @@ impl Replay {
         Ok(senders)
     }
 
-    /// Reads the recording again, on a thread, and distributes its requests to the connections.
+    /// Reads the recording on a thread and gives its requests to the connections.
     pub(crate) fn distribute(
         &mut self,
         times: Times,

@@ -11,9 +11,9 @@ use std::time::Duration;
 /// Addresses of a scenario's target, resolved once.
 #[derive(Debug)]
 pub(crate) struct Addresses {
-    /// Write endpoints of each tenant. The writers of the tenant take the endpoints in turn.
+    /// By tenant. The tenant's writers take the endpoints in turn.
     write: Vec<Vec<Endpoint>>,
-    /// Read endpoint of each tenant.
+    /// By tenant.
     read: Vec<Endpoint>,
     version: Version,
     pub(crate) timeout: Duration,
@@ -35,7 +35,6 @@ impl Addresses {
         Ok(this)
     }
 
-    /// The path that a tenant writes to.
     pub(crate) fn write_path(&self, tenant: usize) -> String {
         self.write[tenant][0].path().to_owned()
     }
@@ -54,13 +53,13 @@ impl Addresses {
     }
 }
 
-/// URL for queries. Placeholders for the tenant are kept.
+/// URL for queries, with the placeholders for the tenant.
 pub(crate) fn read_url(scenario: &Scenario) -> String {
     let spec = &scenario.target;
     spec.read.clone().unwrap_or_else(|| crate::verify::read_url_for(&spec.write.all()[0]))
 }
 
-/// Headers of a write request; a header in `pairs` overrides the default of the same name.
+/// Headers of a write request. A header in `pairs` overrides a default.
 fn request_headers(version: Version, pairs: &[(String, String)]) -> Result<HeaderMap> {
     let mut map = HeaderMap::new();
     map.insert(CONTENT_TYPE, HeaderValue::from_static(version.content_type()));

@@ -1,14 +1,11 @@
-//! Authentication of the generator: values of `Authorization` headers.
-//!
-//! A token is created for each tenant when a run begins. Secrets of a scenario are sent in headers and never
-//! stored in results.
+//! Values of `Authorization` headers. Results never contain the secrets of a scenario.
 
 use crate::scenario::Auth;
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use ring::hmac;
 
-/// The header's value for `tenant`, at `now_s` seconds since 1970.
+/// The header's value for `tenant`. The time `now_s` is in seconds since 1970.
 pub(crate) fn authorization(auth: &Auth, tenant: &str, now_s: u64) -> String {
     match auth {
         Auth::Bearer { token } => format!("Bearer {}", fill(token, tenant)),
@@ -56,7 +53,7 @@ mod tests {
 
     #[test]
     fn tokens_are_minted_for_each_tenant() {
-        // the well-known token of jwt.io
+        // the example token of jwt.io
         let token = jwt(b"your-256-bit-secret", r#"{"sub":"1234567890","name":"John Doe","iat":1516239022}"#);
         assert!(token.ends_with(".SflKxwRJSMeKKF2QT4fwpMeJf36POk6yJV_adQssw5c"), "{token}");
         let auth = Auth::Jwt {

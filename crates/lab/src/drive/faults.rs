@@ -1,4 +1,4 @@
-//! Faults injected into the target on schedule. Faults that this machine does not permit are skipped with a message.
+//! Injects faults into the target on schedule. A fault that this machine does not permit is skipped with a message.
 
 use super::log::Log;
 use super::target::Target;
@@ -16,8 +16,7 @@ use tokio::task::JoinSet;
 /// Write rate of a slowed disk.
 const SLOW_BYTES_PER_S: u64 = 1 << 20;
 
-/// Injects the scenario's faults, each in a task beside the load. A fault is reverted when the load or the
-/// run ends. After the tasks have ended, the target is in its original state.
+/// Injects the scenario's faults, each in a task. When the load or the run ends, the task reverts the fault and ends.
 pub(crate) fn start(
     scenario: &Scenario,
     target: &Arc<Target>,
@@ -57,7 +56,6 @@ async fn wait_until(at: Instant, stop: &Stop) -> bool {
     }
 }
 
-/// The target on this machine: its process, control group, namespace and data directory.
 struct Place {
     cgroup: Option<PathBuf>,
     data_dir: Option<PathBuf>,
@@ -111,7 +109,7 @@ async fn carry_out(
     Ok(())
 }
 
-/// A limit on a control group's writes. Dropping it removes the limit.
+/// Limits a control group's writes until it is dropped.
 struct SlowDisk {
     file: PathBuf,
     device: String,
@@ -139,7 +137,7 @@ impl Drop for SlowDisk {
     }
 }
 
-/// Number of the disk that contains a directory, as control groups name it.
+/// Number of a directory's disk, as control groups name it.
 fn device_of(path: &Path) -> Result<String> {
     use std::os::linux::fs::MetadataExt;
     let device = std::fs::metadata(path)
@@ -149,8 +147,7 @@ fn device_of(path: &Path) -> Result<String> {
     whole_disk(Path::new("/sys/dev/block"), number)
 }
 
-/// Number of the whole disk that contains the partition `number`. A whole disk keeps its own number. Control
-/// groups can limit only whole disks.
+/// Number of the whole disk that contains the partition `number`. Control groups can limit only whole disks.
 fn whole_disk(devices: &Path, number: String) -> Result<String> {
     let device = devices.join(&number);
     if !device.join("partition").exists() {
@@ -161,7 +158,7 @@ fn whole_disk(devices: &Path, number: String) -> Result<String> {
     Ok(disk.trim().to_owned())
 }
 
-/// A network namespace whose loopback and links are down. Dropping it brings the links up again.
+/// A network namespace whose loopback and links are down until this value is dropped.
 struct Cut {
     namespace: String,
     /// Routes to restore. The kernel removes the routes of a link that goes down.
@@ -205,7 +202,7 @@ impl Drop for Cut {
     }
 }
 
-/// Runs `ip` in a network namespace and returns its output.
+/// Runs `ip` in a network namespace and returns the output.
 fn ip(namespace: &str, words: &[&str]) -> Result<String> {
     let said = Command::new("ip").args(["-n", namespace]).args(words).output().context("cannot run ip")?;
     ensure!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr).trim());

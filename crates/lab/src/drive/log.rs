@@ -4,14 +4,14 @@ use crate::result::{Event, EventKind};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-/// Events in order of time. Several tasks of a run add events.
+/// Events in order of time.
 #[derive(Debug, Clone)]
 pub(crate) struct Log {
     pub(crate) begin: Instant,
     events: Arc<Mutex<Vec<Event>>>,
 }
 
-/// Maximum number of events that are kept.
+/// Maximum number of events. Later events are dropped.
 const EVENTS_MAX: usize = 10_000;
 
 impl Log {
@@ -19,7 +19,6 @@ impl Log {
         Self { begin: Instant::now(), events: Arc::default() }
     }
 
-    /// Adds an event with the current time.
     pub(crate) fn add(&self, kind: EventKind, text: impl Into<String>) {
         let event = Event::new(self.begin.elapsed().as_secs_f64(), kind, text);
         let mut events = self.events.lock().expect("BUG: a task panicked while adding an event");

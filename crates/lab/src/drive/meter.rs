@@ -40,24 +40,22 @@ impl Sums {
     }
 }
 
-/// Reads the tallies once a second.
 #[derive(Debug)]
 pub(crate) struct Meter {
     begin: Instant,
     last: (Instant, Sums),
     last_cpu_s: f64,
     begin_cpu_s: f64,
-    /// Time at which samples were last acknowledged.
+    /// When samples were last acknowledged.
     last_success: Instant,
     silence: Duration,
 }
 
-/// Counts and latencies of one second.
 #[derive(Debug)]
 pub(crate) struct Second {
     /// End of the second, in seconds from the start of the run.
     pub(crate) at_s: f64,
-    /// Actual length of the interval, in seconds.
+    /// Actual length of the interval.
     pub(crate) seconds: f64,
     pub(crate) sums: Sums,
     pub(crate) offered_per_s: f64,
@@ -84,7 +82,6 @@ impl Meter {
         }
     }
 
-    /// Adds a point for the second that has just passed.
     pub(crate) fn second<'a>(
         &mut self,
         tallies: impl Iterator<Item = &'a Tally> + Clone,
@@ -119,7 +116,7 @@ impl Meter {
         Second { at_s, seconds, sums, offered_per_s, acknowledged_per_s, latency }
     }
 
-    /// Records the generator's own CPU, memory and lag.
+    /// Records the lab's own CPU, memory and lag.
     fn generator(&mut self, timeline: &mut Timeline, seconds: f64, lag_s: Option<f64>) {
         if let Some(lag_s) = lag_s {
             timeline.set(names::GENERATOR_LAG, "s", SeriesKind::Max, lag_s);
@@ -144,7 +141,7 @@ impl Meter {
         &self.last.1
     }
 
-    /// Time at which samples were last acknowledged, in seconds since the start of the run.
+    /// When samples were last acknowledged, in seconds since the start of the run.
     pub(crate) fn last_success_s(&self) -> f64 {
         (self.last_success - self.begin).as_secs_f64()
     }
@@ -176,7 +173,7 @@ pub(crate) fn take_recent<'a>(tallies: impl Iterator<Item = &'a Tally>) -> (Hist
     (all, lag)
 }
 
-/// Counts over a whole run, except figures that have to be collected during the run.
+/// Counts over a whole run, without the figures that are collected during the run.
 pub(crate) fn totals<'a>(tallies: impl Iterator<Item = &'a Tally>) -> Totals {
     let [mut latency, mut new, mut service, mut refusal, mut lag] = [0; 5].map(|_: u8| histogram());
     let mut totals = Totals::default();

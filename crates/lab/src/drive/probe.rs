@@ -1,5 +1,4 @@
-//! Measures freshness: the time until an acknowledged sample is visible. During the load, a few samples are
-//! queried as soon as they are acknowledged.
+//! Measures freshness: the time from the acknowledgement of a sample until queries return it.
 
 use crate::drive::addresses::Addresses;
 use crate::drive::send::generated::{Acknowledged, Run};
@@ -18,13 +17,13 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-/// Number of concurrent probes. With several, a probe that waits for a late sample does not delay the others.
+/// Number of concurrent probes. While one probe waits, the others continue.
 const PROBES: usize = 4;
 
-/// First pause between two queries for one sample. Each further pause is twice as long.
+/// First pause between two queries for a sample. Each further pause is twice as long.
 const PAUSE_MIN: Duration = Duration::from_millis(2);
 
-/// Longest pause between two queries for one sample.
+/// Longest pause between two queries for a sample.
 const PAUSE_MAX: Duration = Duration::from_millis(100);
 
 /// Channel from the senders to the prober.
@@ -34,8 +33,7 @@ pub(crate) struct Channel {
     receiver: mpsc::Receiver<Acknowledged>,
 }
 
-/// Creates a channel for `per_s` probes per second. The channel holds one acknowledgement, because an old
-/// acknowledgement is useless for measuring freshness.
+/// Creates a channel for `per_s` probes per second. It holds one acknowledgement, because older ones are useless.
 pub(crate) fn channel(per_s: f64) -> Channel {
     let (sender, receiver) = mpsc::channel(1);
     Channel { per_s, sender, receiver }
@@ -45,16 +43,15 @@ pub(crate) fn channel(per_s: f64) -> Channel {
 #[derive(Debug)]
 pub(crate) struct Probing(Mutex<Seen>);
 
-/// Counts of the probes.
 #[derive(Debug)]
 pub(crate) struct Seen {
-    /// Time from the acknowledgement to the first answer with the sample.
+    /// From the acknowledgement to the first answer with the sample.
     pub(crate) freshness: Histogram<u64>,
-    /// Times added to `freshness` since the last point of the timeline.
+    /// Part of `freshness` since the last point of the timeline.
     pub(crate) recent: Histogram<u64>,
-    /// Samples that did not become visible in time, though the target answered.
+    /// Samples that were not visible in time, although the target answered.
     pub(crate) invisible: u64,
-    /// Samples that the target returned with a wrong value.
+    /// Samples returned with a wrong value.
     pub(crate) wrong: u64,
 }
 
@@ -65,12 +62,11 @@ impl Probing {
 }
 
 impl Channel {
-    /// Sending side of the channel; `None` if the scenario has no probes.
+    /// Sending side. `None` if the scenario has no probes.
     pub(crate) fn sender(&self) -> Option<mpsc::Sender<Acknowledged>> {
         (self.per_s > 0.0).then(|| self.sender.clone())
     }
 
-    /// Starts the probes.
     pub(crate) fn start(
         self,
         scenario: &Scenario,
@@ -104,7 +100,7 @@ impl Channel {
 }
 
 struct Probe {
-    /// Client and path prefix, by the tenant's number.
+    /// Client and path prefix, by tenant.
     clients: Vec<(Client, String)>,
     runs: Vec<Arc<Run>>,
     patience: Duration,
@@ -117,7 +113,7 @@ impl Probe {
         loop {
             let acknowledged = {
                 let mut receiver = receiver.lock().await;
-                // acknowledgements that waited in the channel are too old
+                // acknowledgements in the channel are too old
                 while receiver.try_recv().is_ok() {}
                 let Some(acknowledged) = receiver.recv().await else { return };
                 acknowledged
@@ -128,7 +124,7 @@ impl Probe {
         }
     }
 
-    /// Queries one sample of the request until it is visible.
+    /// Queries one sample of the request until the answer contains it.
     async fn find(&mut self, acknowledged: Acknowledged) {
         let Acknowledged { tenant, slot, round, at } = acknowledged;
         let tenant = tenant as usize;
@@ -165,12 +161,12 @@ impl Probe {
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(PAUSE_MAX);
         }
-        // a target that does not answer at all is down, which other counters record
+        // no answer at all: other counters record that the target is down
         self.probing.lock().invisible += u64::from(answered && !run.lane.stop.is_set());
     }
 }
 
-/// Builds the query for one sample of a series, in a given round.
+/// Query for the sample of a series in `round`.
 fn question(before: &str, plan: &Plan, (target, generation, metric): (u64, u64, u32), round: u32) -> String {
     let name = plan.fleet.metric_name(metric, plan.metric_generation(round));
     let stamp = plan.timestamp_ms(target, round);
@@ -179,7 +175,7 @@ fn question(before: &str, plan: &Plan, (target, generation, metric): (u64, u64, 
     format!("{before}/api/v1/query?query={}&time={time}&nocache=1", percent(&selector))
 }
 
-/// Matchers that distinguish a target from all others.
+/// Matchers that select one target.
 fn identity(fleet: &Fleet, target: u64, generation: u64) -> String {
     let labels = fleet.target_labels(target, generation);
     let pod = labels.into_iter().find(|(name, _)| name == "pod").unwrap_or_default();

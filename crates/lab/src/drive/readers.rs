@@ -20,7 +20,7 @@ use stdx::clock::{Clock, SystemClock};
 use stdx::rng::mix;
 use tokio::task::JoinSet;
 
-/// Interval at which an inactive user checks whether the schedule makes it active.
+/// Pause before an inactive user checks the schedule again.
 const ABSENT_PAUSE: Duration = Duration::from_millis(50);
 
 /// Adds the queries of dashboards and logs to the mixes that name these files.
@@ -40,11 +40,9 @@ pub(crate) fn import(scenario: &mut Scenario, folder: &Path) -> anyhow::Result<(
     Ok(())
 }
 
-/// Outcome of the queries of a mix.
 #[derive(Debug)]
 pub(crate) struct Reading(Mutex<Counts>);
 
-/// Counts of a mix.
 #[derive(Debug)]
 pub(crate) struct Counts {
     /// Totals for the result, without figures that are known only after the load.
@@ -90,7 +88,7 @@ impl Reading {
     }
 }
 
-/// Starts the users of all mixes. The users query until the run ends.
+/// Starts the users of all mixes. They query until the run ends.
 pub(crate) fn start(
     scenario: &Scenario,
     tenants: &[Tenant],
@@ -125,7 +123,7 @@ pub(crate) fn start(
     Ok(all)
 }
 
-/// Simulated user that sends one query after the other.
+/// Simulated user that sends one query after another.
 struct User {
     user: u32,
     users: u32,
@@ -189,7 +187,7 @@ impl User {
         let broken = answer.is_err();
         self.reading.settle(answer, intended);
         if broken {
-            // avoids a tight loop of queries to a target that is down
+            // a pause, in case the target is down
             tokio::time::sleep(ABSENT_PAUSE).await;
         }
     }

@@ -47,11 +47,10 @@ use stdx::clock::{Clock, SystemClock};
 use tokio::task::JoinSet;
 use traffic::{Ended, Ready, Traffic};
 
-/// Results of a run.
 #[derive(Debug)]
 pub struct Outcome {
     pub result: RunResult,
-    /// Acknowledged samples by tenant. A tenant's ledger of the history precedes its ledger of the run.
+    /// Acknowledged samples by tenant. The ledger of a tenant's history precedes the ledger of the tenant's run.
     pub ledgers: Vec<Ledger>,
 }
 
@@ -60,7 +59,7 @@ pub async fn run(scenario: &Scenario, options: &RunOptions, observer: &dyn Obser
     Ok(carry_out(scenario, options, observer).await?.result)
 }
 
-/// Like [`run`], but also returns the ledgers, with which the samples can be read back once more.
+/// Like [`run`], but also returns the ledgers.
 pub async fn carry_out(
     scenario: &Scenario,
     options: &RunOptions,
@@ -77,8 +76,7 @@ pub async fn carry_out(
     }
     let options = &options;
     readers::import(&mut scenario, &options.folder)?;
-    // the sandbox is declared before the target, so that it is dropped after the target, which uses its
-    // directory
+    // declared before the target, and so dropped after the target, which uses this directory
     let _sandbox = Sandbox::fill(&mut scenario.target)?;
     scenario.apply_replay();
     let tenants = tenants::of(&scenario, options.part, SystemClock.now_ms())?;
@@ -132,7 +130,7 @@ struct Loading<'a> {
 
 struct Loaded {
     result: RunResult,
-    /// Ledgers, each with the number of its tenant.
+    /// Each with the number of its tenant.
     ledgers: Vec<(usize, Ledger)>,
 }
 
@@ -205,14 +203,14 @@ async fn load(
             continue;
         }
         let is_sent = ends_when_sent || done.iter().all(|ended: &Ended| ended.gave_up);
-        // a limit that is reached in the last second still counts
+        // a limit reached in the last second still counts
         let is_over = is_second && (Instant::now() >= end || options.stop.is_set());
         if is_over {
             break;
         }
         if is_sent {
             if !is_second {
-                // the last, incomplete second, which may be the only one
+                // the last, incomplete second
                 seconds.tick(&mut result.timeline, observer);
                 observation.second(&mut result.timeline).await;
             }

@@ -1,5 +1,4 @@
-//! A connection: sends the requests of its source in order, generated or recorded. Each request is retried
-//! until it is accepted.
+//! A connection: sends the requests of its source in order, with retries.
 
 pub(crate) mod exchange;
 pub(crate) mod generated;

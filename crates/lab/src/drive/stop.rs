@@ -1,4 +1,4 @@
-//! Ends a run early, with a report: for Ctrl-C and for programs that watch a run.
+//! Ends a run early, with a report.
 
 use std::sync::Arc;
 use tokio::sync::watch;
@@ -23,7 +23,6 @@ impl Stop {
         *self.0.borrow()
     }
 
-    /// Waits until the signal is set.
     pub async fn wait(&self) {
         let mut receiver = self.0.subscribe();
         receiver.wait_for(|thrown| *thrown).await.expect("BUG: the sender of the stop signal is gone");

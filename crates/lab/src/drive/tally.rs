@@ -11,39 +11,36 @@ use std::time::{Duration, Instant};
 /// Maximum latency that is recorded. Longer latencies count as this long.
 const LATENCY_US_MAX: u64 = 3_600_000_000;
 
-/// Maximum number of failure reasons for which an example message is kept.
+/// Maximum number of failure reasons with an example message.
 const SAID_MAX: usize = 8;
 
-/// Counts that the connections share. Locked once or twice for each request: some thousands of times per
-/// second.
+/// Counts shared by all connections.
 #[derive(Debug)]
 pub(crate) struct Tally(Mutex<Counts>);
 
-/// Counts of a tally.
 #[derive(Debug)]
 pub(crate) struct Counts {
     /// Totals for the result, without figures that are known only after the load.
     pub(crate) totals: Totals,
-    /// Samples sent, retries included.
+    /// Includes retries.
     pub(crate) samples_sent: u64,
-    /// Series whose requests were built, even if never sent.
+    /// Series whose requests were built, even if not sent.
     pub(crate) series_made: u64,
     /// Attempts without an answer.
     pub(crate) broken: u64,
     /// Latency from the scheduled start to success.
     pub(crate) latency: Histogram<u64>,
-    /// Part of `latency`: only requests with new series.
+    /// Part of `latency`: requests with new series.
     pub(crate) latency_new: Histogram<u64>,
     /// Latency of single successful attempts.
     pub(crate) service: Histogram<u64>,
     /// Latency of single refused attempts.
     pub(crate) refusal: Histogram<u64>,
-    /// Generator lag: the time between the moment at which a request could be sent and the moment at which it
-    /// was sent.
+    /// Generator lag: time from when a request could be sent until it was sent.
     pub(crate) lag: Histogram<u64>,
-    /// Lags since the last point of the timeline.
+    /// Part of `lag` since the last point of the timeline.
     pub(crate) lag_recent: Histogram<u64>,
-    /// Latencies since the last point of the timeline.
+    /// Part of `latency` since the last point of the timeline.
     pub(crate) recent: Histogram<u64>,
     pub(crate) last_success: Option<Instant>,
 }
@@ -72,13 +69,13 @@ impl Tally {
 }
 
 impl Counts {
-    /// Counts a scheduled request, once, when the connection begins to process it.
+    /// Counts a scheduled request when the connection begins to process it.
     pub(crate) fn offer(&mut self, samples: u64) {
         self.totals.requests += 1;
         self.totals.samples_offered += samples;
     }
 
-    /// Counts scheduled requests that will never be sent; `samples` is their total number of samples.
+    /// Counts scheduled requests that will never be sent, with their samples.
     pub(crate) fn leave_out(&mut self, requests: u64, samples: u64) {
         self.totals.unsent += requests;
         self.totals.samples_offered += samples;
@@ -95,7 +92,7 @@ impl Counts {
         record(&mut self.service, service);
     }
 
-    /// Counts an attempt that the target answered, with any status.
+    /// Counts an answered attempt, with any status.
     pub(crate) fn answered(&mut self, status: StatusCode) {
         count(&mut self.totals.by_reason, status.as_str());
     }
@@ -116,13 +113,12 @@ impl Counts {
         record(&mut self.lag_recent, lag);
     }
 
-    /// Number of answers other than success.
     pub(crate) fn refused_total(&self) -> u64 {
         self.refusal.len()
     }
 }
 
-/// Adds one to the count of `reason`. Allocates only if the reason is new.
+/// Adds one to the count of `reason`.
 pub(crate) fn count(by_reason: &mut BTreeMap<String, u64>, reason: &str) {
     match by_reason.get_mut(reason) {
         Some(count) => *count += 1,
@@ -132,14 +128,14 @@ pub(crate) fn count(by_reason: &mut BTreeMap<String, u64>, reason: &str) {
     }
 }
 
-/// Keeps the first message of each failure reason. At most [`SAID_MAX`] reasons are kept.
+/// Keeps the first message of each of [`SAID_MAX`] failure reasons.
 pub(crate) fn keep_first(said: &mut BTreeMap<String, String>, reason: &str, words: impl FnOnce() -> String) {
     if said.len() < SAID_MAX && !said.contains_key(reason) {
         said.insert(reason.to_owned(), words());
     }
 }
 
-/// Creates a histogram of times in microseconds.
+/// Histogram of times in microseconds.
 pub(crate) fn histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, LATENCY_US_MAX, 3).expect("BUG: constant bounds are invalid")
 }

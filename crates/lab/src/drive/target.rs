@@ -1,4 +1,4 @@
-//! Starts, watches, kills and stops the target's process, as the scenario specifies.
+//! Starts, watches, kills and stops the target's process.
 
 mod output;
 pub(crate) mod sandbox;
@@ -19,34 +19,33 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-/// Maximum time from the start of a target until it is ready.
+/// Maximum time until a started target is ready.
 const READY_WITHIN: Duration = Duration::from_secs(120);
 
-/// Maximum time to wait for an answer while the target is starting.
+/// Maximum time to wait for an answer while the target starts.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 
-/// Time limit for a target to end after SIGTERM. A target that takes longer is killed.
+/// Time limit after SIGTERM. A target that takes longer is killed.
 const END_WITHIN: Duration = Duration::from_secs(15);
 
-/// Maximum time until a killed process disappears. The kernel must first free its memory.
+/// Maximum time until a killed process disappears. The kernel first frees its memory.
 const KILLED_WITHIN: Duration = Duration::from_secs(10);
 
 /// The target's process, if the run knows it.
 #[derive(Debug)]
 pub struct Target {
-    /// Command that starts the target. Without a command, the run does not own the target, which keeps
-    /// running after the run.
+    /// Command that starts the target. Without a command, the run never stops the target.
     command: Option<String>,
     ready: Ready,
     state: Mutex<State>,
 }
 
-/// Condition under which a started target is ready for the load.
+/// Condition for a started target to be ready.
 #[derive(Debug)]
 enum Ready {
-    /// A request is answered with a status of success.
+    /// A request is answered with success.
     Answers(Endpoint),
-    /// Connections to all write addresses succeed.
+    /// All write addresses accept connections.
     Listens(Vec<Endpoint>),
 }
 
@@ -57,7 +56,7 @@ impl Ready {
         }
         let mut endpoints = Vec::new();
         for url in spec.write.all() {
-            // any tenant is suitable, because all tenants write to the same address
+            // all tenants write to the same address
             let url = url.replace("{tenant}", &format!("{}0", spec.tenant_prefix)).replace("{index}", "0");
             endpoints.push(Endpoint::resolve(&url, access).await?);
         }
@@ -95,15 +94,15 @@ impl std::fmt::Display for Ready {
 #[derive(Debug, Default)]
 struct State {
     child: Option<Child>,
-    /// Captured output of the child process, if the run started it.
+    /// Output of a process that the run started.
     output: Option<Arc<Output>>,
     pid: Option<u32>,
-    /// True if the process is not the process that observation knows.
+    /// True if observation does not know the process yet.
     changed: bool,
     paused: bool,
     /// True while the target is down because the run killed it.
     down: bool,
-    /// Number of times that the target ended by itself.
+    /// How often the target ended by itself.
     crashes: u64,
 }
 
@@ -135,7 +134,7 @@ impl Target {
 
     fn launch(&self, command: &str) -> Result<()> {
         let mut shell = Command::new("sh");
-        // a process group of its own, so that Ctrl-C in the terminal reaches only the lab
+        // Ctrl-C in the terminal must reach only the lab
         shell.args(["-c", &format!("exec {command}")]).stdin(Stdio::null()).process_group(0);
         let mut output = None;
         if self.command.is_some() {
@@ -145,7 +144,7 @@ impl Target {
                 Output::read(reader).context("cannot start a thread for the target's output")?,
             ));
         } else {
-            // the run does not own this target, so the target outlives the run, and a pipe would then break
+            // this target outlives the run, and a pipe would break
             shell.stdout(Stdio::null());
         }
         let child = shell.spawn().with_context(|| format!("cannot start {command:?}"))?;
@@ -160,8 +159,7 @@ impl Target {
         let begin = Instant::now();
         loop {
             let ready = self.ready.is_now().await;
-            // checked first: if the child ended because another process has its port, that process would
-            // answer instead
+            // checked first: if another process has the target's port, it would answer instead
             if let Some(status) = self.ended()? {
                 bail!("the target ended with {status}{}", self.last_lines().await);
             }
@@ -183,7 +181,7 @@ impl Target {
         Ok(status.filter(|status| !self.started_by_service_manager(*status)))
     }
 
-    /// The last lines that the target printed, to be appended to its exit status.
+    /// The last lines that the target printed, as a suffix of a message.
     async fn last_lines(&self) -> String {
         let output = self.state().output.clone();
         let lines = match output {
@@ -197,31 +195,29 @@ impl Target {
         }
     }
 
-    /// The current process.
     pub fn pid(&self) -> Option<u32> {
         let mut state = self.state();
         state.changed = false;
         state.pid
     }
 
-    /// Process id, if it changed since the last call.
+    /// Process id, if changed since the last call.
     pub(crate) fn changed_pid(&self) -> Option<u32> {
         let mut state = self.state();
         std::mem::take(&mut state.changed).then_some(state.pid)?
     }
 
-    /// Number of times that the target ended by itself.
+    /// How often the target ended by itself.
     pub(crate) fn crashes(&self) -> u64 {
         self.state().crashes
     }
 
-    /// Checks whether the target is still running.
     pub(crate) async fn check_running(&self, log: &Log) {
         let Some(how) = self.crash(log) else { return };
         log.add(EventKind::Target, format!("the target ended by itself: {how}{}", self.last_lines().await));
     }
 
-    /// Describes the end of the process, if the process ended by itself since the last call.
+    /// Describes the end of the process, if it ended by itself since the last call.
     fn crash(&self, log: &Log) -> Option<String> {
         let mut state = self.state();
         if state.down {
@@ -248,13 +244,13 @@ impl Target {
         Some(how)
     }
 
-    /// True if a restart command has ended with success, and the run does not own the target. Then a service
-    /// manager runs the target.
+    /// True if a restart command ended with success and the run does not own the target. A service manager then runs
+    /// it.
     fn started_by_service_manager(&self, status: ExitStatus) -> bool {
         self.command.is_none() && status.success()
     }
 
-    /// Kills the process with `kill -9`, waits until its ports and locks are free, and returns a description.
+    /// Kills the process, waits until its ports and locks are free, and returns a description.
     pub(crate) async fn kill(&self) -> Result<String> {
         let pid = self.signal(Signal::KILL)?;
         let begin = Instant::now();
@@ -271,8 +267,7 @@ impl Target {
         Ok(format!("kill -9 {pid}"))
     }
 
-    /// Starts the target again after [`Self::kill`], by the command `restart` or, without one, by the command
-    /// of the first start.
+    /// Starts the target again after [`Self::kill`], with `restart` or with the first command.
     pub(crate) async fn restart(&self, restart: Option<&str>, stop: &Stop) -> Result<()> {
         let command =
             restart.or(self.command.as_deref()).context("there is no command to restart the target")?;
@@ -299,7 +294,7 @@ impl Target {
         }
     }
 
-    /// Stops processes that the run started. A target that the run does not own keeps running, even if a fault restarted it.
+    /// Stops processes that the run started. Other targets keep running.
     pub async fn end(&self) {
         let begin = Instant::now();
         if self.command.is_none() || self.state().child.is_none() {

@@ -18,34 +18,31 @@ use stdx::clock::SystemClock;
 use stdx::rng::mix;
 use tokio::sync::mpsc;
 
-/// Number of final refusals, without a single success, after which a connection is closed. A connection
-/// without success would measure nothing.
+/// Number of final refusals, without a success, after which a connection is closed.
 const REJECTED_MAX: u64 = 200;
 
-/// Like [`REJECTED_MAX`], for replays. The number is lower, because a recording may hold requests that no
-/// target accepts.
+/// The limit for replays is lower, because a recording may hold requests that no target accepts.
 const REPLAYED_REJECTED_MAX: u64 = 20;
 
-/// Maximum lead of one connection over another in a closed loop, in time of the samples. A target may refuse
-/// samples that are an hour older than the samples of other connections.
+/// Maximum lead of a connection in a closed loop, in time of the samples. A target may refuse samples that are an
+/// hour older than others.
 const LEAD_MS_MAX: u32 = 300_000;
 
-/// The part of a tenant that this machine generates.
 #[derive(Debug, Clone)]
 pub(crate) struct Tenant {
     /// Index among the tenants of this machine.
     pub(crate) number: usize,
     /// Index among all tenants of the scenario.
     pub(crate) index: u32,
-    /// Name of the tenant as sent to the target.
+    /// As sent to the target.
     pub(crate) name: String,
-    /// Headers of each request, including queries.
+    /// For all requests, including queries.
     pub(crate) headers: Vec<(String, String)>,
-    /// Part of the tenant's series generated here.
+    /// Series generated on this machine.
     pub(crate) plan: Plan,
-    /// Times at which the tenant sends.
+    /// When the tenant sends.
     pub(crate) time_share: TimeShare,
-    /// Rounds per second; `None` in a closed loop.
+    /// `None` in a closed loop.
     pub(crate) rounds_per_s: Option<f64>,
 }
 
@@ -80,8 +77,7 @@ pub(crate) fn of(scenario: &Scenario, part: (u32, u32), now_ms: i64) -> Result<V
     Ok(all)
 }
 
-/// First writer, and number of writers, of tenant `index` in part `part` of `parts`. The writers of all
-/// tenants are numbered consecutively, and each part has a contiguous range.
+/// First writer and number of writers of a tenant in part `part` of `parts`. Each part has consecutive writers.
 fn writers_of(index: u32, tenants: u32, writers: u32, (part, parts): (u32, u32)) -> Option<(u32, u32)> {
     let all = u64::from(tenants) * u64::from(writers);
     let cut = |part: u32| all * u64::from(part) / u64::from(parts);
@@ -125,7 +121,7 @@ fn plan(
     let series_churn_ticks = scenario.ticks(load.series_interval);
     let plan = Plan {
         fleet: Fleet {
-            // each tenant has its own seed, because equal series would hide that a target confuses tenants
+            // equal series would hide that a target confuses tenants
             seed: if index == 0 { scenario.seed } else { mix(scenario.seed ^ mix(index.into())) },
             fixed: scenario
                 .target
@@ -166,7 +162,6 @@ impl Tenant {
         fill(text, &self.name, self.index)
     }
 
-    /// State shared by the tenant's senders.
     pub(crate) fn run(
         &self,
         scenario: &Scenario,
@@ -203,7 +198,6 @@ impl Tenant {
         Ok(Some(plan))
     }
 
-    /// State shared by the tenant's connections.
     pub(crate) fn lane(&self, scenario: &Scenario, path: String, stop: &Stop) -> Lane {
         let load = &scenario.load;
         Lane {

@@ -1,7 +1,7 @@
-//! Fleet of scrape targets (pods), each exposing the same metrics.
+//! Fleet of scrape targets (pods), which expose the same metrics.
 //!
-//! A target's labels follow only from its number and its generation, never from a host name or a process. So
-//! a generator that is restarted or moved continues with the same series.
+//! A target's labels follow from its number and its generation. So a restarted generator continues with the same
+//! series.
 
 mod histogram;
 
@@ -12,13 +12,13 @@ use model::labels::{METRIC_NAME, put_label};
 use serde::{Deserialize, Serialize};
 use stdx::rng::mix;
 
-/// Default number of labels of a series, its name included: 218 bytes of text.
+/// 218 bytes of label text.
 pub const LABELS_DEFAULT: usize = 10;
 
-/// Number of values of the label `job`. The job of a target is the target's number modulo this value.
+/// Number of values of the label `job`: the target's number modulo this value.
 pub const JOBS: u64 = APPS.len() as u64;
 
-/// The label that holds a bucket's upper bound.
+/// Label with a bucket's upper bound.
 pub const BOUND_LABEL: &str = "le";
 
 const APPS: [&str; 16] = [
@@ -55,23 +55,23 @@ const NAMESPACES: [&str; 10] = [
 /// Names and labels of series.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fleet {
-    /// Seed of the fleet. A different seed gives different pods.
+    /// A different seed gives different pods.
     pub seed: u64,
-    /// Labels of a series, its name included; at least 2.
+    /// Labels of a series with the name; at least 2.
     pub labels: usize,
-    /// Length to which metric names are padded.
+    /// Metric names are padded to this length.
     pub metric_name_bytes: Option<usize>,
-    /// Length to which the names of the labels beyond the first ten are padded.
+    /// Names of labels beyond the first ten are padded to this length.
     pub label_name_bytes: Option<usize>,
-    /// Length to which label values are padded.
+    /// Label values are padded to this length.
     pub label_value_bytes: Option<usize>,
-    /// Additional labels that take a fixed number of values across the targets: name, and number of values.
+    /// Additional labels whose values repeat across the targets: name, and number of values.
     #[serde(default)]
     pub cycles: Vec<(String, u64)>,
-    /// Additional labels that have the same value in all series.
+    /// Additional labels with one value in all series.
     #[serde(default)]
     pub fixed: Vec<(String, String)>,
-    /// Metrics that are parts of histograms. Their buckets also have the label `le`.
+    /// Metrics that are parts of histograms.
     #[serde(default)]
     pub histograms: Histograms,
 }
@@ -92,8 +92,7 @@ impl Default for Fleet {
 }
 
 impl Fleet {
-    /// Name of metric number `metric`. Each generation has a different name. All buckets of a histogram share
-    /// a name.
+    /// Name of a metric in a generation. All buckets of a histogram share a name.
     pub fn metric_name(&self, metric: u32, generation: u64) -> String {
         let (first, part) = self.histograms.part(metric);
         let mut name = match generation {
@@ -113,7 +112,7 @@ impl Fleet {
         let (o2, o3, o4) = (96 + target / 62_500, target / 250 % 250, target % 250 + 1);
         let id = mix(self.seed ^ mix(target ^ generation.rotate_left(40)));
         let mut labels: Vec<(String, String)> = vec![
-            // the unique label comes first, because some fleets have only two labels
+            // the unique label is first, because some fleets have only two labels
             ("pod".into(), format!("{app}-{}-{}", random_name(id, 10), random_name(mix(id), 5))),
             ("namespace".into(), pick(&NAMESPACES).into()),
             ("job".into(), app.into()),
@@ -145,20 +144,18 @@ impl Fleet {
         labels
     }
 
-    /// True if series have the label `job`.
     pub fn has_job(&self) -> bool {
         let others = self.cycles.iter().map(|(name, _)| name).chain(self.fixed.iter().map(|(name, _)| name));
         self.labels > 3 && others.into_iter().all(|name| name != "job")
     }
 
-    /// The label `job` of a target.
     pub fn job(&self, target: u64) -> String {
         let mut job = APPS[(target % JOBS) as usize].to_owned();
         fill(&mut job, self.label_value_bytes, "-long");
         job
     }
 
-    /// Size of the label text of the first series. Reports show it beside the number of labels.
+    /// Size of the first series' label text.
     pub fn label_text_bytes(&self) -> usize {
         let target = self.target_labels(0, 0);
         let text: usize = target.iter().map(|(name, value)| name.len() + value.len()).sum();
@@ -166,7 +163,7 @@ impl Fleet {
     }
 }
 
-/// A target's labels in canonical bytes, to which [`series_labels`] adds a metric name.
+/// A target's labels in canonical bytes, without a metric name.
 pub fn target_bytes(labels: &[(String, String)]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(256);
     for (name, value) in labels {
@@ -176,8 +173,7 @@ pub fn target_bytes(labels: &[(String, String)]) -> Vec<u8> {
     bytes
 }
 
-/// Overwrites `out` with the canonical label bytes of a series. The metric name sorts before every target
-/// label. `le`, if present, sorts among the target labels.
+/// Overwrites `out` with the canonical label bytes of a series. The metric name sorts first.
 pub fn series_labels(out: &mut Vec<u8>, metric_name: &str, le: Option<&str>, target_bytes: &[u8]) {
     out.clear();
     put_label(out, METRIC_NAME.as_bytes(), metric_name.as_bytes());
@@ -192,7 +188,7 @@ pub fn series_labels(out: &mut Vec<u8>, metric_name: &str, le: Option<&str>, tar
     }
 }
 
-/// Pads `text` with `filler` to a length of `bytes`.
+/// Pads `text` with `filler` to `bytes`.
 fn fill(text: &mut String, bytes: Option<usize>, filler: &str) {
     let missing = bytes.unwrap_or(0).saturating_sub(text.len());
     text.extend(filler.chars().cycle().take(missing));

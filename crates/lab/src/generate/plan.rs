@@ -8,8 +8,7 @@
 //!           └─ time = tick × interval + the target's offset within the interval
 //! ```
 //!
-//! Labels, times and values depend only on absolute ticks. So two runs with equal settings that overlap in
-//! time send the same samples, and a restarted run continues the series of the run before.
+//! Labels, times and values depend only on absolute ticks, so a restarted run continues the same series.
 
 use crate::generate::fleet::{BUCKETS_MAX, Fleet, Part};
 use crate::generate::values::{self, ValueModel};
@@ -18,23 +17,20 @@ use model::caps::SERIES_LABELS_MAX;
 use serde::{Deserialize, Serialize};
 use stdx::rng::mix;
 
-/// Plan of the samples of a run. The plan does not determine when samples are sent, or over which
-/// connections.
+/// Plan of the samples of a run, without the times of sending.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
-    /// Names and labels of the series.
     pub fleet: Fleet,
-    /// Metrics that each target exposes.
+    /// Metrics of each target.
     pub metrics: u32,
-    /// Number of targets of one writer, which is also the number of series of each metric.
+    /// Targets of one writer.
     pub targets: u64,
-    /// Number of senders, each with its own targets.
+    /// Senders, each with targets of its own.
     pub writers: u32,
-    /// Number of the first writer. Machines that share one fleet use different numbers.
+    /// Machines that share a fleet use different numbers.
     pub first_writer: u32,
     /// Series in one request.
     pub batch: u32,
-    /// Model of the values.
     pub values: ValueModel,
     /// Sampling interval.
     pub interval_ms: u32,
@@ -42,45 +38,44 @@ pub struct Plan {
     pub first_tick: u64,
     /// Maximum number of rounds.
     pub rounds_max: u32,
-    /// Number of ticks until a target is replaced by a new target, with new series.
+    /// Ticks until a new target, with new series, replaces a target.
     pub series_churn_ticks: Option<u64>,
-    /// True to replace the targets one after the other instead of all at once.
+    /// True to replace the targets one after the other.
     pub series_churn_staggered: bool,
-    /// Number of ticks until all metrics get new names.
+    /// Ticks until all metrics get new names.
     pub metric_churn_ticks: Option<u64>,
-    /// Number of ticks over which the replacement of targets is spread. With 0, `series_churn_staggered`
-    /// applies.
+    /// Ticks over which the replacement of targets is spread. With 0, `series_churn_staggered` applies.
     #[serde(default)]
     pub series_churn_spread: u64,
-    /// Number of ticks between changes of a value. With 0 or 1, the value changes at each tick.
+    /// Ticks between changes of a value. With 0 or 1, the value changes at each tick.
     #[serde(default)]
     pub value_ticks: u64,
-    /// Ticks at which every target gets a new label set, in ascending order.
+    /// Ticks at which every target gets new labels, in ascending order.
     #[serde(default)]
     pub relabel_ticks: Vec<u64>,
 }
 
-/// The series that go into one request.
+/// Series of one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SlotRange {
-    /// Index of the plan's writer, from 0.
+    /// Index within the plan, from 0.
     pub writer: u32,
-    /// The first series, counted within the writer.
+    /// Index of the first series within the writer.
     pub first: u64,
     pub len: u32,
 }
 
-/// The earliest time whose varint has [`STAMP_BYTES`] bytes: February 1971.
+/// Earliest time whose varint has [`STAMP_BYTES`] bytes: February 1971.
 pub const TIMESTAMP_MS_MIN: i64 = 1 << 35;
 
-/// The first time whose varint has more bytes: May 2109.
+/// End of these times: May 2109.
 pub const TIMESTAMP_MS_END: i64 = 1 << 42;
 
-/// Maximum number of series of a plan, in all writers together.
+/// Of all writers together.
 pub const SERIES_MAX: u64 = 500_000_000;
 
 impl Plan {
-    /// Checks the bounds on which all arithmetic here relies. Plans come from options and files.
+    /// Checks the bounds on which all arithmetic here relies.
     pub fn check(&self) -> Result<()> {
         let counts = [
             ("metrics", u64::from(self.metrics)),
@@ -132,12 +127,12 @@ impl Plan {
         self.writer_series() * u64::from(self.writers)
     }
 
-    /// Number of requests of one writer in a round.
+    /// Requests of one writer in a round.
     pub fn writer_slots(&self) -> usize {
         self.writer_series().div_ceil(u64::from(self.batch)) as usize
     }
 
-    /// Number of requests of all writers in a round.
+    /// Requests of all writers in a round.
     pub fn slots_count(&self) -> usize {
         self.writer_slots() * self.writers as usize
     }
@@ -150,12 +145,12 @@ impl Plan {
         SlotRange { writer: writer as u32, first, len }
     }
 
-    /// Number of the first target of a writer, counted over all machines.
+    /// Number of a writer's first target, counted over all machines.
     pub fn first_target(&self, writer: u32) -> u64 {
         (u64::from(self.first_writer) + u64::from(writer)) * self.targets
     }
 
-    /// The slot in which a target's metric is sent, if the target belongs to this plan.
+    /// Slot of a target's metric, if the target belongs to this plan.
     pub fn slot_of(&self, target: u64, metric: u32) -> Option<usize> {
         let within = target.checked_sub(self.first_target(0))?;
         let (writer, target) = (within / self.targets, within % self.targets);
@@ -174,13 +169,12 @@ impl Plan {
         (self.first_target(slot.writer) + series / metrics, (series % metrics) as u32)
     }
 
-    /// The absolute tick of a round.
+    /// Absolute tick of a round.
     pub fn tick(&self, round: u32) -> u64 {
         self.first_tick + u64::from(round)
     }
 
-    /// Time at which the series of `target` are scraped in `round`, in ms. Each target has its own offset
-    /// within the interval.
+    /// When the series of `target` are scraped in `round`. Each target has an offset within the interval.
     #[inline]
     pub fn timestamp_ms(&self, target: u64, round: u32) -> i64 {
         let interval = u64::from(self.interval_ms);
@@ -188,13 +182,12 @@ impl Plan {
         (self.tick(round) * interval + offset) as i64
     }
 
-    /// Earliest time of a round. No sample of the round is older, and all its samples are older than the
-    /// earliest time of the next round.
+    /// Earliest time of a round. All samples of earlier rounds are older.
     pub fn round_ms(&self, round: u32) -> i64 {
         (self.tick(round) * u64::from(self.interval_ms)) as i64
     }
 
-    /// Number of times that `target` has been replaced before `round`.
+    /// How often `target` was replaced before `round`.
     #[inline]
     pub fn generation(&self, target: u64, round: u32) -> u64 {
         let tick = self.tick(round);
@@ -205,18 +198,16 @@ impl Plan {
         (tick + phase) / ticks + relabels
     }
 
-    /// Number of times that the metrics have been renamed before `round`.
     pub fn metric_generation(&self, round: u32) -> u64 {
         self.metric_churn_ticks.map_or(0, |ticks| self.tick(round) / ticks)
     }
 
-    /// Random key of a target, from which its values are derived.
     #[inline]
     pub fn target_key(&self, target: u64, generation: u64) -> u64 {
         mix(self.fleet.seed.rotate_left(17) ^ mix(target) ^ generation.rotate_left(33))
     }
 
-    /// The value of a series in a round; `target_key` comes from [`Self::target_key`].
+    /// `target_key` comes from [`Self::target_key`].
     #[inline]
     pub fn value(&self, target_key: u64, metric: u32, round: u32) -> f64 {
         let tick = self.tick(round) / self.value_ticks.max(1);

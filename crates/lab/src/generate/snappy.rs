@@ -1,8 +1,7 @@
 //! Snappy bodies that can be changed in place.
 //!
-//! Requests of two rounds differ only in their samples. The labels, which are nine tenths of the bytes, stay
-//! the same. So a request is compressed once, with every value and timestamp as a literal to which no copy
-//! refers. Each further round overwrites only those literals; the compressor does not run again.
+//! Requests of two rounds differ only in their samples. So a request is compressed once, with every value and
+//! timestamp as a literal. Further rounds overwrite only these literals.
 //!
 //! ```text
 //!   message     … labels … 09 [value] 10 [stamp] … labels … 09 [value] 10 [stamp] …
@@ -10,25 +9,24 @@
 //!                                                                      both belong to the same target
 //! ```
 //!
-//! The result is plain Snappy (<https://github.com/google/snappy/blob/main/format_description.txt>), which
-//! any decoder reads.
+//! The result is plain Snappy (<https://github.com/google/snappy/blob/main/format_description.txt>).
 
-/// Bytes of a sample's value: a little-endian double.
+/// A value is a little-endian double.
 pub const VALUE_BYTES: usize = 8;
 
-/// Bytes of a timestamp as a varint: six hold the milliseconds from 1971 to 2109.
+/// Length of a timestamp as a varint, from 1971 to 2109.
 pub const STAMP_BYTES: usize = 6;
 
-/// Length of the timestamp's tag, between value and timestamp.
+/// Length of the tag between value and timestamp.
 const TAG_BYTES: usize = 1;
 
-/// Maximum distance of a copy, exclusive, so that its offset fits in two bytes.
+/// Maximum distance of a copy, exclusive: the offset has two bytes.
 const WINDOW_BYTES: usize = 1 << 16;
 
-/// Maximum length of a copy in one element.
+/// Maximum length of a copy.
 const COPY_BYTES_MAX: usize = 64;
 
-/// Minimum length of a match that is encoded as a copy.
+/// Shorter matches are not encoded as copies.
 const MATCH_BYTES_MIN: usize = 4;
 
 const TABLE_BITS: u32 = 14;
@@ -38,7 +36,7 @@ const TABLE_BITS: u32 = 14;
 pub struct SampleSpot {
     /// Offset of the value.
     pub value_at: u32,
-    /// True if the timestamp equals the timestamp of the preceding sample, in every round.
+    /// True if the timestamp always equals the preceding sample's timestamp.
     pub same_stamp: bool,
 }
 
@@ -59,20 +57,18 @@ impl SampleSpot {
 /// A compressed message, and the positions of its changing parts.
 #[derive(Debug, Default)]
 pub struct Packed {
-    /// The compressed message, as plain Snappy.
+    /// Plain Snappy.
     pub bytes: Vec<u8>,
     /// Offset of each sample's value in `bytes`.
     pub values: Vec<u32>,
-    /// Offset of the timestamp in `bytes`, and number of the sample. Samples whose timestamp is a copy are
-    /// left out.
+    /// Offset of the timestamp in `bytes`, and number of the sample. Timestamps that are copies are left out.
     pub stamps: Vec<(u32, u32)>,
 }
 
-/// Compresses messages. The buffers are reused for the next message.
+/// Compresses messages, with reused buffers.
 #[derive(Debug)]
 pub struct Compressor {
-    /// Latest place outside of samples that begins with four given bytes, indexed by the hash of these bytes.
-    /// Place 0 is never a match, so 0 means that there is no place.
+    /// Latest place outside of samples that begins with four given bytes, by their hash. 0 means no place.
     table: Vec<Place>,
 }
 
@@ -90,7 +86,7 @@ impl Default for Compressor {
 }
 
 impl Compressor {
-    /// Compresses `message`. `spots` has the positions of its samples in ascending order.
+    /// Compresses `message`. `spots` are in ascending order.
     pub fn pack(&mut self, message: &[u8], spots: &[SampleSpot]) -> Packed {
         assert!(u32::try_from(message.len()).is_ok(), "BUG: a message has {} bytes", message.len());
         self.table.fill(Place::default());
@@ -114,8 +110,8 @@ impl Compressor {
         out.finish()
     }
 
-    /// Compresses the unchanging bytes from `start` to `end`. The preceding region, at `alike`, probably
-    /// begins with the same bytes. Returns the place of the compressed region.
+    /// Compresses the unchanging bytes from `start` to `end` and returns their place. The preceding region, at
+    /// `alike`, probably begins with the same bytes.
     fn region(&mut self, out: &mut Output<'_>, start: usize, end: usize, alike: Place) -> Place {
         let message = out.message;
         let mut at = start;
@@ -150,19 +146,19 @@ fn load(message: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(bytes)
 }
 
-/// Number of bytes that are equal from `source` on and from `at` on, each within its own region.
+/// Number of equal bytes from `source` and from `at` on, each within its own region.
 fn match_len(message: &[u8], source: Place, at: usize, end: usize) -> usize {
     let left = &message[source.at as usize..source.end as usize];
     left.iter().zip(&message[at..end]).take_while(|(a, b)| a == b).count()
 }
 
-/// Writes elements of the compressed format. All bytes between two copies become one literal.
+/// Writes elements of the compressed format.
 struct Output<'a> {
     message: &'a [u8],
     packed: Packed,
-    /// Number of message bytes that are written or belong to `copy`.
+    /// Message bytes that are written or belong to `copy`.
     covered: usize,
-    /// Offset and length of the last copy, which is not written yet and may still grow. It ends at `covered`.
+    /// Offset and length of the last copy. It ends at `covered`, and is not written yet, because it may grow.
     copy: Option<(usize, usize)>,
     /// Changing parts at or after `covered`, in order.
     values_pending: Vec<u32>,
@@ -183,8 +179,7 @@ impl<'a> Output<'a> {
         Self { message, packed, covered: 0, copy: None, values_pending, stamps_pending }
     }
 
-    /// Adds a copy: the `len` bytes at `at` equal the bytes that begin `offset` before them. The bytes
-    /// between the last copy and `at` become a literal.
+    /// Adds a copy: the `len` bytes at `at` equal the bytes `offset` before them.
     fn copy(&mut self, at: usize, offset: usize, len: usize) {
         match &mut self.copy {
             Some((same, grows)) if *same == offset && self.covered == at => *grows += len,

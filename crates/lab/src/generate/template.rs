@@ -1,8 +1,7 @@
 //! A request that is encoded once and then patched with each round's samples.
 //!
-//! The encoders of `protocol` encode the slot's series with placeholder samples (not zero, because protobuf
-//! omits zeros). A walk over the message finds the placeholders. [`crate::generate::snappy`] compresses the
-//! message in such a way that the placeholders can be overwritten in place.
+//! The encoders of `protocol` encode placeholder samples. The placeholders are not zero, because protobuf omits
+//! zeros. [`crate::generate::snappy`] compresses the message so that they can be overwritten.
 
 use crate::generate::fleet::{series_labels, target_bytes};
 use crate::generate::plan::{Plan, SlotRange, TIMESTAMP_MS_END, TIMESTAMP_MS_MIN};
@@ -25,7 +24,6 @@ pub enum Version {
 }
 
 impl Version {
-    /// Value of the `Content-Type` header.
     pub fn content_type(self) -> &'static str {
         match self {
             Self::V1 => "application/x-protobuf",
@@ -33,7 +31,6 @@ impl Version {
         }
     }
 
-    /// Value of the `X-Prometheus-Remote-Write-Version` header.
     pub fn header(self) -> &'static str {
         match self {
             Self::V1 => "0.1.0",
@@ -41,7 +38,7 @@ impl Version {
         }
     }
 
-    /// Version that the header `Content-Type` names, as specified by remote write 2.0.
+    /// Version named by the header `Content-Type`, as in the specification of remote write 2.0.
     pub fn of_content_type(content_type: &str) -> Self {
         match content_type.contains("io.prometheus.write.v2.Request") {
             true => Self::V2,
@@ -49,7 +46,7 @@ impl Version {
         }
     }
 
-    /// Number of the version in a recording.
+    /// The version's number in a recording.
     pub const fn number(self) -> u8 {
         match self {
             Self::V1 => 1,
@@ -57,7 +54,7 @@ impl Version {
         }
     }
 
-    /// The version with the number `number` in a recording.
+    /// The version with this number in a recording.
     pub const fn of_number(number: u8) -> Option<Self> {
         match number {
             1 => Some(Self::V1),
@@ -66,7 +63,7 @@ impl Version {
         }
     }
 
-    /// The protobuf tag of a time series in a request: field 1 or 5, length-delimited.
+    /// Tag of a time series in a request: field 1 or 5, length-delimited.
     fn series_tag(self) -> u8 {
         match self {
             Self::V1 => 1 << 3 | 2,
@@ -87,8 +84,7 @@ impl std::str::FromStr for Version {
     }
 }
 
-/// Request body of a slot. The body is valid for all rounds in which the targets have the generations for
-/// which it was built.
+/// Request body of a slot, for all rounds with the same generations of targets.
 #[derive(Debug)]
 pub struct Template {
     slot: SlotRange,
@@ -106,7 +102,7 @@ struct SlotTarget {
     metrics: u32,
 }
 
-/// Builds templates. The buffers are reused for the next template.
+/// Builds templates, with reused buffers.
 #[derive(Debug)]
 pub struct Renderer {
     version: Version,
@@ -119,7 +115,6 @@ pub struct Renderer {
 }
 
 impl Renderer {
-    /// Creates a renderer for requests of `version`.
     pub fn new(version: Version) -> Self {
         Self {
             version,
@@ -132,7 +127,7 @@ impl Renderer {
         }
     }
 
-    /// Builds the template of a slot's requests, for the series that the slot has in `round`.
+    /// Builds the template of a slot's requests in `round`.
     pub fn render(&mut self, plan: &Plan, slot: SlotRange, round: u32) -> Template {
         let targets = slot_targets(plan, slot, round);
         let metric_generation = plan.metric_generation(round);
@@ -172,15 +167,14 @@ impl Renderer {
 }
 
 impl Template {
-    /// True if the slot has the series of this template in `round`.
+    /// True if the slot has the template's series in `round`.
     pub fn fits(&self, plan: &Plan, round: u32) -> bool {
         self.metric_generation == plan.metric_generation(round)
             && ((plan.series_churn_ticks.is_none() && plan.relabel_ticks.is_empty())
                 || self.targets.iter().all(|t| t.generation == plan.generation(t.target, round)))
     }
 
-    /// Writes the samples of `round` into the body and returns the body. The template must [fit](Self::fits)
-    /// the round.
+    /// Writes the samples of `round` into the body. The template must [fit](Self::fits) the round.
     pub fn fill(&mut self, plan: &Plan, round: u32) -> &[u8] {
         let bytes = &mut self.packed.bytes;
         let mut spots = self.packed.values.iter();
@@ -200,7 +194,7 @@ impl Template {
         bytes
     }
 
-    /// Number of series that are not in `before`, the slot's template of an earlier round.
+    /// Number of series that are not in `before`, the slot's earlier template.
     pub fn new_series(&self, before: Option<&Self>) -> u64 {
         let Some(before) = before.filter(|b| b.metric_generation == self.metric_generation) else {
             return u64::from(self.slot.len);
@@ -211,7 +205,6 @@ impl Template {
             .sum()
     }
 
-    /// Memory that the template holds.
     pub fn memory_bytes(&self) -> usize {
         let Packed { bytes, values, stamps } = &self.packed;
         bytes.capacity()
@@ -256,15 +249,14 @@ fn stamp_varint(timestamp_ms: i64) -> [u8; STAMP_BYTES] {
     bytes
 }
 
-/// Iterates over the length-delimited fields of a protobuf message.
+/// Length-delimited fields of a protobuf message.
 struct Fields<'a> {
     message: &'a [u8],
     at: usize,
 }
 
 impl<'a> Fields<'a> {
-    /// Returns the next field's tag and the place of its content. All relevant fields of both versions are
-    /// length-delimited and have one-byte tags.
+    /// Returns the next field's tag and content. All relevant fields have one-byte tags.
     fn next(&mut self) -> Result<Option<(u8, std::ops::Range<usize>)>> {
         let Some(&tag) = self.message.get(self.at) else { return Ok(None) };
         ensure!(tag < 0x80 && tag & 7 == 2, "the tag {tag:#x} does not begin a length-delimited field");
@@ -285,7 +277,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Finds the sample of each time series: `09 value 10 stamp`, in field 2 of the series of either version.
+/// Finds the sample of each time series: `09 value 10 stamp`, in field 2.
 fn find_samples(message: &[u8], series_tag: u8, spots: &mut Vec<SampleSpot>) -> Result<()> {
     const SAMPLE_TAG: u8 = 2 << 3 | 2;
     spots.clear();
@@ -309,8 +301,7 @@ fn find_samples(message: &[u8], series_tag: u8, spots: &mut Vec<SampleSpot>) -> 
                     other.len()
                 ),
             };
-            // timestamps that are equal now are equal in every round, because their targets have the same
-            // offset within the interval
+            // equal now means equal always: a target's offset within the interval never changes
             spots.push(SampleSpot { value_at: value_at as u32, same_stamp: stamp == stamp_before });
             stamp_before = stamp;
         }

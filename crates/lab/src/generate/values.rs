@@ -1,26 +1,23 @@
-//! Sample values as a pure function of series and tick. So any value can be computed again later and need not
-//! be stored.
+//! Sample values as a pure function of series and tick, so no value need be stored.
 //!
-//! The models are the kinds of values that determine how well a store compresses: counters with whole
-//! increments, gauges that move in rounded decimals, settings that rarely change, and incompressible noise.
+//! The models differ in how well a store can compress their values.
 
 use serde::{Deserialize, Serialize};
 use stdx::rng::mix;
 
-/// Model of a series' values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ValueModel {
-    /// A mix by metric: half counters, a quarter gauges, a quarter that change every 200th tick.
+    /// By metric: half counters, a quarter gauges, a quarter that change every 200th tick.
     #[default]
     Mix,
     /// A constant whole number.
     Constant,
-    /// Whole numbers that grow, and reset to zero after about a million ticks.
+    /// Whole numbers that grow. They restart at zero after about a million ticks.
     Counter,
     /// A random walk, rounded to two or three decimals.
     Walk,
-    /// Uniform in `[0, 1)` with all 53 bits at random.
+    /// Uniform in `[0, 1)`, with 53 random bits.
     Random,
 }
 
@@ -39,22 +36,20 @@ impl std::str::FromStr for ValueModel {
     }
 }
 
-/// Magnitudes of the steps of counters and gauges. Each series has one magnitude.
+/// Steps of counters and gauges. Each series has one magnitude.
 const MAGNITUDES: [f64; 5] = [1.0, 10.0, 100.0, 1_000.0, 10_000.0];
 
-/// Number of ticks between two resets of a counter. With steps of at most 20,000, values stay far below 2^53.
-/// Up to there, doubles hold integers exactly.
+/// Ticks between two resets of a counter. Values stay below 2^53, where doubles hold integers exactly.
 const COUNTER_TICKS: u64 = 1 << 20;
 
 /// Ticks between two changes of a nearly constant series.
 const RARE_TICKS: u64 = 200;
 
-/// Number of octaves of noise in a walk. A walk wanders within 2^8 ticks and keeps its level over longer
-/// times.
+/// Octaves of noise in a walk. A walk wanders within 2^8 ticks and keeps its level over longer times.
 const WALK_OCTAVES: u32 = 9;
 
 impl ValueModel {
-    /// Value at `tick` of the series with the random `key` and metric number `metric`.
+    /// Value at `tick` of the series with the random `key`.
     #[inline]
     pub fn at(self, key: u64, metric: u32, tick: u64) -> f64 {
         match self {
@@ -75,7 +70,6 @@ fn magnitude(key: u64) -> f64 {
     MAGNITUDES[(key % MAGNITUDES.len() as u64) as usize]
 }
 
-/// Maps `bits` to `[0, 1)`.
 fn unit(bits: u64) -> f64 {
     (bits >> 11) as f64 / (1u64 << 53) as f64
 }
@@ -84,8 +78,7 @@ fn level(key: u64, era: u64) -> f64 {
     (mix(key ^ mix(era)) % 4096) as f64
 }
 
-/// Counter that grows by 0 to 2 × magnitude per tick. It is a straight line of slope `magnitude`, plus noise
-/// of less than `magnitude` at each tick.
+/// Grows by 0 to 2 × magnitude per tick: a straight line, and noise of less than `magnitude`.
 #[inline]
 fn counter(key: u64, tick: u64) -> f64 {
     let slope = magnitude(key);
@@ -95,13 +88,13 @@ fn counter(key: u64, tick: u64) -> f64 {
     base as f64 + age as f64 * slope + noise as f64
 }
 
-/// Cumulative number of observations in a bucket that contains `share` of all observations of its histogram.
+/// Cumulative observations of a bucket with `share` of its histogram's observations.
 #[inline]
 pub fn observed(key: u64, share: f64, tick: u64) -> f64 {
     (counter(key, tick) * share).floor()
 }
 
-/// Sum of a histogram's observations, in thousandths of their unit.
+/// Sum of a histogram's observations, in thousandths.
 #[inline]
 pub fn observed_sum(key: u64, tick: u64) -> f64 {
     let mean = (mix(key) % 2_000 + 1) as f64;
@@ -109,7 +102,6 @@ pub fn observed_sum(key: u64, tick: u64) -> f64 {
 }
 
 /// Sum of octaves of noise. Each octave has twice the period and √2 times the amplitude of the octave before.
-/// Like a random walk, the sum looks the same at every scale.
 #[inline]
 fn walk(key: u64, tick: u64) -> f64 {
     let magnitude = magnitude(key);

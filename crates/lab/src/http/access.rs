@@ -12,21 +12,19 @@ use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto::ring};
 /// Permitted targets, and TLS files for reaching them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Access {
-    /// Hosts other than this machine that may be loaded.
+    /// Permitted hosts other than this machine.
     pub hosts: Vec<String>,
-    /// TLS files for `https`.
     pub tls: TlsFiles,
 }
 
-/// TLS files in PEM format: CA certificates, client certificate, client key.
+/// TLS files in PEM format.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TlsFiles {
-    /// CA certificates. If not given, the system's CA certificates.
+    /// CA certificates; by default, those of the system.
     pub ca: Option<PathBuf>,
-    /// Client certificate chain, for targets with mutual TLS.
+    /// Client certificate chain, for mutual TLS.
     pub cert: Option<PathBuf>,
-    /// Private key of the client certificate.
     pub key: Option<PathBuf>,
 }
 
@@ -41,14 +39,13 @@ impl Access {
         Self { hosts: hosts.to_vec(), tls: TlsFiles::default() }
     }
 
-    /// True if `host` was named as permitted.
     pub(super) fn allows(&self, host: &str) -> bool {
         self.hosts.iter().any(|named| named == host)
     }
 }
 
 impl TlsFiles {
-    /// Resolves relative paths of the files within `folder`.
+    /// Resolves relative paths within `folder`.
     pub fn within(&self, folder: &Path) -> Self {
         let within = |path: &Option<PathBuf>| path.as_ref().map(|path| folder.join(path));
         Self { ca: within(&self.ca), cert: within(&self.cert), key: within(&self.key) }
@@ -71,7 +68,6 @@ impl TlsFiles {
         Ok(config)
     }
 
-    /// Opens encrypted connections.
     pub(super) fn connector(&self) -> Result<TlsConnector> {
         Ok(TlsConnector::from(Arc::new(self.config()?)))
     }
@@ -79,7 +75,7 @@ impl TlsFiles {
     fn roots(&self) -> Result<RootCertStore> {
         let mut roots = RootCertStore::empty();
         let Some(ca) = &self.ca else {
-            // some certificates of the system may be unreadable; the connection needs only one that fits
+            // some of the system's certificates may be unreadable
             roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
             return Ok(roots);
         };

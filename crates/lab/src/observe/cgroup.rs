@@ -1,4 +1,4 @@
-//! The target's control group, of version 1 or 2: memory and CPU with their limits.
+//! Memory and CPU of the target's control group, of version 1 or 2.
 
 use super::{Look, rate};
 use anyhow::{Result, ensure};
@@ -6,11 +6,9 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Memory limit above which a group has no limit. Version 1 states the largest possible number of pages if
-/// there is no limit.
+/// A greater memory limit means no limit. Version 1 states the largest possible number of pages.
 const NO_LIMIT_BYTES: u64 = 1 << 60;
 
-/// A directory of a control group.
 #[derive(Debug)]
 pub(super) struct Cgroup {
     dir: PathBuf,
@@ -51,7 +49,6 @@ impl Cgroup {
         text.lines().filter_map(path).find_map(|path| Self::open(&path).ok())
     }
 
-    /// True if the group limits memory or CPU.
     pub(super) fn is_limited(&self) -> bool {
         self.memory_limit().is_some() || self.cpu_limit().is_some()
     }
@@ -112,7 +109,7 @@ impl Cgroup {
         }
     }
 
-    /// Memory that the kernel cannot reclaim at once. Inactive file pages are excluded.
+    /// Memory that the kernel cannot reclaim at once: without inactive file pages.
     fn memory(&self) -> Option<u64> {
         let all = self.number("memory.current").or_else(|| self.number("memory.usage_in_bytes"))?;
         let idle = self.field("memory.stat", "total_inactive_file");
@@ -140,7 +137,7 @@ impl Cgroup {
         (quota > 0.0).then_some(quota / period)
     }
 
-    /// Number of periods of the CPU limit, and number of periods in which the group was throttled.
+    /// Periods of the CPU limit, and throttled periods.
     fn periods(&self) -> Option<(u64, u64)> {
         Some((self.field("cpu.stat", "nr_periods")?, self.field("cpu.stat", "nr_throttled")?))
     }

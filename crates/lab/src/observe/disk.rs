@@ -1,4 +1,4 @@
-//! Disk that holds the target's data, with the figures of iostat.
+//! Disk with the target's data, and the figures of iostat.
 
 use super::{Look, rate};
 use anyhow::Result;
@@ -8,10 +8,9 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// Unit of `/proc/diskstats`, regardless of the sector size of the disk.
+/// Unit of `/proc/diskstats` for any disk.
 const SECTOR_BYTES: f64 = 512.0;
 
-/// A block device.
 #[derive(Debug)]
 pub(super) struct Disk {
     device: (u64, u64),
@@ -20,7 +19,7 @@ pub(super) struct Disk {
 }
 
 impl Disk {
-    /// The disk of a directory; `None` if the directory is on no disk, as in a memory file system.
+    /// The disk of a directory. `None` if there is none, as in a memory file system.
     pub(super) fn of(dir: &Path) -> Result<Option<Self>> {
         let dev = fs::metadata(dir)?.dev();
         // as glibc's gnu_dev_major and gnu_dev_minor
@@ -35,8 +34,7 @@ impl Disk {
         }
     }
 
-    /// Compares the disk's counters (`Documentation/admin-guide/iostats.rst` in Linux) with the counters of
-    /// the previous second.
+    /// Adds the differences of the disk's counters to `look` (`Documentation/admin-guide/iostats.rst` in Linux).
     fn compare(&mut self, now: DiskStat, seconds: f64, look: &mut Look) {
         let Some(before) = self.before.replace(now.clone()) else { return };
         let requests = (now.reads + now.writes).saturating_sub(before.reads + before.writes);

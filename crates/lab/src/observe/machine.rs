@@ -1,22 +1,20 @@
-//! CPU and memory of the whole machine, which target and generator may share.
+//! CPU and memory of the whole machine.
 
 use super::{Look, rate};
 use procfs::prelude::*;
 use procfs::{CpuTime, KernelStats};
 
-/// Processors and memory.
 #[derive(Debug)]
 pub(super) struct Machine {
     before: Option<Ticks>,
 }
 
-/// CPU time of all processors so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Ticks {
     busy: u64,
-    /// Idle time spent waiting for a disk (iowait).
+    /// Idle while waiting for a disk (iowait).
     waiting: u64,
-    /// Time taken by the hypervisor (steal).
+    /// Taken by the hypervisor (steal).
     stolen: u64,
 }
 

@@ -1,19 +1,15 @@
-//! The target's own metrics, under common names.
-//!
-//! The parser reads only the text format, and keeps only the requested metrics. So an exposition of a million
-//! lines takes time to read, but no memory.
+//! The target's own metrics, under common names. Metrics that are not requested take no memory.
 
 use std::collections::BTreeMap;
 
-/// System of the target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
     Floodmark,
     /// Cortex or Mimir.
     Cortex,
-    /// VictoriaMetrics, single or cluster.
+    /// Single or cluster.
     VictoriaMetrics,
-    /// carbon or go-carbon. The metrics of carbon come through graphite_exporter.
+    /// carbon (through graphite_exporter) or go-carbon.
     Carbon,
     Prometheus,
     /// Any other system.
@@ -36,13 +32,12 @@ impl Kind {
 /// Figures of one scrape, by common name: `own/memory`, `own/series`, `own/samples_in`, …
 #[derive(Debug, Clone, PartialEq)]
 pub struct ScrapedFigures {
-    /// System of the target.
     pub kind: Kind,
-    /// Version of the target, if the metrics state it.
+    /// If the metrics state it.
     pub version: Option<String>,
-    /// Values by common name; for counters, the current count.
+    /// Values by common name. Counters have their current count.
     pub values: BTreeMap<&'static str, f64>,
-    /// Start of the target's process, in seconds since 1970.
+    /// Start of the process, in seconds since 1970.
     pub started_s: Option<f64>,
 }
 
@@ -57,15 +52,14 @@ struct Source {
 #[derive(Debug)]
 enum Metric {
     Is(&'static str),
-    /// Suffix of the name. Used for carbon, whose metric names contain a host name.
+    /// Suffix of the name, because carbon's names contain a host name.
     EndsWith(&'static str),
 }
 
-/// Common names of counters, whose rates are in the timeline.
+/// Common names of counters. The timeline has their rates.
 pub(super) const COUNTERS: [&str; 5] =
     ["own/samples_in", "own/series_created", "own/compactions", "own/flushes", "own/refused"];
 
-/// The unit of a common name.
 pub(super) fn unit(name: &str) -> &'static str {
     match name {
         "own/memory" | "own/journal" => "bytes",
@@ -147,7 +141,7 @@ static CARBON: [Source; 7] = [
 
 static OTHER: [Source; 1] = [MEMORY];
 
-/// Metrics that exist from the start, and in one system only. They identify the system.
+/// Metrics that exist from the start, and only in one system.
 const MARKS: [(&str, Kind); 9] = [
     ("floodmark_", Kind::Floodmark),
     ("cortex_", Kind::Cortex),
@@ -160,9 +154,9 @@ const MARKS: [(&str, Kind); 9] = [
     ("go_carbon_", Kind::Carbon),
 ];
 
-/// Reads an exposition. Lines that cannot be parsed are skipped.
+/// Reads an exposition. Skips lines that cannot be parsed.
 pub fn recognise(text: &str) -> ScrapedFigures {
-    // Cortex and Mimir also have metrics of the Prometheus library, so the more specific system has priority
+    // the more specific system has priority: Cortex and Mimir also have Prometheus' metrics
     let marked = |line: &str| MARKS.iter().find(|(mark, _)| line.starts_with(mark)).map(|(_, kind)| *kind);
     let kind = text.lines().filter_map(marked).min().unwrap_or(Kind::Other);
     let sources: &[Source] = match kind {
@@ -196,7 +190,7 @@ pub fn recognise(text: &str) -> ScrapedFigures {
     own
 }
 
-/// Splits a line into the name, the text between the braces, and the value. Braces within label values do not count.
+/// Splits a line into name, text between the braces, and value.
 fn split(line: &str) -> Option<(&str, &str, f64)> {
     if line.starts_with('#') {
         return None;

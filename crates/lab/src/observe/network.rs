@@ -1,27 +1,26 @@
-//! Bytes over the network interfaces, as the target's network namespace counts them.
+//! Bytes over the interfaces of the target's network namespace.
 
 use super::{Look, rate};
 use crate::observe::procfs::Process;
 use procfs::net::DeviceStatus;
 
-/// The network interfaces of a namespace.
 #[derive(Debug)]
 pub(super) struct Network {
     of: Process,
     before: Option<Bytes>,
 }
 
-/// Bytes received and sent so far.
+/// Bytes so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Bytes {
     received: u64,
     sent: u64,
-    /// Traffic within the machine. Each byte counts once, although it is both sent and received.
+    /// Traffic within the machine. Each byte counts once.
     loopback: u64,
 }
 
 impl Network {
-    /// Network namespace of process `pid`, or of this process.
+    /// Of process `pid`, or of this process.
     pub(super) fn new(pid: Option<u32>) -> Self {
         let of = pid.map_or(Process::Own, Process::Id);
         Self { of, before: bytes(of) }

@@ -1,4 +1,4 @@
-//! The target's process: its resource usage, and whether it is still the same process.
+//! Resource usage and identity of the target's process.
 
 use super::{Look, rate};
 use crate::observe::procfs::Process;
@@ -7,7 +7,7 @@ use procfs::process::LimitValue;
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-/// A process, identified by its id and its start time, because ids are reused.
+/// A process, identified by id and start time, because ids are reused.
 #[derive(Debug)]
 pub(super) struct TargetProcess {
     pid: u32,
@@ -40,7 +40,6 @@ impl TargetProcess {
         })
     }
 
-    /// True if the watched process has ended.
     pub(super) fn is_gone(&self) -> bool {
         self.started.is_none()
     }
@@ -84,7 +83,7 @@ impl TargetProcess {
             look.set("target/memory", "bytes", rss as f64);
             self.rss_last = rss;
         }
-        // the kernel's own peak, which includes peaks between two observations
+        // includes peaks between two observations
         self.rss_peak = self.rss_peak.max(process.rss_peak_bytes().unwrap_or(self.rss_last));
         if let Some((now, before)) = process.written_bytes().zip(self.written) {
             look.set("target/written", "bytes/s", rate(now, before, seconds));

@@ -1,5 +1,4 @@
-//! Resource usage of a process so far, as counted by the Linux kernel. Values are `None` if the process has
-//! ended or the system is not Linux.
+//! Resource usage of a process, as the kernel counts it. `None` if the process has ended or the system is not Linux.
 
 use procfs::prelude::*;
 use procfs::process::{self, Stat, Status};
@@ -9,7 +8,6 @@ use procfs::{CpuInfo, Meminfo};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Process {
     Own,
-    /// Another process, by its id.
     Id(u32),
 }
 
@@ -29,41 +27,39 @@ impl Process {
         self.open()?.status().ok()
     }
 
-    /// Start of the process, in clock ticks since the machine was booted. Id and start together identify a
-    /// process, because ids are reused. Also `None` for a zombie, which has ended and waits for its parent.
+    /// Start in clock ticks since the boot. Ids are reused, so id and start identify a process. `None` for a zombie.
     pub fn started_ticks(self) -> Option<u64> {
         self.stat().filter(|stat| !matches!(stat.state, 'Z' | 'X')).map(|stat| stat.starttime)
     }
 
-    /// True once all threads of the process have ended. If only the first thread has ended, the other threads
-    /// still hold ports and locks.
+    /// True once all threads of the process have ended. Until then, ports and locks are in use.
     pub fn is_gone(self) -> bool {
         let threads = self.open().and_then(|process| process.tasks().ok()).map_or(0, Iterator::count);
         self.started_ticks().is_none() && threads <= 1
     }
 
-    /// User and system time of all threads, in seconds.
+    /// User and system time of all threads.
     pub fn cpu_seconds(self) -> Option<f64> {
         self.stat().map(|stat| (stat.utime + stat.stime) as f64 / procfs::ticks_per_second() as f64)
     }
 
-    /// Resident memory now, in bytes.
+    /// Resident memory.
     pub fn rss_bytes(self) -> Option<u64> {
         self.status()?.vmrss?.checked_mul(1024)
     }
 
-    /// Maximum resident memory so far, in bytes.
+    /// Maximum resident memory so far.
     pub fn rss_peak_bytes(self) -> Option<u64> {
         self.status()?.vmhwm?.checked_mul(1024)
     }
 
-    /// Bytes that the process caused to be written to storage.
+    /// Bytes written to storage.
     pub fn written_bytes(self) -> Option<u64> {
         Some(self.open()?.io().ok()?.write_bytes)
     }
 }
 
-/// Memory that is available without swapping, in bytes.
+/// Memory available without swapping.
 pub fn memory_available_bytes() -> Option<u64> {
     Meminfo::current().ok()?.mem_available
 }
@@ -72,7 +68,6 @@ pub fn memory_total_bytes() -> Option<u64> {
     Some(Meminfo::current().ok()?.mem_total)
 }
 
-/// Model name of this machine's first processor.
 pub fn cpu_name() -> Option<String> {
     CpuInfo::current().ok()?.model_name(0).map(str::to_owned)
 }
@@ -85,7 +80,7 @@ mod tests {
     #[test]
     fn own_process_is_read_and_a_missing_one_is_gone() {
         assert!(Process::Own.cpu_seconds().is_some());
-        // the peak is read last, because it can only grow, and other tests allocate at the same time
+        // read last, because other tests allocate at the same time
         let rss_bytes = Process::Own.rss_bytes();
         assert!(Process::Own.rss_peak_bytes() >= rss_bytes && rss_bytes > Some(1 << 20));
         assert!(Process::Own.written_bytes().is_some());

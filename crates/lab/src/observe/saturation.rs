@@ -1,27 +1,25 @@
-//! Detection of the resource that was exhausted first, and the rule that found it.
+//! Detection of the resource that was exhausted first.
 //!
-//! A rule must hold for [`HOLD_S`] consecutive seconds, because reaching a limit for a moment is normal.
+//! A rule must hold for [`HOLD_S`] consecutive seconds, because a limit is often reached for a moment.
 
 use super::Look;
 use crate::result::Saturation;
 
-/// Number of consecutive seconds for which a rule must hold.
 const HOLD_S: u32 = 3;
 
-/// Share of a limit above which the resource counts as exhausted.
+/// A resource is exhausted above this share of its limit.
 const FULL: f64 = 0.95;
 
-/// Share of the machine's memory below which available memory counts as exhausted.
+/// The machine's memory is exhausted below this available share.
 const MACHINE_MEMORY_MIN: f64 = 0.03;
 
-/// A rule: the resource, a description, and a function that returns the figures if the rule holds now.
+/// A resource, a description, and a function that returns the figures if the rule holds.
 struct Rule {
     resource: &'static str,
     rule: &'static str,
     holds: fn(&Facts<'_>) -> Option<String>,
 }
 
-/// Facts about one second, to which the rules are applied.
 struct Facts<'a> {
     look: &'a Look,
     cores: f64,
@@ -42,7 +40,7 @@ impl Facts<'_> {
     }
 }
 
-/// All rules, the most specific first. If several rules begin to hold at once, the first one is reported.
+/// All rules, the most specific first. If several rules begin to hold at once, the first rule is reported.
 const RULES: [Rule; 8] = [
     Rule {
         resource: "target memory",
@@ -142,7 +140,6 @@ impl SaturationDetector {
         self.first.clone()
     }
 
-    /// Warnings about the figures.
     pub(super) fn warnings(&self, cores: usize) -> Vec<String> {
         let part = f64::from(self.machine_cpu_s) / f64::from(self.looks.max(1));
         let shared = part > 0.2;

@@ -1,4 +1,4 @@
-//! Scrapes the target's metrics once a second, in the background.
+//! Scrapes the target's metrics in the background.
 
 use super::Look;
 use super::metrics::{COUNTERS, ScrapedFigures, recognise, unit};
@@ -11,27 +11,24 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
 
-/// Scrape interval. A scrape begins only after the previous scrape has ended.
+/// A scrape begins only after the previous scrape has ended.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// Time limit of a scrape. It is long, because an overloaded target answers slowly.
+/// Time limit of a scrape. An overloaded target answers slowly.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Time without an answer after which an event is reported.
+/// Time without an answer until an event is reported.
 const SILENT: Duration = Duration::from_secs(5);
 
-/// Maximum difference between two start times of the same process. Some targets compute their start time anew
-/// for each scrape.
+/// Maximum difference between two start times of one process. Some targets compute this time for each scrape.
 const START_TOLERANCE_S: f64 = 2.0;
 
-/// The latest answer, shared between the scraping task and the observation.
 #[derive(Debug, Default)]
 struct Shared {
     latest: Option<(Instant, ScrapedFigures)>,
     failed: Option<String>,
 }
 
-/// The scraping task and its latest result.
 #[derive(Debug)]
 pub(super) struct Scrape {
     shared: Arc<Mutex<Shared>>,
@@ -66,7 +63,7 @@ impl Scrape {
                     Ok(answer) => Err(format!("status {}", answer.status.as_u16())),
                     Err(failure) => Err(failure.to_string()),
                 };
-                // parsed on a blocking thread, because some systems expose megabytes of metrics
+                // some systems expose megabytes of metrics, so they are parsed on a blocking thread
                 let found = match found {
                     Ok(body) => {
                         tokio::task::spawn_blocking(move || recognise(&String::from_utf8_lossy(&body)))
@@ -146,7 +143,7 @@ impl Scrape {
         }
     }
 
-    /// Called when the run itself restarts the target. The restart is then not reported as an event.
+    /// The run itself restarts the target, so this restart is no event.
     pub(super) fn expect_restart(&mut self) {
         self.started_s = None;
     }

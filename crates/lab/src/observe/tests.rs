@@ -166,7 +166,7 @@ fn systems_are_recognised_by_their_metrics() {
     assert_eq!(recognise(tricky).values["own/series"], 4.0);
 }
 
-/// A target whose `/metrics` returns the current value of `text`.
+/// A target whose `/metrics` returns `text`.
 async fn exposition(text: Arc<Mutex<String>>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/metrics", listener.local_addr().unwrap());
@@ -260,7 +260,7 @@ async fn a_restarted_process_is_followed() {
     observation.second(&mut timeline).await;
     assert_eq!(observation.events.len(), 1);
     assert!(observation.events[0].text.contains("ended"), "{:?}", observation.events);
-    // a restart by the run does not count as a restart of the target
+    // a restart by the run is no event of the target
     observation.target_is(second.0.id());
     observation.second(&mut timeline).await;
     second.end();

@@ -5,33 +5,31 @@ use serde::{Deserialize, Serialize};
 /// An event. Every chart marks it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Event {
-    /// Time of the event, in seconds since the start of the load.
+    /// In seconds since the start of the load.
     pub at_s: f64,
     pub kind: EventKind,
-    /// Description in a few words.
     pub text: String,
 }
 
-/// Kinds of events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum EventKind {
     /// The load's shape entered another step.
     Step,
-    /// A fault was injected into the target, or reverted.
+    /// A fault was injected or reverted.
     Fault,
-    /// A fault or an observation that this machine does not allow was left out.
+    /// This machine does not permit a fault or an observation.
     Skipped,
     /// The target was restarted, stopped answering, or answered again.
     Target,
-    /// The run was stopped, or reached one of its own limits.
+    /// The run was stopped, or reached a limit of its own.
     Run,
 }
 
 impl Event {
     /// Creates an event at `at_s` seconds since the start.
     pub fn new(at_s: f64, kind: EventKind, text: impl Into<String>) -> Self {
-        // JSON does not preserve numbers with more digits
+        // JSON does not preserve more digits
         let at_s = (at_s * 1e6).round() / 1e6;
         Self { at_s, kind, text: text.into() }
     }

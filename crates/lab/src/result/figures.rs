@@ -11,26 +11,24 @@ use stdx::units::short;
 pub enum Better {
     Higher,
     Lower,
-    /// Neither is better: the figure describes the load that was requested.
+    /// The figure describes the requested load.
     Neither,
 }
 
 #[derive(Debug, Clone, Copy)]
 pub struct Figure {
-    /// Name by which scenarios and comparisons refer to the figure.
+    /// Name in scenarios and comparisons.
     pub name: &'static str,
-    /// Label in reports.
     pub label: &'static str,
-    /// Unit, such as `1/s`, `s`, `bytes`, `part`; empty for counts.
+    /// Such as `1/s`, `s`, `bytes`, `part`; empty for counts.
     pub unit: &'static str,
-    /// Direction of improvement.
     pub better: Better,
-    /// Returns the lab's own value; `None` for figures in [`RunResult::observed`].
+    /// The lab's own value. `None` for figures in [`RunResult::observed`].
     own: Option<fn(&RunResult) -> Option<f64>>,
 }
 
 impl Figure {
-    /// The figure's value in a result; `None` if nothing was measured.
+    /// `None` if nothing was measured.
     pub fn of(&self, result: &RunResult) -> Option<f64> {
         let value = match self.own {
             Some(own) => own(result),
@@ -41,7 +39,7 @@ impl Figure {
 }
 
 impl RunResult {
-    /// A figure by its name: one of [`FIGURES`], or a name in [`Self::observed`].
+    /// A figure of [`FIGURES`] or of [`Self::observed`].
     pub fn figure(&self, name: &str) -> Option<f64> {
         match FIGURES.iter().find(|figure| figure.name == name) {
             Some(figure) => figure.of(self),
@@ -72,7 +70,7 @@ fn p99_s(quantiles: &Quantiles) -> Option<f64> {
     measured(quantiles).map(|q| q.p99_s)
 }
 
-/// All figures, the most important first.
+/// The most important first.
 pub const FIGURES: [Figure; 42] = [
     own("samples_per_s", "samples acknowledged a second", "1/s", Higher, |r| Some(r.totals.samples_per_s)),
     own("samples_acknowledged", "samples acknowledged", "", Higher, |r| {
@@ -132,11 +130,11 @@ pub const FIGURES: [Figure; 42] = [
     own("wall_s", "duration of the run", "s", Neither, |r| Some(r.wall_s)),
 ];
 
-/// A value with its unit, in few characters.
+/// Value with its unit, in few characters.
 pub fn show(value: f64, unit: &str) -> String {
     match unit {
         "s" => seconds(value),
-        // near 100 %, further decimals matter: 99.99 % has 100 times as many failures as 99.9999 %
+        // near 100 %, further decimals matter
         "part" => format!("{} %", trim(value * 100.0, if (0.999..1.0).contains(&value) { 4 } else { 2 })),
         "bytes" => bytes(value),
         "bytes/s" => bytes(value) + "/s",
@@ -146,7 +144,7 @@ pub fn show(value: f64, unit: &str) -> String {
     }
 }
 
-/// A ratio in few digits.
+/// Ratio in few digits.
 pub(crate) fn ratio(r: f64) -> String {
     match r.abs() {
         a if !(0.001..1e6).contains(&a) && a != 0.0 => format!("{r:.1e}"),
@@ -176,7 +174,7 @@ fn bytes(value: f64) -> String {
     format!("{} {}", trim(value, if value.abs() < 10.0 { 2 } else { 1 }), UNITS[unit])
 }
 
-/// Formats a count. Whole numbers up to a billion are shown in groups of three digits.
+/// Whole numbers up to a billion have groups of three digits.
 fn count(value: f64) -> String {
     if value.fract() != 0.0 || value.abs() >= 1e9 {
         return if value.abs() >= 1e4 { short(value) } else { trim(value, 2) };
@@ -185,14 +183,14 @@ fn count(value: f64) -> String {
     let mut out = String::from(if value < 0.0 { "-" } else { "" });
     for (at, digit) in digits.chars().enumerate() {
         if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            out.push('\u{202f}'); // a narrow space that does not break
+            out.push('\u{202f}'); // narrow no-break space
         }
         out.push(digit);
     }
     out
 }
 
-/// Formats `value` with at most `decimals` decimals, and no zeros at the end.
+/// Formats `value` with at most `decimals` decimals.
 fn trim(value: f64, decimals: usize) -> String {
     let text = format!("{value:.decimals$}");
     if !text.contains('.') {

@@ -4,9 +4,7 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::{fs, io};
 
-/// Writes `content` to a temporary file, which then replaces `path`. If the disk is full, an existing file
-/// stays unchanged. If `path` is not a regular file, such as a pipe or `/dev/null`, the content is written to
-/// it directly.
+/// Writes `content` to a temporary file, which then replaces `path`. Pipes and devices are written directly.
 pub(crate) fn replace(path: &Path, content: impl AsRef<[u8]>) -> io::Result<()> {
     if fs::metadata(path).is_ok_and(|there| !there.is_file()) {
         return fs::write(path, content);

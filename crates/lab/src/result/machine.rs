@@ -4,23 +4,22 @@ use crate::observe::procfs;
 use serde::{Deserialize, Serialize};
 use std::fs;
 
-/// Properties that determine a machine's performance. The machine's name is omitted on purpose.
+/// Machine of a generator, without its name on purpose.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Machine {
     /// Processors that this process may use.
     pub cores: usize,
-    /// Model name of the processor.
     pub cpu: String,
     pub memory_bytes: u64,
-    /// Name and release of the operating system's kernel.
+    /// Name and release of the kernel.
     pub kernel: String,
-    /// Architecture, such as `x86_64`.
+    /// Such as `x86_64`.
     pub arch: String,
 }
 
 impl Machine {
-    /// Describes this machine. Properties that cannot be determined stay empty.
+    /// Unknown properties stay empty.
     pub fn this() -> Self {
         let kernel = |file: &str| fs::read_to_string(format!("/proc/sys/kernel/{file}")).unwrap_or_default();
         Self {

@@ -11,8 +11,7 @@ const EXAMPLES_MAX: usize = 3;
 
 /// Merges the results of all parts, in any order. The parts must be complete and of the same scenario.
 ///
-/// Counts are added. Percentiles cannot be added: the merged result has the highest percentile of all parts.
-/// It is never lower than the true percentile.
+/// Counts are added. A percentile of the result is the highest of all parts, because percentiles cannot be added.
 pub fn merge(parts: &[RunResult]) -> Result<RunResult> {
     let first = parts.first().context("cannot merge: there is no result")?;
     let count = first.part.1;
@@ -69,7 +68,7 @@ fn add(whole: &mut RunResult, part: &RunResult) {
     }
     match (&mut whole.verify, &part.verify) {
         (Some(ours), Some(theirs)) => ours.join(theirs, EXAMPLES_MAX),
-        // if the read-back of one part is missing, so is the read-back of the whole
+        // without the read-back of a part, there is no read-back of the whole
         (ours, _) => *ours = None,
     }
     whole.unverified = whole.unverified.take().or_else(|| part.unverified.clone());
@@ -135,7 +134,7 @@ fn add_totals(ours: &mut Totals, theirs: &Totals) {
     ] {
         *ours = worse(*ours, theirs);
     }
-    // all generators observe the same target, so restarts must not be added
+    // all generators observe the same restarts
     ours.restarts = ours.restarts.max(theirs.restarts);
     ours.silence_s = ours.silence_s.min(theirs.silence_s);
     ours.generator_cpu_s = ours.generator_cpu_s.zip(theirs.generator_cpu_s).map(|(a, b)| a + b);
@@ -158,7 +157,6 @@ pub(crate) fn add_by_reason(ours: &mut BTreeMap<String, u64>, theirs: &BTreeMap<
     }
 }
 
-/// Keeps the first message of each reason.
 fn add_said(ours: &mut BTreeMap<String, String>, theirs: &BTreeMap<String, String>) {
     for (reason, said) in theirs {
         ours.entry(reason.clone()).or_insert_with(|| said.clone());

@@ -3,24 +3,20 @@
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
-/// Quantiles of a distribution of times, in seconds.
+/// Quantiles of a distribution of times.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Quantiles {
-    /// Number of observations.
     pub count: u64,
-    /// Median.
     pub p50_s: f64,
-    /// 90th percentile.
     pub p90_s: f64,
-    /// 99th percentile.
     pub p99_s: f64,
     pub max_s: f64,
     pub mean_s: f64,
 }
 
 impl Quantiles {
-    /// Quantiles of a histogram of microseconds.
+    /// From a histogram of microseconds.
     pub fn of_micros(histogram: &Histogram<u64>) -> Self {
         if histogram.is_empty() {
             return Self::default();

@@ -1,41 +1,35 @@
 //! Recovery time: from the end of the last disturbance until the target serves the load as it did before.
 //!
-//! A disturbance is a fault of the scenario, a spike of the load or an outage of the senders.
+//! A disturbance is a fault, a spike of the load or an outage of the senders. The target has recovered when, for
+//! [`HOLD_S`] seconds, it acknowledges [`RATE_MIN`] of the required rate, and p99 is below [`P99_FACTOR`] times the
+//! median p99 before the first disturbance.
 //!
-//! The target has recovered at the first second from which two conditions hold for [`HOLD_S`] seconds. The
-//! target acknowledges [`RATE_MIN`] of the required rate. p99 is below [`P99_FACTOR`] times the median p99
-//! before the first disturbance.
-//!
-//! The required rate is the rate of the schedule, or the median rate before the first disturbance if that
-//! median was lower, as in a closed loop. Latency counts from the scheduled start, so it includes any backlog
-//! that senders still have to deliver.
+//! The required rate is the lower of the scheduled rate and the median rate before the first disturbance.
 
 use super::{EventKind, RunResult, Timeline, names};
 
-/// Time for which rate and latency must stay as before, in seconds.
+/// Time for which rate and latency must be as before, in seconds.
 const HOLD_S: f64 = 5.0;
 
-/// Minimum share of the offered samples that must be acknowledged.
+/// Minimum acknowledged share of the required rate.
 const RATE_MIN: f64 = 0.95;
 
-/// Maximum p99, as a multiple of the median p99 before the first disturbance.
+/// Maximum p99, as a multiple of the median p99 before.
 const P99_FACTOR: f64 = 2.0;
 
-/// Differences of p99 below this are noise, in seconds.
+/// Smaller differences of p99 are noise, in seconds.
 const P99_NOISE_S: f64 = 0.01;
 
-/// Outcome of a run with a disturbance.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Recovery {
-    /// The target recovered this many seconds after the end of the last disturbance.
+    /// Seconds from the end of the last disturbance to the recovery.
     After(f64),
-    /// The target did not recover during these seconds, from the end of the last disturbance to the end of
-    /// the load.
+    /// No recovery in these seconds, from the end of the last disturbance to the end of the load.
     NotWithin(f64),
 }
 
 impl Recovery {
-    /// Recovery in `result`; `None` for a run without a disturbance, or with a disturbance that lasted until the end.
+    /// `None` without a disturbance, or with a disturbance until the end.
     pub fn of(result: &RunResult) -> Option<Self> {
         let (began_s, ended_s) = disturbance(result)?;
         let timeline = &result.timeline;
@@ -61,7 +55,6 @@ impl Recovery {
         })
     }
 
-    /// Time to recovery in seconds, if the target recovered.
     pub fn seconds(self) -> Option<f64> {
         match self {
             Self::After(seconds) => Some(seconds),
@@ -80,7 +73,7 @@ fn disturbance(result: &RunResult) -> Option<(f64, f64)> {
     faults.chain(steps).reduce(|(a, b), (from, to)| (a.min(from), b.max(to)))
 }
 
-/// Median of a series before `until_s`; `None` if too little was measured.
+/// Median of a series before `until_s`. `None` if too little was measured.
 fn median_before(timeline: &Timeline, name: &str, until_s: f64) -> Option<f64> {
     let count = (until_s / timeline.step_s) as usize;
     let mut values: Vec<f64> = timeline.get(name)?.iter().take(count).flatten().copied().collect();
@@ -100,7 +93,7 @@ mod tests {
     use super::*;
     use crate::result::{Event, SeriesKind, Step};
 
-    /// A run of 60 s at 100 samples/s, with the given rate and p99 at each second.
+    /// A run of 60 s at 100 samples/s, with rate and p99 of each second.
     fn result(at: impl Fn(usize) -> (f64, f64)) -> RunResult {
         let mut result = RunResult::default();
         for second in 0..60 {
@@ -126,7 +119,7 @@ mod tests {
 
     #[test]
     fn recovery_waits_for_rate_and_latency() {
-        // the network is cut from 20 to 30; the backlog is delivered until 36, and p99 is high until 40
+        // cut from 20 to 30, backlog until 36, high p99 until 40
         let mut run = result(|second| match second {
             20..30 => (0.0, 0.1),
             30..36 => (250.0, 8.0),

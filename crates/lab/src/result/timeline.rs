@@ -1,60 +1,47 @@
-//! Timeline of figures, with a point per second.
+//! Timeline of figures, with a point per second. Times are in seconds.
 
 use anyhow::{Result, ensure};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Names of series that the lab itself writes. Observation adds other series.
+/// Names of series that the lab writes. Observation adds other series.
 pub mod names {
     /// Scheduled samples per second.
     pub const RATE_OFFERED: &str = "rate/offered";
-    /// Samples sent per second, retries included.
+    /// With retries.
     pub const RATE_SENT: &str = "rate/sent";
-    /// Acknowledged samples per second.
     pub const RATE_ACKNOWLEDGED: &str = "rate/acknowledged";
-    /// Median latency from the scheduled start, in seconds.
     pub const LATENCY_P50: &str = "latency/p50";
-    /// 90th percentile of the latency, in seconds.
     pub const LATENCY_P90: &str = "latency/p90";
-    /// 99th percentile of the latency, in seconds.
     pub const LATENCY_P99: &str = "latency/p99";
-    /// p99 of freshness (time from acknowledgement to visibility), in seconds.
     pub const FRESHNESS_P99: &str = "freshness/p99";
-    /// Scheduled number of series in this second.
+    /// Scheduled number of series.
     pub const SERIES_ACTIVE: &str = "series/active";
-    /// Different series sent so far.
+    /// Different series so far.
     pub const SERIES_DISTINCT: &str = "series/distinct";
     /// Attempts per second by outcome: `status/204`, `status/timeout`.
     pub const STATUS_PREFIX: &str = "status/";
-    /// Successful queries per second.
     pub const READS: &str = "reads/rate";
-    /// Failed queries per second.
     pub const READS_FAILED: &str = "reads/failed";
-    /// 99th percentile of the query latency, in seconds.
     pub const READS_P99: &str = "reads/p99";
-    /// Cores that the generator used.
     pub const GENERATOR_CPU: &str = "generator/cpu";
-    /// Resident memory of the generator, in bytes.
     pub const GENERATOR_RSS: &str = "generator/rss";
-    /// p99 of the generator lag, in seconds.
     pub const GENERATOR_LAG: &str = "generator/lag";
 }
 
-/// Maximum number of points. In longer runs, neighbouring points are joined until they fit.
+/// Maximum number of points. In longer runs, neighbouring points are joined.
 pub const POINTS_MAX: usize = 4_000;
 
-/// Maximum number of series that are kept.
 pub const SERIES_MAX: usize = 512;
 
 /// Named series of values with common times.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Timeline {
-    /// Seconds between two points. Point `i` covers the time from `i × step_s` to `(i + 1) × step_s`.
+    /// Point `i` covers the seconds from `i × step_s` to `(i + 1) × step_s`.
     pub step_s: f64,
-    /// Number of points of each series.
     pub points: usize,
-    /// Series by name, `group/what`. Each group becomes a chart.
+    /// By name, `group/what`. Each group becomes a chart.
     pub series: BTreeMap<String, TimelineSeries>,
 }
 
@@ -67,30 +54,30 @@ impl Default for Timeline {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TimelineSeries {
-    /// Unit of the values, such as `s`, `1/s`, `bytes`, `cores`.
+    /// Such as `s`, `1/s`, `bytes`, `cores`.
     pub unit: String,
-    /// How points of several generators, or neighbouring points, are joined.
+    /// How values are joined.
     pub kind: SeriesKind,
-    /// Value of each point; `None` if nothing was measured.
+    /// Value of each point. `None` if nothing was measured.
     pub values: Vec<Option<f64>>,
-    /// Number of values joined into the latest point, while it is being written.
+    /// Number of values joined into the latest point.
     #[serde(skip)]
     joined: u32,
 }
 
-/// How values of a series are joined.
+/// How to join values of neighbouring points or of several generators.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SeriesKind {
-    /// Mean over time and sum over generators, for rates, cores and numbers of series.
+    /// Mean over time, sum over generators.
     #[default]
     Sum,
-    /// Maximum, for latencies and for the memory of the target.
+    /// Maximum.
     Max,
 }
 
 impl Timeline {
-    /// Advances to the point at `at_s` seconds since the start. Later calls set values of this point.
+    /// Advances to the point at `at_s` seconds since the start.
     pub fn advance(&mut self, at_s: f64) {
         while (at_s / self.step_s) as usize >= POINTS_MAX {
             self.thin();
@@ -98,8 +85,7 @@ impl Timeline {
         self.points = self.points.max((at_s / self.step_s) as usize + 1);
     }
 
-    /// Sets a value of the latest point. The value is ignored if there is no point yet, or if it would add a series beyond
-    /// [`SERIES_MAX`].
+    /// Sets a value of the latest point. Ignored before the first point, and for series beyond [`SERIES_MAX`].
     pub fn set(&mut self, name: &str, unit: &str, kind: SeriesKind, value: f64) {
         let Some(at) = self.points.checked_sub(1) else { return };
         if !value.is_finite() {
@@ -132,7 +118,7 @@ impl Timeline {
         }
     }
 
-    /// Adds the figures of another generator, of the same time and the same target.
+    /// Adds another generator's figures of the same time and target.
     pub fn merge(&mut self, other: &Self) {
         let mut other = other.clone();
         while other.step_s < self.step_s {
@@ -160,7 +146,7 @@ impl Timeline {
         self.finish();
     }
 
-    /// Halves the number of points by joining each pair of neighbours.
+    /// Joins each pair of neighbouring points.
     fn thin(&mut self) {
         self.step_s *= 2.0;
         self.points = self.points.div_ceil(2);
@@ -177,7 +163,7 @@ impl Timeline {
         }
     }
 
-    /// Checks that the timeline is consistent. Results are read from files.
+    /// Checks a timeline that was read from a file.
     pub(super) fn check(&self) -> Result<()> {
         let Self { step_s, points, series } = self;
         ensure!(step_s.is_finite() && *step_s > 0.0, "the timeline has an invalid step of {step_s} s");
@@ -192,7 +178,7 @@ impl Timeline {
 }
 
 impl TimelineSeries {
-    /// Joins `value` with the present value of point `at`, the latest point.
+    /// Joins `value` with the value of point `at`.
     fn put(&mut self, at: usize, value: f64) {
         if self.values.len() <= at {
             self.values.resize(at, None);

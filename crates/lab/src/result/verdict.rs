@@ -1,20 +1,19 @@
-//! Judges a run by the rules that were fixed before the run.
+//! Judges a run by the rules of its scenario.
 //!
-//! If the figure of a rule could not be measured, the rule has not passed, and the judgement says why. Such a
-//! rule is not a limit of the target, so a search does not treat it as a failure.
+//! A rule whose figure was not measured has not passed, but a search does not treat it as a failure.
 
 use crate::result::recovery::Recovery;
 use crate::result::{Judgement, RunResult};
 use crate::scenario::{Rules, Scenario, Size, Span};
 use std::fmt::Write;
 
-/// Name of the observed figure for the target's maximum memory, in bytes.
+/// Observed figure: the target's maximum memory, in bytes.
 pub const TARGET_MEMORY_MAX: &str = "rss_peak_bytes";
 
-/// Like [`TARGET_MEMORY_MAX`], for the control group of a target with several processes.
+/// The maximum memory of a target with several processes.
 const CGROUP_MEMORY_MAX: &str = "cgroup_memory_peak_bytes";
 
-/// Judges each rule that is set, in the order of the rules.
+/// Judges each rule that is set, in order.
 pub fn judge(scenario: &Scenario, result: &RunResult) -> Vec<Judgement> {
     let rules = &scenario.verdict;
     let totals = &result.totals;
@@ -30,7 +29,7 @@ pub fn judge(scenario: &Scenario, result: &RunResult) -> Vec<Judgement> {
     judge.time("p50", rules.p50, time(&totals.latency, totals.latency.p50_s));
     judge.time("p99", rules.p99, time(&totals.latency, totals.latency.p99_s));
     judge.time("p99_known", rules.p99_known, time(&totals.latency_known, totals.latency_known.p99_s));
-    // if there were no refusals, none was slow
+    // without refusals, none was slow
     judge.time("refusal_p99", rules.refusal_p99, Ok(totals.refusal.p99_s));
     let freshness = match totals.freshness.count {
         0 if totals.invisible > 0 => Ok(scenario.verify.invisible_after.s()),
@@ -82,7 +81,7 @@ pub(crate) struct SoFar {
     pub(crate) memory: Option<f64>,
 }
 
-/// First rule that is already broken. Nothing that happens later can change it.
+/// First rule that is broken for good.
 pub(crate) fn broken_for_good(rules: &Rules, so_far: SoFar) -> Option<String> {
     let SoFar { restarts, silence_s, memory } = so_far;
     let mut judge = Judge::default();
@@ -100,7 +99,6 @@ pub(crate) fn broken_for_good(rules: &Rules, so_far: SoFar) -> Option<String> {
 /// Measured value, or the reason why there is none.
 type Measured<'a, T> = Result<T, &'a str>;
 
-/// Collects judgements.
 #[derive(Default)]
 struct Judge {
     judgements: Vec<Judgement>,
@@ -113,8 +111,7 @@ impl Judge {
         self.judgements.push(Judgement { rule: rule.to_owned(), limit, measured, unmeasured, pass });
     }
 
-    /// Adds a failed judgement if no sample was acknowledged. Such a run shows nothing, even if it broke no
-    /// rule.
+    /// Adds a failed judgement if no sample was acknowledged.
     fn at_least_some(&mut self, acknowledged: u64) {
         self.add("acknowledged", "> 0".into(), Ok((acknowledged.to_string(), acknowledged > 0)));
     }
@@ -161,7 +158,7 @@ impl Judge {
     }
 }
 
-/// Formats a share with enough digits that a share below its limit never looks equal to the limit.
+/// Formats a share. A share below its limit never looks equal to the limit.
 fn percent(share: f64) -> String {
     let text = format!("{:.4}", share * 100.0);
     format!("{} %", text.trim_end_matches('0').trim_end_matches('.'))
@@ -175,7 +172,7 @@ fn seconds(s: f64) -> String {
     }
 }
 
-/// The verdict as plain lines, for terminals and logs.
+/// The verdict as plain lines.
 pub fn to_text(result: &RunResult) -> String {
     let mut out = String::new();
     let width =

@@ -1,21 +1,20 @@
-//! Warnings about figures, for both generated and recorded traffic.
+//! Warnings about figures.
 
 use crate::result::recovery::Recovery;
 use crate::result::{Quantiles, RunResult};
 
-/// Generator lag above which latencies are noticeably distorted.
+/// A longer generator lag distorts latencies.
 const LAG_P99_S_MAX: f64 = 0.005;
 
-/// CPU usage of the generator, as a share of its cores, above which it may be the bottleneck.
+/// Above this CPU usage, as a share of the cores, the generator may be the bottleneck.
 const OWN_CPU_PART_MAX: f64 = 0.85;
 
-/// Share of time spent building requests above which the connections of a closed loop do not load the target fully.
+/// Above this share of time for building requests, a closed loop does not load the target fully.
 const MAKING_PART_MAX: f64 = 0.3;
 
-/// Minimum number of acknowledged requests for a meaningful p99.
+/// With fewer acknowledged requests, a p99 has no meaning.
 const REQUESTS_MIN: u64 = 300;
 
-/// Warns that the generator itself caused requests to be late.
 pub(crate) fn late(lag: &Quantiles) -> Option<String> {
     (lag.p99_s > LAG_P99_S_MAX).then(|| {
         format!(
@@ -25,7 +24,7 @@ pub(crate) fn late(lag: &Quantiles) -> Option<String> {
     })
 }
 
-/// Warns that the connections of a closed loop did not load the target fully.
+/// A closed loop did not load the target fully.
 pub(crate) fn making(lag: &Quantiles, service: &Quantiles) -> Option<String> {
     let making = lag.mean_s / (lag.mean_s + service.mean_s);
     (service.count > 0 && making > MAKING_PART_MAX).then(|| {
@@ -36,7 +35,6 @@ pub(crate) fn making(lag: &Quantiles, service: &Quantiles) -> Option<String> {
     })
 }
 
-/// Warns that the target had not recovered from a disturbance when the load ended.
 pub(crate) fn unrecovered(result: &RunResult) -> Option<String> {
     match Recovery::of(result)? {
         Recovery::After(_) => None,
@@ -46,7 +44,7 @@ pub(crate) fn unrecovered(result: &RunResult) -> Option<String> {
     }
 }
 
-/// Warns that target and generator together used all CPU of the machine.
+/// Target and generator together used all CPU of the machine.
 pub(crate) fn shared(result: &RunResult) -> Option<String> {
     let (own_s, target_s) = (result.totals.generator_cpu_s?, result.figure("cpu_s")?);
     let (both_s, cores) = (own_s + target_s, result.machine.cores as f64);
@@ -59,14 +57,13 @@ pub(crate) fn shared(result: &RunResult) -> Option<String> {
     })
 }
 
-/// Warns that the generator used most of its `cores`.
+/// The generator used most of its `cores`.
 pub(crate) fn busy(cpu_s: Option<f64>, wall_s: f64, cores: f64) -> Option<String> {
     let used = cpu_s? / wall_s;
     (used > OWN_CPU_PART_MAX * cores)
         .then(|| format!("the generator used {used:.1} of its {cores} cores: it may be the bottleneck"))
 }
 
-/// Warns that there are too few requests for a percentile.
 pub(crate) fn few(latency: &Quantiles) -> Option<String> {
     (1..REQUESTS_MIN).contains(&latency.count).then(|| {
         format!(
@@ -76,7 +73,7 @@ pub(crate) fn few(latency: &Quantiles) -> Option<String> {
     })
 }
 
-/// Warns that the target reported fewer samples written than were sent.
+/// The target reported fewer samples written than were sent.
 pub(crate) fn short(requests: u64) -> Option<String> {
     (requests > 0).then(|| {
         format!(

@@ -1,10 +1,8 @@
-//! Conceals the texts of labels but keeps their identity: equal texts stay equal, and different texts stay different.
+//! Conceals the texts of labels. Equal texts stay equal, and different texts stay different.
 //!
-//! Each text is replaced by its SipHash-2-4 (Aumasson and Bernstein, "SipHash: a fast short-input PRF", 2012)
-//! under a 128-bit key. The key is not stored in the recording. Without the key, nobody can test guesses.
-//!
-//! The following remain visible: the numbers of series, metrics and values; the samples; the values of `le`
-//! and `quantile`, which are numbers. All hashes have the same length.
+//! Each text is replaced by its SipHash-2-4 (Aumasson and Bernstein, "SipHash: a fast short-input PRF", 2012) under a
+//! 128-bit key. The recording does not contain the key. Samples, numbers of series, and the values of `le` and
+//! `quantile` remain visible.
 
 use anyhow::{Context, Result, ensure};
 use std::fs::File;
@@ -17,7 +15,7 @@ const NUMBERS: [&str; 2] = ["le", "quantile"];
 /// Parts of a recording to be concealed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Conceal {
-    /// Label values, except metric names, and tenants.
+    /// Label values and tenants. Metric names stay visible.
     pub values: bool,
     /// Metric names.
     pub metrics: bool,
@@ -39,13 +37,12 @@ impl std::fmt::Debug for Concealer {
 }
 
 impl Concealer {
-    /// Creates a concealer of `what` under `key`.
     pub fn new(what: Conceal, key: [u8; 16]) -> Self {
         let half = |at: usize| u64::from_le_bytes(key[at..at + 8].try_into().expect("BUG: not eight bytes"));
         Self { key: [half(0), half(8)], what }
     }
 
-    /// Creates a concealer with a random key, which is lost when the process ends.
+    /// Creates a concealer with a random key, which is never stored.
     pub fn fresh(what: Conceal) -> Result<Self> {
         let mut key = [0; 16];
         let mut random = File::open("/dev/urandom").context("cannot open /dev/urandom")?;
@@ -53,8 +50,8 @@ impl Concealer {
         Ok(Self::new(what, key))
     }
 
-    /// Creates a concealer with the key in a file, so that the same text gets the same hash in several
-    /// recordings. The file needs at least 16 bytes; all its bytes count.
+    /// Creates a concealer with the key in a file of at least 16 bytes. The same key gives the same hashes in several
+    /// recordings.
     pub fn from_file(what: Conceal, path: &Path) -> Result<Self> {
         const KEY_FILE_BYTES_MAX: u64 = 4096;
         let mut bytes = Vec::new();
@@ -71,8 +68,7 @@ impl Concealer {
         self.what
     }
 
-    /// Appends a label in the form in which the file may contain it. Texts that need not be concealed, and
-    /// empty texts, stay unchanged.
+    /// Appends a label, concealed as requested. Empty texts stay empty.
     pub fn label(&self, name: &str, value: &str, out: (&mut String, &mut String)) {
         let (out_name, out_value) = out;
         out_name.clear();
@@ -93,7 +89,7 @@ impl Concealer {
         }
     }
 
-    /// Returns a tenant's name in the form in which the file may contain it.
+    /// Returns a tenant's name, concealed if requested.
     pub fn tenant(&self, tenant: &str) -> String {
         let mut out = String::new();
         match self.what.values && !tenant.is_empty() {
@@ -103,8 +99,7 @@ impl Concealer {
         out
     }
 
-    /// Appends a letter and 16 hexadecimal digits. The result is valid as a label name, a label value and a
-    /// metric name.
+    /// Appends a letter and 16 hexadecimal digits: valid as a label's name, a label's value and a metric's name.
     fn put(&self, out: &mut String, letter: char, text: &str) {
         out.push(letter);
         let hash = self.hash(text.as_bytes());
@@ -155,7 +150,7 @@ mod tests {
 
     #[test]
     fn is_siphash_2_4() {
-        // the example in appendix A of the paper
+        // from appendix A of the paper
         let key: [u8; 16] = std::array::from_fn(|i| i as u8);
         let message: Vec<u8> = (0..15).collect();
         assert_eq!(Concealer::new(ALL, key).hash(&message), 0xa129_ca61_49be_45e5);

@@ -11,9 +11,8 @@ use std::sync::Arc;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
-    /// Start of the recording, in ms since 1970.
+    /// In ms since 1970.
     pub started_ms: i64,
-    /// Parts of the recording that are concealed.
     pub concealed: Conceal,
 }
 
@@ -22,16 +21,15 @@ pub enum Ending {
     /// The file ends with a complete block.
     #[default]
     Whole,
-    /// The file ends in the middle of a block, for example because its writer was killed.
+    /// The file ends within a block, for example because its writer was killed.
     Torn {
         /// File offset of the block.
         at: u64,
     },
-    /// Bytes were changed after they were written. The rest of the file cannot be read.
+    /// A block has changed bytes. The rest of the file cannot be read.
     Damaged {
         /// File offset of the block.
         at: u64,
-        /// Description of the error.
         why: String,
     },
 }
@@ -43,38 +41,33 @@ pub enum Event {
     Forget,
     /// Labels of the next series, in canonical form.
     Series(Arc<[u8]>),
-    /// A request, or a part of one.
     Request(RequestEvent),
     /// Number of missing requests, and their size in bytes.
     Gap(u64, u64),
 }
 
-/// A request, or a part of one.
+/// A request, or a part of a request.
 #[derive(Debug, PartialEq)]
 pub struct RequestEvent {
-    /// Time of arrival, in µs since the recording began.
+    /// In µs since the recording began.
     pub arrival_us: i64,
-    /// Protocol version of the request.
+    /// Version of the protocol.
     pub message: Version,
     /// Tenant; empty if the request named none.
     pub tenant: Arc<str>,
-    /// Samples, in the order of the request.
     pub items: Vec<Item>,
 }
 
-/// Samples of one series.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Item {
-    /// Number of the series.
     pub series: u32,
     /// Timestamps in ms since 1970, and values as bits.
     pub samples: Vec<(i64, u64)>,
-    /// Timestamps, and native histograms encoded without their timestamps.
+    /// Timestamps, and encoded native histograms without timestamps.
     pub histograms: Vec<(i64, Vec<u8>)>,
 }
 
-/// Reads events one after the other. The reader holds one block in memory, and 8 bytes for each series of the
-/// dictionary.
+/// Reads events. Memory is bounded: one block, and 8 bytes for each series of the dictionary.
 #[derive(Debug)]
 pub struct Reader<R> {
     file: R,
@@ -129,7 +122,7 @@ impl<R: Read> Reader<R> {
         self.header
     }
 
-    /// How the file ends. Known once [`Reader::next`] has returned `None`.
+    /// How the file ends. Known after [`Reader::next`] has returned `None`.
     pub fn ending(&self) -> Option<&Ending> {
         self.ending.as_ref()
     }
@@ -139,7 +132,7 @@ impl<R: Read> Reader<R> {
         self.at
     }
 
-    /// Next event; `None` at the end of the file, or at the first torn or damaged block. Fails only on I/O errors.
+    /// Next event. `None` at the end, or at the first torn or damaged block. Fails only on I/O errors.
     #[expect(clippy::should_implement_trait, reason = "an iterator cannot stop at an error of the file")]
     pub fn next(&mut self) -> Result<Option<Event>> {
         while self.ending.is_none() {
@@ -183,7 +176,7 @@ impl<R: Read> Reader<R> {
             |at: usize| u32::from_le_bytes(header[at..at + 4].try_into().expect("BUG: not four bytes"));
         let (len, raw, crc) = (u32_at(0) as usize, u32_at(4) as usize, u32_at(8));
         if header == [0; BLOCK_HEADER_BYTES] {
-            // a header of zeros: the space was allocated and never written
+            // zeros: the space was allocated but never written
             self.ending = Some(Ending::Torn { at: self.at });
             return Ok(());
         }
@@ -314,7 +307,7 @@ fn item(rest: &mut &[u8], series: u32, last: &mut u64, last_ms: &mut i64) -> Opt
     Some(Item { series, samples, histograms })
 }
 
-/// Reads until `into` is full or the file ends, and returns the number of bytes read.
+/// Reads until `into` is full or the file ends. Returns the number of bytes.
 fn fill(file: &mut impl Read, into: &mut [u8]) -> std::io::Result<usize> {
     let mut done = 0;
     while done < into.len() {

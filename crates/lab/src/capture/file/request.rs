@@ -1,4 +1,4 @@
-//! Parser of remote-write bodies, independent of the decoder that the server uses.
+//! Parser of remote-write bodies, independent of the server's decoder.
 //!
 //! ```text
 //!   1.0  WriteRequest   1 TimeSeries*                    TimeSeries  1 Label*   2 Sample*  4 Histogram*
@@ -16,7 +16,7 @@ use model::caps;
 use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field};
 use std::ops::Range;
 
-/// Parsed body. Byte ranges refer to the decompressed body. The buffers are reused for the next body.
+/// Parsed body. Byte ranges refer to the decompressed body.
 #[derive(Debug, Default)]
 pub struct Parsed {
     body: Vec<u8>,
@@ -24,7 +24,7 @@ pub struct Parsed {
     labels: Vec<[Range<usize>; 2]>,
     samples: Vec<(i64, u64)>,
     histograms: Vec<(i64, Range<usize>)>,
-    /// Encoded histograms without their timestamps, one after the other.
+    /// Encoded histograms without timestamps.
     histogram_bytes: Vec<u8>,
     series: Vec<SeriesParts>,
 }
@@ -43,7 +43,7 @@ pub struct ParsedSeries<'a> {
 }
 
 impl<'a> ParsedSeries<'a> {
-    /// Labels as in the body: possibly unsorted, and possibly not UTF-8.
+    /// Labels as in the body: possibly unsorted, possibly not UTF-8.
     pub fn labels(self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
         let labels = &self.parsed.labels[self.parts.labels.clone()];
         labels.iter().map(|[n, v]| (&self.parsed.body[n.clone()], &self.parsed.body[v.clone()]))
@@ -54,7 +54,7 @@ impl<'a> ParsedSeries<'a> {
         &self.parsed.samples[self.parts.samples.clone()]
     }
 
-    /// Native histograms: timestamp, and the encoded message without its timestamp.
+    /// Native histograms: timestamp, and the encoded message without timestamp.
     pub fn histograms(self) -> impl Iterator<Item = (i64, &'a [u8])> {
         let histograms = &self.parsed.histograms[self.parts.histograms.clone()];
         histograms.iter().map(|(t, bytes)| (*t, &self.parsed.histogram_bytes[bytes.clone()]))
@@ -88,7 +88,6 @@ impl Parsed {
         walked
     }
 
-    /// The series, in the order of the request.
     pub fn series(&self) -> impl Iterator<Item = ParsedSeries<'_>> {
         self.series.iter().map(|parts| ParsedSeries { parsed: self, parts })
     }
@@ -190,7 +189,7 @@ impl Parsed {
         Ok(())
     }
 
-    /// Keeps all fields of a histogram except its timestamps.
+    /// Keeps all fields of a histogram except timestamps.
     fn histogram(&mut self, histogram: &[u8]) -> Result<()> {
         const TIMESTAMP: u32 = 15;
         const START: u32 = 17;
@@ -228,7 +227,7 @@ fn sample_at(sample: &[u8]) -> Result<(i64, u64)> {
     Ok((time, bits))
 }
 
-/// Walks the fields of a protobuf message.
+/// Iterates over the fields of a protobuf message.
 struct Fields<'a> {
     rest: &'a [u8],
 }
@@ -238,7 +237,7 @@ enum Field<'a> {
     Number(u64),
     Fixed64(u64),
     Bytes(&'a [u8]),
-    /// A field of another wire type.
+    /// Any other wire type.
     Other,
 }
 
@@ -267,7 +266,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Place of a part within the body.
+/// Range of `part` within `body`.
 fn range(body: &[u8], part: &[u8]) -> Range<usize> {
     let start = part.as_ptr().addr() - body.as_ptr().addr();
     start..start + part.len()

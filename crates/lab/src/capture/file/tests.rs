@@ -10,7 +10,6 @@ const STARTED_MS: i64 = 1_795_284_000_000;
 
 type Sample = (i64, u64);
 
-/// Expected contents: labels and samples.
 type Wanted = Vec<(model::Labels, Vec<Sample>)>;
 
 /// Arrival, message, tenant and content.
@@ -46,7 +45,7 @@ impl Writer<Cursor<Vec<u8>>> {
     }
 }
 
-/// All requests of a recording with their series' labels, with the parts of each request joined.
+/// All requests of a recording, with the parts of each request joined.
 fn read_all(bytes: &[u8]) -> (Vec<WantedRequest>, Ending) {
     let mut reader = Reader::open(bytes).unwrap();
     let mut series: Vec<model::Labels> = Vec::new();
@@ -96,7 +95,7 @@ fn random_request(rng: &mut Rng, second: i64, series: u64) -> Wanted {
     numbers.into_iter().map(|n| one(n, rng)).collect()
 }
 
-/// Creates a recording of random requests, and returns it with its expected contents.
+/// Random requests, recorded; and the expected contents.
 fn sample_recording(seed: u64, requests: i64, series_max: usize) -> (Vec<u8>, Vec<WantedRequest>) {
     println!("seed {seed}");
     let mut rng = Rng::new(seed);
@@ -215,7 +214,7 @@ fn other_files_are_refused() {
     refused(later, "format version 2");
 }
 
-/// Frames arbitrary entries as a block with a valid header and checksum.
+/// Frames entries as a block with a valid header and checksum.
 fn around(block: &[u8]) -> Vec<u8> {
     let mut bytes = writer(DICTIONARY_SERIES_MAX).into_file().into_inner();
     let payload = lz4_flex::block::compress(block);
@@ -236,7 +235,7 @@ fn hostile_entries_are_damage_and_nothing_worse() {
     let mut rng = Rng::new(seed);
     for _ in 0..20_000 {
         let len = rng.below(40) as usize + 1;
-        // small numbers are more likely to be valid entry kinds and lengths
+        // small numbers are more often valid kinds and lengths
         let block: Vec<u8> = (0..len).map(|_| (rng.next_u64() >> (56 + rng.below(7))) as u8).collect();
         read_all(&around(&block));
     }

@@ -1,26 +1,24 @@
-//! Lossless encoding of a value relative to the previous one of its series.
+//! Lossless encoding of a value relative to the previous value of its series.
 //!
-//! Most metrics are whole numbers that stay or change a little. A whole number that follows a whole number is
-//! stored as the difference, so an unchanged value takes one byte. Any other value is stored as the XOR with
-//! the previous bits, without leading and trailing zero bytes.
+//! A whole number after a whole number is stored as the difference, so an unchanged value takes one byte. Any other
+//! value is stored as the XOR of the bits, without leading and trailing zero bytes.
 
 use super::varint;
 
-/// Largest magnitude up to which a double holds every whole number exactly.
+/// A double holds every whole number up to this magnitude exactly.
 const WHOLE_MAX: f64 = 9_007_199_254_740_992.0; // 2^53
 
-/// Returns the whole number whose bits are exactly `bits`. `None` for all other values, and for negative
-/// zero.
+/// Whole number with exactly these bits. `None` for other values and negative zero.
 fn whole(bits: u64) -> Option<i64> {
     let value = f64::from_bits(bits);
     let number = value as i64;
     (value.abs() <= WHOLE_MAX && (number as f64).to_bits() == bits).then_some(number)
 }
 
-/// Appends the value with bits `now` of a series whose last value had bits `before`.
+/// Appends the value `now` after the value `before`, as bits.
 ///
-/// The encoding is `zigzag(difference) × 2` as one varint, or `(first byte × 16 + bytes) × 2 + 1` as a varint
-/// and then the bytes of the XOR. These bytes begin at `first byte`, the lowest first.
+/// A difference is the varint `zigzag(difference) × 2`. An XOR is the varint `(first byte × 16 + bytes) × 2 + 1`,
+/// then these bytes, the lowest first.
 pub(super) fn put(out: &mut Vec<u8>, before: u64, now: u64) {
     if let (Some(before), Some(now)) = (whole(before), whole(now)) {
         let difference = now - before; // both at most 2^53
@@ -36,7 +34,6 @@ pub(super) fn put(out: &mut Vec<u8>, before: u64, now: u64) {
     out.extend_from_slice(&bytes[first..end]);
 }
 
-/// Removes the bits of the next value from the front of `from`.
 pub(super) fn take(from: &mut &[u8], before: u64) -> Option<u64> {
     let code = varint::take(from)?;
     let payload = code >> 1;
@@ -87,7 +84,7 @@ mod tests {
 
     #[test]
     fn malformed_values_are_refused() {
-        // a difference after a value that is not a whole number; more bytes than there are; bytes beyond the eighth
+        // a difference after a fraction; too few bytes; bytes beyond the eighth
         assert_eq!(take(&mut &[0][..], 0.5f64.to_bits()), None);
         assert_eq!(take(&mut &[3][..], 0), None);
         assert_eq!(take(&mut &[0xff, 1, 0, 0, 0][..], 0), None);

@@ -1,25 +1,21 @@
-//! Numbers of variable length (varints), and byte strings preceded by their length.
+//! Numbers of variable length (varints), and byte strings after their length.
 
 pub(super) use stdx::varint::{put, take};
 use stdx::varint::{unzigzag, zigzag};
 
-/// Appends a signed number.
 pub(super) fn put_signed(out: &mut Vec<u8>, n: i64) {
     put(out, zigzag(n));
 }
 
-/// Appends the length of `bytes`, then `bytes`.
 pub(super) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     put(out, bytes.len() as u64);
     out.extend_from_slice(bytes);
 }
 
-/// Removes a signed number from the front of `from`.
 pub(super) fn take_signed(from: &mut &[u8]) -> Option<i64> {
     take(from).map(unzigzag)
 }
 
-/// Removes a byte string, preceded by its length, from the front of `from`.
 pub(super) fn take_bytes<'a>(from: &mut &'a [u8]) -> Option<&'a [u8]> {
     let len = usize::try_from(take(from)?).ok()?;
     let (bytes, rest) = from.split_at_checked(len)?;

@@ -15,8 +15,7 @@ use std::io::{Seek, SeekFrom, Write};
 
 /// Writes a recording.
 ///
-/// After a write error, the block that could not be written is lost. [`Writer::repair`] then continues after
-/// the last complete block.
+/// A write error loses one block. [`Writer::repair`] continues after the last complete block.
 #[derive(Debug)]
 pub struct Writer<F> {
     file: F,
@@ -33,31 +32,28 @@ pub struct Writer<F> {
     series_max: usize,
 }
 
-/// Numbers of the streams and series that are already in the file.
 #[derive(Debug, Default)]
 struct Dictionary {
     streams: HashMap<(Version, String), u64>,
-    /// Numbers of the series in the dictionary, by stream and labels.
+    /// Numbers of series, by stream and labels.
     series: HashMap<(u64, SeriesKey), u32>,
-    /// The bits of each series' last value.
+    /// Bits of each series' last value.
     last: Vec<u64>,
 }
 
-/// Outcome of appending a request.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Appended {
-    /// Samples and histograms that were added to the block.
     pub samples: u64,
     /// Series that were not in the dictionary.
     pub series_new: u64,
-    /// Series left out because their labels are not valid.
+    /// Series left out because of invalid labels.
     pub series_refused: u64,
     /// Histograms left out because they are longer than [`HISTOGRAM_BYTES_MAX`].
     pub histograms_refused: u64,
 }
 
 impl<F: Write + Seek> Writer<F> {
-    /// Begins a recording in an empty file. Times of arrival count from `started_ms`.
+    /// Begins a recording in an empty file. Arrival times count from `started_ms`.
     pub fn begin(mut file: F, started_ms: i64, concealer: Concealer) -> Result<Self> {
         let what = concealer.what();
         let flags = [(what.values, flag::VALUES), (what.metrics, flag::METRICS), (what.labels, flag::LABELS)];
@@ -104,7 +100,6 @@ impl<F: Write + Seek> Writer<F> {
         self
     }
 
-    /// Adds a request that arrived `arrival_us` after the recording began. Writes each block that is full.
     pub fn append(
         &mut self,
         arrival_us: i64,
@@ -116,7 +111,7 @@ impl<F: Write + Seek> Writer<F> {
         let mut part = Part::default();
         let mut stream = None;
         for series in request.series() {
-            // the dictionary may be emptied in the middle of a request; then series are numbered from 0 again
+            // the dictionary may be emptied within a request; series then restart at 0
             if self.dictionary.last.len() >= self.series_max || self.dictionary.streams.len() >= STREAMS_MAX {
                 self.put_part(arrival_us, stream.take(), &mut part);
                 self.forget();
@@ -168,7 +163,7 @@ impl<F: Write + Seek> Writer<F> {
         Ok(())
     }
 
-    /// Continues after an error: cuts the file after the last complete block, and begins a new dictionary.
+    /// Continues after a write error: cuts the file after the last complete block, and begins a new dictionary.
     pub fn repair(&mut self, set_len: impl FnOnce(&mut F, u64) -> std::io::Result<()>) -> Result<()> {
         self.block.clear();
         set_len(&mut self.file, self.end).context("cannot truncate the recording")?;
@@ -209,7 +204,7 @@ impl<F: Write + Seek> Writer<F> {
         }
     }
 
-    /// Number of a series, and whether the series is new; `None` if its labels are not valid.
+    /// Number of a series, and whether it is new. `None` if its labels are invalid.
     fn series_number(&mut self, stream: u64, series: ParsedSeries<'_>) -> Option<(u32, bool)> {
         self.builder.clear();
         for (name, value) in series.labels() {
@@ -257,7 +252,7 @@ impl<F: Write + Seek> Writer<F> {
         part.items += 1;
     }
 
-    /// Closes the collected part of a request, and writes the part after the definitions that it refers to.
+    /// Writes a part of a request. The definitions of its series are already in the block.
     fn put_part(&mut self, arrival_us: i64, stream: Option<u64>, part: &mut Part) {
         if let (Some(stream), true) = (stream, part.items > 0) {
             varint::put(&mut self.block, kind::REQUEST);
@@ -271,7 +266,6 @@ impl<F: Write + Seek> Writer<F> {
     }
 }
 
-/// Items of a request that are not yet in the block.
 #[derive(Debug, Default)]
 struct Part {
     items: u64,
@@ -280,7 +274,7 @@ struct Part {
     last_ms: Option<i64>,
 }
 
-/// A part of a series that becomes one item.
+/// Samples and histograms of one item.
 struct Piece<'a> {
     samples: &'a [(i64, u64)],
     histograms: Vec<(i64, &'a [u8])>,

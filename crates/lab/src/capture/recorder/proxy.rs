@@ -28,24 +28,23 @@ use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
-/// Label that is counted instead of a status if the backend gave no answer.
+/// Counted instead of a status if the backend gave no answer.
 pub(super) const NO_ANSWER: &str = "no answer";
 
-/// Maximum number of open connections from senders. Further connections wait in the kernel's queue.
+/// Maximum number of connections from senders. Others wait in the kernel's queue.
 const CONNECTIONS_MAX: usize = 4_096;
 
 /// Time after which an unreachable backend is reported to the sender.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Maximum idle time of a connection to the backend. After this time, the proxy drops the connection, because
-/// the backend may close it at any moment.
+/// Idle time after which the proxy drops a connection to the backend. The backend may close it at any time.
 const IDLE_MAX: Duration = Duration::from_secs(20);
 
 /// Headers that concern the connection and not the request.
 const HOP_BY_HOP: [HeaderName; 4] =
     [CONNECTION, TRANSFER_ENCODING, UPGRADE, HeaderName::from_static("keep-alive")];
 
-/// Client side of the proxy, for one backend. Clones share its state.
+/// The proxy of one backend. Clones share its state.
 #[derive(Debug, Clone)]
 pub(super) struct Proxy(Arc<Inner>);
 
@@ -69,7 +68,7 @@ impl Proxy {
         let mut connector = HttpConnector::new();
         connector.set_nodelay(true);
         connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
-        connector.enforce_http(false); // the connector around it knows https
+        connector.enforce_http(false); // TLS is added below
         let scheme = uri
             .scheme()
             .cloned()
@@ -99,7 +98,7 @@ impl Proxy {
         self.0.counts.lock().expect("BUG: counting panicked").clone()
     }
 
-    /// Accepts connections until `stop`, and then waits up to `grace` for requests in progress.
+    /// Accepts connections until `stop`. Requests in progress get up to `grace` more.
     pub(super) async fn serve(self, listener: TcpListener, stop: Stop, grace: Duration) {
         let graceful = GracefulShutdown::new();
         let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
@@ -112,8 +111,7 @@ impl Proxy {
                 accepted = listener.accept() => match accepted {
                     Ok((stream, _)) => stream,
                     Err(_) => {
-                        // no file descriptors are left, or the sender has gone; an immediate retry helps in
-                        // neither case
+                        // no file descriptor is left, or the sender has gone; retrying at once does not help
                         tokio::time::sleep(Duration::from_millis(10)).await;
                         continue;
                     }
@@ -194,7 +192,7 @@ impl Proxy {
     }
 }
 
-/// True if the request looks like remote write. Other requests are passed on without being recorded.
+/// True if the request looks like remote write.
 fn is_write(method: &Method, headers: &HeaderMap) -> bool {
     let snappy = content(headers, &CONTENT_ENCODING).is_some_and(|e| e.eq_ignore_ascii_case("snappy"));
     let protobuf = content(headers, &CONTENT_TYPE).is_none_or(|t| t.contains("protobuf"));

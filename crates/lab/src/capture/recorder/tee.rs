@@ -7,13 +7,12 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, ready};
 use stdx::budget::Reservation;
 
-/// Copy of a body. Its chunks share memory with the chunks passed on.
+/// Copy of a body. It shares memory with the chunks that were passed on.
 #[derive(Debug)]
 pub(super) struct Copy {
     pub(super) pieces: Vec<Bytes>,
-    /// Reservation as large as `pieces`. `None` once the body did not fit; then `pieces` is empty too.
+    /// Reservation as large as `pieces`. `None` after the body did not fit; then `pieces` is empty.
     pub(super) memory: Option<Reservation>,
-    /// True once the whole body has passed.
     pub(super) whole: bool,
 }
 
@@ -24,7 +23,7 @@ pub(super) struct Tee {
 }
 
 impl Tee {
-    /// Copies the body as long as `memory` can grow to hold the copy. Without a reservation, copies nothing.
+    /// Copies the body while `memory` can grow. Without a reservation, copies nothing.
     pub(super) fn new(body: Incoming, memory: Option<Reservation>) -> (Self, Arc<Mutex<Copy>>) {
         let whole = body.is_end_stream();
         let copy = Arc::new(Mutex::new(Copy { pieces: Vec::new(), memory, whole }));
@@ -59,7 +58,7 @@ impl Body for Tee {
         {
             copy.take(piece);
         }
-        // if the length of a body is known, its reader does not poll again after the last frame
+        // with a known length, the reader does not poll after the last frame
         copy.whole |= frame.is_none() || self.body.is_end_stream();
         drop(copy);
         Poll::Ready(frame)

@@ -13,10 +13,9 @@ use std::io::{Cursor, Seek, SeekFrom, Write};
 use std::sync::{Arc, Condvar, Mutex};
 use tokio::task::JoinHandle;
 
-/// Request received by a backend: method, path, headers, body.
 type Got = (Method, String, HeaderMap, Bytes);
 
-/// A backend that answers with the statuses of a script, one after the other, and then with 204.
+/// Backend that answers with the statuses of a script, then with 204.
 struct Backend {
     address: SocketAddr,
     got: Arc<Mutex<Vec<Got>>>,
@@ -71,7 +70,6 @@ impl Backend {
     }
 }
 
-/// A running recorder.
 struct Running {
     address: SocketAddr,
     stop: Stop,
@@ -111,7 +109,7 @@ fn body(value: f64) -> Bytes {
     Bytes::copy_from_slice(encoder.finish())
 }
 
-/// Values in a recording, and the number of requests that it reports missing.
+/// Values in a recording, and the number of missing requests.
 fn values(file: impl std::io::Read) -> (Vec<f64>, u64) {
     let mut reader = Reader::open(file).unwrap();
     let (mut values, mut missing) = (Vec::new(), 0);
@@ -215,7 +213,7 @@ async fn an_absent_backend_is_a_502() {
     assert_eq!(running.end().await.kept.requests, 0);
 }
 
-/// A file that a test can make slow or full.
+/// File that a test can make slow or full.
 #[derive(Clone, Default)]
 struct Disk(Arc<Mutex<DiskState>>);
 
@@ -278,7 +276,7 @@ async fn a_recording_that_cannot_keep_up_costs_the_recording_and_not_the_traffic
     let held = Arc::clone(&disk.0.lock().unwrap().held);
     *held.0.lock().unwrap() = true;
     let mut client = running.client(&V1).await;
-    // this is far more than the queue and a block hold, so the writer blocks at its first write
+    // more than the queue and a block hold: the writer blocks
     for value in 0..500 {
         let status = send(&mut client, "/", body(f64::from(value))).await.status;
         assert_eq!(status, 204, "the sender notices the full queue");

@@ -1,4 +1,4 @@
-//! Writes the recorded requests to the file, on a thread of its own.
+//! Thread that writes the recorded requests to the file.
 
 use crate::capture::file::conceal::Concealer;
 use crate::capture::file::request::Parsed;
@@ -17,23 +17,20 @@ use std::time::{Duration, Instant};
 use stdx::budget::{Account, Reservation};
 use stdx::clock::{Clock, SystemClock};
 
-/// Maximum number of requests in the queue, regardless of their size.
+/// Maximum number of requests in the queue.
 const QUEUE_REQUESTS_MAX: usize = 16_384;
 
-/// Maximum age of a block before it is written. If the process is killed, at most this much is lost.
+/// Maximum age of an unwritten block. A killed process loses at most this much.
 const FLUSH_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Pause between a write error and the next attempt.
 const REPAIR_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Reason for a request that is missing because of a write error.
+/// Reason for requests that a write error lost.
 const WRITE_ERROR: &str = "the file could not be written";
 
-/// Destination of a recording.
 pub(super) trait RecordingFile: Write + Seek + Send + 'static {
-    /// Truncates the file to `len` bytes.
     fn cut(&mut self, len: u64) -> std::io::Result<()>;
-    /// Makes all written bytes durable.
     fn sync(&mut self) -> std::io::Result<()>;
 }
 
@@ -47,14 +44,13 @@ impl RecordingFile for File {
     }
 }
 
-/// A request in the queue.
 #[derive(Debug)]
 pub(super) struct QueuedRequest {
     pub(super) arrival_us: i64,
     pub(super) message: Version,
     pub(super) tenant: String,
     pub(super) pieces: Vec<Bytes>,
-    /// Reserved memory, held until the request is written.
+    /// Reserved memory, until the request is written.
     pub(super) memory: Reservation,
 }
 
@@ -64,15 +60,13 @@ pub struct Contents {
     pub requests: u64,
     /// Samples and native histograms.
     pub samples: u64,
-    /// Different series, as far as the recording's dictionary reaches back.
+    /// Different series, as far as the dictionary reaches back.
     pub series: u64,
-    /// Bytes of the file.
     pub bytes: u64,
-    /// Series left out because their labels are not valid.
+    /// Series left out because of invalid labels.
     pub series_refused: u64,
     /// Native histograms left out because they are too long.
     pub histograms_refused: u64,
-    /// The first error of the file.
     pub trouble: Option<String>,
 }
 
@@ -88,13 +82,13 @@ pub(super) struct Queue {
 struct Shared {
     contents: Contents,
     missing: BTreeMap<&'static str, u64>,
-    /// Requests missing since the last gap was recorded in the file.
+    /// Requests missing since the last recorded gap.
     gap: u64,
     gap_bytes: u64,
 }
 
 impl Queue {
-    /// Reserves memory for a body that is about to arrive; `None` if there is no room even for a small body.
+    /// Reserves memory for a body. `None` if not even a small body fits.
     pub(super) fn memory(&self) -> Option<Reservation> {
         self.account.reserve(0).ok().filter(|_| !self.account.is_full())
     }
@@ -122,7 +116,6 @@ fn lock(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
     shared.lock().expect("BUG: the recording panicked while counting")
 }
 
-/// Handle of the writing thread.
 #[derive(Debug)]
 pub(super) struct WriterThread {
     queue: Queue,
@@ -163,7 +156,7 @@ impl WriterThread {
         lock(&self.queue.shared).contents.clone()
     }
 
-    /// Waits until all requests in the queue are written. All [`Queue`]s must have been dropped.
+    /// Waits until the queue is written. All [`Queue`]s must have been dropped.
     pub(super) fn end(self) -> (Contents, BTreeMap<&'static str, u64>) {
         let Queue { requests, shared, .. } = self.queue;
         drop(requests);
@@ -173,21 +166,19 @@ impl WriterThread {
     }
 }
 
-/// State of the writing thread.
 struct RecordingWriter<F> {
     writer: Writer<F>,
     shared: Arc<Mutex<Shared>>,
     file_bytes_max: u64,
     full: bool,
     broken_since: Option<Instant>,
-    /// Contents of the block in memory, which is not yet in the file.
+    /// Contents of the block in memory.
     pending: Contents,
 }
 
 impl<F: RecordingFile> RecordingWriter<F> {
     fn run(mut self, requests: &Receiver<QueuedRequest>) {
-        // the traffic has priority; without permission to lower the priority of this thread, recording
-        // continues
+        // the traffic has priority; lowering the thread's priority may be forbidden
         #[cfg(target_os = "linux")]
         rustix::process::setpriority_process(None, 10).ok();
         let mut parsed = Parsed::default();
@@ -207,7 +198,7 @@ impl<F: RecordingFile> RecordingWriter<F> {
         self.end();
     }
 
-    /// Writes the block in memory and syncs the file, after a last attempt at repair.
+    /// Writes the block in memory and syncs, with a last attempt at repair.
     fn end(&mut self) {
         if self.broken_since.is_some() && self.writer.repair(F::cut).is_ok() {
             self.broken_since = None;
@@ -256,8 +247,7 @@ impl<F: RecordingFile> RecordingWriter<F> {
         contents.bytes = self.writer.bytes();
     }
 
-    /// Checks that the file can be written, and attempts a repair when one is due. If the file cannot be
-    /// written, returns the reason.
+    /// Repairs the file if a repair is due. Returns the reason if the file cannot be written.
     fn ready(&mut self) -> Result<(), &'static str> {
         if self.writer.bytes() >= self.file_bytes_max && !self.full {
             self.full = true;
@@ -304,7 +294,7 @@ impl<F: RecordingFile> RecordingWriter<F> {
         self.pending.histograms_refused += done.histograms_refused;
     }
 
-    /// Handles a write error: counts the contents of the block as missing.
+    /// Counts the contents of the block as missing.
     fn handle_error(&mut self, why: &anyhow::Error) {
         self.broken_since = Some(Instant::now());
         let pending = std::mem::take(&mut self.pending);

@@ -15,11 +15,10 @@ use std::time::{Duration, Instant};
 use stdx::rng::mix;
 use tokio::sync::mpsc::Sender as Queue;
 
-/// Maximum age of a batch that is not full, after which it is sent.
+/// Maximum age of a batch. A batch of this age is sent even if it is not full.
 const LINGER: Duration = Duration::from_secs(1);
 
-/// Maximum number of samples in all unfilled batches together. With thousands of tenants, this limit is
-/// reached before batches are full.
+/// Maximum number of samples in all open batches.
 const OPEN_SAMPLES_MAX: usize = 1_000_000;
 
 /// Samples of one series, with their new times.
@@ -31,34 +30,30 @@ pub(super) struct Part {
     pub(super) histograms: Vec<(i64, Vec<u8>)>,
 }
 
-/// Samples that become one request.
 #[derive(Debug)]
 pub(super) struct Batch {
     pub(super) due: Instant,
     pub(super) version: Version,
     pub(super) tenant: Arc<str>,
-    /// Number of the copy, from 1; `None` if there is only one copy.
+    /// Number of the copy, from 1. `None` if there is only one copy.
     pub(super) copy: Option<u32>,
     pub(super) parts: Vec<Arc<Part>>,
     pub(super) samples: usize,
 }
 
-/// Summary of distributing samples to writers.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Distributed {
-    /// Samples given to writers, copies included.
+    /// Includes copies.
     pub(super) samples: u64,
     pub(super) series: u64,
-    /// Samples that were moved by milliseconds, so that no two samples of a series have the same time.
+    /// Samples moved by milliseconds, because times of a series must differ.
     pub(super) moved: u64,
-    /// Number of batches that were dropped because their writer had ended.
+    /// Batches dropped because their writer had ended.
     pub(super) unsent: u64,
-    /// True if the whole recording was distributed.
     pub(super) whole: bool,
     pub(super) ending: Option<Ending>,
 }
 
-/// A series of the dictionary.
 struct Known {
     labels: Arc<[u8]>,
     hash: u64,
@@ -66,7 +61,7 @@ struct Known {
     last: Option<(i64, i64)>,
 }
 
-/// Destination of a batch and the properties that its requests share.
+/// Writer, copy, version and tenant of a batch.
 type Address = (usize, u32, Version, Arc<str>);
 
 pub(super) struct Distributor {
@@ -86,7 +81,6 @@ pub(super) struct Distributor {
     distributed: Distributed,
 }
 
-/// Computes the new times of samples.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SampleClock {
     times: SampleTimes,
@@ -202,7 +196,7 @@ impl Distributor {
     }
 
     fn part(&mut self, item: Item) -> Option<(u64, Arc<Part>)> {
-        // the reader refers only to series that it has already returned
+        // the reader has already returned every series to which it refers
         let known = self.series.get_mut(item.series as usize)?;
         let (clock, moved) = (self.clock, &mut self.distributed.moved);
         let mut at = |t: i64| {
@@ -255,14 +249,14 @@ impl Distributor {
         self.send(address.0, batch);
     }
 
-    /// Sends batches that reached their maximum age, measured on the schedule of the replay.
+    /// Sends batches of the maximum age, by the schedule of the replay.
     fn send_lingering(&mut self, now: Instant) {
         let old = |(since, _): &(Instant, Batch)| now.saturating_duration_since(*since) >= LINGER;
         let addresses: Vec<Address> =
             self.open.iter().filter(|(_, open)| old(open)).map(|(address, _)| address.clone()).collect();
         for address in addresses {
             if let Some((since, batch)) = self.open.get_mut(&address) {
-                // the batch waited by design, so the wait must not count as latency of the target
+                // this wait must not count as latency of the target
                 batch.due = batch.due.max(*since + LINGER);
             }
             self.close(&address);
@@ -271,7 +265,7 @@ impl Distributor {
 
     fn send(&mut self, writer: usize, batch: Batch) {
         self.distributed.samples += batch.samples as u64;
-        // a writer ends only after it was stopped or when its target is gone
+        // a writer ends only if it was stopped or its target is gone
         if self.queues[writer].blocking_send(batch).is_err() {
             self.distributed.unsent += 1;
         }

@@ -1,5 +1,4 @@
-//! Encodes batches as remote-write bodies. Native histograms are copied as encoded bytes, because the
-//! encoders of `protocol` do not support them.
+//! Encodes batches as remote-write bodies. Native histograms are copied as bytes: `protocol` does not encode them.
 
 use super::COPY_LABEL;
 use super::distributor::Batch;
@@ -8,7 +7,7 @@ use model::{Labels, LabelsBuilder, LabelsRef};
 use std::collections::HashMap;
 use stdx::varint;
 
-/// Encodes bodies. The buffers are reused for the next body.
+/// Encodes bodies, with reused buffers.
 #[derive(Debug, Default)]
 pub(super) struct Encoder {
     message: Vec<u8>,
@@ -19,7 +18,7 @@ pub(super) struct Encoder {
 }
 
 impl Encoder {
-    /// Encodes a batch as a snappy-compressed body, in the protocol version of the batch.
+    /// Encodes a batch as a snappy-compressed body, in the batch's version.
     pub(super) fn body(&mut self, batch: &Batch) -> Vec<u8> {
         self.message.clear();
         match batch.version {
@@ -84,8 +83,8 @@ impl Encoder {
         }
     }
 
-    /// Adds the label of the copy; `None` if the labels stay unchanged. Labels also stay unchanged if the
-    /// series already has the maximum number of labels. Then all its copies are the same series.
+    /// Adds the label of the copy. `None` if the labels stay unchanged. Labels at their maximum number also stay
+    /// unchanged: all copies are then the same series.
     fn with_copy(&mut self, labels: &[u8], copy: Option<u32>) -> Option<Labels> {
         let copy = copy?;
         self.builder.clear();

@@ -15,28 +15,24 @@ use std::io::BufReader;
 use std::path::Path;
 use stdx::units::short;
 
-/// Maximum number of tenants that are counted individually.
+/// Maximum number of tenants counted individually.
 const TENANTS_MAX: usize = 10_000;
 
-/// Contents of a recording.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct RecordingSummary {
-    /// Start of the recording, in ms since 1970.
+    /// In ms since 1970.
     pub(super) begun_ms: i64,
-    /// Parts of the recording that are concealed.
     pub(super) concealed: Conceal,
-    /// Time from the start to the arrival of the last request, in seconds.
+    /// From the start to the last arrival, in seconds.
     pub(super) length_s: f64,
     /// Requests, or parts of them.
     pub(super) requests: u64,
-    /// Samples and native histograms.
     pub(super) samples: u64,
-    /// Series. A series that is in several dictionaries counts several times.
+    /// A series in several dictionaries counts several times.
     pub(super) series: u64,
     pub(super) tenants: usize,
-    /// Requests that the recording reports as missing.
     pub(super) missing: u64,
-    /// Memory that the largest dictionary takes.
+    /// Memory of the largest dictionary.
     pub(super) dictionary_bytes_max: u64,
     pub(super) ending: Ending,
 }
@@ -56,8 +52,7 @@ impl RecordingSummary {
                 Event::Forget => dictionary_bytes = 0,
                 Event::Series(labels) => {
                     summary.series += 1;
-                    // the labels, their two reference counts, and the entries of the series in the distributor and
-                    // in the reader
+                    // the labels, two reference counts, and the entries in distributor and reader
                     dictionary_bytes += labels.len() as u64 + 16 + 56 + 8;
                     summary.dictionary_bytes_max = summary.dictionary_bytes_max.max(dictionary_bytes);
                 }
@@ -98,11 +93,10 @@ impl Replay {
         )
     }
 
-    /// Adds the distributor's counts, and notes on the limits of a replay.
     pub(crate) fn finish(&self, distributed: Distributed, result: &mut RunResult) {
         let totals = &mut result.totals;
         totals.unsent += distributed.unsent;
-        // the recording does not say which series the target already knows
+        // the recording does not say which series are new to the target
         totals.latency_known = Quantiles::default();
         totals.series_distinct = distributed.series * u64::from(self.spec.copies);
         totals.series_active = totals.series_distinct;

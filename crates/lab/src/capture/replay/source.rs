@@ -14,13 +14,12 @@ use tokio::sync::mpsc;
 const TENANT: HeaderName = HeaderName::from_static("x-scope-orgid");
 const VERSION: HeaderName = HeaderName::from_static("x-prometheus-remote-write-version");
 
-/// Requests for one connection.
 #[derive(Debug)]
 pub(crate) struct Recorded {
     batches: mpsc::Receiver<Batch>,
     lane: Arc<Lane>,
     encoder: Encoder,
-    /// True if the scenario's headers name a tenant. That tenant overrides the recorded tenant.
+    /// True if the scenario's headers name a tenant, which overrides the recorded tenant.
     tenant_given: bool,
     /// Version of the last request.
     version: Version,
@@ -46,7 +45,7 @@ impl Recorded {
     }
 }
 
-/// Counts nothing: a recording does not say which series are new, and no sample is read back.
+/// Counts nothing: new series are unknown, and no sample is read back.
 impl Account for Recorded {
     fn sent(&mut self) -> u64 {
         0

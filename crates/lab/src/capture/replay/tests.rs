@@ -22,7 +22,7 @@ use tokio::net::TcpListener;
 
 const BEGUN_MS: i64 = 1_795_284_000_000;
 
-/// Samples that a target received, by series, and number of requests by version and tenant.
+/// Samples received, by series; requests by version and tenant.
 #[derive(Default)]
 struct Seen {
     samples: BTreeMap<String, Vec<(i64, u64)>>,
@@ -37,7 +37,7 @@ struct Target {
 }
 
 impl Target {
-    /// Answers with the statuses of a script, one after the other, and then with 200. 0 breaks the connection.
+    /// Answers with the statuses of a script, then with 200. 0 breaks the connection.
     async fn start(script: &[u16]) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/api/v1/write", listener.local_addr().unwrap());
@@ -95,7 +95,7 @@ impl Seen {
     }
 }
 
-/// Records `requests` requests of 10 series each, `step_us` apart, with one sample of each series.
+/// Records `requests` requests, `step_us` apart. Each has one sample of 10 series.
 fn record(path: &std::path::Path, requests: i64, step_us: i64) {
     let concealer = Concealer::new(Conceal::default(), [0; 16]);
     let mut writer = Writer::begin(File::create(path).unwrap(), BEGUN_MS, concealer).unwrap();
@@ -136,7 +136,7 @@ async fn everything_arrives_in_order_and_as_often_as_asked_for() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("r");
     record(&path, 200, 1_000_000);
-    // refusals in the middle must not change the order
+    // refusals must not change the order
     let target = Target::start(&[200, 503, 503, 0, 429]).await;
     let mut scenario = scenario(&path, &target.url, ReplaySpec { copies: 3, ..at_speed(5_000.0) });
     (scenario.load.writers, scenario.load.batch) = (5, 7);
@@ -176,7 +176,7 @@ async fn the_samples_of_a_tenants_series_stay_in_order() {
     let seen = target.seen.lock().unwrap();
     assert_eq!(seen.by_tenant.keys().collect::<Vec<_>>(), [&(2, "one".to_owned())]);
     assert_eq!((seen.samples.len(), result.totals.samples_acknowledged), (10, 3_000));
-    // each tenant's samples are in order; equal labels of two tenants are two series
+    // equal labels of two tenants are two series
     for samples in seen.samples.values() {
         for parity in [0, 1] {
             let of_one: Vec<_> = samples
@@ -274,7 +274,7 @@ async fn stopped_is_partial_and_too_long_is_cut() {
     let target = Target::start(&[]).await;
     let mut scenario = scenario(&path, &target.url, ReplaySpec::default());
     let options = RunOptions::default();
-    // all but the first request are due in a quarter of an hour or later
+    // the second request is due in a quarter of an hour
     let result = run(&scenario, &options, &StopsAtOnce(options.stop.clone())).await.unwrap();
     assert!(result.partial && !result.passed());
     assert!(result.totals.samples_offered <= 10 && result.events.len() == 1, "{result:?}");

@@ -1,4 +1,4 @@
-//! Estimate of the memory and CPU that a run needs on this machine, printed before the run begins.
+//! Estimate of the memory and CPU that a run needs on this machine.
 
 use crate::drive::tenants::Tenant;
 use crate::generate::plan::Plan;
@@ -8,34 +8,33 @@ use anyhow::{Result, ensure};
 use std::fmt;
 use stdx::units::short;
 
-/// Number of samples that one core generates and sends in a second: half of the measured rate, because
-/// smaller requests cost more. Measured with `cortex-110k` in full: 9.4 M/s (32 M samples in 3.4 CPU seconds,
-/// in requests of 2,000 series that are all new every minute). `cargo bench -p lab` measures the parts: 17 to
-/// 50 ns for a sample, 350 to 550 ns for a new series.
+/// Samples that one core generates and sends in a second: half of the measured rate, because small requests cost
+/// more.
+///
+/// `cortex-110k` in full reached 9.4 M/s: 32 M samples in 3.4 CPU seconds. `cargo bench -p lab` measures the parts:
+/// 17 to 50 ns for a sample, 350 to 550 ns for a new series.
 const SAMPLES_PER_CORE_S: f64 = 4e6;
 
-/// Memory of a connection: its buffers, and the body of the request in progress.
+/// Memory of a connection: buffers, and the body of the request in progress.
 const CONNECTION_BYTES: u64 = 512 << 10;
 
-/// Memory for everything else: code, runtime, histograms.
+/// Memory for code, runtime and histograms.
 const BASE_BYTES: u64 = 48 << 20;
 
 /// Estimated needs of a run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Estimate {
-    /// Tenants on this machine.
     pub tenants: usize,
     /// Maximum number of series at a time.
     pub series: u64,
-    /// Maximum number of samples per second; `None` in a closed loop.
+    /// Maximum rate. `None` in a closed loop.
     pub samples_per_s: Option<f64>,
-    /// New series per second, which replace other series.
+    /// Series that replace others, per second.
     pub new_series_per_s: f64,
-    /// Memory of the generator. It does not depend on the target's behaviour.
+    /// Memory of the generator. The target's behaviour does not change it.
     pub memory_bytes: u64,
     /// Cores of the generator.
     pub cores: f64,
-    /// Seconds of load.
     pub duration_s: f64,
 }
 
@@ -47,7 +46,7 @@ impl Estimate {
         let connections: u64 =
             tenants.iter().map(|t| u64::from(t.plan.writers) * u64::from(scenario.load.connections)).sum();
         let requests: u64 = tenants.iter().map(|tenant| memory_estimate_bytes(&tenant.plan)).sum();
-        // series are replaced by tick, and a schedule with its own rate makes ticks shorter
+        // a tick replaces series; the schedule's own rate makes ticks shorter
         let per_interval = samples_per_s.unwrap_or(0.0) * scenario.interval_ms() as f64 / 1000.0;
         let churn = |every: Option<Span>| every.map_or(0.0, |every| per_interval / every.s());
         Self {
@@ -105,8 +104,7 @@ impl fmt::Display for Estimate {
     }
 }
 
-/// Memory of a plan's requests, in bytes. Measured and rounded up: 35 bytes for each series, and the labels
-/// of each target once in each request.
+/// Memory of a plan's requests. Measured: 35 bytes for each series, and each target's labels in each request.
 fn memory_estimate_bytes(plan: &Plan) -> u64 {
     let series_bytes = 48;
     let targets = plan.targets * u64::from(plan.writers) + plan.slots_count() as u64;

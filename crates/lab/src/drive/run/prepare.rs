@@ -1,4 +1,4 @@
-//! Preparation before the run's clock starts: builds requests, opens connections, writes the history.
+//! Prepares a run: builds requests, opens connections, writes the history.
 
 use crate::drive::addresses::Addresses;
 use crate::drive::options::RunOptions;
@@ -17,7 +17,7 @@ use tokio::task::JoinSet;
 /// Interval between reports of progress.
 const TICK: Duration = Duration::from_millis(250);
 
-/// Builds all requests of a tenant and opens its connections, before the run's clock starts.
+/// Builds all requests of a tenant and opens the tenant's connections.
 pub(crate) async fn prepare(
     run: &Arc<Run>,
     tenant: &Tenant,
@@ -71,7 +71,7 @@ pub(crate) async fn write_past(
     Ok(past)
 }
 
-/// Collects the ledgers of all slots, by tenant.
+/// Ledgers of all slots, by tenant.
 pub(crate) fn ledgers(
     runs: &[Arc<Run>],
     done: impl Iterator<Item = (usize, Vec<OwnSlot>)>,
@@ -103,7 +103,7 @@ async fn join<T: 'static>(tasks: &mut JoinSet<T>, mut report: impl FnMut()) -> R
     }
 }
 
-/// Reports how much of a tenant is prepared. `part` computes the share from the tenant's counts.
+/// Reports progress. `part` computes the finished share from the counts.
 fn report(run: &Run, begin: Instant, observer: &dyn Observer, part: impl Fn(&Counts) -> f64) {
     let counts = run.lane.tally.lock();
     let progress = Progress {

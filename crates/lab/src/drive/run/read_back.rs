@@ -9,7 +9,6 @@ use crate::show::progress::Observer;
 use crate::verify::ledger::Ledger;
 use crate::verify::{VerifyOptions, VerifyReport, verify};
 
-/// Reads back all acknowledged samples of every tenant.
 pub(crate) async fn read_back(
     scenario: &Scenario,
     ledgers: &[(usize, Ledger)],

@@ -16,7 +16,6 @@ use hdrhistogram::Histogram;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Reads all tallies once a second.
 pub(crate) struct Seconds {
     lanes: Vec<Arc<Lane>>,
     /// Plans of generated traffic. Recorded traffic has no plan.
@@ -30,18 +29,17 @@ pub(crate) struct Seconds {
     phase: Phase,
     factors: Box<dyn Fn(f64) -> f64 + Send>,
     pub(crate) meter: Meter,
-    /// Number of queries, and of successful queries, at the last tick.
+    /// Queries, and successful queries, at the last tick.
     reads: (u64, u64),
     phases: Vec<LoadPhase>,
     /// Latencies of each phase, and the sums at its start.
     steps: Vec<(Histogram<u64>, Sums)>,
     pub(crate) series_active_max: f64,
-    /// Total time for which the generator itself was suspended.
+    /// Total time for which the lab was suspended.
     pub(crate) still: Duration,
 }
 
-/// Gap between two ticks above which the generator itself was suspended. No target can delay a tick for so
-/// long.
+/// A longer gap between two ticks means that the lab was suspended.
 const STILL_MIN: Duration = Duration::from_secs(4);
 
 fn tallies(lanes: &[Arc<Lane>]) -> impl Iterator<Item = &Tally> + Clone {
@@ -77,7 +75,7 @@ impl Seconds {
         }
     }
 
-    /// Returns the time for which the generator was suspended just before, if any. Called before each tick.
+    /// Time for which the lab was suspended just before. Called before each tick.
     pub(crate) fn stood_still(&mut self) -> Option<Duration> {
         let gap = self.meter.elapsed();
         (gap >= STILL_MIN).then(|| {
@@ -150,7 +148,7 @@ impl Seconds {
     }
 
     fn tick_steps(&mut self, second: &Second) {
-        // the counts of a second belong to the phase that contains most of the second
+        // a second belongs to the phase with most of it
         let middle = second.at_s - 0.5;
         let at = self.phases.iter().rposition(|s| s.from_s <= middle).unwrap_or(0);
         if let Some((latency, _)) = self.steps.get_mut(at) {
@@ -163,7 +161,7 @@ impl Seconds {
         }
     }
 
-    /// Scheduled number of series, and of samples per second, at `at_s`.
+    /// Scheduled number of series, and of samples per second.
     fn active(&self, at_s: f64) -> (f64, f64) {
         let mut all = (0.0, 0.0);
         for run in &self.runs {
@@ -178,7 +176,7 @@ impl Seconds {
         all
     }
 
-    /// Share of all rounds that have been sent.
+    /// Share of all rounds that were sent.
     fn part_sent(&self) -> f64 {
         let (mut sent, mut all) = (0.0, 0.0);
         for run in &self.runs {
@@ -188,7 +186,7 @@ impl Seconds {
         sent / all
     }
 
-    /// Reason why the run must end, if the run has exceeded its limits.
+    /// Reason to end the run, if a limit is exceeded.
     pub(crate) fn beyond(&self, limits: &RunLimits) -> Option<String> {
         let sums = self.meter.sums();
         if sums.sent as f64 > limits.samples.0 {

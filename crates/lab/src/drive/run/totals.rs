@@ -1,4 +1,4 @@
-//! Counts over the whole run, reasons to mistrust the counts, and notes on what the run does not show.
+//! Counts over the whole run, with reasons to mistrust them and notes.
 
 use super::Target;
 use super::seconds::Seconds;
@@ -13,8 +13,7 @@ use crate::scenario::{Model, Scenario};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Ratio of p99 latency in the last third of an endurance run to the first third, above which a trend is
-/// reported.
+/// Ratio of p99 latency in an endurance run's last third to the first third. A greater ratio is reported.
 const TREND_FACTOR: f64 = 1.5;
 
 /// Adds the figures that are known only after the load.
@@ -65,7 +64,7 @@ fn reads(reading: &Reading, wall_s: f64) -> ReadTotals {
     }
 }
 
-/// Finds reasons to mistrust the figures, above all a generator that was itself the bottleneck.
+/// Reasons to mistrust the figures. The most frequent reason: the generator was the bottleneck.
 pub(crate) fn doubts(result: &RunResult, scenario: &Scenario, traffic: &Traffic) -> Vec<String> {
     let mut all = Vec::new();
     let totals = &result.totals;
@@ -120,7 +119,7 @@ pub(crate) fn doubts(result: &RunResult, scenario: &Scenario, traffic: &Traffic)
     all
 }
 
-/// Notes on aspects that a run does not show.
+/// Notes on what the run does not show.
 pub(crate) fn notes(scenario: &Scenario) -> Vec<String> {
     let mut notes = scenario.notes.clone();
     let mut note = |yes: bool, text: &str| {

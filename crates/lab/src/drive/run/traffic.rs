@@ -15,17 +15,16 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// An open connection, which begins to send when it gets the times of the run.
+/// An open connection. It begins to send when it gets the times of the run.
 pub(crate) type Ready = Box<dyn FnOnce(Times) -> Pin<Box<dyn Future<Output = Ended> + Send>> + Send>;
 
-/// Final state of a connection.
 #[derive(Debug)]
 pub(crate) struct Ended {
-    /// Index of the connection's tenant among the tenants of this machine.
+    /// Index of the tenant on this machine.
     pub(crate) tenant: usize,
     /// Slots of generated traffic, whose samples are read back.
     pub(crate) slots: Vec<OwnSlot>,
-    /// True if the connection was closed because the target accepts nothing.
+    /// True if the target accepted nothing.
     pub(crate) gave_up: bool,
 }
 
@@ -40,7 +39,7 @@ pub(crate) struct Traffic {
 }
 
 impl Traffic {
-    /// Builds the first request of each slot, or reads the recording, and opens all connections.
+    /// Prepares the first requests and opens all connections.
     pub(crate) async fn prepare(
         scenario: &Scenario,
         tenants: &[Tenant],

@@ -1,4 +1,4 @@
-//! Sends one request, with retries, until it is accepted, refused for good, or given up. Shared by all senders.
+//! Sends one request, with retries, until it is accepted, refused for good, or given up.
 
 use crate::drive::stop::Stop;
 use crate::drive::tally::Tally;
@@ -7,8 +7,7 @@ use bytes::Bytes;
 use hyper::{Method, StatusCode};
 use std::time::{Duration, Instant};
 
-/// Retries of failed requests, with the rules of Prometheus' sender. 5xx, 429 and broken connections are
-/// retried; all other refusals are final. To keep the order, a request is retried until it is accepted.
+/// Retries by the rules of Prometheus' sender: 5xx, 429 and broken connections are retried, other refusals are final.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RetryPolicy {
     /// First pause between attempts. Each further pause is twice as long.
@@ -17,52 +16,48 @@ pub(crate) struct RetryPolicy {
     pub(crate) backoff_max: Duration,
     /// Longest `Retry-After` that is respected.
     pub(crate) retry_after_max: Duration,
-    /// Time of retrying after which a request is given up.
+    /// Retries end after this time, and the request is given up.
     pub(crate) give_up_after: Duration,
 }
 
-/// Settings shared by all requests of a connection.
+/// Settings of all requests of a connection.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Terms<'a> {
     pub(crate) path: &'a str,
     pub(crate) retry: &'a RetryPolicy,
     pub(crate) stop: &'a Stop,
     pub(crate) tally: &'a Tally,
-    /// Time after which no retry begins, even if `retry` would permit one.
+    /// No retry begins after this time.
     pub(crate) until: Option<Instant>,
-    /// Number of final refusals, without a single success, after which the connection ends. A connection
-    /// without success would measure nothing.
+    /// Number of final refusals, without a success, after which the connection ends.
     pub(crate) rejected_max: u64,
 }
 
-/// Request to send.
 #[derive(Debug, Clone)]
 pub(crate) struct Payload {
     pub(crate) body: Bytes,
-    /// Samples of all kinds.
     pub(crate) samples: u64,
-    /// Number of floats among the samples. A target counts them apart from native histograms.
+    /// Floats among the samples. A target counts native histograms separately.
     pub(crate) floats: u64,
     /// Scheduled start. Latency counts from this time.
     pub(crate) intended: Instant,
 }
 
-/// Accounting of each sample's outcome.
+/// Records the outcome of each sample.
 pub(crate) trait Account {
-    /// Records that the request was sent, with unknown outcome. Returns the number of its series that were
-    /// never sent before.
+    /// Records that the request was sent, with unknown outcome. Returns the number of its new series.
     fn sent(&mut self) -> u64;
 
     fn acknowledged(&mut self);
 }
 
-/// Decision to continue or to stop.
+/// Whether to continue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Flow {
     Next,
-    /// The request is settled, and no further request should be sent.
+    /// The request is settled. No further request may be sent.
     Last,
-    /// The request was not sent, because the load has ended.
+    /// The load ended before the request was sent.
     End,
 }
 
@@ -70,11 +65,11 @@ pub(crate) enum Flow {
 enum Verdict {
     /// The request is settled.
     Done(Flow),
-    /// The attempt failed. Retry, after the time that the target asked for.
+    /// The attempt failed. Retry after the time that the target asked for.
     Again(Option<Duration>),
 }
 
-/// Sends `payload` over `client`, and counts the outcome.
+/// Sends `payload` and counts the outcome.
 pub(crate) async fn exchange(
     client: &mut Client,
     payload: Payload,
@@ -104,7 +99,6 @@ pub(crate) async fn exchange(
     }
 }
 
-/// Records an attempt in the account and the tally.
 fn settle(
     answer: Result<Answer, Failure>,
     took: Duration,
@@ -115,7 +109,7 @@ fn settle(
     let mut tally = terms.tally.lock();
     tally.totals.attempts += 1;
     let mut new = 0;
-    // if the connection broke, the request may or may not have arrived
+    // on a broken connection, the request may have arrived
     if !matches!(answer, Err(Failure::Connect(_))) {
         new = account.sent();
         tally.totals.series_distinct += new;
@@ -151,14 +145,13 @@ fn settle(
     Verdict::Done(if hopeless { Flow::Last } else { Flow::Next })
 }
 
-/// Number of samples that a target of remote write 2.0 reports as written.
+/// Number of written samples that a 2.0 answer reports.
 fn samples_written(answer: &Answer) -> Option<u64> {
     let header = answer.headers.get("x-prometheus-remote-write-samples-written")?;
     header.to_str().ok()?.parse().ok()
 }
 
-/// Gives a request up. If no other request succeeded during the same time, the target is gone, and the
-/// connection ends.
+/// Gives a request up. If no other request succeeded meanwhile, the target is gone, and the connection ends.
 fn give_up_after(tally: &Tally, after: Duration) -> Flow {
     let mut counts = tally.lock();
     counts.totals.given_up += 1;

@@ -17,20 +17,19 @@ use stdx::clock::Clock;
 use stdx::rng::mix;
 use tokio::sync::mpsc;
 
-/// Timing of requests.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Pace {
-    /// Each connection sends its next request as soon as the previous one is answered.
+    /// Each connection sends its next request when the previous request is answered.
     Closed,
-    /// Requests are sent by a schedule, regardless of how fast they are answered.
+    /// Requests are sent on a schedule, regardless of answers.
     Open {
-        /// Samples per second, of all writers together.
+        /// Of all writers together.
         samples_per_s: f64,
     },
 }
 
 impl Run {
-    /// Scheduled samples per second of each series; 0 in a closed loop.
+    /// Scheduled samples per second of each series. 0 in a closed loop.
     pub(crate) fn rounds_per_s(&self) -> f64 {
         match self.pace {
             Pace::Open { samples_per_s } => samples_per_s / self.plan.series() as f64,
@@ -39,28 +38,27 @@ impl Run {
     }
 }
 
-/// State shared by all connections of a tenant.
 #[derive(Debug)]
 pub(crate) struct Run {
     pub(crate) lane: Arc<Lane>,
     pub(crate) plan: Plan,
-    /// Number of the tenant, if several tenants are loaded together.
+    /// Number of the tenant, if several tenants are loaded.
     pub(crate) tenant: u32,
     pub(crate) pace: Pace,
     pub(crate) version: Version,
     pub(crate) lead: Option<Lead>,
-    /// Maximum random delay of a writer's schedule after the run begins.
+    /// Maximum random delay of a writer's schedule.
     pub(crate) start_jitter_s: f64,
-    /// Schedule of the slots. Without a schedule, all slots always send.
+    /// Schedule of the slots. Without a schedule, all slots send.
     pub(crate) time_share: Option<TimeShare>,
-    /// Receives acknowledged requests, to query their samples at once.
+    /// Receives acknowledged requests for the probes.
     pub(crate) probes: Option<mpsc::Sender<Acknowledged>>,
     pub(crate) clock: stdx::clock::SystemClock,
     /// True once a closed loop has caught up with the clock.
     pub(crate) caught_up: AtomicBool,
 }
 
-/// Slots of a connection, and the connection's position among them.
+/// Slots of a connection.
 #[derive(Debug)]
 pub(crate) struct Generated {
     run: Arc<Run>,
@@ -79,14 +77,13 @@ pub(crate) struct OwnSlot {
     pub(crate) number: usize,
     range: SlotRange,
     template: Option<Template>,
-    /// Number of the template's series that were never sent.
+    /// Series of the template that were never sent.
     new: u64,
     pub(crate) ledger: SlotLedger,
 }
 
 impl Sender<Generated> {
-    /// Opens the connection and builds all requests before the run begins, so that the run spends no time on
-    /// them.
+    /// Opens the connection and builds all requests, so that the run spends no time on them.
     pub(crate) async fn prepare(mut self) -> Result<Self, Failure> {
         self.client.connect().await?;
         for at in 0..self.source.slots.len() {
@@ -103,7 +100,7 @@ impl Sender<Generated> {
 impl Source for Generated {
     async fn next(&mut self, times: Times) -> Option<Request> {
         let run = Arc::clone(&self.run);
-        // with more connections than slots, some connections have nothing to do
+        // there may be more connections than slots
         if self.slots.is_empty() {
             return None;
         }
@@ -154,8 +151,7 @@ impl Generated {
         Self { run: Arc::clone(run), number, slots: slots.collect(), renderer, round: 0, at: 0 }
     }
 
-    /// Waits for the other connections if this connection is too far ahead. Returns false if there are no
-    /// more rounds.
+    /// Waits if this connection is too far ahead. Returns false if there are no more rounds.
     async fn begin_round(&self) -> bool {
         let Run { lane, plan, lead, clock, .. } = &*self.run;
         if let Some(lead) = lead {
@@ -172,7 +168,7 @@ impl Generated {
         !caught_up
     }
 
-    /// Encodes the slot's request again if its series differ from the series of the last round.
+    /// Encodes the slot's request again if its series changed.
     fn fit_template(&mut self, at: usize) {
         let (run, slot) = (&self.run, &mut self.slots[at]);
         if slot.template.as_ref().is_some_and(|t| t.fits(&run.plan, self.round)) {
@@ -181,12 +177,12 @@ impl Generated {
         let template = self.renderer.render(&run.plan, slot.range, self.round);
         let new = template.new_series(slot.template.as_ref());
         run.lane.tally.lock().series_made += new;
-        // new series of an earlier template that was never sent still have to be sent
+        // an earlier template may not have been sent
         slot.new = (slot.new + new).min(u64::from(slot.range.len));
         slot.template = Some(template);
     }
 
-    /// Counts requests that were due before the end of the run as unsent, from slot `at` of this round on.
+    /// Counts requests due before the end of the run as unsent, from slot `at` of this round on.
     fn count_unsent(&self, times: Times, mut at: usize) {
         let run = &self.run;
         let (Pace::Open { .. }, Some(end), false) = (run.pace, times.end, run.lane.stop.is_set()) else {
@@ -210,7 +206,7 @@ impl Generated {
     }
 }
 
-/// Records the outcome of the request that [`Source::next`] returned last.
+/// Records the outcome of the last request.
 impl Account for Generated {
     fn sent(&mut self) -> u64 {
         let slot = &mut self.slots[self.at - 1];
@@ -234,8 +230,7 @@ impl Account for Generated {
     }
 }
 
-/// Time at which a slot's request is due. The samples of each writer are spread evenly over time, and so are
-/// the schedules of the writers.
+/// When a slot's request is due. Writers and their samples are spread evenly over time.
 fn due(run: &Run, times: Times, slot: SlotRange, round: u32) -> Option<Instant> {
     let Pace::Open { samples_per_s } = run.pace else { return None };
     let plan = &run.plan;
@@ -249,23 +244,22 @@ fn due(run: &Run, times: Times, slot: SlotRange, round: u32) -> Option<Instant> 
     Some(times.begin + Duration::from_secs_f64(due_s))
 }
 
-/// Delay of a writer's whole schedule. It is the same in each run of a scenario.
+/// Delay of a writer's schedule, equal in each run of a scenario.
 fn start_delay_s(run: &Run, writer: u32) -> f64 {
     let number = mix(run.plan.fleet.seed ^ u64::from(run.plan.first_writer + writer));
     run.start_jitter_s * (number >> 11) as f64 / (1u64 << 53) as f64
 }
 
-/// True if the load's shape has this slot send at `due`.
+/// True if the load's shape lets this slot send at `due`.
 fn sends_at(run: &Run, times: Times, slot: SlotRange, due: Option<Instant>) -> bool {
     let (Some(time_share), Some(due)) = (&run.time_share, due) else { return true };
     time_share.has(&run.plan, slot, (due - times.begin).as_secs_f64())
 }
 
-/// A request that was just acknowledged.
+/// An acknowledged request.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Acknowledged {
     pub(crate) tenant: u32,
-    /// Range of series.
     pub(crate) slot: SlotRange,
     pub(crate) round: u32,
     pub(crate) at: Instant,
@@ -278,7 +272,7 @@ mod tests {
     use crate::drive::tenants;
     use crate::scenario::Scenario;
 
-    /// Seconds from the beginning of the run to the first request of each writer in two rounds.
+    /// Seconds from the start of the run to each writer's first request, in two rounds.
     fn starts(start_jitter: f64, seed: u64) -> Vec<(f64, f64)> {
         let text =
             format!("seed = {seed}\n[load]\nwriters = 40\ninterval = '10s'\nstart_jitter = {start_jitter}");

@@ -1,8 +1,7 @@
 //! Keeps the connections of a closed loop together.
 //!
-//! In a closed loop, each connection advances the timestamps of its series as fast as it gets answers.
-//! Without coordination, a target could see half of a fleet an hour ahead of the other half, and refuse the
-//! late half. No real fleet behaves like that.
+//! Each connection advances the time of its samples as fast as it gets answers. A target may refuse samples that are
+//! an hour older than others.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -16,29 +15,27 @@ pub(crate) struct Lead {
     moved: Notify,
 }
 
-/// Marks a connection that has ended, so that the others do not wait for it.
+/// Marks a connection that has ended.
 const GONE: u32 = u32::MAX;
 
 impl Lead {
-    /// Coordinates `connections` connections, so that no connection gets more than `rounds_max` rounds ahead
-    /// of another.
+    /// Lets no connection get more than `rounds_max` rounds ahead of another.
     pub(crate) fn new(connections: usize, rounds_max: u32) -> Self {
         let rounds = (0..connections).map(|_| AtomicU32::new(0)).collect();
         Self { rounds, rounds_max, moved: Notify::new() }
     }
 
-    /// Called before connection number `connection` begins `round`. Waits for the other connections if this
-    /// connection is too far ahead.
+    /// Waits while this connection is too far ahead to begin `round`.
     pub(crate) async fn enter(&self, connection: usize, round: u32) {
         self.rounds[connection].store(round, Ordering::Release);
         self.moved.notify_waiters();
         while round > self.slowest().saturating_add(self.rounds_max) {
-            // the timeout handles the case that the slowest connection moves between the check and the wait
+            // the slowest connection may move between the check and the wait
             tokio::time::timeout(Duration::from_millis(5), self.moved.notified()).await.ok();
         }
     }
 
-    /// Called when connection number `connection` has ended.
+    /// The connection has ended.
     pub(crate) fn leave(&self, connection: usize) {
         self.rounds[connection].store(GONE, Ordering::Release);
         self.moved.notify_waiters();

@@ -1,5 +1,4 @@
-//! A connection: sends the requests of its source in order, each when it is due, and retries each request
-//! until it is settled.
+//! A connection: sends each request of its source when due, and retries it until it is settled.
 
 use super::exchange::{Account, Flow, Payload, RetryPolicy, Terms, exchange};
 use super::timer::Timer;
@@ -10,7 +9,7 @@ use bytes::Bytes;
 use hyper::HeaderMap;
 use std::time::{Duration, Instant};
 
-/// Extra time for a request that is being retried when the run ends.
+/// Extra time for retries when the run ends.
 const GRACE: Duration = Duration::from_secs(5);
 
 /// State shared by all connections to one address.
@@ -20,8 +19,7 @@ pub(crate) struct Lane {
     pub(crate) retry: RetryPolicy,
     pub(crate) stop: Stop,
     pub(crate) tally: Tally,
-    /// Number of final refusals, without a single success, after which the connection ends. A connection
-    /// without success would measure nothing.
+    /// Number of final refusals, without a success, after which the connection ends.
     pub(crate) rejected_max: u64,
 }
 
@@ -38,40 +36,36 @@ impl Times {
     }
 }
 
-/// A request that has not been sent yet.
+/// A request that is not sent yet.
 #[derive(Debug)]
 pub(crate) struct Request {
     pub(crate) body: Bytes,
-    /// Samples of all kinds.
     pub(crate) samples: u64,
-    /// Number of floats among the samples. A target counts them apart from native histograms.
+    /// Floats among the samples. A target counts native histograms separately.
     pub(crate) floats: u64,
-    /// Time at which the request is due by the schedule; `None` in a closed loop.
+    /// When the request is due by the schedule. `None` in a closed loop.
     pub(crate) due: Option<Instant>,
-    /// Time at which the connection was free to send. If the request is sent later than `free` and `due`, the
-    /// delay counts as generator lag.
+    /// When the connection was free to send. A delay after `free` and `due` is generator lag.
     pub(crate) free: Instant,
 }
 
-/// Source of a connection's requests. As an [`Account`], it records the outcome of the request that it
-/// returned last.
+/// Source of a connection's requests. The [`Account`] refers to the last request.
 pub(crate) trait Source: Account + Send {
-    /// Builds the next request, before the request is due.
+    /// Builds the next request, before it is due.
     fn next(&mut self, times: Times) -> impl Future<Output = Option<Request>> + Send;
 
     /// Sets the headers that differ between requests.
     fn set_headers(&self, _: &mut HeaderMap) {}
 
-    /// Called when the connection has ended. If `begun` is false, the last request was never sent.
+    /// The connection has ended. If `begun` is false, the last request was never sent.
     fn end(&mut self, times: Times, begun: bool);
 }
 
-/// A connection and the source of its requests.
 #[derive(Debug)]
 pub(crate) struct Sender<S> {
     pub(crate) client: Client,
     pub(crate) source: S,
-    /// True if the connection ended because the target accepts nothing.
+    /// True if the target accepted nothing.
     pub(crate) gave_up: bool,
 }
 
@@ -80,7 +74,7 @@ impl<S: Source> Sender<S> {
         Self { client, source, gave_up: false }
     }
 
-    /// Sends until the source is exhausted, the run has ended or the run is stopped.
+    /// Sends until the source is exhausted, or the run has ended or is stopped.
     pub(crate) async fn run(mut self, lane: &Lane, times: Times) -> Self {
         let timer = Timer::new();
         let mut begun = true;

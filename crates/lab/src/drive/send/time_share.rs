@@ -1,11 +1,10 @@
-//! Schedule of a tenant's slots: how many are active at each time, and when all of them pause.
+//! Schedule of a tenant's slots: how many send at each time, and when all pause.
 
 use crate::generate::plan::{Plan, SlotRange};
 use crate::scenario::Grow;
 use crate::scenario::shape::Course;
 use std::sync::Arc;
 
-/// Part of one tenant in the load's shape.
 #[derive(Debug, Clone)]
 pub(crate) struct TimeShare {
     course: Arc<Course>,
@@ -16,7 +15,7 @@ pub(crate) struct TimeShare {
     tenants: u32,
     /// Number of the tenant's first writer.
     pub(crate) first_writer: u32,
-    /// Slots of this tenant on all machines at a factor of 1.
+    /// Slots of this tenant on all machines, at a factor of 1.
     slots_plain: u64,
     slots_all: u64,
 }
@@ -39,8 +38,7 @@ impl TimeShare {
             < self.slots_at(at_s)
     }
 
-    /// Number of slots of the tenant that belong to writers of other machines and precede the slots of
-    /// `plan`.
+    /// Slots of the tenant's writers on other machines that precede the slots of `plan`.
     fn slots_before(&self, plan: &Plan) -> u64 {
         u64::from(plan.first_writer - self.first_writer) * plan.writer_slots() as u64
     }
@@ -55,18 +53,17 @@ impl TimeShare {
                 there.clamp(0.0, 1.0) * self.slots_all as f64
             }
         };
-        // rounding errors of up to a thousandth of a slot are tolerated
+        // allow for rounding errors
         ((slots - 1e-3).ceil().max(0.0) as u64).min(self.slots_all)
     }
 
-    /// Number of series that are active at `at_s` in `plan`, which is the part of the tenant on this machine.
+    /// Active series at `at_s` on this machine.
     pub(crate) fn series_at(&self, plan: &Plan, at_s: f64) -> f64 {
         let here = self.slots_at(at_s).saturating_sub(self.slots_before(plan)).min(plan.slots_count() as u64);
         here as f64 * plan.series() as f64 / plan.slots_count() as f64
     }
 
-    /// Time at which a request due at `due_s` is sent. A request that is due during a pause is sent when the
-    /// pause ends.
+    /// When a request due at `due_s` is sent: at once, or at the end of a pause.
     pub(crate) fn delayed(&self, due_s: f64) -> f64 {
         self.outages.iter().find(|(from, to)| (*from..*to).contains(&due_s)).map_or(due_s, |(_, to)| *to)
     }

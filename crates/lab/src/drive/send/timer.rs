@@ -1,7 +1,7 @@
 //! Sleeps to a fraction of a millisecond.
 //!
-//! Tokio's timers have a resolution of one millisecond and round up. This error would be half of a fast
-//! target's latency. The kernel's timers are accurate to about 50 µs.
+//! Tokio's timers round up to a millisecond, half of a fast target's latency. The kernel's timers are accurate to
+//! about 50 µs.
 
 use std::time::Instant;
 
@@ -29,7 +29,7 @@ mod precise {
             Ok(Self(AsyncFd::new(timerfd_create(TimerfdClockId::Monotonic, flags)?)?))
         }
 
-        /// Sleeps for `time`. It must not be zero, because zero disarms the timer.
+        /// Sleeps for `time`, which must not be zero.
         pub(super) async fn sleep(&self, time: Duration) -> std::io::Result<()> {
             let none = Timespec { tv_sec: 0, tv_nsec: 0 };
             let it_value = Timespec { tv_sec: time.as_secs() as i64, tv_nsec: time.subsec_nanos().into() };
@@ -56,8 +56,7 @@ pub(crate) struct Timer {
 }
 
 impl Timer {
-    /// Uses a kernel timer, or Tokio's timer if no kernel timer is available. Must be called within a
-    /// runtime.
+    /// Uses a kernel timer, or Tokio's timer if there is none. Must be called within a runtime.
     pub(crate) fn new() -> Self {
         Self {
             #[cfg(target_os = "linux")]
@@ -65,7 +64,7 @@ impl Timer {
         }
     }
 
-    /// Sleeps until `due`. Returns at once if `due` has passed.
+    /// Returns at once if `due` has passed.
     pub(crate) async fn sleep_until(&self, due: Instant) {
         let time = due.saturating_duration_since(Instant::now());
         if time.is_zero() {

@@ -6,17 +6,14 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Maximum number of lines that are kept.
 const LINES_MAX: usize = 8;
 
 /// A longer line is kept in parts of this size.
 const LINE_BYTES_MAX: u64 = 400;
 
-/// Time to read the rest of the output after the program has ended. A child process may live longer than the
-/// program, and hold the pipe open.
+/// Time to read the rest of the output. A child of the ended program may hold the pipe open.
 const DRAIN_WITHIN: Duration = Duration::from_millis(500);
 
-/// The end of a program's output.
 #[derive(Debug)]
 pub(crate) struct Output {
     lines: Arc<Mutex<VecDeque<String>>>,
@@ -39,7 +36,7 @@ impl Output {
         Ok(Self { lines, reader })
     }
 
-    /// The last lines, once the program has ended. Empty if the program printed nothing.
+    /// Waits for the end of the output. Empty if the program printed nothing.
     pub(crate) async fn last_lines(&self) -> Vec<String> {
         let begin = Instant::now();
         while !self.reader.is_finished() && begin.elapsed() < DRAIN_WITHIN {
@@ -49,7 +46,7 @@ impl Output {
     }
 }
 
-/// Keeps a line. Control characters are removed, because the line is shown on terminals and in reports.
+/// Keeps a line without control characters, which could change a terminal.
 fn keep(lines: &Mutex<VecDeque<String>>, line: &[u8]) {
     let text: String = String::from_utf8_lossy(line).chars().filter(|c| !c.is_control()).collect();
     if text.trim().is_empty() {

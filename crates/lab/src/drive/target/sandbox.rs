@@ -1,18 +1,17 @@
-//! A fresh directory and a free port for a target that the run starts: `{data}` and `{port}` in a scenario.
+//! A fresh directory and a free port for a started target: `{data}` and `{port}` in a scenario.
 
 use crate::scenario::{TargetSpec, Texts};
 use anyhow::{Context, Result};
 use std::net::{Ipv4Addr, TcpListener};
 use tempfile::TempDir;
 
-/// Placeholder for a directory that is empty when the target starts. The directory is removed when the run
-/// ends.
+/// Placeholder for an empty directory, removed when the run ends.
 const DATA: &str = "{data}";
 
-/// Placeholder for an unused TCP port of this machine.
+/// Placeholder for an unused TCP port.
 const PORT: &str = "{port}";
 
-/// Directory and port of a started target for one run. Dropping the sandbox removes the directory.
+/// Directory and port of a started target. Dropping the sandbox removes the directory.
 #[derive(Debug)]
 pub(crate) struct Sandbox {
     _data: Option<TempDir>,
@@ -45,13 +44,11 @@ impl Sandbox {
     }
 }
 
-/// Returns a port that the kernel has just assigned and that is free again. The kernel assigns all other
-/// ports before it assigns this port again.
+/// Returns a free port. The kernel assigns all other ports before it assigns this port again.
 fn free_port() -> std::io::Result<u16> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
 }
 
-/// Applies `change` to the command and all addresses.
 fn each_text(target: &mut TargetSpec, change: impl Fn(&mut String)) {
     match &mut target.write {
         Texts::One(url) => change(url),

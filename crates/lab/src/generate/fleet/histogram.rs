@@ -9,38 +9,33 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Maximum number of buckets of a histogram, whose last bound is then 2.5 × 10^13.
+/// With this number of buckets, the last bound is 2.5 × 10^13.
 pub const BUCKETS_MAX: u32 = 48;
 
-/// Default number of buckets of a histogram: bounds up to 10, and `+Inf`.
+/// Bounds up to 10, and `+Inf`.
 pub const BUCKETS_DEFAULT: u32 = 12;
 
-/// Bounds of buckets within a power of ten, in thousandths, as in the defaults of client libraries.
+/// Bounds within a power of ten, in thousandths, as in client libraries.
 const BOUNDS: [u64; 3] = [5, 10, 25];
 
-/// The histograms of a target, which are its first metrics.
+/// The histograms of a target. They are its first metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Histograms {
     pub count: u32,
-    /// Number of buckets of each histogram, `+Inf` included; at most [`BUCKETS_MAX`].
+    /// Buckets of each histogram with `+Inf`; at most [`BUCKETS_MAX`].
     pub buckets: u32,
 }
 
-/// Role of a metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
-    /// A metric that is not part of a histogram.
+    /// No part of a histogram.
     Plain,
-    /// A bucket of a histogram, by its number.
     Bucket(u32),
-    /// The `_count` of a histogram.
     Count,
-    /// The `_sum` of a histogram.
     Sum,
 }
 
 impl Part {
-    /// Suffix of the metric's name.
     pub fn suffix(self) -> &'static str {
         match self {
             Self::Plain => "",
@@ -52,7 +47,7 @@ impl Part {
 }
 
 impl Histograms {
-    /// Returns as many histograms of `buckets` buckets each as make up about `share` of `metrics`.
+    /// Histograms of `buckets` buckets that make up about `share` of `metrics`.
     pub fn of_share(share: f64, buckets: u32, metrics: u32) -> Self {
         let one = Self { count: 1, buckets };
         let count = (share.clamp(0.0, 1.0) * f64::from(metrics) / f64::from(one.series())).round() as u32;
@@ -64,8 +59,7 @@ impl Histograms {
         self.buckets + 2
     }
 
-    /// Role of metric number `metric`, and the first metric of its histogram. A plain metric is its own first
-    /// metric.
+    /// Role of a metric, and the first metric of its histogram. A plain metric is its own first metric.
     #[inline]
     pub fn part(self, metric: u32) -> (u32, Part) {
         if metric >= self.count * self.series() {
@@ -80,7 +74,6 @@ impl Histograms {
         (metric - within, part)
     }
 
-    /// The label `le` of a bucket; `None` for other metrics.
     pub fn le(self, metric: u32) -> Option<String> {
         match self.part(metric) {
             (_, Part::Bucket(bucket)) if bucket + 1 == self.buckets => Some("+Inf".to_owned()),
@@ -89,7 +82,7 @@ impl Histograms {
         }
     }
 
-    /// Maximum number of metrics of one target that share a name.
+    /// Maximum number of a target's metrics that share a name.
     pub fn alike_max(self) -> u32 {
         if self.count == 0 { 1 } else { self.buckets }
     }
@@ -102,11 +95,10 @@ impl Histograms {
         }
     }
 
-    /// Cumulative share of observations up to `bucket`, from 0 to 1. `key` selects the shape of the
-    /// distribution.
+    /// Cumulative share of observations up to `bucket`, from 0 to 1. `key` selects the shape of the distribution.
     pub fn share_below(self, key: u64, bucket: u32) -> f64 {
         let x = f64::from(bucket + 1) / f64::from(self.buckets);
-        // only multiplications, because their results are the same on all machines
+        // multiplications only: their results are equal on all machines
         match key % 3 {
             0 => x,
             1 => x * x * (3.0 - 2.0 * x),

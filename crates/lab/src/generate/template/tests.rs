@@ -10,7 +10,7 @@ mod proto;
 
 type Row = (String, i64, u64);
 
-/// A request as an independent decoder sees it.
+/// Decodes a request independently of the template.
 fn decode(version: Version, body: &[u8]) -> Vec<Row> {
     let row = |pairs: &[(&str, &str)], samples: &[(i64, f64)]| {
         let [(timestamp, value)] = samples else { panic!("{} samples", samples.len()) };
@@ -37,7 +37,7 @@ fn decode(version: Version, body: &[u8]) -> Vec<Row> {
     }
 }
 
-/// Expected rows of a slot's request in a round, computed from the plan.
+/// Expected rows of a slot's request, computed from the plan.
 fn expected(plan: &Plan, slot: SlotRange, round: u32) -> Vec<Row> {
     let rows = (0..slot.len).map(|index| {
         let (target, metric) = plan.series_at(slot, index);
