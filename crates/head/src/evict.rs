@@ -22,6 +22,7 @@ use crate::tenant::TenantHead;
 use model::SeriesRef;
 use roaring::RoaringBitmap;
 
+pub(crate) mod state;
 #[cfg(test)]
 mod tests;
 

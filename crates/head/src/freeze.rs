@@ -18,6 +18,7 @@ use crate::value::Value;
 use hashbrown::HashMap;
 use model::{Samples, SeriesRef, TimeRange};
 
+pub(crate) mod state;
 #[cfg(test)]
 mod tests;
 

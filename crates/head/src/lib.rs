@@ -33,7 +33,6 @@ mod partition;
 mod pin;
 mod postings;
 mod ranks;
-mod removal;
 mod select;
 mod series;
 mod tenant;

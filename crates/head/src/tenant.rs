@@ -1,7 +1,9 @@
 //! All of one tenant's series in one partition.
 
 use crate::columns::Columns;
+use crate::evict::state::EvictionState;
 use crate::exemplars::Exemplars;
+use crate::freeze::state::FreezeState;
 use crate::growth::{Gained, Growth};
 use crate::index::Index;
 use crate::labels::LabelSets;
@@ -10,7 +12,6 @@ use crate::paged::{Free, Paged};
 use crate::pair::{NameCount, PairCount, PairId};
 use crate::pairs::Pairs;
 use crate::postings::Postings;
-use crate::removal::{Evicting, Frozen};
 use crate::series::{ACTIVE, Series, UNLINKED, state_of};
 use crate::value::Value;
 use hashbrown::HashMap;
@@ -49,10 +50,10 @@ pub struct TenantHead {
     pub(crate) series: Paged<Series>,
     /// Numbers of evicted series, for reuse.
     pub(crate) free: Free,
-    pub(crate) evicting: Evicting,
+    pub(crate) evicting: EvictionState,
     pub(crate) late: HashMap<SeriesRef, Late>,
     pub(crate) frozen_late: HashMap<SeriesRef, Late>,
-    pub(crate) frozen: Frozen,
+    pub(crate) frozen: FreezeState,
     pub(crate) metadata: BTreeMap<String, Metadata>,
     pub(crate) metadata_bytes: usize,
     pub(crate) exemplars: Exemplars,
@@ -105,10 +106,10 @@ impl TenantHead {
             labels: LabelSets::default(),
             series: Paged::default(),
             free: Free::default(),
-            evicting: Evicting::default(),
+            evicting: EvictionState::default(),
             late: HashMap::new(),
             frozen_late: HashMap::new(),
-            frozen: Frozen::default(),
+            frozen: FreezeState::default(),
             metadata: BTreeMap::new(),
             metadata_bytes: 0,
             exemplars: Exemplars::default(),

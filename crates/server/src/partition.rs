@@ -13,11 +13,11 @@
 
 mod commit;
 mod context;
+mod delete_tenant;
 mod dictionary;
 mod evict;
 mod extras;
 mod fair_queue;
-mod forget;
 mod handles;
 mod outage;
 mod relocate;
@@ -32,11 +32,11 @@ mod time_share;
 
 use crate::refusal::Refusal;
 pub(crate) use context::{Context, STARTED_S, steady_s};
+pub(crate) use delete_tenant::DeleteTenant;
 use dictionary::Dictionary;
 use evict::Evicting;
 use extras::Incoming;
 use fair_queue::FairQueue;
-pub(crate) use forget::Forget;
 pub(crate) use handles::Owners;
 use head::TenantHead;
 use journal::{Journal, JournalError, Offset, RecordEncoder};
@@ -98,7 +98,7 @@ pub(crate) enum Command {
     /// Truncates the journal to the partition's mark.
     Truncate(SyncSender<()>),
     /// Drops what a deleted tenant has beside samples.
-    Forget(Forget),
+    DeleteTenant(DeleteTenant),
     Stop,
 }
 
@@ -282,7 +282,7 @@ impl Owner {
                     self.truncate_to_mark();
                     let _ = reply.send(()); // the receiver may be gone
                 }
-                Command::Forget(forget) => self.forget(forget),
+                Command::DeleteTenant(request) => self.delete_tenant(request),
             }
             let is_enough = cost >= GROUP_COST_MAX || taken >= QUEUE_MAX;
             next = if is_enough { None } else { self.commands.try_recv().ok() };

@@ -24,14 +24,14 @@ mod actions;
 mod clean;
 mod columns;
 mod commit;
-mod dropped;
 mod failure;
 mod floodmark;
+mod fully_deleted;
 mod lease;
 mod listing;
 mod log;
-mod pending;
-mod removed;
+mod pending_deletes;
+mod removed_files;
 mod repair;
 mod summary;
 mod sweep;
@@ -51,7 +51,7 @@ use delta_kernel_default_engine::executor::tokio::TokioMultiThreadExecutor;
 use delta_kernel_default_engine::{DefaultEngine, DefaultEngineBuilder};
 use listing::{Checkpoint, Listing};
 use log::Loaded;
-use pending::Pending;
+use pending_deletes::PendingDeletes;
 use std::collections::{BTreeMap, HashMap};
 use std::num::NonZero;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -103,7 +103,7 @@ pub struct Files {
     /// Files by day, then in the order of writes.
     list: Vec<LiveFile>,
     /// Deletes that were not applied to all files yet.
-    pending: Pending,
+    pending: PendingDeletes,
     /// Memory of the list.
     bytes: usize,
     /// Length of all files together.
@@ -113,7 +113,7 @@ pub struct Files {
 }
 
 impl Files {
-    fn new(location: &Location, version: u64, mut list: Vec<LiveFile>, pending: Pending) -> Self {
+    fn new(location: &Location, version: u64, mut list: Vec<LiveFile>, pending: PendingDeletes) -> Self {
         list.sort_unstable_by(|a, b| (a.date, a.rank(), &a.path).cmp(&(b.date, b.rank(), &b.path)));
         let texts = |f: &LiveFile| f.path.len() + f.names.as_ref().map_or(0, |(a, b)| a.len() + b.len());
         let bytes = list.iter().map(|f| size_of::<LiveFile>() + texts(f)).sum::<usize>();
@@ -395,7 +395,7 @@ impl Table {
         }
         let known = lock(&self.files).as_ref().map(|files| files.pending.clone());
         let floodmark = |source: &str| self.floodmark(snapshot, source);
-        let mut pending = self.noting(pending::load(&self.location, floodmark, known.as_ref()))?;
+        let mut pending = self.noting(pending_deletes::load(&self.location, floodmark, known.as_ref()))?;
         pending.is_rollup = self.kind.name == ROLLUP.name;
         let files =
             self.noting(commit::live_files(self.kind, &self.location, &self.engine, snapshot, pending))?;

@@ -19,21 +19,21 @@
 //! returns rows or [`TableError::Damaged`].
 
 mod cache;
-mod chunks;
 mod cursor;
 mod filter;
 mod footer;
 mod foreign;
 pub mod fuzz;
 mod index;
-mod indexed;
+mod indexed_rows;
 mod label_scan;
 mod prune;
 mod row;
 mod select;
+mod small_columns;
 mod source;
 mod stop;
-mod stream;
+mod streamed_rows;
 
 pub(crate) use cache::CachedFile;
 pub use cache::{Cache, CacheStats};
@@ -48,7 +48,7 @@ pub(crate) use source::guarded;
 pub use source::{CacheSlot, Cached, Ranges};
 use source::{Uncached, fetch};
 pub use stop::Stop;
-pub(crate) use stream::DECODER_BYTES;
+pub(crate) use streamed_rows::DECODER_BYTES;
 
 /// Counts of a read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -201,7 +201,7 @@ impl Upkeep {
             Step::DropDeleted => {
                 let mut dropped = 0;
                 loop {
-                    match table.drop_deleted(policy.deletes_upto)?.len() {
+                    match table.remove_fully_deleted(policy.deletes_upto)?.len() {
                         0 => return Ok(Done::Dropped(dropped)),
                         n => dropped += n,
                     }

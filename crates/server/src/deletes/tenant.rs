@@ -11,7 +11,7 @@
 
 use super::{commit, refused, release};
 use crate::node::Node;
-use crate::partition::{Command, Forget};
+use crate::partition::{Command, DeleteTenant};
 use crate::query_source::Context;
 use crate::refusal::Refusal;
 use crate::seal::Lake;
@@ -44,7 +44,7 @@ async fn delete_within(node: &Node, tenant: &TenantId, most: Duration) -> Result
     let reads = node.reads();
     reads.lake.closed.check(tenant)?;
     flush_tenant(node, tenant).await?;
-    let forgotten = forget(node, tenant, most).await;
+    let dropped = delete_from_partitions(node, tenant, most).await;
     // the samples are deleted even if a query keeps names of series in the heads
     let (context, of) = (Arc::clone(reads), tenant.clone());
     let done = tokio::task::spawn_blocking(move || {
@@ -56,21 +56,21 @@ async fn delete_within(node: &Node, tenant: &TenantId, most: Duration) -> Result
     release(node, tenant).await?;
     reads.queried.forget(tenant);
     node.writes().tenants.forget(tenant);
-    forgotten?;
+    dropped?;
     let Removed { files, bytes } = removed;
     tracing::info!(target: "audit", %tenant, files, bytes, "a tenant is deleted");
     Ok(removed)
 }
 
 /// Lets all partitions drop what they have of a tenant beside samples. Fails if that takes longer than `most`.
-async fn forget(node: &Node, tenant: &TenantId, most: Duration) -> Result<(), Refusal> {
+async fn delete_from_partitions(node: &Node, tenant: &TenantId, most: Duration) -> Result<(), Refusal> {
     let mut answers = Vec::new();
     for commands in &node.writes().commands {
         let (reply, answer) = oneshot::channel();
-        let forget = Command::Forget(Forget { tenant: tenant.clone(), reply });
+        let request = Command::DeleteTenant(DeleteTenant { tenant: tenant.clone(), reply });
         let is_busy =
             |_| Refusal::busy("queue_full", "too many requests wait for a partition: repeat the delete");
-        commands.try_send(forget).map_err(is_busy)?;
+        commands.try_send(request).map_err(is_busy)?;
         answers.push(answer);
     }
     let all = async {
@@ -107,7 +107,7 @@ fn remove_files_of(
 ) -> Result<(), TableError> {
     let Some(table) = lake.tables.existing_now(tenant, kind)? else { return Ok(()) };
     loop {
-        let files = table.drop_deleted(i64::MAX)?;
+        let files = table.remove_fully_deleted(i64::MAX)?;
         lake.tables.publish_commits(tenant, kind, &table);
         if files.is_empty() {
             return Ok(());

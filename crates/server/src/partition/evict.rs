@@ -2,8 +2,8 @@
 //! tables.
 
 use super::Owner;
+use super::delete_tenant::{DeleteTenant, UNSEALED_ONLY};
 use super::extras::trim_exemplars;
-use super::forget::{Forget, UNSEALED_ONLY};
 use super::time_share::{SLICES_MAX, TimeShare};
 use admission::watermarks;
 use head::{Evicted, Idle};
@@ -36,9 +36,9 @@ pub(super) struct Evicting {
     /// Idle times of the eviction in progress; `None` between evictions.
     idle: Option<Idle>,
     /// Deleted tenant that the current eviction is about; `None` if it is about all tenants.
-    deleted: Option<Forget>,
+    deleted: Option<DeleteTenant>,
     /// Deleted tenants that wait for an eviction: at most [`DELETED_MAX`].
-    waiting: VecDeque<Forget>,
+    waiting: VecDeque<DeleteTenant>,
 }
 
 impl Evicting {
@@ -53,13 +53,13 @@ impl Evicting {
 
     /// True if no more deleted tenants may wait. Those for which no request waits any more are forgotten: such requests are repeated.
     pub(super) fn is_full(&mut self) -> bool {
-        self.waiting.retain(|forget| !forget.reply.is_closed());
+        self.waiting.retain(|request| !request.reply.is_closed());
         self.waiting.len() >= DELETED_MAX
     }
 
     /// Evicts a deleted tenant's series without samples as soon as the current eviction is done.
-    pub(super) fn evict_tenant(&mut self, forget: Forget, now: Instant) {
-        self.waiting.push_back(forget);
+    pub(super) fn evict_tenant(&mut self, request: DeleteTenant, now: Instant) {
+        self.waiting.push_back(request);
         self.time_share.suspend(now);
     }
 
@@ -93,7 +93,7 @@ impl Owner {
             retire_before_s: now_s.saturating_sub(series_idle_s),
             evict_before_s: now_s.saturating_sub(idle_s),
         });
-        let deleted = self.evicting.deleted.as_ref().map(|forget| forget.tenant.clone());
+        let deleted = self.evicting.deleted.as_ref().map(|request| request.tenant.clone());
         let is_meant = |tenant: &TenantId| deleted.as_ref().is_none_or(|deleted| deleted == tenant);
         // When a closed tenant opens, its metadata and exemplars are not replayed again, so its series stay in the
         // head. If the head is full, these series are evicted nevertheless: series kept only for exemplars must not
@@ -128,7 +128,7 @@ impl Owner {
                 self.evicting.idle = None;
                 self.note_tenants();
                 self.context.metrics.series_evicted.add(count);
-                if let Some(Forget { reply, .. }) = self.evicting.deleted.take() {
+                if let Some(DeleteTenant { reply, .. }) = self.evicting.deleted.take() {
                     let _ = reply.send(Ok(())); // the receiver may be gone
                 }
                 let is_next_due = !self.evicting.waiting.is_empty();

@@ -1,7 +1,7 @@
 //! Changes of a table. Each change is one log entry, which is put only if no other writer was first.
 
 use super::floodmark::Read;
-use super::pending::Pending;
+use super::pending_deletes::PendingDeletes;
 use super::sweep::SWEPT;
 use super::{ENGINE_INFO, Files, StagedBlock, StagedFile, Table, actions, columns, failure};
 use crate::date::Date;
@@ -59,7 +59,7 @@ pub(super) struct Change<'a> {
     next_from_ms: Option<i64>,
     floodmarks: BTreeMap<String, u64>,
     /// New list of pending deletes; `None` if it stays unchanged.
-    pending: Option<Pending>,
+    pending: Option<PendingDeletes>,
 }
 
 impl<'a> Change<'a> {
@@ -77,7 +77,7 @@ impl<'a> Change<'a> {
     }
 
     /// A change of the list of pending deletes, to which `floodmarks` refer.
-    pub(super) const fn of_tombstones(floodmarks: BTreeMap<String, u64>, pending: Pending) -> Self {
+    pub(super) const fn of_tombstones(floodmarks: BTreeMap<String, u64>, pending: PendingDeletes) -> Self {
         Self {
             operation: UpdateTableOperation::Write,
             data_change: false,
@@ -401,7 +401,7 @@ pub(super) fn live_files(
     location: &Location,
     engine: &dyn Engine,
     snapshot: &SnapshotRef,
-    pending: Pending,
+    pending: PendingDeletes,
 ) -> Result<Files, TableError> {
     let mut list = Vec::new();
     each_live(location, engine, snapshot, |batch| actions::live_files(kind, location, &batch, &mut list))?;

@@ -3,7 +3,7 @@
 use super::failure::{self, damaged, foreign, guarded};
 use super::listing::Listing;
 use super::repair::repair;
-use super::{ENGINE_INFO, Files, Pending, Table, columns, commit, pending};
+use super::{ENGINE_INFO, Files, PendingDeletes, Table, columns, commit, pending_deletes};
 use crate::error::TableError;
 use crate::kind::{DATE, Kind};
 use crate::read::Depth;
@@ -53,7 +53,7 @@ pub(super) fn create(
     };
     match transaction.commit(engine).map_err(error)? {
         CommitResult::Committed(done) => Ok(done.post_commit_snapshot().map(|snapshot| Loaded {
-            files: Files::new(location, snapshot.version(), Vec::new(), Pending::default()),
+            files: Files::new(location, snapshot.version(), Vec::new(), PendingDeletes::default()),
             snapshot: Arc::clone(snapshot),
             checkpoint: None,
         })),
@@ -112,7 +112,7 @@ fn open(
         });
         Ok(found?.and_then(|found| u64::try_from(found).ok()))
     };
-    let pending = pending::load(location, floodmark, None)?;
+    let pending = pending_deletes::load(location, floodmark, None)?;
     let files = commit::live_files(kind, location, engine, &snapshot, pending)?;
     Ok(Loaded { snapshot, files, checkpoint })
 }

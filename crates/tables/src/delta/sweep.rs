@@ -27,7 +27,7 @@
 //!   lease and kept its files; a sweep whose entry comes later finds them live.
 
 use super::lease::{LEASE_MS, Leases, OWN_FOLDER};
-use super::pending::is_list;
+use super::pending_deletes::is_list;
 use super::{StagedFile, Table};
 use crate::error::TableError;
 use crate::fault;
@@ -160,7 +160,7 @@ impl Sweeper {
         self.removed.retain(|path| dead.contains(path));
         let version = table.version();
         if self.removed.len() < dead.len() && self.looked != Some(version) {
-            table.each_removed(|path| {
+            table.each_removed_file(|path| {
                 if let Ok(path) = table.location.path(path)
                     && dead.contains(&path)
                 {

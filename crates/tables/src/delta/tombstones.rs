@@ -1,7 +1,7 @@
-//! Commits of deletes, whose tombstones [`super::pending`] lists.
+//! Commits of deletes, whose tombstones [`super::pending_deletes`] lists.
 
 use super::commit::Change;
-use super::pending::{LAST, LIST, Pending, number_of, path};
+use super::pending_deletes::{LAST, LIST, PendingDeletes, number_of, path};
 use super::{Files, Table};
 use crate::error::TableError;
 use crate::live_file::LiveFile;
@@ -116,7 +116,7 @@ impl Table {
         let last = u64::try_from(all.last).unwrap_or(0);
         let mut floodmarks = floodmarks.clone();
         floodmarks.extend([(LIST.into(), number), (LAST.into(), last)]);
-        let pending = Pending { number, is_rollup: files.pending.is_rollup, all: Arc::new(all) };
+        let pending = PendingDeletes { number, is_rollup: files.pending.is_rollup, all: Arc::new(all) };
         let change = Change::of_tombstones(floodmarks, pending);
         Ok(self.try_change(&snapshot, files, &change)?.is_some())
     }

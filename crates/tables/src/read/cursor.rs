@@ -1,16 +1,16 @@
 //! Walks the wanted rows of one file, in the file's order.
 //!
-//! If a row group has an index, rows are looked up in the index ([`indexed`](super::indexed)). Otherwise they
-//! are decoded in order ([`stream`](super::stream)). An index is built when a row group is read for the
+//! If a row group has an index, rows are looked up in the index ([`super::indexed_rows`]). Otherwise they
+//! are decoded in order ([`super::streamed_rows`]). An index is built when a row group is read for the
 //! second time, or when most of it is read at once.
 
 use super::foreign::Foreign;
 use super::index::RowGroupIndex;
-use super::indexed::Indexed;
+use super::indexed_rows::IndexedRows;
 use super::label_scan::LabelScan;
 use super::row::Order;
 use super::stop::Pace;
-use super::stream::Stream;
+use super::streamed_rows::StreamedRows;
 use super::{CacheSlot, Cached, Footer, Ranges, ReadStats, Select, Uncached, guarded, prune};
 use crate::error::TableError;
 use crate::kind::Kind;
@@ -103,8 +103,8 @@ impl Bookmark {
 enum Part {
     /// The cursor is before the first row, or after the last.
     None,
-    Stream(Box<Stream>),
-    Indexed(Box<Indexed>),
+    Stream(Box<StreamedRows>),
+    Indexed(Box<IndexedRows>),
     /// The cursor is in a file that another program wrote, which is read as a whole.
     Foreign(Box<Foreign>),
 }
@@ -291,7 +291,7 @@ impl<R: Ranges> Cursor<R> {
             }
             let (samples, window) = (self.select.samples, self.window_bytes);
             self.stats.rows += wanted.len() as u64;
-            if let Some(mut indexed) = Indexed::new(&self.footer, group, index, wanted, samples, window) {
+            if let Some(mut indexed) = IndexedRows::new(&self.footer, group, index, wanted, samples, window) {
                 if indexed.is_dry() {
                     indexed.load(&self.file, &self.footer, &mut self.stats)?;
                 }
@@ -304,7 +304,7 @@ impl<R: Ranges> Cursor<R> {
                 return Ok(true);
             }
         }
-        let stream = Stream::new(&self.footer, group, rows, &self.select, self.window_bytes);
+        let stream = StreamedRows::new(&self.footer, group, rows, &self.select, self.window_bytes);
         self.part = Part::Stream(Box::new(stream));
         Ok(false)
     }
@@ -370,7 +370,7 @@ impl<R: Ranges> Cursor<R> {
         what: LabelScan<'_>,
         each: &mut dyn FnMut(&str) -> bool,
     ) -> Result<bool, TableError> {
-        let stream = Stream::new(&self.footer, group, rows, &self.select, self.window_bytes);
+        let stream = StreamedRows::new(&self.footer, group, rows, &self.select, self.window_bytes);
         self.part = Part::Stream(Box::new(stream));
         self.groups = Some(VecDeque::new());
         self.scan_rest(what, each)

@@ -13,7 +13,7 @@
 //! puts the newest data first. If their values differ, this is a guess and is counted as a conflict.
 
 use super::row::{Decoded, Order};
-use super::stream::{decode, metrics_columns, selection};
+use super::streamed_rows::{decode, metrics_columns, selection};
 use super::{Footer, Ranges, ReadStats, Select, Stop, filter, prune};
 use crate::error::TableError;
 use crate::kind::Kind;

@@ -3,8 +3,8 @@
 //! `fuzz/` at the root of the workspace calls them under cargo-fuzz; the tests here call them on damaged files. [`FullyCachedFile`]
 //! checks the cached data of files, in other tests as well.
 
-use super::chunks;
 use super::index::RowGroupIndex;
+use super::small_columns;
 use super::{CacheSlot, Cached, Cursor, Footer, LabelScan, Ranges, Select, label_scan};
 use crate::error::TableError;
 use crate::kind::metrics::METRICS;
@@ -43,9 +43,9 @@ pub fn file(bytes: &[u8]) {
 pub fn row_group(bytes: &[u8]) {
     let Some((rows, mut rest)) = bytes.split_first_chunk::<2>() else { return };
     let rows = usize::from(u16::from_le_bytes(*rows));
-    let mut chunks = chunks::ALL.map(|_| (Vec::new(), 0));
+    let mut chunks = small_columns::ALL.map(|_| (Vec::new(), 0));
     while let Some(page) = Contents::take(&mut rest) {
-        let (chunk, levels) = &mut chunks[usize::from(page.column) % chunks::ALL.len()];
+        let (chunk, levels) = &mut chunks[usize::from(page.column) % small_columns::ALL.len()];
         page.put_framed(chunk);
         *levels += if page.kind == DICTIONARY_PAGE as u8 { 0 } else { usize::from(page.levels) };
     }

@@ -7,7 +7,7 @@
 //!
 //! Both columns have the same lists, so a value has the same position as its name, wherever rows begin and end.
 
-use super::chunks::{self, fetch_chunks};
+use super::small_columns::{self, fetch_chunks};
 use super::{Footer, Ranges, guarded, prune, row};
 use crate::error::TableError;
 use crate::parquet::{Chunk, Damage, Texts};
@@ -44,15 +44,15 @@ impl LabelScan<'_> {
         let listed = guarded(file.name(), || {
             let listed = match self {
                 Self::Names => {
-                    let [names] = fetch_chunks(file, footer, group, [chunks::LABEL_NAMES])?;
+                    let [names] = fetch_chunks(file, footer, group, [small_columns::LABEL_NAMES])?;
                     names_of(&names)
                 }
                 Self::Values(METRIC_NAME) => {
-                    let [names] = fetch_chunks(file, footer, group, [chunks::NAME])?;
+                    let [names] = fetch_chunks(file, footer, group, [small_columns::NAME])?;
                     metrics_of(&names)
                 }
                 Self::Values(label) => {
-                    let columns = [chunks::LABEL_NAMES, chunks::LABEL_VALUES];
+                    let columns = [small_columns::LABEL_NAMES, small_columns::LABEL_VALUES];
                     let [names, values] = fetch_chunks(file, footer, group, columns)?;
                     values_of(label, &names, &values)
                 }

@@ -295,11 +295,11 @@ fn files_that_a_delete_covers_are_dropped_without_being_read() {
     while model.is_empty() {
         write(&table, 100, &mut rng, &mut model);
     }
-    assert!(table.drop_deleted(sequence - 1).unwrap().is_empty(), "a rollup has not taken it in yet");
+    assert!(table.remove_fully_deleted(sequence - 1).unwrap().is_empty(), "a rollup has not taken it in yet");
     let reading = table.files().unwrap();
-    let dropped = table.drop_deleted(sequence).unwrap();
+    let dropped = table.remove_fully_deleted(sequence).unwrap();
     assert_eq!((dropped.len(), parquet_files(&folder)), (3, 4));
-    assert!(table.drop_deleted(sequence).unwrap().is_empty());
+    assert!(table.remove_fully_deleted(sequence).unwrap().is_empty());
     assert_eq!(table.erase(&dropped).unwrap(), 0, "they are being read");
     drop(reading);
     assert_eq!(table.erase(&dropped).unwrap(), dropped.iter().map(|file| file.bytes).sum::<u64>());
@@ -350,7 +350,7 @@ fn files_that_are_dropped_under_a_merge_are_not_taken_for_damaged_ones() {
     let mut merge =
         tables::compact::Compaction::open(&table, job, &stem("late"), policy.compact.unwrap()).unwrap();
     let sequence = apply(&table, &Delete::everything(), DAY).unwrap();
-    let dropped = table.drop_deleted(sequence).unwrap();
+    let dropped = table.remove_fully_deleted(sequence).unwrap();
     assert_eq!((dropped.len(), table.erase(&dropped).unwrap()), (3, 0), "they are being merged");
     while !merge.step(100).unwrap().done {}
     drop(merge);

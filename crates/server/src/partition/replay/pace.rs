@@ -114,7 +114,7 @@ impl Owner {
                 | Command::Discard(..)
                 | Command::Relocate(_)
                 | Command::Truncate(_)
-                | Command::Forget(_) => {}
+                | Command::DeleteTenant(_) => {}
                 Command::Sealed(sealed) => self.let_go(replay, next, sealed)?,
             }
         }

@@ -1,7 +1,7 @@
 use super::*;
 use crate::date::Date;
 use crate::kind::metrics::METRICS;
-use crate::read::chunks::fetch_chunks;
+use crate::read::small_columns::fetch_chunks;
 use crate::write::FileWriter;
 use crate::write::Stretch;
 use model::{Labels, SeriesKey};
@@ -41,7 +41,8 @@ fn damaged_files() {
 fn damaged_columns() {
     let corpus = [1, 60].map(|series| {
         let file = written(series, 2);
-        let chunks = fetch_chunks(&file, &Footer::read(&METRICS, &file).unwrap(), 0, chunks::ALL).unwrap();
+        let chunks =
+            fetch_chunks(&file, &Footer::read(&METRICS, &file).unwrap(), 0, small_columns::ALL).unwrap();
         let mut contents = (series as u16).to_le_bytes().to_vec();
         for (column, chunk) in chunks.iter().enumerate() {
             let mut rest = &*chunk.bytes;

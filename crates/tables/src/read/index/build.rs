@@ -5,7 +5,7 @@ use super::{FLOATS, RowGroupIndex};
 use crate::decimal;
 use crate::error::TableError;
 use crate::parquet::{Chunk, Damage};
-use crate::read::{Footer, Ranges, chunks, guarded, prune, row};
+use crate::read::{Footer, Ranges, guarded, prune, row, small_columns};
 use model::caps::{SERIES_LABEL_BYTES_MAX, SERIES_LABELS_MAX};
 use model::{SeriesKey, TimeRange};
 use std::cmp::Ordering;
@@ -34,13 +34,13 @@ impl RowGroupIndex {
         group: usize,
     ) -> Result<Self, TableError> {
         guarded(file.name(), || {
-            let chunks = chunks::fetch_chunks(file, footer, group, chunks::ALL)?;
+            let chunks = small_columns::fetch_chunks(file, footer, group, small_columns::ALL)?;
             Self::of(&chunks).map_err(|damage| TableError::damaged(file.name(), damage))
         })
     }
 
-    /// Builds the index from the columns [`chunks::ALL`].
-    pub(in crate::read) fn of(columns: &[Chunk; chunks::ALL.len()]) -> Result<Self, Damage> {
+    /// Builds the index from the columns [`small_columns::ALL`].
+    pub(in crate::read) fn of(columns: &[Chunk; small_columns::ALL.len()]) -> Result<Self, Damage> {
         let [metric, name, value, series, start, end, count, exponent, base] = columns;
         if name.levels != value.levels {
             return Err(row::UNPAIRED);

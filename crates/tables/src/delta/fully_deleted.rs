@@ -8,7 +8,7 @@ use crate::fault;
 impl Table {
     /// Removes files of which a delete up to sequence `upto` hides every row, and returns them: at most [`COMMIT_FILES_MAX`]. Call
     /// again until it returns none.
-    pub fn drop_deleted(&self, upto: i64) -> Result<Vec<LiveFile>, TableError> {
+    pub fn remove_fully_deleted(&self, upto: i64) -> Result<Vec<LiveFile>, TableError> {
         loop {
             self.refresh()?;
             let files = self.files()?;

@@ -21,7 +21,7 @@ pub(super) const UNSEALED_ONLY: Idle = Idle { retire_before_s: 0, evict_before_s
 
 /// Request to drop what a partition has of a tenant beside samples.
 #[derive(Debug)]
-pub(crate) struct Forget {
+pub(crate) struct DeleteTenant {
     pub(crate) tenant: TenantId,
     /// Answered when all of it has left memory, and cannot come back from the journal.
     pub(crate) reply: oneshot::Sender<Result<(), Refusal>>,
@@ -29,28 +29,28 @@ pub(crate) struct Forget {
 
 impl Owner {
     /// Begins to drop what the partition has of a tenant beside samples. Called between two groups.
-    pub(super) fn forget(&mut self, forget: Forget) {
+    pub(super) fn delete_tenant(&mut self, request: DeleteTenant) {
         if self.evicting.is_full() {
             let message = "too many tenants are being deleted: repeat it later";
-            let _ = forget.reply.send(Err(Refusal::busy("deletes", message))); // the receiver may be gone
+            let _ = request.reply.send(Err(Refusal::busy("deletes", message))); // the receiver may be gone
             return;
         }
-        if let Err(error) = self.record_deleted(&forget.tenant) {
+        if let Err(error) = self.record_deleted(&request.tenant) {
             // definitions in the discarded records must be written again
             self.dictionary.forget();
             self.journal.abandon();
             self.context.metrics.group_failures.inc();
-            let _ = forget.reply.send(Err(Refusal::from(&error))); // the receiver may be gone
+            let _ = request.reply.send(Err(Refusal::from(&error))); // the receiver may be gone
             return;
         }
         let extras = {
             let mut head = self.partition.head.write();
-            let extras = head.take_extras(&forget.tenant);
+            let extras = head.take_extras(&request.tenant);
             self.partition.grew(head.take_change());
             extras
         };
         drop(extras); // without the lock
-        self.evicting.evict_tenant(forget, self.context.clock.instant());
+        self.evicting.evict_tenant(request, self.context.clock.instant());
     }
 
     fn record_deleted(&mut self, tenant: &TenantId) -> Result<(), JournalError> {

@@ -31,14 +31,14 @@ const PREFIX: &str = "tombstones-";
 
 /// The tombstones of one version, and the number of their list.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Pending {
+pub(super) struct PendingDeletes {
     pub(super) number: u64,
     /// True for a rollup: its series are statistics of the series that deletes select.
     pub(super) is_rollup: bool,
     pub(super) all: Arc<Tombstones>,
 }
 
-impl Pending {
+impl PendingDeletes {
     /// Path of the list in the table; `None` if it is empty.
     pub(super) fn path(&self) -> Option<String> {
         (self.number != 0).then(|| path(self.number))
@@ -64,9 +64,9 @@ pub(super) fn number_of(text: &[u8]) -> u64 {
 pub(super) fn load(
     location: &Location,
     floodmark: impl Fn(&str) -> Result<Option<u64>, TableError>,
-    known: Option<&Pending>,
-) -> Result<Pending, TableError> {
-    let Some(last) = floodmark(LAST)? else { return Ok(Pending::default()) };
+    known: Option<&PendingDeletes>,
+) -> Result<PendingDeletes, TableError> {
+    let Some(last) = floodmark(LAST)? else { return Ok(PendingDeletes::default()) };
     let last = i64::try_from(last).unwrap_or(i64::MAX);
     let number = floodmark(LIST)?.unwrap_or(0);
     if let Some(known) = known.filter(|known| known.number == number && known.all.last == last) {
@@ -74,7 +74,7 @@ pub(super) fn load(
     }
     if number == 0 {
         let all = Arc::new(Tombstones { last, list: Vec::new() });
-        return Ok(Pending { number, is_rollup: false, all });
+        return Ok(PendingDeletes { number, is_rollup: false, all });
     }
     let name = path(number);
     let damaged = |reason: String| {
@@ -93,5 +93,5 @@ pub(super) fn load(
         return Err(damaged("its checksum is wrong".into()));
     }
     let all = Arc::new(Tombstones::parse(&text, last).map_err(damaged)?);
-    Ok(Pending { number, is_rollup: false, all })
+    Ok(PendingDeletes { number, is_rollup: false, all })
 }

@@ -17,7 +17,7 @@ const PATH: &str = "path";
 
 impl Table {
     /// Passes the path of each removed file, as written in the log, to `each`.
-    pub(super) fn each_removed(&self, mut each: impl FnMut(&str)) -> Result<(), TableError> {
+    pub(super) fn each_removed_file(&self, mut each: impl FnMut(&str)) -> Result<(), TableError> {
         let listing = Listing::read(&self.location)?;
         let is_there = |c: &Checkpoint<'_>| c.files.iter().all(|file| file.bytes > 0);
         let checkpoint = listing.checkpoints().find(is_there);

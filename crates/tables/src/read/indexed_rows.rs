@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 /// The wanted rows of one row group.
 #[derive(Debug)]
-pub(super) struct Indexed {
+pub(super) struct IndexedRows {
     group: usize,
     index: Arc<RowGroupIndex>,
     /// Wanted rows, ascending.
@@ -62,7 +62,7 @@ struct Missing {
     partly: bool,
 }
 
-impl Indexed {
+impl IndexedRows {
     /// A reader before the first of the given `rows` of `index`. It holds about `window_bytes` of pages at a time.
     pub(super) fn new(
         footer: &Footer,

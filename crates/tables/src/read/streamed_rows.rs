@@ -29,7 +29,7 @@ const FETCHES_MAX: usize = 100_000;
 
 /// The wanted rows of one row group.
 #[derive(Debug)]
-pub(super) struct Stream {
+pub(super) struct StreamedRows {
     group: usize,
     /// Rows that are decoded together.
     windows: VecDeque<Vec<Range<usize>>>,
@@ -42,7 +42,7 @@ pub(super) struct Stream {
     pub(super) row: usize,
 }
 
-impl Stream {
+impl StreamedRows {
     /// A reader before the first of these rows. About `window_bytes` are fetched at a time.
     pub(super) fn new(
         footer: &Footer,
