@@ -1,10 +1,9 @@
 //! The audit log.
 //!
-//! Each request for an administrative operation is a line. Requests and handshakes refused for lack of credentials or rights
-//! get at most one line per second for each sender and reason.
+//! Each administrative request is one line. A refused request is a line if no other line was written for its
+//! sender and reason within a second.
 //!
-//! No line contains headers, because headers can carry credentials. Lines also omit the values of parameters that are
-//! named like a credential. The server ignores such parameters, but clients send them by mistake.
+//! Lines contain no headers and no values of parameters with secret names: these may be credentials.
 
 use crate::refusal::Refusal;
 use axum::http::{Method, StatusCode, Uri};
@@ -18,13 +17,12 @@ use stdx::clock::Clock;
 /// Minimum interval between two lines about refused requests of one sender for one reason.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// Limit on distinct pairs of sender and reason. All further pairs share one entry.
+/// Limit on pairs of sender and reason. All further pairs share one entry.
 const SENDERS_MAX: usize = 256;
 
-/// Limit on a text that a client chose, such as a path or a query string, in a line.
+/// Limit on a path or query string in a line.
 const TEXT_BYTES_MAX: usize = 1 << 10;
 
-/// Count of refused requests of one sender for one reason since the last line about them.
 #[derive(Debug)]
 struct Refused {
     logged: Instant,
@@ -43,7 +41,6 @@ impl Audit {
         Self { clock, refused: Mutex::default() }
     }
 
-    /// Logs a request for an administrative operation.
     pub(crate) fn served(
         &self,
         caller: &str,
@@ -57,7 +54,6 @@ impl Audit {
         tracing::info!(target: "audit", %caller, %client, %method, path, query, status = status.as_u16(), "operation");
     }
 
-    /// Logs a refused request, or counts it for the next line.
     pub(crate) fn refused(&self, sender: IpAddr, path: &str, refusal: &Refusal) {
         if let Some(count) = self.counted(sender, refusal.reason) {
             let (reason, path) = (refusal.reason, beginning(path));
@@ -65,14 +61,13 @@ impl Audit {
         }
     }
 
-    /// Logs a handshake that failed because no certificate was accepted, or counts it for the next line.
     pub(crate) fn refused_handshake(&self, sender: IpAddr, why: &str) {
         if let Some(count) = self.counted(sender, "certificate") {
             tracing::warn!(target: "audit", %sender, reason = "certificate", count, why = beginning(why), "handshakes refused");
         }
     }
 
-    /// Counts a request. If a line is due, returns the number of requests that the line stands for.
+    /// Counts a refused request. If a line is due, returns the number of requests that the line stands for.
     fn counted(&self, sender: IpAddr, reason: &'static str) -> Option<u64> {
         let now = self.clock.instant();
         let is_due = |refused: &Refused| now.saturating_duration_since(refused.logged) >= EVERY;
@@ -95,10 +90,9 @@ impl Audit {
     }
 }
 
-/// Parts of the names of parameters whose values may be secret.
+/// Parts of parameter names that mark a value as secret.
 const SECRET_NAMES: [&str; 5] = ["auth", "key", "pass", "secret", "token"];
 
-/// Replaces the values of parameters that may be secret.
 fn without_secrets(query: &str) -> String {
     let shown = |pair: &str| {
         let name = pair.split('=').next().unwrap_or_default();
@@ -109,7 +103,6 @@ fn without_secrets(query: &str) -> String {
     query.split('&').map(shown).collect::<Vec<_>>().join("&")
 }
 
-/// Cuts a text that a client chose to [`TEXT_BYTES_MAX`].
 fn beginning(text: &str) -> &str {
     &text[..text.floor_char_boundary(TEXT_BYTES_MAX)]
 }

@@ -9,8 +9,8 @@
 //!   any request, no auth_file ─▶ anyone ─────────────────────┘
 //! ```
 //!
-//! A request is authorized in two steps. First, its credentials identify the caller. Then the roles and tenants of these
-//! credentials must allow the [`Access`] of the route.
+//! Credentials identify the caller. The roles and tenants of these credentials must allow the [`Access`] of the
+//! route.
 
 mod checks;
 mod credentials;
@@ -44,17 +44,16 @@ use stdx::budget::Account;
 use stdx::clock::Clock;
 use stdx::telemetry::Registry;
 
-/// Limit on a credential in bytes, as sent. Tokens of services with many groups take some KiB.
+/// Limit on a credential in bytes. Tokens of services with many groups take some KiB.
 pub(crate) const CREDENTIAL_BYTES_MAX: usize = 8 << 10;
 
-/// Limit on the decisions about one request. If `auth_file` changes while another service decides, the decision is repeated
-/// under the new file. The file is read twice a second, and services answer within 30 s.
+/// Limit on decisions about one request. A decision is repeated if `auth_file` changed meanwhile.
 const VERSIONS_MAX: usize = 4;
 
-/// Name of callers when there is no authentication.
+/// Name of callers without authentication.
 const ANYONE: &str = "anyone";
 
-/// Name of callers that a trusted proxy has authenticated.
+/// Name of callers from a trusted proxy.
 const PROXY: &str = "trusted proxy";
 
 /// Purpose of a route.
@@ -73,7 +72,6 @@ pub(crate) enum Access {
 }
 
 impl Access {
-    /// Name of the role that allows the access, as in `auth_file`.
     const fn role(self) -> &'static str {
         match self {
             Self::Read => "read",
@@ -84,7 +82,6 @@ impl Access {
     }
 }
 
-/// A credential as sent.
 #[derive(Clone, Copy)]
 pub(crate) enum Credential<'a> {
     Token(&'a [u8]),
@@ -92,27 +89,23 @@ pub(crate) enum Credential<'a> {
         user: &'a str,
         password: &'a [u8],
     },
-    /// Names in the client certificate, which the connection has verified.
+    /// Names in the verified client certificate.
     Certificate(&'a ClientNames),
 }
 
 /// What a request says about its sender.
 pub(crate) struct Presented<'a> {
-    /// The request, for a service that decides.
     pub(crate) original: Original<'a>,
-    /// Address of the connection.
     pub(crate) address: IpAddr,
     pub(crate) credential: Option<Credential<'a>>,
     /// Tenants that the request names. Only reads may name several.
     pub(crate) tenants: Option<TenantSet>,
 }
 
-/// Identified sender of a request.
 #[derive(Debug, Clone)]
 pub(crate) struct Caller {
-    /// Name of the credential, for logs.
     pub(crate) name: Arc<str>,
-    /// `None` on routes that belong to no tenant. With several tenants, the principal of the first.
+    /// `None` on routes without a tenant; otherwise the principal of the first tenant.
     pub(crate) principal: Option<Principal>,
     /// Tenants that may be read.
     pub(crate) tenants: Option<TenantSet>,
@@ -125,7 +118,6 @@ impl Caller {
     }
 }
 
-/// Settings of authentication.
 #[derive(Debug)]
 pub(crate) struct Options {
     /// File of credentials. `None`: callers are not authenticated.
@@ -138,7 +130,6 @@ pub(crate) struct Options {
     pub(crate) memory_bytes: u64,
 }
 
-/// Identifies callers.
 #[derive(Debug)]
 pub(crate) struct Auth {
     credentials: Watched<AuthFile>,
@@ -147,7 +138,6 @@ pub(crate) struct Auth {
     /// Memory of keys fetched from URLs.
     keys: Account,
     trusted_proxies: Networks,
-    /// Tenant that only the node itself writes to.
     own_tenant: TenantId,
     anyone: Arc<str>,
     proxy: Arc<str>,
@@ -175,7 +165,7 @@ impl Auth {
         self.credentials.has_source()
     }
 
-    /// Memory in use, out of the account that [`memory`] divides.
+    /// Bytes in use in the account `auth`.
     pub(crate) fn held_bytes(&self) -> u64 {
         self.jwt.held_bytes() + self.forward.held_bytes() + self.keys.used_bytes()
     }
@@ -186,7 +176,6 @@ impl Auth {
         self.jwt.urls.follow(&self.credentials.current().issuers);
     }
 
-    /// Fetches the keys of other services, until the future is dropped.
     pub(crate) async fn fetch_keys(&self) {
         self.jwt.urls.run().await;
     }
@@ -229,7 +218,7 @@ impl Auth {
             }
             let grant =
                 self.granted_elsewhere(&credentials, original, credential, tenants.as_ref(), address).await;
-            // The decision may have taken seconds. If the file was replaced meanwhile, the decision does not count.
+            // if the file changed during the decision, decide again
             let current = self.credentials.current();
             if Arc::ptr_eq(&credentials, &current) {
                 return match grant? {
@@ -245,7 +234,7 @@ impl Auth {
         ))
     }
 
-    /// Returns what another service allows: the issuer of a token, or the service of `[forward]`. `None` if neither decides.
+    /// Returns what another service allows. `None` if no service decides.
     async fn granted_elsewhere(
         &self,
         credentials: &Arc<Credentials>,
@@ -277,7 +266,7 @@ impl Auth {
         tenants: Option<TenantSet>,
     ) -> Result<Caller, Refusal> {
         match credential {
-            // the listener may require certificates of all clients, also of trusted proxies
+            // the listener may require certificates from proxies, too
             Some(Credential::Certificate(_)) => self.through_proxy(access, address, tenants).map_err(|_| {
                 unauthenticated("the client certificate is unknown, and the request has no other credentials")
             }),
@@ -288,7 +277,7 @@ impl Auth {
         }
     }
 
-    /// Accepts the tenant that a trusted proxy names. A proxy gets no administrative access, because anyone may be behind it.
+    /// Accepts the tenant that a trusted proxy names. A proxy gets no administrative access.
     fn through_proxy(
         &self,
         access: Access,
@@ -306,7 +295,6 @@ impl Auth {
     }
 }
 
-/// Refusal of a request whose sender is unknown.
 pub(crate) fn unauthenticated(message: impl Into<String>) -> Refusal {
     Refusal::new(ErrorKind::Unauthenticated, "unauthenticated", message)
 }

@@ -1,4 +1,4 @@
-//! Statistics and profiles of the heap, from the process' allocator.
+//! Statistics and profiles of the heap.
 
 pub(crate) mod profiles;
 
@@ -8,27 +8,24 @@ use std::path::Path;
 use std::sync::Arc;
 use stdx::telemetry::Registry;
 
-/// The allocator of the process. The binary chooses and supplies the allocator.
+/// The allocator of the process. The binary supplies it.
 pub trait Allocator: Debug + Send + Sync {
-    /// Current statistics of the heap; `None` if the allocator keeps none. Takes less than a millisecond.
+    /// Statistics of the heap; `None` if the allocator keeps none. Takes less than a millisecond.
     fn statistics(&self) -> Option<HeapStatistics>;
 
-    /// Writes a sampled profile of the live allocations, by call stack, to a new file. Fails unless the allocator has collected
-    /// samples since the process started.
+    /// Writes a sampled profile of the live allocations to a new file. Fails if the allocator has no samples.
     fn write_profile(&self, file: &Path) -> io::Result<()>;
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HeapStatistics {
-    /// Live allocations, including allocations that threads keep for reuse.
+    /// Live allocations, including those that threads keep for reuse.
     pub objects: u64,
-    /// Bytes of live allocations.
     pub allocated_bytes: u64,
-    /// Bytes that the allocator holds in RAM: the allocations, the gaps between them, and the allocator's own data.
+    /// Bytes in RAM: allocations, gaps, and the allocator's own data.
     pub resident_bytes: u64,
 }
 
-/// Registers metrics of the heap, if the allocator keeps statistics.
 pub(crate) fn register(allocator: &Arc<dyn Allocator>, r: &Registry) {
     if allocator.statistics().is_none() {
         return;

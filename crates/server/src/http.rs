@@ -1,4 +1,5 @@
-//! The HTTP API: routes and the state of their handlers. Statuses are known only here; [`error`] maps errors to them.
+//! The HTTP API: routes and the state of their handlers. Only this module knows statuses; [`error`] maps errors
+//! to them.
 //!
 //! | path | |
 //! | --- | --- |
@@ -9,17 +10,17 @@
 //! | GET `/api/v1/status/active_queries` | queries of the tenant that run or wait |
 //! | GET `/api/v1/status/tsdb`, GET POST `/api/v1/cardinality/…` | metrics and labels with the most series and values |
 //! | GET POST `/api/v1/export` | all samples of selected series |
-//! | GET `/api/v1/user_limits`, `/api/v1/user_stats` | the tenant's limits, and its use of them |
+//! | GET `/api/v1/user_limits`, `/api/v1/user_stats` | the tenant's limits and their use |
 //! | GET `/api/v1/refusals` | recently refused requests of the tenant |
-//! | GET `/api/v1/ha_tracker` | the tenant's clusters, with their elected replicas |
+//! | GET `/api/v1/ha_tracker` | the tenant's clusters and elected replicas |
 //! | POST, see [`admin`] | operations |
 //! | GET `/metrics`, `/-/healthy`, `/-/ready` (also `/ready`, `/health`) | metrics and health of the node |
 //! | GET `/` | the start page, see [`pages`] |
 //!
-//! With the setting `admin_listen`, operations are served on a listener of their own, which also serves metrics and health.
+//! With the setting `admin_listen`, a separate listener serves operations.
 //!
-//! The reading paths also exist under `/prometheus` and `/api/prom`. Each group of routes requires one [`Access`], which
-//! [`principal::identify`] checks; health and the start page are open to everyone.
+//! The reading paths also exist under `/prometheus` and `/api/prom`. Each group of routes requires one
+//! [`Access`]. Health and the start page are open to everyone.
 
 mod admin;
 mod body;
@@ -62,15 +63,13 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use stdx::telemetry::{Counter, Histogram, LATENCY_BUCKETS_S, Registry};
 
-/// State shared by all handlers.
 #[derive(Debug, Clone)]
 pub(crate) struct App {
     pub(crate) node: Node,
-    /// Thread pool for queries, with its queue.
     pub(crate) queries: Arc<Queries>,
-    /// Queries and exports that have passed their gates.
+    /// Queries and exports that run or wait.
     pub(crate) running: Arc<RunningQueries>,
-    /// Log of queries that ended.
+    /// Log of finished queries.
     pub(crate) query_log: Arc<QueryLog>,
     pub(crate) recent_refusals: Arc<RecentRefusals>,
     pub(crate) audit: Arc<Audit>,
@@ -79,13 +78,11 @@ pub(crate) struct App {
     pub(crate) waiting: Gate,
     /// Limits the number of exports that run.
     pub(crate) exporting: Gate,
-    /// Held while `/metrics` is rendered.
     pub(crate) rendering: Arc<tokio::sync::Mutex<()>>,
     pub(crate) metrics: Arc<HttpMetrics>,
     pub(crate) decoders: Arc<WarmDecoders>,
 }
 
-/// Metrics of the HTTP endpoints.
 #[derive(Debug)]
 pub(crate) struct HttpMetrics {
     pub(crate) writes_ok: Counter,
@@ -184,18 +181,16 @@ impl App {
     }
 }
 
-/// Restricts routes to callers that have `access`.
 fn for_access(app: &App, access: Access, routes: Router<App>) -> Router<App> {
     routes.route_layer(from_fn_with_state((app.clone(), access), principal::identify))
 }
 
-/// Operations on the node, and on a tenant's data.
 fn admin_routes(app: &App) -> Router<App> {
     let of_tenants = for_access(app, Access::TenantAdmin, admin::tenant_routes());
     for_access(app, Access::Admin, admin::routes()).merge(of_tenants)
 }
 
-/// Router of the main listener, which has this address. Administration is part of it unless it has a listener of its own.
+/// Router of the main listener at `address`. Includes administration unless a separate listener serves it.
 pub(crate) fn router(app: App, address: SocketAddr) -> Router {
     let settings = app.node.settings();
     let guard = BrowserGuard::new(address, &settings.allow_host);
@@ -216,7 +211,7 @@ pub(crate) fn router(app: App, address: SocketAddr) -> Router {
     finished(app, guard, routes)
 }
 
-/// Router of the administration listener, which has this address.
+/// Router of the administration listener at `address`.
 pub(crate) fn admin_router(app: App, address: SocketAddr) -> Router {
     let guard = BrowserGuard::new(address, &app.node.settings().allow_host);
     let changes = admin_routes(&app);
@@ -225,7 +220,6 @@ pub(crate) fn admin_router(app: App, address: SocketAddr) -> Router {
     finished(app, guard, routes)
 }
 
-/// Health, and metrics of the node.
 fn node_routes(app: &App) -> Router<App> {
     let metrics = Router::new().route("/metrics", get(status::metrics));
     for_access(app, Access::Metrics, metrics)
@@ -242,7 +236,6 @@ fn finished(app: App, guard: BrowserGuard, routes: Router<App>) -> Router {
         .with_state(app)
 }
 
-/// Routes of readers.
 fn reads() -> Router<App> {
     prometheus::routes()
         .merge(queries::routes())

@@ -1,4 +1,4 @@
-//! Limits of the node: memory, concurrent requests, and time of background work. The decisions are in [`admission`].
+//! Limits of the node: memory, concurrent requests, and time of background work.
 
 pub(crate) mod budget;
 pub(crate) mod fair_permits;

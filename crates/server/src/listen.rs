@@ -5,8 +5,8 @@
 //!   accept ─▶ handshake (bounds) ─▶ connections (a place) ─▶ handshake ─▶ http1     if connections are encrypted
 //! ```
 //!
-//! At the limit on connections, accepting waits briefly for a place: see [`connections`]. Each connection is a task, so a
-//! slow handshake delays no other connection.
+//! At the limit on connections, accepting waits briefly for a place: see [`connections`]. Each connection is a
+//! task.
 
 mod connections;
 mod handshake;
@@ -34,20 +34,19 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// Pause after a failed accept (usually for lack of file descriptors).
+/// Pause after a failed accept, which usually lacks file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Time that an answer may wait for its client, beyond what its size allows at the minimum rate.
+/// Time that an answer may wait for its client, in addition to its size at the minimum rate.
 const STALL_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Address and certificate names of the client of a connection. Each request carries both as extensions.
+/// Client of a connection. Each request carries both fields as extensions.
 #[derive(Debug, Clone)]
 struct Client {
     peer: Peer,
     names: Option<ClientNames>,
 }
 
-/// A listening socket, and the service of its connections.
 pub(crate) struct Listener {
     socket: TcpListener,
     connections: Connections,
@@ -59,8 +58,8 @@ pub(crate) struct Listener {
 }
 
 impl Listener {
-    /// Serves requests with `service`, on at most `connections_max` connections. A client that reads an answer at less than
-    /// `transfer_rate` bytes per second is disconnected.
+    /// Serves requests on at most `connections_max` connections. Disconnects clients that read less than
+    /// `transfer_rate` bytes per second.
     pub(crate) fn new(
         socket: TcpListener,
         service: Router,
@@ -104,7 +103,7 @@ impl Listener {
                 },
                 () = &mut stop => break,
             };
-            // before a place is taken: a flood of handshakes must not displace open connections
+            // before a place is taken, so that floods of handshakes do not displace open connections
             let handshake = match &self.handshakes {
                 None => None,
                 Some(handshakes) => match handshakes.admit(peer) {
@@ -119,7 +118,7 @@ impl Listener {
             match entered {
                 Some(place) => self.serve_connection(stream, peer, place, handshake),
                 None if self.handshakes.is_none() => self.rejections.busy(stream),
-                // a client that begins with TLS would not understand the answer
+                // the client speaks TLS and would not understand the answer
                 None => drop(stream),
             }
         }
@@ -129,7 +128,6 @@ impl Listener {
         http1.drain().await;
     }
 
-    /// Serves one connection, in a task of its own.
     fn serve_connection(
         &self,
         stream: TcpStream,
@@ -160,7 +158,7 @@ impl Listener {
     }
 }
 
-/// Runs a connection until it ends or must make room for another connection.
+/// Runs a connection until it ends or makes room for another.
 async fn until_closed(serve: impl Future<Output = ()> + Send, place: Place) {
     let link: Arc<Link> = place.share();
     tokio::select! {
@@ -170,7 +168,7 @@ async fn until_closed(serve: impl Future<Output = ()> + Send, place: Place) {
     drop(place);
 }
 
-/// Waits for a place while connections are young; `None` if all connections are busy.
+/// Waits for a place while connections are young. `None` if all connections are busy.
 async fn enter(connections: &Connections) -> Option<Place> {
     loop {
         match connections.enter(Instant::now()) {

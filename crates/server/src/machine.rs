@@ -8,39 +8,36 @@ use std::path::Path;
 /// Memory assumed for a machine that does not report it.
 const MEMORY_BYTES_UNKNOWN: u64 = 1 << 30;
 
-/// Resources of the machine from which defaults are derived.
+/// Resources from which defaults are derived.
 #[derive(Debug)]
 pub(crate) struct Machine {
     pub(crate) cores: usize,
     pub(crate) memory: Memory,
     pub(crate) files_max: u64,
-    /// Capacity of the file system that has a path; `None` if that is unknown.
+    /// Capacity of the file system of a path; `None` if unknown.
     pub(crate) disk_bytes: fn(&Path) -> Option<u64>,
 }
 
 impl Machine {
-    /// Resources of the machine, as far as this process may use them.
     pub(crate) fn here() -> Self {
         Self { cores: cores(), memory: Memory::of(Path::new("/")), files_max: files_max(), disk_bytes }
     }
 }
 
-/// Number of processors that the process may use.
 pub(crate) fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Memory available to the process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Memory {
     /// Size beyond which the kernel reclaims memory, or throttles or kills the process.
     pub bytes: u64,
-    /// Source of the limit.
     pub source: String,
 }
 
 impl Memory {
-    /// The smallest of the machine's memory and the limits of the process' control groups. `root` is `/`, except in tests.
+    /// The smallest of the machine's memory and the limits of the process' control groups. `root` is `/`,
+    /// except in tests.
     pub fn of(root: &Path) -> Self {
         let machine = machine_bytes(root);
         match cgroup::memory_limit(root) {
@@ -62,8 +59,8 @@ fn machine_bytes(root: &Path) -> u64 {
     kib.map_or(MEMORY_BYTES_UNKNOWN, |kib| kib << 10)
 }
 
-/// Anonymous memory of the process, as counted by the kernel; 0 if unknown. File pages are not included, because the kernel
-/// can drop them.
+/// Anonymous memory of the process, as counted by the kernel; 0 if unknown. The kernel can drop file pages, so
+/// they do not count.
 pub(crate) fn private_bytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let kib = status
@@ -73,19 +70,18 @@ pub(crate) fn private_bytes() -> u64 {
     kib.map_or(0, |kib| kib << 10)
 }
 
-/// Capacity of the file system that has `path`, with what it reserves for root; `None` if there is no such path.
+/// Capacity of the file system of `path`; `None` if the path does not exist.
 fn disk_bytes(path: &Path) -> Option<u64> {
     let disk = rustix::fs::statvfs(path).ok()?;
     Some(disk.f_frsize.saturating_mul(disk.f_blocks)).filter(|bytes| *bytes > 0)
 }
 
-/// Limit on open files after a call of [`raise_files`].
+/// Limit on open files after [`raise_files`].
 fn files_max() -> u64 {
     getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX)
 }
 
-/// Raises the limit on open files to the hard limit, which needs no privileges. The usual soft limit of 1,024 exists for
-/// programs that use `select`.
+/// Raises the limit on open files to the hard limit. This needs no privileges.
 pub fn raise_files() -> std::io::Result<()> {
     let limit = getrlimit(Resource::Nofile);
     Ok(setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum })?)

@@ -1,4 +1,4 @@
-//! A node: starts and stops its parts and their threads, and gives access to them.
+//! A node: starts, stops and holds its parts and their threads.
 
 mod assembly;
 
@@ -33,11 +33,11 @@ use std::time::{Duration, Instant};
 use stdx::clock::Clock;
 use stdx::telemetry::Registry;
 
-/// Time for which a stopping node waits for the sealer, upkeep and file watch to end.
+/// Time for which a stopping node waits for its helper threads.
 const HELPERS_WAIT: Duration = Duration::from_secs(5);
 const HELPERS_POLL: Duration = Duration::from_millis(5);
 
-/// A running node. Cloning gives another handle.
+/// A running node. Clones are handles of the same node.
 #[derive(Debug, Clone)]
 pub struct Node(Arc<Inner>);
 
@@ -51,7 +51,7 @@ struct Inner {
     owning: Arc<crate::partition::Context>,
     sealer: SyncSender<Message>,
     upkeep: SyncSender<upkeep::Message>,
-    /// Threads of the sealer, upkeep, file watch, and heap profiles.
+    /// Threads of the sealer, upkeep, file watch and heap profiles.
     helpers: Mutex<Vec<JoinHandle<()>>>,
     owners: Mutex<Vec<JoinHandle<()>>>,
     registry: Registry,
@@ -70,19 +70,14 @@ pub(crate) struct Parts {
     pub(crate) upkeep: Upkeep,
 }
 
-/// Errors of starting a node.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The data directory cannot be used.
     #[error(transparent)]
     DataDir(#[from] DataDirError),
-    /// A journal cannot be opened.
     #[error(transparent)]
     Journal(#[from] JournalError),
-    /// The tables cannot be set up.
     #[error(transparent)]
     Lake(#[from] LakeError),
-    /// A thread cannot be started.
     #[error("cannot start a thread: {0}")]
     Thread(std::io::Error),
 }
@@ -93,13 +88,12 @@ fn start_thread(name: String, run: impl FnOnce() + Send + 'static) -> Result<Joi
 }
 
 impl Node {
-    /// Opens the data directory and starts one owner for each partition. Replay continues in the background;
-    /// see [`Node::is_ready`].
+    /// Opens the data directory and starts one owner for each partition. Replay continues in the background.
     pub fn start(settings: Settings, clock: Arc<dyn Clock>) -> Result<Self, StartError> {
         Self::start_in(settings, World::real(clock))
     }
 
-    /// As [`Self::start`], in a process without other nodes. All memory of the process counts against the node's budget.
+    /// Like [`Self::start`], in a process without other nodes. All memory of the process counts.
     pub fn start_alone(
         settings: Settings,
         clock: Arc<dyn Clock>,
@@ -168,13 +162,11 @@ impl Node {
         Ok(Parts { node, owners, sealing, messages, upkeep: keeper })
     }
 
-    /// Stores the node's own metrics at the configured interval until the node stops. The label `instance` contains
-    /// `port`. Runs on the runtime that polls the future.
+    /// Stores the node's own metrics until the node stops. The label `instance` contains `port`.
     pub fn monitor_itself(&self, port: u16) -> impl Future<Output = ()> + Send + use<> {
         self_monitoring::run(Arc::clone(self.writes()), self.registry(), port)
     }
 
-    /// State of the node: replaying, ready or stopping.
     pub(crate) fn readiness(&self) -> &Readiness {
         &self.0.writes.readiness
     }
@@ -195,10 +187,10 @@ impl Node {
         }
     }
 
-    /// Stops the sealer, upkeep and file watch, and waits for at most [`HELPERS_WAIT`]. A thread that hangs in a request to the
-    /// store ends with the process, because rounds and jobs may be interrupted anywhere.
+    /// Stops the helper threads, and waits for at most [`HELPERS_WAIT`]. Their work may be interrupted
+    /// anywhere.
     fn end_helpers(&self) {
-        // if a channel is full, its thread is awake and sees that the node is stopping
+        // if a channel is full, its thread is awake and sees the stop
         let _ = self.0.sealer.try_send(Message::Stop);
         let _ = self.0.upkeep.try_send(upkeep::Message::Stop);
         let until = Instant::now() + HELPERS_WAIT;
@@ -215,17 +207,14 @@ impl Node {
         }
     }
 
-    /// Channel of commands for upkeep.
     pub(crate) fn upkeep(&self) -> &SyncSender<upkeep::Message> {
         &self.0.upkeep
     }
 
-    /// The sealer's queue.
     pub(crate) fn sealer(&self) -> &SyncSender<Message> {
         &self.0.sealer
     }
 
-    /// Settings of the node.
     pub fn settings(&self) -> &Settings {
         &self.0.writes.settings
     }
@@ -237,17 +226,14 @@ impl Node {
         self.tls().reload();
     }
 
-    /// Credentials and trusted proxies.
     pub(crate) fn auth(&self) -> &Arc<Auth> {
         &self.0.auth
     }
 
-    /// Certificates for encrypting connections.
     pub(crate) fn tls(&self) -> &Arc<Tls> {
         &self.0.tls
     }
 
-    /// Settings in effect for tenants.
     pub(crate) fn overrides(&self) -> &Arc<Overrides> {
         &self.0.writes.overrides
     }
@@ -260,18 +246,15 @@ impl Node {
         &self.0.registry
     }
 
-    /// Dependencies of writes.
     pub(crate) fn writes(&self) -> &Arc<write_path::Context> {
         &self.0.writes
     }
 
-    /// Dependencies of owners.
     #[cfg(test)]
     pub(crate) fn owning(&self) -> &Arc<crate::partition::Context> {
         &self.0.owning
     }
 
-    /// Dependencies of queries.
     pub(crate) fn reads(&self) -> &Arc<query_source::Context> {
         &self.0.reads
     }

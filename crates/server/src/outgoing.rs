@@ -1,6 +1,4 @@
-//! Client for other services of the operator: services that publish keys, and services that decide about callers.
-//!
-//! Redirections are not followed: an answer comes from the configured address, or the request fails.
+//! HTTP client for the services that publish keys or decide about callers. Redirections are not followed.
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Empty, Limited};
@@ -19,20 +17,18 @@ use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 /// Limit on the head of an answer, and on the buffered part of the body.
 pub(crate) const HEAD_BYTES_MAX: usize = 16 << 10;
 
-/// Limit on idle connections to one service.
 const IDLE_MAX: usize = 8;
 
-/// Time after which an idle connection is closed.
 const IDLE: Duration = Duration::from_secs(30);
 
-/// Client for `http` and `https`. Certificates are verified with the authorities that this machine trusts.
+/// Client for `http` and `https`. Trusts the certificate authorities of this machine.
 #[derive(Debug, Clone)]
 pub(crate) struct Outgoing(Client<HttpsConnector<HttpConnector>, Empty<Bytes>>);
 
 impl Outgoing {
     pub(crate) fn new() -> Self {
         let mut roots = RootCertStore::empty();
-        // unreadable certificates are skipped: the service's authority may be among the others
+        // one unreadable certificate must not disable the others
         roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions()
@@ -50,8 +46,8 @@ impl Outgoing {
         Self(client)
     }
 
-    /// Sends a GET. The answer's body may have at most `bytes_max`, and must be complete within `timeout`. Errors do not repeat the
-    /// address.
+    /// Sends a GET. The body has at most `bytes_max` bytes and arrives within `timeout`. Errors do not contain
+    /// the address.
     pub(crate) async fn get(
         &self,
         uri: &Uri,
@@ -68,7 +64,7 @@ impl Outgoing {
         tokio::time::timeout(timeout, answer).await.map_err(|_| no_answer(timeout))?
     }
 
-    /// As [`Self::get`], without keeping the answer's body.
+    /// Like [`Self::get`], but discards the body.
     pub(crate) async fn get_head(
         &self,
         uri: &Uri,
@@ -107,13 +103,11 @@ fn no_answer(timeout: Duration) -> String {
     format!("no answer within {} s", timeout.as_secs_f64())
 }
 
-/// An error with its causes.
 fn chain(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(error.source(), |cause| cause.source());
     causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }
 
-/// Parses the address of a service.
 pub(crate) fn parse(text: &str) -> Result<Uri, &'static str> {
     const MUST: &str = "must be a URL such as https://example.com/keys, without user and password";
     let uri: Uri = text.parse().map_err(|_| MUST)?;

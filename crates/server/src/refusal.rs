@@ -1,4 +1,4 @@
-//! Refusals of requests, with their reasons, independent of any protocol.
+//! Refusals of requests, independent of any protocol.
 
 use admission::{RETRY_AFTER, WriteRefusal};
 use model::ErrorKind;
@@ -8,11 +8,10 @@ use std::time::Duration;
 use stdx::budget::{Exhausted, Reservation};
 use stdx::rng::mix;
 
-/// Reason of all refusals without a specific reason in [`REASONS`].
+/// Reason of refusals that have none of the other [`REASONS`].
 pub(crate) const OTHER: &str = "other";
 
-/// All reasons of refusals, and of errors that originate in [`crate::http`]. The reasons are values of a metric's
-/// label.
+/// All reasons of refusals and of errors in [`crate::http`]. Each is a label value of a metric.
 pub(crate) const REASONS: &[&str] = &[
     "active_series",
     "answer_size",
@@ -74,7 +73,7 @@ pub(crate) const REASONS: &[&str] = &[
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{message}")]
 pub struct Refusal {
-    /// Kind of error, by what the caller should do.
+    /// What the caller should do.
     pub kind: ErrorKind,
     /// Stable identifier for logs and metrics, one of [`REASONS`].
     pub reason: &'static str,
@@ -87,7 +86,7 @@ pub struct Refusal {
 }
 
 impl Refusal {
-    /// Creates a refusal, with the usual delay before a retry if the kind is retriable.
+    /// Creates a refusal. Retriable kinds get the usual delay.
     pub fn new(kind: ErrorKind, reason: &'static str, message: impl Into<String>) -> Self {
         let is_temporary = matches!(kind, ErrorKind::Unavailable | ErrorKind::Limited);
         let retry_after = is_temporary.then_some(RETRY_AFTER);
@@ -100,7 +99,6 @@ impl Refusal {
         self
     }
 
-    /// Refusal of an invalid request.
     pub fn invalid(reason: &'static str, message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Invalid, reason, message)
     }
@@ -115,7 +113,6 @@ impl Refusal {
         Self::new(ErrorKind::TooLarge, reason, message)
     }
 
-    /// Refusal because the principal lacks a right.
     pub(crate) fn forbidden(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Forbidden, "rights", message)
     }
@@ -147,7 +144,7 @@ impl From<Exhausted> for Refusal {
             Some(_) => format!("{full}; raise the share with share_weight, inflight_bytes or --memory"),
             None => format!("{full}; raise the limit with --memory"),
         };
-        // a request that can never fit must not be retried: a sender that preserves order would be stuck on it
+        // a sender that preserves order would retry a request that never fits forever
         match full.is_for_good() {
             true => Self::too_large("memory", message),
             false => Self::busy("memory", message),
@@ -155,7 +152,6 @@ impl From<Exhausted> for Refusal {
     }
 }
 
-/// Resizes a reservation to `bytes`.
 pub(crate) fn grow(memory: &mut Reservation, bytes: u64) -> Result<(), Refusal> {
     Ok(memory.resize(bytes)?)
 }
@@ -170,12 +166,12 @@ impl From<&journal::JournalError> for Refusal {
     }
 }
 
-/// Spreads retries, so that senders refused together do not return together.
+/// Spreads retries over time.
 #[derive(Debug, Default)]
 pub(crate) struct Jitter(AtomicU64);
 
 impl Jitter {
-    /// Returns a delay in whole seconds, between `least` and 1.5 times `least`, rounded up. The delay is at least 1.
+    /// Returns a delay in whole seconds: at least 1, and between `least` and 1.5 times `least`.
     pub(crate) fn spread(&self, least: Duration) -> u64 {
         let number = self.0.fetch_add(1, Ordering::Relaxed);
         let least_ms = u64::try_from(least.as_millis()).unwrap_or(u64::MAX / 2);
@@ -190,7 +186,7 @@ mod tests {
     use std::collections::BTreeSet;
     use stdx::budget::Account;
 
-    /// Each reason is a label value of a metric, so there must be no duplicates.
+    /// Duplicate reasons would share one metric.
     #[test]
     fn reasons_are_named_once() {
         assert!(REASONS.is_sorted_by(|a, b| a < b), "{REASONS:?}");

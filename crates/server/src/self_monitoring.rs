@@ -1,11 +1,11 @@
-//! Stores the node's own metrics as series of a separate tenant, so that they can be queried on the node itself.
+//! Stores the node's own metrics as series of a separate tenant.
 //!
 //! ```text
 //!   registry ─▶ sampler: all values at one time, as a batch ─▶ write_path ─▶ journal, head, tables
 //! ```
 //!
-//! The batch passes the same checks as a request. Refused samples are counted and not sent again, because the next batch has
-//! newer values. There is only one batch at a time, so a node in trouble is not kept busy with its own metrics.
+//! The batch passes the same checks as a request. Refused samples are counted and not sent again. There is only one
+//! batch at a time.
 
 mod sampler;
 #[cfg(test)]
@@ -20,10 +20,8 @@ use std::time::Duration;
 use stdx::telemetry::{Counter, Gauge, Registry};
 use tokio::time::MissedTickBehavior;
 
-/// Value of the label `job`.
 const JOB: &str = "floodmark";
 
-/// Metrics of self-monitoring: series, stored samples and refused samples.
 #[derive(Debug)]
 struct Metrics {
     series: Gauge,
@@ -50,8 +48,7 @@ impl Metrics {
     }
 }
 
-/// Stores the node's metrics at the configured interval until the node stops. `port` is part of the label `instance`,
-/// to distinguish nodes on one machine.
+/// Stores the node's metrics until the node stops. `port` is part of the label `instance`.
 pub(crate) fn run(
     context: Arc<write_path::Context>,
     registry: &Registry,

@@ -14,18 +14,16 @@ use std::sync::Arc;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-/// Sockets to serve on.
 #[derive(Debug)]
 pub struct Sockets {
     pub main: TcpListener,
-    /// Listener for administration, if it has a separate address.
+    /// Listener for administration, if it has its own address.
     pub admin: Option<TcpListener>,
 }
 
-/// Limit on connections for administration. It is separate, so that operators get in when the main listener is full.
+/// Limit on administrative connections. Operators can connect even if the main listener is full.
 const ADMIN_CONNECTIONS_MAX: usize = 16;
 
-/// Serves until `stop` resolves, then lets requests in flight finish.
 pub async fn serve(node: Node, sockets: Sockets, stop: impl Future<Output = ()> + Send) {
     let (app, settings, registry) = (App::new(node.clone()), node.settings(), node.registry());
     let context = HandshakeContext {
@@ -46,7 +44,7 @@ pub async fn serve(node: Node, sockets: Sockets, stop: impl Future<Output = ()> 
         let address = address(&socket);
         let service = http::admin_router(app, address);
         let listener = Listener::new(socket, service, ADMIN_CONNECTIONS_MAX, settings.transfer_rate);
-        // a loopback listener is not encrypted: hardly any certificate is valid for a loopback address
+        // loopback listeners are not encrypted: certificates are rarely valid for loopback addresses
         listener.encrypted(handshakes.filter(|_| is_reachable(address)))
     });
     let stopping = watch::Sender::new(false);
@@ -81,7 +79,7 @@ pub async fn serve(node: Node, sockets: Sockets, stop: impl Future<Output = ()> 
     }
 }
 
-/// Address of a socket. If it is unknown, returns 0.0.0.0:0, which is treated as reachable by other machines.
+/// Address of a socket. An unknown address becomes 0.0.0.0:0, which counts as reachable.
 fn address(socket: &TcpListener) -> SocketAddr {
     socket.local_addr().unwrap_or_else(|_| SocketAddr::from(([0, 0, 0, 0], 0)))
 }

@@ -60,20 +60,16 @@ pub struct Settings {
     pub admin_listen: AdminListen,
     /// Files of the server's certificate. `None`: connections are not encrypted.
     pub(crate) tls: Option<TlsFiles>,
-    /// File of credentials. `None`: callers are not authenticated.
     pub(crate) auth_file: Option<AuthFile>,
     /// Proxies that authenticate callers and name their tenants.
     pub(crate) trusted_proxies: Networks,
-    /// Division of `memory`.
     pub budget: Budget,
-    /// Percentage of `--memory` from which a heap profile is written.
     pub heap_profile_percent: Option<usize>,
     pub data_dir: PathBuf,
     pub durability: journal::Durability,
-    /// Number of partitions of a new data directory; an existing one keeps its own number.
+    /// Number of partitions of a new data directory. An existing directory keeps its number.
     pub partitions: usize,
     pub segment_bytes: u64,
-    /// Settings of sealing and tables.
     pub lake: LakeSettings,
     /// Settings that can differ between tenants, as read at the start.
     pub tenants: Tenants,
@@ -87,7 +83,7 @@ pub struct Settings {
     pub query_timeout_ms: u64,
     pub query_lookback_ms: i64,
     pub query_concurrency: usize,
-    /// Duration from which a query is logged as slow, including waiting.
+    /// Duration, including waiting, from which a query is logged as slow.
     pub slow_query: Option<Duration>,
     pub query_log: Option<PathBuf>,
     /// Limit on the size of the query log, including its rotated part.
@@ -101,13 +97,13 @@ pub struct Settings {
     pub tenants_max: usize,
     pub tenant_burst: usize,
     pub tenants_per_minute: usize,
-    /// Settings of storing the node's own metrics as series.
+    /// Settings of storing the node's own metrics.
     pub self_monitoring: SelfMonitoring,
-    /// Budget of open files. It is not a setting, but derived from the operating system's limit.
+    /// Budget of open files, from the operating system's limit.
     pub files: Files,
     /// Settings in effect at start, with the origin of each.
     pub listing: Vec<EffectiveSetting>,
-    /// Warnings about settings that were adjusted or are risky, logged at start.
+    /// Warnings about settings that were adjusted or are risky.
     pub warnings: Vec<String>,
 }
 
@@ -117,7 +113,7 @@ impl Settings {
         Ok(Self::effective(given)?.0)
     }
 
-    /// Returns a warning if other machines have unauthenticated access, or if they send credentials unencrypted.
+    /// Returns a warning if other machines have unauthenticated access, or send credentials unencrypted.
     pub fn warning_of_access(&self) -> Option<String> {
         let Self { http, admin_listen, auth_file, tls, .. } = self;
         let all = match (auth_file, is_reachable(*http), admin_listen.is_reachable(*http)) {
@@ -141,8 +137,8 @@ impl Settings {
         self.tls.is_some()
     }
 
-    /// Like [`Self::resolve`], but also returns all effective settings: those of [`SETTINGS`] in their order, then the
-    /// options of the object store, then tenants' own settings.
+    /// Like [`Self::resolve`], but also returns all effective settings: those of [`SETTINGS`], options of the object
+    /// store, and tenants' own settings.
     pub fn effective(given: &Given) -> Result<(Self, Vec<EffectiveSetting>), SettingsError> {
         Self::on(&Machine::here(), given)
     }
@@ -233,8 +229,8 @@ impl Settings {
     }
 }
 
-/// Reads and checks the file of credentials. Without `auth_file` and `allow_unauthenticated`, fails if other machines can
-/// reach the server.
+/// Reads and checks the file of credentials. Fails if other machines have access and neither `auth_file` nor
+/// `allow_unauthenticated` is set.
 fn auth_file(
     reader: &mut Reader<'_>,
     http: SocketAddr,
@@ -257,7 +253,7 @@ fn auth_file(
     Ok(file)
 }
 
-/// Number of partitions of a new data directory: one for each core, at most eight.
+/// One partition for each core, at most eight.
 pub(crate) fn partitions_default(cores: usize) -> usize {
     cores.min(8)
 }

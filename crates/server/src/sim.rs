@@ -1,9 +1,7 @@
 //! A node that one thread runs step by step in a simulated environment. Only the crate `sim` uses it.
 //!
-//! The parts of a real node are assembled in the same way. The caller takes the place of the scheduler: it runs the
-//! next turn of an owner, the sealer or upkeep. While the sealer waits for an owner, that owner gets turns until it
-//! answers, and the caller may act in between. While a replay waits for the sealer, the caller runs the sealer (see
-//! [`replaying`]).
+//! The caller takes the place of the scheduler: it runs the next turn of an owner, the sealer or upkeep. While the
+//! sealer waits for an owner, this owner gets turns. While a replay waits for the sealer, the caller runs the sealer.
 
 mod replaying;
 
@@ -43,8 +41,7 @@ use tokio::sync::oneshot;
 
 pub use crate::partition::submission::Outcome;
 
-/// Limit on the turns that an owner takes to answer the sealer. An answer needs one turn, and one more for each turn of
-/// a release.
+/// Limit on the turns that an owner takes to answer the sealer.
 const TURNS_MAX: usize = 10_000;
 
 /// Limit on the samples of a series that is read for a check.
@@ -53,17 +50,15 @@ const SAMPLES_MAX: u64 = 10_000_000;
 /// Environment of a node.
 #[derive(Debug, Clone)]
 pub struct Outside {
-    /// Source of time.
     pub clock: Arc<dyn Clock>,
     /// File system of the data directory.
     pub disk: Arc<dyn Disk>,
     /// Object store of the tables; `None` for the store that the settings name.
     pub store: Option<Arc<DynObjectStore>>,
-    /// Seed of generated names.
     pub seed: u64,
 }
 
-/// Callback that is called while the sealer waits for the owner of the given partition.
+/// Called while the sealer waits for the owner of the given partition.
 pub type Interlude = Rc<dyn Fn(&Stepped, usize)>;
 
 /// A node whose owners the caller runs.
@@ -91,7 +86,7 @@ pub struct Simulated {
     sealer: Sealer<Waiting>,
     upkeep: Upkeep,
     baton: Arc<Baton>,
-    // keeps the channel open, because the node holds the sending end
+    // keeps the channel open
     _messages: Receiver<crate::seal::sealer::Message>,
 }
 
@@ -102,13 +97,10 @@ pub struct Written(Vec<(usize, Answer)>);
 /// Result of a turn of the sealer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sealing {
-    /// There is nothing left to do for now.
     Done,
-    /// Sealing failed, and will be retried.
     Failed,
     /// One step of a turn was executed.
     Stepped,
-    /// The node is stopping.
     Stopped,
 }
 
@@ -119,11 +111,9 @@ pub struct Progress {
     pub source: String,
     /// Offset up to which all tables contain the journal, according to `floodmarks.json`.
     pub upto: u64,
-    /// Offset of the first record in the journal, and the offset after the last durable record.
+    /// Offset of the first record, and the offset after the last durable record.
     pub offsets: (u64, u64),
-    /// Number of segments of the journal.
     pub segments: u64,
-    /// Size of the segments.
     pub bytes: u64,
 }
 
@@ -149,8 +139,8 @@ impl Simulated {
         Ok(Self { node, sealer, upkeep, baton, _messages: messages })
     }
 
-    /// Replays all journals. While a replay waits, calls `meanwhile`, which may for example run the sealer. `meanwhile`
-    /// returns true to continue. Returns false if replay was stopped.
+    /// Replays all journals, and calls `meanwhile` while a replay waits. `meanwhile` returns true to continue. Returns
+    /// false if replay was stopped.
     pub fn replay(&mut self, mut meanwhile: impl FnMut(&mut Self) -> bool) -> Result<bool, Refusal> {
         self.node.begin_replay(&self.baton);
         loop {
@@ -164,12 +154,11 @@ impl Simulated {
         }
     }
 
-    /// The node and its owners.
     pub const fn node(&self) -> &Stepped {
         &self.node
     }
 
-    /// Requests a flush, which is answered after some turns of the sealer.
+    /// Requests a flush. The answer comes after some turns of the sealer.
     pub fn flush(&mut self) -> Flush {
         let (send, answer) = oneshot::channel();
         self.sealer.flush(None, send);
@@ -183,7 +172,7 @@ impl Simulated {
         Flush(answer)
     }
 
-    /// Runs one turn of the sealer, or the rest of the current one.
+    /// Runs one turn of the sealer, or the rest of the current turn.
     pub fn seal(&mut self) -> Sealing {
         match self.sealer.turn() {
             Ok(false) => Sealing::Done,
@@ -192,7 +181,7 @@ impl Simulated {
         }
     }
 
-    /// Runs one step of a turn of the sealer. The caller may do anything before the next step.
+    /// Runs one step of a turn of the sealer.
     pub fn seal_step(&mut self) -> Sealing {
         match self.sealer.step() {
             Ok(_) => Sealing::Stepped,
@@ -218,9 +207,8 @@ pub struct Flush(oneshot::Receiver<crate::seal::flushed::Flushed>);
 /// Result of a flush.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FlushAnswer {
-    /// Samples written to tables.
     pub samples: u64,
-    /// Tenants that are not sealed yet, and for which the flush no longer waits.
+    /// Tenants that are not sealed, and for which the flush no longer waits.
     pub blocked: u64,
 }
 
@@ -231,7 +219,6 @@ impl Flush {
         Some(FlushAnswer { samples: flushed.samples, blocked: flushed.blocked })
     }
 
-    /// Number of samples written to tables, once the flush is answered.
     pub fn samples(&mut self) -> Option<u64> {
         self.answer().map(|answer| answer.samples)
     }
@@ -255,7 +242,7 @@ impl Stepped {
         self.owners.borrow().iter().any(|acting| matches!(acting, Acting::Replaying(_)))
     }
 
-    /// Tells all owners to stop, which ends a replay that waits for memory.
+    /// Tells all owners to stop. This ends a replay that waits for memory.
     fn stop(&self) {
         for commands in &self.node.writes().commands {
             let _ = commands.try_send(Command::Stop); // a full channel wakes the owner anyway
@@ -301,7 +288,7 @@ impl Stepped {
         }
     }
 
-    /// True if any tenant is closed, because its table could not be read when the journal was replayed.
+    /// True if any tenant is closed.
     pub fn has_closed_tenants(&self) -> bool {
         !self.node.reads().lake.closed.is_empty()
     }
@@ -366,7 +353,7 @@ impl Stepped {
         self.node.reads().lake.rollup(tenant, resolution)
     }
 
-    /// Upper bound on the number of a tenant's samples in the heads, including frozen ones.
+    /// Upper bound on a tenant's samples in the heads, including frozen samples.
     pub fn head_samples(&self, tenant: &TenantId) -> u64 {
         let canceled = AtomicBool::new(false);
         let of = |partition: &PartitionShared| {
@@ -379,7 +366,7 @@ impl Stepped {
         self.node.reads().partitions.iter().map(|partition| of(partition)).sum()
     }
 
-    /// Bytes held by each partition's head, and a description of what its replay waits for.
+    /// Bytes of each partition's head, and what its replay waits for.
     pub fn waiting(&self) -> Vec<(u64, String)> {
         let of = |partition: &Arc<PartitionShared>| {
             let state = format!(
@@ -393,7 +380,6 @@ impl Stepped {
         self.node.reads().partitions.iter().map(of).collect()
     }
 
-    /// Help texts of a tenant's metrics.
     pub fn metadata(&self, tenant: &TenantId) -> BTreeMap<String, String> {
         let mut all = BTreeMap::new();
         for partition in self.node.reads().partitions.iter() {
@@ -404,7 +390,6 @@ impl Stepped {
         all
     }
 
-    /// The partition that holds a metric's metadata.
     pub fn partition_of_metric(&self, metric: &str) -> usize {
         SeriesKey::of(metric.as_bytes(), self.node.reads().seed).partition(self.partitions())
     }
@@ -414,14 +399,13 @@ impl Stepped {
         SeriesKey::of(labels.as_bytes(), self.node.reads().seed)
     }
 
-    /// The partition of a series.
     pub fn partition_of(&self, labels: LabelsRef<'_>) -> usize {
         self.series_key(labels).partition(self.partitions())
     }
 }
 
 impl Written {
-    /// Partitions with a share of the write that have not answered yet.
+    /// Partitions that have not answered yet.
     pub fn partitions(&self) -> impl Iterator<Item = usize> {
         self.0.iter().map(|(partition, _)| *partition)
     }

@@ -1,4 +1,4 @@
-//! Counters and histograms of the server. Metrics that are computed when scraped are in [`gauges`].
+//! Counters and histograms of the server. [`gauges`] has the metrics that are computed when scraped.
 
 pub(crate) mod accounts;
 mod gauges;
@@ -12,7 +12,6 @@ pub(crate) use gauges::register_gauges;
 use head::MetadataRefusal;
 use stdx::telemetry::{Counter, Histogram, LATENCY_BUCKETS_S, Registry};
 
-/// Counters of discarded metadata, by reason.
 #[derive(Debug)]
 pub(crate) struct RefusedMetadata {
     families: Counter,
@@ -31,7 +30,6 @@ impl RefusedMetadata {
         Self { families: of("families"), bytes: of("bytes"), head_full: of("head_full") }
     }
 
-    /// Returns the counter for a refusal by the head.
     pub(crate) const fn of(&self, refusal: MetadataRefusal) -> &Counter {
         match refusal {
             MetadataRefusal::Families => &self.families,

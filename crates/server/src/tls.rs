@@ -5,7 +5,7 @@
 //!   verified client certificate ─ client_names ─▶ auth (credentials)
 //! ```
 //!
-//! The files are read again when they change. Open connections are not affected; new connections use the current files.
+//! The files are read again when they change. Open connections are not affected.
 
 mod client_names;
 mod der;
@@ -18,10 +18,10 @@ use crate::watched::Watched;
 use std::sync::Arc;
 use stdx::telemetry::Registry;
 
-/// The files, and the current configuration of handshakes. Without files, there is no configuration.
+/// The files, and the current configuration of handshakes.
 pub(crate) type Tls = Watched<TlsFiles>;
 
-/// Reads the files, if there are any, and reports when the certificate expires.
+/// Reads the files, and reports when the certificate expires.
 pub(crate) fn of(files: Option<TlsFiles>, r: &Registry) -> Arc<Tls> {
     let tls = Arc::new(Tls::new(files, None, r));
     tls.reload();

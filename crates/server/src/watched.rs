@@ -1,7 +1,7 @@
 //! Files that are reloaded when they change.
 //!
-//! A file that is invalid or unreadable changes nothing: the earlier content stays in effect, the error is logged once, and a
-//! metric shows that the file is not in effect.
+//! If a file is invalid or unreadable, the earlier content stays in effect. The error is logged once, and a
+//! metric shows it.
 
 use parking_lot::{Mutex, RwLock};
 use std::path::Path;
@@ -13,22 +13,20 @@ use stdx::telemetry::{Counter, Registry};
 /// Interval at which files are read. Their content is compared, because modification times can miss a change.
 pub(crate) const POLL_EVERY: Duration = Duration::from_millis(500);
 
-/// A file, or several files that belong together.
 pub(crate) trait Source {
     /// Name in logs and metrics.
     const NAME: &'static str;
-    /// Content of the files as read, before parsing.
     type Raw: PartialEq + Send;
-    /// Parsed content of the files.
     type Content;
 
     /// Reads the files. The error names the file that cannot be read.
     fn read(&self) -> Result<Self::Raw, String>;
 
-    /// Parses the content. Errors name the file and the line. Errors are logged, so they must not contain secrets.
+    /// Parses the content. Errors name the file and the line. They are logged, so they must not contain
+    /// secrets.
     fn parse(&self, raw: &Self::Raw) -> Result<Self::Content, String>;
 
-    /// Returns a warning about valid but risky content, which is logged when the content changes.
+    /// Returns a warning about valid but risky content.
     fn warning(&self, _: &Self::Raw) -> Option<String> {
         None
     }
@@ -38,7 +36,7 @@ pub(crate) trait Source {
 pub(crate) struct Watched<S: Source> {
     source: Option<S>,
     current: RwLock<Arc<S::Content>>,
-    /// Result of the last read: the content, or the error.
+    /// Result of the last read.
     last: Mutex<Option<Result<S::Raw, String>>>,
     /// True if the content last read is in effect.
     is_current: Arc<AtomicBool>,
@@ -53,7 +51,7 @@ impl<S: Source> std::fmt::Debug for Watched<S> {
 }
 
 impl<S: Source> Watched<S> {
-    /// Creates a watch of `source`. `content` is in effect until the source is read, or permanently if there is none.
+    /// Creates a watch of `source`. Until the first read, `content` is in effect.
     pub(crate) fn new(source: Option<S>, content: S::Content, r: &Registry) -> Self {
         let reloads = |result| {
             let help = "Reloads of a changed file, by result.";
@@ -74,17 +72,15 @@ impl<S: Source> Watched<S> {
         watched
     }
 
-    /// The content in effect. A request should call this once, so that it sees one version.
+    /// The content in effect. Each request calls this once, so that it sees one version.
     pub(crate) fn current(&self) -> Arc<S::Content> {
         Arc::clone(&self.current.read())
     }
 
-    /// True if there are files to watch.
     pub(crate) const fn has_source(&self) -> bool {
         self.source.is_some()
     }
 
-    /// Reads the files, if there are any, and applies them if they have changed.
     pub(crate) fn reload(&self) {
         let Some(source) = &self.source else { return };
         let mut last = self.last.lock();
@@ -116,7 +112,7 @@ impl<S: Source> Watched<S> {
     }
 }
 
-/// Reads a text file. Fails if it has more than `bytes_max` bytes.
+/// Reads a text file of at most `bytes_max` bytes.
 pub(crate) fn read(path: &Path, bytes_max: u64) -> std::io::Result<String> {
     let bytes = std::fs::metadata(path)?.len();
     if bytes > bytes_max {

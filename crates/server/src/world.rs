@@ -1,4 +1,4 @@
-//! Environment of a node: time, files, object store, and randomness. A simulation provides its own.
+//! Environment of a node: time, files, object store and randomness. A simulation provides its own.
 
 use crate::machine::private_bytes;
 use journal::Disk;
@@ -10,13 +10,12 @@ use stdx::clock::Clock;
 use stdx::rng::Rng;
 use tables::store::DynObjectStore;
 
-/// The injected dependencies of a node.
 #[derive(Debug, Clone)]
 pub(crate) struct World {
     pub(crate) clock: Arc<dyn Clock>,
     /// File system of the data directory.
     pub(crate) disk: Arc<dyn Disk>,
-    /// Object store of the tables; `None` for the store that their URL names.
+    /// Object store of the tables; `None`: the store at their URL.
     pub(crate) store: Option<Arc<DynObjectStore>>,
     pub(crate) random: RandomSource,
     pub(crate) pause: Arc<dyn Pause>,
@@ -25,7 +24,7 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// The machine's environment, for a process that may have more than one node.
+    /// The real environment, for a process with several nodes.
     pub(crate) fn real(clock: Arc<dyn Clock>) -> Self {
         let pause = Arc::new(Sleep(Arc::clone(&clock)));
         Self {
@@ -38,21 +37,19 @@ impl World {
         }
     }
 
-    /// The machine's environment, for a process that has only one node.
+    /// The real environment, for a process with one node.
     pub(crate) fn of_own_process(clock: Arc<dyn Clock>) -> Self {
         Self { resident: Some(Arc::new(OwnProcess)), ..Self::real(clock) }
     }
 }
 
-/// Pauses a replay that waits for the sealer, which runs on another thread.
+/// Pauses a replay that waits for the sealer.
 pub(crate) trait Pause: std::fmt::Debug + Send + Sync {
-    /// Waits for `time`.
     fn pause(&self, time: Duration);
 }
 
 /// Memory held by the process.
 pub(crate) trait Resident: std::fmt::Debug + Send + Sync {
-    /// Current use, in bytes.
     fn bytes(&self) -> u64;
 }
 
@@ -66,7 +63,6 @@ impl Resident for OwnProcess {
     }
 }
 
-/// Sleeps on the calling thread.
 #[derive(Debug)]
 struct Sleep(Arc<dyn Clock>);
 
@@ -86,7 +82,6 @@ impl RandomSource {
         Self(Some(Arc::new(Mutex::new(Rng::new(seed)))))
     }
 
-    /// The next number.
     pub(crate) fn fresh(&self) -> u64 {
         self.0.as_ref().map_or_else(Rng::fresh_seed, |rng| rng.lock().next_u64())
     }

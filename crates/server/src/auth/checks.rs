@@ -1,14 +1,12 @@
 //! Bounds on the work that unknown credentials cause: signatures to verify, services to ask.
 //!
-//! Known credentials cause no such work and never wait. For all others:
-//!
 //! | bound | purpose |
 //! | --- | --- |
-//! | checks at once, and requests that wait for a check | a flood takes a small part of the processors, and little memory |
+//! | checks at once, and waiting requests | a flood takes few processors and little memory |
 //! | checks a second from one network | a sender that guesses leaves room for others |
-//! | checks a second from all networks without an accepted credential | many such senders leave room for known senders with new tokens |
+//! | checks a second from all unknown networks | many guessing senders leave room for known networks |
 //!
-//! A request beyond a bound is refused with 503, not with 401: it may carry the new token of a known sender.
+//! Known credentials cause no such work. A request beyond a bound gets 503, not 401: its token may be valid.
 
 use super::recent::Recent;
 use crate::refusal::Refusal;
@@ -20,23 +18,23 @@ use std::time::{Duration, Instant};
 use stdx::clock::Clock;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-/// Time for which a network counts as known after one of its credentials was accepted.
+/// Time for which a network is known after one of its credentials was accepted.
 const KNOWN_FOR: Duration = Duration::from_secs(3600);
 
 /// Bounds on checks of one kind.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Bounds {
-    /// Checks at once from known networks, and again as many from others.
+    /// Checks at once for known networks, and again as many for unknown networks.
     pub(super) at_once: usize,
-    /// Requests from known networks that wait for a check, and again as many from others.
+    /// Requests that wait for a check: for known networks, and again as many for unknown networks.
     pub(super) waiting: usize,
     /// Checks a second from one network.
     pub(super) per_network: Rate,
-    /// Checks a second from all networks that are not known.
+    /// Checks a second from all unknown networks.
     pub(super) from_unknown: Rate,
 }
 
-/// Origin of a credential: an IPv4 address, or an IPv6 network of 64 bits, because a client may have all of its addresses.
+/// Origin of a credential: an IPv4 address or an IPv6 /64, because one client may own a whole /64.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Network(IpAddr);
 
@@ -53,7 +51,7 @@ impl Network {
 pub(super) struct Checks {
     clock: Arc<dyn Clock>,
     bounds: Bounds,
-    /// Networks from which a credential was accepted, with the time.
+    /// Networks with an accepted credential, and the time.
     known: Recent<Network, Instant>,
     buckets: Recent<Network, TokenBucket>,
     unknown_networks: Mutex<TokenBucket>,
@@ -61,10 +59,8 @@ pub(super) struct Checks {
     unknown_queue: CheckQueue,
 }
 
-/// A queue of checks.
 #[derive(Debug)]
 struct CheckQueue {
-    /// Checks that run or wait.
     inside: Semaphore,
     running: Semaphore,
 }
@@ -86,14 +82,14 @@ pub(super) struct Check<'a> {
 }
 
 impl Check<'_> {
-    /// Records that the credential was accepted: its network is known from now on.
+    /// Records that the credential was accepted. Its network is now known.
     pub(super) fn accept(self) {
         self.checks.known.put(self.network, self.checks.clock.instant(), 0);
     }
 }
 
 impl Checks {
-    /// `networks_bytes` limits the memory of known networks, and separately of the rates of networks.
+    /// `networks_bytes` limits each of the two maps of networks.
     pub(super) fn new(clock: Arc<dyn Clock>, bounds: Bounds, networks_bytes: usize) -> Self {
         Self {
             clock,
@@ -199,7 +195,7 @@ mod tests {
         assert!(near.contains(&begun(&checks, 10_000, |_| address(1)).await));
     }
 
-    /// A known sender's new token is checked, however many unknown networks guess.
+    /// Known networks can still have tokens checked while unknown networks guess.
     #[tokio::test]
     async fn a_flood_of_unknown_networks_leaves_checks_to_known_ones() {
         let (clock, checks) = start();

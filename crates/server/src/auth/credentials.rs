@@ -17,22 +17,19 @@ pub(super) struct Entry {
     pub(super) grant: Grant,
 }
 
-/// Omits the digest.
 impl std::fmt::Debug for Entry {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.grant.name)
     }
 }
 
-/// Leading bytes of a digest, which select the tokens to compare with. The time of the selection tells an attacker nothing,
-/// because similar tokens do not have similar digests.
+/// First bytes of a digest, which select the tokens to compare. Their timing reveals nothing about a token.
 type Prefix = [u8; 8];
 
 fn prefix(digest: &Digest) -> Prefix {
     *digest.first_chunk().expect("BUG: a digest has less than 8 bytes")
 }
 
-/// All known credentials.
 #[derive(Debug, Default)]
 pub(crate) struct Credentials {
     tokens: BTreeMap<Prefix, Vec<Entry>>,
@@ -46,8 +43,7 @@ pub(crate) struct Credentials {
 }
 
 impl Credentials {
-    /// Adds a token. Fails if another token has the same secret, because the two could not be told apart; the error is the name
-    /// of the other token.
+    /// Adds a token. If another token has the same secret, the error is the name of that token.
     pub(super) fn add_token(&mut self, entry: Entry) -> Result<(), Arc<str>> {
         let same = self.tokens.entry(prefix(&entry.digest)).or_default();
         if let Some(other) = same.iter().find(|other| other.digest == entry.digest) {
@@ -61,7 +57,8 @@ impl Credentials {
         self.users.insert(user, entry);
     }
 
-    /// Adds the grant for client certificates with this name. If another entry has the name, the error is that entry's own name.
+    /// Adds the grant for certificates with this name. If the name is taken, the error is the name of the other
+    /// entry.
     pub(super) fn add_certificate(&mut self, name: &str, grant: Grant) -> Result<(), Arc<str>> {
         match self.certificates.entry(normal(name).into_owned()) {
             MapEntry::Occupied(other) => Err(Arc::clone(&other.get().name)),
@@ -72,7 +69,7 @@ impl Credentials {
         }
     }
 
-    /// What a credential allows. Digests are compared in constant time, and an unknown user takes as long as a known one.
+    /// What a credential allows. Digests are compared in constant time, for known and unknown users.
     pub(super) fn find(&self, credential: Credential<'_>) -> Option<&Grant> {
         match credential {
             Credential::Token(token) => {

@@ -1,9 +1,8 @@
-//! Digests of secrets: only these are kept and compared.
+//! Digests of secrets. The secrets themselves are not kept.
 
 use ring::digest::{SHA256, digest};
 use subtle::ConstantTimeEq;
 
-/// A SHA-256 digest.
 pub(super) type Digest = [u8; 32];
 
 pub(super) fn sha256(secret: &[u8]) -> Digest {

@@ -27,7 +27,7 @@
 //! roles = ["read", "write"]
 //! ```
 //!
-//! Errors name the line and never quote it: the line may contain a secret that someone forgot to hash.
+//! Errors name a line but never quote it, because it may contain a secret.
 
 mod certificate;
 mod forward;
@@ -44,16 +44,13 @@ use std::sync::Arc;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-/// Limit on the size of the file.
 const BYTES_MAX: u64 = 8 << 20;
 
-/// Limit on the number of credentials.
 const ENTRIES_MAX: usize = 10_000;
 
-/// Limit on the patterns of tenants of a credential: each request is matched with all of them.
+/// Limit on the tenant patterns of a credential. Each request is matched with all of them.
 const PATTERNS_MAX: usize = 100;
 
-/// The file of credentials.
 #[derive(Debug, Clone)]
 pub(crate) struct AuthFile {
     pub(crate) path: PathBuf,
@@ -86,7 +83,6 @@ impl Source for AuthFile {
     }
 }
 
-/// The file, and the key files that it names.
 #[derive(PartialEq)]
 pub(crate) struct Raw {
     text: String,

@@ -1,4 +1,4 @@
-//! Forward authentication: delegates decisions about callers to an external service, like nginx's `auth_request`.
+//! Forward authentication: an external service decides about callers, like nginx's `auth_request`.
 //!
 //! ```text
 //!   credentials, tenant, method, path ─▶ question ─▶ cached answer? ─▶ grant, or refusal
@@ -10,8 +10,8 @@
 //!                                         permit for a check ─▶ request to the service
 //! ```
 //!
-//! The key of a cached answer covers all that the service is shown, and the version of `auth_file`. So the service would give
-//! the same answer again. Without an answer, the request is refused.
+//! The key of a cached answer covers all that the service sees, and the version of `auth_file`. Without an
+//! answer, the request is refused.
 
 pub(super) mod service;
 #[cfg(test)]
@@ -40,19 +40,18 @@ use stdx::clock::Clock;
 use stdx::telemetry::{Counter, Registry};
 use tokio::sync::watch;
 
-/// Limit on the body of an answer, which is read and discarded.
+/// Limit on the body of an answer, which is discarded.
 const BODY_BYTES_MAX: usize = 64 << 10;
 
-/// Limit on questions being asked at once, for known networks and separately for others.
+/// Limit on questions asked at once by known networks, and again by unknown networks.
 const AT_ONCE_MAX: usize = 16;
 
-/// Memory of a question being asked: buffers of a connection, for a head of 16 KiB in each direction.
+/// Memory of a question being asked: connection buffers with a 16 KiB head in each direction.
 const ASKED_BYTES: usize = 2 * HEAD_BYTES_MAX + (8 << 10);
 
-/// Memory of a waiting question in addition to its headers: its task, and its entries in maps.
+/// Memory of a waiting question in addition to its headers.
 const QUESTION_BYTES: u64 = 2 << 10;
 
-/// Bounds on questions with `asked_bytes` of memory for those being asked.
 fn bounds(asked_bytes: usize) -> Bounds {
     Bounds {
         at_once: (asked_bytes / 2 / ASKED_BYTES).clamp(1, AT_ONCE_MAX),
@@ -62,10 +61,10 @@ fn bounds(asked_bytes: usize) -> Bounds {
     }
 }
 
-/// Identifies a question: what the service is shown, and the version of the file under which it is asked.
+/// Identifies a question: what the service sees, and the version of `auth_file`.
 ///
-/// A version is identified by its address in memory, which is valid only while something refers to the version. A pending
-/// question holds an [`Arc`] to its version, a cached answer a [`Weak`].
+/// The version is an address in memory. A pending question holds an [`Arc`] and a cached answer a [`Weak`], so
+/// no other version gets this address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Question {
     shown: Digest,
@@ -78,10 +77,9 @@ impl Question {
     }
 }
 
-/// A cached answer.
 #[derive(Debug, Clone)]
 struct CachedAnswer {
-    /// Keeps the address of the version from being reused for another version.
+    /// Reserves the version's address.
     _version: Weak<Credentials>,
     until: Instant,
     answer: Answer,
@@ -89,16 +87,14 @@ struct CachedAnswer {
 
 type Pending = watch::Receiver<Option<Answer>>;
 
-/// Client of the service, with its cache.
 #[derive(Debug)]
 pub(super) struct Forward {
     clock: Arc<dyn Clock>,
     client: OnceLock<Outgoing>,
     answers: Recent<Question, CachedAnswer>,
-    /// Questions without an answer so far, whether admitted by [`Checks`] or about to be refused.
+    /// Questions without an answer.
     pending: Mutex<HashMap<Question, Pending>>,
     checks: Checks,
-    /// Memory of pending questions.
     memory: Account,
     asked_now: AtomicUsize,
     metrics: Metrics,
@@ -135,14 +131,12 @@ impl Forward {
         }
     }
 
-    /// Memory in use.
     pub(super) fn held_bytes(&self) -> u64 {
         let asked_bytes = self.asked_now.load(Ordering::Relaxed) * ASKED_BYTES;
         self.answers.held_bytes() + self.checks.held_bytes() + self.memory.used_bytes() + asked_bytes as u64
     }
 
-    /// Returns what the service allows the sender of a request with these `headers`. The answer is valid only for
-    /// `credentials`: the caller must check that these are still in effect.
+    /// Returns what the service allows. The caller must check that `credentials` are still in effect.
     pub(super) async fn ask(
         self: &Arc<Self>,
         credentials: &Arc<Credentials>,
@@ -163,7 +157,7 @@ impl Forward {
         granted(answer.unwrap_or_else(|| Answer::None(unavailable("the request failed"))))
     }
 
-    /// Returns the future answer to `question`. Sends it to the service unless it is pending already.
+    /// Returns the future answer to `question`. Asks the service unless the question is pending.
     fn pending(
         self: &Arc<Self>,
         credentials: &Arc<Credentials>,
@@ -182,7 +176,7 @@ impl Forward {
         let (answer, pending) = watch::channel(None);
         all.insert(question, pending.clone());
         let (this, credentials) = (Arc::clone(self), Arc::clone(credentials));
-        // a task, because other requests may wait for the answer after this client has disconnected
+        // a task, because other requests may wait for the answer after this client disconnects
         tokio::spawn(async move {
             let found = this.asked(&credentials, headers, address).await;
             this.note(&credentials, question, &found);
@@ -216,7 +210,6 @@ impl Forward {
         answer
     }
 
-    /// Counts an answer and adds it to the cache.
     fn note(&self, credentials: &Arc<Credentials>, question: Question, answer: &Answer) {
         let service = credentials.service.as_ref().expect("BUG: auth_file has no [forward]");
         let (counter, remember) = match answer {

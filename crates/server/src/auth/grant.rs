@@ -5,7 +5,6 @@ use crate::refusal::Refusal;
 use model::{Principal, Rights, TenantId, TenantPatterns, TenantSet};
 use std::sync::Arc;
 
-/// Rights on groups of routes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Roles {
     pub(super) read: bool,
@@ -24,7 +23,6 @@ impl Roles {
         }
     }
 
-    /// Flag of the role with this name.
     pub(super) fn role_mut(&mut self, word: &str) -> Option<&mut bool> {
         match word {
             "read" => Some(&mut self.read),
@@ -35,7 +33,7 @@ impl Roles {
         }
     }
 
-    /// The roles among `words`. Other words, such as roles of other services, are ignored.
+    /// The roles among `words`. Unknown words are ignored.
     pub(super) fn among<'a>(words: impl IntoIterator<Item = &'a str>) -> Self {
         let mut roles = Self::default();
         for word in words {
@@ -46,7 +44,6 @@ impl Roles {
         roles
     }
 
-    /// The roles that both have.
     pub(super) const fn and(self, other: Self) -> Self {
         Self {
             read: self.read && other.read,
@@ -61,7 +58,7 @@ impl Roles {
 #[derive(Debug, Clone)]
 pub(super) struct Tenants {
     patterns: Arc<TenantPatterns>,
-    /// Tenants to which the issuer of the credential may give access; `None` without an issuer.
+    /// Limit set by the issuer, if there is one.
     within: Option<Arc<TenantPatterns>>,
 }
 
@@ -75,7 +72,7 @@ impl Tenants {
         Self { patterns: Arc::new(patterns), within: Some(Arc::clone(within)) }
     }
 
-    /// Memory of the patterns that are not shared with the issuer, in bytes.
+    /// Bytes of the patterns that are not shared with the issuer.
     pub(super) fn bytes(&self) -> usize {
         self.patterns.bytes()
     }
@@ -85,7 +82,6 @@ impl Tenants {
     }
 }
 
-/// What a credential allows.
 #[derive(Debug, Clone)]
 pub(super) struct Grant {
     /// `token grafana`, `user alice`, `jwt keycloak: alice`
@@ -109,7 +105,7 @@ impl Grant {
         Ok(Caller { name: Arc::clone(&self.name), principal, tenants })
     }
 
-    /// Returns the named tenants, if the credential gives access to all of them.
+    /// Returns the named tenants if the credential allows all of them.
     fn opened(&self, tenants: Option<TenantSet>) -> Result<TenantSet, Refusal> {
         let only = || self.tenants.patterns.only().map(TenantSet::from);
         let Some(tenants) = tenants.or_else(only) else {

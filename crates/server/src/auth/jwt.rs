@@ -7,7 +7,7 @@
 //!            parse ─▶ issuers that it may be from ─▶ their keys of its algorithm ─▶ a right to check ─▶ signature ─▶ claims
 //! ```
 //!
-//! Cheap checks come first: the signature of an expired token, or of a token of an unknown issuer, is not verified.
+//! The cheap checks come first: expired tokens and tokens of unknown issuers cost no signature check.
 
 pub(super) mod claim_name;
 mod claims;
@@ -42,11 +42,10 @@ use stdx::clock::Clock;
 use stdx::telemetry::{Counter, Registry};
 use token::{Fault, Times, Token};
 
-/// Memory of a verified token's grant in addition to its texts.
+/// Memory of a grant in addition to its texts.
 const GRANT_BYTES: usize = 256;
 
-/// Verifying a signature takes 24 µs (RSA, 2048 bits) to 0.1 ms (RSA, 4096 bits) of a core, so strangers can take a tenth of
-/// a core.
+/// Verifying a signature takes up to 0.1 ms (RSA, 4096 bits). So unknown networks can take a tenth of a core.
 const BOUNDS: Bounds = Bounds {
     at_once: 1,
     waiting: 256,
@@ -54,8 +53,7 @@ const BOUNDS: Bounds = Bounds {
     from_unknown: Rate { per_s: 1000, burst: Duration::from_secs(1) },
 };
 
-/// A verified token, with weak references to the credentials and the key. Once these are dropped, the token is verified
-/// again.
+/// A verified token. Once the credentials or the key are replaced, the token is verified again.
 #[derive(Debug, Clone)]
 struct Verified {
     credentials: Weak<Credentials>,
@@ -65,12 +63,11 @@ struct Verified {
     grant: Arc<Grant>,
 }
 
-/// Verifies tokens.
 #[derive(Debug)]
 pub(super) struct Jwt {
     clock: Arc<dyn Clock>,
     verified: Recent<Digest, Verified>,
-    /// Digests of tokens that a key has not signed. A sender that repeats such a token causes no further checks.
+    /// Digests of tokens with a wrong signature. A repeated token causes no further check.
     wrongly_signed: Recent<Digest, Weak<Key>>,
     checks: Checks,
     pub(super) urls: Arc<KeyUrls>,
@@ -85,7 +82,6 @@ struct Metrics {
     busy: Counter,
 }
 
-/// What a token proves.
 #[derive(Debug)]
 pub(super) enum Proof {
     Of(Arc<Grant>),
@@ -114,12 +110,10 @@ impl Jwt {
         }
     }
 
-    /// Memory in use, without the memory of keys.
     pub(super) fn held_bytes(&self) -> u64 {
         self.verified.held_bytes() + self.wrongly_signed.held_bytes() + self.checks.held_bytes()
     }
 
-    /// Verifies the token of a sender at `address`.
     pub(super) async fn prove(
         &self,
         credentials: &Arc<Credentials>,
@@ -226,7 +220,7 @@ impl Jwt {
     }
 }
 
-/// Verifies a signature. Marks `check` as accepted if the signature is valid.
+/// Verifies a signature. A valid signature marks `check` as accepted.
 fn has_signed(key: &Key, token: &Token<'_>, check: Check<'_>) -> bool {
     let has_signed = key.has_signed(token.signed, &token.signature);
     if has_signed {

@@ -9,12 +9,10 @@
 //! | 2/16 | networks: known ones and their rates, for tokens and for questions |
 //! | 1/16 | tokens with a wrong signature |
 //!
-//! The account does not include memory that depends on the operator: the file of credentials (8 MiB at most), and answers
-//! with keys while they are fetched (512 KiB at most).
+//! The file of credentials (8 MiB at most) and answers with keys (512 KiB at most) are not in the account.
 
 use stdx::budget::Account;
 
-/// Limits on the parts of the account.
 #[derive(Debug)]
 pub(super) struct Memory {
     pub(super) verified_bytes: usize,
@@ -47,7 +45,6 @@ impl Memory {
 
 #[cfg(test)]
 impl Memory {
-    /// Memory as of a large machine.
     pub(super) fn ample() -> Self {
         Self::shared_out(32 << 20)
     }

@@ -11,7 +11,6 @@ use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::hash::Hash;
 
-/// Values by key, within a limit on their bytes.
 #[derive(Debug)]
 pub(super) struct Recent<K, V> {
     half_bytes: usize,
@@ -27,19 +26,17 @@ struct Entries<K, V> {
 }
 
 impl<K, V> Recent<K, V> {
-    /// Memory of an entry, in addition to what it points to. In a hash table that has just doubled, seven sixteenths of the
-    /// slots are full.
+    /// Memory of an entry in addition to what it points to. A hash table that has just doubled is 7/16 full.
     const ENTRY_BYTES: usize = size_of::<(K, (V, usize))>() * 5 / 2;
 }
 
 impl<K: Hash + Eq + Clone, V: Clone> Recent<K, V> {
-    /// Creates an empty cache of at most `bytes_max`.
     pub(super) fn within(bytes_max: usize) -> Self {
         let entries = Entries { young: HashMap::new(), old: HashMap::new(), young_bytes: 0, old_bytes: 0 };
         Self { half_bytes: bytes_max / 2, entries: Mutex::new(entries) }
     }
 
-    /// Returns the value of a key if it `is_good`. Other values are removed.
+    /// Returns the value of a key if it `is_good`, and removes it otherwise.
     pub(super) fn get(&self, key: &K, is_good: impl Fn(&V) -> bool) -> Option<V> {
         let mut entries = self.entries.lock();
         if let Some((value, bytes)) = entries.young.get(key) {
@@ -56,7 +53,7 @@ impl<K: Hash + Eq + Clone, V: Clone> Recent<K, V> {
         Some(value)
     }
 
-    /// Adds or replaces a value that points to `bytes`. A value that exceeds half of the cache is not kept.
+    /// Adds or replaces a value that points to `bytes`. A value larger than half of the cache is not kept.
     pub(super) fn put(&self, key: K, value: V, bytes: usize) {
         self.entries.lock().put(key, value, bytes + Self::ENTRY_BYTES, self.half_bytes);
     }

@@ -1,7 +1,6 @@
-//! Heap profiles, written when the memory of the process crosses a watermark.
+//! Heap profiles, written to `DIR/heap_profiles/` when the memory of the process crosses a watermark.
 //!
-//! A process that the kernel kills for its memory leaves no trace of what held the memory. So a profile is written before it comes to
-//! that, into `DIR/heap_profiles/`, while the node still has room to answer requests.
+//! After the kernel has killed a process for its memory, the profile shows what held it.
 
 use super::Allocator;
 use crate::limits::headroom::Headroom;
@@ -13,22 +12,18 @@ use std::{fs, io, thread};
 use stdx::clock::Clock;
 use stdx::telemetry::{Counter, Registry};
 
-/// Folder of the profiles in the data directory.
 const FOLDER: &str = "heap_profiles";
 
-/// Suffix of a profile's name.
 const SUFFIX: &str = ".heap";
 
-/// Interval between checks of the memory.
 const CHECK_EVERY: Duration = Duration::from_millis(500);
 
-/// Minimum interval between two profiles.
 const INTERVAL_MIN: Duration = Duration::from_secs(60);
 
 /// Maximum number of profiles in the folder. Beyond it, the oldest is deleted.
 const PROFILES_MAX: usize = 10;
 
-/// Counter of written profiles, which exists also if none are written.
+/// Counter of written profiles.
 pub(crate) fn register(r: &Registry) -> Counter {
     r.counter(
         "floodmark_heap_profiles_total",
@@ -36,7 +31,6 @@ pub(crate) fn register(r: &Registry) -> Counter {
     )
 }
 
-/// Writer of heap profiles.
 #[derive(Debug)]
 pub(crate) struct HeapProfiles {
     allocator: Arc<dyn Allocator>,
@@ -45,7 +39,7 @@ pub(crate) struct HeapProfiles {
     /// Percentage of `--memory` from which a profile is written.
     percent: u64,
     folder: PathBuf,
-    /// Time of the last attempt to write a profile.
+    /// Time of the last attempt.
     last: Option<Instant>,
     written: Counter,
 }
@@ -71,7 +65,7 @@ impl HeapProfiles {
         }
     }
 
-    /// Writes a profile if memory is above the watermark and the last profile is old enough.
+    /// Writes a profile if memory is above the watermark and the last attempt is old enough.
     fn check(&mut self) {
         let (memory, now) = (self.headroom.memory(), self.clock.instant());
         let is_high = memory.held_bytes >= memory.limit_bytes / 100 * self.percent;
@@ -79,7 +73,7 @@ impl HeapProfiles {
         if !is_high || is_recent {
             return;
         }
-        // after a failure too, so that a full disk gets one attempt a minute
+        // after a failure, too: a full disk gets one attempt a minute
         self.last = Some(now);
         match self.write(memory.held_bytes) {
             Ok(file) => {
@@ -99,7 +93,7 @@ impl HeapProfiles {
 
     fn write(&self, held_bytes: u64) -> io::Result<PathBuf> {
         fs::create_dir_all(&self.folder)?;
-        // first, so that failed attempts on a full disk do not add up
+        // first, because failed attempts must not add up
         self.delete_oldest()?;
         let file = self.folder.join(format!("{}-{}MiB{SUFFIX}", self.clock.now_ms(), held_bytes >> 20));
         if let Err(error) = self.allocator.write_profile(&file) {
@@ -109,8 +103,7 @@ impl HeapProfiles {
         Ok(file)
     }
 
-    /// Deletes the oldest profiles, so that one more makes at most [`PROFILES_MAX`]. Names begin with the time and have the same number of digits until the
-    /// year 2286.
+    /// Deletes the oldest profiles, to make room for one more. Names sort by time until the year 2286.
     fn delete_oldest(&self) -> io::Result<()> {
         let mut profiles = Vec::new();
         for entry in fs::read_dir(&self.folder)? {

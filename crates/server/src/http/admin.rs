@@ -8,12 +8,12 @@
 //! | POST `/api/v1/admin/queries/<id>/cancel` | cancel a query or an export |
 //! | GET `/api/v1/admin/refusals` | recently refused requests, of all tenants |
 //! | GET `/api/v1/admin/tenants` | tenants in memory, with their series and memory |
-//! | GET `/api/v1/admin/limits` | limits of the node and of a tenant, and what is in use |
-//! | POST `/api/v1/admin/delete_tenant` | delete all that a tenant has |
+//! | GET `/api/v1/admin/limits` | limits of the node and of a tenant, with their use |
+//! | POST `/api/v1/admin/delete_tenant` | delete all data of a tenant |
 //! | POST `/compactor/delete_tenant`, `/purger/delete_tenant` | the same for the request's tenant, as in Mimir and Cortex |
 //! | GET POST `/compactor/delete_tenant_status`, `/purger/delete_tenant_status` | whether that tenant has files |
 //! | POST PUT `/api/v1/admin/tsdb/delete_series` | delete samples of a tenant |
-//! | GET `/config`, `/runtime_config` | settings in effect; settings of tenants, which can change at run time |
+//! | GET `/config`, `/runtime_config` | settings of the node, settings of tenants |
 
 mod compact;
 mod config;
@@ -32,7 +32,6 @@ use super::recent_refusals;
 use axum::Router;
 use axum::routing::{get, post};
 
-/// Routes of the operations. Almost all of them change the node.
 pub(super) fn routes() -> Router<App> {
     Router::new()
         .route("/api/v1/admin/flush", post(flush::flush))
@@ -53,7 +52,6 @@ pub(super) fn is_path(path: &str) -> bool {
     folders.iter().any(|folder| path.starts_with(folder)) || ["/config", "/runtime_config"].contains(&path)
 }
 
-/// Routes of operations on a tenant's data.
 pub(super) fn tenant_routes() -> Router<App> {
     let delete = post(delete_series::delete_series).put(delete_series::delete_series);
     let status = || get(delete_tenant::status).post(delete_tenant::status);

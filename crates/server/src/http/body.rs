@@ -7,27 +7,23 @@ use http_body_util::BodyExt;
 use stdx::budget::{Account, Exhausted, Reservation};
 use tokio::time::{Instant, timeout_at};
 
-/// Limits for reading a body.
+/// How a body is read.
 #[derive(Debug)]
 pub(crate) struct BodyReader<'a> {
-    /// Account from which the body's memory is reserved.
     pub(crate) account: &'a Account,
-    /// Limit on the body's length.
     pub(crate) bytes_max: usize,
-    /// Minimum step by which the reservation grows.
     pub(crate) step_bytes: usize,
     /// Timeout, which received bytes extend.
     pub(crate) patience: Patience,
 }
 
-/// Errors of reading a body.
 #[derive(Debug)]
 pub(crate) enum BodyError {
     /// Memory for the body cannot be reserved.
     Memory(Exhausted),
     /// The body arrived more slowly than `patience` allows.
     TooSlow,
-    /// The body has at least this many bytes, which exceeds the limit.
+    /// The body has at least this many bytes.
     TooLarge(u64),
     /// The connection failed, or its framing is invalid.
     Broken(String),
@@ -56,10 +52,10 @@ impl BodyReader<'_> {
         }
     }
 
-    /// Makes room in `bytes` for `more` bytes, and reserves the memory. The buffer grows by at least a quarter.
+    /// Makes room in `bytes` for `more` bytes, and reserves the memory.
     ///
-    /// Beyond its first step, a body leaves a third of the account free, so that large bodies that never end do not keep
-    /// small ones out.
+    /// Beyond its first step, a body leaves a third of the account free. So large bodies that never end leave
+    /// room for small bodies.
     pub(crate) fn make_room(
         &self,
         bytes: &mut Vec<u8>,
@@ -75,7 +71,7 @@ impl BodyReader<'_> {
         }
         let old = bytes.capacity();
         let new = len.max(old + old / 4).next_multiple_of(self.step_bytes).min(self.bytes_max);
-        // while the buffer moves, the old and the new one exist at the same time
+        // while the buffer moves, the old and the new buffer exist at the same time
         let held = (old + new) as u64;
         let whole = self.account.whole();
         let (used, limit) = (whole.used_bytes(), whole.limit_bytes() / 3 * 2);
@@ -96,7 +92,7 @@ impl BodyReader<'_> {
 }
 
 impl BodyError {
-    /// Converts the error to the refusal of a write request. For a slow body, the message names the settings.
+    /// Converts the error to the refusal of a write request.
     pub(crate) fn refusal(self, bytes_max: usize, body_timeout_s: f64, transfer_rate: u64) -> Refusal {
         match self {
             Self::Memory(full) => full.into(),

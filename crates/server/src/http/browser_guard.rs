@@ -1,13 +1,11 @@
-//! Protects against web pages of other sites that are open in a browser, by checking `Host` and `Origin`.
+//! Protects against web pages of other sites, which can make a browser send requests to this server.
 //!
-//! Such a page can make the browser send requests to any address that the browser reaches. Two attacks matter:
-//!
-//! - *DNS rebinding*: the attacker's domain resolves to this machine, so the page may read answers. `Host` is then that
-//!   domain. A server that listens on a loopback address knows its own names, and refuses others.
-//! - *cross-origin request*: the page cannot read the answer, but the request takes effect. `Origin` is then not the
+//! - *DNS rebinding*: the attacker's domain resolves to this machine, so the page may read answers. `Host` is
+//!   that domain. A server on a loopback address refuses names that are not its own.
+//! - *cross-origin request*: the page cannot read the answer, but the request takes effect. `Origin` is not the
 //!   server's own.
 //!
-//! Programs other than browsers send no `Origin`, and their `Host` is the name or address that they connect to.
+//! Programs other than browsers send no `Origin`.
 
 use super::error::ApiError;
 use axum::extract::{Request, State};
@@ -19,21 +17,20 @@ use axum::response::{IntoResponse, Response};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
-/// Wildcard in the setting `allow_host` that permits every name.
+/// Value of `allow_host` that permits every name.
 const ANY: &str = "*";
 
 /// Permitted host names and origins.
 #[derive(Debug, Clone)]
 pub(crate) struct BrowserGuard {
-    /// Permitted names, in lower case, in addition to `localhost` and addresses.
+    /// Permitted names in lower case, besides `localhost` and addresses.
     allowed: Arc<[String]>,
-    /// True if all other names are refused.
     is_strict: bool,
 }
 
 impl BrowserGuard {
-    /// Creates a guard. It is strict on a loopback address or if `allow_host` is not empty, except with `*`. Otherwise the
-    /// server cannot know its own names.
+    /// Creates a guard. It refuses unknown names on a loopback address or if `allow_host` has names, but not
+    /// with `*`.
     pub(crate) fn new(listener: SocketAddr, allow_host: &[String]) -> Self {
         let allowed: Arc<[String]> = allow_host.iter().map(|name| name.to_ascii_lowercase()).collect();
         let is_local = listener.ip().to_canonical().is_loopback();
@@ -41,7 +38,7 @@ impl BrowserGuard {
         Self { allowed, is_strict }
     }
 
-    /// True if a request may have this host in its `Host` header or its request line.
+    /// True if requests may be for this host.
     fn admits(&self, host: &str) -> bool {
         if !self.is_strict {
             return true;
@@ -62,8 +59,7 @@ impl BrowserGuard {
         })
     }
 
-    /// Checks that a page of this origin may change data here: the origin is the server's own, or its name is permitted
-    /// (behind a proxy, `Host` and the page's origin can differ).
+    /// Checks that a page of this origin may change data here. The server's own origin and permitted names may.
     fn check_origin(&self, headers: &HeaderMap) -> Result<(), ApiError> {
         let own: Vec<_> = headers.get_all(HOST).iter().map(|host| text(host).to_ascii_lowercase()).collect();
         let refused = headers.get_all(ORIGIN).iter().map(text).find(|origin| {
@@ -86,12 +82,11 @@ fn is_address(name: &str) -> bool {
     bare.map_or_else(|| name.parse::<IpAddr>().is_ok(), |name| name.parse::<Ipv6Addr>().is_ok())
 }
 
-/// Text of a header; `?`, which is not a host name, if it is not ASCII.
+/// Text of a header, or `?` if it is not ASCII. No host is named `?`.
 fn text(value: &HeaderValue) -> &str {
     value.to_str().unwrap_or("?")
 }
 
-/// Checks the host of every request.
 pub(crate) async fn host(State(guard): State<BrowserGuard>, request: Request, next: Next) -> Response {
     match guard.check_host(request.uri(), request.headers()) {
         Ok(()) => next.run(request).await,
@@ -99,7 +94,6 @@ pub(crate) async fn host(State(guard): State<BrowserGuard>, request: Request, ne
     }
 }
 
-/// Checks the origin of requests that change data.
 pub(crate) async fn origin(State(guard): State<BrowserGuard>, request: Request, next: Next) -> Response {
     match guard.check_origin(request.headers()) {
         Ok(()) => next.run(request).await,

@@ -1,6 +1,6 @@
-//! Maps errors to HTTP statuses. No other module does. [`middleware`] completes the responses.
+//! Maps errors to HTTP statuses. No other module does.
 //!
-//! Reading paths answer with Prometheus' JSON, writing paths with plain text as Prometheus' receiver does.
+//! Reading paths answer with Prometheus' JSON, writing paths with plain text.
 
 pub(super) mod middleware;
 
@@ -19,7 +19,6 @@ use std::time::Duration;
 pub(crate) struct ApiError {
     status: StatusCode,
     kind: &'static str,
-    /// Reason of the refusal, as in [`Refusal::reason`].
     reason: &'static str,
     message: String,
     retry_after: Option<Duration>,
@@ -41,12 +40,11 @@ impl ApiError {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", message)
     }
 
-    /// Refusal by [`super::browser_guard`], because of the host or origin of the request.
+    /// Refusal by [`super::browser_guard`].
     pub(crate) fn forbidden(status: StatusCode, reason: &'static str, message: String) -> Self {
         Self { status, kind: "bad_data", reason, message, retry_after: None }
     }
 
-    /// Reason of the refusal, one of [`crate::refusal::REASONS`].
     pub(crate) const fn reason(&self) -> &'static str {
         self.reason
     }
@@ -98,7 +96,7 @@ impl From<Refusal> for ApiError {
         let (status, kind) = match kind {
             ErrorKind::Unavailable | ErrorKind::Limited => (status_of(kind), "unavailable"),
             ErrorKind::Internal | ErrorKind::Data => (status_of(kind), "internal"),
-            // not the request is unsupported, but the kind of the stored data
+            // the stored data is of an unsupported kind; the request is valid
             ErrorKind::Unsupported => (StatusCode::UNPROCESSABLE_ENTITY, "execution"),
             ErrorKind::Invalid | ErrorKind::TooLarge | ErrorKind::Forbidden | ErrorKind::Unauthenticated => {
                 (status_of(kind), "bad_data")
@@ -124,7 +122,6 @@ impl IntoResponse for ApiError {
     }
 }
 
-/// An error of a writing path, answered in plain text.
 #[derive(Debug)]
 pub(crate) struct WriteError(pub(crate) Refusal);
 
@@ -159,7 +156,7 @@ const fn status_of(kind: ErrorKind) -> StatusCode {
     }
 }
 
-/// Properties of a refusal that [`middleware::finish`] needs, attached to the response.
+/// Properties of a refusal, attached to the response for [`middleware::finish`].
 #[derive(Debug, Clone)]
 struct RefusalDetails {
     /// One of [`crate::refusal::REASONS`].

@@ -5,8 +5,8 @@
 //! | POST `/api/v1/write`, `/api/v1/push`, `/api/prom/push` | remote write 1.0 and 2.0 |
 //! | POST `/api/v1/graphite` | Graphite's plaintext protocol |
 //!
-//! A new protocol needs a [`Decoder`] in the crate `protocol`, a module here whose handler calls [`write`] and formats
-//! the answer, a pool of decoders in [`WarmDecoders`], and a route in [`routes`].
+//! A new protocol needs a [`Decoder`] in the crate `protocol`, a handler here that calls [`write`], decoders in
+//! [`WarmDecoders`], and a route in [`routes`].
 
 mod graphite;
 mod remote_write;
@@ -36,7 +36,6 @@ use stdx::budget::{Account, Reservation};
 /// Minimum step by which a body's reservation grows.
 const BODY_STEP_BYTES: usize = 64 << 10;
 
-/// Pools of idle decoders, one for each protocol.
 #[derive(Debug)]
 pub(crate) struct WarmDecoders {
     graphite: Arc<Decoders<protocol::graphite::Decoder>>,
@@ -53,7 +52,7 @@ impl WarmDecoders {
     }
 }
 
-/// Routes of the write endpoints. `identified` wraps routes so that only callers with the right to write pass.
+/// Routes of the write endpoints. `identified` lets only callers with the right to write pass.
 pub(super) fn routes(app: &App, identified: impl Fn(Router<App>) -> Router<App>) -> Router<App> {
     let graphite = Router::new().route("/api/v1/graphite", post(graphite::graphite));
     let remote_write = Router::new()
@@ -68,7 +67,7 @@ pub(super) fn routes(app: &App, identified: impl Fn(Router<App>) -> Router<App>)
     }))
 }
 
-/// Reads a request of any protocol and hands it to the write path.
+/// Reads a request of any protocol and writes its samples.
 async fn write<D: Decoder>(
     app: &App,
     decoders: &Arc<Decoders<D>>,
@@ -85,7 +84,7 @@ async fn write<D: Decoder>(
     let own = settings.of(&principal.tenant);
     let tenant = app.node.writes().tenant(&principal.tenant);
     let (bytes, memory) = read_body(app, tenant.inflight(own), declared, body).await?;
-    // the gates come after the body, so a slow sender holds no place in them while it sends
+    // after the body, so that slow senders hold no place in the gates
     let limit_status = own.limit_status;
     let request = Encoded { principal, format, encoding, bytes, memory };
     let mut answer = write_path::write(app.node.writes(), decoders, request).await;
@@ -98,7 +97,8 @@ async fn write<D: Decoder>(
     answer
 }
 
-/// Answers 204, or 400 if parts were left out for good. The rest is stored, and the sender must not send the request again.
+/// Answers 204, or 400 if parts were left out. The sender must not send the request again, because the rest is
+/// stored.
 fn outcome_response(outcome: &Outcome) -> Response {
     if outcome.refused_series == 0 {
         return StatusCode::NO_CONTENT.into_response();
@@ -107,7 +107,6 @@ fn outcome_response(outcome: &Outcome) -> Response {
     WriteError(refusal.with_series(outcome.first_refused())).into_response()
 }
 
-/// Counts an answer by its status.
 fn count(metrics: &HttpMetrics, answer: Response) -> Response {
     let counter = match answer.status() {
         StatusCode::SERVICE_UNAVAILABLE => &metrics.writes_busy,

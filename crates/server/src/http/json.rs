@@ -8,20 +8,19 @@ use bytes::Bytes;
 use model::{LabelsRef, Samples};
 use stdx::budget::{Account, Reservation};
 
-/// JSON encoder. Its memory is reserved as it grows, and held until the last byte is sent.
+/// JSON encoder. Its memory stays reserved until the last byte is sent.
 #[derive(Debug)]
 pub(crate) struct Json {
     bytes: Vec<u8>,
     /// `None` for small answers of fixed size.
     memory: Option<Reservation>,
-    /// Set once memory could not be reserved. Nothing more is written then.
+    /// Set once memory could not be reserved. Nothing more is written after that.
     refused: Option<Refusal>,
 }
 
 /// Minimum step by which an answer's memory grows.
 const GROW_BYTES_MIN: usize = 4 << 10;
 
-/// Memory for an answer is not available, either at present or because the answer exceeds the account.
 #[derive(Debug)]
 pub(crate) struct AnswerSize(pub(crate) Refusal);
 
@@ -31,13 +30,12 @@ impl Json {
         Self { bytes: Vec::with_capacity(512), memory: None, refused: None }
     }
 
-    /// Encoder of an answer whose size depends on the request.
     pub(crate) fn within(account: &Account) -> Self {
         let memory = account.reserve(0).expect("BUG: cannot reserve 0 bytes");
         Self { bytes: Vec::new(), memory: Some(memory), refused: None }
     }
 
-    /// Returns the answer, or an error if it was not written whole for lack of memory.
+    /// Returns the answer, or an error if memory did not suffice.
     pub(crate) fn finish(self) -> Result<Self, AnswerSize> {
         match self.refused {
             Some(refusal) => Err(AnswerSize(refusal)),
@@ -57,7 +55,7 @@ impl Json {
         }
     }
 
-    /// Makes room for `more` bytes. While the buffer moves, the old and the new one exist at the same time.
+    /// Makes room for `more` bytes. While the buffer moves, the old and the new buffer exist at the same time.
     #[cold]
     fn make_room(&mut self, more: usize) -> bool {
         if self.refused.is_some() {
@@ -106,7 +104,7 @@ impl Json {
         self.raw(itoa::Buffer::new().format(n));
     }
 
-    /// Writes a time, given in milliseconds, as Prometheus does: in seconds, with three decimals unless the seconds are whole.
+    /// Writes a time in milliseconds as Prometheus does: in seconds, with no or three decimals.
     pub(crate) fn time(&mut self, ms: i64) {
         if ms < 0 {
             self.put(b"-");
@@ -120,8 +118,8 @@ impl Json {
         }
     }
 
-    /// Writes a value as Prometheus does: a string with the shortest text that parses to the same bits, positional from 1e-6
-    /// to below 1e21, with an exponent outside.
+    /// Writes a value as Prometheus does: a string with the shortest text that parses to the same bits. Values
+    /// below 1e-6 or from 1e21 have an exponent.
     pub(crate) fn value(&mut self, v: f64) {
         self.put(b"\"");
         let size = v.abs();
@@ -171,7 +169,7 @@ impl Json {
         self.put(b"]");
     }
 
-    /// Writes `[time,"value"]` of a scalar, which Prometheus writes without an exponent, whatever its magnitude.
+    /// Writes `[time,"value"]` of a scalar. Prometheus writes scalars without an exponent.
     pub(crate) fn scalar(&mut self, ms: i64, v: f64) {
         if !v.is_finite() {
             return self.point(ms, v);
@@ -201,7 +199,7 @@ impl Json {
         self.put(b"]");
     }
 
-    /// Writes a comma before every element except the first, which has position 0.
+    /// Writes a comma before every element except the first, at position 0.
     pub(crate) fn comma(&mut self, position: usize) {
         if position > 0 {
             self.put(b",");
@@ -219,7 +217,7 @@ impl Json {
     }
 }
 
-/// An answer being sent. The connection drops it, and thereby the reservation, after the last byte.
+/// An answer being sent. Its reservation is released after the last byte.
 struct Answer {
     bytes: Vec<u8>,
     #[expect(dead_code, reason = "held for its drop")]

@@ -1,4 +1,4 @@
-//! Limits as rows: value, origin, reason, and current use.
+//! Limits as rows: value, origin, reason and current use.
 
 use super::App;
 use super::json::Json;
@@ -6,7 +6,6 @@ use crate::settings::{EffectiveSetting, SETTINGS, Setting};
 use crate::telemetry::accounts;
 use model::TenantId;
 
-/// Name of the limit on TLS handshakes.
 const HANDSHAKES: &str = "TLS handshakes in progress";
 
 /// A limit and its use. Sizes are in bytes.
@@ -15,7 +14,7 @@ pub(super) struct Row {
     name: String,
     /// The value as JSON.
     value: String,
-    /// Origin of the value: a keyword, and details such as the file.
+    /// Origin of the value, and details such as the file.
     origin: (&'static str, Option<String>),
     /// Permitted values of a setting that has bounds.
     bounds: Option<String>,
@@ -24,7 +23,6 @@ pub(super) struct Row {
     peak: Option<u64>,
 }
 
-/// Returns the declaration of the setting `key`; `None` if there is no such setting.
 fn setting(key: &str) -> Option<&'static Setting> {
     SETTINGS.iter().find(|setting| setting.key == key).copied()
 }
@@ -48,7 +46,7 @@ pub(super) fn of_tenant(app: &App, tenant: &TenantId) -> Vec<Row> {
     rows.chain(waiting(app, tenant)).collect()
 }
 
-/// New series that wait, as a row after `of_tenant`'s limits.
+/// Row for new series that wait.
 fn waiting(app: &App, tenant: &TenantId) -> Option<Row> {
     let writes = app.node.writes();
     let waiting = writes.tenants.get(tenant)?.waiting(writes.clock.instant());
@@ -66,7 +64,7 @@ fn waiting(app: &App, tenant: &TenantId) -> Option<Row> {
     })
 }
 
-/// Current use of a tenant's limit, and the peak since the tenant was loaded into memory, as far as these are counted.
+/// Current use of a tenant's limit, and the peak since the tenant was loaded. `None` if not counted.
 fn used_by(app: &App, tenant: &TenantId, key: &str) -> (Option<u64>, Option<u64>) {
     let writes = app.node.writes();
     let of_tables = writes.lake.tables.usage(tenant);
@@ -169,7 +167,6 @@ fn reason_of(name: &str) -> &'static str {
     }
 }
 
-/// Writes rows as a JSON array.
 pub(super) fn write(json: &mut Json, rows: &[Row]) {
     json.raw("[");
     for (i, row) in rows.iter().enumerate() {

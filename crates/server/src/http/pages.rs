@@ -1,6 +1,4 @@
-//! Web pages. They are embedded in the binary, need no script, and load nothing from elsewhere.
-//!
-//! Each page is a module in `pages/`, with its HTML beside it.
+//! Web pages. They are embedded in the binary, have no script, and load nothing.
 
 mod index;
 
@@ -10,10 +8,9 @@ use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 
-/// Content security policy: nothing may be loaded or run, only inline styles apply.
+/// Content security policy: nothing is loaded or run, and only inline styles apply.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'";
 
-/// Routes of the pages.
 pub(super) fn routes() -> Router<App> {
     Router::new().route("/", get(index::index))
 }

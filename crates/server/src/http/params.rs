@@ -13,22 +13,22 @@ use std::time::Duration;
 use stdx::budget::Reservation;
 use stdx::units;
 
-/// Limit on the size of a form: any sensible query fits.
+/// Limit on the size of a form in bytes.
 const FORM_BYTES_MAX: usize = 1 << 20;
 
 /// Minimum step by which a form's reservation grows.
 const FORM_STEP_BYTES: usize = 4 << 10;
 
-/// Limit on the number of parameters of a request. An empty parameter costs one byte on the wire and fifty in memory.
+/// Limit on the parameters of a request. An empty parameter costs one byte on the wire and fifty in memory.
 const PARAMS_MAX: usize = 1000;
 
-/// Memory per byte of a form or query string, not counting the form itself: for parameters, and for values parsed from them.
+/// Memory for parameters and their parsed values, per byte of a form or query string.
 const TEXT_COST: usize = 3;
 
-/// Memory of a parameter without its name and value, in a list that grows by doubling.
+/// Memory of a parameter without its name and value. The list grows by doubling.
 const PARAM_BYTES: usize = 2 * size_of::<(String, String)>();
 
-/// Names and values of the parameters. Parameters of the form come before those of the query string.
+/// Names and values. Parameters of the form come first.
 #[derive(Debug, Default)]
 pub(crate) struct Params {
     all: Vec<(String, String)>,
@@ -79,7 +79,7 @@ impl FromRequest<App> for Params {
     }
 }
 
-/// Converts an error of reading a form into an error of the read API.
+/// Converts an error of reading a form.
 fn unreadable(error: BodyError, timeout: Duration) -> ApiError {
     match error {
         BodyError::Memory(full) => Refusal::from(full).into(),
@@ -99,12 +99,10 @@ fn form_too_slow(timeout: Duration) -> ApiError {
 }
 
 impl Params {
-    /// The first non-empty value of a parameter.
     pub(crate) fn get(&self, name: &str) -> Option<&str> {
         self.all.iter().find(|(n, v)| n == name && !v.is_empty()).map(|(_, v)| v.as_str())
     }
 
-    /// All values of a parameter.
     pub(crate) fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
         self.all.iter().filter(move |(n, _)| n == name).map(|(_, v)| v.as_str())
     }
@@ -120,7 +118,7 @@ impl Params {
         self.time(name)?.ok_or_else(missing)
     }
 
-    /// A duration in milliseconds. It is given in seconds, or with a unit as in `5m`.
+    /// A duration in milliseconds, given in seconds or with a unit as in `5m`.
     pub(crate) fn duration(&self, name: &str) -> Result<Option<i64>, ApiError> {
         let parse = |text: &str| {
             let written = || units::duration_ms(text).filter(|ms| *ms < i64::MAX);
@@ -131,7 +129,7 @@ impl Params {
         self.get(name).map(parse).transpose()
     }
 
-    /// The range from `start` to `end`. A missing parameter leaves its side unbounded.
+    /// The range from `start` to `end`. Without a parameter, its side is unbounded.
     pub(crate) fn range(&self) -> Result<TimeRange, ApiError> {
         let start_ms = self.time("start")?.unwrap_or(i64::MIN);
         let end_ms = self.time("end")?.unwrap_or(i64::MAX);
@@ -141,7 +139,7 @@ impl Params {
         Ok(TimeRange::new(start_ms, end_ms))
     }
 
-    /// The count `limit`; no limit if it is 0 or missing.
+    /// The count `limit`. There is no limit if it is 0 or missing.
     pub(crate) fn limit(&self) -> Result<usize, ApiError> {
         match self.get("limit").map(str::parse::<i64>) {
             None | Some(Ok(0)) => Ok(usize::MAX),
@@ -153,7 +151,7 @@ impl Params {
     }
 }
 
-/// Parses a time, given in seconds since 1970 (with decimals) or as RFC 3339, to milliseconds.
+/// Parses seconds since 1970 (with decimals) or RFC 3339. Returns milliseconds.
 fn parse_time(text: &str) -> Result<i64, String> {
     if let Some(ms) = seconds_to_ms(text) {
         return Ok(ms);
@@ -163,7 +161,7 @@ fn parse_time(text: &str) -> Result<i64, String> {
         .map_err(|_| format!("cannot parse {text:?} to a valid timestamp"))
 }
 
-/// Parses seconds to milliseconds. `None` beyond ±2^53 ms, where a double cannot represent each millisecond.
+/// Parses seconds. Returns milliseconds, or `None` beyond ±2^53 ms.
 fn seconds_to_ms(text: &str) -> Option<i64> {
     let ms = (text.parse::<f64>().ok()? * 1000.0).round();
     (ms.abs() <= (1u64 << 53) as f64).then_some(ms as i64)

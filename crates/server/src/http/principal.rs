@@ -19,10 +19,10 @@ use model::{ErrorKind, Principal, TenantId, TenantSet};
 /// The header that names a tenant, as in Cortex, Mimir and Loki.
 const HEADER: &str = "x-scope-orgid";
 
-/// Misspelling of the header that occurs in practice. If it were ignored, data of different tenants would be mixed.
+/// Common misspelling of the header. Ignoring it would mix the data of tenants.
 const MISSPELT: &str = "x-scope-origid";
 
-/// Passes a request on if its caller has `access`. Otherwise refuses the request before its body is read.
+/// Lets a request pass if its caller has `access`. Otherwise refuses it before its body is read.
 pub(super) async fn identify(
     State((app, access)): State<(App, Access)>,
     mut request: Request,
@@ -67,8 +67,8 @@ pub(super) async fn identify(
     response
 }
 
-/// Identifies the caller. A credential in the headers takes precedence over the connection's client certificate, because
-/// a proxy may forward requests of others.
+/// Identifies the caller. Credentials in the headers take precedence over a client certificate, which may
+/// belong to a proxy.
 async fn caller(
     app: &App,
     access: Access,
@@ -86,7 +86,7 @@ async fn caller(
     app.node.auth().identify(access, Presented { original, address: peer.0.ip(), credential, tenants }).await
 }
 
-/// Returns the tenants that the headers name, if any.
+/// Returns the tenants that the headers name.
 fn tenants_of(headers: &HeaderMap) -> Result<Option<TenantSet>, Refusal> {
     if headers.contains_key(MISSPELT) {
         return Err(Refusal::invalid(
@@ -102,7 +102,7 @@ fn tenants_of(headers: &HeaderMap) -> Result<Option<TenantSet>, Refusal> {
     first.map(tenants_named).transpose()
 }
 
-/// Parses the tenants from the value of the header.
+/// Parses the header's value.
 fn tenants_named(header: &HeaderValue) -> Result<TenantSet, Refusal> {
     let text = header
         .to_str()
@@ -110,7 +110,7 @@ fn tenants_named(header: &HeaderValue) -> Result<TenantSet, Refusal> {
     TenantSet::parse(text).map_err(|e| Refusal::invalid("tenant", format!("header X-Scope-OrgID: {e}")))
 }
 
-/// Returns the credential in the headers, if any. `decoded` is the buffer for a decoded password. Errors never contain
+/// Returns the credential in the headers. `decoded` is the buffer for a decoded password. Errors never contain
 /// the credential.
 fn credential_of<'a>(
     headers: &'a HeaderMap,
@@ -144,7 +144,6 @@ fn credential_of<'a>(
     Ok(Some(Credential::Password { user, password: &decoded[colon + 1..] }))
 }
 
-/// The principal of a request to a tenant's route, set by [`identify`].
 #[derive(Debug, Clone)]
 pub(super) struct RequestPrincipal(pub(super) Principal);
 
@@ -173,7 +172,7 @@ impl<S: Sync> FromRequestParts<S> for AdminTenant {
     }
 }
 
-/// Tenants of a request: the tenants that it names, or else the default tenant of its caller.
+/// Tenants of a request: those that it names, or the default tenant of its caller.
 #[derive(Debug, Clone)]
 struct RequestTenants(TenantSet);
 
@@ -195,7 +194,7 @@ impl<S: Sync> FromRequestParts<S> for ReadTenants {
     }
 }
 
-/// The tenant whose data a request reads, on a path that supports only one.
+/// The tenant whose data a request reads, on paths that support one tenant.
 #[derive(Debug, Clone)]
 pub(super) struct ReadTenant(pub(super) TenantId);
 

@@ -1,4 +1,4 @@
-//! Prometheus' HTTP API for readers, and the export of raw samples.
+//! Prometheus' HTTP API for readers, and the export of samples.
 
 mod cardinality;
 mod export;
@@ -9,7 +9,6 @@ use super::App;
 use axum::Router;
 use axum::routing::get;
 
-/// Routes of the reading API.
 pub(super) fn routes() -> Router<App> {
     Router::new()
         .route("/api/v1/query", get(query::instant).post(query::instant))

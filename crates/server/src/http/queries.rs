@@ -1,4 +1,4 @@
-//! Queries in any language: admission, threads, the list of those that run or wait, and the log of those that ended.
+//! Queries in any language: admission, threads, the list of queries, and their log.
 //!
 //! ```text
 //!   handler ─ admission ─▶ query_threads ─▶ answer, query_log

@@ -1,7 +1,7 @@
-//! Recently refused requests, grouped by tenant, reason and metric: the first thing for a tenant's operator to look at.
+//! Recently refused requests, grouped by tenant, reason and metric.
 //!
-//! Each group has a count and one request as an example. The example is replaced at most once a second, so in a flood
-//! each refused request costs only a lookup.
+//! Each group has a count and an example. The example is replaced at most once a second, so that floods of
+//! refusals cost little.
 
 use super::App;
 use super::error::ApiError;
@@ -16,16 +16,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use stdx::clock::Clock;
 
-/// Limit on tenants. Beyond it, the tenant whose last refusal is the oldest is forgotten.
+/// Limit on tenants. Beyond it, the tenant with the oldest last refusal is dropped.
 const TENANTS_MAX: usize = 64;
 
-/// Limit on a tenant's groups. Beyond it, the group whose last refusal is the oldest is forgotten.
+/// Limit on a tenant's groups. Beyond it, the group with the oldest last refusal is dropped.
 const GROUPS_MAX: usize = 8;
 
-/// Limit on each text of an example.
 const TEXT_BYTES_MAX: usize = 256;
 
-/// Maximum memory of all groups together. It is part of
+/// Maximum memory of all groups. It is part of
 /// [`Budget::spare_bytes`](crate::limits::budget::Budget::spare_bytes).
 const BYTES_MAX: usize = TENANTS_MAX * GROUPS_MAX * (size_of::<Group>() + 4 * TEXT_BYTES_MAX);
 
@@ -34,7 +33,6 @@ const _: () = assert!(BYTES_MAX < 1 << 20);
 /// Minimum interval between replacements of a group's example.
 const EXAMPLE_EVERY: Duration = Duration::from_secs(1);
 
-/// A refused request.
 #[derive(Debug)]
 pub(super) struct Refused<'a> {
     /// `None` if the caller was not identified, or if the route belongs to no tenant.
@@ -70,7 +68,7 @@ impl Example {
     }
 }
 
-/// Requests of one tenant that were refused for the same reason, with the same metric.
+/// Refused requests of one tenant with the same reason and metric.
 #[derive(Debug)]
 struct Group {
     reason: &'static str,
@@ -113,7 +111,6 @@ impl Group {
     }
 }
 
-/// The groups of all tenants.
 #[derive(Debug)]
 pub(crate) struct RecentRefusals {
     clock: Arc<dyn Clock>,
@@ -159,7 +156,7 @@ impl RecentRefusals {
         });
     }
 
-    /// Writes the groups of one tenant; or, with names of tenants, the groups of all. The most recent group comes first.
+    /// Writes the groups of one tenant, or of all tenants with their names. The most recent group comes first.
     fn write(&self, json: &mut Json, of: Option<&TenantId>) {
         let of_tenants = self.of_tenants.lock();
         let wanted = of_tenants.iter().filter(|(id, _)| of.is_none() || id.as_ref() == of);
@@ -192,7 +189,7 @@ pub(super) async fn of_tenant(
     list(&app, Some(&tenant))
 }
 
-/// Lists the refused requests of all tenants, and refused requests without a tenant.
+/// Lists the refused requests of all tenants, and requests without a tenant.
 pub(super) async fn of_all(State(app): State<App>) -> Result<Json, ApiError> {
     list(&app, None)
 }

@@ -7,7 +7,7 @@ use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 
-/// Paths of [`ready`], which probes request regularly.
+/// Paths of [`ready`].
 pub(super) const READY_PATHS: [&str; 2] = ["/-/ready", "/ready"];
 
 /// Liveness: succeeds as long as the process answers.
@@ -15,7 +15,7 @@ pub(crate) async fn healthy() -> &'static str {
     "Floodmark is healthy.\n"
 }
 
-/// Readiness: succeeds if replay is done and the node is not stopping. It depends only on this node.
+/// Readiness: succeeds if replay is done and the node is not stopping.
 pub(crate) async fn ready(State(app): State<App>) -> Response {
     match (app.node.is_ready(), app.node.readiness().is_stopping()) {
         (true, _) => "Floodmark is ready.\n".into_response(),
@@ -26,8 +26,8 @@ pub(crate) async fn ready(State(app): State<App>) -> Response {
 
 /// The node's own metrics as Prometheus text.
 pub(crate) async fn metrics(State(app): State<App>) -> Response {
-    // A client may pipeline hundreds of requests, and hyper answers all that are ready in one poll of the connection. The
-    // yield lets other tasks run before each of them, and the lock lets only one client at a time keep a worker busy.
+    // A client may send hundreds of requests at once, and hyper answers all of them in one poll. The yield lets
+    // other tasks run in between. The lock lets only one client keep a worker busy.
     let _one_at_a_time = app.rendering.lock().await;
     tokio::task::yield_now().await;
     let text = app.node.registry().render();

@@ -2,9 +2,9 @@
 //!
 //! | path | |
 //! | --- | --- |
-//! | GET `/api/v1/user_limits` | the tenant's settings with their origins, and their use |
+//! | GET `/api/v1/user_limits` | the tenant's settings with their origins and use |
 //! | GET `/api/v1/user_stats` | the tenant's series, memory and rate of samples, with Cortex' names |
-//! | GET `/api/v1/ha_tracker` | the tenant's clusters, with their elected replicas |
+//! | GET `/api/v1/ha_tracker` | the tenant's clusters and elected replicas |
 
 use super::App;
 use super::error::ApiError;
@@ -15,7 +15,7 @@ use admission::Waiting;
 use axum::extract::State;
 use std::time::Instant;
 
-/// Settings in effect for the tenant: value, origin, bounds and reason, and current and peak use where these are counted.
+/// Settings in effect for the tenant, with current and peak use if counted.
 pub(super) async fn limits(State(app): State<App>, ReadTenant(tenant): ReadTenant) -> Result<Json, ApiError> {
     let mut json = Json::new();
     json.raw(r#"{"status":"success","data":{"tenant":"#);
@@ -26,7 +26,7 @@ pub(super) async fn limits(State(app): State<App>, ReadTenant(tenant): ReadTenan
     Ok(json)
 }
 
-/// Clusters of the tenant in the order of their names, each with its elected replica.
+/// Clusters of the tenant by name, each with its elected replica.
 pub(super) async fn ha_tracker(
     State(app): State<App>,
     ReadTenant(tenant): ReadTenant,

@@ -1,62 +1,59 @@
-//! Memory budget of the process: the shares of the accounts, and the origin of the total.
+//! Memory budget of the process.
 
 use crate::machine::Memory;
 use std::fmt;
 
-/// The smallest budget that a node can work with.
+/// The smallest budget with which a node works.
 pub(crate) const TOTAL_BYTES_MIN: u64 = 64 << 20;
 
-/// Memory of an idle process: threads, runtimes and symbol tables. Measured: 6.4 MiB with 19 threads.
+/// Memory of an idle process. Measured: 6.4 MiB with 19 threads.
 const PROCESS_BYTES: u64 = 8 << 20;
 
 const _: () = assert!(PROCESS_BYTES <= TOTAL_BYTES_MIN / 8);
 
-/// Percentage of the available memory that a budget may take without a warning. Memory outside of the budget was measured
-/// at about 60 MiB, and dirty pages of the journal take more.
+/// Percentage of the available memory above which a budget causes a warning. Measured memory outside of the
+/// budget: about 60 MiB.
 const LIMIT_PERCENT_MAX: u64 = 75;
 
-/// Upper bound on a connection's memory beyond the accounts: a buffer of 64 KiB, and its task. Measured: 128 connections with
-/// unfinished request heads held 70 KiB each.
+/// Upper bound on a connection's memory outside the accounts: a buffer of 64 KiB, and its task. Measured with
+/// unfinished request heads: 70 KiB.
 pub(crate) const CONNECTION_BYTES: usize = 72 << 10;
 
-/// Upper bound on the memory that TLS adds to a connection: a record that is arriving and a record that is being read (18
-/// and 16 KiB), records being sent (16 KiB), the client's certificates (16 KiB), and keys. A handshake holds less than an
-/// open connection, because no request has begun: a message of at most 64 KiB, and with TLS 1.2 the messages before it.
+/// Upper bound on the memory that TLS adds to a connection: records being received (18 + 16 KiB) and sent (16
+/// KiB), certificates (16 KiB), and keys.
 const TLS_BYTES: usize = 72 << 10;
 
-/// Upper bound on a connection's memory beyond the accounts, with or without TLS.
+/// Upper bound on a connection's memory outside the accounts.
 pub(crate) const fn connection_bytes(is_encrypted: bool) -> usize {
     if is_encrypted { CONNECTION_BYTES + TLS_BYTES } else { CONNECTION_BYTES }
 }
 
-/// Limit on the memory of authentication, enough to remember about ten thousand verified tokens.
+/// Limit on the memory of authentication: about ten thousand verified tokens.
 const AUTH_BYTES_MAX: u64 = 32 << 20;
 
 /// Bounds on concurrent exports.
 const EXPORTS_MIN: u64 = 2;
 const EXPORTS_MAX: u64 = 4;
 
-/// Division of the memory. The parts add up to the whole; percentages are of the rest after [`PROCESS_BYTES`].
+/// Division of the memory. Percentages are of the rest after [`PROCESS_BYTES`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Budget {
-    /// Limit on the whole memory of the process.
     pub total_bytes: u64,
-    /// Origin of the total.
     pub reason: String,
     /// Series and samples in memory: 50 %.
     pub head_bytes: u64,
     /// Write requests from their first body byte to their answer: 15 %.
     pub inflight_bytes: u64,
-    /// Limit on queries: 15 %.
+    /// Queries: 15 %.
     pub query_bytes: u64,
-    /// Table files being written, by sealing and compaction: 10 %.
+    /// Table files that sealing and compaction write: 10 %.
     pub flush_bytes: u64,
-    /// Pooled decoders between write requests: 2 %.
+    /// Idle decoders: 2 %.
     pub decoders_bytes: u64,
     /// Caches and queues of authentication: 1 %, at most [`AUTH_BYTES_MAX`].
     pub auth_bytes: u64,
-    /// Memory outside the accounts: the process itself, and at least 7 % for connections, open tables, buffers, and the allocator's
-    /// slack.
+    /// Memory outside the accounts: [`PROCESS_BYTES`], and at least 7 % for connections, open tables and
+    /// buffers.
     pub other_bytes: u64,
 }
 
@@ -69,13 +66,13 @@ impl Budget {
         Ok(Self::shared_out(total_bytes, "as set".into()))
     }
 
-    /// Budget of half the available memory: the other half is for the page cache and for other processes.
+    /// Budget of half the available memory. The page cache and other processes need the rest.
     pub fn half_of(memory: &Memory) -> Self {
         let reason = format!("half of {} of {} MiB", memory.source, memory.bytes >> 20);
         Self::shared_out((memory.bytes / 2).max(TOTAL_BYTES_MIN), reason)
     }
 
-    /// Warning if the kernel may reclaim memory, or throttle or kill the process, before the budget is used up.
+    /// Warning if the kernel may act against the process before the budget is used up.
     pub fn warning(&self, memory: &Memory) -> Option<String> {
         let most = memory.bytes / 100 * LIMIT_PERCENT_MAX;
         let mib = |bytes: u64| bytes >> 20;
@@ -111,19 +108,18 @@ impl Budget {
         self.query_bytes - self.evaluation_bytes() - self.cache_bytes() - self.exports_bytes()
     }
 
-    /// Limit on each of `concurrency` queries, and on the small one beside them.
+    /// Limit on each of `concurrency` queries, and on one small query.
     pub const fn query_share_bytes(&self, concurrency: usize) -> u64 {
         self.evaluation_bytes() / (concurrency as u64 + 1)
     }
 
-    /// Limit on concurrent exports: as many as can have a query's share each, but at least two, so that one slow client does
-    /// not block all others.
+    /// Limit on concurrent exports: one for each query's share of memory, but at least two, so that one slow
+    /// client does not block all others.
     pub fn exports_max(&self, concurrency: usize) -> usize {
         let whole = self.exports_bytes() / self.query_share_bytes(concurrency).max(1);
         whole.clamp(EXPORTS_MIN, EXPORTS_MAX) as usize
     }
 
-    /// Limit on each export.
     pub fn export_share_bytes(&self, concurrency: usize) -> u64 {
         self.exports_bytes() / self.exports_max(concurrency) as u64
     }
@@ -148,17 +144,17 @@ impl Budget {
         Self::percent(self.total_bytes, 5)
     }
 
-    /// Limit on the names of metrics that were queried: a quarter of a percent, from `other_bytes`.
+    /// Limit on the names of queried metrics: a quarter of a percent, from `other_bytes`.
     pub const fn queried_bytes(&self) -> u64 {
         Self::percent(self.total_bytes, 1) / 4
     }
 
-    /// Limit on open tables: 1 % of `other_bytes`. Names of tenants whose tables are closed may take as much.
+    /// Limit on open tables: 1 % of `other_bytes`. Names of closed tenants may take as much.
     pub const fn tables_bytes(&self) -> u64 {
         Self::percent(self.total_bytes, 1)
     }
 
-    /// Rest of `other_bytes`: names of tenants, buffers, the allocator's slack.
+    /// Rest of `other_bytes`.
     pub const fn spare_bytes(&self) -> u64 {
         self.other_bytes - PROCESS_BYTES - self.connections_bytes() - self.tables_bytes()
     }
@@ -254,7 +250,7 @@ mod tests {
         assert_eq!(Budget::of(256 << 20).unwrap().to_string(), expected);
     }
 
-    /// The sum of the shares of a part does not exceed it.
+    /// The shares fit into their part.
     #[test]
     fn shares_fit_into_their_parts() {
         for total in (0..=10).flat_map(|n| [TOTAL_BYTES_MIN << n, (TOTAL_BYTES_MIN << n) + 12_345_678]) {

@@ -7,12 +7,11 @@ use std::hash::Hash;
 use std::sync::Arc;
 use tokio::sync::oneshot;
 
-/// Bounded number of permits. Keys that wait take turns: a tenant with a thousand requests waits as long as another with one.
-/// Each waiter holds memory and a connection, so the limits on these bound the number of waiters.
+/// Bounded number of permits. Waiting keys take turns, no matter how many requests each has. The limits on
+/// connections and memory also limit the waiters.
 #[derive(Debug)]
 pub(crate) struct FairPermits<K: Key>(Arc<Mutex<State<K>>>);
 
-/// A key by which waiters take turns.
 pub(crate) trait Key: Clone + Eq + Hash + Debug + Send + Sync {}
 
 impl<K: Clone + Eq + Hash + Debug + Send + Sync> Key for K {}
@@ -21,7 +20,7 @@ impl<K: Clone + Eq + Hash + Debug + Send + Sync> Key for K {}
 struct State<K: Key> {
     free: usize,
     waiting: HashMap<K, VecDeque<oneshot::Sender<Permit<K>>>>,
-    /// Keys that wait, in the order of their turns, each once.
+    /// Waiting keys in the order of their turns, each once.
     turns: VecDeque<K>,
 }
 

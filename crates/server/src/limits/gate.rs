@@ -1,15 +1,15 @@
-//! A gate (concurrency limiter) that requests enter and leave on any thread.
+//! A gate (concurrency limiter) for requests on any thread.
 
 use admission::gate::{self, Entrant, Full, Inside};
 use model::TenantId;
 use parking_lot::Mutex;
 use std::sync::Arc;
 
-/// Bounded count of requests, shared fairly by tenants. Cloning gives another handle.
+/// Limited number of requests, shared fairly by tenants. Clones are handles of the same gate.
 #[derive(Debug, Clone)]
 pub(crate) struct Gate(Arc<Mutex<gate::Gate>>);
 
-/// A request's place inside; dropping it frees the place.
+/// A request's place. Dropping it frees the place.
 #[derive(Debug)]
 pub(crate) struct Pass {
     gate: Gate,
@@ -23,8 +23,8 @@ impl Gate {
         Self::with_bytes(limit, u64::MAX)
     }
 
-    /// Gate that also limits the bytes of all requests inside to `bytes_limit`. A single request may exceed this limit while
-    /// no other request is inside.
+    /// Gate that also limits the bytes of all requests inside. A larger request may enter while the gate is
+    /// empty.
     pub(crate) fn with_bytes(limit: usize, bytes_limit: u64) -> Self {
         Self::of(gate::Gate::with_bytes(limit, bytes_limit, gate::MULTIPLE))
     }
@@ -47,7 +47,6 @@ impl Gate {
         self.0.lock().inside()
     }
 
-    /// Requests and bytes of one tenant.
     pub(crate) fn inside_of(&self, tenant: &TenantId) -> Inside {
         self.0.lock().of(tenant)
     }

@@ -13,7 +13,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 use stdx::budget::Account;
 
-/// Memory of the heads and its limits.
 #[derive(Debug)]
 pub(crate) struct HeadMemory {
     partitions: Arc<Partitions>,
@@ -23,7 +22,7 @@ pub(crate) struct HeadMemory {
     metadata_bytes: usize,
     /// Memory of the elected replicas of all tenants' clusters.
     pub(crate) replicas: Account,
-    /// Largest memory of the heads at any reading.
+    /// Largest memory of the heads so far.
     peak_bytes: AtomicU64,
 }
 
@@ -40,7 +39,7 @@ impl HeadMemory {
         }
     }
 
-    /// Memory of all partitions' heads and of the elected replicas, in bytes.
+    /// Memory of all heads and of the elected replicas, in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         let heads_bytes: u64 = self.partitions.iter().map(|p| p.head_bytes.load(Ordering::Relaxed)).sum();
         heads_bytes + self.replicas.used_bytes()
@@ -55,50 +54,46 @@ impl HeadMemory {
         bytes
     }
 
-    /// Largest memory of all partitions' heads so far.
     pub(crate) fn peak_bytes(&self) -> u64 {
         self.noted_bytes();
         self.peak_bytes.load(Ordering::Relaxed)
     }
 
-    /// Current memory and its limit. Each admission calls this, so this also updates the peak.
+    /// Current memory and its limit. Also updates the peak.
     pub(crate) fn head(&self) -> Head {
         Head { used_bytes: self.noted_bytes(), limit_bytes: self.limit_bytes }
     }
 
-    /// True if the heads are filled to `percent` of their limit: see [`admission::watermarks`].
+    /// True if the heads are filled to `percent` of their limit.
     pub(crate) fn is_filled_to(&self, percent: u64) -> bool {
         self.head().is_filled_to(percent)
     }
 
-    /// Checks for room for late samples. The error has the amounts.
+    /// Checks for room for late samples.
     pub(crate) fn room_for_late_samples(&self) -> Result<(), SeriesRefusal> {
         self.head().room_for_late(self.late_bytes())
     }
 
-    /// Memory of late samples in all partitions' heads, in bytes.
     pub(crate) fn late_bytes(&self) -> u64 {
         self.partitions.iter().map(|p| p.late_bytes.load(Ordering::Relaxed)).sum()
     }
 
-    /// True if the heads, or the late samples' share of them, have reached the watermark for sealing.
+    /// True if the heads, or the late samples in them, have reached the watermark for sealing.
     pub(crate) fn needs_sealing(&self) -> bool {
         self.head().needs_sealing(self.late_bytes())
     }
 
-    /// Limit on the memory of one partition's exemplars. It falls to a fifth while the head needs the memory for series and
-    /// samples.
+    /// Limit on the memory of one partition's exemplars. It falls to a fifth while the head is short of memory.
     pub(crate) fn exemplar_limit_bytes(&self) -> usize {
         let share = self.exemplars_bytes;
         if self.is_filled_to(watermarks::EVICT_ALL) { share / 5 } else { share }
     }
 
-    /// Limit on the memory of one partition's metadata.
     pub(crate) const fn metadata_limit_bytes(&self) -> usize {
         self.metadata_bytes
     }
 
-    /// A tenant's share of the heads in bytes, if it holds more and the heads are so full that shares matter.
+    /// A tenant's share of the heads in bytes, if the tenant holds more and shares matter.
     pub(crate) fn exceeded_share(
         &self,
         tenants: &TenantStates,
@@ -111,7 +106,7 @@ impl HeadMemory {
             .flatten()
     }
 
-    /// Checks for room for a tenant's new series. Without room, known series may still be written.
+    /// Checks for room for a tenant's new series.
     pub(crate) fn room_for_series(
         &self,
         tenants: &TenantStates,

@@ -1,8 +1,7 @@
-//! Memory pressure of the process: the last line of defence after the accounts.
+//! Memory pressure of the process.
 //!
-//! Accounts bound reserved memory. The allocator, libraries and threads take memory without reserving it; the budget has the
-//! part `other` for them. If the process nevertheless comes near `--memory`, work that takes more memory is refused until
-//! memory is free again: new series, exports, and queries that are not small. Known series and small queries continue.
+//! Some memory is in no account. If the process comes near `--memory`, new series, exports and long queries are
+//! refused. Known series and small queries continue.
 
 use crate::refusal::Refusal;
 use crate::world::Resident;
@@ -16,20 +15,18 @@ use stdx::clock::Clock;
 /// Minimum interval between readings of the process' memory. A reading takes about 50 µs.
 const READ_EVERY_MS: u64 = 100;
 
-/// Interval between log lines about a shortage.
 const LOG_EVERY_MS: u64 = 60_000;
 
-/// Memory of the process, and its limit.
 #[derive(Debug)]
 pub(crate) struct Headroom {
-    /// Reads the memory of the process. `None` if the process contains more than this node.
+    /// Memory of the process. `None` if the process contains more than this node.
     resident: Option<Arc<dyn Resident>>,
     clock: Arc<dyn Clock>,
     began: Instant,
     limit_bytes: u64,
-    /// Memory held by the process at the last check.
+    /// Memory of the process at the last reading.
     held_bytes: AtomicU64,
-    /// Times of the next reading and of the next log line, in milliseconds since `began`.
+    /// Times of the next reading and log line, in milliseconds since `began`.
     next_reading_ms: AtomicU64,
     next_log_ms: AtomicU64,
 }
@@ -47,12 +44,12 @@ impl Headroom {
         }
     }
 
-    /// Fails while memory is short. Called for work that can be retried later.
+    /// Fails while memory is short. Call this for work that can be retried.
     pub(crate) fn check(&self) -> Result<(), Refusal> {
         self.memory().room().map_err(|error| Refusal::busy(REASON, error.to_string()))
     }
 
-    /// Memory held by the process, at most [`READ_EVERY_MS`] old.
+    /// Memory of the process, at most [`READ_EVERY_MS`] old.
     pub(crate) fn memory(&self) -> ProcessMemory {
         let limit_bytes = self.limit_bytes;
         let Some(resident) = &self.resident else { return ProcessMemory { held_bytes: 0, limit_bytes } };
@@ -72,7 +69,7 @@ impl Headroom {
     }
 }
 
-/// Returns true to one caller each time that `next_ms` is reached. Then moves `next_ms` to `every_ms` from now.
+/// If `next_ms` is reached, moves it to `every_ms` from now and returns true. Only one caller gets true.
 fn is_due(next_ms: &AtomicU64, now_ms: u64, every_ms: u64) -> bool {
     let next = next_ms.load(Ordering::Relaxed);
     let then = now_ms + every_ms;
@@ -85,7 +82,7 @@ pub(crate) mod tests {
     use model::ErrorKind;
     use stdx::clock::ManualClock;
 
-    /// Reports the bytes that a test sets, and counts readings.
+    /// Memory that a test sets. Counts readings.
     #[derive(Debug, Default)]
     pub(crate) struct FixedResident {
         pub(crate) bytes: AtomicU64,

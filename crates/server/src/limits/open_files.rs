@@ -5,22 +5,20 @@ use super::budget::Budget;
 /// Minimum number of connections with which a node is useful.
 const CONNECTIONS_MIN: usize = 16;
 
-/// Minimum of the default, regardless of memory. A budget of 64 MiB would give 39 connections; with so few, a few hundred
-/// slow senders kept all others out. With this minimum, connections may exceed their part of a small budget: below 192 MiB
-/// by at most 6.2 MiB, and with TLS below 372 MiB by at most 15.2 MiB.
+/// Minimum of the default, regardless of memory. A budget of 64 MiB would give 39 connections, which a few
+/// hundred slow senders can occupy.
 const DEFAULT_MIN: u64 = 128;
 
-/// Budget of open files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Files {
     /// The limit, `RLIMIT_NOFILE`.
     pub most: u64,
-    /// Files reserved for everything but connections: the journals' segments (8 per partition), requests for tables (4 per
-    /// query), and 128 for the rest, such as the 16 connections for administration.
+    /// Files reserved for other purposes: 8 per partition for journals, 4 per query for tables, and 128 for the
+    /// rest.
     pub reserved: u64,
 }
 
-/// Number of connections of `each_bytes` that the budget has memory for, within bounds.
+/// Number of connections of `each_bytes` that fit into the budget.
 pub(crate) fn connections_default(budget: &Budget, each_bytes: usize) -> usize {
     (budget.connections_bytes() / each_bytes as u64).clamp(DEFAULT_MIN, 4096) as usize
 }
@@ -30,8 +28,7 @@ impl Files {
         Self { most, reserved: (128 + 8 * partitions + 4 * query_concurrency) as u64 }
     }
 
-    /// Limit on open connections: `wanted`, but never more than there are files for. Fails with a reason if that
-    /// is less than [`CONNECTIONS_MIN`].
+    /// Limit on open connections: `wanted`, or fewer if there are fewer files. Fails below [`CONNECTIONS_MIN`].
     pub(crate) fn connections(
         &self,
         wanted: usize,

@@ -1,9 +1,7 @@
 //! Pacer of background work, which yields the processor to requests.
 //!
-//! A thread that seals or compacts always has work. Its lower priority alone does not protect requests: the kernel lets a
-//! running thread finish a time slice of some milliseconds. One request may wait for several such slices, because it wakes
-//! one thread after the other. So a thread with background work yields by itself. It does so only while it holds no lock:
-//! no thread ever waits for a lock whose holder waits for a processor.
+//! A lower priority alone does not protect requests: the kernel lets a running thread finish its time slice of
+//! some milliseconds. So background threads yield by themselves, and only while they hold no lock.
 
 use super::head_memory::HeadMemory;
 use std::sync::Arc;
@@ -14,24 +12,24 @@ use stdx::clock::Clock;
 /// Time of work before checking for requests in progress.
 const TURN: Duration = Duration::from_micros(50);
 
-/// Limit on the wait for requests, as a multiple of the work time: at least an eighth of a processor is left for the work.
+/// Limit on the wait for requests, as a multiple of the work time: the work gets at least an eighth of a
+/// processor.
 const WAIT_FACTOR: i64 = 7;
 
-/// Limit on accumulated waiting time.
+/// Limit on saved waiting time.
 const SAVED_MAX: Duration = Duration::from_millis(100);
 
-/// Limit on the debt of waiting time. A debt arises because a thread that yields on a busy machine gets a processor back
-/// only milliseconds later.
+/// Limit on the debt of waiting time. On a busy machine, a thread that yields waits longer than it wants.
 const OWED_MAX: Duration = Duration::from_millis(20);
 
-/// Interval between checks whether requests are still in progress.
+/// Interval between checks for requests in progress.
 const POLL: Duration = Duration::from_micros(200);
 
 /// Number of write requests in progress.
 #[derive(Debug, Default)]
 pub(crate) struct Traffic(AtomicUsize);
 
-/// A write request in progress, until it is dropped.
+/// A write request in progress.
 #[derive(Debug)]
 pub(crate) struct RequestInProgress<'a>(&'a Traffic);
 
@@ -42,9 +40,8 @@ impl Traffic {
         RequestInProgress(self)
     }
 
-    /// Waits until no request is in progress, at most [`WAIT_FACTOR`] times `worked`. `worked` is the CPU time of a piece of
-    /// work that is too long for a turn. A thread that always has such work uses an eighth of a processor while requests
-    /// keep coming. Returns the time waited.
+    /// Waits until no request is in progress, for at most [`WAIT_FACTOR`] times `worked`. Returns the time
+    /// waited.
     pub(crate) fn wait_after(&self, worked: Duration, clock: &dyn Clock) -> Duration {
         let (mut waited, most) = (Duration::ZERO, worked * WAIT_FACTOR as u32);
         while waited < most && !self.is_quiet() {
@@ -79,22 +76,21 @@ pub(crate) struct Pacer {
 /// Waiting time that a thread has earned by work: a token bucket.
 #[derive(Debug)]
 struct Balance {
-    /// Start of the turn, and the thread's CPU time by then.
+    /// Start of the turn, and the thread's CPU time at that moment.
     since: Instant,
     used: Duration,
-    /// Remaining waiting time in nanoseconds: earned by work, spent by waiting for requests or for a processor. Negative if
-    /// the thread has waited longer than it had earned.
+    /// Waiting time left, in nanoseconds. Negative if the thread has waited longer than it had earned.
     waiting_budget_ns: i64,
 }
 
 impl Pacer {
-    /// Pacer of a thread that is about to work.
+    /// Pacer of the calling thread.
     pub(crate) fn new(clock: Arc<dyn Clock>, traffic: Arc<Traffic>, heads: Arc<HeadMemory>) -> Self {
         let balance = Balance { since: clock.instant(), used: processor_time(), waiting_budget_ns: 0 };
         Self { clock, traffic, heads, balance }
     }
 
-    /// Yields to requests, if the thread has worked for a turn. To be called often, by one thread, while it holds no lock.
+    /// Yields to requests after a turn of work. The thread calls this often, and holds no lock.
     pub(crate) fn yield_to_requests(&mut self) {
         let now = self.clock.instant();
         let passed = now.saturating_duration_since(self.balance.since);
@@ -104,7 +100,7 @@ impl Pacer {
         let used = processor_time();
         self.balance.account(passed, used.saturating_sub(self.balance.used));
         if self.balance.waiting_budget_ns > 0 && !self.is_urgent() {
-            // a thread that was woken for this processor need not wait for the end of the time slice
+            // yield to a thread that was woken on this processor
             std::thread::yield_now();
             self.balance.account(self.clock.instant().saturating_duration_since(now), Duration::ZERO);
             self.wait();
@@ -112,7 +108,7 @@ impl Pacer {
         (self.balance.since, self.balance.used) = (self.clock.instant(), used);
     }
 
-    /// True if memory is short: sealing makes room for writes, so it must not wait for them.
+    /// True if memory is short. Sealing makes room for writes, so it must not wait for them.
     fn is_urgent(&self) -> bool {
         self.heads.needs_sealing()
     }
@@ -175,7 +171,7 @@ mod tests {
         assert_eq!(balance.waiting_budget_ns, nanos(SAVED_MAX));
     }
 
-    /// With requests always in progress, on a machine where a thread that yields waits long for a processor.
+    /// Requests are always in progress, and a thread that yields waits long.
     #[test]
     fn background_work_keeps_an_eighth_of_a_processor() {
         for delay in [0, 1, 5, 15].map(|ms| MS * ms) {

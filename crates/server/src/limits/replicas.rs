@@ -8,18 +8,17 @@ use stdx::budget::{Account, Reservation};
 #[derive(Debug, Default)]
 pub(crate) struct Replicas {
     elections: Elections,
-    /// Memory of the elections.
     memory: Option<Reservation>,
     /// Time of the last search for silent clusters.
     tidied: Option<Instant>,
 }
 
-/// Minimum interval between searches for silent clusters. A search visits all clusters, and a sender could cause a search
-/// with each series.
+/// Minimum interval between searches for silent clusters. A sender could cause a search with each series.
 pub(super) const TIDY_EVERY: Duration = Duration::from_secs(60);
 
 impl Replicas {
-    /// Decides on samples of a replica. A new cluster needs a place among `clusters_max` and memory of `account`.
+    /// Decides on samples of a replica. A new cluster needs a place among `clusters_max` and memory of
+    /// `account`.
     pub(crate) fn vote(
         &mut self,
         (cluster, replica): (&str, &str),
@@ -38,12 +37,11 @@ impl Replicas {
         self.elections.accepted(cluster, newest_ms);
     }
 
-    /// Number of clusters.
     pub(crate) fn clusters(&self) -> usize {
         self.elections.len()
     }
 
-    /// Clusters in the order of their names, each with its elected replica.
+    /// Clusters by name, each with its elected replica.
     pub(crate) fn all(&self) -> Vec<(Box<str>, Election)> {
         let copy = |(cluster, election): (&str, &Election)| (Box::from(cluster), election.clone());
         let mut all: Vec<(Box<str>, Election)> = self.elections.iter().map(copy).collect();
@@ -51,7 +49,7 @@ impl Replicas {
         all
     }
 
-    /// Removes clusters that have been silent for long. Does nothing within [`TIDY_EVERY`] of the last search.
+    /// Removes silent clusters, at most once per [`TIDY_EVERY`].
     pub(crate) fn forget_silent(&mut self, now: Instant, failover: Duration) {
         let is_early = |tidied| now.saturating_duration_since(tidied) < TIDY_EVERY;
         if self.tidied.is_some_and(is_early) {

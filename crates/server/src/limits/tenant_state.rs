@@ -1,4 +1,4 @@
-//! State of tenants: their rates, and their memory in the heads and elsewhere.
+//! State of tenants: their rates, and their memory.
 
 use super::replicas::{Replicas, TIDY_EVERY};
 use crate::settings::{self, TenantSettings};
@@ -19,18 +19,14 @@ use stdx::budget::Account;
 #[derive(Debug)]
 pub(crate) struct TenantState {
     pub(crate) id: TenantId,
-    /// Time of the tenant's first request; `None` if the tenant was known before, as one with tables.
+    /// Time of the tenant's first request; `None` if the tenant has tables or was known otherwise.
     new_since: Option<Instant>,
     buckets: Mutex<Buckets>,
-    /// Series and memory of the tenant in each partition's head.
+    /// Series and memory in each partition's head.
     holds: Box<[Held]>,
-    /// Largest number of series so far.
     series_peak: AtomicU64,
-    /// Elected replicas of the tenant's clusters.
     pub(crate) replicas: Mutex<Replicas>,
-    /// Memory of the tenant's write requests.
     inflight: Account,
-    /// Memory of the tenant's query forms and answers.
     answers: Account,
 }
 
@@ -89,19 +85,19 @@ impl TenantState {
         }
     }
 
-    /// Memory account for this tenant's write requests. First updates the account's share and limit from `own`.
+    /// Account for this tenant's write requests, with its share and limit updated from `own`.
     pub(crate) fn inflight(&self, own: &TenantSettings) -> &Account {
         self.inflight.share(multiple(own), own.inflight_bytes.unwrap_or(u64::MAX));
         &self.inflight
     }
 
-    /// Memory account for this tenant's query forms and answers. First updates the account's share from `own`.
+    /// Account for this tenant's query forms and answers, with its share updated from `own`.
     pub(crate) fn answers(&self, own: &TenantSettings) -> &Account {
         self.answers.share(multiple(own), u64::MAX);
         &self.answers
     }
 
-    /// Admits or refuses a request of `bytes`. Its samples are counted later, when it is decoded: [`Self::take_samples`].
+    /// Admits or refuses a request of `bytes`. [`Self::take_samples`] counts its samples later.
     pub(crate) fn admit(&self, own: &TenantSettings, bytes: u64, now: Instant) -> Result<(), WriteRefusal> {
         let rates = [own.samples_rate(), own.bytes_rate(), own.requests_rate()];
         if rates == [None; 3] {
@@ -133,8 +129,8 @@ impl TenantState {
         }
     }
 
-    /// Admits new series: at least 1, at most `wanted`. Returns their number, and counts them towards the limits. The caller
-    /// must create them and then call [`Self::created`].
+    /// Admits 1 to `wanted` new series. Returns their number. The caller must create them and call
+    /// [`Self::created`].
     pub(crate) fn room_for_series(
         &self,
         own: &TenantSettings,
@@ -152,29 +148,30 @@ impl TenantState {
         Ok(room as usize)
     }
 
-    /// Records that `count` admitted series were created, and what the tenant now holds in that partition's head.
+    /// Records that `count` admitted series were created, and what the tenant now holds in the partition's
+    /// head.
     pub(crate) fn created(&self, count: usize, partition: usize, series: usize, bytes: usize) {
         let mut buckets = self.buckets.lock();
         self.hold(partition, series, bytes);
         buckets.being_created -= count as u64;
     }
 
-    /// Records that `series` new series of a request were left out for now, of which `last` is the last.
+    /// Records that `series` new series of a request were left out for now. `last` is the last of them.
     pub(crate) fn left_out(&self, last: SeriesKey, series: u64, now: Instant) {
         self.buckets.lock().backlog.left_out(last, series, now);
     }
 
-    /// Records that all new series of a request exist, of which `last` is the last.
+    /// Records that all new series of a request exist. `last` is the last of them.
     pub(crate) fn created_all(&self, last: SeriesKey) {
         self.buckets.lock().backlog.created(last);
     }
 
-    /// New series that were left out, and whose senders are expected to repeat the request.
+    /// Series that were left out and whose senders should retry.
     pub(crate) fn waiting(&self, now: Instant) -> Waiting {
         self.buckets.lock().backlog.waiting(now)
     }
 
-    /// Records the series and bytes that the tenant holds in a partition's head.
+    /// Records the series and bytes in a partition's head.
     pub(crate) fn hold(&self, partition: usize, series: usize, bytes: usize) {
         let held = &self.holds[partition];
         held.series.store(series as u64, Ordering::Relaxed);
@@ -182,38 +179,33 @@ impl TenantState {
         self.series_peak.fetch_max(self.series(), Ordering::Relaxed);
     }
 
-    /// Number of series in memory.
     pub(crate) fn series(&self) -> u64 {
         self.holds.iter().map(|held| held.series.load(Ordering::Relaxed)).sum()
     }
 
-    /// Largest number of series in memory so far.
     pub(crate) fn series_peak(&self) -> u64 {
         self.series_peak.load(Ordering::Relaxed)
     }
 
-    /// Memory of the tenant in all heads, in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         self.holds.iter().map(|held| held.bytes.load(Ordering::Relaxed)).sum()
     }
 
-    /// Samples received per second, averaged over about a minute.
     pub(crate) fn samples_per_s(&self, now: Instant) -> f64 {
         self.buckets.lock().sample_rate.at(now)
     }
 
-    /// Time since the tenant was first seen, at most [`NEW_FOR_MAX`]. A tenant that was known before has this age, too.
+    /// Age of the tenant, at most [`NEW_FOR_MAX`]. Tenants that were known before have this age.
     fn age(&self, now: Instant) -> Duration {
         let age = self.new_since.map(|since| now.saturating_duration_since(since));
         age.map_or(NEW_FOR_MAX, |age| age.min(NEW_FOR_MAX))
     }
 
-    /// True if the tenant holds no memory.
     fn holds_nothing(&self) -> bool {
         self.bytes() == 0 && self.inflight.used_bytes() == 0 && self.answers.used_bytes() == 0
     }
 
-    /// True if dropping the state loses nothing: no memory is held, buckets are full, and there are no clusters.
+    /// True if dropping the state loses nothing.
     fn is_idle(&self, now: Instant) -> bool {
         self.holds_nothing() && self.buckets.lock().are_full(now) && self.replicas.lock().clusters() == 0
     }
@@ -233,13 +225,13 @@ impl Buckets {
 /// Age from which no tenant counts as new.
 const NEW_FOR_MAX: Duration = Duration::from_secs(3600);
 
-/// Result of the latest division of the head into shares.
+/// Latest division of the head into shares.
 #[derive(Debug, Clone, Copy)]
 struct Division {
     at: Instant,
     shares: Shares,
-    /// Age below which a tenant counts as new: half the age of the oldest tenant. So the first tenants of a fresh server
-    /// do not share the part of new tenants with a flood of names that begins later.
+    /// Age below which a tenant counts as new: half the age of the oldest tenant. On a fresh server, this
+    /// separates the first tenants from a later flood of names.
     new_below: Duration,
 }
 
@@ -255,7 +247,6 @@ pub(crate) struct TenantStates {
     clusters_tidied: Mutex<Option<Instant>>,
 }
 
-/// Memory that tenants share.
 #[derive(Debug)]
 pub(crate) struct Memory {
     pub(crate) partitions: usize,
@@ -282,12 +273,11 @@ impl TenantStates {
         }
     }
 
-    /// State of a tenant, if it has any.
     pub(crate) fn get(&self, id: &TenantId) -> Option<Arc<TenantState>> {
         self.all.read().get(id).cloned()
     }
 
-    /// State of a tenant, created if absent. `is_known` returns true if the tenant was known before.
+    /// State of a tenant, created if absent. `is_known` says whether the tenant was known before.
     pub(crate) fn of(
         &self,
         id: &TenantId,
@@ -300,7 +290,7 @@ impl TenantStates {
         let new_since = if is_known() { None } else { Some(now) };
         let mut all = self.all.write();
         if all.len() >= self.tidy_at.load(Ordering::Relaxed) {
-            // a state in use must be kept: a tenant must not get a second one
+            // a tenant must not get a second state while the first is in use
             all.retain(|_, tenant| Arc::strong_count(tenant) > 1 || !tenant.is_idle(now));
             self.tidy_at.store((2 * all.len()).max(TIDY_MIN), Ordering::Relaxed);
         }
@@ -314,7 +304,7 @@ impl TenantStates {
         let Some(tenant) = all.get(id) else { return };
         *tenant.replicas.lock() = Replicas::default();
         tenant.series_peak.store(tenant.series(), Ordering::Relaxed);
-        // a tenant must not get a second state while the first one is in use
+        // a tenant must not get a second state while the first is in use
         if Arc::strong_count(tenant) == 1 && tenant.holds_nothing() {
             all.remove(id);
         }
@@ -324,7 +314,7 @@ impl TenantStates {
         self.all.read().values().cloned().collect()
     }
 
-    /// Removes silent clusters of all tenants. Does nothing within [`TIDY_EVERY`] of the last search.
+    /// Removes silent clusters of all tenants, at most once per [`TIDY_EVERY`].
     pub(crate) fn forget_silent_clusters(&self, settings: &settings::Tenants, now: Instant) {
         {
             let mut tidied = self.clusters_tidied.lock();
@@ -338,8 +328,7 @@ impl TenantStates {
         }
     }
 
-    /// The tenant's share of a head of `limit_bytes`, if it holds more. Shares matter from
-    /// [`admission::watermarks::FAIR`] on.
+    /// The tenant's share of a head of `limit_bytes`, if the tenant holds more and shares matter.
     pub(crate) fn exceeded_share(
         &self,
         tenant: &TenantState,
@@ -358,7 +347,7 @@ impl TenantStates {
         (tenant.bytes() > share_bytes).then_some(share_bytes)
     }
 
-    /// Divides a head of `limit_bytes` among the tenants that hold anything.
+    /// Divides a head of `limit_bytes` among the tenants that hold memory.
     fn divide(&self, weight_of: impl Fn(&TenantId) -> u64, limit_bytes: u64, now: Instant) -> Division {
         let all = self.all.read();
         let oldest = all.values().map(|tenant| tenant.age(now)).max().unwrap_or_default();
@@ -379,7 +368,7 @@ pub(crate) mod tests {
     use crate::write_path::tests::small_settings;
 
     impl TenantStates {
-        /// Tenants of a node with `partitions`, and with a megabyte for each of the other accounts.
+        /// Tenants for a test, with a megabyte for each account.
         pub(crate) fn for_test(partitions: usize) -> Self {
             let account = |name| Account::new(name, 1 << 20);
             Self::new(Memory { partitions, inflight: account("inflight"), answers: account("answers") })
@@ -399,7 +388,7 @@ pub(crate) mod tests {
         let in_use = tenants.of(&id(0), || true, began);
         tenants.of(&id(1), || true, began).hold(1, 3, 500);
         for number in 2..100_000 {
-            // a thousand tenants a second, each with a bucket that is full again after a second
+            // a thousand tenants a second, each with a bucket that refills within a second
             let now = began + Duration::from_millis(number);
             tenants.of(&id(number), || false, now).admit(&own, 1, now).unwrap();
         }
@@ -420,7 +409,7 @@ pub(crate) mod tests {
         for number in 0..3 {
             let tenant = tenants.of(&id(number), || true, now);
             tenant.hold(0, 9, 500);
-            // a bucket that is empty, but not in debt, admits one more
+            // an empty bucket without debt admits one more
             for _ in 0..2 {
                 tenant.admit(&own, 1, now).unwrap();
             }

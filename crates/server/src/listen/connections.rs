@@ -2,14 +2,13 @@
 //!
 //! At the limit, a new connection replaces an open one. Candidates are, in this order:
 //!
-//! 1. connections without a request for a second, and requests whose body has come more slowly than the minimum rate for a second,
-//! 2. connections that have had an answer and are between requests,
-//! 3. other connections that have had no answer, except those younger than [`NEWEST`], whose request may be on its way,
+//! 1. connections that have waited a second for a request, or for a body at the minimum rate,
+//! 2. connections between requests, after an answer,
+//! 3. connections without an answer so far that are older than [`NEWEST`],
 //! 4. connections whose client has not read for a second.
 //!
-//! Of several candidates, the one that has waited longest is closed. A connection stays open while a request is being
-//! answered. Without a candidate, the new connection waits until an open one is no longer young, at most [`NEWEST`]. If all
-//! are being answered, the new connection is refused.
+//! Among equals, the longest wait decides. A connection whose request is being answered stays. If all are, the
+//! new connection is refused.
 
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -18,13 +17,12 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// Time that a client has to send a request, to bring its body up to the minimum rate, or to read more.
+/// Time that a client has to send a request, to reach the minimum rate, or to read more.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Age before which a new connection is not closed: its first message may be on its way.
+/// Age before which a connection is not closed: its first message may be on its way.
 pub(super) const NEWEST: Duration = Duration::from_millis(100);
 
-/// All open connections. Cloning gives another handle.
 #[derive(Debug, Clone)]
 pub(super) struct Connections(Arc<All>);
 
@@ -44,7 +42,6 @@ struct Open {
     links: HashMap<u64, Arc<Link>>,
 }
 
-/// Reason why there is no place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Full {
     /// Some connections are too young to be closed; the first may be closed at this time.
@@ -53,7 +50,7 @@ pub(super) enum Full {
     Busy,
 }
 
-/// An open connection's place; dropping it makes room.
+/// An open connection's place. Dropping it makes room.
 #[derive(Debug)]
 pub(super) struct Place {
     all: Connections,
@@ -61,7 +58,6 @@ pub(super) struct Place {
     link: Arc<Link>,
 }
 
-/// Shared view of a connection.
 #[derive(Debug)]
 pub(super) struct Link {
     bytes_per_second: u64,
@@ -76,7 +72,7 @@ struct State {
     since: Instant,
     /// True if the connection has had an answer.
     was_answered: bool,
-    /// Start of the time that a write has been blocked.
+    /// Start of the present blocked write.
     write_blocked_since: Option<Instant>,
     is_closed: bool,
 }
@@ -93,7 +89,7 @@ enum Stage {
     Answering,
 }
 
-/// Marks a connection as busy until the last byte of an answer is written.
+/// Marks a connection as busy until the whole answer is written.
 #[derive(Debug)]
 pub(super) struct Busy(Arc<Link>);
 
@@ -130,16 +126,15 @@ impl Connections {
         let _ = tokio::time::timeout_at(until, self.0.left.notified()).await;
     }
 
-    /// Number of connections, without connections that were told to close.
     pub(super) fn count(&self) -> usize {
         self.0.open.lock().links.len()
     }
 }
 
 impl Open {
-    /// Closes the connection of the lowest [`Link::rank`]; false if all must stay.
+    /// Closes the connection of the lowest [`Link::rank`]. Returns false if all must stay.
     fn close_least_needed(&mut self, now: Instant) -> bool {
-        // a request may begin between `rank` and `close`; then the next is tried
+        // if a request begins between `rank` and `close`, try the next connection
         loop {
             let ranks = self.links.iter().filter_map(|(number, link)| Some((link.rank(now)?, *number)));
             let Some((_, number)) = ranks.min() else { return false };
@@ -152,7 +147,8 @@ impl Open {
 }
 
 impl Link {
-    /// Sort key of connections to close (smallest first), and the start of the connection's wait; `None` if it must stay.
+    /// Sort key of connections to close, and the start of the connection's wait. `None` if the connection must
+    /// stay.
     fn rank(&self, now: Instant) -> Option<(u8, Instant)> {
         self.state.lock().rank(now, self.bytes_per_second)
     }
@@ -174,7 +170,7 @@ impl Link {
         Busy(Arc::clone(self))
     }
 
-    /// Records a read of the body: the number of bytes, or `None` if the read is pending.
+    /// Records a read of the body. `None`: the read is pending.
     pub(super) fn received(&self, read: Option<usize>) {
         if let Stage::Receiving { bytes, waits } = &mut self.state.lock().stage {
             *bytes += read.unwrap_or(0) as u64;
@@ -182,7 +178,7 @@ impl Link {
         }
     }
 
-    /// Records that the body was read to its end, or that the rest is not wanted.
+    /// Records the end of the body, or that the rest is not wanted.
     pub(super) fn end_of_body(&self) {
         let mut state = self.state.lock();
         if matches!(state.stage, Stage::Receiving { .. }) {
@@ -210,7 +206,7 @@ impl State {
         self.since = now;
     }
 
-    /// Time until which the connection is protected only because it is new.
+    /// Time until which only the connection's age protects it.
     fn young_until(&self, now: Instant) -> Option<Instant> {
         let until = self.since + NEWEST;
         let waits = matches!(self.stage, Stage::Idle | Stage::Receiving { waits: true, .. });

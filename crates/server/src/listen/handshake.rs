@@ -5,12 +5,11 @@
 //!   └──────────────── in the connection's task ─────────────┘                     └─ in the connection's task ─────┘
 //! ```
 //!
-//! The number of handshakes in progress is bounded, in total and by network: see [`pending`]. Each is bounded in time.
+//! [`pending`] limits the number of handshakes in progress.
 //!
-//! A signature takes up to several milliseconds with an RSA key of 4,096 bits. Signatures are computed on threads, on at
-//! most half of the processors at a time. Networks take turns: a network with a thousand handshakes delays a handshake of
-//! another network by only one signature. After each signature, write requests in progress may use the processor for up to
-//! seven times as long ([`Traffic::wait_after`]), because open connections come before new ones.
+//! A signature takes up to several milliseconds (RSA, 4,096 bits), so at most half of the processors compute
+//! signatures. Networks take turns. Write requests in progress come before the next signature
+//! ([`Traffic::wait_after`]).
 
 mod pending;
 
@@ -40,22 +39,19 @@ use tokio_rustls::rustls::{self, ServerConfig, ServerConnection};
 use tokio_rustls::server::TlsStream;
 use tokio_rustls::{Accept, LazyConfigAcceptor, StartHandshake};
 
-/// Timeout of a handshake.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Limit on a connection's buffered outgoing records. The default of 64 KiB would double the memory of a connection.
+/// Limit on a connection's buffered outgoing records. The library's default is 64 KiB.
 const SENT_BYTES_MAX: usize = 16 << 10;
 
-/// Limit on a client's certificates, which its connection holds while it is open.
+/// Limit on a client's certificates, which stay in memory with the connection.
 const CERTIFICATES_BYTES_MAX: usize = 16 << 10;
 
 /// First byte of a TLS connection: a record of the type handshake.
 const HANDSHAKE_RECORD: u8 = 22;
 
-/// An encrypted connection.
 type Encrypted = TlsStream<StallTimeout<TcpStream>>;
 
-/// Accepts encrypted connections.
 #[derive(Debug)]
 pub(crate) struct Handshakes {
     tls: Arc<Tls>,
@@ -68,7 +64,6 @@ pub(crate) struct Handshakes {
     metrics: Metrics,
 }
 
-/// Counters of handshakes, by result.
 #[derive(Debug)]
 struct Metrics {
     ok: Counter,
@@ -142,7 +137,7 @@ impl Handshakes {
         Self { tls, pending, processors, traffic, clock, audit, metrics: Metrics::new(r) }
     }
 
-    /// Admits a handshake with `peer`. `None` if too many are in progress: then the connection must be closed.
+    /// Admits a handshake with `peer`. `None` if too many are in progress. The caller closes the connection.
     pub(super) fn admit(&self, peer: Peer) -> Option<Pending> {
         match self.pending.enter(peer.0.ip(), Instant::now()) {
             Entry::Admitted(pending) => Some(pending),
@@ -153,7 +148,7 @@ impl Handshakes {
         }
     }
 
-    /// Returns the encrypted connection, and the names of the client's certificate if it has shown one. Returns `None` if
+    /// Returns the encrypted connection, and the names in the client's certificate if there is one. `None` if
     /// the handshake fails.
     pub(super) async fn accept(
         &self,
@@ -209,7 +204,7 @@ impl Handshakes {
         let hello = LazyConfigAcceptor::new(Acceptor::default(), stream).await?;
         pending.has_client_hello();
         let current = self.tls.current();
-        // absent only if the files became invalid between the check of the settings and the start
+        // absent only if the files became invalid during the start
         let loaded = Option::as_ref(&current)
             .ok_or_else(|| io::Error::other("the server has no valid certificate"))?;
         let config = Arc::clone(&loaded.config);
@@ -241,7 +236,7 @@ impl Handshakes {
     }
 }
 
-/// Returns the names of the client's certificate, if it has shown one.
+/// Returns the names in the client's certificate, if there is one.
 fn names(stream: &Encrypted) -> Result<Option<ClientNames>, Failure> {
     let Some(certificates) = stream.get_ref().1.peer_certificates() else { return Ok(None) };
     let bytes: usize = certificates.iter().map(|certificate| certificate.len()).sum();

@@ -26,13 +26,11 @@ const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 /// Timeout for requests in flight once the server stops.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Limit on a connection's buffer; the head of a request must fit. The defaults (400 KiB and 100 headers) would let clients
-/// that never finish a head take more than the whole budget.
+/// Limit on a connection's buffer, which must hold the head of a request. The library's default is 400 KiB.
 const CONNECTION_BUFFER_BYTES: usize = 64 << 10;
 
 const _: () = assert!(CONNECTION_BUFFER_BYTES < CONNECTION_BYTES);
 
-/// Serves connections.
 pub(super) struct Http1 {
     service: TowerToHyperService<Router>,
     graceful: GracefulShutdown,
@@ -88,7 +86,7 @@ impl Session {
     }
 }
 
-/// A request's body, which reports its progress to the connection's [`Link`].
+/// A request's body. Reports its progress to the connection's [`Link`].
 struct Received {
     body: Incoming,
     link: Arc<Link>,
@@ -129,7 +127,7 @@ impl Drop for Received {
     }
 }
 
-/// Body of an answer. Marks the connection as busy until the whole body is handed over to hyper.
+/// Body of an answer. The connection is busy until hyper has the whole body.
 struct Answer {
     body: Body,
     _busy: Busy,

@@ -1,12 +1,11 @@
 //! A timeout for slow peers that depends on the bytes transferred: a token bucket of waiting time.
 //!
-//! Waiting takes time out of the bucket. Transferred bytes put time back, up to the initial amount. So a peer that keeps up
-//! the minimum rate is never cut off. A peer that stalls is cut off within the initial amount, however fast it was before.
+//! Waiting takes time out of the bucket. Transferred bytes put time back, up to the initial amount. A peer that
+//! stalls is cut off after the initial amount at the latest.
 
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Time left for a slow peer.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Patience {
     left: Duration,
@@ -22,7 +21,7 @@ impl Patience {
         Self { left: most, most, bytes_per_second, since: None }
     }
 
-    /// Begins to wait at `now`, unless already waiting. Returns the deadline.
+    /// Begins to wait, unless already waiting. Returns the deadline.
     pub(crate) fn waits(&mut self, now: Instant) -> Instant {
         *self.since.get_or_insert(now) + self.left
     }
@@ -44,7 +43,8 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    /// Moves `bytes` once per `every`. Returns the number of moves before the timeout, or `None` if it is never reached.
+    /// Moves `bytes` once per `every`. Returns the number of moves before the timeout, or `None` if there is no
+    /// timeout.
     fn lasts(bytes: usize, every: Duration) -> Option<u32> {
         let mut patience = Patience::new(SECOND * 30, 1000);
         let mut now = Instant::now();

@@ -5,7 +5,7 @@ use axum::http::request::Parts;
 use std::convert::Infallible;
 use std::net::{Ipv4Addr, SocketAddr};
 
-/// Address of the client, or of the proxy in front of it. Each request carries it as an extension.
+/// Address of the client, or of its proxy. Each request carries it as an extension.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Peer(pub(crate) SocketAddr);
 

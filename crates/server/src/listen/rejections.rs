@@ -13,10 +13,10 @@ use tokio::time::timeout;
 const ANSWERED_MAX: usize = 64;
 const TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Minimum delay after which the client of a refused connection should retry.
+/// Minimum delay before the client of a refused connection should retry.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// Answers connections that are not served, each in a task of its own. Cloning gives another handle.
+/// Answers connections that are not served, each in its own task.
 #[derive(Debug, Clone)]
 pub(super) struct Rejections {
     answered: Arc<Semaphore>,
@@ -37,7 +37,7 @@ impl Rejections {
         self.answer(stream, "503 Service Unavailable", &retry_after, text);
     }
 
-    /// Answers a client that sends plain HTTP to a TLS listener with a 400, if not too many are being answered.
+    /// Answers plain HTTP on a TLS listener with a 400, if not too many are being answered.
     pub(super) fn not_encrypted(&self, stream: TcpStream) {
         self.answer(
             stream,
@@ -61,7 +61,8 @@ impl Rejections {
     }
 }
 
-/// Sends the answer, then reads what the client has sent: a close with unread data may reset the connection first.
+/// Sends the answer, then reads what the client has sent. Otherwise, the close may reset the connection before
+/// the client reads the answer.
 async fn send(mut stream: TcpStream, answer: String) -> std::io::Result<()> {
     stream.write_all(answer.as_bytes()).await?;
     stream.shutdown().await?;

@@ -1,7 +1,4 @@
-//! Write timeout: closes a connection whose client reads too slowly.
-//!
-//! An answer holds its memory until it is sent: without the timeout, a client that hardly reads would hold that memory for
-//! ever.
+//! Write timeout: closes a connection whose client reads too slowly. Its answer would hold memory forever.
 
 use super::connections::Link;
 use super::patience::Patience;
@@ -28,7 +25,8 @@ impl<S: AsyncWrite + Unpin> StallTimeout<S> {
         Self { stream, patience, waiting: None, link }
     }
 
-    /// Passes on the result of a write, or `TimedOut` if it blocks for too long. `moved` gives the bytes written.
+    /// Passes on the result of a write, or `TimedOut` if it blocks for too long. `moved` gives the bytes
+    /// written.
     fn watch<T>(
         &mut self,
         context: &mut Context<'_>,

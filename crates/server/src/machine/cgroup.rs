@@ -6,14 +6,12 @@
 //!   <mount>/b, <mount>     the group and its ancestors, each with its limits
 //! ```
 //!
-//! Memory is controlled by a version 1 hierarchy or by the version 2 hierarchy. A hybrid machine has both hierarchies,
-//! but only one of them has the files. Every group on the way to the root limits the process, so the smallest limit
-//! applies.
+//! A version 1 or version 2 hierarchy controls memory. The smallest limit of all groups up to the root applies.
 
 use std::fs::read_to_string;
 use std::path::{Component, Path, PathBuf};
 
-/// Limits of at least this size mean no limit: version 1 reports 2^63 minus a page.
+/// Limits of at least this size mean no limit. Version 1 reports 2^63 minus a page.
 const UNLIMITED: u64 = 1 << 62;
 
 /// Returns the smallest limit in bytes, and the file that sets it.
@@ -51,10 +49,9 @@ fn group_of(line: &str) -> Option<(Version, PathBuf)> {
     Some((version, path.into()))
 }
 
-/// Mount point of a hierarchy.
 struct Mount {
     version: Version,
-    /// The group that is mounted: not the root if a container sees only its own group.
+    /// The mounted group. A container may see only its own group.
     group: PathBuf,
     at: PathBuf,
 }
@@ -78,7 +75,7 @@ impl Mount {
     fn limits(&self, root: &Path, group: &Path) -> Vec<(u64, PathBuf)> {
         let top = root.join(self.at.strip_prefix("/").unwrap_or(&self.at));
         let mut dir = top.join(self.below(group));
-        // if a namespace hides the group's path, use the nearest visible ancestor, whose limit applies too
+        // if a namespace hides the group's path, use the nearest visible ancestor
         while !dir.is_dir() && dir != top && dir.pop() {}
         let mut limits = Vec::new();
         while dir.starts_with(&top) {
@@ -100,7 +97,7 @@ impl Mount {
 
     fn limits_of(&self, dir: &Path, limits: &mut Vec<(u64, PathBuf)>) {
         let names: &[&str] = match self.version {
-            // above `memory.high` the kernel throttles the process, down to a standstill
+            // above `memory.high`, the kernel throttles the process
             Version::Two => &["memory.max", "memory.high"],
             Version::One => &["memory.limit_in_bytes"],
         };
@@ -109,7 +106,7 @@ impl Mount {
             limits.extend(bytes.map(|bytes| (bytes, path)));
         }
         if self.version == Version::One {
-            // the statistics include limits of ancestors that are not visible in a container
+            // in a container, only the statistics show the limits of all ancestors
             let path = dir.join("memory.stat");
             let stat = read_to_string(&path).unwrap_or_default();
             let bytes = stat.lines().find_map(|l| l.strip_prefix("hierarchical_memory_limit ")?.parse().ok());

@@ -1,4 +1,4 @@
-//! Opens a data directory and creates the parts of a node. Each part gets a context with only the other parts that it needs.
+//! Opens a data directory and creates the parts of a node. Each part gets only the other parts that it needs.
 
 use super::StartError;
 use crate::auth::{self, Auth};
@@ -31,7 +31,7 @@ use stdx::budget::Account;
 use stdx::clock::Clock;
 use stdx::telemetry::Registry;
 
-/// Everything that more than one part of a node needs, while the node is assembled.
+/// Everything that several parts of a node need.
 pub(super) struct Assembly {
     pub(super) registry: Registry,
     pub(super) data_dir: DataDir,
@@ -139,7 +139,7 @@ impl Assembly {
         }
     }
 
-    /// Creates the owners of the partitions, and the sending ends of their queues.
+    /// Creates the owners of the partitions, and the senders of their queues.
     pub(super) fn owners(
         &self,
         context: &Arc<partition::Context>,

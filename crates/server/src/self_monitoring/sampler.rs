@@ -18,10 +18,9 @@ const UP: Reading<'_> = Reading { name: "up", suffix: "", labels: &[], extra: No
 #[derive(Debug)]
 pub(super) struct Sampler {
     registry: Registry,
-    /// Seed of series keys.
     seed: u64,
     instance: String,
-    /// Series of the last batch that can disappear, by key.
+    /// Series of the last batch that can disappear.
     passing: BTreeMap<SeriesKey, Labels>,
 }
 
@@ -30,8 +29,8 @@ impl Sampler {
         Self { registry, seed, instance, passing: BTreeMap::new() }
     }
 
-    /// Reads all metrics, and ends series that have disappeared since the last read with a stale marker. Series beyond
-    /// [`SelfMonitoring::SERIES_MAX`] are left out and counted as refused.
+    /// Reads all metrics, and ends series that have disappeared with a stale marker. Series beyond
+    /// [`SelfMonitoring::SERIES_MAX`] are counted as refused.
     pub(super) fn sample(&mut self, now_ms: i64) -> Batch {
         let mut sample = Sample {
             instance: &self.instance,
@@ -57,7 +56,6 @@ impl Sampler {
     }
 }
 
-/// A batch that is being filled.
 struct Sample<'a> {
     instance: &'a str,
     seed: u64,
@@ -113,7 +111,6 @@ impl Sample<'_> {
     }
 }
 
-/// Adds a series with one sample.
 fn push(batch: &mut Batch, key: SeriesKey, labels: &Labels, timestamp_ms: i64, value: f64) {
     let Batch { bytes, floats, .. } = batch;
     let (start, sample) = (bytes.len() as u32, floats.timestamps.len() as u32);

@@ -2,7 +2,6 @@
 
 use std::net::SocketAddr;
 
-/// Address at which administration is served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AdminListen {
     /// On the same address as everything else.
@@ -12,7 +11,7 @@ pub enum AdminListen {
 }
 
 impl AdminListen {
-    /// Notation of [`Self::Same`]: the name of the setting whose address is used.
+    /// Notation of [`Self::Same`].
     pub(super) const SAME: &'static str = "http";
 
     /// Address of the administration listener, if it is separate.
@@ -33,7 +32,7 @@ impl AdminListen {
     }
 }
 
-/// True if other machines may be able to reach the address, because it is not a loopback address.
+/// True unless the address is a loopback address.
 pub(crate) fn is_reachable(address: SocketAddr) -> bool {
     !address.ip().to_canonical().is_loopback()
 }

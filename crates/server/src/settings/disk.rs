@@ -4,11 +4,9 @@ use crate::machine::Machine;
 use std::path::PathBuf;
 use url::Url;
 
-/// Part of the disk that one tenant may take, in percent. The rest is for other tenants, for journals, and for files that
-/// compaction replaces.
+/// Percentage of the disk that one tenant may take.
 const SHARE_PERCENT: u64 = 90;
 
-/// The default.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct DiskDefault {
     /// `None`: no limit.
@@ -18,7 +16,6 @@ pub(super) struct DiskDefault {
 }
 
 impl DiskDefault {
-    /// The default for tables at this URL.
     pub(super) fn of(machine: &Machine, tables: &str) -> Self {
         let Some(folder) = folder(tables) else {
             return Self { bytes: None, how: "none, because the tables are in an object store".into() };
@@ -42,7 +39,7 @@ fn folder(tables: &str) -> Option<PathBuf> {
     Url::parse(tables).ok().filter(|url| url.scheme() == "file")?.to_file_path().ok()
 }
 
-/// Rounds down to whole GiB or MiB, for readers. At least 1 MiB.
+/// Rounds down to whole GiB or MiB. At least 1 MiB.
 const fn whole(bytes: u64) -> u64 {
     let unit_bits = if bytes >= 10 << 30 { 30 } else { 20 };
     let rounded = bytes >> unit_bits << unit_bits;

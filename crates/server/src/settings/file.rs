@@ -11,7 +11,7 @@ use std::path::Path;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-/// Retired tables with a key for each tenant, and the setting that each table held. `[tenant.NAME]` replaces them.
+/// Former tables with a key for each tenant, and the setting of each. `[tenant.NAME]` replaces them.
 const RETIRED: [(&str, &str); 4] = [
     ("tenant_query_resolution", "query_resolution"),
     ("tenant_retention", "retention"),
@@ -37,7 +37,6 @@ impl Given {
     }
 }
 
-/// Settings that a file may contain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Content {
     All,
@@ -65,7 +64,7 @@ pub(super) fn parse(
 /// Key of a class's patterns.
 const PATTERNS: &str = "tenants";
 
-/// Limits on classes, and on the patterns of each, because each request is matched against all of them.
+/// Limits on classes, and on the patterns of each. Each request is matched with all of them.
 const CLASSES_MAX: usize = 100;
 const PATTERNS_MAX: usize = 100;
 
@@ -170,7 +169,7 @@ impl File<'_> {
         Ok(entries)
     }
 
-    /// Converts a value to the notation of a flag, in which an array is a comma-separated list.
+    /// Converts a value to the notation of a flag, with commas between array elements.
     fn entry(&self, key: &str, value: &Spanned<DeValue<'_>>) -> Result<Entry, SettingsError> {
         let at = value.span().start;
         let text = match value.get_ref() {
@@ -210,7 +209,7 @@ impl File<'_> {
         }
     }
 
-    /// Converts all retired tables of the file to `[tenant.NAME]` tables.
+    /// Converts all former tables of the file to `[tenant.NAME]` tables.
     fn replacement(&self, root: &DeTable<'_>) -> String {
         let mut tenants: BTreeMap<&str, String> = BTreeMap::new();
         for (retired, key) in RETIRED {

@@ -12,15 +12,11 @@ use std::path::PathBuf;
 /// Origin of a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Origin {
-    /// A fixed default.
     Default,
     /// A default derived from the machine or from other settings, with an explanation.
     Derived(String),
-    /// A line of the configuration file.
     File {
-        /// Path of the configuration file.
         path: PathBuf,
-        /// Line number, from 1.
         line: usize,
     },
     /// The environment variable with this name.
@@ -52,36 +48,13 @@ impl Origin {
 
 #[derive(Debug, thiserror::Error)]
 pub enum SettingsError {
-    /// The file cannot be read.
     #[error("cannot read {}: {source}", path.display())]
-    Read {
-        /// Path of the configuration file.
-        path: PathBuf,
-        /// Error of the operating system.
-        source: std::io::Error,
-    },
+    Read { path: PathBuf, source: std::io::Error },
     /// The file is not valid TOML, or its content is invalid.
     #[error("{}:{line}: {reason}", path.display())]
-    File {
-        /// Path of the configuration file.
-        path: PathBuf,
-        /// Line number, from 1.
-        line: usize,
-        /// Description of the error.
-        reason: String,
-    },
-    /// A value is invalid.
+    File { path: PathBuf, line: usize, reason: String },
     #[error("{}: {reason}", assignment(origin, key, value))]
-    Value {
-        /// Origin of the value.
-        origin: Origin,
-        /// Key of the setting.
-        key: String,
-        /// The value, without secrets.
-        value: String,
-        /// Description of the valid values.
-        reason: String,
-    },
+    Value { origin: Origin, key: String, value: String, reason: String },
 }
 
 /// Formats a value as it was given: `--memory 1MiB`, `FLOODMARK_MEMORY=1MiB`, or `floodmark.toml:3: memory = 1MiB`.
@@ -103,7 +76,6 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    /// Creates the error for an invalid value.
     pub(super) fn error(&self, key: String, setting: &Setting, reason: String) -> SettingsError {
         let text = self.text.to_string_lossy();
         let value = if setting.is_secret { without_secrets(&text) } else { text.into_owned() };
@@ -121,11 +93,11 @@ impl fmt::Debug for Entry {
 /// Jaro-Winkler similarity above which a name counts as a misspelling of another.
 pub(super) const MISSPELT: f64 = 0.8;
 
-/// Environment variables with the same prefix that are not settings. Other code reads them.
+/// Environment variables with the same prefix that are not settings.
 const OTHERS: [&str; 2] = ["FLOODMARK_CONFIG", "FLOODMARK_CACHE"];
 
-/// Returns a warning about a variable that looks like a setting but has no effect. Variables such as
-/// `FLOODMARK_PORT_9009_TCP`, which Kubernetes sets for a service called floodmark, are ignored.
+/// Returns a warning about a variable that looks like a setting but has no effect. Ignores variables such as
+/// `FLOODMARK_PORT_9009_TCP`, which Kubernetes sets.
 fn misnamed<'a>(name: &str, settings: impl Iterator<Item = &'a String>) -> Option<String> {
     let rest = name.strip_prefix("FLOODMARK_").filter(|_| !OTHERS.contains(&name))?;
     if rest.starts_with("TENANT_") {
@@ -143,10 +115,9 @@ fn misnamed<'a>(name: &str, settings: impl Iterator<Item = &'a String>) -> Optio
         .then(|| format!("{name} has no effect: there is no such setting; did you mean {near}?"))
 }
 
-/// Values by the key of their setting.
 pub(super) type Entries = BTreeMap<&'static str, Entry>;
 
-/// Settings of the tenants whose names match one of the class's patterns.
+/// Settings of the tenants that match one of the class's patterns.
 #[derive(Debug, Clone)]
 pub(super) struct GivenClass {
     pub(super) name: String,
@@ -163,17 +134,16 @@ pub(super) struct GivenClass {
 pub struct Given {
     pub(super) general: Entries,
     pub(super) tenants: BTreeMap<TenantId, Entries>,
-    /// Classes of tenants, in the order in which they are tried.
     pub(super) classes: Vec<GivenClass>,
     /// Options of the object store, by name in lower case.
     pub(super) store_options: BTreeMap<String, Entry>,
-    /// Warnings about variables that look like settings but are not. They omit the values, which may be secrets.
+    /// Warnings about variables that look like settings but are not, without their values.
     pub(super) warnings: Vec<String>,
 }
 
 impl Given {
-    /// Adds the variables `FLOODMARK_…` that name a setting. Variables of object stores (`AWS_…`, `AZURE_…`, `GOOGLE_…`)
-    /// are added unless the file has the same option.
+    /// Adds the variables `FLOODMARK_…` that name a setting. Adds variables of object stores (`AWS_…`, `AZURE_…`,
+    /// `GOOGLE_…`) unless the file has the same option.
     pub fn environment(
         mut self,
         variables: impl IntoIterator<Item = (OsString, OsString)>,

@@ -9,7 +9,6 @@ use tables::compact::CompactLimits;
 
 #[derive(Debug, Clone)]
 pub struct LakeSettings {
-    /// The setting `tables`.
     pub url: TablesUrl,
     /// The table `tables_options`.
     pub options: StoreOptions,
@@ -18,7 +17,7 @@ pub struct LakeSettings {
     pub flush_interval_ms: i64,
     pub retention_wait_ms: i64,
     pub compaction: bool,
-    /// Size at which compaction finishes a file and begins the next, in bytes. Not a setting: only simulations change it.
+    /// Size in bytes at which compaction begins the next file. Only simulations change it.
     pub merged_file_bytes: u64,
     pub vacuum_grace_ms: i64,
 }
@@ -46,7 +45,6 @@ impl LakeSettings {
     }
 }
 
-/// The URL of the folder `tables` in the data directory.
 fn tables_in(data_dir: &Path) -> Option<TablesUrl> {
     let whole = std::path::absolute(data_dir.join("tables")).ok()?;
     url::Url::from_directory_path(whole).ok().map(TablesUrl::from)

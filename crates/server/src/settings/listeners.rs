@@ -21,7 +21,6 @@ pub(super) fn admin_listen(reader: &mut Reader<'_>, http: SocketAddr) -> Result<
     Ok(admin)
 }
 
-/// Reads and checks the files of the server's certificate.
 pub(super) fn tls(
     reader: &mut Reader<'_>,
     warnings: &mut Vec<String>,

@@ -25,7 +25,6 @@ impl OverridesFile {
         Self { path, given: given.clone(), disk: disk.clone() }
     }
 
-    /// Reads the file's text.
     pub fn text(&self) -> Result<String, SettingsError> {
         watched::read(&self.path, BYTES_MAX)
             .map_err(|source| SettingsError::Read { path: self.path.clone(), source })

@@ -13,7 +13,6 @@ pub struct EffectiveSetting {
     pub key: String,
     /// Value in the notation of the file, with secrets redacted.
     pub value: Json,
-    /// Origin of the value.
     pub origin: Origin,
 }
 
@@ -39,12 +38,11 @@ impl<'a> Reader<'a> {
         Self { entries, prefix, rows: Vec::new() }
     }
 
-    /// The values read, in order.
     pub(super) fn into_rows(self) -> Vec<EffectiveSetting> {
         self.rows
     }
 
-    /// Reads a given value; without one, returns the fixed default.
+    /// Reads a given value, or else the fixed default.
     pub(super) fn read<T: Value>(&mut self, typed: &Typed<T>) -> Result<T, SettingsError> {
         let DefaultValue::Fixed(text) = typed.setting.default else {
             panic!("BUG: the default of {} is derived", typed.setting.key)
@@ -53,7 +51,7 @@ impl<'a> Reader<'a> {
         self.read_or(typed, default, Origin::Default)
     }
 
-    /// Reads a given value; without one, returns `default`, which was derived.
+    /// Reads a given value, or else `default`, which was derived.
     pub(super) fn derive<T: Value>(&mut self, typed: &Typed<T>, default: T) -> Result<T, SettingsError> {
         let DefaultValue::Derived(how) = typed.setting.default else {
             panic!("BUG: the default of {} is fixed", typed.setting.key)
@@ -61,7 +59,7 @@ impl<'a> Reader<'a> {
         self.read_or(typed, default, Origin::Derived(how.into()))
     }
 
-    /// Reads a tenant's or class's own value; without one, returns the inherited value `general`.
+    /// Reads a tenant's or class's value, or else the inherited value `general`.
     pub(super) fn inherit<T: Value + Clone>(
         &mut self,
         typed: &Typed<T>,
@@ -107,7 +105,7 @@ impl<'a> Reader<'a> {
         self.entries.contains_key(typed.setting.key)
     }
 
-    /// Creates an error about two values that conflict. The error names the first given one.
+    /// Creates an error about two values that conflict. It names the value that was given first.
     pub(super) fn conflict<T>(&self, both: [&Typed<T>; 2], reason: &str) -> SettingsError {
         let given = both.into_iter().find_map(|typed| Some((typed, self.entries.get(typed.setting.key)?)));
         let (typed, entry) = given.expect("BUG: values conflict although neither is given");
@@ -119,7 +117,7 @@ impl<'a> Reader<'a> {
         self.row(typed).value = value.show(&typed.setting);
     }
 
-    /// Records how a default was derived on this machine.
+    /// Records how a default was derived.
     pub(super) fn explain<T>(&mut self, typed: &Typed<T>, how: &str) {
         if let Origin::Derived(reason) = &mut self.row(typed).origin {
             how.clone_into(reason);

@@ -2,10 +2,9 @@
 
 use std::collections::BTreeMap;
 
-/// Placeholder for a secret.
 const REDACTED: &str = "(redacted)";
 
-/// Options of object stores that are not secret; all others are treated as secret.
+/// Options of object stores that are not secret. All other options are treated as secret.
 const PLAIN_OPTIONS: [&str; 14] = [
     "allow_http",
     "bucket",
@@ -23,7 +22,7 @@ const PLAIN_OPTIONS: [&str; 14] = [
     "account_name",
 ];
 
-/// URL of an object store. It may contain a password or a signature, which are never shown.
+/// URL of an object store, which may contain a password.
 #[derive(Clone, PartialEq, Eq)]
 pub struct TablesUrl(pub String);
 
@@ -39,7 +38,7 @@ impl std::fmt::Debug for TablesUrl {
     }
 }
 
-/// Options of an object store, by name in lower case. Some are secrets, so no value is ever shown.
+/// Options of an object store, by name in lower case. Values are never shown.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct StoreOptions(pub BTreeMap<String, String>);
 
@@ -49,7 +48,7 @@ impl std::fmt::Debug for StoreOptions {
     }
 }
 
-/// Returns the value of an object store's option as it may be shown. `name` is in lower case.
+/// Returns what may be shown of an option's value. `name` is in lower case.
 pub(super) fn option_shown(name: &str, value: &str) -> String {
     let prefixes = ["aws_", "azure_storage_", "azure_", "google_"];
     let bare = prefixes.iter().find_map(|prefix| name.strip_prefix(prefix)).unwrap_or(name);
@@ -61,12 +60,11 @@ pub(super) fn option_shown(name: &str, value: &str) -> String {
     }
 }
 
-/// Removes user, password and query from a URL, because they may contain secrets. Text that is not a URL is redacted as a
-/// whole.
+/// Removes user, password and query from a URL. Other text is redacted as a whole.
 pub(super) fn without_secrets(text: &str) -> String {
     let Ok(mut url) = url::Url::parse(text) else { return REDACTED.to_owned() };
     if !url.username().is_empty() || url.password().is_some() || url.query().is_some() {
-        // both fail only for a URL without a host, which has no user either
+        // both fail only for a URL without a host, which has no user
         let _ = url.set_password(None);
         let _ = url.set_username("redacted");
         url.set_query(None);

@@ -9,20 +9,19 @@ use super::value::Value;
 use model::TenantId;
 use std::time::Duration;
 
-/// Settings of self-monitoring.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SelfMonitoring {
-    /// Interval at which the metrics are stored; `None`: they are not stored.
+    /// Interval at which the metrics are stored; `None`: never.
     pub interval: Option<Duration>,
     /// Tenant of the series. Nobody else may write to it.
     pub tenant: TenantId,
-    /// Age at which the samples are dropped, unless the tenant has a retention of its own; `None`: never.
+    /// Age at which the samples are dropped, unless the tenant has its own retention; `None`: never.
     retention_ms: Option<i64>,
 }
 
 impl SelfMonitoring {
-    /// Limit on the series stored at a time, and default limit on the active series of the tenant. Several hundred series
-    /// always exist. The rest is for series with a tenant's name as a label, which come and go.
+    /// Limit on the series stored at a time, and default limit on the tenant's active series. Several hundred series
+    /// always exist; series with a tenant's name come and go.
     pub(crate) const SERIES_MAX: usize = 5_000;
 
     pub(super) fn read(reader: &mut Reader<'_>) -> Result<Self, SettingsError> {
@@ -34,8 +33,7 @@ impl SelfMonitoring {
         })
     }
 
-    /// Adds limits on memory and disk space to `entries`, which are the tenant's own settings. Limits in `entries` take
-    /// precedence.
+    /// Adds limits on memory and disk space to the tenant's settings in `entries`. Limits in `entries` take precedence.
     pub(super) fn bound(&self, entries: &mut Entries) {
         let mut bound = |setting: &Setting, text: &str, why: &str| {
             let origin = Origin::Derived(why.to_owned());

@@ -1,16 +1,13 @@
-//! Declaration of a setting. Its flag, environment variable, key in the file, checks, help and row in the reference follow
-//! from it.
+//! Declaration of a setting. Its flag, variable, key, checks, help and row in the reference follow from it.
 
 use stdx::units::bytes_text;
 
-/// Declaration of a setting.
 #[derive(Debug, Clone, Copy)]
 pub struct Setting {
-    /// Key in the configuration file. For `seal_after`, the flag is `--seal-after`, the variable `FLOODMARK_SEAL_AFTER`.
+    /// Key in the configuration file, such as `seal_after`.
     pub key: &'static str,
     /// Heading in the help and in the reference.
     pub group: &'static str,
-    /// Kind of value.
     pub takes: Takes,
     pub default: DefaultValue,
     /// Description in one phrase, for the help and the reference.
@@ -40,22 +37,16 @@ pub enum DefaultValue {
 /// Kind of value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Takes {
-    /// Path of a directory.
     Directory,
-    /// Path of a file.
     File,
-    /// An address and a port.
     Address,
     Url,
     /// Size in bytes, such as `2GiB`.
     Size,
     /// Duration, such as `1h30m`.
     Duration,
-    /// A whole number.
     Count,
-    /// Name of a label.
     Label,
-    /// Name of a tenant.
     Tenant,
     /// Names, separated by commas; an array in the file.
     Names,
@@ -66,7 +57,6 @@ pub enum Takes {
 }
 
 impl Takes {
-    /// Placeholder for the value in the help, such as `DURATION`.
     pub const fn placeholder(self) -> &'static str {
         match self {
             Self::Directory => "DIR",

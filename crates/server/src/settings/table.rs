@@ -1,7 +1,7 @@
 //! Declarations of all settings.
 //!
-//! To add a setting, add an entry here, a field in [`super::Settings`], and the line that reads it. `UPDATE_EXPECT=1 cargo test
-//! -p server settings` then writes it to `docs/reference/configuration.md`.
+//! To add a setting, add an entry here, a field in [`super::Settings`], and the line that reads it. Then run
+//! `UPDATE_EXPECT=1 cargo test -p server settings`, which updates `docs/reference/configuration.md`.
 
 use super::admin_listen::AdminListen;
 use super::label_name::LabelName;
@@ -20,10 +20,10 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use tables::rollup::Resolution;
 
-/// Upper bound of counts, which only catches typing errors.
+/// Upper bound of counts, against typing errors.
 const MANY: u64 = 1 << 20;
 
-/// Upper bound of rates, which only catches typing errors.
+/// Upper bound of rates, against typing errors.
 const MANY_A_SECOND: u64 = 1 << 40;
 
 macro_rules! settings {
@@ -144,7 +144,7 @@ settings! {
 
     "Writes" {
         FUTURE_LIMIT: Millis = setting("future_limit", "10m", "Limit on how far a sample may be ahead of the clock");
-        // by default up to 3,651 days, each with a file per tenant: listing the labels of all days takes seconds
+        // 3,651 days, each with a file per tenant: listing the labels of all days takes seconds
         PAST_LIMIT: Millis = setting("past_limit", "10y", "Limit on how far a sample may be behind the clock")
             .why("Each day has its own files, so this bounds how many files a few samples can create. Does not apply to \
                 `import`. `100y` allows all samples since 1970");

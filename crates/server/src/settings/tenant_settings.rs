@@ -19,67 +19,62 @@ use tables::rollup::Resolution;
 pub struct TenantSettings {
     /// Age at which samples are dropped; `None`: never.
     pub retention_ms: Option<i64>,
-    /// Rollups to create.
     pub rollups: Vec<Resolution>,
-    /// Age at which rollups are dropped, as configured; see [`Self::rollups_kept_ms`].
+    /// Configured age at which rollups are dropped; see [`Self::rollups_kept_ms`].
     pub rollup_retention_ms: Option<i64>,
-    /// Resolution of the data from which queries without the parameter `resolution` are answered.
+    /// Resolution for queries without the parameter `resolution`.
     pub query_resolution: Detail,
-    /// Limit on write requests per second; `None`: no limit.
+    /// Write requests per second; `None`: no limit.
     pub requests_per_second: Option<usize>,
-    /// Limit on samples per second; `None`: no limit.
+    /// `None`: no limit.
     pub samples_per_second: Option<usize>,
-    /// Limit on bytes of request bodies per second; `None`: no limit.
+    /// Bytes of request bodies per second; `None`: no limit.
     pub bytes_per_second: Option<u64>,
-    /// Limit on new series per second; `None`: no limit.
+    /// `None`: no limit.
     pub new_series_per_second: Option<usize>,
-    /// Burst of the four rate limits: what they allow in this time may arrive at once.
+    /// Burst of the four rate limits: the amount of this time may arrive at once.
     pub rate_burst_ms: i64,
-    /// Limit on active series; `None`: no limit.
+    /// `None`: no limit.
     pub active_series: Option<usize>,
-    /// Limit on series of one metric name; `None`: no limit.
+    /// Limit on the series of one metric name; `None`: no limit.
     pub series_per_metric: Option<usize>,
     /// Limit on the bytes of the tenant's tables; `None`: no limit.
     pub disk_bytes: Option<u64>,
-    /// True if that limit was set, and not derived from the disk.
+    /// True if `disk_bytes` was set, and not derived from the disk.
     pub disk_bytes_is_given: bool,
-    /// Limit on the number of tables.
     pub tenant_tables: usize,
-    /// Limit on write requests in progress; `None`: the tenant's share of the node's limit.
+    /// Write requests in progress; `None`: the tenant's share of the node's limit.
     pub concurrent_writes: Option<usize>,
-    /// Limit on the memory of write requests in progress; `None`: the tenant's share of the node's limit.
+    /// Memory of write requests in progress; `None`: the tenant's share of the node's limit.
     pub inflight_bytes: Option<u64>,
-    /// Limit on concurrent queries; `None`: the tenant's share of the node's limit.
+    /// `None`: the tenant's share of the node's limit.
     pub concurrent_queries: Option<usize>,
     /// Limit on the memory of a query; `None`: the node's limit.
     pub query_memory_bytes: Option<u64>,
-    /// Limit on the samples that a query holds; `None`: as many as its memory allows.
+    /// Limit on the samples that a query holds; `None`: as many as fit into its memory.
     pub query_samples: Option<usize>,
     /// Weight of the tenant's share of scarce resources.
     pub share_weight: usize,
     /// HTTP status of writes that exceed a configured limit of the tenant.
     pub limit_status: LimitStatus,
-    /// True if only samples of a cluster's elected replica are stored.
     pub ha_dedup: bool,
     /// Label that names the cluster of a replica.
     pub ha_cluster_label: LabelName,
     /// Label that names the replica. It is not stored.
     pub ha_replica_label: LabelName,
-    /// Time without a sample from the elected replica after which another is elected.
+    /// Time without a sample after which another replica is elected.
     pub ha_failover_ms: i64,
     /// Limit on the number of clusters.
     pub ha_clusters: usize,
 }
 
-/// Settings of all tenants.
 #[derive(Debug, Clone)]
 pub struct Tenants {
-    /// Settings of tenants without a class and without settings of their own.
+    /// Settings of tenants without a class and without their own settings.
     pub general: TenantSettings,
-    /// Settings of tenants whose names match a pattern. The first class that matches applies. It inherits all other settings
-    /// from `general`.
+    /// The first class with a matching pattern applies. Its other settings are those of `general`.
     pub classes: Vec<Class>,
-    /// Settings of tenants with a `[tenant.NAME]`. It inherits all other settings from the tenant's class, or from `general`.
+    /// Settings in `[tenant.NAME]`. The others are those of the tenant's class, or of `general`.
     pub own: BTreeMap<TenantId, TenantSettings>,
     /// Effective values with their keys: all of `general`, then those that classes and tenants set.
     rows: Vec<EffectiveSetting>,
@@ -116,7 +111,6 @@ impl Tenants {
         })
     }
 
-    /// Effective values with their keys: all of the general ones, then those that classes and tenants set.
     pub fn rows(&self) -> &[EffectiveSetting] {
         &self.rows
     }
@@ -149,39 +143,37 @@ impl Tenants {
     }
 }
 
-/// Prefix of the keys of a tenant or class, such as `tenant.NAME.`.
 fn prefix(kind: &str, name: &str) -> String {
     format!("{kind}.{}.", quoted(name))
 }
 
 impl TenantSettings {
-    /// Age at which rollups are dropped, which is never before their samples; `None`: never.
+    /// Age at which rollups are dropped: at least the age of their samples. `None`: never.
     pub fn rollups_kept_ms(&self) -> Option<i64> {
         let samples_ms = self.retention_ms?;
         Some(self.rollup_retention_ms.map_or(samples_ms, |ms| ms.max(samples_ms)))
     }
 
-    /// Limit on the rate of write requests, if there is one.
+    /// Limit on write requests.
     pub fn requests_rate(&self) -> Option<Rate> {
         self.requests_per_second.map(|per_s| self.rate(per_s as u64))
     }
 
-    /// Limit on the rate of samples, if there is one.
+    /// Limit on samples.
     pub fn samples_rate(&self) -> Option<Rate> {
         self.samples_per_second.map(|per_s| self.rate(per_s as u64))
     }
 
-    /// Limit on the rate of request bodies in bytes, if there is one.
+    /// Limit on bytes of request bodies.
     pub fn bytes_rate(&self) -> Option<Rate> {
         self.bytes_per_second.map(|per_s| self.rate(per_s))
     }
 
-    /// Limit on the rate of new series, if there is one.
+    /// Limit on new series.
     pub fn new_series_rate(&self) -> Option<Rate> {
         self.new_series_per_second.map(|per_s| self.rate(per_s as u64))
     }
 
-    /// Time without a sample from the elected replica after which another is elected.
     pub const fn ha_failover(&self) -> Duration {
         Duration::from_millis(self.ha_failover_ms.unsigned_abs())
     }

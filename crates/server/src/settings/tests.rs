@@ -1,4 +1,4 @@
-//! Tests of origins of settings, errors of invalid ones, and the reference page.
+//! Tests of the origins of settings, of errors, and of the reference page.
 
 mod reference;
 

@@ -20,7 +20,7 @@ pub(super) const fn setting<T: Value>(
     new(key, DefaultValue::Fixed(default), about)
 }
 
-/// Declares a setting whose default is derived from the machine or from other settings. `default` explains how.
+/// Declares a setting whose default is derived. `default` explains how.
 pub(super) const fn derived<T: Value>(
     key: &'static str,
     default: &'static str,
@@ -52,7 +52,6 @@ impl<T> Typed<T> {
         self
     }
 
-    /// Adds sentences for the reference, in Markdown.
     pub(super) const fn why(mut self, sentences: &'static str) -> Self {
         self.setting.why = sentences;
         self
@@ -78,7 +77,7 @@ impl<T> Typed<T> {
         self
     }
 
-    /// Makes the setting optional, with `none` as the word for no value.
+    /// Makes the setting optional. `none` stands for no value.
     pub(super) const fn or(mut self, none: &'static str) -> Self {
         self.setting.none = Some(none);
         self

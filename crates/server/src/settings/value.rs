@@ -22,7 +22,6 @@ use tables::TableError;
 use tables::rollup::Resolution;
 
 pub(super) type Bytes = u64;
-/// A count, at least one.
 pub(super) type Count = usize;
 /// A duration in milliseconds, above 0.
 pub(super) type Millis = i64;
@@ -33,7 +32,7 @@ pub(super) trait Value: Sized {
 
     fn parse(text: &str, setting: &Setting) -> Result<Self, String>;
 
-    /// As [`Self::parse`], for text that may not be Unicode.
+    /// Like [`Self::parse`], for text that may not be Unicode.
     fn parse_os(text: &OsStr, setting: &Setting) -> Result<Self, String> {
         Self::parse(text.to_str().ok_or("must be valid UTF-8")?, setting)
     }
@@ -400,7 +399,7 @@ impl Value for Networks {
     }
 }
 
-/// Notation of an empty list. Empty text is not accepted, because it is often the value of an unset shell variable.
+/// Notation of an empty list. Empty text is not accepted, because it may be an unset shell variable.
 pub(super) const EMPTY_LIST: &str = "[]";
 
 /// Splits a comma-separated list into items.

@@ -1,6 +1,5 @@
-//! Owners that replay on separate threads. Only one of these threads runs at a time. A replay that waits for the sealer
-//! passes control to the driver, which runs the sealer and the other owners. The driver chooses the next thread, so
-//! runs are deterministic.
+//! Owners that replay on separate threads, of which only one runs at a time. The driver chooses the next thread, so
+//! that runs are deterministic.
 
 use crate::partition::Owner;
 use crate::refusal::Refusal;
@@ -57,7 +56,6 @@ impl Pause for Baton {
 
 pub(super) type Replayed = Result<bool, Refusal>;
 
-/// An owner that is replaying.
 #[derive(Debug)]
 pub(super) struct Replaying {
     number: usize,

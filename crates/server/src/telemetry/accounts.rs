@@ -1,7 +1,7 @@
 //! Metrics of the memory budget: limit, use and peak of each account.
 //!
-//! The limits add up to the whole budget. `other` is the process' memory outside of the accounts, as counted by the kernel.
-//! As long as it stays within its limit, no large allocation bypasses the accounts.
+//! The limits add up to the whole budget. `other` is the process' memory outside of the accounts, as counted by the
+//! kernel.
 
 use crate::machine::private_bytes;
 use crate::node::Node;
@@ -10,16 +10,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use stdx::budget::Account;
 
-/// Reads a number of bytes.
 type Read = Arc<dyn Fn() -> u64 + Send + Sync>;
 
-/// One part of the budget.
 struct Part {
     name: &'static str,
     limit_bytes: u64,
     used: Read,
     peak: Read,
-    /// False if the peak is only the highest value that was ever read.
+    /// If false, the peak is the highest value that was read.
     is_account: bool,
 }
 
@@ -47,7 +45,6 @@ impl Part {
     }
 }
 
-/// Limit and use of a part of the budget.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Use {
     pub(crate) limit_bytes: u64,
@@ -55,7 +52,7 @@ pub(crate) struct Use {
     pub(crate) peak_bytes: Option<u64>,
 }
 
-/// Returns the current use of each part of the budget, by name.
+/// Current use of each part of the budget, by name.
 pub(crate) fn all(node: &Node) -> Vec<(&'static str, Use)> {
     let use_of = |part: Part| {
         let (used_bytes, peak_bytes) = ((part.used)(), part.is_account.then(|| (part.peak)()));
@@ -81,7 +78,6 @@ pub(super) fn register(node: &Node) {
     }
 }
 
-/// Registers gauges of exemplars, metadata and elected replicas, which are parts of the head's account.
 fn register_head_parts(node: &Node) {
     let (budget, r) = (node.budget(), node.registry());
     let of_partitions = |read: fn(&Partition) -> usize| -> Read {

@@ -1,4 +1,4 @@
-//! Process metrics, with the names that Prometheus' client libraries use, and build information.
+//! Build information, and process metrics with the names of Prometheus' client libraries.
 
 use crate::node::Node;
 use rustix::process::{Resource, getrlimit};
@@ -10,7 +10,6 @@ const REVISION: &str = match option_env!("FLOODMARK_REVISION") {
     None => "unknown",
 };
 
-/// Registers the process metrics and the build information.
 pub(super) fn register(node: &Node) {
     let r = node.registry();
     // read once: setting the clock later must not look like a restart
@@ -41,7 +40,7 @@ fn cpu_seconds() -> f64 {
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
-/// Number of open files, not counting the file that is open to list them.
+/// Number of open files, without the folder that lists them.
 fn open_files() -> f64 {
     std::fs::read_dir("/proc/self/fd").map_or(f64::NAN, |files| files.count().saturating_sub(1) as f64)
 }

@@ -3,7 +3,6 @@
 use stdx::telemetry::{Counter, Gauge, Registry};
 use tables::rollup::Resolution;
 
-/// Metrics of all tables.
 #[derive(Debug)]
 pub(crate) struct TableMetrics {
     pub(crate) deletes: Counter,
@@ -30,7 +29,6 @@ pub(crate) struct TableMetrics {
 }
 
 impl TableMetrics {
-    /// Counter of rolled up days of a resolution.
     pub(crate) fn rollup_days(&self, resolution: Resolution) -> &Counter {
         &self.rollup_days[resolution as usize]
     }

@@ -6,21 +6,21 @@ use std::sync::Arc;
 use tokio_rustls::rustls::pki_types::CertificateDer;
 use webpki::EndEntityCert;
 
-/// Maximum number of names that are read from a certificate. A connection holds these names while it is open.
+/// Maximum number of names that are read from a certificate. They stay in memory with the connection.
 const NAMES_MAX: usize = 16;
 
-/// Limit on the length of a name. A domain name has at most 253 bytes; URIs that identify clients can be longer.
+/// Limit on the length of a name. Domain names have at most 253 bytes; URIs can be longer.
 pub(crate) const NAME_BYTES_MAX: usize = 512;
 
 /// Object id of the common name: 2.5.4.3.
 const COMMON_NAME: [u8; 3] = [0x55, 0x04, 0x03];
 
-/// Names of a verified client certificate: its DNS names and URIs, or if it has neither, its common name.
+/// Names of a verified client certificate: DNS names and URIs, or else its common name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ClientNames(Arc<[Box<str>]>);
 
 impl ClientNames {
-    /// Names of a certificate; none if it cannot be parsed. A verified certificate can always be parsed.
+    /// Names of a certificate; none if it cannot be parsed.
     pub(crate) fn of(certificate: &CertificateDer<'_>) -> Self {
         let Ok(certificate) = EndEntityCert::try_from(certificate) else { return Self(Arc::default()) };
         let mut names: Vec<_> = certificate.valid_dns_names().chain(certificate.valid_uri_names()).collect();
@@ -37,7 +37,7 @@ impl ClientNames {
     }
 }
 
-/// Converts a name for comparisons: to lower case, except URIs (names with a colon), in which case matters.
+/// Converts a name for comparisons: to lower case, except URIs (names with a colon).
 pub(crate) fn normal(name: &str) -> Cow<'_, str> {
     match name.contains(':') || !name.bytes().any(|byte| byte.is_ascii_uppercase()) {
         true => name.into(),

@@ -1,6 +1,5 @@
-//! Reads the elements of DER, for the few fields of certificates that the TLS library does not expose.
-//!
-//! Malformed or truncated bytes end the elements.
+//! Reads the elements of DER, for fields of certificates that the TLS library does not expose. Malformed bytes end the
+//! elements.
 
 use stdx::calendar::Date;
 
@@ -15,7 +14,6 @@ const GENERALIZED_TIME: u8 = 0x18;
 /// `[0]`: the version of a certificate.
 const VERSION: u8 = 0xa0;
 
-/// Elements that follow one another.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Elements<'a>(pub(super) &'a [u8]);
 

@@ -1,6 +1,4 @@
-//! Certificate, key, and the authorities of clients, as files in PEM form.
-//!
-//! Errors name the file and never quote its content.
+//! Certificate, key, and the authorities of clients, as PEM files. Errors never quote the content.
 
 use super::der::expires_s;
 use crate::watched::{self, Source};
@@ -14,10 +12,8 @@ use tokio_rustls::rustls::server::danger::ClientCertVerifier;
 use tokio_rustls::rustls::server::{NoClientAuth, NoServerSessionStorage, WebPkiClientVerifier};
 use tokio_rustls::rustls::{self, RootCertStore, ServerConfig};
 
-/// Limit on the size of a file.
 const BYTES_MAX: u64 = 1 << 20;
 
-/// Files of the server's certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TlsFiles {
     /// The certificate, followed by intermediate certificates.
@@ -35,14 +31,13 @@ pub(crate) struct Clients {
     pub(crate) auth: ClientAuth,
 }
 
-/// Whether clients need a certificate. A certificate that is shown must be valid in either case.
+/// Whether clients need a certificate. Any certificate that a client shows must be valid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ClientAuth {
     Required,
     Optional,
 }
 
-/// Content of the files.
 #[derive(PartialEq, Eq)]
 pub(crate) struct Texts {
     cert: String,
@@ -52,7 +47,6 @@ pub(crate) struct Texts {
     is_key_public: bool,
 }
 
-/// Configuration of handshakes.
 #[derive(Debug)]
 pub(crate) struct Loaded {
     pub(crate) config: Arc<ServerConfig>,
@@ -61,7 +55,7 @@ pub(crate) struct Loaded {
 }
 
 impl TlsFiles {
-    /// Checks that the files can be read, are valid and belong together. Returns a warning if the key is not protected.
+    /// Checks that the files are valid and belong together. Returns a warning if the key is not protected.
     pub(crate) fn check(&self) -> Result<Option<String>, String> {
         let texts = self.read()?;
         self.parse(&texts)?;
@@ -82,8 +76,7 @@ impl TlsFiles {
             .with_single_cert(chain, key)
             .map_err(|error| self.pair_error(&error))?;
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
-        // Sessions are not resumed: they would hold memory (clients' certificates are part of them), and outlive a change of
-        // the authorities. Senders keep their connections.
+        // Sessions are not resumed: they would hold memory, and outlive a change of the authorities.
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
         Ok(Loaded { config: Arc::new(config), expires_s })

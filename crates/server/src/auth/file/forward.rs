@@ -17,14 +17,13 @@ use toml::de::DeValue;
 const TENANT_HEADER: HeaderName = HeaderName::from_static("x-scope-orgid");
 const ROLES_HEADER: HeaderName = HeaderName::from_static("x-floodmark-roles");
 
-/// Headers of a connection and its messages, which are not passed on.
+/// Headers of the connection, which are not passed on.
 const OWN: [HeaderName; 7] = [CONNECTION, CONTENT_LENGTH, HOST, TE, TRAILER, TRANSFER_ENCODING, UPGRADE];
 
-/// Value of `roles_header` if answers have no such header.
+/// Value of `roles_header` for answers without roles.
 const NONE: &str = "none";
 
-/// Limits on durations. A sender waits up to `timeout` for the service. A caller whose rights were revoked is still let in
-/// while an earlier answer is remembered.
+/// Limits on durations. A remembered answer delays the effect of a revoked right.
 const TIMEOUT_MS_MAX: i64 = 30_000;
 const REMEMBER_MS_MAX: i64 = 3_600_000;
 

@@ -12,12 +12,12 @@ use stdx::units::duration_ms;
 use toml::Spanned;
 use toml::de::DeValue;
 
-/// Contents of key files, or errors, by the names of the files in `auth_file`.
+/// Key files, or errors, by the names in `auth_file`.
 #[derive(PartialEq, Default)]
 pub(super) struct KeyFiles(BTreeMap<String, Result<String, String>>);
 
 impl KeyFiles {
-    /// Reads the key files named in `text`, the content of the file at `path`. Relative names start at the folder of `path`.
+    /// Reads the key files named in `text`. Relative names start at the folder of `path`.
     pub(super) fn of(text: &str, path: &Path) -> Self {
         let Ok(root) = table_of(text) else { return Self::default() };
         let Some(DeValue::Table(issuers)) = root.get_ref().get("jwt").map(Spanned::get_ref) else {

@@ -1,4 +1,4 @@
-//! The service of forward authentication: the question for it, and the meaning of its answer.
+//! The service of forward authentication: its question and its answer.
 
 use crate::auth::grant::{Grant, Roles, Tenants};
 use crate::auth::unauthenticated;
@@ -16,14 +16,13 @@ pub(crate) const HEADERS_MAX: usize = 16;
 /// Limit on the bytes of these headers in one request.
 const HEADER_BYTES_MAX: usize = 16 << 10;
 
-/// Limit on the tenants in an answer: each request is matched with all of them.
+/// Limit on the tenants in an answer. Each request is matched with all of them.
 const TENANTS_MAX: usize = 100;
 
-/// A service that decides about callers: `[forward]` in the file of credentials.
 #[derive(Debug)]
 pub(crate) struct Service {
     pub(crate) uri: Uri,
-    /// Headers that are passed on, because they may contain credentials.
+    /// Headers that are passed on.
     pub(crate) headers: Vec<HeaderName>,
     /// Header of an answer that names tenants.
     pub(crate) tenant_header: HeaderName,
@@ -33,12 +32,11 @@ pub(crate) struct Service {
     pub(crate) tenants: Arc<TenantPatterns>,
     pub(crate) roles: Roles,
     pub(crate) timeout: Duration,
-    /// Times for which answers that accept a caller are cached, and answers that refuse one.
+    /// Times for which accepting and refusing answers are cached.
     pub(crate) remember: Duration,
     pub(crate) remember_refusals: Duration,
 }
 
-/// Parts of a request that the service is shown.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Original<'a> {
     pub(crate) method: &'a Method,
@@ -47,7 +45,6 @@ pub(crate) struct Original<'a> {
     pub(crate) headers: &'a HeaderMap,
 }
 
-/// Answer of the service.
 #[derive(Debug, Clone)]
 pub(super) enum Answer {
     Accepted(Arc<Grant>),
@@ -106,7 +103,7 @@ impl Service {
         }
     }
 
-    /// What an answer allows. A header that is missing or repeated allows nothing.
+    /// What an answer allows. A missing or repeated header allows nothing.
     fn grant(&self, headers: &HeaderMap) -> Grant {
         let text = |name: &HeaderName| {
             let mut values = headers.get_all(name).iter();

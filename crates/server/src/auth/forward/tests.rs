@@ -12,7 +12,7 @@ use std::sync::Arc;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 
-/// A server's credentials, and a deciding service whose answers the test writes.
+/// A server's credentials, and a service whose answers the test writes.
 struct Setup {
     auth: Arc<Auth>,
     service: TcpListener,
@@ -58,7 +58,6 @@ impl Setup {
         })
     }
 
-    /// Waits for the next question.
     async fn question(&self) -> BufReader<TcpStream> {
         let mut stream = BufReader::new(self.service.accept().await.unwrap().0);
         let mut line = String::new();
@@ -80,7 +79,7 @@ fn kind(result: Result<Caller, Refusal>) -> Result<String, ErrorKind> {
     result.map(|caller| caller.name.to_string()).map_err(|refusal| refusal.kind)
 }
 
-/// The new file allows no writes, so the service's answer under the old one must let nobody write.
+/// The new file allows no writes. The answer under the old file must not allow one.
 #[tokio::test]
 async fn an_answer_that_is_pending_during_a_reload_is_discarded() {
     let setup = Setup::new("\"write\"").await;

@@ -2,20 +2,18 @@
 
 use serde_json::{Map, Value};
 
-/// Limit on the tenants and on the roles in a token: each request is matched with all of them.
+/// Limit on the tenants and on the roles in a token. Each request is matched with all of them.
 const WORDS_MAX: usize = 100;
 
-/// Location of a claim.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ClaimName {
-    /// A top-level claim.
     Member(String),
     /// A nested value, as a JSON Pointer (RFC 6901).
     Pointer(String),
 }
 
 impl ClaimName {
-    /// Text that begins with a slash is a pointer.
+    /// A text that begins with a slash is a pointer.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         match text {
             "" | "/" => None,
@@ -24,8 +22,7 @@ impl ClaimName {
         }
     }
 
-    /// Words of the claim: the strings of an array, or the words of one string separated by spaces, as in `scope`. Other
-    /// types have no words.
+    /// Words of the claim: an array of strings, or one string with spaces as in `scope`.
     pub(super) fn words<'a>(&self, claims: &'a Map<String, Value>) -> Vec<&'a str> {
         let value = match self {
             Self::Member(name) => claims.get(name),

@@ -9,7 +9,7 @@ use std::sync::Arc;
 /// Limit on a subject in the name of a caller, in bytes.
 const SUBJECT_BYTES_MAX: usize = 100;
 
-/// What the claims of a verified token allow. A claim that is missing allows nothing.
+/// What the claims of a verified token allow. A missing claim allows nothing.
 pub(super) fn grant(issuer: &Issuer, claims: &Map<String, Value>) -> Grant {
     let tenants = match &issuer.tenants_claim {
         Some(name) => {
@@ -25,7 +25,7 @@ pub(super) fn grant(issuer: &Issuer, claims: &Map<String, Value>) -> Grant {
     Grant { name: caller(issuer, claims).into(), tenants, roles }
 }
 
-/// Name of the caller for logs. A subject that is long or has unusual characters is left out.
+/// Name of the caller for logs, without a subject that is long or has unusual characters.
 fn caller(issuer: &Issuer, claims: &Map<String, Value>) -> String {
     let subject = claims.get("sub").and_then(Value::as_str);
     let is_plain =

@@ -8,19 +8,16 @@ use hyper::Uri;
 use model::TenantPatterns;
 use std::sync::Arc;
 
-/// Limit on issuers: a token may have to be compared with all of them.
+/// Limit on issuers. A token may be compared with all of them.
 pub(crate) const ISSUERS_MAX: usize = 16;
 
-/// Limit on the audiences of an issuer.
 pub(crate) const AUDIENCES_MAX: usize = 16;
 
-/// Limit on `leeway`.
 pub(crate) const LEEWAY_MS_MAX: i64 = 300_000;
 
 /// Default of `leeway`. Synchronized clocks differ by less.
 pub(crate) const LEEWAY_MS: i64 = 30_000;
 
-/// Source of the keys of an issuer.
 #[derive(Debug)]
 pub(crate) enum Keys {
     File(Arc<KeySet>),
@@ -28,7 +25,6 @@ pub(crate) enum Keys {
 }
 
 impl Keys {
-    /// Parses the text of the operator's key file.
     pub(crate) fn of_file(text: &str) -> Result<Self, String> {
         KeySet::parse(text, Origin::File).map(|keys| Self::File(Arc::new(keys)))
     }
@@ -40,9 +36,9 @@ pub(crate) struct Issuer {
     /// `jwt keycloak`
     pub(crate) name: String,
     pub(crate) keys: Keys,
-    /// Required claim `iss`; `None`: the claim is not checked.
+    /// Required claim `iss`. `None`: any issuer.
     pub(crate) issuer: Option<String>,
-    /// The claim `aud` must contain one of these. If empty, the claim is not checked.
+    /// Accepted values of the claim `aud`. Empty: any audience.
     pub(crate) audiences: Vec<String>,
     pub(crate) leeway_ms: i64,
     /// The most that a token can allow.

@@ -1,7 +1,6 @@
 //! Public keys and secrets for verifying tokens.
 //!
-//! The type of a key determines its algorithm. So an RSA key is never used as the secret of an HMAC, and a token cannot
-//! choose how it is verified.
+//! The type of a key determines its algorithm. A token cannot choose how it is verified.
 
 use super::der;
 use crate::auth::digest::{Digest, sha256};
@@ -15,20 +14,17 @@ use std::sync::Arc;
 use tokio_rustls::rustls::pki_types::SubjectPublicKeyInfoDer;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 
-/// Limit on the size of a key file, and of the answer from a key URL.
 pub(in crate::auth) const KEY_SET_BYTES_MAX: usize = 256 << 10;
 
-/// Limit on the keys of a set.
 pub(super) const KEYS_MAX: usize = 64;
 
-/// Limit on the keys that are tried for a token without `kid`. Each costs a check.
+/// Limit on the keys that are tried for a token without `kid`.
 const TRIES_MAX: usize = 4;
 
 /// Minimum size of a secret for HMAC-SHA-256: RFC 7518, section 3.2.
 const SECRET_BYTES_MIN: usize = 32;
 
-/// Accepted sizes of an RSA modulus, in bytes. The cost of a check grows with the square of the size, and is 0.1 ms at the
-/// maximum.
+/// Accepted sizes of an RSA modulus in bytes. A check takes 0.1 ms at the maximum.
 const RSA_BYTES: std::ops::RangeInclusive<usize> = 256..=512;
 
 /// Algorithm of a signature: RFC 7518, section 3.1.
@@ -57,16 +53,14 @@ enum Material {
     Es256([u8; 65]),
 }
 
-/// A key of a known algorithm.
 pub(super) struct Key {
     /// `kid`; `None` fits every token.
     id: Option<String>,
     material: Material,
-    /// Digest of the id and the key, for comparing keys.
+    /// Digest of the id and the key.
     digest: Digest,
 }
 
-/// Omits the key, which may be a secret.
 impl std::fmt::Debug for Key {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Key").field("id", &self.id).finish_non_exhaustive()
@@ -122,7 +116,6 @@ impl Key {
         }
     }
 
-    /// True if `signature` is this key's signature of `signed`.
     pub(super) fn has_signed(&self, signed: &[u8], signature: &[u8]) -> bool {
         let verified = match &self.material {
             Material::Hs256(key) => hmac::verify(key, signed, signature),
@@ -145,16 +138,14 @@ fn digest_of(id: Option<&str>, kind: &[u8], parts: &[&[u8]]) -> Digest {
     sha256(&all)
 }
 
-/// Where keys come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Origin {
     /// A file of the operator. Invalid keys are errors.
     File,
-    /// The URL of another service. Secrets are left out, because they would be public, and so are invalid keys.
+    /// The URL of another service. Invalid keys and secrets are ignored: published secrets are not secret.
     Url,
 }
 
-/// Keys of one issuer.
 #[derive(Debug, Default)]
 pub(in crate::auth) struct KeySet(Vec<Arc<Key>>);
 
@@ -172,7 +163,7 @@ impl KeySet {
         }
     }
 
-    /// Returns these keys. Keys that `before` has, too, are taken from there.
+    /// Returns these keys, but reuses equal keys of `before`.
     pub(super) fn replacing(mut self, before: &Self) -> Self {
         for key in &mut self.0 {
             if let Some(same) = before.0.iter().find(|other| other.digest == key.digest) {
@@ -186,7 +177,6 @@ impl KeySet {
         self.0.len()
     }
 
-    /// Memory of the keys.
     pub(super) fn bytes(&self) -> usize {
         self.0.iter().map(|key| key.bytes()).sum()
     }
@@ -209,7 +199,7 @@ struct JsonKeys {
     keys: Vec<JsonKey>,
 }
 
-/// A key as in RFC 7517 and 7518. Other members are ignored, as the RFCs require.
+/// A key as in RFC 7517 and 7518. Unknown members are ignored.
 #[derive(Deserialize)]
 struct JsonKey {
     kty: String,
@@ -242,7 +232,7 @@ fn json_keys(text: &str, origin: Origin) -> Result<Vec<Key>, String> {
 }
 
 impl JsonKey {
-    /// Converts the key. `None` if it is for another purpose or algorithm.
+    /// Converts the key. `None` if it has another purpose or algorithm.
     fn read(self, origin: Origin) -> Result<Option<Key>, String> {
         let is_for = |word: &str| self.alg.as_deref().is_none_or(|alg| alg == word);
         if self.purpose.as_deref().is_some_and(|purpose| purpose != "sig") {

@@ -1,7 +1,4 @@
-//! Keys that another service publishes.
-//!
-//! A task fetches the keys in the background. Fetched keys stay in effect until others are fetched. A failed fetch changes
-//! nothing.
+//! Keys that another service publishes. A task fetches them in the background. A failed fetch changes nothing.
 //!
 //! ```text
 //!   fetch ─▶ rest (no fetch, whoever asks) ─▶ wait for a token with an unknown key, or until it is time
@@ -19,16 +16,15 @@ use stdx::budget::{Account, Reservation};
 use stdx::telemetry::{Counter, Registry};
 use tokio::sync::{Notify, Semaphore, watch};
 
-/// Minimum interval between fetches, even if tokens with unknown keys arrive.
+/// Minimum interval between fetches.
 pub(super) const REST: Duration = Duration::from_secs(10);
 
-/// Interval between fetches if no tokens with unknown keys arrive.
+/// Interval between fetches while all keys are known.
 const REFRESH_EVERY: Duration = Duration::from_secs(300);
 
-/// Interval between fetches after a failed one.
+/// Interval after a failed fetch.
 const RETRY_EVERY: Duration = Duration::from_secs(30);
 
-/// Limit on the time of a fetch.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Limit on the time that a request waits for a fetch.
@@ -37,7 +33,6 @@ const WAIT_MAX: Duration = Duration::from_secs(5);
 /// Limit on requests that wait for a fetch.
 const WAITING_MAX: usize = 256;
 
-/// State of the task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     /// A fetch is in progress.
@@ -55,7 +50,6 @@ enum State {
 pub(super) struct KeyUrl {
     uri: Uri,
     keys: RwLock<Arc<KeySet>>,
-    /// Memory of these keys.
     held: Mutex<Option<Reservation>>,
     state: watch::Sender<State>,
     wanted: Notify,
@@ -63,7 +57,6 @@ pub(super) struct KeyUrl {
     shared: Shared,
 }
 
-/// Counts of fetches.
 #[derive(Debug, Clone)]
 pub(crate) struct FetchMetrics {
     ok: Counter,
@@ -80,23 +73,17 @@ impl FetchMetrics {
     }
 }
 
-/// Parts that the fetches from all URLs share.
 #[derive(Debug, Clone)]
 pub(super) struct Shared {
-    /// Memory of keys.
     pub(super) memory: Account,
     pub(super) fetching: Arc<Semaphore>,
     pub(super) metrics: FetchMetrics,
 }
 
-/// Outcome of waiting for keys.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Waited {
-    /// The keys were fetched within the last seconds.
     Current,
-    /// The keys could not be fetched in time.
     Unknown,
-    /// Too many requests wait.
     TooMany,
 }
 
@@ -117,7 +104,7 @@ impl KeyUrl {
         Arc::clone(&self.keys.read())
     }
 
-    /// Waits for current keys, after a token arrived that none of the known keys has signed.
+    /// Waits for current keys, after a token arrived that no known key has signed.
     pub(super) async fn wait_for_current(&self) -> Waited {
         let Ok(_waiting) = self.waiting.try_acquire() else { return Waited::TooMany };
         let mut state = self.state.subscribe();

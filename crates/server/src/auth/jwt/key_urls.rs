@@ -1,4 +1,4 @@
-//! All key URLs in `auth_file`. The keys of a URL are kept when other parts of the file change.
+//! All key URLs in `auth_file`.
 
 use super::issuer::{Issuer, Keys};
 use super::key_url::{FetchMetrics, KeyUrl, Shared};
@@ -13,13 +13,13 @@ use tokio::task::JoinSet;
 
 #[derive(Debug)]
 pub(in crate::auth) struct KeyUrls {
-    /// At most as many as there may be issuers.
+    /// Their number is limited by the number of issuers.
     urls: RwLock<BTreeMap<Arc<str>, Arc<KeyUrl>>>,
     changed: Notify,
     shared: Shared,
 }
 
-/// Limit on fetches at a time, each of which may hold an answer of 256 KiB.
+/// Limit on fetches at a time. Each may hold an answer of 256 KiB.
 const FETCHES_MAX: usize = 2;
 
 impl KeyUrls {
@@ -33,7 +33,7 @@ impl KeyUrls {
         self.urls.read().get(url).cloned()
     }
 
-    /// Replaces the URLs by those of `issuers`.
+    /// Watches the URLs of `issuers`, and keeps the keys of URLs that stay.
     pub(in crate::auth) fn follow(&self, issuers: &[Issuer]) {
         let wanted = issuers.iter().filter_map(|issuer| match &issuer.keys {
             Keys::Url(url, uri) => Some((url, uri)),

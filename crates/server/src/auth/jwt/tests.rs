@@ -1,4 +1,4 @@
-//! Valid tokens, and tokens that are invalid in every way.
+//! Valid and invalid tokens.
 
 use super::key::{Algorithm, Origin};
 use super::*;
@@ -25,7 +25,7 @@ fn encoded(bytes: impl AsRef<[u8]>) -> String {
     BASE64_URL_SAFE_NO_PAD.encode(bytes)
 }
 
-/// An issuer that signs in two ways.
+/// An issuer with two algorithms.
 struct Service {
     pair: EcdsaKeyPair,
     random: SystemRandom,
@@ -77,7 +77,7 @@ fn claims() -> Value {
     })
 }
 
-/// Claims of which one is changed or removed.
+/// Claims with one of them changed or removed.
 fn with(name: &str, value: Value) -> Value {
     let mut claims = claims();
     match value {
@@ -342,7 +342,8 @@ async fn a_key_that_is_taken_back_opens_nothing() {
     assert!(!publish(&setup, &[secret_key("2")]), "an address must not publish a secret");
 }
 
-/// A flood of tokens with wrong signatures is refused as busy beyond its share of checks. Known tokens are not affected.
+/// Beyond its share of checks, a flood of wrongly signed tokens is refused as busy. Known tokens are not
+/// affected.
 #[test]
 fn known_tokens_do_not_wait_behind_a_flood() {
     let (service, other) = (Service::new(), Service::new());
@@ -357,7 +358,7 @@ fn known_tokens_do_not_wait_behind_a_flood() {
         setup.prove(&known).unwrap().unwrap();
     }
     assert!((1_490..=1_500).contains(&busy), "{busy} of 2000 with 500 a second");
-    // while the one place for checks of unknown networks and the one of known senders are taken
+    // take the only check for unknown networks, and the only check for known networks
     let held = [Ipv4Addr::new(192, 0, 2, 9).into(), SENDER]
         .map(|address| ready(setup.jwt.checks.begin(address)).unwrap());
     setup.prove(&known).unwrap().unwrap();

@@ -1,4 +1,4 @@
-//! Parses the compact form of a signed token (RFC 7515). Its content must not be trusted before the signature is verified.
+//! Parses signed tokens (RFC 7515). Their content must not be trusted before the signature is verified.
 
 use super::key::Algorithm;
 use base64::Engine;
@@ -7,12 +7,11 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::{Map, Value};
 
-/// Reason why a token is refused. It tells the sender nothing new.
+/// Reason why a token is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fault {
-    /// Not a token, or a token in an unsupported form.
     Form,
-    /// Not signed, or signed by other algorithms than HS256, RS256 and ES256.
+    /// Not signed, or by an algorithm other than HS256, RS256 and ES256.
     Algorithm,
     NoExpiry,
     Expired,
@@ -38,7 +37,7 @@ impl Fault {
 struct Header {
     alg: String,
     kid: Option<String>,
-    /// Extensions that must be understood. None is supported.
+    /// Extensions that must be understood. None are supported.
     crit: Option<IgnoredAny>,
 }
 
@@ -58,10 +57,9 @@ enum OneOrMore {
     More(Vec<String>),
 }
 
-/// A token that is not verified yet. The limit on HTTP headers bounds its size.
+/// A token that is not verified yet.
 #[derive(Debug)]
 pub(super) struct Token<'a> {
-    /// The signed part: header and payload.
     pub(super) signed: &'a [u8],
     pub(super) signature: Vec<u8>,
     pub(super) algorithm: Algorithm,
@@ -70,7 +68,7 @@ pub(super) struct Token<'a> {
     registered: Registered,
 }
 
-/// True if a text may be a token: other secrets hardly ever have two dots.
+/// True if a text may be a token: other secrets rarely have two dots.
 pub(in crate::auth) fn is_token(text: &[u8]) -> bool {
     text.iter().filter(|byte| **byte == b'.').count() == 2
 }
@@ -109,7 +107,7 @@ impl<'a> Token<'a> {
         }
     }
 
-    /// The times between which the token is valid, in milliseconds since 1970.
+    /// Period in which the token is valid, in milliseconds since 1970.
     pub(super) fn times(&self) -> Result<Times, Fault> {
         // `as` saturates, and JSON has no NaN
         let ms = |seconds: f64| (seconds * 1000.0) as i64;
@@ -117,7 +115,7 @@ impl<'a> Token<'a> {
         Ok(Times { from_ms: self.registered.nbf.map_or(i64::MIN, ms), expires_ms })
     }
 
-    /// All claims. To be called only after the signature was verified.
+    /// All claims. Call this only after the signature was verified.
     pub(super) fn claims(&self) -> Result<Map<String, Value>, Fault> {
         serde_json::from_slice(&self.payload).map_err(|_| Fault::Form)
     }

@@ -1,6 +1,5 @@
-//! Settings in effect, in the form of the configuration file. Secrets are replaced.
-//!
-//! With the parameter `mode=diff`, only settings that are not defaults are listed.
+//! Settings in effect, in the form of the configuration file, without secrets. `mode=diff` lists only settings
+//! that are not defaults.
 
 use crate::http::App;
 use crate::http::error::ApiError;
@@ -32,7 +31,7 @@ fn listing<'a>(
     let mut text = String::new();
     for EffectiveSetting { key, value, origin } in rows.filter(|row| !(is_diff && is_default(&row.origin))) {
         let detail = origin.detail().map_or_else(String::new, |detail| format!(": {detail}"));
-        // a detail may be the name of a file; a newline in it would end the comment
+        // a detail may be a file name, and a newline in it would end the comment
         let detail = detail.replace('\n', " ");
         writeln!(text, "{key} = {value}  # {}{detail}", origin.kind())
             .expect("BUG: cannot write to a string");

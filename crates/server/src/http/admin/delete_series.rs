@@ -1,4 +1,4 @@
-//! Deletes samples with Prometheus' API, and counts them in a dry run.
+//! Deletes samples with Prometheus' API.
 
 use super::counts;
 use crate::deletes;
@@ -55,7 +55,7 @@ pub(super) async fn delete_series(
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
-/// True if a request is only to count what it would delete.
+/// True if a request only counts what it would delete.
 pub(super) fn is_dry_run(params: &Params) -> Result<bool, ApiError> {
     match params.get("dry_run") {
         None | Some("false") => Ok(false),
@@ -64,7 +64,7 @@ pub(super) fn is_dry_run(params: &Params) -> Result<bool, ApiError> {
     }
 }
 
-/// Counts what a delete would remove: series and samples that a query reads, and files that may have to be rewritten.
+/// Counts what a delete would remove: series, samples, and files to rewrite.
 fn count(
     app: &App,
     turn: &Arc<Turn>,
@@ -81,7 +81,7 @@ fn count(
     Ok(counts(&[("series", series), ("samples", samples), ("files", files as u64)]))
 }
 
-/// Counts the series and samples that a delete would remove, as a query reads them.
+/// Counts the series and samples that a delete would remove.
 pub(super) fn count_samples(
     app: &App,
     turn: &Arc<Turn>,

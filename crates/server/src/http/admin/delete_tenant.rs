@@ -1,4 +1,4 @@
-//! Deletes of whole tenants, and a dry run that counts.
+//! Deletes whole tenants.
 
 use super::counts;
 use super::delete_series::{count_samples, is_dry_run};
@@ -18,8 +18,8 @@ use tables::{Delete, TableError};
 /// Path in lists and logs of queries.
 const PATH: &str = "/api/v1/admin/delete_tenant";
 
-/// Deletes all that the tenant has which the parameter `tenant` names. Answers with the number and size of the removed files. With
-/// `dry_run=true` it only counts, series and samples included.
+/// Deletes all data of the tenant in the parameter `tenant`. Answers with the number and size of the removed
+/// files. With `dry_run=true`, only counts.
 pub(super) async fn delete_tenant(
     State(app): State<App>,
     peer: Peer,
@@ -30,7 +30,7 @@ pub(super) async fn delete_tenant(
     delete_or_count(&app, peer, tenant, is_dry_run(&params)?).await
 }
 
-/// The same for the tenant of the request, as in Mimir and Cortex. Unlike theirs, the answer comes when the tenant is deleted.
+/// Deletes the tenant of the request, as in Mimir and Cortex. Answers when the tenant is deleted.
 pub(super) async fn delete_own(
     State(app): State<App>,
     peer: Peer,
@@ -40,7 +40,7 @@ pub(super) async fn delete_own(
     delete_or_count(&app, peer, tenant, is_dry_run(&params)?).await
 }
 
-/// Says whether the tables of the request's tenant are without files, as in Mimir and Cortex.
+/// Says whether the tables of the request's tenant have no files, as in Mimir and Cortex.
 pub(super) async fn status(
     State(app): State<App>,
     AdminTenant(tenant): AdminTenant,

@@ -8,7 +8,7 @@ use crate::seal::flush::flush as seal;
 use crate::seal::flushed::Flushed;
 use axum::extract::State;
 
-/// Seals and commits everything accepted before. Answers with the totals.
+/// Seals everything accepted so far. Answers with the totals.
 pub(super) async fn flush(State(app): State<App>) -> Result<Json, ApiError> {
     app.node.readiness().wait_for_replay().await;
     let Flushed { tables, commits, files, rows, samples, bytes, .. } = seal(&app.node).await?;

@@ -8,7 +8,7 @@ use crate::http::params::Params;
 use axum::extract::State;
 use model::TenantId;
 
-/// Lists all limits of the node, and with the parameter `tenant` also the limits of that tenant.
+/// Lists all limits of the node. With the parameter `tenant`, also lists the limits of that tenant.
 pub(super) async fn limits(State(app): State<App>, params: Params) -> Result<Json, ApiError> {
     let tenant = params.get("tenant").map(TenantId::parse).transpose();
     let tenant = tenant.map_err(|error| ApiError::bad_param("tenant", error))?;

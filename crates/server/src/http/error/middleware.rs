@@ -11,10 +11,11 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::Response;
 
-/// Authentication schemes, named in `WWW-Authenticate` with every 401.
+/// Authentication schemes, which every 401 names.
 const SCHEMES: [&str; 2] = [r#"Bearer realm="floodmark""#, r#"Basic realm="floodmark", charset="UTF-8""#];
 
-/// Completes every error response: counts and records the refusal, and adds `Retry-After` if a retry can succeed.
+/// Completes every error response: counts and records the refusal, and adds `Retry-After` if a retry can
+/// succeed.
 pub(crate) async fn finish(State(app): State<App>, request: Request, next: Next) -> Response {
     let user_agent = request.headers().get(header::USER_AGENT).cloned();
     let is_probe = status::READY_PATHS.contains(&request.uri().path());
@@ -55,7 +56,7 @@ pub(crate) async fn finish(State(app): State<App>, request: Request, next: Next)
     response
 }
 
-/// Reason of an error response that came from the router, without a [`RefusalDetails`].
+/// Reason of an error response of the router, which has no [`RefusalDetails`].
 fn reason_of(status: StatusCode) -> &'static str {
     match status {
         StatusCode::METHOD_NOT_ALLOWED => "method",

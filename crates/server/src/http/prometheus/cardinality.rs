@@ -258,7 +258,7 @@ fn limit_of(params: &Params, (default, most): (usize, usize)) -> Result<usize, A
     }
 }
 
-/// Refuses parameters that would have no effect, because all series in memory are counted.
+/// Refuses parameters without effect: all series in memory are counted.
 fn counts_all(params: &Params) -> Result<(), ApiError> {
     if params.get("selector").is_some() {
         return Err(ApiError::bad_param("selector", "not supported: all series are counted"));

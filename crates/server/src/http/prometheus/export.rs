@@ -1,18 +1,14 @@
-//! Export of all samples of selected series, as a stream. It holds one series and a few pieces of text in memory, no matter
-//! how many samples there are.
+//! Export of all samples of selected series, as a stream. Memory holds one series and a few pieces of text.
 //!
 //! ```text
 //!   source ─one series─▶ text ─pieces of 64 KiB─▶ channel ─▶ connection
 //!   (a blocking thread, which waits for the client)
 //! ```
 //!
-//! The answer begins with the first piece, so a failure before that has an HTTP status. A later failure aborts the
-//! connection: the chunked answer then has no end, and OpenMetrics no `# EOF`.
+//! A failure before the first piece has an HTTP status. A later failure aborts the connection.
 //!
-//! Files that an export reads are not swept, no matter how long it takes. If another process deletes one, the export fails.
-//!
-//! Data that is missing because of damaged files is reported in [`WARNING`] headers, or in trailers if the damage is found
-//! after the answer began.
+//! Files that an export reads are not swept. Missing data of damaged files is reported in [`WARNING`] headers
+//! or trailers.
 
 mod format;
 mod pieces;
@@ -106,7 +102,6 @@ pub(crate) async fn export(
     Ok(response)
 }
 
-/// A request for an export.
 struct ExportRequest<'a> {
     app: &'a App,
     tenant: TenantId,
@@ -117,8 +112,7 @@ struct ExportRequest<'a> {
 }
 
 impl ExportRequest<'_> {
-    /// Writes all series. If the pin expires because samples were sealed meanwhile, the export restarts and skips series
-    /// already sent.
+    /// Writes all series. If samples were sealed meanwhile, restarts and skips series already sent.
     fn all_or_again(&self, out: &mut Pieces<'_>) -> Result<(), Stop> {
         let mut seen = SeenSeries::new(self.app.node.reads());
         let mut tries = 0;
@@ -196,7 +190,7 @@ mod tests {
     use stdx::budget::Account;
     use stdx::clock::{Clock, SystemClock};
 
-    /// At most one piece of a line is in memory, however long the line is, and the piece's memory is reserved.
+    /// Of a long line, at most one piece is in memory. Its memory is reserved.
     #[test]
     fn long_lines_go_out_in_small_pieces() {
         let account = Account::new("answers", 10_000);
@@ -264,7 +258,7 @@ mod tests {
         while let Some(Ok(piece)) = written.recv().await {
             let Piece::Text(piece) = piece else { panic!("an unexpected warning") };
             text.extend_from_slice(&piece);
-            // as the release of sealed samples does when readers have taken too long
+            // as if readers had taken too long
             let pins = &node.reads().lake.pins;
             pins.expire(pins.end_generation());
         }
@@ -278,7 +272,7 @@ mod tests {
         tokio::task::spawn_blocking(move || node.stop()).await.unwrap();
     }
 
-    /// Writes series that together do not fit into one window of a file.
+    /// Writes more series than fit into one window of a file.
     async fn write_much(node: &crate::Node) {
         let (mut rng, base_ms) = (stdx::rng::Rng::new(5), SystemClock.now_ms() - 3_600_000);
         for i in 0..40 {
@@ -294,7 +288,7 @@ mod tests {
         }
     }
 
-    /// Deletes all data files, as another process with too short a grace period does.
+    /// Deletes all data files, like another process with a short grace period.
     fn delete_files(dir: &std::path::Path) {
         for entry in std::fs::read_dir(dir).unwrap().map(Result::unwrap) {
             match entry.file_type().unwrap().is_dir() {

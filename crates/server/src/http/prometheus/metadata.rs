@@ -1,4 +1,4 @@
-//! Endpoints for labels, series, metadata and exemplars, and for the server's build information.
+//! Endpoints for labels, series, metadata, exemplars and build information.
 
 use super::query::{CUT, expression};
 use crate::http::App;
@@ -84,7 +84,6 @@ pub(super) fn label_queries_of<'a>(
     }
 }
 
-/// Like [`label_queries_of`], for several tenants.
 fn labels_across<'a>(
     app: &'a App,
     tenants: &'a TenantSet,
@@ -250,12 +249,11 @@ pub(crate) async fn buildinfo() -> Json {
     json
 }
 
-/// The `match[]` parameters.
 #[derive(Debug)]
 pub(in crate::http) struct Selectors(Vec<String>);
 
 impl Selectors {
-    /// Takes the parameters without parsing them, because compiling patterns takes long and belongs on a query thread.
+    /// Takes the parameters without parsing them. Parsing takes long and belongs on a query thread.
     pub(in crate::http) fn of(params: &Params, needed: bool) -> Result<Self, ApiError> {
         let all: Vec<_> = params.all("match[]").map(str::to_owned).collect();
         match needed && all.is_empty() {
@@ -264,7 +262,7 @@ impl Selectors {
         }
     }
 
-    /// Describes a request that has these selectors.
+    /// Describes a request with these selectors.
     pub(in crate::http) fn description(
         &self,
         path: &'static str,
@@ -281,12 +279,11 @@ impl Selectors {
         }
     }
 
-    /// A single selector.
     pub(super) fn one(selector: String) -> Self {
         Self(vec![selector])
     }
 
-    /// Parses all selectors within one allowance for the whole request.
+    /// Parses all selectors within one allowance.
     pub(in crate::http) fn parse(&self, allowance: &mut Allowance) -> Result<Vec<Vec<Matcher>>, ApiError> {
         let bad = |why: &dyn std::fmt::Display| ApiError::bad_param("match[]", why);
         let parse = |text: &String| {

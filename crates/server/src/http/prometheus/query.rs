@@ -79,14 +79,13 @@ fn steps_of(params: &Params) -> Result<(i64, i64, i64), ApiError> {
     Ok((start_ms, end_ms, step_ms))
 }
 
-/// Parameters common to instant and range queries.
 struct QueryRequest {
     tenants: TenantSet,
     text: Arc<str>,
     lookback_ms: Option<i64>,
-    /// Limit on the number of series in the answer.
+    /// Limit on the series in the answer.
     limit: usize,
-    /// Timeout requested by the client. The setting `query_timeout` applies if it is shorter.
+    /// Timeout requested by the client. The shorter of this and `query_timeout` applies.
     timeout: Option<Duration>,
     detail: Detail,
 }
@@ -108,8 +107,8 @@ impl QueryRequest {
         Description { tenants: self.tenants.clone(), path, text: Arc::clone(&self.text), times, peer }
     }
 
-    /// Evaluates the query and encodes the answer. `steps` is the length of the range and of a step, in milliseconds.
-    /// Together with the expression, they determine the cost.
+    /// Evaluates the query and encodes the answer. `steps` is the length of the range and of a step, in
+    /// milliseconds.
     async fn answer(
         self,
         app: &App,
@@ -130,7 +129,7 @@ impl QueryRequest {
         answer.await
     }
 
-    /// Evaluates the query. Restarts if the pin expires because samples were sealed meanwhile.
+    /// Evaluates the query. Restarts if samples were sealed meanwhile.
     fn evaluate(
         &self,
         app: &App,
@@ -171,7 +170,7 @@ pub(super) fn expression(params: &Params) -> &str {
     params.all("query").next().unwrap_or_default()
 }
 
-/// Adds the limit, and the settings that change it, to a `TooLarge` error.
+/// Adds the limit, and the setting that changes it, to a `TooLarge` error.
 fn explained(error: QueryError, options: &Options<'_>) -> QueryError {
     match error {
         QueryError::TooLarge => QueryError::Execution(format!(
@@ -183,8 +182,7 @@ fn explained(error: QueryError, options: &Options<'_>) -> QueryError {
     }
 }
 
-/// The parameter `resolution`, which selects samples or rollups as the source of the answer. It has no effect on queries
-/// over several tenants.
+/// The parameter `resolution`: whether samples or rollups answer. It has no effect with several tenants.
 fn detail_of(app: &App, params: &Params, tenants: &TenantSet) -> Result<Detail, ApiError> {
     match params.get("resolution") {
         None => Ok(app.node.overrides().current().of(tenants.first()).query_resolution),

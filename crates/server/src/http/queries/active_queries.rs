@@ -1,5 +1,4 @@
-//! Endpoints that list the queries and exports that run or wait, for their tenant and for operators. Operators can also
-//! cancel them.
+//! Endpoints that list queries and exports. Operators can also cancel them.
 
 use super::description::Description;
 use super::running_queries::{QueryId, RunningQueries};
@@ -11,8 +10,8 @@ use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use stdx::budget::Account;
 
-/// Lists the queries of one tenant. Queries over several tenants are left out, because a reader of one of these may not
-/// have access to the others.
+/// Lists the queries of one tenant. Queries over several tenants are left out: the reader may have no access to
+/// the other tenants.
 pub(crate) async fn of_tenant(
     State(app): State<App>,
     ReadTenant(tenant): ReadTenant,
@@ -20,7 +19,6 @@ pub(crate) async fn of_tenant(
     list(&app.running, &app.node.reads().answers, |description| description.tenants.only() == Some(&tenant))
 }
 
-/// Lists the queries of all tenants.
 pub(crate) async fn of_all(State(app): State<App>) -> Result<Json, ApiError> {
     list(&app.running, &app.node.reads().answers, |_| true)
 }

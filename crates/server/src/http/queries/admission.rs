@@ -18,11 +18,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::oneshot;
 
-/// Limit on attempts at a read. A read restarts if its pin expires because samples were sealed meanwhile.
+/// Limit on attempts at a read. A read restarts if samples were sealed meanwhile.
 pub(crate) const TRIES_MAX: usize = 4;
 
-/// Waits for replay to end, for a limited time, because an answer from half of the series would look complete. Fails with
-/// 503 if replay is still running then.
+/// Waits for the end of replay, because an answer from half of the series would look complete. Fails with 503
+/// if replay takes too long.
 pub(crate) async fn wait_for_all_series(app: &App) -> Result<(), ApiError> {
     app.node.readiness().wait_for_replay().await;
     match app.node.is_ready() || app.node.readiness().is_stopping() {
@@ -31,7 +31,7 @@ pub(crate) async fn wait_for_all_series(app: &App) -> Result<(), ApiError> {
     }
 }
 
-/// Like [`wait_for_all_series`], but also fails if the tenant is closed: some of its samples are only in the journal.
+/// Like [`wait_for_all_series`], but also fails if the tenant is closed.
 pub(crate) async fn wait_for_series_of(app: &App, tenant: &TenantId) -> Result<(), ApiError> {
     wait_for_all_series(app).await?;
     Ok(app.node.reads().lake.closed.check(tenant)?)
@@ -44,15 +44,15 @@ pub(crate) async fn wait_for_series_of_all(app: &App, tenants: &TenantSet) -> Re
     Ok(tenants.iter().try_for_each(|tenant| closed.check(tenant))?)
 }
 
-/// Limit on the memory of one query, from parsing to its answer. It is the query account divided by the number of query
-/// threads (including the one for small queries), or less if the tenant's settings say so.
+/// Memory limit of one query: the query account divided by the number of query threads, or the tenant's own
+/// limit if that is less.
 fn share_bytes(app: &App, own: &TenantSettings) -> u64 {
     let settings = app.node.settings();
     let share_bytes = settings.budget.query_share_bytes(settings.query_concurrency);
     own.query_memory_bytes.map_or(share_bytes, |bytes| bytes.min(share_bytes))
 }
 
-/// Limits on parsing a request's expressions and selectors: the memory of its query, and interruption by `turn`.
+/// Limits on parsing a request's expressions and selectors.
 pub(crate) fn allowance(turn: &Arc<Turn>) -> Allowance {
     Allowance::new(turn.limits.memory_bytes).until(Arc::clone(turn) as _)
 }
@@ -62,7 +62,7 @@ pub(crate) fn left_bytes(turn: &Turn, parsed: &Allowance) -> u64 {
     turn.limits.memory_bytes.saturating_sub(parsed.spent_bytes())
 }
 
-/// Fails if the query was canceled. Called while an answer is encoded, which can take long.
+/// Fails if the query was canceled. Encoders of answers call this, because encoding can take long.
 pub(crate) fn check_canceled(turn: &Turn) -> Result<(), ApiError> {
     if turn.is_set() { Err(QueryError::Canceled.into()) } else { Ok(()) }
 }
@@ -82,8 +82,8 @@ pub(crate) fn options<'a>(
     }
 }
 
-/// Runs `work` on a query thread, within the limits on concurrency and time. All long work belongs there, including
-/// parsing, which compiles patterns, and encoding the answer. `work` may be started twice.
+/// Runs `work` on a query thread, within the limits on concurrency and time. Parsing and encoding belong in
+/// `work`, which may start twice.
 pub(crate) async fn on_query_thread(
     app: &App,
     description: Description,
@@ -92,8 +92,8 @@ pub(crate) async fn on_query_thread(
     within(app, description, None, None, work).await
 }
 
-/// Like [`on_query_thread`], but ends after `timeout` if that is less than the server's own limit. Queries with the same
-/// `fingerprint` are expected to take about the same time.
+/// Like [`on_query_thread`], with a timeout of the client. Queries with the same `fingerprint` should take
+/// about the same time.
 pub(crate) async fn within(
     app: &App,
     description: Description,
@@ -124,8 +124,8 @@ async fn bounded(
     let timeout = allowed.unwrap_or(most).min(most);
     let settings = app.node.overrides().current();
     let tenants = &query.description.tenants;
-    // A query over several tenants counts as a query of the tenant with the most queries, and has the narrowest limits of
-    // all its tenants. So naming tenants that do not exist gains nothing.
+    // A query over several tenants counts for the tenant with the most queries, and has the narrowest limits of
+    // all. So naming more tenants gains nothing.
     let load = |tenant: &&TenantId| app.waiting.inside_of(tenant).requests;
     let tenant = tenants.iter().max_by_key(load).unwrap_or(tenants.first());
     let own = settings.of(tenant);
@@ -154,7 +154,7 @@ async fn bounded(
     let run = Box::new(move |lane| {
         begin.fetch_or(lane == Lane::Whole, Ordering::Relaxed);
         let shortage = of_query.node.reads().headroom.check().err();
-        // while memory is short, only small queries are answered; a query is small if it finishes within the time limit
+        // while memory is short, only small queries are answered
         let lane = if shortage.is_some() { Lane::Small } else { lane };
         let turn = Arc::new(Turn::new(of_query.node.reads(), Arc::clone(&asked), limits.clone(), lane));
         if turn.is_canceled() {
@@ -197,12 +197,11 @@ async fn bounded(
     }
 }
 
-/// Describes a tenant's reading request to a gate.
 pub(crate) const fn entrant<'a>(tenant: &'a TenantId, own: &TenantSettings) -> Entrant<'a> {
     Entrant { tenant, weight: own.share_weight as u64, limit: None, bytes: 0 }
 }
 
-/// Refusal of a request because too many other queries or exports (`what`) run or wait.
+/// Refusal because too many other queries or exports (`what`) run or wait.
 pub(crate) fn crowded(what: &str, gate: &Gate, full: Full) -> ApiError {
     ApiError::unavailable(match full {
         Full::Share(Inside { requests, .. }) => {
@@ -261,7 +260,7 @@ mod tests {
         }
     }
 
-    /// If a store does not answer in time, the client gets a timeout, and the thread continues until the store answers.
+    /// The client gets a timeout. The thread continues until the store answers.
     #[tokio::test(flavor = "multi_thread")]
     async fn a_query_that_waits_for_a_store_or_for_its_turn_ends_with_its_timeout() {
         let dir = tempfile::tempdir().unwrap();
@@ -304,7 +303,7 @@ mod tests {
         tokio::task::spawn_blocking(move || node.stop()).await.unwrap();
     }
 
-    /// When the client disconnects, the query is canceled, and its thread and its place at the gate become free.
+    /// When the client disconnects, the query's thread and its place at the gate become free.
     #[tokio::test(flavor = "multi_thread")]
     async fn a_query_ends_when_its_client_is_gone() {
         let dir = tempfile::tempdir().unwrap();
@@ -330,7 +329,7 @@ mod tests {
         tokio::task::spawn_blocking(move || node.stop()).await.unwrap();
     }
 
-    /// A canceled query is answered at once, whether it runs or waits, and its thread and its places become free.
+    /// A canceled query is answered at once, whether it runs or waits.
     #[tokio::test(flavor = "multi_thread")]
     async fn a_canceled_query_is_answered_and_ends() {
         let dir = tempfile::tempdir().unwrap();
@@ -372,8 +371,7 @@ mod tests {
         tokio::task::spawn_blocking(move || node.stop()).await.unwrap();
     }
 
-    /// While every thread runs a query that never ends, small queries are still answered; a query that is not small waits for
-    /// a thread.
+    /// While every thread runs a query that never ends, small queries are still answered. Other queries wait.
     #[tokio::test(flavor = "multi_thread")]
     async fn a_small_query_is_answered_beside_queries_that_never_end() {
         let dir = tempfile::tempdir().unwrap();
@@ -401,7 +399,7 @@ mod tests {
                 .await
                 .expect("a small query is answered");
         }
-        // another endless query is put back into the queue and does not block others
+        // another endless query is put back and blocks no others
         let asked = app.clone();
         let work = |_: &App, turn: &Arc<Turn>| {
             while !turn.is_set() {
@@ -417,7 +415,7 @@ mod tests {
         on_query_thread(&app, Description::for_test(), |_, _| Ok(Json::new()))
             .await
             .expect("a small query is answered");
-        // queries that read files are not small either
+        // queries that read files are not small
         let asked = app.clone();
         let work = |_: &App, turn: &Arc<Turn>| match turn.may_wait() {
             true => Ok(Json::new()),
@@ -434,7 +432,7 @@ mod tests {
         tokio::task::spawn_blocking(move || node.stop()).await.unwrap();
     }
 
-    /// While the process holds too much memory, a query that is not small is refused, and a small one is answered.
+    /// While memory is short, only small queries are answered.
     #[tokio::test(flavor = "multi_thread")]
     async fn only_small_queries_are_answered_while_the_process_holds_too_much() {
         let dir = tempfile::tempdir().unwrap();

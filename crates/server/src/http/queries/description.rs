@@ -6,19 +6,17 @@ use model::TenantSet;
 use std::borrow::Cow;
 use std::sync::Arc;
 
-/// Limit on a query's text in lists and logs, in bytes. Expressions of dashboards have a few hundred.
+/// Limit on a query's text in lists and logs, in bytes.
 const TEXT_BYTES_MAX: usize = 4 << 10;
 
-/// Path of the export.
 pub(crate) const EXPORT_PATH: &str = "/api/v1/export";
 
-/// Subject and sender of a reading request.
 #[derive(Debug)]
 pub(crate) struct Description {
     pub(crate) tenants: TenantSet,
     /// Path without the prefix `/prometheus` or `/api/prom`.
     pub(crate) path: &'static str,
-    /// The expression, or the selectors. Shared with the request, which reserved its memory.
+    /// The expression, or the selectors. The request reserves this memory.
     pub(crate) text: Arc<str>,
     pub(crate) times: Times,
     pub(crate) peer: Peer,

@@ -1,11 +1,11 @@
-//! Logs queries when they end: slow ones in the server's log, all of them in a file if one is configured.
+//! Logs finished queries: slow queries in the server's log, and all queries in a file if one is configured.
 //!
 //! ```text
 //!   query ends ─▶ Ending ─ slow? ─▶ server's log
 //!                    └─ line ─▶ buffer ─▶ thread ─▶ file
 //! ```
 //!
-//! A query never waits for the file. While the disk is slow, lines that do not fit into the buffer are dropped and counted.
+//! A query never waits for the file. Lines that do not fit into the buffer are dropped and counted.
 
 mod file;
 
@@ -19,7 +19,6 @@ use std::time::Duration;
 use stdx::clock::Clock;
 use stdx::telemetry::{Counter, Registry};
 
-/// Log of queries that ended.
 #[derive(Debug)]
 pub(crate) struct QueryLog {
     clock: Arc<dyn Clock>,
@@ -70,7 +69,7 @@ fn log_slow(query: &RunningQuery, took: Duration, outcome: &Outcome) {
     );
 }
 
-/// Formats a query as a line of the log file; docs/reference/http.md describes it.
+/// Formats a query as a line of the log file, as in docs/reference/http.md.
 fn line(query: &RunningQuery, now_ms: i64, took: Duration, outcome: &Outcome) -> Vec<u8> {
     let mut json = Json::new();
     let time =
@@ -95,7 +94,6 @@ fn line(query: &RunningQuery, now_ms: i64, took: Duration, outcome: &Outcome) ->
     json.into_bytes()
 }
 
-/// Outcome of a query.
 #[derive(Debug)]
 struct Outcome {
     /// `success`, `canceled`, or the reason of the error.
@@ -103,7 +101,7 @@ struct Outcome {
     error: Option<String>,
 }
 
-/// Logs a query on drop. Without a call of [`Self::with`], it is logged as canceled, because its client is gone.
+/// Logs a query on drop: as canceled, unless [`Self::with`] was called.
 #[derive(Debug)]
 pub(crate) struct Ending {
     log: Arc<QueryLog>,
@@ -117,7 +115,7 @@ impl Ending {
         Self { log: Arc::clone(log), query: Arc::clone(query), outcome }
     }
 
-    /// Logs that the query has ended, with `error` if it failed.
+    /// Logs the end of the query, with `error` if it failed.
     pub(crate) fn with(mut self, error: Option<&ApiError>) {
         self.outcome = match error {
             None => Outcome { word: "success", error: None },

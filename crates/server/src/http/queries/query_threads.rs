@@ -7,13 +7,11 @@
 //!               └─ not finished ─────┘
 //! ```
 //!
-//! Long queries do not delay small ones. While all other threads are busy, an extra thread tries each waiting query for
-//! 20 ms. If the query has not finished by then, it returns to its place in the queue. So no cost has to be estimated.
+//! Long queries do not delay small queries: while all other threads are busy, an extra thread tries each
+//! waiting query for 20 ms. A query that is not finished by then returns to its place in the queue, and later
+//! starts from scratch.
 //!
-//! A query that was put back starts from scratch, so each long query wastes at most one such attempt. A repeated query, such
-//! as that of a dashboard that refreshes, wastes none (see [`known_large`]). [`queue`] decides which query is next.
-//!
-//! The gate `App::waiting` bounds the queue.
+//! The gate `App::waiting` limits the queue.
 
 mod known_large;
 mod queue;
@@ -31,7 +29,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use stdx::clock::Clock;
 
-/// Time limit of an attempt on the small-query thread. Instant queries over a few hundred series take a few milliseconds.
+/// Time limit on the small-query thread. Instant queries over a few hundred series take a few milliseconds.
 const SMALL_TIME: Duration = Duration::from_millis(20);
 
 /// Kind of thread that runs a query.
@@ -43,7 +41,6 @@ pub(crate) enum Lane {
     Small,
 }
 
-/// Outcome of one attempt at a query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// The query was answered, or its client is gone.
@@ -52,10 +49,10 @@ pub(crate) enum Outcome {
     Again,
 }
 
-/// A query, which can be started any number of times.
+/// A query. It can be started several times.
 pub(crate) type Query = Box<dyn FnMut(Lane) -> Outcome + Send>;
 
-/// The thread pool. Once dropped, each thread ends after its current query.
+/// The thread pool. After a drop, each thread ends its current query and stops.
 #[derive(Debug)]
 pub(crate) struct Queries {
     inner: Arc<Inner>,
@@ -66,15 +63,15 @@ pub(crate) struct Queries {
 struct Inner {
     clock: Arc<dyn Clock>,
     state: Mutex<State>,
-    /// Wakes a thread for whole queries: a query waits, or the pool ends.
+    /// Wakes a thread for whole queries.
     work: Condvar,
-    /// Wakes the small-query thread: a query waits and no other thread is free for it, or the pool ends.
+    /// Wakes the small-query thread.
     busy: Condvar,
 }
 
 struct State {
     queue: Queue,
-    /// Number of threads waiting for work, without the small-query thread.
+    /// Idle threads, without the small-query thread.
     idle: usize,
     /// True while a query runs on the small-query thread.
     is_trying: bool,
@@ -95,7 +92,7 @@ impl State {
     }
 }
 
-/// A query's place in the queue. Dropping it removes a waiting query; a running one continues.
+/// A query's place in the queue. Dropping it removes a waiting query; a running query continues.
 #[derive(Debug)]
 pub(crate) struct Place {
     inner: Arc<Inner>,
@@ -128,12 +125,12 @@ impl Queries {
         Self { inner, hasher: RandomState::new() }
     }
 
-    /// Hash of the parameters that determine a query's cost. It is seeded, so that clients cannot construct collisions.
+    /// Hash of the parameters that determine a query's cost. Its seed prevents chosen collisions.
     pub(crate) fn fingerprint(&self, query: &impl Hash) -> u64 {
         self.hasher.hash_one(query)
     }
 
-    /// Enqueues a query. Queries with the same `fingerprint` are expected to take about the same time.
+    /// Adds a query to the queue. Queries with the same `fingerprint` should take about the same time.
     pub(crate) fn submit(&self, query_tenant: QueryTenant, fingerprint: Option<u64>, query: Query) -> Place {
         let (tenant, now) = (query_tenant.tenant.clone(), self.inner.clock.instant());
         let mut state = self.inner.state.lock();
@@ -148,12 +145,11 @@ impl Queries {
         (state.queue.waiting(), state.running())
     }
 
-    /// Number of a tenant's running queries, not counting one on the small-query thread.
+    /// A tenant's running queries, without a query on the small-query thread.
     pub(crate) fn running_of(&self, tenant: &TenantId) -> usize {
         self.inner.state.lock().queue.running_of(tenant)
     }
 
-    /// Number of attempts on the small-query thread that did not finish.
     pub(crate) fn set_back(&self) -> u64 {
         self.inner.state.lock().set_back
     }
@@ -168,7 +164,7 @@ impl Drop for Queries {
 }
 
 impl Inner {
-    /// Wakes the thread that can take the next query: one for whole queries if it is idle, otherwise the small-query thread.
+    /// Wakes a thread that can take the next query.
     fn wake(&self, state: &State) {
         match state.idle > 0 && state.queue.has_whole(self.clock.instant()) {
             true => self.work.notify_one(),
@@ -214,7 +210,8 @@ impl Inner {
             if let Some(mut taken) = untried {
                 state.is_trying = true;
                 drop(state);
-                // dropping its `Place` does not dequeue a query that runs here; if put back, it ends when it runs again
+                // dropping the `Place` of a query that runs here removes nothing; if put back, the query ends
+                // when it runs again
                 let (outcome, tenant) = (run(&mut taken.waiting.query, Lane::Small), taken.tenant.clone());
                 let again = match outcome {
                     Outcome::Again => Some(taken),
@@ -242,7 +239,7 @@ impl Inner {
     }
 }
 
-/// Runs a query. A query that panics is done; its client finds the answer's channel closed.
+/// Runs a query. A panic ends it, and its client finds the answer's channel closed.
 fn run(query: &mut Query, lane: Lane) -> Outcome {
     catch_unwind(AssertUnwindSafe(|| query(lane))).unwrap_or(Outcome::Done)
 }

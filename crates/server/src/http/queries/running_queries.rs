@@ -6,7 +6,7 @@
 //!               evaluation ┘ (reports usage, checks for cancellation)
 //! ```
 //!
-//! The gates `App::waiting` and `App::exporting` bound the number of entries, because each entry has passed one of them.
+//! The gates `App::waiting` and `App::exporting` limit the number of entries.
 
 use crate::http::json::Json;
 use crate::http::queries::description::Description;
@@ -22,8 +22,8 @@ use tokio::sync::Notify;
 #[cfg(test)]
 mod tests;
 
-/// Number of low bits of an ID that count queries. The high bits are the start of the process in milliseconds, so an ID from
-/// before a restart never names another query.
+/// Low bits of an ID, which count queries. The high bits are the start of the process in milliseconds, so IDs
+/// do not repeat after a restart.
 const COUNT_BITS: u32 = 20;
 
 /// ID of a query. Its text form is hexadecimal.
@@ -54,7 +54,7 @@ pub(crate) struct RunningQuery {
     is_running: AtomicBool,
     /// Time from arrival until a thread last took the query, in microseconds.
     waited_us: AtomicU64,
-    /// True once the result is no longer wanted: the query was answered, timed out or was canceled, or its client is gone.
+    /// True once nobody waits for the result.
     is_canceled: AtomicBool,
     /// Wakes the request if an operator cancels the query.
     canceled: Notify,
@@ -116,7 +116,7 @@ impl Interrupt for RunningQuery {
     }
 }
 
-/// Cancels a query when its request ends: it was answered, its client is gone, or it timed out.
+/// Cancels a query when its request ends.
 #[derive(Debug)]
 pub(crate) struct CancelOnDrop(pub(crate) Arc<RunningQuery>);
 
@@ -126,7 +126,6 @@ impl Drop for CancelOnDrop {
     }
 }
 
-/// All queries that run or wait.
 #[derive(Debug)]
 pub(crate) struct RunningQueries {
     all: Mutex<BTreeMap<QueryId, Arc<RunningQuery>>>,
@@ -134,7 +133,7 @@ pub(crate) struct RunningQueries {
     clock: Arc<dyn Clock>,
 }
 
-/// Guard of an entry in the list. Dropping the guard removes the entry.
+/// Entry in the list. Dropping the guard removes the entry.
 #[derive(Debug)]
 pub(crate) struct Entry {
     list: Arc<RunningQueries>,
@@ -154,7 +153,7 @@ impl RunningQueries {
         Self { all: Mutex::default(), next: AtomicU64::new(first), clock }
     }
 
-    /// Creates a query that arrives now. It is not in the list until [`Self::enter`].
+    /// Creates a query that arrives now. [`Self::enter`] adds it to the list.
     pub(crate) fn begin(&self, description: Description) -> Arc<RunningQuery> {
         Arc::new(RunningQuery {
             id: QueryId(self.next.fetch_add(1, Ordering::Relaxed)),
@@ -168,20 +167,19 @@ impl RunningQueries {
         })
     }
 
-    /// Adds a query that has passed a gate to the list.
+    /// Adds a query that has passed a gate.
     pub(crate) fn enter(self: &Arc<Self>, query: &Arc<RunningQuery>) -> Entry {
         self.all.lock().insert(query.id, Arc::clone(query));
         Entry { list: Arc::clone(self), id: query.id }
     }
 
-    /// Time since a query arrived.
     pub(crate) fn age(&self, query: &RunningQuery) -> Duration {
         self.clock.instant().saturating_duration_since(query.began)
     }
 
     /// Writes the wanted queries as a JSON array, oldest first.
     pub(crate) fn write(&self, json: &mut Json, wanted: impl Fn(&Description) -> bool) {
-        // encoded with the list unlocked, because every query that begins or ends takes the lock
+        // encoded without the lock, which every beginning and ending query takes
         let all: Vec<_> = self.all.lock().values().cloned().collect();
         json.raw("[");
         for (i, query) in all.iter().filter(|query| wanted(&query.description)).enumerate() {
@@ -191,7 +189,7 @@ impl RunningQueries {
         json.raw("]");
     }
 
-    /// Cancels and returns the query with this ID; `None` if there is no such query.
+    /// Cancels and returns the query with this ID.
     pub(crate) fn cancel(&self, id: QueryId) -> Option<Arc<RunningQuery>> {
         let query = self.all.lock().get(&id).cloned()?;
         query.is_canceled.store(true, Ordering::Relaxed);

@@ -1,19 +1,17 @@
-//! Bounds on TLS handshakes in progress.
-//!
-//! A handshake in progress holds one of the connections while it waits: for its client, or for a processor. Without bounds, a
-//! client that opens connections as fast as it can would take the connections of others, and fill the queue for processors.
+//! Bounds on TLS handshakes in progress, so that a flood of handshakes leaves connections and processors to
+//! others.
 //!
 //! | bound | value |
 //! | --- | --- |
 //! | handshakes in progress | a quarter of the connections |
 //! | of one network | half of that |
 //!
-//! Beyond a bound, a new handshake is refused by closing its connection, except in two cases:
+//! Beyond a bound, the server closes a new connection, except in two cases:
 //!
-//! - The network is at its bound, and some of its handshakes have waited for their clients for [`NEWEST`]. The new handshake
-//!   displaces the oldest of these, so that silent clients do not keep out their neighbours.
-//! - The network is below its bound, and another network has at least two handshakes more. The new handshake displaces the
-//!   latest one of the network with the most handshakes (longest queue drop).
+//! - Its network is at its bound, and a handshake of this network has waited for its client for [`NEWEST`]. The
+//!   new handshake displaces the oldest such handshake.
+//! - Its network is below its bound, and another network has at least two handshakes more. The new handshake
+//!   displaces the latest handshake of the network with the most handshakes (longest queue drop).
 
 use crate::listen::connections::NEWEST;
 use parking_lot::Mutex;
@@ -23,13 +21,12 @@ use std::sync::Arc;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// Size of an IPv4 network, in bits of its prefix: the smallest that is routed on the Internet.
+/// Size of an IPv4 network: the smallest that is routed on the Internet.
 const IPV4_PREFIX_BITS: u32 = 24;
 
-/// Size of an IPv6 network: a single client usually has all of its addresses.
+/// Size of an IPv6 network: a single client usually has a whole /64.
 const IPV6_PREFIX_BITS: u32 = 64;
 
-/// A client's network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct Network(IpAddr);
 
@@ -46,20 +43,18 @@ impl Network {
     }
 }
 
-/// All handshakes in progress. Cloning gives another handle.
+/// All handshakes in progress. Clones are handles of the same list.
 #[derive(Debug, Clone)]
 pub(crate) struct PendingHandshakes(Arc<Mutex<State>>);
 
 #[derive(Debug)]
 struct State {
-    /// Limit on all handshakes.
     most: usize,
-    /// Limit on handshakes of one network.
     most_of_network: usize,
     next: u64,
-    /// By number, which is the order of their arrival.
+    /// By number, in the order of arrival.
     handshakes: BTreeMap<u64, Handshake>,
-    /// Number of handshakes by network. Networks without handshakes have no entry.
+    /// Number of handshakes by network, without zeros.
     networks: HashMap<Network, usize>,
     peak: usize,
 }
@@ -72,14 +67,13 @@ struct Handshake {
     displaced: Arc<Notify>,
 }
 
-/// Outcome of a request for a place.
 #[derive(Debug)]
 pub(super) enum Entry {
     Admitted(Pending),
     Refused,
 }
 
-/// A handshake in progress; dropping it makes room.
+/// A handshake in progress. Dropping it makes room.
 #[derive(Debug)]
 pub(crate) struct Pending {
     all: PendingHandshakes,
@@ -89,7 +83,7 @@ pub(crate) struct Pending {
 }
 
 impl PendingHandshakes {
-    /// Bounds for a listener of at most `connections_max` connections.
+    /// Bounds for a listener with at most `connections_max` connections.
     pub(crate) fn among(connections_max: usize) -> Self {
         let most = (connections_max / 4).max(1);
         Self(Arc::new(Mutex::new(State {
@@ -117,17 +111,14 @@ impl PendingHandshakes {
         Entry::Admitted(Pending { all: self.clone(), number, network, displaced })
     }
 
-    /// Limit on handshakes in progress.
     pub(crate) fn limit(&self) -> usize {
         self.0.lock().most
     }
 
-    /// Number of handshakes in progress.
     pub(crate) fn count(&self) -> usize {
         self.0.lock().handshakes.len()
     }
 
-    /// Maximum of [`Self::count`] so far.
     pub(crate) fn peak(&self) -> usize {
         self.0.lock().peak
     }
@@ -161,7 +152,7 @@ impl State {
         self.numbers_of(network).find(|(_, handshake)| is_slow(handshake)).map(|(number, _)| number)
     }
 
-    /// Handshakes of a network, in the order of their arrival.
+    /// Handshakes of a network in the order of arrival.
     fn numbers_of(&self, network: Network) -> impl DoubleEndedIterator<Item = (u64, &Handshake)> {
         let all = self.handshakes.iter().map(|(number, handshake)| (*number, handshake));
         all.filter(move |(_, handshake)| handshake.network == network)
@@ -192,12 +183,12 @@ impl Pending {
         self.network
     }
 
-    /// Resolves when another handshake has taken the place of this one.
+    /// Resolves when another handshake has taken this place.
     pub(super) async fn displaced(&self) {
         self.displaced.notified().await;
     }
 
-    /// Records that the client's message is complete. From now on, the handshake waits for a processor.
+    /// Records that the client's message is complete. The handshake now waits for a processor.
     pub(super) fn has_client_hello(&self) {
         self.set_waits_since(None);
     }
@@ -294,8 +285,8 @@ mod tests {
         assert!(enter(&all, "192.0.1.1", now).is_none());
     }
 
-    /// Random arrivals and ends: the bounds hold, the counts agree, and a network without handshakes is refused only if all
-    /// networks have one at most.
+    /// After random arrivals and ends, the bounds hold and the counts agree. A network without handshakes is
+    /// refused only if no network has two.
     #[test]
     fn bounds_hold_and_newcomers_are_served() {
         let mut rng = Rng::announced();

@@ -86,7 +86,7 @@ fn hybrid_machines_have_memory_in_version_1() {
 
 #[test]
 fn a_container_may_see_only_its_own_group() {
-    // version 1 without a namespace: the path is the host's, and only that group is mounted
+    // version 1 without a namespace: the path is the host's, and only this group is mounted
     let own = V1.replace("0:32 / /sys", "0:32 /docker/7 /sys");
     let groups = "4:memory:/docker/7\n";
     let files = [("memory/memory.limit_in_bytes", "512\n")];

@@ -1,5 +1,4 @@
-//! Test of the tables of settings in `docs/reference/configuration.md`. With `UPDATE_EXPECT=1`, the test writes
-//! the tables.
+//! Test of the tables in `docs/reference/configuration.md`. With `UPDATE_EXPECT=1`, the test writes the tables.
 
 use crate::settings::{DefaultValue, SETTINGS, Setting, Takes};
 use expect_test::expect_file;

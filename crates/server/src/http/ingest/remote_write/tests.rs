@@ -38,7 +38,7 @@ fn send(app: &App, name: &str) -> JoinHandle<StatusCode> {
     tokio::spawn(async move { remote_write(State(app), anonymous(), HeaderMap::new(), body).await.status() })
 }
 
-/// Numbers of requests inside the gates: for known series, and for creating series.
+/// Requests inside the two gates: for known series, and for creating series.
 fn inside(app: &App) -> (usize, usize) {
     app.node.writes().gates.inside()
 }
@@ -82,7 +82,7 @@ async fn requests_that_create_series_take_no_place_of_known_ones() {
     assert_eq!(inside(&app), (0, 0));
 }
 
-/// A shortage of the node is answered with 503 for every tenant; a tenant's own limit with the status configured for it.
+/// A shortage of the node gets 503. A tenant's own limit gets the configured status.
 #[tokio::test(flavor = "multi_thread")]
 async fn limits_are_answered_by_who_set_them() {
     let dir = tempfile::tempdir().unwrap();
@@ -115,7 +115,7 @@ async fn limits_are_answered_by_who_set_them() {
     tokio::task::spawn_blocking(move || node.stop()).await.unwrap();
 }
 
-/// vmagent compresses with zstd; encodings that an endpoint does not list are unsupported.
+/// vmagent compresses with zstd.
 #[tokio::test(flavor = "multi_thread")]
 async fn zstd_is_accepted_and_gzip_is_not() {
     let dir = tempfile::tempdir().unwrap();
@@ -126,7 +126,7 @@ async fn zstd_is_accepted_and_gzip_is_not() {
     encoder.series(labels.as_ref(), &[SystemClock.now_ms()], &[1.0]);
     let message = snap::raw::Decoder::new().decompress_vec(encoder.finish()).unwrap();
     let small = zstd::bulk::compress(&message, 1).unwrap();
-    // one long series, repeated: too large to be decoded in place
+    // too large to be decoded in place
     let mut long = V1Encoder::new();
     let labels = Labels::from_pairs(&[("__name__", "long"), ("text", &"x".repeat(10_000))]);
     long.series(labels.as_ref(), &[SystemClock.now_ms()], &[1.0]);

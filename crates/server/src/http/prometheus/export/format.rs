@@ -4,7 +4,7 @@ use crate::http::error::ApiError;
 use crate::http::params::Params;
 use protocol::exposition::{self, Dialect};
 
-/// Default number of samples per line of JSON. A request may ask for up to [`LINE_SAMPLES_MAX`].
+/// Default number of samples per line of JSON.
 pub(super) const LINE_SAMPLES: usize = 10_000;
 const LINE_SAMPLES_MAX: usize = 1_000_000;
 

@@ -1,4 +1,4 @@
-//! Splits the text of an export into pieces: one thread encodes them, another sends them to the client.
+//! Splits the text of an export into pieces. One thread encodes them, another sends them.
 
 use super::PIECES_WAITING;
 use super::format::Format;
@@ -18,19 +18,19 @@ use std::task::{Context, Poll, ready};
 use stdx::budget::{Account, Reservation};
 use tokio::sync::mpsc::{Receiver, Sender};
 
-/// Size of its text, in bytes, at which a piece is sent.
+/// Text length, in bytes, at which a piece is sent.
 pub(super) const PIECE_BYTES: usize = 64 << 10;
 
-/// Count of numbers written between checks whether the piece is full.
+/// Numbers written between two checks whether the piece is full.
 const NUMBERS: usize = 512;
 
-/// Upper bound on the text of a sample's numbers, in bytes.
+/// Upper bound on the text of a sample, in bytes.
 const NUMBERS_BYTES: usize = 64;
 
-/// Capacity of a piece, unless labels are long: [`PIECE_BYTES`], plus the numbers written up to the next check.
+/// Capacity of a piece: [`PIECE_BYTES`], plus the numbers up to the next check.
 const PIECE_CAPACITY: usize = PIECE_BYTES + NUMBERS * NUMBERS_BYTES;
 
-/// Maximum number of pieces of one export: in the channel, being filled, being handed over, and being sent.
+/// Maximum number of pieces of one export: in the channel, being filled, handed over or sent.
 const PIECES_HELD: usize = PIECES_WAITING + 4;
 
 /// Memory that an export reserves before it begins.
@@ -39,32 +39,29 @@ pub(super) const PIECES_BYTES: u64 = (PIECES_HELD * PIECE_CAPACITY) as u64;
 /// Header that says what is missing from the export, and why.
 pub(super) const WARNING: HeaderName = HeaderName::from_static("x-floodmark-warning");
 
-/// Reason to end an export early: the client is gone, or storage failed.
+/// Reason to end an export early.
 pub(super) enum Stop {
     Gone,
     Failed(ApiError),
 }
 
-/// Item of the stream to the client.
 pub(super) enum Piece {
     Text(Bytes),
     Warning(HeaderValue),
 }
 
-/// Encodes samples into pieces and sends them.
 pub(super) struct Pieces<'a> {
     format: Format,
     pieces: &'a Sender<Result<Piece, ApiError>>,
     piece: Vec<u8>,
-    /// Warnings already sent.
     warned: HashSet<String>,
-    /// True once a piece was sent: the export can no longer restart from scratch.
+    /// True once a piece was sent: the export can no longer restart.
     has_sent: bool,
     /// Account for pieces larger than [`PIECE_CAPACITY`].
     account: Account,
 }
 
-/// Text of a piece with a reservation for its bytes beyond [`PIECE_CAPACITY`].
+/// A piece, and a reservation for its bytes beyond [`PIECE_CAPACITY`].
 struct Oversized {
     text: Vec<u8>,
     _memory: Reservation,
@@ -82,7 +79,7 @@ impl<'a> Pieces<'a> {
         Self { format, pieces, piece, warned: HashSet::new(), has_sent: false, account }
     }
 
-    /// Sends warnings about missing data, each once.
+    /// Sends each new warning about missing data.
     pub(super) fn warn(&mut self, warnings: &[String]) -> Result<(), Stop> {
         for warning in warnings {
             if self.warned.insert(warning.clone()) {
@@ -112,7 +109,7 @@ impl<'a> Pieces<'a> {
         }
     }
 
-    /// Writes a line of JSON. At most one piece of the line is in memory, however long the line is.
+    /// Writes a line of JSON, with at most one piece in memory.
     fn line(&mut self, labels: LabelsRef<'_>, times: &[i64], values: &[f64]) -> Result<(), Stop> {
         jsonl::begin_line(&mut self.piece, labels);
         for (i, values) in values.chunks(NUMBERS).enumerate() {
@@ -132,7 +129,7 @@ impl<'a> Pieces<'a> {
         if self.piece.len() >= PIECE_BYTES { self.send() } else { Ok(()) }
     }
 
-    /// Discards the text written so far. Returns false if some of it was already sent.
+    /// Discards the text written so far. Returns false if some of it was sent.
     pub(super) fn take_back(&mut self) -> bool {
         if !self.has_sent {
             self.piece.clear();
@@ -160,7 +157,6 @@ impl<'a> Pieces<'a> {
     }
 }
 
-/// The answer's body.
 pub(super) struct Stream {
     first: Option<Bytes>,
     written: Receiver<Result<Piece, ApiError>>,

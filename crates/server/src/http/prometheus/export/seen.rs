@@ -1,26 +1,25 @@
-//! Set of the series that an export has sent.
+//! Set of the series that an export has sent. An export that restarts skips them.
 
 use crate::query_source::Context;
 use model::{LabelsRef, SeriesKey};
 use std::collections::HashSet;
 use stdx::budget::{Account, Reservation};
 
-/// Series already sent. An export that restarts must not send them again.
 pub(super) struct SeenSeries {
     keys: HashSet<SeriesKey>,
     seed: u64,
     account: Account,
     /// Reservations for the keys, one per [`SERIES_STEP`] series.
     reservations: Vec<Reservation>,
-    /// False once memory did not suffice for all keys. The export then cannot skip series already sent.
+    /// False once memory did not suffice. The export can no longer skip series.
     is_whole: bool,
 }
 
 /// Number of series per reservation.
 const SERIES_STEP: usize = 1 << 14;
 
-/// Upper bound on the memory of a series, in bytes. A full hash set doubles, and the old and the new one exist at the same time:
-/// 17 bytes, times 8/7 for the load factor, times 3.
+/// Upper bound on the memory of a series, in bytes: 17, times 8/7 for the load factor, times 3 while the set
+/// doubles.
 const SERIES_BYTES: u64 = 60;
 
 impl SeenSeries {

@@ -9,11 +9,10 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use stdx::telemetry::Counter;
 
-/// Limit on the bytes of lines that wait for the disk, and separately of lines being written. The limit is enough for
-/// several seconds of small queries at full speed.
+/// Limit on the bytes of lines that wait for the disk, and again of lines being written.
 const BUFFER_BYTES_MAX: usize = 1 << 20;
 
-/// A log file. Dropping it writes the lines that still wait.
+/// A log file. Dropping it writes the lines that wait.
 #[derive(Debug)]
 pub(super) struct LogFile {
     shared: Arc<Shared>,
@@ -35,7 +34,8 @@ struct Buffer {
 }
 
 impl LogFile {
-    /// Starts the thread that appends to the file at `path`. The file and its rotated part take at most `bytes_max` together.
+    /// Starts the thread that appends to the file at `path`. The file and its rotated part have at most
+    /// `bytes_max` together.
     pub(super) fn start(path: PathBuf, bytes_max: u64, lost: Counter) -> Self {
         let shared = Arc::new(Shared { buffer: Mutex::default(), filled: Condvar::new(), lost });
         let (file, writer) = (RotatedFile { path, bytes_max }, Arc::clone(&shared));
@@ -44,7 +44,7 @@ impl LogFile {
         Self { shared, thread: thread.ok() }
     }
 
-    /// Appends a line, which must end with a newline. Never waits for the disk: if the buffer is full, the line is lost.
+    /// Appends a line, which must end with a newline. If the buffer is full, the line is lost.
     pub(super) fn append(&self, line: &[u8]) {
         let mut buffer = self.shared.buffer.lock();
         if buffer.lines.len() + line.len() > BUFFER_BYTES_MAX {
@@ -104,7 +104,7 @@ struct RotatedFile {
 }
 
 impl RotatedFile {
-    /// Appends whole lines, or nothing. The file is opened each time, so that others may move or delete it in between.
+    /// Appends whole lines, or nothing. Opens the file each time, because others may move or delete it.
     fn append(&self, lines: &[u8]) -> io::Result<()> {
         let mut file = open(&self.path)?;
         let mut len = file.metadata()?.len();
@@ -113,7 +113,7 @@ impl RotatedFile {
             file = open(&self.path)?;
             len = file.metadata()?.len();
         }
-        // a partial line would corrupt the next one
+        // a partial line would corrupt the next line
         file.write_all(lines).inspect_err(|_| _ = file.set_len(len))
     }
 
@@ -124,7 +124,7 @@ impl RotatedFile {
     }
 }
 
-/// Opens a log file for appending. Only its owner may read it, because queries can contain confidential names.
+/// Opens a log file for appending. Only its owner may read it, because queries can contain secrets.
 fn open(path: &Path) -> io::Result<File> {
     OpenOptions::new().append(true).create(true).mode(0o600).open(path)
 }
@@ -201,7 +201,7 @@ mod tests {
         assert!(lost.get() >= 2 * (BUFFER_BYTES_MAX / line.len()) as u64, "{} lines", lost.get());
         assert!(log.shared.buffer.lock().lines.capacity() <= 2 * BUFFER_BYTES_MAX);
         let kept = 4 * BUFFER_BYTES_MAX - lost.get() as usize * line.len();
-        // opened for writing too, so that the end of a batch does not look like the end of the pipe
+        // opened for writing, too: otherwise the end of a batch looks like the end of the pipe
         let reader =
             move || OpenOptions::new().read(true).write(true).open(path)?.read_exact(&mut vec![0; kept]);
         let reader = std::thread::spawn(reader);

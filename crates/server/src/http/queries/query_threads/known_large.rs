@@ -1,11 +1,10 @@
-//! Fingerprints of queries that turned out not to be small. When repeated, they skip the small-query thread.
+//! Fingerprints of queries that were not small. When repeated, they skip the small-query thread.
 
 use std::collections::VecDeque;
 
-/// Maximum number of fingerprints: those of the last queries that were put back. A linear search takes less than 100 ns.
+/// Maximum number of fingerprints. A linear search takes less than 100 ns.
 const KEPT_MAX: usize = 256;
 
-/// The fingerprints, oldest first.
 #[derive(Debug, Default)]
 pub(super) struct KnownLarge(VecDeque<u64>);
 
@@ -14,7 +13,7 @@ impl KnownLarge {
         self.0.contains(&fingerprint)
     }
 
-    /// Inserts a fingerprint as the newest. Drops the oldest if there are too many.
+    /// Inserts a fingerprint as the newest, and drops the oldest if there are too many.
     pub(super) fn insert(&mut self, fingerprint: u64) {
         self.remove(fingerprint);
         if self.0.len() == KEPT_MAX {
@@ -23,7 +22,7 @@ impl KnownLarge {
         self.0.push_back(fingerprint);
     }
 
-    /// Removes the fingerprint of a query that has become small, so that it is tried as such again.
+    /// Removes the fingerprint of a query that has become small.
     pub(super) fn remove(&mut self, fingerprint: u64) {
         self.0.retain(|known| *known != fingerprint);
     }

@@ -1,8 +1,8 @@
-//! Queue of queries: decides which one runs next.
+//! Queue of queries: decides which query runs next.
 //!
-//! Tenants take turns. The next query is one of the tenant with the fewest running queries in proportion to its weight; among
-//! equals, of the tenant whose last turn was longest ago. Once several tenants have sent queries, the last free thread is
-//! reserved for a tenant without a running query. So one tenant's queries that never end leave a thread to others.
+//! Tenants take turns: the next query is from the tenant with the fewest running queries in proportion to its
+//! weight. Among equals, the tenant whose last turn was longest ago comes first. While several tenants send
+//! queries, the last free thread is reserved for a tenant without a running query.
 
 use super::Query;
 use super::known_large::KnownLarge;
@@ -10,42 +10,39 @@ use model::TenantId;
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 
-/// Time for which the last free thread stays reserved after two consecutive queries of different tenants.
+/// Time for which the last free thread stays reserved after a second tenant's query.
 const SHARED_FOR: Duration = Duration::from_secs(600);
 
-/// The tenant for which a query counts, and that tenant's share of the threads.
+/// The tenant that a query counts for, and the tenant's share of the threads.
 #[derive(Debug, Clone)]
 pub(crate) struct QueryTenant {
     pub(crate) tenant: TenantId,
     /// Weight of the tenant, at least 1.
     pub(crate) weight: usize,
-    /// Limit on the tenant's concurrent queries, if one is configured.
+    /// Limit on the tenant's concurrent queries.
     pub(crate) limit: Option<usize>,
 }
 
-/// Waiting queries, and counts of running ones. The gate `App::waiting` bounds their number.
+/// Waiting queries, and counts of running queries. The gate `App::waiting` limits both.
 pub(super) struct Queue {
     tenants: HashMap<TenantId, OfTenant>,
-    /// Number of threads that run queries to their end.
     threads: usize,
-    /// Number of queries that run on these threads.
+    /// Queries on the threads for whole queries.
     running: usize,
-    /// Number of the next query.
     next: u64,
-    /// Number of the next turn.
     turn: u64,
-    /// Tenant of the query that arrived last.
+    /// Tenant of the last query.
     last: Option<TenantId>,
-    /// Latest arrival of a query of another tenant than the query before.
+    /// Time at which a query last followed a query of another tenant.
     shared_at: Option<Instant>,
     pub(super) known_large: KnownLarge,
 }
 
 struct OfTenant {
-    /// Waiting queries by number, which is the order of arrival.
+    /// Waiting queries by number, in the order of arrival.
     waiting: BTreeMap<u64, Waiting>,
     running: usize,
-    /// Turn in which a query was last taken; 0 if none was.
+    /// Turn in which the tenant was last served, or 0.
     served: u64,
     weight: usize,
     limit: Option<usize>,
@@ -54,11 +51,10 @@ struct OfTenant {
 pub(super) struct Waiting {
     pub(super) query: Query,
     pub(super) fingerprint: Option<u64>,
-    /// True if the query, or an earlier one with its fingerprint, was tried and found not to be small.
+    /// True if the query, or an earlier query with its fingerprint, was not small.
     is_large: bool,
 }
 
-/// A query that was taken from the queue.
 pub(super) struct Taken {
     pub(super) tenant: TenantId,
     pub(super) number: u64,
@@ -85,7 +81,7 @@ impl Queue {
         }
     }
 
-    /// Enqueues a query. Returns its number.
+    /// Adds a query to the queue. Returns its number.
     pub(super) fn push(
         &mut self,
         query_tenant: QueryTenant,
@@ -105,14 +101,13 @@ impl Queue {
         number
     }
 
-    /// Removes a waiting query.
     pub(super) fn remove(&mut self, tenant: &TenantId, number: u64) -> Option<Waiting> {
         let removed = self.tenants.get_mut(tenant)?.waiting.remove(&number);
         self.forget_if_idle(tenant);
         removed
     }
 
-    /// Takes the next query for a thread that runs it to its end and then calls [`Self::done`].
+    /// Takes the next query for a thread that runs it to its end. The thread must call [`Self::done`].
     pub(super) fn take_whole(&mut self, now: Instant) -> Option<Taken> {
         let tenant = self.next_whole(now)?.clone();
         let own = self.tenants.get_mut(&tenant)?;
@@ -124,7 +119,7 @@ impl Queue {
         Some(Taken { tenant, number, waiting })
     }
 
-    /// True if a thread would find a query to run to its end.
+    /// True if [`Self::take_whole`] would return a query.
     pub(super) fn has_whole(&self, now: Instant) -> bool {
         self.next_whole(now).is_some()
     }
@@ -153,7 +148,7 @@ impl Queue {
         self.forget_if_idle(tenant);
     }
 
-    /// Takes the next query that may be small, for the small-query thread.
+    /// Takes the next query that may be small.
     pub(super) fn take_untried(&mut self) -> Option<Taken> {
         let untried =
             |own: &OfTenant| own.waiting.iter().find(|(_, w)| !w.is_large).map(|(number, _)| *number);
@@ -165,11 +160,11 @@ impl Queue {
         own.served = self.turn;
         self.turn += 1;
         let waiting = own.waiting.remove(&number)?;
-        // the tenant's entry is kept while its query is tried, even if no other query of it waits
+        // keep the tenant's entry while its query is tried
         Some(Taken { tenant, number, waiting })
     }
 
-    /// Returns a query that was tried and is not small to its place in the queue.
+    /// Returns a query that is not small to its place in the queue.
     pub(super) fn put_back(&mut self, taken: Taken) {
         let Taken { tenant, number, waiting } = taken;
         if let Some(fingerprint) = waiting.fingerprint {
@@ -184,17 +179,15 @@ impl Queue {
         self.forget_if_idle(tenant);
     }
 
-    /// Number of waiting queries.
     pub(super) fn waiting(&self) -> usize {
         self.tenants.values().map(|own| own.waiting.len()).sum()
     }
 
-    /// Number of queries running on the threads for whole queries.
     pub(super) const fn running(&self) -> usize {
         self.running
     }
 
-    /// Number of a tenant's queries running on the threads for whole queries.
+    /// A tenant's queries on the threads for whole queries.
     pub(super) fn running_of(&self, tenant: &TenantId) -> usize {
         self.tenants.get(tenant).map_or(0, |own| own.running)
     }

@@ -2,7 +2,7 @@ use super::*;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use stdx::clock::SystemClock;
 
-/// Creates a query that reports the lane on which it starts, and then waits for permission to continue.
+/// Creates a query that reports its lane, and then waits for permission to continue.
 fn blocking_query(
     began: &Sender<(u32, Lane)>,
     number: u32,
@@ -44,7 +44,7 @@ fn busy(began: &Sender<(u32, Lane)>, begin: &Receiver<(u32, Lane)>) -> (Queries,
     let place = queries.submit(query_tenant(), None, query);
     let (number, lane) = begin.recv().unwrap();
     if lane == Lane::Small {
-        // the thread for whole queries had not reached the queue yet: try again
+        // the thread had not reached the queue yet: try again
         go.send(()).unwrap();
         drop((queries, place));
         return busy(began, begin);
@@ -57,7 +57,7 @@ fn busy(began: &Sender<(u32, Lane)>, begin: &Receiver<(u32, Lane)>) -> (Queries,
 fn a_small_query_runs_beside_long_ones_and_a_long_one_is_set_back() {
     let (began, begin) = channel();
     let (queries, _first, end_first) = busy(&began, &begin);
-    // the long query is tried and put back, then the small one is tried while the long one still waits
+    // the long query is tried and put back; then the small query is tried
     let (query, go) = blocking_query(&began, 1, large);
     let _second = queries.submit(query_tenant(), None, query);
     assert_eq!(begin.recv().unwrap(), (1, Lane::Small));

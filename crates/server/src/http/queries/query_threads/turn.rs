@@ -11,25 +11,24 @@ use std::time::{Duration, Instant};
 use stdx::budget::Account;
 use stdx::clock::Clock;
 
-/// Number of calls of [`Interrupt::is_set`] per reading of the clock.
+/// Calls of [`Interrupt::is_set`] per reading of the clock.
 const QUESTIONS: u32 = 4;
 
-/// Time for which a query runs before it yields the processor to owners and other threads that handle writes.
+/// Time for which a query runs before it yields the processor to threads that handle writes.
 const YIELD_TIME: Duration = Duration::from_micros(500);
 
 /// Limits on one query.
 #[derive(Debug, Clone)]
 pub(crate) struct QueryLimits {
-    /// Limit on memory, from parsing to the answer.
     pub(crate) memory_bytes: u64,
     /// Limit on samples held at once.
     pub(crate) samples: u64,
-    /// Account that holds the answer's memory until it is sent.
+    /// Account of the answer's memory.
     pub(crate) answers: Account,
 }
 
-/// Interrupts a query that is canceled or turns out not to be small. [`Interrupt::is_set`] also yields to writers; it is
-/// never called with a lock held.
+/// Interrupts a query that is canceled or not small. [`Interrupt::is_set`] also yields to writers, so do not
+/// call it while holding a lock.
 #[derive(Debug)]
 pub(crate) struct Turn {
     clock: Arc<dyn Clock>,
@@ -63,7 +62,6 @@ impl Turn {
         self.query.is_set()
     }
 
-    /// Memory held and samples read by the query, over all attempts.
     pub(crate) fn usage(&self) -> &Usage {
         &self.query.usage
     }
@@ -97,7 +95,7 @@ impl Interrupt for Turn {
         questions.is_multiple_of(QUESTIONS) && self.check_time()
     }
 
-    /// True if the query may read files, which can take any amount of time. Ends an attempt on the small-query thread.
+    /// True if the query may read files. Ends an attempt on the small-query thread.
     fn may_wait(&self) -> bool {
         if self.lane == Lane::Small {
             self.is_over.store(true, Ordering::Relaxed);
