@@ -1,12 +1,11 @@
-//! A scenario: the complete description of a run. A user writes it before the run.
+//! A scenario: the description of a run. `docs/reference/scenario.md` describes its keys.
 //!
 //! ```text
 //!   text ─parse─▶ Scenario ─with overrides─▶ check ─▶ what drive::run carries out
 //!            └▶ ScenarioError: line, column, what is wrong, what was meant
 //! ```
 //!
-//! Scenarios are written in TOML. An unknown key is an error, because a misspelt limit would have no effect. Durations are texts
-//! such as `90s`, or numbers of seconds. Counts may be written as `110k`.
+//! An unknown key is an error, because a misspelt limit would have no effect.
 
 mod check;
 mod error;
@@ -42,48 +41,39 @@ use std::collections::BTreeMap;
 /// Maximum size of a scenario file.
 pub const TEXT_BYTES_MAX: usize = 1 << 20;
 
-/// Description of a run, independent of the machine and of the time of the run.
+/// Description of a run, independent of machine and time.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Scenario {
     pub name: String,
-    /// Description, in a few sentences.
     pub about: String,
-    /// Seed. A different seed gives different series.
+    /// A different seed gives different series.
     pub seed: u64,
     /// Duration of the load.
     pub duration: Span,
-    /// Factor for the size of the load. 1 is the scenario as written.
+    /// Factor for the size of the load. 1 is the load as written.
     pub scale: f64,
-    /// Dimension multiplied by the factor.
+    /// What the factor multiplies.
     pub scales: Scales,
-    /// Divisor of the duration and of all times of the shape and the faults. The intervals of series are not
-    /// divided.
+    /// Divides the duration and all times of the shape and the faults, but not the intervals of series.
     pub compress: f64,
-    /// Target of the load.
     pub target: TargetSpec,
-    /// Generated load.
     pub load: Load,
     /// Recorded traffic, which replaces generated samples.
     pub replay: Option<ReplaySpec>,
-    /// Load profile: how the load changes over time.
     pub shape: Shape,
-    /// Queries during the load.
     pub reads: Vec<ReadMix>,
-    /// Faults injected into the target.
     pub fault: Vec<FaultSpec>,
     pub verdict: Rules,
     /// Settings of the read-back.
     pub verify: VerifySpec,
-    /// Limits of the run itself.
     pub limits: RunLimits,
     /// Published figures that the scenario reproduces.
     pub account: Vec<AccountFigure>,
-    /// Notes on what the run does not show.
     pub notes: Vec<String>,
 }
 
-/// Dimension multiplied by [`Scenario::scale`].
+/// What [`Scenario::scale`] multiplies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Scales {
@@ -100,103 +90,92 @@ pub enum Scales {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Load {
-    /// Number of tenants. Each tenant has its own series.
+    /// Each tenant has its own series.
     pub tenants: u32,
-    /// Number of senders of each tenant. Each sender has its own series.
+    /// Senders of each tenant. Each has its own series.
     pub writers: u32,
-    /// Connections of each writer.
+    /// Of each writer.
     pub connections: u32,
-    /// Metrics of each scrape target.
+    /// Of each scrape target.
     pub metrics: Count,
-    /// Series of each metric, for each writer. This is the number of scrape targets.
+    /// For each writer: the number of scrape targets.
     pub series_per_metric: Count,
-    /// Labels of a series, its name included.
+    /// Labels of a series with the name.
     pub labels: usize,
-    /// Length to which metric names are padded.
+    /// Metric names are padded to this length.
     pub metric_name_bytes: Option<usize>,
-    /// Length to which the names of the labels beyond the tenth are padded.
+    /// Names of labels beyond the tenth are padded to this length.
     pub label_name_bytes: Option<usize>,
-    /// Length to which label values are padded.
+    /// Label values are padded to this length.
     pub label_value_bytes: Option<usize>,
-    /// Labels that take a fixed number of values across the targets: name to number of values.
+    /// Labels whose values repeat across the targets: name to number of values.
     pub cycles: BTreeMap<String, u64>,
-    /// Share of all series that belong to classic histograms (`_bucket` with `le`, `_count`, `_sum`).
+    /// Share of series in classic histograms (`_bucket` with `le`, `_count`, `_sum`).
     pub histograms: f64,
-    /// Buckets of a histogram, `+Inf` included.
+    /// Of each histogram, with `+Inf`.
     pub histogram_buckets: u32,
-    /// Model of the values. Histograms have their own model.
+    /// Except in histograms.
     pub values: ValueModel,
-    /// Sampling interval. If not given, it is derived from `rate`. Without `rate`, it is 15 s, or shorter in
-    /// a closed loop that needs more rounds than fit into an hour.
+    /// Sampling interval. By default, it follows from `rate`, or is at most 15 s.
     pub interval: Option<Span>,
-    /// Samples per second of the base load, of all tenants together. If not given, it is derived from the
-    /// series and the interval.
+    /// Samples per second of the base load, of all tenants. By default, it follows from series and interval.
     pub rate: Option<Count>,
     /// Number of samples of each series after which the load ends.
     pub rounds: Option<u32>,
-    /// Time of the first samples: `-1h`, or Unix seconds or milliseconds. If not given, the load ends with
-    /// the last samples.
+    /// Time of the first samples: `-1h`, or Unix seconds or milliseconds. By default, the last samples end with the
+    /// load.
     pub start: Option<String>,
-    /// Number of the first writer. Generators that load the same target without a common scenario use
-    /// different numbers.
+    /// Generators that load one target without a common scenario use different numbers.
     pub first_writer: u32,
-    /// Interval between changes of a value. If not given, each sample changes.
+    /// Interval between changes of a value. By default, each sample changes.
     pub value_interval: Option<Span>,
-    /// Interval after which every series is replaced by a new series.
+    /// Interval after which new series replace all series.
     pub series_interval: Option<Span>,
-    /// Interval after which every metric gets a new name.
     pub metric_interval: Option<Span>,
-    /// Spreads the replacement of series over this share of its interval, from 0 (all at once) to 1.
+    /// Spreads the replacement of series over this share of the interval, from 0 to 1.
     pub jitter: f64,
-    /// Share of the interval within which each writer's schedule begins at a random time. With 0, writers are
-    /// evenly staggered. With 1, they resemble scrapers that were started at random times.
+    /// Each writer begins at a random time within this share of the interval. With 0, writers are evenly spread.
     pub start_jitter: f64,
-    /// Series in one request.
     pub batch: u32,
-    /// Schedule of the requests.
     pub model: Model,
-    /// History written to the target before the load, as fast as possible.
+    /// History written before the load, as fast as possible.
     pub history: Option<Span>,
-    /// Sampling interval of the history. If not given, the sampling interval of the load.
+    /// By default, the interval of the load.
     pub history_interval: Option<Span>,
-    /// First pause between retries.
     pub backoff_min: Span,
-    /// Longest pause between retries. Pauses double up to this length.
+    /// Longest pause between retries.
     pub backoff_max: Span,
     /// Longest `Retry-After` that is respected.
     pub retry_after_max: Span,
-    /// Time for which a request is retried.
+    /// A request is retried for this time.
     pub give_up_after: Span,
 }
 
-/// Schedule of the requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Model {
-    /// Open loop: requests follow a schedule, regardless of answers. Latency counts from the scheduled start.
+    /// Requests follow a schedule, regardless of answers. Latency counts from the scheduled start.
     #[default]
     Open,
-    /// Closed loop: each connection sends its next request as soon as the previous one is answered.
+    /// Each connection sends its next request when the previous request is answered.
     Closed,
 }
 
-/// Settings of the read-back.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct VerifySpec {
     /// True to read back every acknowledged sample after the run.
     pub after: bool,
-    /// Number of acknowledged samples per second that are queried during the run until they are visible.
+    /// Acknowledged samples per second that are queried during the run until they are visible.
     pub probes_per_s: f64,
-    /// Time after which an acknowledged sample that is not visible counts as invisible.
+    /// Time after which an acknowledged sample counts as invisible.
     pub invisible_after: Span,
-    /// Time after the start of the read-back within which late samples may still appear.
+    /// Time from the start of the read-back in which late samples may appear.
     pub patience: Span,
-    /// Approximate number of samples in one answer.
+    /// Approximate number of samples in an answer.
     pub page: Count,
-    /// Number of concurrent queries.
     pub connections: usize,
-    /// Maximum relative difference at which a value counts as rounded and not as wrong.
+    /// Maximum relative difference of a rounded value. Above, the value is wrong.
     pub tolerance: f64,
 }
 
@@ -204,12 +183,11 @@ pub struct VerifySpec {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RunLimits {
-    /// Maximum number of samples sent, including retries. The run ends when it is reached.
+    /// Samples after which the run ends, with retries.
     pub samples: Count,
-    /// Maximum number of bytes sent. The run ends when it is reached.
+    /// Sent bytes after which the run ends.
     pub bytes: Size,
-    /// Maximum memory of the generator. A load that would need more memory is refused before it begins. If
-    /// not given, half of the available memory.
+    /// Maximum memory of the generator. By default, half of the available memory.
     pub memory: Option<Size>,
 }
 
@@ -297,7 +275,7 @@ impl Default for RunLimits {
 }
 
 impl Scenario {
-    /// Parses a scenario, and checks everything that can be checked without a target.
+    /// Parses a scenario, and checks everything that needs no target.
     pub fn parse(text: &str) -> Result<Self, ScenarioError> {
         if text.len() > TEXT_BYTES_MAX {
             return Err(ScenarioError::plain(format!(
@@ -310,11 +288,11 @@ impl Scenario {
         Ok(scenario)
     }
 
-    /// Parses a scenario and applies overrides such as `load.tenants=20`, `scale=0.1` and
-    /// `target.read=http://…`. Items of a list are named by their number from 0, as in `reads.0.users=40`. A
-    /// value that is not valid TOML is used as text.
+    /// Parses a scenario and applies overrides such as `load.tenants=20` and `target.read=http://…`.
+    ///
+    /// The number of a list's item is its key, as in `reads.0.users=40`. A value that is not valid TOML is a text.
     pub fn parse_with(text: &str, overrides: &[String]) -> Result<Self, ScenarioError> {
-        // errors in the file itself are reported first, with their lines
+        // errors in the file itself are reported first, with lines
         let scenario = Self::parse(text)?;
         if overrides.is_empty() {
             return Ok(scenario);
@@ -329,13 +307,13 @@ impl Scenario {
         Self::parse(&changed).map_err(|error| error.after(&overrides.join(", ")))
     }
 
-    /// The protocol that writers speak.
+    /// Protocol of the writers.
     pub fn version(&self) -> Version {
         self.target.protocol
     }
 }
 
-/// Applies a change `a.b.c=value` to a table. The keys of list items are numbers.
+/// Applies a change `a.b.c=value`.
 fn set(root: &mut toml::Value, change: &str) -> Result<(), String> {
     let (path, value) =
         change.split_once('=').ok_or_else(|| format!("{change:?} is not a change of the form scale=0.1"))?;
@@ -351,7 +329,7 @@ fn set(root: &mut toml::Value, change: &str) -> Result<(), String> {
     put(root, &keys, value).map_err(|why| format!("{change:?}: {why}"))
 }
 
-/// Sets the value at the path `keys`, starting from `at`.
+/// Sets the value at the path `keys` below `at`.
 fn put(at: &mut toml::Value, keys: &[&str], value: toml::Value) -> Result<(), String> {
     let Some((key, rest)) = keys.split_first() else {
         *at = value;

@@ -1,4 +1,4 @@
-//! Views of a result: text, HTML, Markdown, JUnit XML, comparison of two results; and progress of a run.
+//! Views of a result, of a comparison and of a run's progress.
 
 pub mod compare;
 pub mod html;

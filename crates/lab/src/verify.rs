@@ -5,7 +5,7 @@
 //!               └▶ {__name__=~"…|…"}[range] at their end ─▶ compare with the plan ─▶ lost, doubled, wrong, …
 //! ```
 //!
-//! The ledger does not store the samples that were sent: the plan generates each expected sample again.
+//! The plan generates the expected samples again, so the ledger does not contain them.
 
 mod check;
 pub mod ledger;
@@ -28,19 +28,17 @@ use tokio::task::JoinSet;
 
 pub use check::{Example, Fault};
 
-/// Settings of a read-back.
 #[derive(Debug, Clone)]
 pub struct VerifyOptions {
     /// URL prefix of `/api/v1/query`, such as `http://127.0.0.1:9009`.
     pub read_url: String,
     /// Headers of each request.
     pub headers: Vec<(String, String)>,
-    /// Hosts that may be queried, and TLS files.
+    /// Permitted hosts, and TLS files.
     pub access: Access,
-    /// Time after the start of the verification within which samples may still appear. Some targets make
-    /// acknowledged samples visible with a delay.
+    /// Time from the start in which samples may appear. Some targets make acknowledged samples visible late.
     pub patience: Duration,
-    /// Approximate number of samples in one answer.
+    /// Approximate number of samples in an answer.
     pub page_samples: u64,
     /// Number of concurrent queries.
     pub connections: usize,
@@ -48,8 +46,7 @@ pub struct VerifyOptions {
     pub timeout: Duration,
     /// Maximum number of examples of each fault.
     pub examples_max: usize,
-    /// Maximum relative difference at which a value counts as rounded and not as wrong. 0 compares bit by
-    /// bit. For targets that are known to store fewer digits.
+    /// Maximum relative difference of a rounded value. 0 compares bit by bit.
     pub tolerance: f64,
 }
 
@@ -70,15 +67,14 @@ impl VerifyOptions {
     }
 }
 
-/// URL for queries, derived from `write_url` by the conventions of Prometheus, Cortex and VictoriaMetrics.
+/// URL for queries, by the conventions of Prometheus, Cortex and VictoriaMetrics.
 pub fn read_url_for(write_url: &str) -> String {
     let url = write_url.split('?').next().unwrap_or(write_url);
     for (write, read) in [
         ("/api/v1/write", ""),
         ("/api/prom/push", "/api/prom"),
         ("/api/v1/push", "/prometheus"),
-        // VictoriaMetrics cluster: samples written to …/insert/0/prometheus are read from
-        // …/select/0/prometheus, on another host
+        // samples written to …/insert/0/prometheus are read from …/select/0/prometheus, on another host
         ("/", ""),
     ] {
         if let Some(base) = url.strip_suffix(write) {
@@ -88,7 +84,7 @@ pub fn read_url_for(write_url: &str) -> String {
     url.to_owned()
 }
 
-/// Result of a verification.
+/// Result of a verification, in samples.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct VerifyReport {
@@ -98,37 +94,33 @@ pub struct VerifyReport {
     pub read_back: u64,
     /// Acknowledged samples that were not found.
     pub lost: u64,
-    /// Duplicates: further samples of a series with the same timestamp.
+    /// Further samples of a series with the same timestamp.
     pub doubled: u64,
-    /// Samples found with a value that differs from the value sent.
+    /// Samples found with a wrong value.
     pub wrong: u64,
-    /// Samples found with a value that differs by at most [`VerifyOptions::tolerance`].
+    /// Samples found with a value within [`VerifyOptions::tolerance`].
     pub rounded: u64,
-    /// Samples of a series of this run, at timestamps for which no sample was sent.
+    /// Samples at timestamps for which none was sent.
     pub unexpected: u64,
-    /// Samples that were found although they were not acknowledged. This is allowed: the answer was lost, or
-    /// was a refusal.
+    /// Samples found although they were not acknowledged. This is allowed, because an answer may be lost.
     pub unacknowledged: u64,
-    /// Samples that were found only by a repeated query.
+    /// Samples found only by a repeated query.
     pub late: u64,
-    /// Series with the same metric names that are not of this run, for example of runs with other seeds.
+    /// Series of other runs with the same metric names.
     pub foreign_series: u64,
-    /// Number of queries sent.
     pub queries: u64,
-    /// Duration, in seconds.
     pub wall_s: f64,
-    /// The first few examples of each fault.
+    /// The first examples of each fault.
     pub examples: Vec<Example>,
 }
 
 impl VerifyReport {
-    /// True if every acknowledged sample was found exactly once with the right value, and no unexpected sample was found.
+    /// True if every acknowledged sample was found once with the right value, and no sample was unexpected.
     pub fn is_good(&self) -> bool {
         [self.lost, self.doubled, self.wrong, self.unexpected].iter().all(|n| *n == 0)
             && self.read_back == self.acknowledged
     }
 
-    /// Formats the report as JSON.
     pub fn to_json(&self) -> serde_json::Result<String> {
         serde_json::to_string_pretty(self)
     }
@@ -160,9 +152,9 @@ impl VerifyReport {
     }
 }
 
-/// Reads back all samples that are acknowledged according to `ledger`.
+/// Reads back all acknowledged samples of `ledger`.
 ///
-/// Fails only if the target cannot be queried. Missing and wrong samples are in the report.
+/// Fails only if the target cannot be queried.
 pub async fn verify(
     options: &VerifyOptions,
     ledger: &Ledger,
@@ -216,20 +208,20 @@ struct Job {
     ledger: Ledger,
     queries: Queries,
     next: AtomicU64,
-    /// Number of times that a query must be halved before the target answers, as known so far.
+    /// How often a query must be halved before the target answers, as known so far.
     halvings: AtomicU32,
     path: String,
     patient_until: Instant,
     report: Mutex<VerifyReport>,
 }
 
-/// Pause between queries for samples that are late.
+/// Pause between queries for late samples.
 const LATE_PAUSE: Duration = Duration::from_millis(200);
 
-/// Maximum number of halvings. If a target does not answer a 256th of a query, the size is not the cause.
+/// Maximum number of halvings. If a 256th of a query gets no answer, the size is not the cause.
 const HALVINGS_MAX: u32 = 8;
 
-/// Advice for a target that refuses even the smallest part of a query.
+/// Advice if the target refuses even the smallest part of a query.
 const NO_ROOM: &str =
     "the target refuses even a small part of a query: reduce the samples per query (--page, verify.page)";
 

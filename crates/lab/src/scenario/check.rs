@@ -1,4 +1,4 @@
-//! Checks of a scenario that go beyond its syntax.
+//! Checks of a scenario beyond its syntax.
 
 use super::error::KeyFault;
 use super::shape::Kind;
@@ -29,7 +29,6 @@ fn between(path: &'static str, n: f64, min: f64, max: f64) -> Checked {
 }
 
 impl Scenario {
-    /// Checks all values, and their combinations.
     pub(super) fn check(&self) -> Checked {
         between("scale", self.scale, 1e-6, 1e4)?;
         between("compress", self.compress, 1e-3, 1e5)?;
@@ -52,7 +51,7 @@ impl Scenario {
         between("verify.page", self.verify.page.0, 1.0, 1e8)
     }
 
-    /// Checks that all times of the shape lie within the load. An event after the end would never happen.
+    /// All times of the shape must lie within the load.
     fn check_moments(&self) -> Checked {
         let has_moments = matches!(self.shape.kind, Kind::Spike | Kind::RelabelAll | Kind::Outage);
         match self.shape.at.iter().find(|at| has_moments && at.s() >= self.duration.s()) {
@@ -67,7 +66,6 @@ impl Scenario {
         }
     }
 
-    /// Checks intervals, rates and times of the load.
     fn check_times(&self) -> Checked {
         let load = &self.load;
         if let Some(rate) = load.rate {
@@ -172,8 +170,7 @@ impl Scenario {
         Ok(())
     }
 
-    /// Checks that the start command contains each placeholder that other keys use. Placeholders are replaced
-    /// when the target starts.
+    /// The start command must contain each placeholder that other keys use.
     fn check_placeholders(&self) -> Checked {
         let target = &self.target;
         let start = target.start.as_deref().unwrap_or_default();
@@ -245,7 +242,7 @@ impl Scenario {
         Ok(())
     }
 
-    /// The load with [`Scenario::scale`] applied. Each scaled count is at least 1.
+    /// The load multiplied by [`Scenario::scale`]. Each count is at least 1.
     pub fn scaled(&self) -> Load {
         let mut load = self.load.clone();
         let whole = |n: f64| (n * self.scale).round().max(1.0);
@@ -303,7 +300,7 @@ impl Load {
 
     /// Refuses sizes that no target accepts, or that do not fit into a request.
     fn check_bytes(&self) -> Checked {
-        // in canonical form, a label takes up to 10 bytes in addition to its text
+        // in canonical form, a label takes up to 10 bytes more than its text
         let series_bytes = self.fleet().label_text_bytes() + 10 * self.labels;
         if series_bytes > caps::SERIES_LABEL_BYTES_MAX {
             let max = caps::SERIES_LABEL_BYTES_MAX;
@@ -323,7 +320,7 @@ impl Load {
         Ok(())
     }
 
-    /// Names and labels of the series, without the seed and the label of a tenant.
+    /// Names and labels of the series, without seed and tenant.
     pub(crate) fn fleet(&self) -> Fleet {
         Fleet {
             seed: 0,

@@ -3,20 +3,19 @@
 use std::fmt;
 use std::ops::Range;
 
-/// Maximum edit distance of a suggested key, in letters.
+/// Maximum edit distance of a suggested key.
 const DISTANCE_MAX: usize = 3;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ScenarioError {
-    /// Line and column, both from 1, if known.
+    /// Line and column from 1, if known.
     pub at: Option<(usize, usize)>,
-    /// Description of the error.
     pub message: String,
-    /// The line itself, and the length of the marked part in letters.
+    /// The line, and the length of the marked part in letters.
     excerpt: Option<(String, usize)>,
 }
 
-/// An error found after parsing: the path of the key, and a description.
+/// An error found after parsing: path of the key, and description.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct KeyFault {
     pub(super) path: &'static str,
@@ -29,7 +28,6 @@ impl ScenarioError {
         Self { at: None, message: message.into(), excerpt: None }
     }
 
-    /// Converts an error of the TOML parser.
     pub(super) fn of_toml(text: &str, error: &toml::de::Error) -> Self {
         let message = with_suggestion(error.message());
         match error.span() {
@@ -38,8 +36,7 @@ impl ScenarioError {
         }
     }
 
-    /// An error at the key `fault.path`. If the text does not have the key, the error is at the nearest table
-    /// above it.
+    /// An error at the key `fault.path`, or at the nearest table above.
     pub(super) fn at_key(text: &str, fault: &KeyFault) -> Self {
         let message = format!("{}: {}", fault.path, fault.message);
         match locate(text, fault.path) {
@@ -48,8 +45,7 @@ impl ScenarioError {
         }
     }
 
-    /// Describes an error that is caused by changes from the command line. Lines of the file mean nothing in
-    /// that case.
+    /// Attributes an error to `changes` of the command line, without a line of the file.
     pub(super) fn after(self, changes: &str) -> Self {
         Self::plain(format!("with the changes {changes}: {}", self.message))
     }
@@ -80,8 +76,7 @@ impl fmt::Display for ScenarioError {
 
 impl std::error::Error for ScenarioError {}
 
-/// Finds the key `path` (`load.metrics`) in the text. If it is absent, finds the last table on the path that
-/// exists.
+/// Finds the key `path` (`load.metrics`) in the text, or the last existing table on the path.
 fn locate(text: &str, path: &str) -> Option<Range<usize>> {
     let root = toml::de::DeTable::parse(text).ok()?;
     let mut table = root.get_ref();
@@ -94,7 +89,7 @@ fn locate(text: &str, path: &str) -> Option<Range<usize>> {
         match value.get_ref() {
             toml::de::DeValue::Table(inner) => table = inner,
             toml::de::DeValue::Array(items) => {
-                // points to the first of several tables in an array; the message says which table is meant
+                // the first table of an array; the message says which table is meant
                 match items.iter().next().map(toml::Spanned::get_ref) {
                     Some(toml::de::DeValue::Table(inner)) => table = inner,
                     _ => break,
@@ -106,7 +101,7 @@ fn locate(text: &str, path: &str) -> Option<Range<usize>> {
     found
 }
 
-/// Adds the known name that is most similar to an unknown name.
+/// Adds the most similar known name.
 fn with_suggestion(message: &str) -> String {
     let names: Vec<&str> = message.split('`').skip(1).step_by(2).collect();
     let unknown = message.starts_with("unknown field") || message.starts_with("unknown variant");
@@ -121,7 +116,7 @@ fn with_suggestion(message: &str) -> String {
     }
 }
 
-/// Edit distance: the number of letters to be inserted, deleted or changed to turn one text into the other.
+/// Number of letters to insert, delete or change.
 fn distance(a: &str, b: &str) -> usize {
     let mut row: Vec<usize> = (0..=b.len()).collect();
     for (i, x) in a.bytes().enumerate() {

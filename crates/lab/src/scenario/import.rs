@@ -1,4 +1,4 @@
-//! Import of existing queries from Grafana dashboards and query logs.
+//! Queries from Grafana dashboards and query logs.
 
 use crate::scenario::Values;
 use anyhow::{Context, Result, ensure};
@@ -9,10 +9,9 @@ use std::path::Path;
 /// Maximum size of a file.
 const FILE_BYTES_MAX: u64 = 64 << 20;
 
-/// Maximum number of queries taken from one file.
 const QUERIES_MAX: usize = 10_000;
 
-/// Maximum nesting depth of panels, rows and their objects.
+/// Maximum depth of nested panels and rows.
 const DEPTH_MAX: usize = 32;
 
 /// Queries of a dashboard.
@@ -20,11 +19,11 @@ const DEPTH_MAX: usize = 32;
 pub struct Dashboard {
     /// PromQL, with `$name` for variables.
     pub queries: Vec<String>,
-    /// Values of the variables: the saved values, or otherwise all values.
+    /// Saved values of the variables, or all values.
     pub variables: BTreeMap<String, Values>,
 }
 
-/// Reads the text of a file, up to the maximum size.
+/// Reads a file, up to the maximum size.
 pub fn read(path: &Path) -> Result<String> {
     let context = || format!("cannot read {}", path.display());
     let bytes = std::fs::metadata(path).with_context(context)?.len();
@@ -32,7 +31,7 @@ pub fn read(path: &Path) -> Result<String> {
     std::fs::read_to_string(path).with_context(context)
 }
 
-/// Queries of all panels of a dashboard that Grafana exported.
+/// Queries of all panels of an exported dashboard.
 pub fn grafana(json: &str) -> Result<Dashboard> {
     let root: Value = serde_json::from_str(json).context("the dashboard is not valid JSON")?;
     // the API wraps the dashboard in an object; an export does not
@@ -47,7 +46,7 @@ pub fn grafana(json: &str) -> Result<Dashboard> {
     Ok(dashboard)
 }
 
-/// Collects every `expr` of every list of `targets`, in nested panels too.
+/// Collects every `expr` of `targets`, also in nested panels.
 fn collect(value: &Value, queries: &mut Vec<String>, depth: usize) {
     if depth > DEPTH_MAX || queries.len() >= QUERIES_MAX {
         return;
@@ -69,8 +68,8 @@ fn collect(value: &Value, queries: &mut Vec<String>, depth: usize) {
     }
 }
 
-/// Values with which a variable was saved: its options, or otherwise its current value. If the value is
-/// "All", or if Grafana would query the data source for it, returns the regular expression for "All".
+/// Saved values of a variable: its options, or its current value. For "All", and for a variable that Grafana fills by
+/// a query, the regular expression for "All".
 fn values_of(variable: &Value) -> Vec<String> {
     let texts = |value: &Value| match value {
         Value::String(text) => vec![text.clone()],
@@ -90,7 +89,7 @@ fn values_of(variable: &Value) -> Vec<String> {
     values
 }
 
-/// Queries of a log: JSON lines of Prometheus' query log, or one query per line. Repeated queries are kept.
+/// Queries of a log: JSON lines of Prometheus' query log, or one query per line.
 pub fn query_log(text: &str) -> Result<Vec<String>> {
     let mut queries = Vec::new();
     for line in text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')) {

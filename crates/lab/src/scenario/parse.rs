@@ -1,15 +1,15 @@
-//! Parses values on the command line: durations, counts, headers, points in time.
+//! Parses values of the command line.
 
 use anyhow::{Context, Result, ensure};
 use std::time::Duration;
 
-/// Parses a duration: `15s`, `250ms`, `1h30m`, `2d`, or a bare number of seconds.
+/// `15s`, `250ms`, `1h30m`, `2d`, or a bare number of seconds.
 pub fn duration(text: &str) -> Result<Duration> {
     stdx::units::duration(text)
         .with_context(|| format!("{text:?} is not a duration such as 15s, 250ms or 1h30m"))
 }
 
-/// Parses a positive number: `2000`, `10_000`, `200k`, `1.5M`, `2G`. The letters are decimal prefixes.
+/// A positive number: `2000`, `10_000`, `200k`, `1.5M`, `2G`, with decimal prefixes.
 pub fn count(text: &str) -> Result<f64> {
     let bad = || format!("{text:?} is not a number such as 2000, 200k or 1.5M");
     let plain = text.replace('_', "");
@@ -31,7 +31,7 @@ pub fn whole(text: &str) -> Result<u64> {
     Ok(number as u64)
 }
 
-/// Parses a header `Name: value`, in the form of curl's `-H`.
+/// A header `Name: value`, as in curl's `-H`.
 pub fn header(text: &str) -> Result<(String, String)> {
     let (name, value) =
         text.split_once(':').with_context(|| format!("{text:?} is not a header such as \"Name: value\""))?;
@@ -43,8 +43,8 @@ pub fn header(text: &str) -> Result<(String, String)> {
     Ok((name.to_owned(), value.to_owned()))
 }
 
-/// Parses a point in time and returns milliseconds since 1970: `now`, `-1h` (before `now_ms`), Unix seconds
-/// (`1795284000`), or Unix milliseconds (13 digits).
+/// Milliseconds since 1970 of `now`, `-1h` (before `now_ms`), Unix seconds (`1795284000`), or Unix milliseconds (13
+/// digits).
 pub fn time(text: &str, now_ms: i64) -> Result<i64> {
     if text == "now" {
         return Ok(now_ms);
@@ -57,7 +57,7 @@ pub fn time(text: &str, now_ms: i64) -> Result<i64> {
         .parse()
         .with_context(|| format!("{text:?} is not a time: now, -1h, or Unix seconds or milliseconds"))?;
     ensure!(number.is_finite() && number.abs() < 1e15, "the time {text:?} is out of range");
-    // 10^11 s after 1970 is the year 5138, 10^11 ms after 1970 is 1973
+    // 10^11 s after 1970 is the year 5138, 10^11 ms is 1973
     Ok(if number.abs() < 1e11 { (number * 1000.0).round() as i64 } else { number as i64 })
 }
 

@@ -1,6 +1,6 @@
-//! Built-in scenarios, one for each file of `scenarios/`. `build.rs` generates the list.
+//! Built-in scenarios, one for each file of `scenarios/`.
 
-/// Names and texts of the presets, sorted by name.
+/// Names and texts, sorted by name.
 pub const PRESETS: &[(&str, &str)] = &include!(concat!(env!("OUT_DIR"), "/presets.rs"));
 
 pub fn preset(name: &str) -> Option<&'static str> {

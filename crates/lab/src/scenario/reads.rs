@@ -8,46 +8,41 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use stdx::rng::mix;
 
-/// Maximum number of queries in a mix.
 const QUERIES_MAX: usize = 10_000;
 
-/// Maximum number of values of a variable.
 const VALUES_MAX: u64 = 100_000;
 
-/// Maximum number of users of a mix.
 const USERS_MAX: u32 = 10_000;
 
-/// Value of a dashboard's `$__range` in instant queries.
+/// Value of `$__range` in instant queries.
 const RANGE_MS_DEFAULT: u64 = 300_000;
 
-/// Value of a dashboard's `$__rate_interval`.
+/// Value of `$__rate_interval`.
 const RATE_INTERVAL_MS: u64 = 300_000;
 
-/// A mix of queries and the users who send them.
+/// A mix of queries, and its users.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ReadMix {
     pub name: String,
-    /// Number of concurrent users. Each user sends its next query when the previous query is answered.
+    /// Concurrent users. Each sends its next query when the previous query is answered.
     pub users: u32,
-    /// Queries per second on a schedule; latency counts from the scheduled start. If not given, each query
-    /// follows the previous answer.
+    /// Scheduled queries per second; latency then counts from the schedule. By default, each query follows an answer.
     pub rate: Option<f64>,
-    /// Think time: pause between an answer and the next query.
+    /// Pause between an answer and the next query.
     pub think: Span,
-    /// PromQL; `$name` and `${name}` stand for a variable's value.
+    /// PromQL; `$name` and `${name}` are variables.
     pub queries: Vec<String>,
-    /// Grafana dashboard whose queries are added; a path relative to the scenario's file.
+    /// Grafana dashboard with further queries; a path relative to the scenario's file.
     pub grafana: Option<PathBuf>,
-    /// Query log whose queries are added: Prometheus' query log, or one query per line.
+    /// Log with further queries.
     pub query_log: Option<PathBuf>,
-    /// Variables of the queries, by name.
     pub variables: BTreeMap<String, Values>,
-    /// Lengths of the queried range. If none is given, the queries are instant queries.
+    /// Lengths of the queried range. If empty, the queries are instant queries.
     pub periods: Vec<Span>,
-    /// Query step. If not given, a 60th of the period.
+    /// By default, a 60th of the period.
     pub step: Option<Span>,
-    /// True to give every query a different time, so that no cache holds the answer.
+    /// True to give every query a different time, so that no cache has the answer.
     pub cache_busting: bool,
     /// True if the number of users follows the load's shape.
     pub shaped: bool,
@@ -74,17 +69,17 @@ impl Default for ReadMix {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Question {
-    /// PromQL with all variables filled in.
+    /// PromQL without variables.
     pub query: String,
-    /// Start, end and step in ms; `None` for an instant query.
+    /// Start, end and step in ms. `None` for an instant query.
     pub range_ms: Option<(i64, i64, u64)>,
-    /// End of the range, or time of the instant query, in ms.
+    /// End of the range, or time of the instant query.
     pub end_ms: i64,
 }
 
 impl ReadMix {
-    /// The query number `number`, sent at `now_ms`. Consecutive numbers visit all combinations of query,
-    /// variables and period in an order that the seed determines.
+    /// The query number `number`, sent at `now_ms`. Consecutive numbers visit all combinations in an order that the
+    /// seed determines.
     pub fn question(&self, seed: u64, number: u64, now_ms: i64) -> Question {
         let mut bits = mix(seed ^ mix(number));
         let mut pick = |len: u64| {

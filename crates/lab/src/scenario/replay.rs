@@ -5,20 +5,18 @@ use crate::generate::template::Version;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
-/// Settings of a replay. [`super::Load`] sets the number of connections (`writers`), the samples per request
-/// (`batch`) and the retries. The recording determines everything else about the load.
+/// Settings of a replay. [`super::Load`] sets connections (`writers`), samples per request (`batch`) and retries.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ReplaySpec {
-    /// Path of the recording, relative to the scenario's file.
+    /// Relative to the scenario's file.
     pub file: PathBuf,
-    /// Speed, as a multiple of the recorded speed.
+    /// Multiple of the recorded speed.
     pub speed: f64,
-    /// Number of copies of each series.
+    /// Copies of each series.
     pub copies: u32,
-    /// Treatment of timestamps.
     pub times: SampleTimes,
-    /// Protocol version of all requests. If not given, the recorded version.
+    /// Protocol version of all requests. By default, as recorded.
     pub protocol: Option<Version>,
 }
 
@@ -52,8 +50,7 @@ impl std::str::FromStr for SampleTimes {
 }
 
 impl Scenario {
-    /// Applies the consequences of a replay: tenants come from the recording, and no sample is read back or
-    /// probed.
+    /// Applies the consequences of a replay: tenants are recorded, and no sample is read back.
     pub(crate) fn apply_replay(&mut self) {
         if self.replay.is_some() {
             self.target.tenant_header.clear();

@@ -1,51 +1,49 @@
-//! Rules of a verdict, fixed before the run.
+//! Rules of a verdict.
 
 use super::units::{Size, Span};
 use serde::Deserialize;
 
-/// Rules of a verdict. A rule that is not set is not judged. By default, no acknowledged sample may be lost,
-/// doubled or wrong, and no sample may be unexpected.
+/// Rules of a verdict. Without a value, a rule is not judged. By default, no sample may be lost, doubled, wrong or
+/// unexpected.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Rules {
-    /// Minimum share of all attempts that are answered with success.
+    /// Minimum successful share of all attempts.
     pub pass_rate: Option<f64>,
-    /// Maximum share of the scheduled samples that are not acknowledged before the end.
+    /// Maximum share of scheduled samples that are not acknowledged.
     pub error_budget: Option<f64>,
-    /// Minimum share of the scheduled samples that are acknowledged.
+    /// Minimum acknowledged share of the scheduled samples.
     pub achieved: Option<f64>,
     /// Maximum p50 of the latency from the scheduled start.
     pub p50: Option<Span>,
     /// Maximum p99 of the latency from the scheduled start.
     pub p99: Option<Span>,
-    /// Maximum p99 of the latency of requests that carry known series only.
+    /// Maximum p99 latency of requests without new series.
     pub p99_known: Option<Span>,
-    /// Maximum p99 of the latency of refused attempts.
+    /// Maximum p99 latency of refused attempts.
     pub refusal_p99: Option<Span>,
     /// Maximum p99 of the time until an acknowledged sample is visible.
     pub freshness_p99: Option<Span>,
-    /// Maximum number of acknowledged samples that are missing.
+    /// Maximum number of missing acknowledged samples.
     pub lost: u64,
-    /// Maximum number of samples that were found more than once.
+    /// Maximum number of samples found more than once.
     pub doubled: u64,
-    /// Maximum number of samples with a wrong value.
+    /// Maximum number of wrong values.
     pub wrong: u64,
-    /// Maximum number of samples that were never sent.
+    /// Maximum number of found samples that were never sent.
     pub unexpected: u64,
-    /// Maximum number of unplanned restarts of the target.
+    /// Maximum number of unplanned restarts.
     pub restarts: Option<u64>,
-    /// Maximum memory of the target.
+    /// Of the target.
     pub memory: Option<Size>,
     /// Maximum time without a successful request.
     pub silence: Option<Span>,
-    /// Maximum time from the end of the last disturbance until rate and latency are as before the first
-    /// disturbance.
+    /// Maximum time from the end of the last disturbance to normal rate and latency.
     pub recovery: Option<Span>,
-    /// Minimum share of queries that are answered with success.
+    /// Minimum successful share of queries.
     pub read_pass_rate: Option<f64>,
-    /// Maximum p99 of the latency of queries.
+    /// Maximum p99 latency of queries.
     pub read_p99: Option<Span>,
-    /// True to end the run as soon as `restarts`, `memory` or `silence` is broken, because the verdict can
-    /// then no longer change.
+    /// True to end the run when `restarts`, `memory` or `silence` is broken.
     pub abort: bool,
 }

@@ -1,4 +1,4 @@
-//! Places a load in time: the interval between samples, the number of rounds, and their begin.
+//! Places a load in time: interval, number of rounds, and begin.
 
 use super::{Model, Scenario, Span, parse};
 use anyhow::{Context, Result, ensure};
@@ -6,37 +6,35 @@ use anyhow::{Context, Result, ensure};
 /// Default sampling interval.
 const INTERVAL_MS_DEFAULT: u64 = 15_000;
 
-/// Time by which a closed loop begins in the past. The timestamps of a closed loop advance faster than the
-/// clock, and must not overtake the clock.
+/// A closed loop begins this long in the past, because its timestamps advance faster than the clock.
 const HORIZON_MS: u64 = 3_600_000;
 
-/// A sample rate that no target sustains. It bounds the number of rounds of a closed loop, and so determines
-/// the interval between rounds.
+/// A sample rate that no target sustains. It bounds the number of rounds of a closed loop.
 const CLOSED_SAMPLES_PER_S_MAX: f64 = 8e6;
 
-/// Maximum time by which samples may be ahead of the clock: targets refuse samples from the future.
+/// Maximum time by which samples may be ahead of the clock.
 pub(crate) const FUTURE_MS_MAX: i64 = 60_000;
 
 const ROUNDS_MAX: f64 = 100e6;
 
-/// Rounds of a load. In each round, every series has one sample.
+/// Rounds of a load. Every series has one sample in each round.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Schedule {
     pub(crate) interval_ms: u32,
-    /// The first round, in intervals since 1970.
+    /// First round, in intervals since 1970.
     pub(crate) first_tick: u64,
     pub(crate) rounds_max: u32,
-    /// Rounds per second; `None` for a closed loop.
+    /// `None` for a closed loop.
     pub(crate) rounds_per_s: Option<f64>,
 }
 
 impl Scenario {
-    /// Duration of the load in seconds, compressed.
+    /// Compressed duration of the load in seconds.
     pub fn length_s(&self) -> f64 {
         self.duration.s() / self.compress
     }
 
-    /// Number of series of the base load, all tenants together.
+    /// Series of the base load, of all tenants.
     pub(super) fn series(&self) -> f64 {
         let load = self.scaled();
         f64::from(load.tenants) * f64::from(load.writers) * load.metrics.0 * load.series_per_metric.0
@@ -49,7 +47,7 @@ impl Scenario {
             return interval.ms();
         }
         if let Some(rate) = load.rate {
-            // rounded down, so that timestamps fall behind the clock and never overtake it
+            // rounded down, so that timestamps never overtake the clock
             return ((self.series() * 1000.0 / rate.0) as u64).max(1);
         }
         if load.model == Model::Open {
@@ -64,7 +62,7 @@ impl Scenario {
         }
     }
 
-    /// Rounds per second of the base load; `None` for a closed loop.
+    /// Of the base load. `None` for a closed loop.
     fn rounds_per_s(&self) -> Option<f64> {
         let by_interval = || 1000.0 / self.interval_ms() as f64;
         let open = self.load.model == Model::Open;
@@ -85,8 +83,7 @@ impl Scenario {
         Ok(Schedule { interval_ms, first_tick, rounds_max, rounds_per_s })
     }
 
-    /// Places the rounds so that the load ends with the last round. In a closed loop, the last round is now.
-    /// In an open loop, it is at the end of the schedule.
+    /// The first tick, such that the last round is now (closed loop) or at the end of the load (open loop).
     fn first_tick(
         &self,
         interval_ms: i64,
@@ -99,7 +96,7 @@ impl Scenario {
         let ends_ms = now_ms.saturating_add((takes_s * 1000.0) as i64);
         let first_ms = match &self.load.start {
             Some(start) => parse::time(start, now_ms).context("load.start")?.saturating_add(interval_ms - 1),
-            // even if a round spans more than the whole run, its samples must not be in the future
+            // samples of a very long round must not be in the future
             None => ends_ms.saturating_sub(span_ms).min(now_ms.saturating_sub(interval_ms)),
         };
         let tick = first_ms.div_euclid(interval_ms);
@@ -115,7 +112,6 @@ impl Scenario {
         u64::try_from(tick).context("the first samples would be before 1970")
     }
 
-    /// Number of ticks in an interval between changes.
     pub(crate) fn ticks(&self, every: Option<Span>) -> Option<u64> {
         every.map(|every| (every.ms() / self.interval_ms().max(1)).max(1))
     }
@@ -138,7 +134,7 @@ mod tests {
         scenario(&format!("model = 'closed'\n{text}"))
     }
 
-    /// Time of the first and of the last possible sample relative to now, and the interval, in ms.
+    /// Time of the first and of the last possible sample, relative to now, and the interval, in ms.
     fn times(scenario: &Scenario) -> (i64, i64, i64) {
         let Schedule { interval_ms, first_tick, rounds_max, .. } = scenario.schedule(NOW_MS).unwrap();
         let interval = i64::from(interval_ms);
@@ -183,7 +179,7 @@ mod tests {
         assert_eq!(interval, 2_000, "2,000 series at 1,000 a second");
         assert!((-4_000..=-2_000).contains(&first), "{first}");
         assert!(end <= 30_000);
-        // more than one round per millisecond: timestamps overtake the clock, and so begin earlier
+        // more than one round per millisecond
         let (first, end, interval) = times(&with(1e7));
         assert_eq!(interval, 1);
         assert!(first < -100_000 && end <= 30_000, "{first} {end}");

@@ -1,20 +1,18 @@
-//! Removes the secrets from a scenario's text. Results contain the text, and people pass results on.
+//! Removes the secrets from a scenario's text, because results contain this text.
 
 use super::Scenario;
 use super::target::{Auth, TargetSpec};
 
-/// Replacement of a secret.
 const HIDDEN: &str = "***";
 
-/// Parts of the names of headers whose values are secrets.
+/// A header is secret if its name contains one of these words.
 const SECRET_HEADERS: [&str; 5] = ["auth", "cookie", "key", "secret", "token"];
 
-/// Returns the text and the overrides of `scenario` without secrets. Text and overrides can still be parsed.
-/// If a secret cannot be removed, both are empty. A secret cannot be removed if it is written with escapes,
-/// or is part of another word.
+/// Returns the text and the overrides of `scenario` without secrets, still parseable. Both are empty if a secret
+/// cannot be removed, for example because it is written with escapes.
 pub(crate) fn hide(scenario: &Scenario, text: &str, overrides: &[String]) -> (String, Vec<String>) {
     let mut wanted = scenario.clone();
-    // the text still contains a secret that an override replaces
+    // the text still has secrets that overrides replace
     let own = Scenario::parse(text).ok();
     let all: Vec<String> = [Some(wanted.clone()), own]
         .into_iter()
@@ -36,12 +34,11 @@ pub(crate) fn hide(scenario: &Scenario, text: &str, overrides: &[String]) -> (St
     }
 }
 
-/// Replaces every secret with [`HIDDEN`].
 fn hide_in(target: &mut TargetSpec) {
     secrets(target).into_iter().for_each(|secret| *secret = HIDDEN.into());
 }
 
-/// Fields of a target that may hold secrets.
+/// Fields of a target that may contain secrets.
 fn secrets(target: &mut TargetSpec) -> Vec<&mut String> {
     let is_secret = |name: &str| SECRET_HEADERS.iter().any(|part| name.to_lowercase().contains(part));
     let headers = target.headers.0.iter_mut().filter(|(name, _)| is_secret(name)).map(|(_, value)| value);

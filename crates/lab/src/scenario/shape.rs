@@ -1,19 +1,17 @@
-//! Load profile: a pure function from seconds to a factor of the base load.
+//! Load profile: a function from seconds to a factor of the base load.
 //!
-//! The factor changes the number of series, by adding writers or tenants. It never changes the sampling
-//! interval, because a real system grows by pods and not by faster scrapes.
+//! The factor changes the number of series, never the sampling interval, because real systems grow by pods.
 
 use super::error::KeyFault;
 use super::units::Span;
 use serde::Deserialize;
 
-/// Maximum factor.
 pub(super) const FACTOR_MAX: f64 = 1_000.0;
 
-/// Maximum number of steps of a ladder, and maximum number of spikes.
+/// Maximum number of steps of a ladder, and of spikes.
 const STEPS_MAX: usize = 1_000;
 
-/// Number of phases into which the report divides a load that changes continuously.
+/// Phases into which the report divides a load that changes continuously.
 const PHASES: u32 = 8;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
@@ -28,23 +26,22 @@ pub enum Kind {
     Ladder,
     /// Steady growth from `from` to `to`.
     Ramp,
-    /// Base load, with one or several spikes to `factor`.
+    /// Base load, with spikes to `factor`.
     Spike,
     /// Constant load at `factor`.
     Stress,
-    /// Sine wave around 1 with the given `period` and `amplitude`.
+    /// Sine wave around 1.
     Diurnal,
-    /// Base load. At each time of `at`, every series gets a new label and so becomes a new series.
+    /// Base load. At each time of `at`, new series replace all series.
     RelabelAll,
-    /// Base load. At each time of `at`, the senders pause. After the pause, they send the requests that they
-    /// held back.
+    /// Base load. At each time of `at`, the senders pause. Afterwards, they send the held-back requests.
     Outage,
 }
 
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Shape {
-    /// Kind of shape. It determines which of the other keys apply.
+    /// Determines which of the other keys apply.
     pub kind: Kind,
     /// Ladder and ramp: the first factor.
     pub from: f64,
@@ -52,30 +49,29 @@ pub struct Shape {
     pub to: f64,
     /// Ladder: number of steps.
     pub steps: u32,
-    /// Ladder: the factors themselves, instead of `from`, `to` and `steps`.
+    /// Ladder: the factors, instead of `from`, `to` and `steps`.
     pub factors: Vec<f64>,
-    /// Spike, relabel-all, outage: start times. If not given, half of the duration.
+    /// Spike, relabel-all, outage: start times. By default, half of the duration.
     pub at: Vec<Span>,
-    /// Spike, outage: duration of each one.
+    /// Spike, outage: duration.
     #[serde(rename = "for")]
     pub lasts: Span,
     /// Spike, stress: factor of the load.
     pub factor: f64,
-    /// Spike: factor of each spike. Replaces `factor`.
+    /// Spike: factor of each spike, instead of `factor`.
     pub spike_factors: Vec<f64>,
-    /// Diurnal: the length of a day.
+    /// Diurnal: length of a day.
     pub period: Option<Span>,
     /// Diurnal: amplitude around 1.
     pub amplitude: f64,
-    /// Unit that is added when the load grows.
+    /// Which units are added when the load grows.
     pub grow: Grow,
 }
 
-/// Unit that is added when the load grows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Grow {
-    /// Grows by more writers of the same tenants.
+    /// Writers of the same tenants are added.
     #[default]
     Writers,
     /// Tenants are added.
@@ -106,23 +102,22 @@ impl Default for Shape {
 pub struct Course {
     shape: Shape,
     duration_s: f64,
-    /// Times of spikes, relabellings or outages, in seconds.
+    /// Times of spikes, relabellings or outages.
     at_s: Vec<f64>,
     lasts_s: f64,
 }
 
-/// A phase with constant target load.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LoadPhase {
     pub name: String,
-    /// Start, in seconds since the start of the load.
+    /// In seconds since the start of the load.
     pub from_s: f64,
-    /// End, exclusive.
+    /// Exclusive.
     pub to_s: f64,
 }
 
 impl Shape {
-    /// The course over `duration_s` seconds. All times of the shape are divided by `compress`.
+    /// The course over `duration_s`. All times of the shape are divided by `compress`.
     pub fn over(&self, duration_s: f64, compress: f64) -> Course {
         let mut at_s: Vec<f64> = self.at.iter().map(|at| at.s() / compress).collect();
         if at_s.is_empty() {
@@ -133,13 +128,12 @@ impl Shape {
         Course { shape: self.clone(), duration_s, at_s, lasts_s }
     }
 
-    /// The factors of the ladder's steps.
     fn ladder(&self) -> Vec<f64> {
         if !self.factors.is_empty() {
             return self.factors.clone();
         }
         let steps = self.steps.max(1);
-        // a ladder from 0 begins with the first step above 0, because a step without load shows nothing
+        // a ladder from 0 begins above 0, because a step without load shows nothing
         let up = (self.to - self.from) / f64::from(steps);
         (1..=steps).map(|step| self.from + up * f64::from(step)).collect()
     }
@@ -200,7 +194,7 @@ impl Course {
         }
     }
 
-    /// The highest factor. It determines how many series are prepared.
+    /// The highest factor.
     pub fn factor_max(&self) -> f64 {
         let Shape { kind, from, to, factor, amplitude, .. } = &self.shape;
         match kind {
@@ -213,7 +207,7 @@ impl Course {
         }
     }
 
-    /// Start and end of each outage, during which the senders are silent.
+    /// Start and end of each outage.
     pub fn outages(&self) -> Vec<(f64, f64)> {
         if self.shape.kind != Kind::Outage {
             return Vec::new();
@@ -221,17 +215,17 @@ impl Course {
         self.at_s.iter().map(|at| (*at, at + self.lasts_s)).collect()
     }
 
-    /// Times at which every series is replaced by a new series.
+    /// When new series replace all series.
     pub fn relabels(&self) -> &[f64] {
         if self.shape.kind == Kind::RelabelAll { &self.at_s } else { &[] }
     }
 
-    /// True if the last third is to be compared with the first third.
+    /// True if the last third is compared with the first third.
     pub fn is_endurance(&self) -> bool {
         self.shape.kind == Kind::Endurance
     }
 
-    /// Phases of the run between changes of the shape.
+    /// Phases between changes of the shape.
     pub fn phases(&self) -> Vec<LoadPhase> {
         let mut cuts: Vec<(f64, String)> = match self.shape.kind {
             Kind::Constant | Kind::Stress => vec![(0.0, "all".into())],

@@ -9,46 +9,40 @@ use std::path::PathBuf;
 
 /// Target of a load.
 ///
-/// In URLs and header values `{tenant}` is the tenant's name and `{index}` its number.
+/// In URLs and header values, `{tenant}` is the tenant's name and `{index}` its number.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TargetSpec {
-    /// URLs for writing. Several URLs are distributed over the writers.
+    /// URLs for writing. Writers take them in turn.
     pub write: Texts,
-    /// URL for queries, without `/api/v1/query`. If not given, it is derived from `write`.
+    /// URL for queries, without `/api/v1/query`. By default, it follows from `write`.
     pub read: Option<String>,
     /// Headers of each request.
     pub headers: Headers,
-    /// Header that names the tenant; empty for targets without tenants.
+    /// Header with the tenant's name; empty for targets without tenants.
     pub tenant_header: String,
-    /// Prefix of tenants' names. The number of the tenant follows.
+    /// Names of tenants are this prefix and a number.
     pub tenant_prefix: String,
-    /// Label with the tenant's name, added to every series. It is for targets without tenants, which would
-    /// otherwise mix the series of all tenants.
+    /// Label with the tenant's name in every series. It separates tenants in a target without tenants.
     pub tenant_label: Option<String>,
-    /// Protocol: remote write 1.0 or 2.0.
+    /// Remote write 1.0 or 2.0.
     pub protocol: Version,
-    /// Maximum time to wait for an answer.
     pub timeout: Span,
-    /// Authentication of writers and readers.
     pub auth: Option<Auth>,
-    /// TLS files in PEM format for `https`, relative to the scenario's file.
+    /// TLS files in PEM format, relative to the scenario's file.
     pub tls: TlsFiles,
-    /// The target's process on this machine.
     pub pid: Option<u32>,
-    /// The target's control group.
     pub cgroup: Option<PathBuf>,
-    /// URL of the target's own metrics (Prometheus text).
+    /// URL of the target's own metrics, as Prometheus text.
     pub metrics: Option<String>,
-    /// Data directory of the target.
     pub data_dir: Option<PathBuf>,
-    /// Command that starts the target. `{port}` stands for a free port, here and in addresses. `{data}`
-    /// stands for a new directory, here and in `data_dir`. `find-minimum` replaces `{memory}` and `{cores}`.
+    /// Command that starts the target. `{port}` is a free port, also in addresses. `{data}` is a new directory, also
+    /// in `data_dir`. `find-minimum` replaces `{memory}` and `{cores}`.
     pub start: Option<String>,
-    /// URL that answers with success once the target is ready. If not given, the target is ready when it
-    /// listens on its write addresses.
+    /// URL that answers with success when the target is ready. By default, the write addresses must accept
+    /// connections.
     pub ready: Option<String>,
-    /// The target's network namespace, for faults that cut the network.
+    /// The target's network namespace, for the fault `cut`.
     pub namespace: Option<String>,
 }
 
@@ -93,7 +87,7 @@ impl Default for TargetSpec {
     }
 }
 
-/// Headers of requests, by name. No value is ever shown, because some values are secrets.
+/// Headers by name. Values are never shown, because some are secrets.
 #[derive(Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(transparent)]
 pub struct Headers(pub BTreeMap<String, String>);
@@ -104,7 +98,7 @@ impl std::fmt::Debug for Headers {
     }
 }
 
-/// Authentication of the lab.
+/// Authentication of writers and readers.
 #[derive(Clone, PartialEq, Eq, Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase", deny_unknown_fields)]
 pub enum Auth {
@@ -112,23 +106,23 @@ pub enum Auth {
     Bearer { token: String },
     /// User and password.
     Basic { user: String, password: String },
-    /// A token for each tenant, signed by HMAC with SHA-256. The lab creates the tokens.
+    /// A token for each tenant, which the lab signs with HMAC-SHA-256.
     Jwt {
         secret: String,
-        /// The claim that holds the tenant's name.
+        /// Claim with the tenant's name.
         #[serde(default = "tenant_claim")]
         claim: String,
-        /// Claims that are the same for all tenants.
+        /// Claims for all tenants.
         #[serde(default)]
         claims: BTreeMap<String, String>,
-        /// Lifetime of the tokens.
+        /// Lifetime of a token.
         #[serde(default = "day")]
         valid_for: Span,
     },
 }
 
 impl std::fmt::Debug for Auth {
-    /// Formats everything but the secrets.
+    /// Leaves out the secrets.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::Bearer { .. } => "Bearer",
@@ -150,28 +144,25 @@ fn day() -> Span {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FaultSpec {
-    /// Time of the fault, from the start of the load.
+    /// From the start of the load.
     pub at: Span,
     /// Kind of fault.
     #[serde(rename = "do")]
     pub kind: FaultKind,
-    /// Duration of the fault. After it, the fault is reverted or the target is started again.
+    /// After this time, the fault is reverted or the target is started again.
     #[serde(rename = "for", default)]
     pub lasts: Span,
-    /// Command that starts a target again after `kill`, if the run did not start the target. The command is
-    /// either the target itself, which keeps running after the run, or a command to a service manager.
+    /// Command that starts a target again after `kill`, if the run did not start the target.
     #[serde(default)]
     pub restart: Option<String>,
 }
 
-/// Kinds of faults.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FaultKind {
     /// Kills the target with `kill -9` and starts it again.
     Kill,
-    /// Suspends the target and resumes it later. A suspended target answers nothing, but its connections stay
-    /// open.
+    /// Suspends the target, whose connections stay open, and resumes it later.
     Pause,
     /// Limits the writes of the target's control group to a megabyte per second.
     SlowDisk,

@@ -19,7 +19,7 @@ pub struct Count(pub f64);
 pub struct Size(pub u64);
 
 impl Span {
-    /// Span of `seconds`. If `seconds` is not a valid duration, the span is zero.
+    /// Zero if `seconds` is not a valid duration.
     pub fn seconds(seconds: f64) -> Self {
         Self(Duration::try_from_secs_f64(seconds).unwrap_or_default())
     }
@@ -44,7 +44,7 @@ pub fn size(text: &str) -> anyhow::Result<u64> {
     stdx::units::bytes(text).with_context(|| format!("{text:?} is not a size such as 512MiB or 4GiB"))
 }
 
-/// Accepts a text or a number. For other types, the error says which type was expected.
+/// Accepts a text or a number. For other types, the error names the expected type.
 struct NumberOrText<T> {
     expected: &'static str,
     number: fn(f64) -> anyhow::Result<T>,

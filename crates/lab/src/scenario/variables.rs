@@ -1,4 +1,4 @@
-//! Variables in queries, in the notations of dashboards: `$name`, `${name}`, `${name:format}`, `[[name]]`.
+//! Variables in queries: `$name`, `${name}`, `${name:format}`, `[[name]]`.
 
 use super::units::Count;
 use serde::Deserialize;
@@ -7,9 +7,8 @@ use serde::Deserialize;
 #[serde(untagged)]
 pub enum Values {
     List(Vec<String>),
-    /// A prefix followed by numbers from 0.
+    /// A prefix and a number from 0.
     Numbered {
-        /// Text before the number.
         prefix: String,
         count: Count,
     },
@@ -27,7 +26,6 @@ impl Values {
         self.len() == 0
     }
 
-    /// The value with a number from 0.
     pub(super) fn get(&self, at: u64) -> String {
         match self {
             Self::List(values) => values[at as usize].clone(),
@@ -36,8 +34,7 @@ impl Values {
     }
 }
 
-/// Replaces variables with their values. A name consists of letters, digits and underscores. A variable
-/// without a value stays unchanged. Formats are ignored, because each variable has one value at a time.
+/// Replaces variables with their values. A variable without a value stays. Formats are ignored.
 pub(super) fn fill(text: &str, value_of: impl Fn(&str) -> Option<String>) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
@@ -54,8 +51,8 @@ pub(super) fn fill(text: &str, value_of: impl Fn(&str) -> Option<String>) -> Str
     out + rest
 }
 
-/// Returns the name of the variable at the beginning of `text`, and the length of the whole reference. The
-/// name is empty if `text` does not begin with a variable.
+/// Name of the variable at the beginning of `text`, and length of the reference. Without a variable, the name is
+/// empty.
 fn variable(text: &str) -> (&str, usize) {
     for (open, close) in [("${", "}"), ("[[", "]]")] {
         if let Some((inside, _)) = text.strip_prefix(open).and_then(|rest| rest.split_once(close)) {

@@ -1,4 +1,4 @@
-//! Two results side by side: ratios, verdicts, curves.
+//! Two results side by side.
 
 use crate::result::RunResult;
 use crate::result::figures::{Better, FIGURES, ratio, show};
@@ -7,23 +7,21 @@ use crate::show::html::table::{Cell, section, table};
 use crate::show::html::{Data, document, escape, sections};
 use serde::Serialize;
 
-/// Maximum deviation of a ratio from 1 that counts as noise between two single runs.
+/// Maximum deviation of a ratio from 1 that counts as noise.
 const NOISE: f64 = 0.05;
 
-/// Settings and figures of two runs, side by side.
+/// Settings and figures of two runs.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Comparison {
-    /// Name of the first run.
     pub a: String,
-    /// Name of the second run.
     pub b: String,
-    /// Figures that at least one of the runs has.
+    /// Figures of at least one run.
     pub figures: Vec<Compared>,
     /// Rules of both verdicts.
     pub rules: Vec<ComparedRule>,
-    /// Overall verdicts; `None` if there were no rules or the run was incomplete.
+    /// Overall verdicts. `None` for an incomplete run or a run without rules.
     pub passed: (Option<bool>, Option<bool>),
-    /// Reasons why the two runs are not directly comparable.
+    /// Why the two runs are not directly comparable.
     pub caveats: Vec<String>,
 }
 
@@ -32,17 +30,13 @@ pub struct Comparison {
 pub struct Compared {
     /// Name, as in [`RunResult::figure`].
     pub name: &'static str,
-    /// Label in reports.
     pub label: &'static str,
-    /// Unit of the values.
     pub unit: &'static str,
-    /// Value of the first run.
     pub a: Option<f64>,
-    /// Value of the second run.
     pub b: Option<f64>,
-    /// Value of the second run divided by the value of the first run.
+    /// Second value divided by the first.
     pub ratio: Option<f64>,
-    /// The better run, `a` or `b`, if the difference is more than noise.
+    /// `a` or `b`, if the difference is more than noise.
     pub better: Option<char>,
 }
 
@@ -50,9 +44,9 @@ pub struct Compared {
 pub struct ComparedRule {
     /// The rule and its limit.
     pub rule: String,
-    /// Measured value of the first run, and whether the rule was kept.
+    /// Measured value, and whether the rule was kept.
     pub a: Option<(String, bool)>,
-    /// Measured value of the second run, and whether the rule was kept.
+    /// Measured value, and whether the rule was kept.
     pub b: Option<(String, bool)>,
 }
 
@@ -80,12 +74,11 @@ impl Comparison {
         }
     }
 
-    /// Formats the comparison as JSON.
     pub fn to_json(&self) -> serde_json::Result<String> {
         serde_json::to_string_pretty(self)
     }
 
-    /// Formats the comparison for people: a table on a terminal (`table`), plain lines in a pipe.
+    /// Formats the comparison for people: with `table` for a terminal, else as plain lines.
     pub fn to_text(&self, table: bool) -> String {
         let value = |v: Option<f64>, unit: &str| v.map_or_else(|| "–".to_owned(), |v| show(v, unit));
         let mut rows =
@@ -117,7 +110,7 @@ impl Comparison {
         out
     }
 
-    /// Formats the comparison as one HTML file; `a` and `b` are the compared results.
+    /// Formats the comparison as one HTML file. `a` and `b` are the compared results.
     pub fn to_html(&self, a: &RunResult, b: &RunResult) -> String {
         let content = [
             format!(
@@ -176,8 +169,7 @@ impl Comparison {
     }
 }
 
-/// Names for the two runs: target version, target or scenario, whichever differs first; otherwise `A` and
-/// `B`.
+/// Names for the runs: version, target or scenario, whichever differs first; else `A` and `B`.
 fn names(a: &RunResult, b: &RunResult) -> (String, String) {
     let target = |r: &RunResult| r.versions.get("target").cloned().unwrap_or_else(|| r.target.clone());
     for name in [&target as &dyn Fn(&RunResult) -> String, &|r| r.target.clone(), &|r| r.name.clone()] {

@@ -1,12 +1,11 @@
-//! A result as one self-contained HTML file, which needs no network, server or other file.
+//! A result as one self-contained HTML file.
 //!
 //! ```text
 //!   RunResult ─┬─ text, tables ─ escape::text ─▶ HTML
 //!              └─ panels ─ JSON ─ escape::json ─▶ a script's content ─ charts.js ─▶ SVG
 //! ```
 //!
-//! Text from untrusted sources (label values, answers of a target, the scenario) is escaped by [`escape`],
-//! and the script inserts it as text. A content security policy forbids loading anything.
+//! [`escape`] escapes all text from targets and scenarios. A content security policy forbids loading anything.
 
 pub(crate) mod escape;
 pub(crate) mod panel;
@@ -26,7 +25,7 @@ const SCRIPT: &str = include_str!("html/charts.js");
 /// Data of the page's script.
 #[derive(Debug, Serialize)]
 pub(crate) struct Data {
-    /// Length of the time axis, in seconds.
+    /// Length of the time axis.
     pub(crate) length_s: f64,
     pub(crate) panels: Vec<Panel>,
     pub(crate) events: Vec<Mark>,
@@ -57,13 +56,13 @@ pub fn of(result: &RunResult) -> String {
     document(&format!("{title} – Floodmark lab"), &sections::report(result), &Data::of(result))
 }
 
-/// Writes a page to `path`. If writing fails, for example on a full disk, an older page stays unchanged.
+/// Writes a page to `path`. After an error, an older page stays unchanged.
 pub fn save(page: &str, path: &Path) -> anyhow::Result<()> {
     crate::result::files::replace(path, page)
         .with_context(|| format!("cannot write the report {}", path.display()))
 }
 
-/// A complete page with the given content.
+/// A complete page.
 pub(crate) fn document(title: &str, content: &str, data: &Data) -> String {
     let data = serde_json::to_string(data).expect("BUG: the data of the panels cannot be encoded as JSON");
     format!(

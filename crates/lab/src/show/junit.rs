@@ -1,11 +1,10 @@
-//! A verdict as JUnit XML, for CI servers. Each rule becomes a test case, and each figure a property.
+//! A verdict as JUnit XML for CI servers: each rule is a test case, and each figure a property.
 
 use super::html::escape;
 use crate::result::RunResult;
 use crate::result::figures::FIGURES;
 
-/// Formats a result as one test suite. A rule that could not be judged becomes an error, a broken rule a
-/// failure.
+/// Formats a result as one test suite. A broken rule is a failure, a rule that was not judged an error.
 pub fn text(result: &RunResult) -> String {
     let name = xml(&result.name);
     let failures = result.verdict.iter().filter(|j| !j.pass && !j.unmeasured).count();
@@ -39,7 +38,7 @@ pub fn text(result: &RunResult) -> String {
     out + "</testsuite>\n"
 }
 
-/// Escapes the text of an attribute. Control characters are not valid in XML and are removed.
+/// Escapes an attribute. Control characters are removed, because XML forbids them.
 fn xml(text: &str) -> String {
     let printable: String = text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
     escape::text(&printable)

@@ -1,16 +1,14 @@
-//! Live state of a running load: lines below the progress bar of a terminal.
+//! Live state of a running load, below the progress bar.
 
 use crate::result::figures::show;
 use crate::result::{Timeline, names};
 
 use std::fmt::Write;
 
-/// Number of recent points among which the latest value is searched, because some values are not measured
-/// each second.
+/// Number of recent points in which the latest value is searched. Some values are not measured each second.
 const RECENT_POINTS: usize = 5;
 
-/// Formats the latest values, with a line for each subject that has values, and the first rule that is
-/// already broken.
+/// Formats the latest values, and the first broken rule.
 pub(crate) fn block(timeline: &Timeline, broken: Option<&str>) -> String {
     let mut block = Block { timeline, text: String::new() };
     block.line("rate", |line| {
@@ -70,7 +68,7 @@ struct Line<'a> {
 }
 
 impl Line<'_> {
-    /// Adds the latest value of a series, if there is one.
+    /// Adds the latest value of a series, if any.
     fn put(&mut self, before: &str, name: &str, unit: &str, after: &str) {
         let first = self.timeline.points.saturating_sub(RECENT_POINTS);
         let recent = self.timeline.get(name).and_then(|values| values.get(first..)).unwrap_or_default();
@@ -87,7 +85,7 @@ mod tests {
     use crate::result::SeriesKind;
     use expect_test::expect;
 
-    /// The block without the indentation of its lines.
+    /// The block without indentation.
     fn text(timeline: &Timeline, broken: Option<&str>) -> String {
         block(timeline, broken).lines().map(str::trim_start).collect::<Vec<_>>().join("\n")
     }

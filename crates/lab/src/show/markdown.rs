@@ -1,4 +1,4 @@
-//! A result as Markdown, for the summary of a CI job or a comment.
+//! A result as Markdown, for CI jobs.
 
 use crate::result::RunResult;
 use crate::result::figures::{FIGURES, show};
@@ -23,7 +23,7 @@ pub fn text(result: &RunResult) -> String {
     out
 }
 
-/// Formats a table; empty without rows.
+/// Empty without rows.
 fn table<const N: usize>(headings: [&str; N], rows: impl Iterator<Item = [String; N]>) -> String {
     let rows: String = rows.map(|row| format!("| {} |\n", row.join(" | "))).collect();
     match rows.is_empty() {
@@ -32,7 +32,7 @@ fn table<const N: usize>(headings: [&str; N], rows: impl Iterator<Item = [String
     }
 }
 
-/// Escapes `text` as one line, so that a target's messages cannot end the table cell or become markup.
+/// Escapes `text` as one line without markup.
 fn cell(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {

@@ -6,14 +6,10 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 use stdx::units::short;
 
-/// Phase of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
-    /// Building the requests.
     Preparing,
-    /// Sending generated requests.
     Writing,
-    /// Reading everything back.
     Verifying,
     /// Passing traffic on and recording it.
     Recording,
@@ -33,40 +29,36 @@ impl std::fmt::Display for Phase {
     }
 }
 
-/// Progress of a run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Progress {
-    /// Current phase.
     pub phase: Phase,
     /// Completed share of this phase, from 0 to 1.
     pub part: f64,
-    /// Time since this phase began.
+    /// Since this phase began.
     pub elapsed: Duration,
-    /// Samples acknowledged, or read back, so far.
+    /// Samples acknowledged, or read back.
     pub samples: u64,
-    /// Samples per second in about the last second. For a recording, the mean since its start.
+    /// In about the last second. For a recording, the mean since its start.
     pub samples_per_s: f64,
-    /// p99 of the latency in about the last second, in seconds; `None` if there was no answer.
+    /// p99 latency in about the last second. `None` without an answer.
     pub p99_s: Option<f64>,
-    /// Number of unsuccessful answers so far. While verifying, the number of samples found lost, doubled or
-    /// wrong.
+    /// Unsuccessful answers. While verifying, samples found lost, doubled or wrong.
     pub refused: u64,
-    /// Number of requests without an answer so far.
+    /// Requests without an answer.
     pub broken: u64,
 }
 
-/// Observes a run. The run calls the observer a few times per second, so the observer must be quick.
+/// Observes a run. It is called a few times per second and must be quick.
 pub trait Observer: Send + Sync {
-    /// Called with the latest figures.
+    /// The latest figures.
     fn progress(&self, progress: &Progress);
-    /// Called with a message of one line.
+    /// A message of one line.
     fn note(&self, text: &str);
-    /// Called after each second of the load. `_state` formats the state as lines, for observers that show the
-    /// state.
+    /// Called after each second of the load. `_state` formats the state as lines.
     fn second(&self, _state: &dyn Fn() -> String) {}
 }
 
-/// Observer that ignores everything.
+/// Ignores everything.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Silent;
 
@@ -75,12 +67,11 @@ impl Observer for Silent {
     fn note(&self, _: &str) {}
 }
 
-/// Reports on stderr. On a terminal, a live line shows the progress, with the state of the load below it. In
-/// a pipe, a plain line appears every few seconds.
+/// Reports on stderr: a live line and the state of the load on a terminal, else a plain line every few seconds.
 #[derive(Debug)]
 pub struct Stderr {
     bar: Option<ProgressBar>,
-    /// Current state of the load. Empty if there is no load.
+    /// State of the load; empty without a load.
     live: Mutex<String>,
     /// Phase and time of the latest plain line.
     last_line: Mutex<Option<(Phase, Instant)>>,
@@ -90,7 +81,6 @@ pub struct Stderr {
 const PLAIN_INTERVAL: Duration = Duration::from_secs(5);
 
 impl Stderr {
-    /// Reports progress on this process' stderr.
     pub fn new() -> Self {
         let bar = std::io::stderr().is_terminal().then(|| {
             let style = ProgressStyle::with_template("{prefix:>10} [{bar:24}] {msg}")
@@ -116,7 +106,7 @@ impl Drop for Stderr {
     }
 }
 
-/// Prints a line to stderr. The run continues even if stderr is closed (`eprintln!` would panic).
+/// Prints a line to stderr, which may be closed (`eprintln!` would panic).
 fn say(text: impl std::fmt::Display) {
     writeln!(std::io::stderr().lock(), "{text}").ok();
 }

@@ -1,10 +1,10 @@
-//! A result as text, with the same rows as a table on a terminal and as plain lines in a pipe.
+//! A result as text: a table on a terminal, plain lines in a pipe.
 
 use crate::result::RunResult;
 use crate::result::figures::{FIGURES, show};
 use crate::show::text::{Row, examples, render, verify_rows};
 
-/// Figures in the text summary. The HTML report has all figures.
+/// Figures of the summary. The HTML report has all figures.
 const SHOWN: [&str; 25] = [
     "samples_per_s",
     "samples_acknowledged",
@@ -33,7 +33,7 @@ const SHOWN: [&str; 25] = [
     "disk_util_peak",
 ];
 
-/// The result as text: a table on a terminal (`table`), plain lines in a pipe. The verdict comes last.
+/// The result as a table (`table`) or as plain lines. The verdict is last.
 pub fn text(result: &RunResult, table: bool) -> String {
     let mut rows: Vec<Row> = vec![("run", result.name.clone()), ("target", target(result))];
     for figure in FIGURES.iter().filter(|figure| SHOWN.contains(&figure.name)) {
@@ -84,7 +84,7 @@ fn verdict(result: &RunResult) -> &'static str {
     }
 }
 
-/// Removes control characters from a target's text, so that the text can be printed safely to a terminal.
+/// Removes control characters, which could change a terminal.
 fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }

@@ -3,7 +3,7 @@
 use crate::verify::VerifyReport;
 use comfy_table::{ContentArrangement, Table, presets};
 
-/// Minimum width of a terminal for which lines are wrapped. Narrower terminals wrap lines themselves.
+/// Lines are wrapped only for terminals of at least this width.
 const COLUMNS_MIN: u16 = 60;
 
 pub(crate) type Row = (&'static str, String);
@@ -15,7 +15,7 @@ pub(crate) fn render(rows: &[Row], table: bool) -> String {
         return rows.iter().map(|(name, value)| format!("{name:width$}  {value}\n")).collect();
     }
     let mut out = Table::new();
-    // a terminal that does not know its width reports 0, and would then get each letter on its own line
+    // a terminal of unknown width reports 0
     let wraps = out.width().is_some_and(|columns| columns >= COLUMNS_MIN);
     let arrangement = if wraps { ContentArrangement::Dynamic } else { ContentArrangement::Disabled };
     out.load_style(presets::UTF8_BORDERS_ONLY).set_content_arrangement(arrangement);
@@ -52,7 +52,7 @@ pub(crate) fn verify_rows(report: &VerifyReport) -> Vec<Row> {
     rows
 }
 
-/// Formats the examples of each fault, and a hint about the usual cause of unexpected samples.
+/// Examples of each fault, and the usual cause of unexpected samples.
 pub(crate) fn examples(report: &VerifyReport) -> String {
     let mut text: String = report.examples.iter().map(|example| format!("{example}\n")).collect();
     if report.unexpected > 0 {

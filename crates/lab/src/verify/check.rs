@@ -1,4 +1,4 @@
-//! Compares the answer to a query with the samples that were sent.
+//! Compares an answer with the samples that were sent.
 
 use super::promql::Series;
 use super::queries::Query;
@@ -12,11 +12,9 @@ use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::ops::Range;
 
-/// Seed of the series keys. It may be constant, because the keys stay within this process and nobody else
-/// chooses the labels.
+/// Constant, because the keys stay within this process.
 const KEY_SEED: u64 = 0;
 
-/// Kind of discrepancy of a sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Fault {
@@ -26,22 +24,19 @@ pub enum Fault {
     Doubled,
     /// A sample has a wrong value.
     Wrong,
-    /// A sample was found that was never sent.
+    /// A found sample was never sent.
     Unexpected,
 }
 
-/// Example of a faulty sample, for investigation by hand.
+/// Example of a faulty sample.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Example {
-    /// Kind of discrepancy.
     pub fault: Fault,
-    /// The series, in Prometheus' notation.
+    /// In Prometheus' notation.
     pub series: String,
-    /// Time of the sample, in ms since 1970.
+    /// In ms since 1970.
     pub timestamp_ms: i64,
-    /// The value that was sent, if any.
     pub sent: Option<f64>,
-    /// The value that was found, if any.
     pub found: Option<f64>,
 }
 
@@ -59,19 +54,19 @@ impl std::fmt::Display for Example {
     }
 }
 
-/// Checks the answers of queries, one after the other. Caches the targets of the latest query.
+/// Checks the answers of queries. Caches the targets of the latest query.
 #[derive(Debug)]
 pub(super) struct Checker {
     /// Target and generation, by the hash of their labels without the metric name.
     targets: HashMap<SeriesKey, (u64, u64)>,
-    /// The rounds and the job for which `targets` was computed.
+    /// Rounds and job of `targets`.
     targets_of: Option<(Range<u32>, Option<u64>)>,
-    /// Number of times that each sample was found, by target, metric and round.
+    /// How often each sample was found, by target, metric and round.
     seen: Vec<u8>,
     labels: Vec<u8>,
 }
 
-/// A series of the plan, recognised by its labels.
+/// A series of the plan, found by its labels.
 #[derive(Debug, Clone, Copy)]
 struct Known {
     target: u64,
@@ -113,7 +108,7 @@ impl Checker {
         sheet.found
     }
 
-    /// Computes the targets to which the query's series can belong, unless they are cached.
+    /// Computes the possible targets of the query's series, unless they are cached.
     fn know_targets(&mut self, plan: &Plan, query: &Query) {
         let of = (query.rounds.clone(), query.job);
         let unchanging = plan.series_churn_ticks.is_none() && plan.relabel_ticks.is_empty();
@@ -155,12 +150,12 @@ impl Checker {
     }
 }
 
-/// The metrics of a query, by name and bucket.
+/// Metrics of a query, by name and bucket.
 #[derive(Debug)]
 struct Metrics<'a> {
-    /// The first metric of each name.
+    /// First metric of each name.
     first: HashMap<&'a str, u32>,
-    /// Values of `le` of the buckets, in order; empty if no metric is a bucket.
+    /// Values of `le`, in order. Empty without buckets.
     bounds: Vec<String>,
     histograms: Histograms,
 }
@@ -192,7 +187,6 @@ impl<'a> Metrics<'a> {
     }
 }
 
-/// State of the check of one query.
 struct Sheet<'a> {
     ledger: &'a Ledger,
     query: &'a Query,
@@ -268,7 +262,7 @@ impl Sheet<'_> {
         }
     }
 
-    /// Counts samples that were acknowledged but not found.
+    /// Counts acknowledged samples that were not found.
     fn missing(&mut self, seen: &[u8]) {
         let first = self.plan().first_target(0);
         let query = self.query;

@@ -1,19 +1,18 @@
 //! Compact record of sent and acknowledged samples.
 //!
-//! The plan can generate any sample again, so the ledger stores no samples. For each request slot (a fixed
-//! group of series), it keeps two sets of rounds, as ranges: the rounds that were sent, and the rounds that
-//! were acknowledged. An undisturbed run of any length takes two ranges per slot.
+//! For each request slot (a fixed group of series), the ledger has two sets of rounds, as ranges: sent and
+//! acknowledged. The samples themselves come from the plan.
 
 use crate::generate::plan::Plan;
 use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
-/// A set of round numbers that usually arrive in sequence.
+/// A set of round numbers.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Rounds {
-    /// Ranges of rounds with inclusive ends, ascending and not adjacent.
+    /// With inclusive ends, ascending and not adjacent.
     ranges: Vec<(u32, u32)>,
 }
 
@@ -31,13 +30,12 @@ impl Rounds {
         }
     }
 
-    /// True if `round` is in the set.
     pub fn contains(&self, round: u32) -> bool {
         let at = self.ranges.partition_point(|(_, last)| *last < round);
         self.ranges.get(at).is_some_and(|(first, _)| *first <= round)
     }
 
-    /// Checks that the ranges are ascending and within a plan of `rounds_max` rounds.
+    /// The ranges must be ascending and below `rounds_max`.
     fn check(&self, rounds_max: u32) -> Result<()> {
         let mut end = 0;
         for (first, last) in &self.ranges {
@@ -73,37 +71,37 @@ pub struct SlotLedger {
     pub acknowledged: Rounds,
 }
 
-/// Version of the ledger's file format. Readers refuse a higher version.
+/// Version of the file format. Readers refuse a higher version.
 pub const FORMAT: u32 = 1;
 
-/// Format of a ledger that does not state its format. The first ledgers did not state it.
+/// Format of a ledger that states none.
 const fn first_format() -> u32 {
     1
 }
 
-/// Samples that a target must have: the plan, and the acknowledged part of the plan.
+/// Samples that a target must have.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Ledger {
     /// [`FORMAT`] of the program that wrote the ledger.
     #[serde(default = "first_format")]
     pub format: u32,
-    /// Plan, from which any sample can be generated again.
+    /// Generates any sample again.
     pub plan: Plan,
-    /// Rounds of each slot, by slot number.
+    /// By slot number.
     pub slots: Vec<SlotLedger>,
-    /// URL for queries; see [`crate::verify::VerifyOptions::read_url`].
+    /// See [`crate::verify::VerifyOptions::read_url`].
     #[serde(default)]
     pub read_url: Option<String>,
 }
 
 impl Ledger {
-    /// Creates a ledger for a plan of which nothing has been sent.
+    /// Ledger of a plan of which nothing was sent.
     pub fn new(plan: Plan) -> Self {
         let slots = vec![SlotLedger::default(); plan.slots_count()];
         Self { format: FORMAT, plan, slots, read_url: None }
     }
 
-    /// Writes the ledger to a file, for a verification by another process.
+    /// Writes the ledger to a file.
     pub fn save(&self, path: &Path) -> Result<()> {
         let json = serde_json::to_vec(self)?;
         crate::result::files::replace(path, json).with_context(|| format!("cannot write {}", path.display()))
@@ -133,13 +131,13 @@ impl Ledger {
         Ok(ledger)
     }
 
-    /// Samples whose request was acknowledged.
+    /// Samples of acknowledged requests.
     pub fn acknowledged_samples(&self) -> u64 {
         let slots = self.slots.iter().enumerate();
         slots.map(|(i, slot)| slot.acknowledged.len() * self.plan.slot(i).len as u64).sum()
     }
 
-    /// Number of rounds from 0 to the last round in which a request was sent.
+    /// Number of rounds up to the last round that was sent.
     pub fn rounds(&self) -> u32 {
         self.slots.iter().filter_map(|slot| slot.sent.last()).max().map_or(0, |last| last + 1)
     }

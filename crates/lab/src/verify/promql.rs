@@ -1,7 +1,7 @@
-//! Queries raw samples through PromQL, with a range vector selector in an instant query.
+//! Queries raw samples through PromQL: a range vector selector in an instant query.
 //!
-//! This works with every target that has Prometheus' query API. Values are the shortest decimals that parse
-//! to the same bits.
+//! Every target with Prometheus' query API can answer such queries. Values are the shortest decimals that parse to
+//! the same bits.
 
 use super::queries::Query;
 use crate::generate::plan::Plan;
@@ -14,31 +14,31 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// Time for which queries are retried if the target does not answer. The target may be restarting.
+/// Queries are retried for this time, because the target may be restarting.
 const ASK_AGAIN: Duration = Duration::from_secs(30);
 
-/// Time for which a query is retried if the target refuses it for lack of memory. Then the query is halved.
+/// If the target lacks memory for a query, it is retried for this time and then halved.
 const ASK_FOR_LESS: Duration = Duration::from_secs(5);
 
-/// Length of a query's beginning in an error, in characters.
+/// Characters of a query that an error shows.
 const QUERY_SHOWN: usize = 160;
 
-/// Reason why a query has no answer.
+/// Why a query has no answer.
 #[derive(Debug)]
 pub(super) enum Unanswered {
-    /// The answer is too large, or the target lacks memory for it. Half of the query may succeed.
+    /// The answer is too large, or the target lacks memory. Half of the query may succeed.
     TooMuch(anyhow::Error),
-    /// The target does not answer at all, or fails on this query.
+    /// The target does not answer, or fails on this query.
     Failed(anyhow::Error),
 }
 
 /// Labels and samples of one series.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Series<'a> {
-    /// Labels of the series, the name included, in order.
+    /// With the name, in order.
     #[serde(borrow)]
     pub(crate) metric: BTreeMap<Text<'a>, Text<'a>>,
-    /// Samples: seconds since 1970, and the value as text.
+    /// Seconds since 1970, and the value as text.
     #[serde(borrow, default)]
     pub(crate) values: Vec<(f64, &'a str)>,
 }
@@ -66,18 +66,16 @@ struct Data<'a> {
     result: Vec<Series<'a>>,
 }
 
-/// Form fields of a query for all samples of `asked`. `nocache` makes VictoriaMetrics bypass its cache, so
-/// that the answer comes from storage. Other systems ignore the field.
+/// Form fields of a query for all samples of `asked`. `nocache` makes VictoriaMetrics bypass its cache.
 pub(super) fn query(plan: &Plan, asked: &Query) -> String {
     let (first_ms, last_ms) = asked.times(plan);
-    // ranges exclude their left end; before Prometheus 3.0 they include it, and the checker ignores samples
-    // there
+    // ranges exclude their left end; before Prometheus 3.0 they include it, and the checker ignores samples there
     let query = format!("{}[{}ms]", asked.selector(plan), last_ms - first_ms + 1);
     let time = format!("{}.{:03}", last_ms / 1000, last_ms % 1000);
     format!("query={}&time={time}&nocache=1", percent(&query))
 }
 
-/// Content type of a [`query`]. Queries are sent as forms, because their names may be too long for a URL.
+/// Queries are forms, because they may be too long for a URL.
 pub(super) const QUERY_TYPE: &str = "application/x-www-form-urlencoded";
 
 /// Sends a query to `path`, and retries it while the target is unavailable.
@@ -118,7 +116,6 @@ fn is_final(answer: &Answer) -> bool {
     answer.status.is_client_error() && answer.status != StatusCode::TOO_MANY_REQUESTS
 }
 
-/// Parses an answer.
 pub(crate) fn parse(body: &[u8]) -> Result<Vec<Series<'_>>> {
     let reply: Reply<'_> = serde_json::from_slice(body).context("cannot parse the answer as JSON")?;
     if reply.status.0 != "success" {

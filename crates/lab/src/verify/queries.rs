@@ -4,24 +4,21 @@ use crate::generate::fleet::JOBS;
 use crate::generate::plan::Plan;
 use std::ops::Range;
 
-/// Maximum number of metric names in one query. A query with more alternatives is slow: VictoriaMetrics then
-/// matches each of its names against the regular expression instead of looking the alternatives up
-/// (`maxOrValues`). Prometheus and Cortex do the same from 256 alternatives on (`maxSetMatches`).
+/// Maximum number of metric names in a query. VictoriaMetrics matches more names slowly (`maxOrValues`), and
+/// Prometheus 256 (`maxSetMatches`).
 const NAMES_MAX: u32 = 100;
 
-/// Maximum bytes of metric names in one query: VictoriaMetrics accepts queries of up to 16 KiB
-/// (`-search.maxQueryLen`).
+/// Maximum bytes of names in a query. VictoriaMetrics accepts queries of up to 16 KiB (`-search.maxQueryLen`).
 const NAMES_BYTES_MAX: usize = 12 << 10;
 
-/// A query for a range of metrics over a range of rounds, optionally of one job only.
+/// A query for some metrics in some rounds, optionally of one job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Query {
-    /// Numbers of the metrics. All metrics with the same name are in the same query.
+    /// Metrics with the same name are in the same query.
     pub(super) metrics: Range<u32>,
-    /// Rounds of the query. In all of them, the metrics have the same names.
+    /// All with the same metric names.
     pub(super) rounds: Range<u32>,
-    /// Restricts the query to the targets of a job: those whose number modulo [`JOBS`] is this value. `None`
-    /// for all targets.
+    /// Only targets whose number modulo [`JOBS`] is this value. `None` for all targets.
     pub(super) job: Option<u64>,
     /// Names of the metrics, each once.
     pub(super) names: Vec<String>,
@@ -32,18 +29,18 @@ pub(super) struct Query {
 pub(super) struct Queries {
     chunks: Vec<Chunk>,
     metrics: u32,
-    /// Number of jobs by which queries are split, if they are.
+    /// Number of jobs, if queries are split by job.
     jobs: Option<u64>,
     len: u64,
 }
 
-/// A range of rounds with the same metric names.
+/// Rounds with the same metric names.
 #[derive(Debug)]
 struct Chunk {
     rounds: Range<u32>,
     /// Approximate number of metrics in a query.
     step: u32,
-    /// Number of the chunk's first query.
+    /// Number of the first query.
     first: u64,
 }
 
@@ -51,7 +48,7 @@ impl Queries {
     /// Splits the first `rounds` rounds into queries of about `samples_max` samples.
     pub(super) fn new(plan: &Plan, rounds: u32, samples_max: u64) -> Self {
         let targets = plan.targets * u64::from(plan.writers);
-        // maximum number of series of a target with the same name
+        // series of a target with the same name
         let alike = plan.fleet.histograms.alike_max();
         let jobs = (targets * u64::from(alike) > samples_max && plan.fleet.has_job()).then_some(JOBS);
         let samples_of_round = (targets.div_ceil(jobs.unwrap_or(1)) * u64::from(alike)).max(1);
@@ -83,8 +80,7 @@ impl Queries {
         self.len
     }
 
-    /// The query number `number`. Queries for the same rounds have consecutive numbers. Some queries may have
-    /// no metrics.
+    /// Query by number. It may have no metrics. Queries for the same rounds have consecutive numbers.
     pub(super) fn get(&self, plan: &Plan, number: u64) -> Option<Query> {
         if number >= self.len {
             return None;
@@ -94,7 +90,7 @@ impl Queries {
         let steps = u64::from(self.metrics.div_ceil(chunk.step));
         let (job, step) = (within / steps, (within % steps) as u32);
         debug_assert!(job < self.jobs.unwrap_or(1));
-        // metrics with the same name belong to the query that has the first of these metrics
+        // metrics with the same name belong to the query of the first of them
         let cut = |step: u32| {
             let edge = chunk.step.saturating_mul(step).min(self.metrics);
             if edge == self.metrics { edge } else { plan.fleet.histograms.first_alike(edge) }
@@ -109,7 +105,7 @@ impl Queries {
 }
 
 impl Query {
-    /// Splits the query into two halves; `None` if the query has only one name and one round.
+    /// Two halves of the query. `None` if it has one name and one round.
     pub(super) fn halves(&self, plan: &Plan) -> Option<(Self, Self)> {
         let (mut first, mut second) = (self.clone(), self.clone());
         let middle = self.names.len() / 2;
@@ -145,7 +141,7 @@ impl Query {
         let mut matchers: Vec<String> = fixed.chain(job).collect();
         let name = match self.names.as_slice() {
             [name] => name.as_str(),
-            // the lab's names have no characters that are special in a regular expression
+            // these names have no special characters
             names => {
                 matchers.insert(0, format!("__name__=~\"{}\"", names.join("|")));
                 ""
@@ -154,18 +150,17 @@ impl Query {
         if matchers.is_empty() { name.to_owned() } else { format!("{name}{{{}}}", matchers.join(",")) }
     }
 
-    /// Time range of the query's samples in ms, both ends inclusive.
+    /// Time range of the query's samples in ms, with both ends.
     pub(super) fn times(&self, plan: &Plan) -> (i64, i64) {
         (plan.round_ms(self.rounds.start), plan.round_ms(self.rounds.end) - 1)
     }
 
-    /// True if the query covers target number `target`.
+    /// True if the query covers the target.
     pub(super) fn has_target(&self, target: u64) -> bool {
         self.job.is_none_or(|job| target % JOBS == job)
     }
 }
 
-/// Formats a text as a PromQL string.
 fn quoted(text: &str) -> String {
     format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n"))
 }
@@ -225,7 +220,7 @@ mod tests {
 
     #[test]
     fn names_that_live_briefly_share_a_query() {
-        // one target with many metrics, as in a published test
+        // as in a published test
         let fleet = Fleet { metric_name_bytes: Some(90), ..Fleet::default() };
         let plan =
             Plan { fleet, metrics: 16_000, targets: 1, writers: 1, metric_churn_ticks: Some(80), ..small() };

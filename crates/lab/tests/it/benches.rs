@@ -1,4 +1,4 @@
-//! Runs the benchmarks with small inputs, so that they keep working.
+//! Runs the benchmarks with small inputs.
 
 #[path = "../../benches/generate/cases.rs"]
 mod cases;

@@ -8,7 +8,7 @@ use lab::scenario::ReadMix;
 use lab::show::progress::{Observer, Progress};
 use lab::{Scenario, Silent};
 
-/// 40 series for one second, with a limit of 500 samples sent.
+/// 40 series for one second, with a limit of 500 samples.
 const TEXT: &str = "
 name = 'small'
 duration = '1s'

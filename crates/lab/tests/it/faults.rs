@@ -20,13 +20,12 @@ pub(crate) fn scenario(target: &Target) -> Scenario {
     // the target sends a `Retry-After` of an hour
     load.retry_after_max = Span::seconds(0.001);
     scenario.verify.probes_per_s = 0.0;
-    // samples that this target has lost will never appear
+    // lost samples will never appear
     scenario.verify.patience = Span::seconds(0.0);
     scenario.verify.page = Count(17.0);
     scenario
 }
 
-/// Runs `scenario` without changes.
 pub(crate) async fn write(scenario: &Scenario) -> Outcome {
     carry_out(scenario, &RunOptions::default(), &Silent).await.unwrap()
 }
@@ -38,7 +37,7 @@ async fn run(script: impl Fn(u64) -> Reaction + Send + Sync + 'static) -> (RunRe
     (result, verify, target)
 }
 
-/// Applies `reaction` to request number 7, and stores all other requests.
+/// Applies `reaction` to request number 7 only.
 async fn once(reaction: Reaction) -> (RunResult, VerifyReport) {
     let (result, verify, target) = run(move |n| if n == 7 { reaction } else { Reaction::Keep }).await;
     assert_eq!(target.out_of_order(), 0);

@@ -1,9 +1,7 @@
-//! Keys that a type reads, extracted from its own deserializer. With them, tests check the reference
-//! documentation against the code.
+//! Keys that a type reads, extracted from its own deserializer, to check the reference pages.
 //!
-//! A derived deserializer names the fields of its struct before it reads any field. The tracer then supplies
-//! one field at a time, whose type names its own fields in turn. If a value is needed, an error ends this
-//! path only.
+//! A derived deserializer names the fields of its struct before it reads any. The tracer supplies one field at a
+//! time, whose type names its own fields. An error ends a path at the first value.
 
 use lab::result::figures::FIGURES;
 use lab::{RunResult, Scenario};
@@ -13,12 +11,11 @@ use serde::{Deserialize, Deserializer};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Keys found.
 #[derive(Debug, Default)]
 struct Keys {
     /// Names of fields, by struct.
     structs: BTreeMap<&'static str, BTreeSet<&'static str>>,
-    /// Words that are valid as values of a field, by struct and field.
+    /// Valid words of a field, by struct and field.
     words: BTreeMap<(&'static str, &'static str), &'static [&'static str]>,
 }
 
@@ -42,7 +39,7 @@ fn of<T: for<'de> Deserialize<'de>>() -> Keys {
 #[derive(Clone, Copy)]
 struct Tracer<'a> {
     path: &'a [&'static str],
-    /// The struct and field whose value is being read.
+    /// Struct and field whose value is being read.
     at: Option<(&'static str, &'static str)>,
     found: &'a RefCell<Keys>,
     next: &'a RefCell<Vec<&'static str>>,
@@ -128,7 +125,7 @@ impl<'de> SeqAccess<'de> for One<'_> {
     }
 }
 
-/// Rows of the tables under a heading of a page: the code in the first column, and the whole row.
+/// Rows of the tables under a heading: the code in the first column, and the row.
 fn rows<'a>(page: &'a str, heading: &str) -> BTreeMap<&'a str, &'a str> {
     let part =
         page.split_once(&format!("\n## {heading}\n")).unwrap_or_else(|| panic!("no heading {heading}")).1;
@@ -136,8 +133,7 @@ fn rows<'a>(page: &'a str, heading: &str) -> BTreeMap<&'a str, &'a str> {
     lines.filter_map(|line| Some((line.strip_prefix("| `")?.split('`').next()?, line))).collect()
 }
 
-/// Checks `page` against `keys`. Each struct must have a heading with exactly one row for each of its fields.
-/// The row must list the words that the field may have.
+/// Each struct must have a heading, with exactly one row for each field. The row must list the field's valid words.
 fn hold(page: &str, keys: &Keys, headings: &[(&'static str, &str)]) {
     let expected: BTreeSet<_> = headings.iter().map(|(name, _)| *name).collect();
     assert_eq!(
@@ -160,7 +156,7 @@ fn hold(page: &str, keys: &Keys, headings: &[(&'static str, &str)]) {
 const SCENARIO: &str = include_str!("../../../../docs/reference/scenario.md");
 const RESULT: &str = include_str!("../../../../docs/reference/result.md");
 
-/// Sections of the reference that list the keys of each struct of a scenario.
+/// Headings of the reference, by struct.
 const OF_SCENARIOS: [(&str, &str); 12] = [
     ("Scenario", "The scenario"),
     ("TargetSpec", "target"),
@@ -176,7 +172,7 @@ const OF_SCENARIOS: [(&str, &str); 12] = [
     ("AccountFigure", "account"),
 ];
 
-/// All words of a message in backticks, from `text` on.
+/// All words in backticks, from `text` on.
 fn named<'a>(message: &'a str, text: &str) -> BTreeSet<&'a str> {
     let end = message.split_once(text).unwrap_or_else(|| panic!("{message}")).1;
     end.split('`').skip(1).step_by(2).collect()
@@ -187,7 +183,7 @@ fn the_reference_has_every_key_of_a_scenario() {
     hold(SCENARIO, &of::<Scenario>(), &OF_SCENARIOS);
 }
 
-/// Deserializers of untagged values do not name their fields, but their error messages do.
+/// Deserializers of untagged values name their fields only in error messages.
 #[test]
 fn the_reference_has_every_key_of_what_is_of_several_kinds() {
     let rows_of_auth = rows(SCENARIO, "target.auth");
@@ -206,7 +202,7 @@ fn the_reference_has_every_key_of_what_is_of_several_kinds() {
     assert_eq!(rows(SCENARIO, "reads.variables").into_keys().collect::<Vec<_>>(), ["count", "prefix"]);
 }
 
-/// Setting a key to the default value that the reference states changes nothing.
+/// Setting a key to its documented default changes nothing.
 #[test]
 fn the_reference_has_the_defaults_of_a_scenario() {
     let mut count = 0;

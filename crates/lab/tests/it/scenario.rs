@@ -1,13 +1,11 @@
-//! Scenarios run against a target that may misbehave. Ledger and verdict must report each fault.
+//! Scenarios against a target that may misbehave. Ledger and verdict must report each fault.
 
 use crate::target::{Reaction, Target};
 use lab::drive::options::RunOptions;
 use lab::drive::run::run;
 use lab::{RunResult, Scenario, Silent};
 
-/// Two tenants with two writers each, and 10 series per writer in requests of 5. Each series has a sample
-/// every 100 ms for a second: 8 slots × 10 rounds, 400 samples of 40 series. A busy machine may skip a part
-/// of the schedule.
+/// 8 slots × 10 rounds, 400 samples of 40 series in a second. A busy machine may skip a part.
 const SMALL: &str = "
 name = 'small'
 duration = '1s'
@@ -31,13 +29,13 @@ async fn run_text(target: &Target, text: &str) -> RunResult {
     run_within(target, text, "30s").await
 }
 
-/// Runs a scenario with the given `timeout` for answers.
+/// Runs a scenario with `timeout` for answers.
 async fn run_within(target: &Target, text: &str, timeout: &str) -> RunResult {
     let text = format!("{text}\n[target]\nwrite = '{}'\ntimeout = '{timeout}'\n", target.write_url());
     let scenario = Scenario::parse(&text).unwrap_or_else(|e| panic!("{e}"));
     let options = RunOptions { text, ..RunOptions::default() };
     let result = run(&scenario, &options, &Silent).await.unwrap();
-    // numbers may differ in their last bit after conversion to JSON and back
+    // JSON may change the last bit of a number
     let read = RunResult::from_json(&result.to_json().unwrap()).unwrap();
     assert_eq!(
         (&read.verdict, &read.events, read.totals.attempts),
@@ -50,7 +48,7 @@ fn failed(result: &RunResult) -> Vec<&str> {
     result.verdict.iter().filter(|j| !j.pass).map(|j| j.rule.as_str()).collect()
 }
 
-/// Asserts that all `scheduled` samples were accepted, refused for good or never sent, with 5 in each request.
+/// All `scheduled` samples must be accepted, refused for good or never sent, with 5 in each request.
 fn assert_accounted_for(result: &RunResult, scheduled: u64) {
     let totals = &result.totals;
     assert_eq!(totals.samples_offered, scheduled);
@@ -79,7 +77,7 @@ async fn an_honest_target_passes_and_every_sample_is_known() {
     let verify = result.verify.as_ref().unwrap();
     assert_eq!((verify.acknowledged, verify.read_back), (taken, taken));
     assert!(totals.freshness.count > 0 && totals.invisible == 0);
-    // the series of each of the 8 slots are new once
+    // each of the 8 slots is new once
     assert_eq!(totals.latency_new.count * 5, totals.series_distinct);
     assert_eq!(totals.latency_new.count + totals.latency_known.count, totals.attempts);
     assert_eq!(target.header("x-scope-orgid").map(|h| h.starts_with("tenant-")), Some(true));
@@ -109,12 +107,12 @@ async fn planted_losses_doubles_and_changes_are_each_named() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_target_that_answers_little_at_a_time_is_asked_for_little_at_a_time() {
     let target = Target::start(|_| Reaction::Keep).await;
-    // a page would hold the 200 samples of a tenant; one name has 20 samples in five rounds
+    // a tenant has 200 samples; one name has 20 in five rounds
     target.answer_at_most(30);
     let result = run_text(&target, &SMALL.replace("probes_per_s = 50", "probes_per_s = 0")).await;
     assert!(result.passed(), "{:?} {:?}", result.verdict, result.warnings);
     let verify = result.verify.as_ref().unwrap();
-    // a slow machine skips a part of the schedule; no sample of the rest may be missing
+    // a slow machine skips a part of the schedule
     assert_eq!((verify.read_back, verify.lost), (verify.acknowledged, 0));
     assert!(verify.read_back > 200, "{}", verify.read_back);
     assert!(verify.queries > 8 && verify.queries < 100, "{}", verify.queries);
@@ -122,7 +120,7 @@ async fn a_target_that_answers_little_at_a_time_is_asked_for_little_at_a_time() 
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn late_visibility_is_measured() {
-    // hidden samples appear on the second query: only the verification after the run queries twice
+    // hidden samples appear on the second query, which only the verification sends
     let text = SMALL.replace("patience = 0", "patience = '30s'");
     let target = Target::start(|_| Reaction::Hide).await;
     let result = run_text(&target, &format!("{text}[verdict]\nfreshness_p99 = '1us'")).await;
@@ -198,7 +196,7 @@ async fn loads_that_grow_send_what_the_shape_wants() {
         let target = Target::start(|_| Reaction::Keep).await;
         let result = run_text(&target, &format!("{SMALL}[shape]\n{shape}")).await;
         assert!(result.passed(), "{shape}: {:?}", result.verdict);
-        // at the very edges of a step a slot may fall on either side
+        // a slot at the edge of a step may fall on either side
         let offered = result.totals.samples_offered;
         assert!(offered.abs_diff(samples) <= 20, "{shape}: {offered} instead of {samples}");
         assert_accounted_for(&result, offered);
@@ -223,7 +221,7 @@ async fn all_samples_arrive_after_an_outage() {
     let shape = "[shape]\nkind = 'outage'\nat = ['300ms']\nfor = '400ms'";
     let result = run_text(&target, &format!("{SMALL}{shape}")).await;
     assert!(result.passed(), "{:?}", result.verdict);
-    // a sender skips only its last requests, which come after the requests held back during the outage
+    // a sender skips only its last requests
     assert_accounted_for(&result, 400);
     assert_eq!(target.out_of_order(), 0);
 }

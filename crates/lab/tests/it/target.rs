@@ -1,5 +1,5 @@
-//! A remote-write target within the test process. It stores samples, answers range queries, and misbehaves on request. It decodes
-//! with prost and shares no code with the lab.
+//! A remote-write target in the test process. It stores samples, answers range queries, and misbehaves on request. It
+//! shares no code with the lab.
 
 use crate::proto;
 use bytes::Bytes;
@@ -18,27 +18,24 @@ use tokio_rustls::TlsAcceptor;
 /// Reaction to a write request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reaction {
-    /// Store the samples and acknowledge them.
     Keep,
-    /// Acknowledge the samples without storing them.
+    /// Acknowledge without storing.
     Lose,
-    /// Store the samples twice.
     Double,
-    /// Store other values.
     Corrupt,
     /// Store the samples at other times too.
     Invent,
     /// Refuse with this status and a `Retry-After` of an hour.
     Refuse(u16),
-    /// Store the samples, but break the connection before the answer.
+    /// Store, but break the connection before the answer.
     StoreThenDisconnect,
-    /// Break the connection and store nothing.
+    /// Break the connection without storing.
     Disconnect,
-    /// Store the samples, but return them only from the second query on.
+    /// Store, but return the samples only from the second query on.
     Hide,
-    /// Store the samples and never answer.
+    /// Store and never answer.
     Stall,
-    /// Store the samples, and report one sample fewer as written.
+    /// Store, and report one sample fewer as written.
     UnderreportWritten,
 }
 
@@ -57,7 +54,7 @@ struct State {
     answer_max: Option<usize>,
 }
 
-/// Chooses the reaction by the number of the write request, from 0.
+/// Chooses the reaction by the number of the request, from 0.
 type Script = dyn Fn(u64) -> Reaction + Send + Sync;
 
 /// A running target. It ends with the runtime.
@@ -74,7 +71,6 @@ impl Target {
         Self::listen(script, None).await
     }
 
-    /// Starts a target that speaks TLS.
     pub(crate) async fn start_encrypted(acceptor: TlsAcceptor) -> Self {
         Self::listen(|_| Reaction::Keep, Some(acceptor)).await
     }
@@ -124,7 +120,6 @@ impl Target {
         self.state.lock().unwrap().samples.len()
     }
 
-    /// True if a bucket with the upper bound `bound` was stored.
     pub(crate) fn has_bucket(&self, bound: &str) -> bool {
         let state = self.state.lock().unwrap();
         let mut all = state.samples.keys();
@@ -137,7 +132,7 @@ impl Target {
         self.state.lock().unwrap().samples.values().map(Vec::len).sum()
     }
 
-    /// Number of samples that arrived after a newer sample of their series.
+    /// Number of samples older than the newest of their series.
     pub(crate) fn out_of_order(&self) -> u64 {
         self.state.lock().unwrap().out_of_order
     }
@@ -187,7 +182,7 @@ impl Target {
         Ok(answer.unwrap())
     }
 
-    /// Stores a write request as the script demands.
+    /// Stores a write request, with the script's reaction.
     fn take(&self, rows: Vec<(Series, i64, f64)>, headers: hyper::HeaderMap) -> Reaction {
         let mut state = self.state.lock().unwrap();
         state.headers = Some(headers);
@@ -201,8 +196,8 @@ impl Target {
         reaction
     }
 
-    /// Answers `query=name{label="…"}[…ms]&time=…` like Prometheus 2, with both ends of the range included.
-    /// Returns the answer and the number of its samples.
+    /// Answers `query=name{label="…"}[…ms]&time=…` like Prometheus 2, with both ends of the range. Returns the number
+    /// of samples too.
     fn query(&self, parameters: &str) -> (String, usize) {
         let parameter = |name: &str| {
             let found = parameters.split('&').find_map(|p| p.strip_prefix(name)?.strip_prefix('='));
@@ -256,8 +251,7 @@ impl State {
     }
 }
 
-/// Labels and their permitted values, from a selector such as `name{label="…"}` or
-/// `{__name__=~"…|…",label="…"}`.
+/// Labels and permitted values of a selector such as `name{label="…"}` or `{__name__=~"…|…",label="…"}`.
 fn matchers(selector: &str) -> Vec<(&str, HashSet<&str>)> {
     let (name, rest) = selector.split_once('{').unwrap_or((selector, "}"));
     let inside = rest.strip_suffix('}').unwrap();

@@ -18,7 +18,7 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::server::WebPkiClientVerifier;
 use tokio_rustls::rustls::{RootCertStore, ServerConfig, crypto::ring};
 
-/// A certificate authority, and the server and client certificates that it signed.
+/// A certificate authority, with server and client certificates.
 struct Authority(TempDir);
 
 impl Authority {
@@ -51,7 +51,6 @@ impl Authority {
         self.0.path().join(name)
     }
 
-    /// A TLS acceptor that accepts only clients with a certificate of the authority.
     fn acceptor(&self) -> TlsAcceptor {
         let provider = Arc::new(ring::default_provider());
         let mut roots = RootCertStore::empty();
@@ -136,8 +135,7 @@ async fn a_recorder_passes_on_to_an_encrypted_backend() {
     assert_eq!(recorded.kept.samples, written);
 }
 
-/// Path of Prometheus: in `$FLOODMARK_CACHE/bin`, where `scripts/test-servers.sh` installs it, or otherwise
-/// in `$PATH`.
+/// Prometheus in `$FLOODMARK_CACHE/bin` (from `scripts/test-servers.sh`) or in `$PATH`.
 fn prometheus() -> Option<PathBuf> {
     let variable = |name| std::env::var_os(name).unwrap_or_default();
     let home = || PathBuf::from(variable("HOME")).join(".cache/floodmark");

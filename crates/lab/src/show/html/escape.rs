@@ -1,6 +1,6 @@
-//! Escapes text for HTML and data for a script, so that neither can become markup or code.
+//! Escapes text and data, so that neither can become markup or code.
 
-/// Escapes text for an element's content or a quoted attribute.
+/// Escapes text for an element or a quoted attribute.
 pub(crate) fn text(raw: &str) -> String {
     let mut out = String::with_capacity(raw.len());
     for c in raw.chars() {
@@ -10,7 +10,7 @@ pub(crate) fn text(raw: &str) -> String {
             '>' => out.push_str("&gt;"),
             '"' => out.push_str("&quot;"),
             '\'' => out.push_str("&#39;"),
-            // browsers would replace or hide these control characters
+            // browsers would replace or hide control characters
             '\0' => out.push('\u{fffd}'),
             // direction overrides could disguise the text of a line
             '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => out.push('\u{fffd}'),
@@ -20,7 +20,7 @@ pub(crate) fn text(raw: &str) -> String {
     out
 }
 
-/// Escapes JSON for the content of a `script` element, so that it cannot end the element or begin a comment.
+/// Escapes JSON for a `script` element, so that it cannot end the element or begin a comment.
 pub(crate) fn json(raw: &str) -> String {
     let mut out = String::with_capacity(raw.len());
     for c in raw.chars() {

@@ -4,15 +4,14 @@ use crate::result::Timeline;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Maximum number of lines in one chart. More lines could not be distinguished.
+/// Maximum number of lines in one chart.
 const LINES_MAX: usize = 8;
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Panel {
     pub(crate) title: String,
-    /// Unit of all lines.
     pub(crate) unit: String,
-    /// True to use a logarithmic scale if the values span a wide range.
+    /// True for a logarithmic scale if the values span a wide range.
     pub(crate) log: bool,
     pub(crate) lines: Vec<Line>,
 }
@@ -20,7 +19,7 @@ pub(crate) struct Panel {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Line {
     pub(crate) label: String,
-    /// Number of one of eight colours.
+    /// One of eight colours.
     pub(crate) color: usize,
     pub(crate) dash: bool,
     pub(crate) step_s: f64,
@@ -28,7 +27,7 @@ pub(crate) struct Line {
     pub(crate) values: Vec<Option<f64>>,
 }
 
-/// Definition of a chart by its series. A name that ends with a slash selects all series of that group.
+/// Series of a chart. A name that ends with a slash selects a group.
 struct Recipe {
     title: &'static str,
     log: bool,
@@ -90,10 +89,10 @@ const RECIPES: [Recipe; 20] = [
     },
 ];
 
-/// Series without a chart: limits that are far away, and values that are also shown as figures.
+/// Series without a chart, because figures show them or their limits are far away.
 const PASSED_OVER: [&str; 3] = ["target/files_limit", "machine/memory_available", "disk/queue"];
 
-/// Charts of one or several timelines. The lines of all but the first timeline are dashed.
+/// Charts of timelines. Only the first timeline's lines are solid.
 pub(crate) fn panels(timelines: &[(&str, &Timeline)]) -> Vec<Panel> {
     let all: BTreeSet<&str> =
         timelines.iter().flat_map(|(_, timeline)| timeline.series.keys().map(String::as_str)).collect();
@@ -154,7 +153,6 @@ fn panel(title: &str, log: bool, names: &[&str], timelines: &[(&str, &Timeline)]
     (!lines.is_empty()).then(|| Panel { title: title.to_owned(), unit, log, lines })
 }
 
-/// Label of a line within its chart.
 fn label(title: &str, name: &str) -> String {
     let (group, what) = name.split_once('/').unwrap_or(("", name));
     let words = what.replace('_', " ");
@@ -171,7 +169,7 @@ fn label(title: &str, name: &str) -> String {
     }
 }
 
-/// Serialises values with four digits. A chart cannot show more.
+/// Serialises values with four digits, as many as a chart can show.
 fn short_numbers<S: serde::Serializer>(values: &[Option<f64>], to: S) -> Result<S::Ok, S::Error> {
     let short = |value: f64| {
         if value == 0.0 || !value.is_finite() {

@@ -1,4 +1,4 @@
-//! The parts of a report, from the verdict down to the configuration.
+//! The parts of a report, from the verdict to the configuration.
 
 use super::escape::text;
 use super::table::{Cell, list, section, table};
@@ -7,7 +7,7 @@ use crate::result::figures::{FIGURES, show};
 use crate::result::{EventKind, RunResult};
 use stdx::calendar::Date;
 
-/// Maximum number of events that are listed. Charts mark all events.
+/// Further events are only in charts.
 const EVENTS_MAX: usize = 60;
 
 pub(super) fn report(result: &RunResult) -> String {
@@ -19,7 +19,7 @@ pub(super) fn report(result: &RunResult) -> String {
         tiles(result),
         section("Verdict", &verdict(result)),
         section("Reasons to mistrust these figures", &list("warn", &result.warnings)),
-        // a result of `lab write` has no figures second by second
+        // a result of `lab write` has no timeline
         (if result.timeline.points > 0 { charts } else { "" }).to_owned(),
         section("Events", &events(result)),
         section("Compared with the published account", &account(result)),
@@ -67,7 +67,7 @@ fn head(result: &RunResult) -> String {
     out
 }
 
-/// Date and time of day in UTC.
+/// Date and time in UTC.
 pub(crate) fn date(ms: i64) -> String {
     let (days, second) = (ms.div_euclid(86_400_000), ms.rem_euclid(86_400_000) / 1000);
     let (h, m, s) = (second / 3600, second / 60 % 60, second % 60);
@@ -173,7 +173,7 @@ fn account(result: &RunResult) -> String {
     table("account", &["", "#the account", "#here", "#here / account", "conditions"], rows)
 }
 
-/// Converts a figure in bytes or seconds to the unit of a published figure, such as GiB or ms.
+/// Converts bytes or seconds to the unit of a published figure, such as GiB or ms.
 fn in_unit(value: f64, unit: &str) -> f64 {
     match unit {
         "KiB" => value / 1024.0,

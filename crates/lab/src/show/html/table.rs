@@ -17,17 +17,16 @@ impl Cell {
         Self::Text(text.into())
     }
 
-    /// A number; a dash if there is none.
+    /// A dash for `None`.
     pub(crate) fn number(value: Option<f64>, unit: &str) -> Self {
         Self::Number(value.map_or_else(|| "–".to_owned(), |value| show(value, unit)))
     }
 
-    /// A quotient of two figures; a dash if there is none.
+    /// A dash for `None`.
     pub(crate) fn ratio(quotient: Option<f64>) -> Self {
         Self::Number(quotient.map_or_else(|| "–".to_owned(), |quotient| format!("{} ×", ratio(quotient))))
     }
 
-    /// A count.
     pub(crate) fn count(n: u64) -> Self {
         Self::number(Some(n as f64), "")
     }
@@ -42,8 +41,7 @@ impl Cell {
     }
 }
 
-/// Formats a table. Headings that begin with `#` are for columns of numbers. The result is empty if there are
-/// no rows.
+/// Headings that begin with `#` are for columns of numbers. Without rows, the result is empty.
 pub(crate) fn table(id: &str, headings: &[&str], rows: impl IntoIterator<Item = Vec<Cell>>) -> String {
     let row = |cells: Vec<Cell>| format!("<tr>{}</tr>\n", cells.iter().map(Cell::html).collect::<String>());
     let rows: String = rows.into_iter().map(row).collect();
@@ -60,7 +58,7 @@ pub(crate) fn table(id: &str, headings: &[&str], rows: impl IntoIterator<Item = 
     )
 }
 
-/// Formats a section of the page. The result is empty if there is no content.
+/// A section of the page. Without content, the result is empty.
 pub(crate) fn section(title: &str, content: &str) -> String {
     if content.is_empty() {
         return String::new();
@@ -68,7 +66,7 @@ pub(crate) fn section(title: &str, content: &str) -> String {
     format!("<section><h2>{}</h2>\n{content}</section>\n", text(title))
 }
 
-/// Formats a list. The result is empty if there are no items.
+/// A list. Without items, the result is empty.
 pub(crate) fn list(class: &str, items: &[String]) -> String {
     if items.is_empty() {
         return String::new();

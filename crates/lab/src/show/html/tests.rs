@@ -7,7 +7,7 @@ use crate::result::{
 use crate::verify::VerifyReport;
 use expect_test::expect_file;
 
-/// Script injection that must never be executed.
+/// Script injection that must never run.
 const HOSTILE: &str =
     "</script><script>document.title='owned'</script><img src=x onerror=\"alert(1)\">'\"&<!--";
 
@@ -16,7 +16,7 @@ fn quantiles(base: f64) -> Quantiles {
     Quantiles { count: 5_000, p50_s, p90_s, p99_s, max_s, mean_s: base }
 }
 
-/// A result with every field filled in, scaled by `load`.
+/// A result with every field filled in.
 pub(crate) fn sample(load: f64) -> RunResult {
     let mut timeline = Timeline::default();
     let mut rng = stdx::rng::Rng::new(load as u64);
