@@ -7,22 +7,21 @@ use model::caps;
 pub enum Doubt {
     /// The node has just started. A clock that is wrong at boot is corrected within minutes.
     Settling,
-    /// The clock shows a later time than can be explained.
+    /// The clock shows a later time than is possible.
     Ahead,
-    /// The clock shows a time before an event that has already happened.
+    /// The clock shows a time before an event that has happened.
     Behind,
 }
 
 impl Doubt {
-    /// All reasons, each with its name in metrics.
+    /// All reasons, with their names in metrics.
     pub const ALL: [(Self, &str); 3] =
         [(Self::Settling, "settling"), (Self::Ahead, "ahead"), (Self::Behind, "behind")];
 }
 
-/// Start of 2026, before this code was written: a clock that shows an earlier time is wrong.
+/// A clock before this time (the start of 2026) is wrong.
 pub const EARLIEST_MS: i64 = 1_767_225_600_000;
 
-/// Range of accepted timestamps.
 #[derive(Debug, Clone, Copy)]
 pub struct Window {
     past_ms: i64,
@@ -31,21 +30,21 @@ pub struct Window {
 }
 
 impl Window {
-    /// Window for samples that arrive at `now_ms`. The window depends neither on the contents of a head nor on earlier
-    /// samples, so all readers of a journal get the same window.
+    /// Window for samples that arrive at `now_ms`. It depends on no other samples, so all readers of a
+    /// journal get the same window.
     pub const fn at(now_ms: i64, past_ms: i64, future_ms: i64) -> Self {
         let (earliest_ms, latest_ms) = (now_ms.saturating_sub(past_ms), now_ms.saturating_add(future_ms));
         Self { past_ms, earliest_ms, latest_ms }
     }
 
-    /// True if samples with this timestamp are accepted.
+    /// True if samples of this time are accepted.
     pub fn contains(&self, timestamp_ms: i64) -> bool {
         (self.earliest_ms.max(caps::TIMESTAMP_MS_MIN)..=self.latest_ms.min(caps::TIMESTAMP_MS_MAX))
             .contains(&timestamp_ms)
     }
 
-    /// Reason for refusing a sample with this timestamp, and whether the sample may be accepted once the clock is
-    /// corrected. Only a clock in `doubt` may be corrected.
+    /// Reason to refuse a sample, and whether it may be accepted after the clock is corrected. Only a clock
+    /// in `doubt` may be corrected.
     pub fn reason(&self, timestamp_ms: i64, doubt: Option<Doubt>) -> (&'static str, bool) {
         match timestamp_ms {
             ..caps::TIMESTAMP_MS_MIN => ("before 1970", false),
@@ -87,8 +86,7 @@ mod tests {
             check(now - 10 * YEAR, doubt, None);
             check(now + 600_000, doubt, None);
             check(-1, doubt, Some(("before 1970", false)));
-            // finally refused, regardless of doubt: timestamp 0 of a sender without a clock, and times outside the
-            // window of any plausible clock
+            // refused regardless of doubt: timestamp 0 and times outside of any plausible window
             check(0, doubt, Some(("past_limit", false)));
             check(EARLIEST_MS - 10 * YEAR - 1, doubt, Some(("past_limit", false)));
             check(caps::TIMESTAMP_MS_MAX + 1, doubt, Some(("future_limit", false)));

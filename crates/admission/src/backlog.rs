@@ -1,19 +1,17 @@
-//! New series that were left out for now, and whose senders are expected to repeat the request.
-//!
-//! Series are created in the order of the request, so each repetition has fewer new series, but the last one is always the
-//! same. It identifies the request: however often a request is repeated, its series count once.
+//! New series that were left out for now, and are expected again in a repeated request. The last new series
+//! identifies the request. However often the request is repeated, its series count once.
 
 use crate::postponed::CALM;
 use model::SeriesKey;
 use std::time::{Duration, Instant};
 
-/// Limit on the number of requests that are counted. If more are waiting, the counts are lower bounds.
+/// Maximum number of requests to count. Beyond it, the counts are lower bounds.
 const REQUESTS_MAX: usize = 64;
 
-/// Time without a repetition after which a sender is no longer expected back.
+/// A sender that has been silent for this time is not expected back.
 const EXPECTED_FOR: Duration = CALM;
 
-/// Requests of a tenant with series that were left out.
+/// Requests of a tenant whose series were left out.
 #[derive(Debug, Default)]
 pub struct Backlog {
     requests: Vec<Request>,
@@ -21,11 +19,11 @@ pub struct Backlog {
 
 #[derive(Debug, Clone, Copy)]
 struct Request {
-    /// Key of its last new series.
+    /// Key of the request's last new series.
     last: SeriesKey,
-    /// Number of its series that were left out.
+    /// Number of series that were left out.
     series: u64,
-    /// First time that series of the request were left out.
+    /// First time at which they were left out.
     since: Instant,
     /// Last time.
     seen: Instant,
@@ -37,16 +35,14 @@ impl Request {
     }
 }
 
-/// Series that wait to be created.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Waiting {
     pub series: u64,
-    /// Time for which the oldest request waits.
     pub longest: Duration,
 }
 
 impl Backlog {
-    /// Records that `series` new series of a request were left out for now. `last` is the key of the last of them.
+    /// Records that `series` new series of a request were left out. `last` is the key of the last one.
     pub fn left_out(&mut self, last: SeriesKey, series: u64, now: Instant) {
         self.requests.retain(|request| request.is_expected(now));
         if let Some(known) = self.requests.iter_mut().find(|request| request.last == last) {
@@ -56,12 +52,12 @@ impl Backlog {
         }
     }
 
-    /// Records that all new series of a request exist. `last` is the key of its last new series.
+    /// Records that all new series of a request exist. `last` is the key of the last one.
     pub fn created(&mut self, last: SeriesKey) {
         self.requests.retain(|request| request.last != last);
     }
 
-    /// Series that are expected to be sent again.
+    /// Series that are expected again.
     pub fn waiting(&self, now: Instant) -> Waiting {
         let expected = || self.requests.iter().filter(|request| request.is_expected(now));
         let since = expected().map(|request| request.since).min();
@@ -95,7 +91,7 @@ mod tests {
         backlog.created(SeriesKey(1));
         check(&backlog, 5, 7, 2);
         backlog.created(SeriesKey(9));
-        // a sender that does not come back is not waited for
+        // a silent sender is not expected back
         check(&backlog, 62, 7, 59);
         check(&backlog, 63, 0, 0);
         backlog.left_out(SeriesKey(2), 7, began + seconds(70));

@@ -1,16 +1,13 @@
-//! Limit on the bytes of a tenant's tables.
-//!
-//! A full tenant may write neither new nor known series, because each sample adds bytes. Samples that were accepted before
-//! are still sealed, so the tables may grow beyond the limit by what the head holds of the tenant.
+//! Limit on the bytes of a tenant's tables. At the limit, the tenant may not write. Earlier samples are still
+//! sealed, so the tables may exceed the limit by the tenant's part of the head.
 
-/// Bytes of a tenant's tables, and the limit on them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Disk {
-    /// Bytes of the live files of all of its tables.
+    /// Bytes of the live files of the tenant's tables.
     pub used_bytes: u64,
     /// `None`: no limit.
     pub limit_bytes: Option<u64>,
-    /// True if an operator set the limit; false if it was derived from the disk.
+    /// True if an operator set the limit. Otherwise, it was derived from the disk.
     pub is_configured: bool,
 }
 

@@ -1,28 +1,24 @@
-//! Limits concurrent requests and the bytes that they hold. A gate does not queue: a full gate refuses requests.
+//! Limits concurrent requests and their bytes. A gate has no queue: a full gate refuses. A tenant may hold a
+//! multiple of the free capacity, so a tenant that floods the gate leaves a part free.
 //!
-//! Tenants share a gate by dynamic thresholds (Choudhury and Hahne, "Dynamic queue length thresholds for shared-memory
-//! packet switches", 1998): a tenant may hold a multiple of the free capacity. So one tenant that floods the gate
-//! always leaves a part free. Two tenants that flood the gate leave a smaller part free, but get equal parts. The
-//! thresholds need no configuration and no knowledge of future tenants.
+//! Source: Choudhury and Hahne, "Dynamic queue length thresholds for shared-memory packet switches", 1998.
 
 use model::TenantId;
 use std::collections::HashMap;
 
-/// Limits on the number of requests and on their bytes.
 #[derive(Debug)]
 pub struct Gate {
     limit: usize,
     bytes_limit: u64,
-    /// Multiple of the free capacity that a tenant of weight 1 may hold.
+    /// A tenant of weight 1 may hold this multiple of the free capacity.
     multiple: u64,
     inside: usize,
     peak: usize,
     bytes: u64,
-    /// Requests inside, by tenant. There are at most `limit` entries.
+    /// Requests inside, by tenant; at most `limit` entries.
     tenants: HashMap<TenantId, Inside>,
 }
 
-/// Requests of one tenant.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Inside {
     pub requests: usize,
@@ -32,46 +28,42 @@ pub struct Inside {
 /// Reason why a gate refuses a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Full {
-    /// The number of requests or their bytes have reached the gate's limit.
+    /// The gate's requests or bytes have reached their limit.
     Gate,
-    /// The tenant already holds its share of the gate.
+    /// The tenant holds its share of the gate.
     Share(Inside),
-    /// The tenant already has as many requests inside as its settings allow.
+    /// The tenant has reached its own limit.
     Limit(usize),
 }
 
-/// A request at a gate.
 #[derive(Debug, Clone, Copy)]
 pub struct Entrant<'a> {
     pub tenant: &'a TenantId,
     /// Weight of the tenant's share, at least 1.
     pub weight: u64,
-    /// Limit on the tenant's requests inside, if one is configured.
+    /// Limit on the tenant's requests, if configured.
     pub limit: Option<usize>,
     pub bytes: u64,
 }
 
-/// Multiple of the free capacity that a tenant may hold in a large gate: a single tenant gets 8/9 of the gate, two
-/// tenants get 8/17 each.
+/// Multiple of the free capacity in a large gate: one tenant gets 8/9 of the gate, two get 8/17 each.
 pub const MULTIPLE: u64 = 8;
 
-/// Multiple of the free capacity for a gate with a small limit or with long requests: a single tenant gets half of the
-/// gate, two tenants get a third each.
+/// Multiple in a gate with a small limit or long requests: one tenant gets half of the gate, two get a third
+/// each.
 pub const MULTIPLE_OF_FEW: u64 = 1;
 
 impl Gate {
-    /// An empty gate for `limit` requests.
     pub fn new(limit: usize, multiple: u64) -> Self {
         Self::with_bytes(limit, u64::MAX, multiple)
     }
 
-    /// An empty gate for `limit` requests that together hold up to `bytes_limit`. A request that is alone may hold
-    /// more.
+    /// An empty gate for `limit` requests with up to `bytes_limit`. A single request may hold more.
     pub fn with_bytes(limit: usize, bytes_limit: u64, multiple: u64) -> Self {
         Self { limit, bytes_limit, multiple, inside: 0, peak: 0, bytes: 0, tenants: HashMap::new() }
     }
 
-    /// Admits a request, unless the gate is full or the tenant already holds its share.
+    /// Admits a request, unless the gate or the tenant's share is full.
     pub fn enter(&mut self, entrant: Entrant<'_>) -> Result<(), Full> {
         let Entrant { tenant, bytes, .. } = entrant;
         let own = self.of(tenant);
@@ -103,7 +95,7 @@ impl Gate {
             || own.bytes > free_bytes.saturating_mul(multiple)
     }
 
-    /// Removes a request of `tenant` that entered with `bytes`.
+    /// Removes a request that entered with `bytes`.
     pub fn leave(&mut self, tenant: &TenantId, bytes: u64) {
         self.inside -= 1;
         self.bytes -= bytes;
@@ -115,22 +107,18 @@ impl Gate {
         }
     }
 
-    /// Requests of a tenant that are inside.
     pub fn of(&self, tenant: &TenantId) -> Inside {
         self.tenants.get(tenant).copied().unwrap_or_default()
     }
 
-    /// Maximum number of requests inside.
     pub const fn limit(&self) -> usize {
         self.limit
     }
 
-    /// Number of requests inside.
     pub const fn inside(&self) -> usize {
         self.inside
     }
 
-    /// Highest number of requests inside so far.
     pub const fn peak(&self) -> usize {
         self.peak
     }
@@ -178,7 +166,6 @@ mod tests {
         assert!(enter(&mut gate, &c, 40).is_ok());
     }
 
-    /// Fills the gate with requests of `tenant`; returns their number.
     fn flood(gate: &mut Gate, tenant: &TenantId, bytes: u64) -> usize {
         while enter(gate, tenant, bytes).is_ok() {}
         gate.of(tenant).requests
@@ -189,7 +176,7 @@ mod tests {
         let mut gate = Gate::new(900, MULTIPLE);
         let (a, b, c) = (id("a"), id("b"), id("c"));
         assert_eq!(flood(&mut gate, &a, 0), 800);
-        // as requests end, two tenants that flood the gate converge to equal parts
+        // two tenants that flood the gate converge to equal parts
         for _ in 0..2000 {
             flood(&mut gate, &b, 0);
             flood(&mut gate, &a, 0);

@@ -1,29 +1,26 @@
-//! Checks for room in the memory that all heads share.
+//! Checks for room in the memory of all heads.
 
 use crate::watermarks::{LATE_SHARE, NO_NEW_SERIES, SEAL};
 use model::SeriesRefusal;
 
-/// Memory of all partitions' heads together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Head {
-    /// Bytes that the heads hold.
     pub used_bytes: u64,
-    /// Bytes that the heads may hold.
     pub limit_bytes: u64,
 }
 
 impl Head {
-    /// True if the heads hold at least this percentage of their limit.
+    /// True from this percentage of the limit.
     pub const fn is_filled_to(self, percent: u64) -> bool {
         self.used_bytes >= self.limit_bytes / 100 * percent
     }
 
-    /// True if there is no room for any sample.
+    /// True if there is no room for samples.
     pub const fn is_full(self) -> bool {
         self.used_bytes >= self.limit_bytes
     }
 
-    /// Checks for room for new series. If there is none, samples of known series are still accepted.
+    /// Checks for room for new series.
     pub const fn room_for_series(self) -> Result<(), SeriesRefusal> {
         if !self.is_filled_to(NO_NEW_SERIES) {
             return Ok(());
@@ -32,12 +29,11 @@ impl Head {
         Err(SeriesRefusal::NoRoom { used_mib: self.used_bytes >> 20, limit_mib: limit_bytes >> 20 })
     }
 
-    /// Bytes that late samples may hold.
     pub const fn late_limit_bytes(self) -> u64 {
         self.limit_bytes / 100 * LATE_SHARE
     }
 
-    /// Checks for room for more late samples. Earlier late samples hold `late_bytes`.
+    /// Checks for room for more late samples, besides `late_bytes` of them.
     pub const fn room_for_late(self, late_bytes: u64) -> Result<(), SeriesRefusal> {
         if late_bytes < self.late_limit_bytes() {
             return Ok(());
@@ -45,7 +41,7 @@ impl Head {
         Err(SeriesRefusal::NoRoomForLate { limit_mib: self.late_limit_bytes() >> 20 })
     }
 
-    /// True if the head, or the late samples' share of it, is so full that sealing has to make room.
+    /// True if the head or its part for late samples needs sealing.
     pub const fn needs_sealing(self, late_bytes: u64) -> bool {
         self.is_filled_to(SEAL) || late_bytes >= self.late_limit_bytes() / 100 * SEAL
     }

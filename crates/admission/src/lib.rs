@@ -1,21 +1,21 @@
-//! Decides whether a write is accepted. Decisions are pure: no I/O, no locks, no clock; `now` is an argument.
+//! Decides whether a write is accepted: no I/O, no locks, no clock.
 //!
-//! A write passes the following checks in this order. The server gathers the facts and acts on the decisions.
+//! A write passes these checks in this order. The server gathers the facts.
 //!
 //! | | check | module |
 //! | --- | --- | --- |
-//! | 1 | the principal's rights, the state of the node, closed and blocked tenants, a full head, a tenant's bytes on disk | [`write`] |
-//! | 2 | limits on tenants: their number, the rate of new tenants, each tenant's own rates | [`tenant_slots`], [`NewTenants`], [`rate`] |
-//! | 3 | concurrent requests and the bytes that they hold, shared among tenants | [`gate`] |
+//! | 1 | rights, state of the node, closed and blocked tenants, a full head, bytes on disk | [`write`] |
+//! | 2 | number of tenants, rate of new tenants, each tenant's own rates | [`tenant_slots`], [`NewTenants`], [`rate`] |
+//! | 3 | concurrent requests and their bytes, shared among tenants | [`gate`] |
 //! | 4 | duplicates from other replicas of a Prometheus | [`election`] |
 //! | 5 | the timestamps of samples | [`age`] |
 //! | 6 | room in a partition's queue | [`WriteRefusal::QueueFull`] |
-//! | 7 | room for new series and late samples, by the head's [`watermarks`] and the process's memory | [`Head`], [`process`] |
-//! | 8 | a tenant's [`share`] of the head, its number of series and its rate of new series | [`new_series`] |
-//! | 9 | whether a retry is worthwhile for the omitted series and samples | [`postponed`] |
+//! | 7 | room for new series and late samples | [`Head`], [`watermarks`], [`process`] |
+//! | 8 | a tenant's [`share`] of the head, its number and rate of series | [`new_series`] |
+//! | 9 | whether a retry helps the omitted series and samples | [`postponed`] |
 //!
-//! Checks 1 to 3 and 6 refuse the whole request ([`WriteRefusal`]). Checks 4, 5, 7 and 8 leave out single series or
-//! samples ([`model::SeriesRefusal`]).
+//! Checks 1 to 3 and 6 refuse the whole request ([`WriteRefusal`]). Checks 4, 5, 7 and 8 leave out single
+//! series or samples ([`model::SeriesRefusal`]).
 
 pub mod age;
 mod backlog;

@@ -1,25 +1,22 @@
-//! Decides how many new series a tenant may create now.
-//!
-//! The first failed check decides: room in the head and in the process, the tenant's share of the head, its number of
-//! series, and its rate of new series. Known series are not affected.
+//! Decides how many new series a tenant may create now. The first failed check decides: room in the head and
+//! process, share of the head, number of series, rate of new series.
 
 use crate::rate::{Rate, TokenBucket};
 use crate::{Head, ProcessMemory};
 use model::SeriesRefusal;
 use std::time::Instant;
 
-/// Fill levels that decide whether there is memory for a new series.
+/// Fill levels that decide on new series.
 #[derive(Debug, Clone, Copy)]
 pub struct Memory {
     pub head: Head,
     pub process: ProcessMemory,
-    /// Bytes of the head that the tenant holds, and the tenant's share in bytes. `None` unless the tenant holds more
-    /// than its share.
+    /// Bytes of the head that the tenant holds, and its share. `None` up to the share.
     pub above_share: Option<(u64, u64)>,
 }
 
 impl Memory {
-    /// Checks for room for a new series of the tenant.
+    /// Checks for memory for a new series of the tenant.
     pub fn room(self) -> Result<(), SeriesRefusal> {
         self.head.room_for_series()?;
         self.process.room()?;
@@ -29,17 +26,15 @@ impl Memory {
     }
 }
 
-/// Limits configured for a tenant.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Limits {
-    /// Limit on the tenant's series in memory.
     pub active_series: Option<u64>,
     pub new_series: Option<Rate>,
 }
 
 impl Limits {
-    /// Number of series that a tenant with `series` series may create: at least 1 and at most `wanted`. Takes as many
-    /// tokens from the bucket, which may go into debt.
+    /// Number of series that the tenant may create, from 1 to `wanted`. `series` is its present number. Takes
+    /// as many tokens.
     pub fn room(
         self,
         series: u64,

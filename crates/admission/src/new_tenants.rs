@@ -1,38 +1,33 @@
-//! Limits the rate of new tenants.
-//!
-//! Every client that may write can name a new tenant, and each tenant takes a slot, memory and eventually a table. A
-//! token bucket admits a burst of new tenants, and then a fixed number per minute. Idle tenants leave memory and free
-//! their slots faster than the bucket admits new tenants. A tenant that has tables is not new.
+//! Limits the rate of new tenants, because any client can name one, and each takes memory. A token bucket
+//! admits a burst of new tenants, then a fixed number per minute. A tenant with tables is not new.
 
 use model::TenantId;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// Number of recently admitted tenants to remember. Concurrent requests of such a tenant need no second token, although
-/// its first series may not be in memory yet.
+/// Number of recent tenants to remember. Their concurrent requests need no second token.
 const RECENT_MAX: usize = 64;
 
-/// A token bucket, and the tenants that got its latest tokens.
 #[derive(Debug)]
 pub struct NewTenants {
     /// Interval between tokens.
     interval: Duration,
     /// Time in which an empty bucket fills.
     burst: Duration,
-    /// Time at which the bucket will be full again. If it is in the past, the bucket is full.
+    /// Time at which the bucket is full. It may be in the past.
     full_at: Option<Instant>,
     recent: VecDeque<TenantId>,
 }
 
 impl NewTenants {
-    /// A full bucket of `burst` tokens that refills at `per_minute`.
+    /// A full bucket of `burst` tokens, with `per_minute` new tokens.
     pub fn new(burst: usize, per_minute: usize) -> Self {
         let interval = Duration::from_secs(60) / u32::try_from(per_minute).unwrap_or(u32::MAX);
         let burst = interval.saturating_mul(u32::try_from(burst).unwrap_or(u32::MAX));
         Self { interval, burst, full_at: None, recent: VecDeque::new() }
     }
 
-    /// Takes a token for an unknown tenant at `now`. Fails with the time until the next token.
+    /// Takes a token for a new tenant. Fails with the time until the next token.
     pub fn admit(&mut self, tenant: &TenantId, now: Instant) -> Result<(), Duration> {
         if self.recent.contains(tenant) {
             return Ok(());

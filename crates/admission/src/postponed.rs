@@ -1,40 +1,35 @@
-//! Decides whether a sender should retry a request that was stored only in part.
-//!
-//! A sender repeats a request until it is accepted or finally refused. Meanwhile, all later requests of the same shard
-//! wait. Retries help while room may soon be available. In a long shortage, they do harm: a request with one new series
-//! holds up all known series of its shard. So if there is no room for new series, the answer is "retry" at first. After
-//! five minutes of shortage, these series are finally refused.
+//! Decides whether a sender should retry a request that was stored only in part. A retry helps while room may
+//! soon be available. In a long shortage, it holds up all known series of the sender. So series without room
+//! are finally refused after five minutes of shortage.
 
 use crate::process;
 use model::ErrorKind;
 use std::time::{Duration, Instant};
 
-/// Reason why parts of a request were not stored, although they may be stored later. If there are several reasons, the
-/// first in this order decides the answer.
+/// Reason why parts of a request were not stored yet. Of several reasons, the first in this order decides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Postponed {
-    /// Timestamps are too far from the time of a clock that seems to be wrong.
+    /// Timestamps are too far from a clock that may be wrong.
     Clock,
-    /// Late samples fill their share of the head. Sealing makes room, so a retry succeeds eventually.
+    /// Late samples fill their share of the head, until sealing makes room.
     LateSamples,
-    /// The tenant creates series faster than its settings allow. The next series may be created after this time.
+    /// The tenant creates series too fast. It may create the next series after this time.
     NewSeriesRate(Duration),
     /// The head has no room for new series.
     NewSeries,
-    /// The tenant holds more than its share of the head, so it gets no new series.
+    /// The tenant is above its share of the head.
     TenantShare,
     /// The process has no memory for new series.
     ProcessMemory,
-    /// The tenant has as many series as its settings allow.
+    /// The tenant has reached its limit of series.
     ActiveSeries,
-    /// The tenant has as many series of a metric name as its settings allow.
+    /// The tenant has reached its limit of series with a metric name.
     SeriesPerMetric,
-    /// The tenant has as many clusters of replicas as its settings allow.
+    /// The tenant has reached its limit of clusters.
     Clusters,
 }
 
 impl Postponed {
-    /// Stable identifier for logs and metrics.
     pub const fn reason(self) -> &'static str {
         match self {
             Self::Clock => "clock",
@@ -49,8 +44,7 @@ impl Postponed {
         }
     }
 
-    /// Kind of error, by what the sender should do. A limit on the number of series or clusters is a policy: repeating
-    /// the request does not help.
+    /// Kind of error. Limits on series and clusters are a policy, for which a retry does not help.
     pub const fn kind(self) -> ErrorKind {
         match self {
             Self::ActiveSeries | Self::SeriesPerMetric | Self::Clusters => ErrorKind::Limited,
@@ -63,12 +57,10 @@ impl Postponed {
     }
 }
 
-/// Duration of a shortage after which refusals become final. Sealing and eviction make room within a minute or two if
-/// they can.
+/// Shortage after which refusals are final. Usually, sealing makes room within two minutes.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// Time without a refusal after which a shortage is over. Refused senders retry within seconds. A moment with room in
-/// the middle of a flood does not end the shortage.
+/// Time without a refusal after which a shortage is over. Refused senders retry within seconds.
 pub const CALM: Duration = Duration::from_secs(60);
 
 const _: () = assert!(CALM.as_secs() < PATIENCE.as_secs());
@@ -76,21 +68,19 @@ const _: () = assert!(CALM.as_secs() < PATIENCE.as_secs());
 /// Duration of a lack of room for new series.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Shortage {
-    /// Times of the first and the last occurrence, with no pause of [`CALM`] in between.
+    /// First and last occurrence, without a pause of [`CALM`] in between.
     met: Option<(Instant, Instant)>,
 }
 
 impl Shortage {
-    /// Reason to retry a request whose `postponed` parts were not stored at `now`; `None` if these parts are finally
-    /// refused.
+    /// Reason to retry a request whose `postponed` parts were not stored; `None` if they are finally refused.
     pub fn worth_a_retry(&mut self, postponed: &[Postponed], now: Instant) -> Option<Postponed> {
-        // record the shortage even if there is another reason to retry, because a retry for that reason makes no room
-        // for series
+        // record the shortage even if another reason decides
         let lasts = postponed.iter().any(|what| what.is_of_series()) && self.met(now) >= PATIENCE;
         postponed.iter().copied().filter(|what| !(lasts && what.is_of_series())).min()
     }
 
-    /// Records an occurrence at `now`; returns how long the shortage has lasted.
+    /// Records an occurrence. Returns how long the shortage has lasted.
     fn met(&mut self, now: Instant) -> Duration {
         let lasting = self.met.filter(|(_, last)| now.saturating_duration_since(*last) < CALM);
         let since = lasting.map_or(now, |(since, _)| since);

@@ -1,25 +1,21 @@
-//! Resident memory of the process and its limit.
-
 use model::SeriesRefusal;
 
-/// Reason, in metrics and logs, of refusals for lack of process memory.
+/// Reason of refusals for lack of memory, in metrics and logs.
 pub const REASON: &str = "process_memory";
 
-/// Percentage of `--memory` from which work that makes the process grow is refused. If all accounts are full, they take
-/// 93 % together. The rest is for work that has already begun.
+/// Percentage of `--memory` from which new work that needs memory is refused. Full accounts take 93 %.
 const HIGH_PERCENT: u64 = 95;
 
-/// Memory of the process, as the kernel counts it.
+/// Memory of the process, as counted by the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProcessMemory {
-    /// Bytes that the process holds.
     pub held_bytes: u64,
     /// `--memory`.
     pub limit_bytes: u64,
 }
 
 impl ProcessMemory {
-    /// Checks for room for work that makes the process grow: new series and tenants, exports, queries that are not small.
+    /// Checks for room for new series and tenants, exports, and queries that are not small.
     pub const fn room(self) -> Result<(), SeriesRefusal> {
         let high_bytes = self.limit_bytes / 100 * HIGH_PERCENT;
         if self.held_bytes < high_bytes {

@@ -1,44 +1,39 @@
-//! Limits rates by token buckets that may go into debt.
-//!
-//! The size of a request is known only after decoding. So a request is admitted while the bucket is not in debt, and
-//! pays for its actual size afterwards: after a large request, the next one waits longer. The mean rate holds for
-//! requests of any size, and even the largest request is eventually admitted.
+//! Limits rates by token buckets that may go into debt. The size of a request is known only after decoding,
+//! so a request is admitted without debt and pays afterwards. The mean rate holds for requests of any size.
 
 use std::time::{Duration, Instant};
 
-/// Limit on a rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rate {
     /// Tokens per second.
     pub per_s: u64,
-    /// Time in which an empty bucket fills. So a full bucket holds the tokens of this time.
+    /// Time in which an empty bucket fills.
     pub burst: Duration,
 }
 
-/// A bucket of tokens. A new bucket is full.
+/// A bucket of tokens, full at first.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TokenBucket {
-    /// Time at which the bucket is full; `None` if it was never used.
+    /// Time at which the bucket is full; `None` if unused.
     full_at: Option<Instant>,
 }
 
 impl TokenBucket {
-    /// If the bucket is in debt, fails with the time until the debt is paid.
+    /// Fails with the time until the bucket's debt is paid, if any.
     pub fn check(&self, rate: Rate, now: Instant) -> Result<(), Duration> {
         let missing = self.missing(now);
         if missing > rate.burst { Err(missing - rate.burst) } else { Ok(()) }
     }
 
-    /// Takes `tokens`, even if the bucket has fewer.
+    /// Takes `tokens`, even into debt.
     pub fn take(&mut self, tokens: u64, rate: Rate, now: Instant) {
         let nanos = u128::from(tokens) * 1_000_000_000 / u128::from(rate.per_s.max(1));
         let cost = Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX));
-        // neither a lowered limit nor a huge request may block a tenant forever
+        // neither a lower limit nor a huge request blocks a tenant forever
         let missing = self.missing(now).saturating_add(cost).min(rate.burst + DEBT_MAX);
         self.full_at = Some(now + missing);
     }
 
-    /// True if the bucket is full, like a new one.
     pub fn is_full(&self, now: Instant) -> bool {
         self.missing(now).is_zero()
     }
@@ -49,7 +44,6 @@ impl TokenBucket {
     }
 }
 
-/// Limit on debt.
 const DEBT_MAX: Duration = Duration::from_secs(60);
 
 #[cfg(test)]
@@ -62,7 +56,7 @@ mod tests {
     fn a_burst_and_then_the_rate() {
         let began = Instant::now();
         let mut bucket = TokenBucket::default();
-        // every 10 ms, a sender tries to send 10 samples: a thousand per second, ten times the rate
+        // every 10 ms, a sender tries to send 10 samples: ten times the rate
         let mut taken = 0;
         for tick in 0..10_000 {
             let now = began + Duration::from_millis(10 * tick);

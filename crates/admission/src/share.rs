@@ -1,12 +1,7 @@
-//! Divides the head's memory fairly among tenants.
-//!
-//! A single tenant may hold everything, and no tenant is limited until the head is filled to
-//! [`watermarks::FAIR`](crate::watermarks::FAIR). From there on, a tenant that holds more than its share gets no new
-//! series. So the rest of the head is left to other tenants. Shares are max-min fair: the part that a tenant does not
-//! use is divided among tenants that want more, in proportion to their weights.
-//!
-//! As soon as there are known tenants, all new tenants together share a tenth of the head. So a flood of new tenants
-//! takes at most a tenth of the head from known tenants.
+//! Divides the head's memory fairly among tenants. From the fill level
+//! [`watermarks::FAIR`](crate::watermarks::FAIR) on, a tenant above its share gets no new series. Shares are
+//! max-min fair, in proportion to weights: unused parts go to tenants that want more. If there are known
+//! tenants, all new tenants together get a tenth of the head.
 
 use crate::watermarks::{FAIR, NEW_TENANTS_SHARE};
 
@@ -14,13 +9,12 @@ use crate::watermarks::{FAIR, NEW_TENANTS_SHARE};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Holding {
     pub bytes: u64,
-    /// Weight of its share, at least 1.
     pub weight: u64,
-    /// True for a new tenant: see [`crate::share`].
+    /// See [`crate::share`].
     pub is_new: bool,
 }
 
-/// Bytes of the head that a tenant of weight 1 may hold once the head is filled to [`FAIR`].
+/// Bytes of the head for a tenant of weight 1, from the fill level [`FAIR`] on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shares {
     known_bytes: u64,
@@ -28,7 +22,7 @@ pub struct Shares {
 }
 
 impl Shares {
-    /// Divides a head of `limit_bytes` among tenants with these holdings.
+    /// Divides a head of `limit_bytes` among tenants.
     pub fn divide(limit_bytes: u64, holdings: &[Holding]) -> Self {
         if holdings.iter().filter(|holding| holding.bytes > 0).count() < 2 {
             return Self { known_bytes: u64::MAX, new_bytes: u64::MAX };
@@ -48,15 +42,14 @@ impl Shares {
         }
     }
 
-    /// Bytes that a tenant may hold.
     pub const fn of(self, weight: u64, is_new: bool) -> u64 {
         let bytes = if is_new { self.new_bytes } else { self.known_bytes };
         bytes.saturating_mul(weight)
     }
 }
 
-/// Max-min fair level, in bytes per unit of weight: if holdings above the level are cut down to it, all holdings
-/// together take `room_bytes`.
+/// Max-min fair level, in bytes per weight: if larger holdings are cut to this level, all holdings take
+/// `room_bytes`.
 fn level(room_bytes: u64, holdings: &mut [&Holding]) -> u64 {
     holdings.sort_unstable_by_key(|holding| holding.bytes / holding.weight);
     let mut weights: u64 = holdings.iter().map(|holding| holding.weight).sum();
@@ -69,7 +62,7 @@ fn level(room_bytes: u64, holdings: &mut [&Holding]) -> u64 {
         left_bytes -= holding.bytes;
         weights -= holding.weight;
         if weights == 0 {
-            // all holdings fit, so the largest may take the rest
+            // all holdings fit; the largest may take the rest
             return (holding.bytes + left_bytes) / holding.weight;
         }
     }

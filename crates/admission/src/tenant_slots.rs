@@ -1,20 +1,16 @@
-//! Limits the number of tenants in memory and the admission of new tenants. For a tenant's own rates, see
-//! [`crate::rate`].
+//! Limits the number of tenants in memory, and new tenants.
 
 use crate::{Head, ProcessMemory, WriteRefusal};
 use model::TenantId;
 use std::time::Duration;
 
-/// Facts about a tenant that wants to write. A tenant that sends only metadata also takes a slot.
+/// Facts about a tenant that wants to write.
 pub trait Facts {
-    /// Presence of the tenant in memory.
     fn presence(&self, tenant: &TenantId) -> Presence;
 
-    /// True if the tenant is not new, whether or not it is in memory: it has tables, or is the tenant of the node's own
-    /// metrics.
+    /// True if the tenant has tables, or is the tenant of the node's own metrics.
     fn is_known(&self, tenant: &TenantId) -> bool;
 
-    /// Fill level of the head.
     fn head(&self) -> Head;
 
     fn process(&self) -> ProcessMemory;
@@ -22,31 +18,28 @@ pub trait Facts {
     /// Takes a token for a new tenant. Fails with the time until the next token.
     fn take_token(&self, tenant: &TenantId) -> Result<(), Duration>;
 
-    /// Configured limits on the number of tenants.
     fn limits(&self) -> Limits;
 }
 
 /// Presence of a tenant in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Presence {
-    /// True if the tenant is in the memory of a partition.
+    /// True if any partition has the tenant in memory.
     pub is_in_memory: bool,
-    /// True if a partition without this tenant already has the maximum number of tenants.
+    /// True if a partition without this tenant has the maximum number of tenants.
     pub is_any_full: bool,
 }
 
-/// Limits on the number of tenants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Maximum number of tenants in memory.
     pub tenants: usize,
-    /// Maximum number of new tenants at once.
+    /// New tenants at once.
     pub burst: usize,
-    /// Number of new tenants per minute after a burst.
+    /// New tenants per minute after a burst.
     pub per_minute: usize,
 }
 
-/// Checks the limits on tenants. A known tenant only needs room for its series.
+/// Checks the limits on tenants.
 pub fn check(tenant: &TenantId, facts: &impl Facts) -> Result<(), WriteRefusal> {
     let Presence { is_in_memory, is_any_full } = facts.presence(tenant);
     if is_any_full && !facts.is_known(tenant) {

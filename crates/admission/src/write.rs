@@ -1,29 +1,25 @@
-//! Decides whether a principal may write now, before any part of its request is decoded.
+//! Decides whether a principal may write, before its request is decoded.
 
 use crate::watermarks::REFUSE_ABOVE_SHARE;
 use crate::{Disk, WriteRefusal, tenant_slots};
 use model::{Principal, TenantId};
 
-/// Facts about a node. Each fact is gathered only after all earlier checks have passed.
+/// Facts about a node, each gathered after all earlier checks have passed.
 pub trait Facts: tenant_slots::Facts {
-    /// True while the node shuts down.
     fn is_stopping(&self) -> bool;
 
-    /// Reason why the node does not accept writes yet; `None` once the journal is replayed.
+    /// Reason why the journal is not replayed yet; `None` once it is.
     fn replaying(&self) -> Option<String>;
 
-    /// Reason why the tenant is closed: its table could not be read when the journal was replayed. `None` if it is
-    /// open.
+    /// Reason why the tenant is closed; `None` if it is open.
     fn closed(&self, tenant: &TenantId) -> Option<String>;
 
-    /// Fill level of the head, in percent, from which the tenant's writes are refused because its table cannot be
-    /// written; `None` if the table can be written.
+    /// Fill level from which the tenant's writes are refused, in percent; `None` if its table can be written.
     fn blocked_from(&self, tenant: &TenantId) -> Option<u64>;
 
-    /// The tenant's share of the head in bytes, if the tenant holds more; otherwise `None`.
+    /// The tenant's share of the head in bytes, if it holds more.
     fn exceeded_share(&self, tenant: &TenantId) -> Option<u64>;
 
-    /// Bytes of the tenant's tables, and the limit on them.
     fn disk(&self, tenant: &TenantId) -> Disk;
 }
 
@@ -70,7 +66,7 @@ pub fn check(principal: &Principal, facts: &impl Facts) -> Result<(), WriteRefus
     tenant_slots::check(tenant, facts)
 }
 
-/// Checks whether a principal may ever write.
+/// Checks whether a principal has the right to write.
 pub fn rights(principal: &Principal) -> Result<(), WriteRefusal> {
     match principal.rights.write {
         true => Ok(()),

@@ -1,14 +1,14 @@
-//! Refusals of whole writes: the reason, what the sender should do, and when to retry.
+//! Refusals of whole writes.
 
 use crate::Postponed;
 use model::{ErrorKind, SeriesRefusal, TenantId};
 use std::time::Duration;
 
-/// Default `Retry-After`: memory and queue slots become free within seconds.
+/// Default `Retry-After`. Memory and queues become free within seconds.
 pub const RETRY_AFTER: Duration = Duration::from_secs(3);
 
-/// `Retry-After` if a person has to repair something or to make room first, or a store has to recover. Less than
-/// [`crate::postponed::CALM`], so that a shortage does not count as over while refused senders wait.
+/// `Retry-After` if a person has to act or a store has to recover. It is less than
+/// [`crate::postponed::CALM`], so that a shortage lasts while senders wait.
 const RETRY_AFTER_REPAIR: Duration = Duration::from_secs(20);
 
 /// Refusal of a whole write.
@@ -17,16 +17,16 @@ pub enum WriteRefusal {
     /// The principal may not write.
     #[error("no right to write to tenant {tenant}")]
     Rights {
-        /// The tenant that the request named.
+        /// Tenant of the request.
         tenant: TenantId,
     },
     /// The node is shutting down.
     #[error("the server is shutting down")]
     Stopping,
-    /// The journal is not replayed yet. The text names partitions that wait or stay closed, and why.
+    /// The journal is not replayed yet. The text names partitions and reasons.
     #[error("the journal is being replayed{0}")]
     Replaying(String),
-    /// The tenant's table could not be read at the start.
+    /// The tenant's table could not be read.
     #[error(
         "tenant {tenant} is unavailable: its table could not be read at the start, so its samples in the journal are not \
          replayed yet ({why}); the server retries"
@@ -36,12 +36,11 @@ pub enum WriteRefusal {
         /// The table's error.
         why: String,
     },
-    /// The head has no memory left for any sample.
+    /// The head has no memory for samples.
     #[error("the head is full: it holds {used_mib} MiB of {limit_mib} MiB; raise the limit with --memory")]
     HeadFull {
         /// Memory held by the head.
         used_mib: u64,
-        /// Limit of the head.
         limit_mib: u64,
     },
     /// The tenant's table cannot be written, and its samples fill the head.
@@ -54,7 +53,7 @@ pub enum WriteRefusal {
         /// The fill level from which its writes are refused.
         percent: u64,
     },
-    /// The head is nearly full, and the tenant holds more than its share.
+    /// The tenant exceeds its share of a nearly full head.
     #[error(
         "the head is more than {percent} % full, and tenant {tenant} holds more than its share, which is {share_mib} MiB; \
          raise the limit with --memory"
@@ -65,20 +64,20 @@ pub enum WriteRefusal {
         percent: u64,
         share_mib: u64,
     },
-    /// The tenant's tables have as many bytes as they may.
+    /// The tenant's tables have reached their limit.
     #[error(
         "the tables of tenant {tenant} have {used_kib} KiB, and the limit is {limit_kib} KiB (setting disk_bytes); retention, \
          deletes and compaction make room"
     )]
     DiskBytes {
         tenant: TenantId,
-        /// Size of the live files of its tables.
+        /// Size of the tables' live files.
         used_kib: u64,
         limit_kib: u64,
-        /// True if an operator set the limit; false if it was derived from the disk.
+        /// True if an operator set the limit. Otherwise, it was derived from the disk.
         is_configured: bool,
     },
-    /// The tenant is new, and the maximum number of tenants is in memory.
+    /// The tenant is new, and no tenant fits into memory.
     #[error("no room for a new tenant: {limit} tenants are in memory, which is the limit (setting tenants)")]
     Tenants {
         /// Maximum number of tenants.
@@ -90,14 +89,13 @@ pub enum WriteRefusal {
          tenants_per_minute)"
     )]
     NewTenants {
-        /// Maximum number of new tenants at once.
+        /// New tenants at once.
         burst: usize,
-        /// Number of new tenants per minute after a burst.
+        /// New tenants per minute after a burst.
         per_minute: usize,
-        /// Time until the next new tenant is accepted.
         wait: Duration,
     },
-    /// The tenant sends faster than its settings allow.
+    /// The tenant sends too fast.
     #[error("tenant {tenant} sends too fast: the limit is {per_s} {limit} a second (setting {})", .limit.setting())]
     Rate {
         tenant: TenantId,
@@ -106,21 +104,21 @@ pub enum WriteRefusal {
         /// Time until the next request is admitted.
         wait: Duration,
     },
-    /// The tenant is not in memory, and there is no memory for its series.
+    /// The tenant is not in memory, which has no room for its series.
     #[error("{0}")]
     NoRoomForTenant(SeriesRefusal),
-    /// The maximum number of write requests is in progress.
+    /// Too many write requests are in progress.
     #[error("{limit} write requests are in progress, which is the limit (setting inflight_requests)")]
     InflightRequests {
         /// Maximum number of requests.
         limit: usize,
     },
-    /// The tenant has as many write requests in progress as its settings allow.
+    /// The tenant has too many write requests in progress.
     #[error(
         "{limit} write requests of tenant {tenant} are in progress, which is its limit (setting concurrent_writes)"
     )]
     ConcurrentWrites { tenant: TenantId, limit: usize },
-    /// The tenant already holds its share of the write requests that may be in progress.
+    /// The tenant has used its share of the write requests in progress.
     #[error(
         "{inside} write requests of tenant {tenant} are in progress, which is its share of {limit} (setting \
          inflight_requests)"
@@ -129,10 +127,10 @@ pub enum WriteRefusal {
         tenant: TenantId,
         /// Requests of the tenant.
         inside: usize,
-        /// Maximum number of these requests, for all tenants together.
+        /// Limit for all tenants.
         limit: usize,
     },
-    /// The tenant already holds its share of the write requests that may create series.
+    /// The tenant has used its share of the write requests that may create series.
     #[error(
         "{inside} write requests of tenant {tenant} with new series are waiting: it has used its share of {limit} such requests, or \
          of half of the account inflight (setting creating_requests)"
@@ -141,10 +139,10 @@ pub enum WriteRefusal {
         tenant: TenantId,
         /// Requests of the tenant.
         inside: usize,
-        /// Maximum number of these requests, for all tenants together.
+        /// Limit for all tenants.
         limit: usize,
     },
-    /// The maximum number of write requests that create series is waiting.
+    /// Too many write requests that create series are waiting.
     #[error(
         "too many write requests with new series are waiting: the limit is {limit} requests, or half of the account \
          inflight (setting creating_requests)"
@@ -161,27 +159,26 @@ pub enum WriteRefusal {
         /// Maximum length of the queue.
         limit: usize,
     },
-    /// Parts of the request were not stored, but may be stored later; the rest is stored.
+    /// Parts of the request were not stored yet. The other parts are stored.
     #[error("{report}retry the request: samples that are stored already are not duplicated")]
     Postponed {
-        /// Reason that comes first in the order of [`Postponed`].
+        /// First reason in the order of [`Postponed`].
         what: Postponed,
-        /// Report on stored and refused samples, as lines of text.
+        /// Report on stored and refused samples, in lines of text.
         report: String,
     },
 }
 
-/// Rates of a tenant that can be limited.
+/// Limited rates of a tenant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RateLimited {
     Requests,
     Samples,
-    /// Bytes of request bodies, as sent (before decompression).
+    /// Bytes of request bodies, before decompression.
     Bytes,
 }
 
 impl RateLimited {
-    /// Key of the setting.
     pub const fn setting(self) -> &'static str {
         match self {
             Self::Requests => "requests_per_second",
@@ -202,10 +199,8 @@ impl std::fmt::Display for RateLimited {
 }
 
 impl WriteRefusal {
-    /// Kind of error, by what the sender should do.
-    ///
-    /// Limits that an operator configured for a tenant are a policy ([`ErrorKind::Limited`]). Most other refusals
-    /// depend on what the node can do now ([`ErrorKind::Unavailable`]).
+    /// Kind of error. Limits that an operator configured are a policy ([`ErrorKind::Limited`]). Most other
+    /// refusals depend on the node ([`ErrorKind::Unavailable`]).
     pub const fn kind(&self) -> ErrorKind {
         match self {
             Self::Rights { .. } => ErrorKind::Forbidden,
@@ -217,7 +212,6 @@ impl WriteRefusal {
         }
     }
 
-    /// Stable identifier for logs and metrics.
     pub const fn reason(&self) -> &'static str {
         match self {
             Self::Rights { .. } => "rights",
@@ -243,8 +237,7 @@ impl WriteRefusal {
         }
     }
 
-    /// Time after which a retry is worthwhile; `None` if a retry would get the same answer. The caller adds jitter, so
-    /// that senders that were refused together do not all return at once.
+    /// Time after which a retry may succeed; `None` if never. The caller adds jitter.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Rights { .. } => None,

@@ -4,42 +4,35 @@ use crate::series::SeriesKey;
 use crate::{Histogram, SeriesRefusal, Value, caps};
 use std::ops::Range;
 
-/// Samples of one request in columns, and the label bytes that name their series.
-///
-/// A decoder fills the batch without parsing labels. `bytes` holds (among other things) each series' label bytes as
-/// sent, and [`BatchSeries::key`] is their hash. Labels are parsed only if the key is unknown. Label bytes are protobuf
-/// `Label` messages in any order. Sorted and valid label bytes equal the canonical form ([`crate::labels`]).
+/// Samples of one request in columns, and the label bytes that name their series. A decoder fills the batch
+/// without parsing labels, because [`BatchSeries::key`] finds known series. Label bytes are protobuf `Label`
+/// messages in any order ([`crate::labels`] has the canonical form).
 #[derive(Debug, Default)]
 pub struct Batch {
-    /// The arena that `BatchSeries::labels` points into. For remote write 1.0 it is the decompressed body.
+    /// The bytes that `BatchSeries::labels` refers to. For remote write 1.0, they are the decompressed body.
     pub bytes: Vec<u8>,
     pub floats: SeriesBatch<f64>,
-    /// Series of native histograms. Labels sent with both kinds of values occur in `floats` and in `histograms`.
+    /// Series of native histograms.
     pub histograms: SeriesBatch<Histogram>,
-    /// Metadata of metrics; see [`Batch::metadata`].
     pub metadata: Vec<BatchMetadata>,
-    /// Texts to which the ranges in `metadata` refer.
     pub texts: String,
-    /// Errors of wholly or partly refused series, each with the range of the series' label bytes as sent (empty if
-    /// there are none). Only the first [`Batch::REFUSED_KEPT_MAX`] are listed; `refused_series` counts all.
+    /// Errors of refused series, with their label bytes as sent. Only the first [`Batch::REFUSED_KEPT_MAX`]
+    /// are listed.
     pub refused: Vec<(SeriesRefusal, Range<u32>)>,
     /// Number of wholly or partly refused series.
     pub refused_series: u64,
-    /// Number of refused samples of these series.
     pub refused_samples: u64,
-    /// Number of native histograms refused.
     pub refused_histograms: u64,
     pub refused_exemplars: u64,
 }
 
-/// All series of a request with values of one kind, and their samples in columns.
+/// All series with values of one kind, and their samples in columns.
 #[derive(Debug)]
 pub struct SeriesBatch<V> {
-    /// Series in order of arrival. The same series may occur more than once.
+    /// Series in order of arrival. A series may occur twice.
     pub series: Vec<BatchSeries>,
-    /// Timestamps of all samples, in milliseconds since the Unix epoch.
+    /// Milliseconds since the Unix epoch.
     pub timestamps: Vec<i64>,
-    /// Values, parallel to `timestamps`.
     pub values: Vec<V>,
     /// Exemplars, each with the index of its series in `series`.
     pub exemplars: Vec<(u32, Exemplar)>,
@@ -69,24 +62,21 @@ impl<V: Value> SeriesBatch<V> {
     }
 }
 
-/// One time series of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BatchSeries {
-    /// Hash of the label bytes, regardless of the kind of values. The hash is the key of a series only if the bytes are
-    /// canonical. A known key proves that the bytes are canonical; an unknown key does not.
+    /// Hash of the label bytes. It is a series' key only if the bytes are canonical. A known key proves that
+    /// they are.
     pub key: SeriesKey,
-    /// Range of the label bytes in `Batch::bytes`.
+    /// Label bytes in `Batch::bytes`.
     pub labels: Range<u32>,
-    /// Range of this series' samples.
+    /// Samples of this series.
     pub samples: Range<u32>,
 }
 
-/// Metadata of one metric family in a request. The texts are ranges of [`Batch::texts`], so that thousands of entries
-/// need no allocations of their own.
+/// Metadata of a metric family. The texts are ranges of [`Batch::texts`], so entries need no allocation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BatchMetadata {
     pub kind: MetricKind,
-    /// Name of the metric family.
     pub metric: Range<u32>,
     pub help: Range<u32>,
     pub unit: Range<u32>,
@@ -95,7 +85,6 @@ pub struct BatchMetadata {
 /// Borrowed form of [`Metadata`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MetadataRef<'a> {
-    /// Name of the metric family.
     pub metric: &'a str,
     pub kind: MetricKind,
     pub help: &'a str,
@@ -103,7 +92,6 @@ pub struct MetadataRef<'a> {
 }
 
 impl MetadataRef<'_> {
-    /// Copies the texts into an owned [`Metadata`].
     pub fn to_owned(self) -> Metadata {
         let Self { metric, kind, help, unit } = self;
         Metadata { metric: metric.into(), kind, help: help.into(), unit: unit.into() }
@@ -120,7 +108,7 @@ impl Batch {
     /// Maximum number of entries in `refused`.
     pub const REFUSED_KEPT_MAX: usize = 10;
 
-    /// Empties the batch but keeps its memory.
+    /// Empties the batch and keeps its memory.
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.floats.clear();
@@ -140,7 +128,6 @@ impl Batch {
         &self.bytes[series.labels.start as usize..series.labels.end as usize]
     }
 
-    /// Metadata of metrics, in order of arrival.
     pub fn metadata(&self) -> impl Iterator<Item = MetadataRef<'_>> {
         let text = |range: &Range<u32>| &self.texts[range.start as usize..range.end as usize];
         self.metadata.iter().map(move |m| MetadataRef {
@@ -151,7 +138,7 @@ impl Batch {
         })
     }
 
-    /// Counts a refused series with `samples` samples and the label bytes at `labels`.
+    /// Counts a refused series with `samples` samples.
     pub fn refuse(&mut self, error: SeriesRefusal, labels: Range<u32>, samples: usize) {
         self.refused_series += 1;
         self.refused_samples += samples as u64;
@@ -160,7 +147,6 @@ impl Batch {
         }
     }
 
-    /// Memory held by the batch in bytes, without the labels of exemplars.
     pub fn memory_bytes(&self) -> usize {
         self.bytes.capacity()
             + self.floats.memory_bytes()
@@ -174,27 +160,24 @@ impl Batch {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(u8)]
 pub enum MetricKind {
-    /// The sender did not specify a type.
+    /// The sender named no type.
     #[default]
     Unknown = 0,
     /// A value that only increases, except for resets.
     Counter = 1,
-    /// A value that goes up and down.
     Gauge = 2,
     /// Buckets, sum and count.
     Histogram = 3,
-    /// Buckets that go up and down.
     GaugeHistogram = 4,
-    /// Quantiles, sum and count.
     Summary = 5,
-    /// Information in labels; the value is always 1.
+    /// Information in labels. The value is always 1.
     Info = 6,
-    /// A set of states, of which one is 1.
+    /// A set of states, one of which is 1.
     StateSet = 7,
 }
 
 impl MetricKind {
-    /// Converts the number that both versions of remote write use.
+    /// Converts the number of both versions of remote write.
     pub const fn from_wire(n: u64) -> Self {
         match n {
             1 => Self::Counter,
@@ -223,10 +206,8 @@ impl MetricKind {
     }
 }
 
-/// Metadata of a metric family.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Metadata {
-    /// Name of the metric family.
     pub metric: String,
     pub kind: MetricKind,
     /// Help text, at most [`caps::METADATA_TEXT_BYTES_MAX`] bytes.
@@ -236,7 +217,7 @@ pub struct Metadata {
 }
 
 impl Metadata {
-    /// Truncates `text` to [`caps::METADATA_TEXT_BYTES_MAX`] bytes at a character boundary.
+    /// Cuts `text` to [`caps::METADATA_TEXT_BYTES_MAX`] bytes at a character boundary.
     pub fn cut(text: &str) -> &str {
         let mut end = text.len().min(caps::METADATA_TEXT_BYTES_MAX);
         while !text.is_char_boundary(end) {
@@ -246,10 +227,10 @@ impl Metadata {
     }
 }
 
-/// Example of an event that a sample counted, usually with a trace ID.
+/// Example of a counted event, usually with a trace ID.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Exemplar {
-    /// Labels of the exemplar itself, not of its series. May be empty.
+    /// Labels of the exemplar, not of its series. May be empty.
     pub labels: crate::Labels,
     /// Milliseconds since the Unix epoch.
     pub timestamp_ms: i64,

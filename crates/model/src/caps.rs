@@ -1,58 +1,54 @@
-//! All limits on untrusted input, each with its reason. No setting can exceed these bounds. The defaults of settings
-//! are defined with the settings.
+//! Limits on untrusted input. No setting can exceed them.
 
-/// Compressed request body. Prometheus sends a few 100 KiB; agents that batch send up to a few MiB.
+/// Compressed request body. Agents send up to a few MiB.
 pub const BODY_COMPRESSED_BYTES_MAX: usize = 16 << 20;
 
-/// Decompressed request body. The declared length is checked against this limit before anything is allocated.
+/// Decompressed request body, checked before anything is allocated.
 pub const BODY_BYTES_MAX: usize = 64 << 20;
 
-/// Time series in one request. An empty series costs two bytes on the wire and about 50 in memory.
+/// Series in one request. An empty series takes 2 bytes on the wire and 50 in memory.
 pub const REQUEST_SERIES_MAX: usize = 250_000;
 
 pub const REQUEST_SAMPLES_MAX: usize = 2_000_000;
 
-/// Symbols in one remote-write 2.0 request: names and values of all its series, and metadata texts.
+/// Symbols in one remote-write 2.0 request.
 pub const REQUEST_SYMBOLS_MAX: usize = 2_000_000;
 
-/// Metadata entries in one request, and also exemplars in one request.
+/// Metadata entries in one request, and exemplars.
 pub const REQUEST_EXTRAS_MAX: usize = 250_000;
 
 /// Labels of a series, including the metric name.
 pub const SERIES_LABELS_MAX: usize = 128;
 
-/// Name of a label.
 pub const LABEL_NAME_BYTES_MAX: usize = 1 << 10;
 
-/// Value of a label.
 pub const LABEL_VALUE_BYTES_MAX: usize = 16 << 10;
 
-/// All labels of a series together, in canonical form.
+/// All labels of a series, in canonical form.
 pub const SERIES_LABEL_BYTES_MAX: usize = 64 << 10;
 
-/// Buckets of a native histogram. Prometheus' exponential histograms have 160 by default.
+/// Buckets of a native histogram. Prometheus' default is 160.
 pub const HISTOGRAM_BUCKETS_MAX: usize = 4096;
 
-/// Native histogram in its encoded form (see [`crate::histogram`]).
+/// Encoded native histogram ([`crate::histogram`]).
 pub const HISTOGRAM_BYTES_MAX: usize = 64 << 10;
 
-/// Characters in the names and values of an exemplar's labels, as in OpenMetrics and Prometheus.
+/// Characters of an exemplar's labels, as in OpenMetrics.
 pub const EXEMPLAR_LABEL_CHARS_MAX: usize = 128;
 
-/// Name of a tenant. The limit is Mimir's, so that tenants can be moved from there.
+/// Name of a tenant, as in Mimir.
 pub const TENANT_BYTES_MAX: usize = 150;
 
-/// Tenants that one query may read. Each tenant takes a pass over all partitions. Names of this many tenants fit into
-/// one header.
+/// Tenants in one query. Each tenant takes a pass over all partitions.
 pub const QUERY_TENANTS_MAX: usize = 32;
 
-/// Help or unit text of a metric's metadata. Longer texts are truncated.
+/// Help or unit text of a metric. Longer texts are cut.
 pub const METADATA_TEXT_BYTES_MAX: usize = 4 << 10;
 
-/// Start of 1970. Earlier samples are refused.
+/// Start of 1970. Older samples are refused.
 pub const TIMESTAMP_MS_MIN: i64 = 0;
 
-/// End of the year 9999, the last year that RFC 3339 can express.
+/// End of the year 9999, the last in RFC 3339.
 pub const TIMESTAMP_MS_MAX: i64 = 253_402_300_799_999;
 
 /// Points per series of one range query, as in Prometheus.

@@ -1,7 +1,6 @@
-//! Native histograms: counts in exponential or custom buckets, as in Prometheus.
+//! Native histograms: counts in exponential or custom buckets, as in Prometheus' `model/histogram`.
 //!
-//! Histograms stay encoded from the request to the answer. Only code that needs their contents decodes them. So a
-//! column of histograms is a column of byte strings, and two histograms are equal if their bytes are equal.
+//! Histograms stay encoded, and two histograms are equal if their bytes are equal.
 //!
 //! ```text
 //!   histogram = u8 flags    bit 0: counts are doubles, not whole numbers    bits 1-2: counter reset
@@ -13,8 +12,7 @@
 //!   count     = varint | f64
 //! ```
 //!
-//! Doubles are little-endian. Each count is for a single bucket: counts are neither cumulative nor deltas. The model
-//! follows `model/histogram` in Prometheus.
+//! Doubles are little-endian. Each count is for a single bucket, neither cumulative nor a delta.
 
 use crate::caps::{HISTOGRAM_BUCKETS_MAX, HISTOGRAM_BYTES_MAX};
 use stdx::varint::{self, unzigzag, zigzag};
@@ -22,43 +20,37 @@ use stdx::varint::{self, unzigzag, zigzag};
 const FLAG_DOUBLES: u8 = 1;
 const RESET_SHIFT: u8 = 1;
 
-/// A native histogram, encoded.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Histogram(Box<[u8]>);
 
-/// The sender's knowledge about a counter reset between the previous histogram and this one.
+/// What the sender knows about a reset since the previous histogram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum CounterReset {
-    /// Not known: readers have to compare the counts.
+    /// Readers have to compare the counts.
     #[default]
     Unknown = 0,
-    /// The counts were reset.
     Yes = 1,
-    /// The counts were not reset.
     No = 2,
-    /// A gauge: its counts go up and down.
+    /// A gauge, whose counts go up and down.
     Gauge = 3,
 }
 
 /// Consecutive buckets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Span {
-    /// Number of buckets skipped since the end of the previous span. For the first span: index of its first bucket.
+    /// Buckets between the end of the previous span and this one. In the first span, index of the first
+    /// bucket.
     pub offset: i32,
-    /// Number of buckets.
     pub length: u32,
 }
 
-/// Positions of the buckets, without their counts. Histograms of one series mostly have the same layout.
+/// Positions of the buckets, without counts.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Layout {
-    /// Resolution: each bucket's bound is `2^(2^-schema)` times the previous one. -53 stands for custom bounds.
+    /// Resolution: each bound is `2^(2^-schema)` times the previous one. -53 means custom bounds.
     pub schema: i8,
-    /// Width of the zero bucket.
     pub zero_threshold: f64,
-    /// Spans of buckets for positive values.
     pub positive: Vec<Span>,
-    /// Spans of buckets for negative values.
     pub negative: Vec<Span>,
     /// Upper bounds of buckets, for schema -53.
     pub custom_bounds: Vec<f64>,
@@ -73,28 +65,25 @@ impl Layout {
     }
 }
 
-/// Counts of observations: total, zero bucket, each positive bucket, each negative bucket.
+/// Counts: total, zero bucket, positive buckets, negative buckets.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Counts {
-    /// Whole numbers, as scraped.
     Whole(Vec<u64>),
-    /// Fractional counts, which are results of calculations.
+    /// Fractional counts, results of calculations.
     Doubles(Vec<f64>),
 }
 
-/// A native histogram, decoded.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HistogramParts {
-    /// See [`CounterReset`].
     pub reset: CounterReset,
     pub layout: Layout,
-    /// Counts of observations: two more than the layout has buckets.
+    /// Two counts more than the layout has buckets.
     pub counts: Counts,
     /// Sum of all observations. [`crate::STALE_NAN_BITS`] marks the end of the series.
     pub sum: f64,
 }
 
-/// Error of bytes or parts that are not a valid histogram.
+/// Error of an invalid histogram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("invalid histogram: {0}")]
 pub struct NotAHistogram(&'static str);
@@ -109,7 +98,7 @@ impl Histogram {
         Self::of(bytes.to_vec())
     }
 
-    /// Encodes a histogram. Fails if the number of counts does not fit the layout, or if a limit is exceeded.
+    /// Encodes a histogram. Fails if the counts do not fit the layout or a limit is exceeded.
     pub fn new(parts: &HistogramParts) -> Result<Self, NotAHistogram> {
         let expected = parts.layout.buckets().ok_or(TOO_MANY)? + 2;
         if parts.counts.len() != expected || parts.layout.custom_bounds.len() > HISTOGRAM_BUCKETS_MAX {
@@ -127,12 +116,10 @@ impl Histogram {
         }
     }
 
-    /// Encoded form of the histogram.
     pub const fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// Decodes the histogram.
     pub fn parts(&self) -> HistogramParts {
         HistogramParts::decode(&self.0).expect("BUG: checked bytes of a histogram cannot be decoded")
     }
@@ -173,7 +160,6 @@ impl HistogramParts {
         put_double(out, self.sum);
     }
 
-    /// Decodes untrusted bytes.
     pub fn decode(mut bytes: &[u8]) -> Result<Self, NotAHistogram> {
         let from = &mut bytes;
         let [flags, schema] = take_array(from)?;

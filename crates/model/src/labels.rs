@@ -6,10 +6,9 @@
 //!   0x0A  varint(length of the rest)  0x0A  varint(length)  name  0x12  varint(length)  value
 //! ```
 //!
-//! The labels are in ascending byte order of their names. Names are unique, no value is empty, and varints have their
-//! shortest form. This is the encoding of a protobuf field `repeated Label = 1`. Prometheus sends exactly these bytes
-//! in remote write, so a known series is found by hashing the received bytes. Other code uses this module and does not
-//! rely on protobuf.
+//! Labels are sorted by name in byte order. Names are unique, no value is empty, and varints have their
+//! shortest form. Prometheus sends the same bytes in remote write (`repeated Label = 1`), so a hash of
+//! received bytes finds a known series.
 
 mod builder;
 mod form;
@@ -24,7 +23,7 @@ use std::sync::Arc;
 /// The label that holds a series' metric name.
 pub const METRIC_NAME: &str = "__name__";
 
-/// An owned, shared, canonical label set. Equality, order and hash are based on the bytes.
+/// A shared canonical label set. Its bytes decide equality, order and hash.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Labels(Arc<[u8]>);
 
@@ -38,7 +37,7 @@ impl Labels {
         Self(Arc::from([]))
     }
 
-    /// A set from pairs in any order. Panics if they are not valid, so use it for tests and constants only.
+    /// A set from pairs in any order, for tests and constants. Panics if the labels are not valid.
     pub fn from_pairs(pairs: &[(&str, &str)]) -> Self {
         let mut builder = LabelsBuilder::new();
         for (name, value) in pairs {
@@ -60,7 +59,6 @@ impl Labels {
         self.as_ref().iter()
     }
 
-    /// The value of `name`.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.as_ref().get(name)
     }
@@ -71,8 +69,8 @@ impl Labels {
 }
 
 impl<'a> LabelsRef<'a> {
-    /// Wraps bytes known to be canonical: bytes of a [`Labels`], or bytes that [`is_canonical`] accepts. Iteration over
-    /// other bytes panics, but is memory-safe.
+    /// Wraps canonical bytes: those of a [`Labels`], or those that [`is_canonical`] accepts. Iteration over
+    /// other bytes panics.
     pub const fn from_canonical(bytes: &'a [u8]) -> Self {
         Self(bytes)
     }
@@ -90,14 +88,12 @@ impl<'a> LabelsRef<'a> {
         LabelsIter(Pairs::of(self.0))
     }
 
-    /// The value of `name`.
     pub fn get(self, name: &str) -> Option<&'a str> {
         self.iter().find(|(n, _)| *n == name).map(|(_, v)| v)
     }
 
-    /// Compares in the order of rows in tables: by metric name, then by the other labels pair by pair, each by name and
-    /// then by value. If one set's pairs are a prefix of the other's, the shorter set comes first. The order of the
-    /// canonical bytes differs, because each text follows its length there.
+    /// Compares in the order of tables' rows: by metric name, then label by label. A prefix comes first. The
+    /// canonical bytes have another order.
     pub fn cmp_in_tables(self, other: Self) -> Ordering {
         if self.0 == other.0 {
             return Ordering::Equal;
@@ -107,14 +103,14 @@ impl<'a> LabelsRef<'a> {
         name(self).cmp(&name(other)).then_with(|| others(self).cmp(others(other)))
     }
 
-    /// As [`Self::iter`], without validating UTF-8.
+    /// [`Self::iter`] without a UTF-8 check.
     fn pairs(self) -> Pairs<'a> {
         Pairs::of(self.0)
     }
 }
 
 impl std::fmt::Debug for LabelsRef<'_> {
-    /// Formats the labels in Prometheus' notation: `metric{name="value"}`.
+    /// Formats the labels as in Prometheus: `metric{name="value"}`.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(self.get(METRIC_NAME).unwrap_or(""))?;
         f.write_str("{")?;
@@ -138,7 +134,6 @@ impl std::fmt::Display for Labels {
     }
 }
 
-/// Iterates over names and values of canonical label bytes.
 #[derive(Debug, Clone)]
 pub struct LabelsIter<'a>(Pairs<'a>);
 

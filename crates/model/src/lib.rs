@@ -1,15 +1,15 @@
 //! Types of the domain, in reading order. No I/O, no async, no serde.
 //!
-//! - [`tenant`]: names of tenants, which own all data; [`tenant_set`]: several tenants; [`tenant_patterns`]: patterns
-//!   of tenant names; [`principal`]: the caller's tenant and rights
-//! - [`labels`]: the sorted label set that names a series, in one canonical byte form
+//! - [`tenant`], [`tenant_set`], [`tenant_patterns`]: names of tenants; [`principal`]: the caller's tenant
+//!   and rights
+//! - [`labels`]: the label set that names a series, in one canonical byte form
 //! - [`series`]: keys and references of series
 //! - [`sample`]: timestamped values; staleness
-//! - [`values`]: columns of values, each of one kind; [`histogram`]: values that are not numbers
+//! - [`values`]: columns of values; [`histogram`]: native histograms
 //! - [`statistic`]: aggregates of a series' samples over an interval
-//! - [`batch`]: one request of one tenant, decoded
-//! - [`caps`]: every limit on input
-//! - [`error`]: kinds of errors by what the caller should do; [`series_refusal`]: refusals of single series
+//! - [`batch`]: one decoded request
+//! - [`caps`]: limits on input
+//! - [`error`]: kinds of errors; [`series_refusal`]: refusals of single series
 
 pub mod batch;
 pub mod caps;

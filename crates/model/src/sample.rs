@@ -1,30 +1,25 @@
-//! Samples, which are timestamped values, and ranges of time.
+//! Samples and time ranges.
 
 use crate::{Histogram, ValueKind};
 
-/// Bits of the NaN by which Prometheus marks the end of a series. Compare by bits, because other NaNs are ordinary
-/// values. Source: `model/value/value.go` in Prometheus.
+/// Bits of the NaN that marks the end of a series (`model/value/value.go` in Prometheus). Other NaNs are
+/// ordinary values.
 pub const STALE_NAN_BITS: u64 = 0x7ff0_0000_0000_0002;
 
-/// True for the staleness marker.
 pub const fn is_stale(value: f64) -> bool {
     value.to_bits() == STALE_NAN_BITS
 }
 
-/// A closed range of time in milliseconds since the Unix epoch.
+/// A closed range of time, in milliseconds since the Unix epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TimeRange {
-    /// The first millisecond.
     pub start_ms: i64,
-    /// The last millisecond, included.
     pub end_ms: i64,
 }
 
 impl TimeRange {
-    /// The range of all times.
     pub const ALL: Self = Self { start_ms: i64::MIN, end_ms: i64::MAX };
 
-    /// The range from `start_ms` to `end_ms`, both included.
     pub const fn new(start_ms: i64, end_ms: i64) -> Self {
         Self { start_ms, end_ms }
     }
@@ -34,18 +29,17 @@ impl TimeRange {
         self.start_ms <= other.end_ms && other.start_ms <= self.end_ms
     }
 
-    /// True if `timestamp_ms` is in the range.
     pub const fn contains(&self, timestamp_ms: i64) -> bool {
         self.start_ms <= timestamp_ms && timestamp_ms <= self.end_ms
     }
 }
 
-/// Samples of one series as two columns of equal length, in ascending time order, with unique timestamps.
+/// Samples of one series: two columns of equal length, in ascending time order, with unique timestamps.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Samples<V = f64> {
     /// Milliseconds since the Unix epoch.
     pub timestamps: Vec<i64>,
-    /// Values; NaN payloads are kept bit-exact.
+    /// Values, with the bits of NaNs unchanged.
     pub values: Vec<V>,
 }
 
@@ -56,7 +50,7 @@ impl<V> Default for Samples<V> {
 }
 
 impl<V> Samples<V> {
-    /// Drops the samples but keeps the memory.
+    /// Drops the samples and keeps the memory.
     pub fn clear(&mut self) {
         self.truncate(0);
     }
@@ -106,12 +100,9 @@ impl From<Samples<Histogram>> for SeriesSamples {
     }
 }
 
-/// Samples of a series with values of either kind.
 #[derive(Debug, Clone, PartialEq)]
 pub enum SeriesSamples {
-    /// Samples of a series of floats.
     Floats(Samples),
-    /// Samples of a series of native histograms.
     Histograms(Samples<Histogram>),
 }
 
@@ -137,7 +128,7 @@ impl SeriesSamples {
         }
     }
 
-    /// Drops all samples and prepares for samples of `kind`. Memory is kept if the kind is unchanged.
+    /// Drops all samples and prepares for `kind`.
     pub fn clear_for(&mut self, kind: ValueKind) {
         match self {
             Self::Floats(samples) if kind == ValueKind::Float => samples.clear(),
@@ -146,7 +137,6 @@ impl SeriesSamples {
         }
     }
 
-    /// The samples, if they are floats.
     pub const fn floats(&self) -> Option<&Samples> {
         match self {
             Self::Floats(samples) => Some(samples),
@@ -165,7 +155,6 @@ impl SeriesSamples {
         self.len() == 0
     }
 
-    /// Timestamps of the samples.
     pub fn timestamps(&self) -> &[i64] {
         match self {
             Self::Floats(samples) => &samples.timestamps,
@@ -174,8 +163,8 @@ impl SeriesSamples {
     }
 }
 
-/// Merges two streams of samples, each in ascending time order with unique timestamps. If two samples have the same
-/// timestamp, the sample from `later` wins.
+/// Merges two streams, each in ascending time order with unique timestamps. At equal timestamps, `later`
+/// wins.
 pub fn overlay<V>(
     earlier: impl Iterator<Item = (i64, V)>,
     later: impl Iterator<Item = (i64, V)>,

@@ -4,24 +4,20 @@ use crate::ValueKind;
 use xxhash_rust::const_xxh3::const_custom_default_secret;
 use xxhash_rust::xxh3::{xxh3_128_with_secret, xxh3_128_with_seed};
 
-/// The 128-bit hash of a series' canonical label bytes under a node's seed (XXH3-128).
-///
-/// Each data directory has a random seed, so that clients cannot choose series that share an index bucket. The data
-/// directory stores the seed. The seed never changes, because the key also determines the partition. Two series of one
-/// tenant with the same key would be treated as one; with 10^9 series, the probability of any such collision is below
-/// 10^-20.
+/// Hash of a series' canonical label bytes (XXH3-128) with the data directory's seed. The seed is random, so
+/// that clients cannot cause collisions. It never changes, because the key determines the partition. Among
+/// 10^9 series, a collision has a probability below 10^-20.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SeriesKey(pub u128);
 
 impl SeriesKey {
-    /// The key of label bytes (see [`crate::labels`] for their form).
+    /// The key of label bytes.
     #[inline]
     pub fn of(label_bytes: &[u8], seed: u64) -> Self {
         Self(xxh3_128_with_seed(label_bytes, seed))
     }
 
-    /// Key of the series with values of `kind`, where `self` is the key of the labels. Both kinds map to the same
-    /// partition.
+    /// Key of the series with values of `kind`. `self` is the key of the labels. All kinds share a partition.
     #[inline]
     pub const fn of_kind(self, kind: ValueKind) -> Self {
         match kind {
@@ -31,16 +27,16 @@ impl SeriesKey {
         }
     }
 
-    /// Number of the partition, out of `count`, that owns the series. The number is derived from the high bits, so that
-    /// the low bits stay evenly spread within a partition's index.
+    /// Number of the owning partition, out of `count`. It depends on the high bits, so that low bits stay
+    /// evenly spread.
     #[inline]
     pub const fn partition(self, count: usize) -> usize {
         (((self.0 >> 64) as u64 as u128 * count as u128) >> 64) as usize
     }
 }
 
-/// Computes the same keys as [`SeriesKey::of`], but derives the secret from the seed only once. For labels of more than
-/// 240 bytes, this is twice as fast: XXH3 would otherwise derive the secret again for each key.
+/// Computes the same keys as [`SeriesKey::of`], with the secret derived only once. Twice as fast for labels
+/// above 240 bytes.
 #[derive(Debug, Clone)]
 pub struct SeriesHasher {
     seed: u64,
@@ -48,15 +44,13 @@ pub struct SeriesHasher {
 }
 
 impl SeriesHasher {
-    /// Maximum length of inputs that XXH3 hashes with the seed itself. Longer inputs are hashed with the secret.
+    /// Up to this length, XXH3 uses the seed; beyond it, the secret.
     const SEEDED_BYTES_MAX: usize = 240;
 
-    /// A hasher for `seed`.
     pub const fn new(seed: u64) -> Self {
         Self { seed, secret: const_custom_default_secret(seed) }
     }
 
-    /// Computes [`SeriesKey::of`] with this hasher's seed.
     #[inline]
     pub fn key(&self, label_bytes: &[u8]) -> SeriesKey {
         if label_bytes.len() <= Self::SEEDED_BYTES_MAX {
@@ -66,9 +60,8 @@ impl SeriesHasher {
     }
 }
 
-/// Reference to a series of one tenant in one partition's head. References are dense. A reference is valid only in that
-/// head, until the series is evicted or the process ends. New series reuse freed references, and replay of the journal
-/// assigns new references.
+/// Reference to a series in one partition's head, valid until the series is evicted or the process ends.
+/// References are dense, and freed references are reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SeriesRef(pub u32);
 

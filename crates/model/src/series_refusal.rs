@@ -1,9 +1,7 @@
-//! Refusals of single series of a request.
-
 use crate::caps::{LABEL_NAME_BYTES_MAX, LABEL_VALUE_BYTES_MAX, SERIES_LABEL_BYTES_MAX, SERIES_LABELS_MAX};
 use std::time::Duration;
 
-/// Reason why one series of a request cannot be stored, although others can.
+/// Reason why one series of a request cannot be stored.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SeriesRefusal {
     /// The series has no metric name.
@@ -31,7 +29,7 @@ pub enum SeriesRefusal {
     /// Label references must come in pairs of name and value.
     #[error("odd number of label references: {0}")]
     OddLabelRefs(usize),
-    /// Label bytes that are not valid `Label` messages, with the byte offset of the error.
+    /// Invalid label bytes, with the byte offset of the error.
     #[error("labels are not valid protobuf: error at byte {0} of the labels")]
     DamagedLabels(usize),
     /// Unreadable line of a line-based protocol.
@@ -39,21 +37,19 @@ pub enum SeriesRefusal {
     Line {
         /// Number of the line, from 1.
         number: usize,
-        /// Description of the fault.
         what: String,
     },
-    /// The series has neither samples nor histograms nor exemplars.
+    /// The series has no samples, histograms or exemplars.
     #[error("series has no samples")]
     NoSamples,
-    /// Number of native histograms in the series; they cannot be stored yet.
+    /// Number of native histograms, which cannot be stored yet.
     #[error("native histograms cannot be stored yet: {0} refused")]
     NativeHistograms(usize),
-    /// The time is before 1970 or after 9999, or too far ahead of the clock.
+    /// The time is before 1970, after 9999, or too far from the clock.
     #[error("timestamp {timestamp_ms} ms is out of bounds: {reason}")]
     Timestamp {
         /// The sample's time.
         timestamp_ms: i64,
-        /// The violated bound.
         reason: &'static str,
     },
     /// The head has no room for more series.
@@ -64,18 +60,16 @@ pub enum SeriesRefusal {
     NoRoom {
         /// Memory held by the head.
         used_mib: u64,
-        /// Limit above which the head refuses new series.
         limit_mib: u64,
     },
-    /// The process has no memory for more series, independent of the head's fill level.
+    /// The process has no memory for more series.
     #[error(
         "no memory for new work: the process holds {used_mib} MiB and takes new series, exports and long queries up to \
              {limit_mib} MiB; raise the limit with --memory"
     )]
     NoMemory {
-        /// Memory held by the process.
+        /// Memory of the process.
         used_mib: u64,
-        /// Limit above which the process refuses new series, exports and long queries.
         limit_mib: u64,
     },
     /// The tenant holds more than its share of the head.
@@ -84,15 +78,15 @@ pub enum SeriesRefusal {
              {share_mib} MiB; raise the limit with --memory, or the setting share_weight"
     )]
     TenantShare { used_mib: u64, share_mib: u64 },
-    /// The tenant has as many series in memory as its settings allow.
+    /// The tenant has reached its limit of series in memory.
     #[error("the tenant has {limit} active series, which is its limit (setting active_series)")]
     ActiveSeries { limit: u64 },
-    /// The tenant has as many series of this metric name in memory as its settings allow.
+    /// The tenant has reached its limit of series with this metric name.
     #[error(
         "the tenant has {limit} active series of this metric name, which is its limit (setting series_per_metric)"
     )]
     SeriesPerMetric { limit: u64 },
-    /// The tenant creates series faster than its settings allow.
+    /// The tenant creates series too fast.
     #[error(
         "the tenant creates series too fast: the limit is {per_s} a second (setting new_series_per_second)"
     )]
@@ -101,10 +95,10 @@ pub enum SeriesRefusal {
         /// Time until the next series may be created.
         wait: Duration,
     },
-    /// The tenant has as many clusters of replicas as its settings allow.
+    /// The tenant has reached its limit of clusters.
     #[error("the tenant has {limit} clusters of replicas, which is its limit (setting ha_clusters)")]
     TooManyClusters { limit: usize },
-    /// The clusters of all tenants use up the memory reserved for clusters.
+    /// The clusters of all tenants fill their memory.
     #[error(
         "no memory for another cluster of replicas: the clusters of all tenants may hold {limit_kib} KiB; raise the limit with --memory"
     )]

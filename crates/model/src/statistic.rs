@@ -1,33 +1,29 @@
-//! Aggregates that represent a series' samples over an interval.
-
-/// Aggregate of a series' samples in one interval, called a bucket. Staleness markers do not count as samples, but
-/// other NaNs do.
+/// Aggregate of a series' samples in one interval, called a bucket. Staleness markers do not count as
+/// samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Statistic {
     /// Number of samples.
     Count,
     /// The first value, with its timestamp.
     First,
-    /// Increase of a counter from the bucket's first to its last sample, across resets: the difference of these two,
-    /// plus the value before each reset. The increase between two buckets follows from the last value of the earlier
-    /// bucket and the first value of the later one.
+    /// Increase of a counter from the first to the last sample of the bucket, across resets.
     Increase,
     /// The last value, with its timestamp.
     Last,
-    /// Greatest value that is not NaN; among equal values, the first. If all values are NaN: the last NaN.
+    /// Greatest value, or NaN if all values are NaN. The first of equal values counts.
     Max,
-    /// Least value that is not NaN; among equal values, the first. If all values are NaN: the last NaN.
+    /// Least value, or NaN if all values are NaN. The first of equal values counts.
     Min,
-    /// Sum of the values, added in time order.
+    /// Sum of the values in time order.
     Sum,
 }
 
 impl Statistic {
-    /// All statistics, sorted by name. The index of a statistic is `statistic as usize`.
+    /// All statistics, sorted by name. `statistic as usize` is the index.
     pub const ALL: [Self; 7] =
         [Self::Count, Self::First, Self::Increase, Self::Last, Self::Max, Self::Min, Self::Sum];
 
-    /// Name of the statistic. The name never changes, because rollup tables store it as a label.
+    /// Name of the statistic. Rollup tables store it, so it never changes.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Count => "count",

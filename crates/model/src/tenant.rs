@@ -1,22 +1,17 @@
-//! Names of tenants.
-
 use crate::caps::TENANT_BYTES_MAX;
 use std::sync::Arc;
 
-/// Valid name of a tenant: 1 to 150 of the characters `A-Z a-z 0-9 ! - _ . * ' ( )`, but neither `.` nor `..`.
-///
-/// The rules are Mimir's. With these rules, a name is safe as a path segment and as an HTTP header value.
+/// Valid name of a tenant: 1 to 150 of the characters `A-Z a-z 0-9 ! - _ . * ' ( )`, but not `.` or `..`. The
+/// rules are Mimir's. A name is safe as a path segment and as an HTTP header.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TenantId(Arc<str>);
 
-/// Error of a text that is not a valid tenant name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TenantError {
     #[error("tenant ID is empty")]
     Empty,
     #[error("tenant ID is too long: max {TENANT_BYTES_MAX} characters, got {0}")]
     TooLong(usize),
-    /// A character that is not allowed.
     #[error("tenant ID contains unsupported character {0:?}")]
     Character(char),
     /// `.` or `..`.
@@ -25,12 +20,11 @@ pub enum TenantError {
 }
 
 impl TenantId {
-    /// The tenant of requests that do not name a tenant.
+    /// The tenant of requests without a tenant's name.
     pub fn anonymous() -> Self {
         Self("anonymous".into())
     }
 
-    /// Parses and checks a name.
     pub fn parse(text: &str) -> Result<Self, TenantError> {
         if text.is_empty() {
             return Err(TenantError::Empty);

@@ -1,8 +1,6 @@
-//! Patterns of tenant names.
-
 use crate::TenantId;
 
-/// Patterns of names, in which `*` stands for any text.
+/// Patterns of tenant names. `*` stands for any text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TenantPatterns(Vec<String>);
 
@@ -21,7 +19,7 @@ impl TenantPatterns {
         self.0.iter().any(|pattern| matches(pattern, tenant.as_str()))
     }
 
-    /// The tenant, if the patterns allow exactly one.
+    /// The tenant, if the patterns allow only one.
     pub fn only(&self) -> Option<TenantId> {
         match &*self.0 {
             [name] if !name.contains('*') => TenantId::parse(name).ok(),
@@ -30,10 +28,7 @@ impl TenantPatterns {
     }
 }
 
-/// True if `name` matches `pattern`, in which `*` stands for any text.
-///
-/// Each piece between stars is searched after the previous piece. So the time is at most proportional to the product of
-/// the two lengths, and both texts are short.
+/// True if `name` matches `pattern`. Both are short.
 fn matches(pattern: &str, name: &str) -> bool {
     let Some((start, rest)) = pattern.split_once('*') else { return pattern == name };
     let Some(mut name) = name.strip_prefix(start) else { return false };

@@ -1,17 +1,14 @@
-//! The set of tenants that one query reads.
+//! The tenants that one query reads.
 
 use crate::caps::QUERY_TENANTS_MAX;
 use crate::{TenantError, TenantId};
 use std::sync::Arc;
 
-/// One or more distinct tenants, sorted by name.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct TenantSet(Arc<[TenantId]>);
 
-/// Separator between names.
 const SEPARATOR: char = '|';
 
-/// Error of a text that does not name a valid set of tenants.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TenantSetError {
     #[error(transparent)]
@@ -21,8 +18,7 @@ pub enum TenantSetError {
 }
 
 impl TenantSet {
-    /// Parses names that are separated by `|`. A repeated name is stored once, but each repetition counts toward the
-    /// limit.
+    /// Parses names separated by `|`. Each name counts toward the limit, even if repeated.
     pub fn parse(text: &str) -> Result<Self, TenantSetError> {
         let count = text.split(SEPARATOR).count();
         if count > QUERY_TENANTS_MAX {
@@ -34,7 +30,6 @@ impl TenantSet {
         Ok(Self(tenants.into()))
     }
 
-    /// The tenant, if there is only one.
     pub fn only(&self) -> Option<&TenantId> {
         match &*self.0 {
             [one] => Some(one),
@@ -42,7 +37,6 @@ impl TenantSet {
         }
     }
 
-    /// The first tenant by name.
     pub fn first(&self) -> &TenantId {
         self.0.first().expect("BUG: a set of tenants is empty")
     }
@@ -58,7 +52,6 @@ impl From<TenantId> for TenantSet {
     }
 }
 
-/// Writes the form that [`TenantSet::parse`] reads.
 impl std::fmt::Display for TenantSet {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         for (i, tenant) in self.iter().enumerate() {

@@ -1,40 +1,31 @@
-//! Columns of values. All values of a column have the same kind, so code branches once per column and not once per
-//! value.
+//! Columns of values of one kind. Code branches once per column and not once per value.
 
 use crate::Histogram;
 
-/// Kind of a series' values.
-///
-/// A series has values of one kind: labels that are sent with both floats and histograms name two series, with two keys
-/// (see [`crate::SeriesKey::of_kind`]). So a journal record, a chunk and a block each have one kind, too.
+/// Kind of a series' values. Labels with floats and histograms name two series
+/// ([`crate::SeriesKey::of_kind`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum ValueKind {
-    /// Numbers.
     #[default]
     Float,
-    /// Native histograms.
     Histogram,
 }
 
 /// A column of values of one kind.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Values {
-    /// NaN payloads are kept bit-exact.
+    /// NaNs keep their bits.
     Floats(Vec<f64>),
-    /// Native histograms in their encoded form.
     Histograms(Vec<Histogram>),
 }
 
 /// A borrowed part of a column.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum ValuesRef<'a> {
-    /// See [`Values::Floats`].
     Floats(&'a [f64]),
-    /// See [`Values::Histograms`].
     Histograms(&'a [Histogram]),
 }
 
-/// A kind of value, for code that is compiled once for each kind.
 pub trait Value: Clone {
     const KIND: ValueKind;
 
@@ -44,10 +35,9 @@ pub trait Value: Clone {
     /// True if both values have the same bits.
     fn is_same(&self, other: &Self) -> bool;
 
-    /// A borrowed column of these values.
     fn column(values: &[Self]) -> ValuesRef<'_>;
 
-    /// The values of a column of this kind. Panics if the column has another kind.
+    /// The values of a column. Panics if it has another kind.
     fn of(values: &mut Values) -> &mut Vec<Self>;
 }
 
@@ -144,7 +134,7 @@ impl Values {
         }
     }
 
-    /// Drops all values and prepares the column for values of `kind`. Memory is kept if the kind is unchanged.
+    /// Drops all values and prepares for `kind`.
     pub fn clear_for(&mut self, kind: ValueKind) {
         match self.kind() == kind {
             true => self.truncate(0),
@@ -152,13 +142,11 @@ impl Values {
         }
     }
 
-    /// Drops all values from position `len` on.
     pub fn truncate(&mut self, len: usize) {
         each!(self, values => values.truncate(len));
     }
 
-    /// Moves the value at position `from` to position `to`, for filters that compact a column in place. The value at
-    /// `to` is lost.
+    /// Moves the value at `from` to `to`. The value at `to` is lost.
     #[inline]
     pub fn keep(&mut self, from: usize, to: usize) {
         match self {
@@ -167,7 +155,7 @@ impl Values {
         }
     }
 
-    /// Appends values of the same kind. Panics if they have another kind.
+    /// Appends values. Panics if they have another kind.
     pub fn extend(&mut self, values: ValuesRef<'_>) {
         match (self, values) {
             (Self::Floats(own), ValuesRef::Floats(values)) => own.extend_from_slice(values),
@@ -203,7 +191,6 @@ impl<'a> ValuesRef<'a> {
         }
     }
 
-    /// The part of the column in `range`.
     pub fn slice(self, range: std::ops::Range<usize>) -> Self {
         match self {
             Self::Floats(values) => Self::Floats(&values[range]),

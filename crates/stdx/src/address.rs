@@ -1,11 +1,7 @@
-//! Addresses to listen on, as people write them.
-
 use std::net::{Ipv6Addr, SocketAddr, ToSocketAddrs};
 
-/// Parses `127.0.0.1:9009`, `[::1]:9009`, `localhost:9009` or `:9009` (all addresses of this machine). Host names are
-/// resolved: the first IPv4 address is used, or the first address if there is no IPv4 address.
-///
-/// The error describes the fault or the expected form, and does not repeat the whole text.
+/// Parses `127.0.0.1:9009`, `[::1]:9009`, `localhost:9009` or `:9009` (all addresses of this machine). A host
+/// name gives its first IPv4 address, or else its first address.
 pub fn listen(text: &str) -> Result<SocketAddr, String> {
     let form = "an address and a port, such as 127.0.0.1:9009, localhost:9009 or :9009 for all addresses";
     if let Ok(address) = text.parse() {
@@ -16,7 +12,7 @@ pub fn listen(text: &str) -> Result<SocketAddr, String> {
     if host.is_empty() {
         return Ok(SocketAddr::from((Ipv6Addr::UNSPECIFIED, port)));
     }
-    // the end of an IPv6 address without brackets looks like a port
+    // an IPv6 address without brackets seems to end with a port
     if host.contains([':', '[', ']', '/', '@']) || host.contains(char::is_whitespace) {
         return Err(form.into());
     }

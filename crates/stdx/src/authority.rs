@@ -4,16 +4,16 @@ use crate::skipped;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A certificate authority as files in a folder. The authority's certificate is `ca.pem`. Each signed certificate is
-/// `NAME.pem`, with the key `NAME.key`.
+/// A certificate authority in a folder. Its certificate is `ca.pem`. Each signed certificate is `NAME.pem`,
+/// with the key `NAME.key`.
 #[derive(Debug)]
 pub struct Authority(PathBuf);
 
-/// Options for a new key, of a type that is generated quickly.
+/// Options for a new key of a fast type.
 const NEW_KEY: [&str; 5] = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"];
 
 impl Authority {
-    /// Creates an authority in a folder. Returns `None`, and reports a skipped test, if the machine has no `openssl`.
+    /// Creates an authority. If `openssl` is missing, reports a skipped test and returns `None`.
     pub fn new(folder: &Path) -> Option<Self> {
         if Command::new("openssl").arg("version").output().is_err() {
             skipped::for_want_of("openssl");
@@ -35,7 +35,7 @@ impl Authority {
         self.sign(name);
     }
 
-    /// As [`Self::server`], with a 4096-bit RSA key: signatures are slow, and creating the key takes about a second.
+    /// Like [`Self::server`], with a 4096-bit RSA key, which makes signatures slow.
     pub fn server_with_rsa(&self, name: &str) {
         let new_key = ["-newkey", "rsa:4096", "-nodes"];
         self.request(name, "/CN=server", "DNS:localhost,IP:127.0.0.1", "serverAuth", &new_key);
@@ -48,7 +48,7 @@ impl Authority {
         self.sign(name);
     }
 
-    /// Signs a certificate for a client. The certificate expired in 2020.
+    /// Signs a client's certificate that expired in 2020.
     pub fn expired_client(&self, name: &str, subject: &str) {
         self.request(name, subject, "", "clientAuth", &NEW_KEY);
         let settings = "[ca]\ndefault_ca=x\n[x]\ndatabase=index\nnew_certs_dir=.\nrand_serial=yes\n\

@@ -1,8 +1,6 @@
-//! Memory accounting: bytes are reserved before they are allocated.
-//!
-//! The process has one budget, split into named [`Account`]s. Code reserves bytes before it allocates memory whose size
-//! depends on untrusted input, and holds the [`Reservation`] until the memory is freed. If an account is exhausted,
-//! [`Account::reserve`] fails at once and the caller sheds load.
+//! Memory accounting. The process has one budget, split into named [`Account`]s. Code reserves bytes before
+//! it allocates memory whose size depends on untrusted input. If the account is exhausted,
+//! [`Account::reserve`] fails at once.
 
 mod incremental;
 
@@ -11,7 +9,7 @@ pub use incremental::{Growing, IncrementalReservation};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A named share of the process' memory. Cloning gives another handle on the same account.
+/// A named share of the process' memory. Clones share the account.
 #[derive(Debug, Clone)]
 pub struct Account(Arc<Inner>);
 
@@ -21,29 +19,25 @@ struct Inner {
     limit_bytes: AtomicU64,
     used_bytes: AtomicU64,
     peak_bytes: AtomicU64,
-    /// The whole account, if this account is a part of it.
+    /// The whole account, if this is a part.
     whole: Option<Whole>,
 }
 
 #[derive(Debug)]
 struct Whole {
     account: Account,
-    /// Multiple of the whole account's free bytes that the part may hold.
+    /// A part may hold this multiple of the whole's free bytes.
     multiple: AtomicU64,
 }
 
 /// Error of a refused reservation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Exhausted {
-    /// The account's name.
     pub account: &'static str,
-    /// Requested bytes.
     pub asked_bytes: u64,
-    /// Bytes in use at that time.
     pub used_bytes: u64,
-    /// Limit of the account.
     pub limit_bytes: u64,
-    /// Bytes that a part of the account may hold now, if the reservation was refused because of this share.
+    /// Bytes that a part may hold now, if its share caused the refusal.
     pub share_bytes: Option<u64>,
 }
 
@@ -67,14 +61,13 @@ impl std::fmt::Display for Exhausted {
 impl std::error::Error for Exhausted {}
 
 impl Exhausted {
-    /// True if the requested bytes exceed the account's limit, so that a retry cannot succeed.
+    /// True if the request exceeds the account's limit, so that no retry can succeed.
     pub const fn is_for_good(&self) -> bool {
         self.asked_bytes > self.limit_bytes
     }
 }
 
 impl Account {
-    /// An account of `limit_bytes` with nothing reserved.
     pub fn new(name: &'static str, limit_bytes: u64) -> Self {
         Self::within(name, limit_bytes, None)
     }
@@ -89,26 +82,22 @@ impl Account {
         }))
     }
 
-    /// A part of this account, for one of several users. Bytes reserved from the part are also reserved from the whole
-    /// account.
-    ///
-    /// A part may hold a multiple of the free bytes of the whole ([`Self::share`]). This is a dynamic threshold: a user
-    /// that fills the account leaves some bytes for others, and several users that fill it get equal parts. A
-    /// reservation may exceed the threshold while the whole account has no other reservation.
+    /// A part of this account, for one of several users. Its bytes count in both accounts. A part may hold a
+    /// multiple of the whole's free bytes ([`Self::share`]), so it leaves some bytes to others. Alone in the
+    /// account, it may hold more.
     pub fn part(&self) -> Self {
         let whole = Whole { account: self.clone(), multiple: AtomicU64::new(1) };
         Self::within(self.0.name, self.limit_bytes(), Some(whole))
     }
 
-    /// Sets how much a part may hold from now on: `multiple` times the free bytes of the whole, and at most
-    /// `limit_bytes`.
+    /// Sets a part's limit: `multiple` times the free bytes of the whole, and at most `limit_bytes`.
     pub fn share(&self, multiple: u64, limit_bytes: u64) {
         let Some(whole) = &self.0.whole else { return };
         whole.multiple.store(multiple, Ordering::Relaxed);
         self.0.limit_bytes.store(limit_bytes.min(whole.account.limit_bytes()), Ordering::Relaxed);
     }
 
-    /// The whole account of a part; the account itself if it is not a part.
+    /// The whole account of a part, or the account itself.
     pub fn whole(&self) -> &Self {
         self.0.whole.as_ref().map_or(self, |whole| &whole.account)
     }
@@ -119,37 +108,33 @@ impl Account {
         Ok(Reservation { account: self.clone(), bytes, advance_bytes: None })
     }
 
-    /// The account's name.
     pub fn name(&self) -> &'static str {
         self.0.name
     }
 
-    /// Bytes in use now.
     pub fn used_bytes(&self) -> u64 {
         self.0.used_bytes.load(Ordering::Relaxed)
     }
 
-    /// Maximum of [`Self::used_bytes`] since the account was created.
+    /// Largest [`Self::used_bytes`] so far.
     pub fn peak_bytes(&self) -> u64 {
         self.0.peak_bytes.load(Ordering::Relaxed)
     }
 
-    /// Upper bound for [`Self::used_bytes`].
     pub fn limit_bytes(&self) -> u64 {
         self.0.limit_bytes.load(Ordering::Relaxed)
     }
 
-    /// True if the whole limit is in use.
     pub fn is_full(&self) -> bool {
         self.used_bytes() >= self.limit_bytes()
     }
 
-    /// Takes `bytes` more for a reservation that already holds `held_bytes`.
+    /// Takes `bytes` more for a reservation of `held_bytes`.
     fn take(&self, bytes: u64, held_bytes: u64) -> Result<(), Exhausted> {
         let limit_bytes = self.limit_bytes();
         let Some(whole) = &self.0.whole else { return self.take_up_to(bytes, limit_bytes, limit_bytes) };
         if bytes.saturating_add(held_bytes) > limit_bytes {
-            // this reservation can never succeed, even if others hold nothing
+            // no retry can succeed, even if others hold nothing
             let used_bytes = self.used_bytes();
             let (account, share_bytes) = (self.0.name, Some(limit_bytes));
             return Err(Exhausted { account, asked_bytes: bytes, used_bytes, limit_bytes, share_bytes });
@@ -196,24 +181,22 @@ impl Account {
     }
 }
 
-/// Bytes reserved from an [`Account`]. Dropping the reservation returns them.
+/// Bytes reserved from an [`Account`], returned on drop.
 #[derive(Debug)]
 pub struct Reservation {
     account: Account,
     bytes: u64,
-    /// Bytes taken ahead of need, from [`Self::advance`] to [`Self::settle`].
+    /// Rest of the bytes of [`Self::advance`].
     advance_bytes: Option<u64>,
 }
 
 impl Reservation {
-    /// Bytes held, without an advance.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Takes `bytes` from the account ahead of need. Until [`Self::settle`], a growing reservation uses these bytes
-    /// first, and a shrinking reservation returns its bytes to the advance. Without advances, concurrent requests can
-    /// all fail, because each holds bytes that another one needs.
+    /// Takes `bytes` in advance, for use by [`Self::resize`] until [`Self::settle`]. Without advances,
+    /// concurrent requests can block each other, so that all fail.
     pub fn advance(&mut self, bytes: u64) -> Result<(), Exhausted> {
         let advance_bytes = self.advance_bytes.unwrap_or(0);
         self.account.take(bytes, self.bytes + advance_bytes)?;
@@ -221,13 +204,13 @@ impl Reservation {
         Ok(())
     }
 
-    /// Returns the unused part of the advance to the account.
+    /// Returns the rest of the advance.
     pub fn settle(&mut self) {
         self.account.give_back(self.advance_bytes.take().unwrap_or(0));
     }
 
-    /// Grows or shrinks the reservation to `bytes`. If growing fails, nothing changes. The error describes the whole
-    /// reservation: `asked_bytes` is `bytes`, and `used_bytes` is what others hold.
+    /// Grows or shrinks the reservation to `bytes`. On failure, nothing changes. The error's `used_bytes` are
+    /// those of others.
     pub fn resize(&mut self, bytes: u64) -> Result<(), Exhausted> {
         let advance_bytes = self.advance_bytes.unwrap_or(0);
         let held_bytes = self.bytes + advance_bytes;

@@ -1,9 +1,8 @@
 //! Dates of the civil calendar, without time zones.
 
-/// A day: year, month from 1, day from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Date {
-    /// Astronomical year: the year 0 is 1 BC.
+    /// Astronomical year: 0 is 1 BC.
     pub year: i64,
     /// 1 to 12.
     pub month: i64,
@@ -11,13 +10,14 @@ pub struct Date {
     pub day: i64,
 }
 
-/// Number of days in 400 years, after which the calendar repeats.
+/// Days in 400 years. Then the calendar repeats.
 const ERA_DAYS: i64 = 146_097;
 
-/// Number of days from 1 March of the year 0 to 1 January 1970.
+/// Days from 1 March of the year 0 to 1 January 1970.
 const EPOCH_DAYS: i64 = 719_468;
 
-// Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms": years begin in March, so that the leap day comes last.
+// Source: Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms". Years begin in March, so the leap
+// day comes last.
 impl Date {
     /// The date `days` days after 1970-01-01.
     pub const fn of_days(days: i64) -> Self {
@@ -31,7 +31,6 @@ impl Date {
         Self { year: era * 400 + year_of_era + (month <= 2) as i64, month, day }
     }
 
-    /// Days since 1970-01-01.
     pub const fn days(self) -> i64 {
         let march_month = (self.month + 9) % 12;
         let year = if march_month >= 10 { self.year - 1 } else { self.year };

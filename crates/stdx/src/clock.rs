@@ -1,16 +1,13 @@
-//! Sources of the current time.
-//!
-//! Components take a `&dyn Clock`, or `now` as an argument, so that tests and the simulation control time.
+//! Sources of the current time. Tests and the simulation supply their own.
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// Source of the current time.
 pub trait Clock: Send + Sync + std::fmt::Debug {
-    /// Wall-clock time in milliseconds since the Unix epoch. The clock can be set forwards and back.
+    /// Wall-clock time in milliseconds since the Unix epoch. It can go back.
     fn now_ms(&self) -> i64;
 
-    /// Monotonic time, for measuring intervals.
+    /// Monotonic time.
     fn instant(&self) -> Instant {
         Instant::now()
     }
@@ -33,7 +30,7 @@ impl Clock for SystemClock {
     }
 }
 
-/// Clock that advances only by its own methods or when a caller sleeps on it.
+/// Clock that advances only by its methods, or when a caller sleeps.
 #[derive(Debug)]
 pub struct ManualClock {
     now_ms: AtomicI64,
@@ -47,18 +44,18 @@ impl ManualClock {
         Self { now_ms: AtomicI64::new(now_ms), began: Instant::now(), passed_ms: AtomicU64::new(0) }
     }
 
-    /// Advances both wall-clock and monotonic time.
+    /// Advances wall-clock and monotonic time.
     pub fn advance(&self, by_ms: u64) {
         self.passed_ms.fetch_add(by_ms, Ordering::SeqCst);
         self.set(by_ms.try_into().unwrap_or(i64::MAX));
     }
 
-    /// Monotonic time since the clock was created, in milliseconds.
+    /// Monotonic time since the clock's creation, in milliseconds.
     pub fn passed_ms(&self) -> u64 {
         self.passed_ms.load(Ordering::SeqCst)
     }
 
-    /// Shifts the wall clock by `by_ms`, forwards or back. Monotonic time stays the same.
+    /// Shifts only the wall clock by `by_ms`.
     pub fn set(&self, by_ms: i64) {
         self.now_ms.fetch_add(by_ms, Ordering::SeqCst);
     }

@@ -1,9 +1,8 @@
-//! Damages bytes, for tests of code that reads untrusted bytes.
+//! Damages bytes, for tests of decoders.
 
 use crate::rng::Rng;
 
-/// Runs `target` on each input of `corpus`, then on [`mutations`]`(usual)` damaged copies of these inputs. Prints the
-/// seed.
+/// Runs `target` on each input of `corpus`, then on [`mutations`]`(usual)` damaged copies. Prints the seed.
 pub fn each_damaged(corpus: &[Vec<u8>], usual: usize, target: impl Fn(&[u8])) {
     corpus.iter().for_each(|bytes| target(bytes));
     let mut rng = Rng::announced();
@@ -14,15 +13,15 @@ pub fn each_damaged(corpus: &[Vec<u8>], usual: usize, target: impl Fn(&[u8])) {
     }
 }
 
-/// Number of damaged inputs: the environment variable `FUZZ_MUTATIONS` if it is set, otherwise `usual`.
+/// Number of damaged inputs: environment variable `FUZZ_MUTATIONS`, or else `usual`.
 pub fn mutations(usual: usize) -> usize {
     std::env::var("FUZZ_MUTATIONS").ok().and_then(|n| n.parse().ok()).unwrap_or(usual)
 }
 
-/// Bytes likely to reach special cases: small numbers, tags of protobuf fields, ends of ranges.
+/// Bytes likely to reach special cases.
 const INTERESTING: [u8; 11] = [0x00, 0x01, 0x0a, 0x0b, 0x12, 0x1a, 0x22, 0x2a, 0x7f, 0x80, 0xff];
 
-/// Damages `bytes` in up to four places: changes, removes, inserts or repeats bytes, or truncates the end.
+/// Damages `bytes` in up to four places.
 pub fn damage(bytes: &mut Vec<u8>, rng: &mut Rng) {
     for _ in 0..1 + rng.below(4) {
         let at = rng.below(bytes.len() as u64 + 1) as usize;

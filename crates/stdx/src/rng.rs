@@ -4,7 +4,7 @@
 #[derive(Debug, Clone)]
 pub struct Rng(u64);
 
-/// One round of SplitMix64's output function, which is a good 64-bit mixer by itself.
+/// SplitMix64's output function, a good 64-bit mixer.
 pub const fn mix(mut x: u64) -> u64 {
     x = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
     x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -13,19 +13,17 @@ pub const fn mix(mut x: u64) -> u64 {
 }
 
 impl Rng {
-    /// The stream of `seed`.
     pub const fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// A random seed, from the keys of the standard library's hasher. For runs that print their seed.
+    /// A random seed, for runs that print it.
     pub fn fresh_seed() -> u64 {
         use std::hash::{BuildHasher, Hasher};
         std::collections::hash_map::RandomState::new().build_hasher().finish()
     }
 
-    /// A stream for tests. The seed is the environment variable `TEST_SEED` or, if it is not set, a fresh one. Prints
-    /// the seed.
+    /// A stream for tests, with the seed `TEST_SEED` or a random one. Prints the seed.
     pub fn announced() -> Self {
         let given = std::env::var("TEST_SEED").ok();
         let seed = given.map_or_else(Self::fresh_seed, |seed| seed.parse().expect("TEST_SEED is no number"));
@@ -33,7 +31,6 @@ impl Rng {
         Self::new(seed)
     }
 
-    /// The next 64 bits.
     pub const fn next_u64(&mut self) -> u64 {
         let out = mix(self.0);
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);

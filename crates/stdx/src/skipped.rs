@@ -1,19 +1,16 @@
-//! Reports tests that are skipped because something is missing on this machine, and scores of tests that ran.
-//!
-//! Under `cargo test`, the output of a passing test is hidden, so a message alone would be lost. `make test` sets
-//! `FLOODMARK_SKIPPED` and `FLOODMARK_SCORES` to paths of files, and prints the contents of these files at its end.
+//! Reports of skipped tests, and scores of tests that ran. `cargo test` hides the output of passing tests, so
+//! `make test` names files for these reports and prints them at its end.
 
 use std::ffi::OsStr;
 use std::io::Write;
 
-/// Environment variable with the path of the file to which reports of skipped tests are appended.
+/// Environment variable: path of the file for reports of skipped tests.
 pub const VARIABLE: &str = "FLOODMARK_SKIPPED";
 
-/// Environment variable with the path of the file to which scores are appended.
+/// Environment variable: path of the file for scores.
 pub const SCORES: &str = "FLOODMARK_SCORES";
 
-/// Reports that the running test, or a part of it, is skipped because `missing` is not available, such as "versitygw
-/// (scripts/test-servers.sh)".
+/// Reports that a test, or a part of it, is skipped because `missing` is not available.
 pub fn for_want_of(missing: &str) {
     let thread = std::thread::current();
     note(thread.name().unwrap_or("a test"), missing, std::env::var_os(VARIABLE).as_deref());
@@ -30,7 +27,7 @@ fn note(test: &str, missing: &str, path: Option<&OsStr>) {
     append(&format!("{missing}\t{test}\n"), path);
 }
 
-/// Appends a line with a single write call, because tests of several processes append to the same file.
+/// Appends a line by one write, because several processes append.
 fn append(line: &str, path: Option<&OsStr>) {
     let Some(path) = path else { return };
     let file = std::fs::OpenOptions::new().create(true).append(true).open(path);

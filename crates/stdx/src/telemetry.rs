@@ -1,8 +1,5 @@
-//! Counters, gauges and histograms in a registry that is passed in.
-//!
-//! A component declares one struct of metrics beside the code that it measures, and registers it once. There are no
-//! globals, so ten nodes can run in one test. Names follow `floodmark_<subsystem>_<noun>_<unit>[_total]`.
-//! [`Registry::read`] reads all values, and [`Registry::render`] writes them in the Prometheus text exposition format,
+//! Counters, gauges and histograms in a registry that is passed in, without globals. Names follow
+//! `floodmark_<subsystem>_<noun>_<unit>[_total]`. [`Registry::render`] writes Prometheus' text format,
 //! version 0.0.4.
 
 use std::fmt::Write;
@@ -18,12 +15,10 @@ impl Counter {
         self.0.fetch_add(n, Ordering::Relaxed);
     }
 
-    /// Adds one.
     pub fn inc(&self) {
         self.add(1);
     }
 
-    /// The count so far.
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
@@ -38,13 +33,12 @@ impl Gauge {
         self.0.store(value.to_bits(), Ordering::Relaxed);
     }
 
-    /// The latest value.
     pub fn get(&self) -> f64 {
         f64::from_bits(self.0.load(Ordering::Relaxed))
     }
 }
 
-/// Upper bounds in seconds for latencies from 100 µs to 30 s.
+/// Upper bounds in seconds, for latencies from 100 µs to 30 s.
 pub const LATENCY_BUCKETS_S: &[f64] = &[
     0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
     30.0,
@@ -57,27 +51,25 @@ pub struct Histogram(Arc<HistogramInner>);
 #[derive(Debug)]
 struct HistogramInner {
     bounds: &'static [f64],
-    /// Counters: one for each bound, and one for values above the last bound.
+    /// A counter for each bound, and one for larger values.
     counts: Vec<AtomicU64>,
-    /// Sum of the observations in millionths: as an integer, it can be increased atomically.
+    /// Sum of the observations in millionths, an integer for atomic addition.
     sum_micros: AtomicU64,
 }
 
 impl Histogram {
-    /// An empty histogram whose buckets have these upper bounds, in ascending order.
+    /// An empty histogram with these upper bounds, in ascending order.
     pub fn new(bounds: &'static [f64]) -> Self {
         let counts = (0..=bounds.len()).map(|_| AtomicU64::new(0)).collect();
         Self(Arc::new(HistogramInner { bounds, counts, sum_micros: AtomicU64::new(0) }))
     }
 
-    /// Counts one observation.
     pub fn observe(&self, value: f64) {
         let bucket = self.0.bounds.partition_point(|b| *b < value);
         self.0.counts[bucket].fetch_add(1, Ordering::Relaxed);
         self.0.sum_micros.fetch_add((value.max(0.0) * 1e6) as u64, Ordering::Relaxed);
     }
 
-    /// Number of observations.
     pub fn count(&self) -> u64 {
         self.0.counts.iter().map(|c| c.load(Ordering::Relaxed)).sum()
     }
@@ -95,7 +87,7 @@ struct Entry {
     metric: Metric,
 }
 
-/// A metric family: all metrics with the same name.
+/// Metrics with the same name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Family {
     pub name: &'static str,
@@ -111,21 +103,18 @@ pub enum Found<'a> {
     Value(Reading<'a>),
 }
 
-/// A value of a metric.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Reading<'a> {
-    /// Name of the metric family.
     pub name: &'static str,
-    /// Suffix of the name for a part of a histogram, such as `_bucket`; otherwise empty.
+    /// Suffix for a part of a histogram, such as `_bucket`; otherwise empty.
     pub suffix: &'static str,
-    /// Fixed labels of the metric.
     pub labels: &'a [(String, String)],
-    /// Additional label of this value, such as `le`.
+    /// Additional label, such as `le`.
     pub extra: Option<(&'a str, &'a str)>,
     pub value: f64,
 }
 
-/// Returns the values of a label, each with the gauge's value.
+/// Values of a label, each with the gauge's value.
 type ReadMany = Box<dyn Fn() -> Vec<(String, f64)> + Send + Sync>;
 
 enum Metric {
@@ -154,12 +143,10 @@ impl Metric {
 }
 
 impl Registry {
-    /// An empty registry.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A counter without labels.
     pub fn counter(&self, name: &'static str, help: &'static str) -> Counter {
         self.counter_with(name, help, &[])
     }
@@ -171,7 +158,7 @@ impl Registry {
         counter
     }
 
-    /// A counter whose value is supplied by `read` at each [`Self::read`] of the registry.
+    /// A counter whose value is read at each [`Self::read`] of the registry.
     pub fn counter_fn(
         &self,
         name: &'static str,
@@ -181,14 +168,13 @@ impl Registry {
         self.push(name, help, &[], Metric::CounterFn(Box::new(read)));
     }
 
-    /// A gauge without labels.
     pub fn gauge(&self, name: &'static str, help: &'static str) -> Gauge {
         let gauge = Gauge::default();
         self.push(name, help, &[], Metric::Gauge(gauge.clone()));
         gauge
     }
 
-    /// A gauge whose value is supplied by `read` at each [`Self::read`] of the registry.
+    /// A gauge whose value is read at each [`Self::read`] of the registry.
     pub fn gauge_fn(
         &self,
         name: &'static str,
@@ -199,8 +185,8 @@ impl Registry {
         self.push(name, help, labels, Metric::GaugeFn(Box::new(read)));
     }
 
-    /// Gauges that differ in one label. The set of the label's values may change. `read` supplies them at each
-    /// [`Self::read`] of the registry. The caller limits their number.
+    /// Gauges that differ in one label, whose values may change. They are read at each [`Self::read`] of the
+    /// registry. The caller limits their number.
     pub fn gauges_fn(
         &self,
         name: &'static str,
@@ -232,7 +218,7 @@ impl Registry {
         entries.push(Entry { name, help, labels, metric });
     }
 
-    /// Calls `each` with each family, in order of first registration, followed by its values. `each` must not use the
+    /// Calls `each` with each family and its values, in order of registration. `each` must not use the
     /// registry.
     pub fn read(&self, each: &mut dyn FnMut(Found<'_>)) {
         let entries = self.0.lock().expect("BUG: a registry user panicked");
@@ -249,7 +235,7 @@ impl Registry {
         }
     }
 
-    /// All metrics as Prometheus text, grouped by family, in order of first registration.
+    /// All metrics in Prometheus' text format.
     pub fn render(&self) -> String {
         let mut out = String::new();
         self.read(&mut |found| match found {
@@ -264,7 +250,6 @@ impl Registry {
 }
 
 impl Entry {
-    /// Calls `each` with each value of the metric.
     fn read(&self, each: &mut dyn FnMut(Reading<'_>)) {
         let mut value = |suffix: &'static str, extra: Option<(&str, &str)>, value: f64| {
             each(Reading { name: self.name, suffix, labels: &self.labels, extra, value });

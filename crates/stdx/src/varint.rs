@@ -1,9 +1,9 @@
-//! Variable-length integers: LEB128, with zigzag for signed numbers.
+//! Variable-length integers (LEB128), with zigzag for signed numbers.
 
 /// Maximum encoded length of a number in bytes.
 pub const BYTES_MAX: usize = 10;
 
-/// Appends `n` with seven bits per byte, lowest bits first.
+/// Appends `n`, seven bits per byte, lowest bits first.
 #[inline]
 pub fn put(out: &mut Vec<u8>, mut n: u64) {
     while n >= 0x80 {
@@ -20,8 +20,8 @@ pub const fn len(n: u64) -> usize {
     if n < 0x80 { 1 } else { (64 - n.leading_zeros() as usize).div_ceil(7) }
 }
 
-/// Takes a number off the front of `from`. Returns `None`, and leaves `from` unchanged, if the number is truncated
-/// (then `from` has fewer than [`BYTES_MAX`] bytes) or has more than 64 bits.
+/// Takes a number off the front of `from`. `None`, with `from` unchanged, if the number is truncated or has
+/// more than 64 bits. A truncated number has fewer than [`BYTES_MAX`] bytes.
 #[inline]
 pub fn take(from: &mut &[u8]) -> Option<u64> {
     match **from {
@@ -36,7 +36,7 @@ pub fn take(from: &mut &[u8]) -> Option<u64> {
 fn take_long(from: &mut &[u8]) -> Option<u64> {
     let mut n = 0;
     for (i, &byte) in from.iter().take(BYTES_MAX).enumerate() {
-        // the last byte holds the 64th bit only
+        // the last byte holds only the 64th bit
         if i == BYTES_MAX - 1 && byte > 1 {
             return None;
         }
@@ -49,7 +49,7 @@ fn take_long(from: &mut &[u8]) -> Option<u64> {
     None
 }
 
-/// Maps signed numbers of small magnitude to small numbers: 0, -1, 1, -2 become 0, 1, 2, 3.
+/// Maps 0, -1, 1, -2 to 0, 1, 2, 3.
 #[inline]
 pub const fn zigzag(n: i64) -> u64 {
     ((n << 1) ^ (n >> 63)) as u64

@@ -4,7 +4,6 @@ use stdx::rng::Rng;
 
 const FAILOVER: Duration = Duration::from_secs(30);
 
-/// An arrival `ms` milliseconds after the start, by a correct clock.
 fn at(began: Instant, ms: u64) -> Arrival {
     Arrival { now: began + Duration::from_millis(ms), now_ms: ms as i64, failover: FAILOVER }
 }
@@ -37,7 +36,7 @@ fn an_elected_replica_may_pause_if_no_other_is_heard() {
     let (began, mut elections) = (Instant::now(), Elections::default());
     assert_eq!(elections.vote("c", "a", at(began, 0)), Vote::Elected(i64::MIN));
     elections.accepted("c", 0);
-    // the replica sends its backlog, and all of it is stored
+    // the replica's backlog is stored
     assert_eq!(elections.vote("c", "a", at(began, 1_000_000)), Vote::After(i64::MIN));
     assert_eq!(elections.vote("c", "b", at(began, 1_000_001)), Vote::Duplicate);
     assert_eq!(elections.vote("d", "b", at(began, 1_000_001)), Vote::Elected(i64::MIN), "another cluster");
@@ -73,7 +72,7 @@ fn clusters_are_forgotten_when_nothing_was_heard_for_an_hour() {
     assert!(elections.is_empty());
 }
 
-/// Time after which samples are accepted.
+/// Time from which samples are accepted.
 fn after(vote: Vote) -> Option<i64> {
     match vote {
         Vote::Elected(after_ms) | Vote::After(after_ms) => Some(after_ms),
@@ -81,8 +80,7 @@ fn after(vote: Vote) -> Option<i64> {
     }
 }
 
-/// Replicas send at random, with pauses and backlogs. Accepted requests of different replicas always arrive at least
-/// the failover time apart, and the timestamps of their accepted samples never overlap.
+/// Replicas send at random, with pauses and backlogs. Accepted samples of different replicas never overlap.
 #[test]
 fn replicas_never_mix() {
     let mut rng = Rng::announced();
@@ -97,7 +95,7 @@ fn replicas_never_mix() {
         for _ in 0..200 {
             now_ms += if rng.chance(0.05) { rng.below(60_000) } else { rng.below(8000) };
             let replica = ["a", "b", "c"][rng.below(3) as usize];
-            // each replica sends one sample per second, in time order, up to now
+            // each replica sends one sample per second, up to now
             let first_ms = next_ms[replica];
             let until_ms = first_ms + rng.below(now_ms - first_ms + 1);
             next_ms.insert(replica, until_ms);

@@ -5,7 +5,6 @@ use model::{ErrorKind, Rights};
 use std::time::Duration;
 use stdx::rng::Rng;
 
-/// A node with every fact that can lead to a refusal.
 #[derive(Debug, Clone)]
 struct Node {
     stopping: bool,
@@ -86,7 +85,7 @@ fn checks_come_in_their_order() {
         token: Err(Duration::from_secs(1)),
         limits: Limits { tenants: 3, burst: 2, per_minute: 1 },
     };
-    // the first failed check decides; each remedy lets one check pass
+    // the first failed check decides; each remedy makes one check pass
     type Remedy = fn(&mut Node);
     let order: [(&str, Remedy); 11] = [
         ("stopping", |node| node.stopping = false),
@@ -110,8 +109,7 @@ fn checks_come_in_their_order() {
     assert_eq!(check(&principal(false), &node).unwrap_err().reason(), "rights");
 }
 
-/// For any facts, a refusal names its reason, amount and setting. A refusal has a `Retry-After`, unless the right to
-/// write is missing.
+/// A refusal names its reason, amount and setting. Except for missing rights, it has a `Retry-After`.
 #[test]
 fn refusals_name_amount_and_setting() {
     let mut rng = Rng::announced();

@@ -1,5 +1,3 @@
-//! Builds a canonical label set from labels in any order.
-
 use super::{Labels, METRIC_NAME, put_label};
 use crate::caps::{LABEL_NAME_BYTES_MAX, LABEL_VALUE_BYTES_MAX, SERIES_LABEL_BYTES_MAX, SERIES_LABELS_MAX};
 use crate::series_refusal::SeriesRefusal;
@@ -10,29 +8,26 @@ pub struct LabelsBuilder {
     text: String,
     /// (name start, value start, end) of each label in `text`
     spans: Vec<(u32, u32, u32)>,
-    /// Total bytes of all labels, once they exceed [`TEXT_BYTES_MAX`]. Further labels are counted, but not stored.
+    /// Bytes of all labels, if above [`TEXT_BYTES_MAX`]. Later labels are counted, but not stored.
     too_long: Option<usize>,
 }
 
-/// Limit on the builder's text, far above the limit of a series. The builder accepts texts of unchecked length, but its
-/// offsets have 32 bits.
+/// Limit on the builder's text, far above the limit of a series. Offsets have 32 bits.
 const TEXT_BYTES_MAX: usize = 16 * SERIES_LABEL_BYTES_MAX;
 
 impl LabelsBuilder {
-    /// An empty builder.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Removes the labels but keeps the memory.
+    /// Removes the labels and keeps the memory.
     pub fn clear(&mut self) {
         self.text.clear();
         self.spans.clear();
         self.too_long = None;
     }
 
-    /// Adds a label. An empty value means "no such label" in Prometheus' data model, so [`Self::build`] omits the
-    /// label.
+    /// Adds a label. [`Self::build`] omits labels with an empty value.
     pub fn push(&mut self, name: &str, value: &str) {
         let all = self.too_long.unwrap_or(self.text.len()).saturating_add(name.len() + value.len());
         if all > TEXT_BYTES_MAX {
@@ -46,8 +41,8 @@ impl LabelsBuilder {
         self.spans.push((start, middle, self.text.len() as u32));
     }
 
-    /// Builds a label set: sorted, with unique names that are not empty, within the limits of [`crate::caps`]. The set
-    /// may be empty or lack a metric name, like the label sets of query results.
+    /// Builds a sorted label set with unique, non-empty names, within the limits of [`crate::caps`]. The set
+    /// may have no metric name.
     pub fn build(&mut self) -> Result<Labels, SeriesRefusal> {
         if let Some(bytes) = self.too_long {
             return Err(SeriesRefusal::LabelsTooLong(bytes));
@@ -83,7 +78,7 @@ impl LabelsBuilder {
         Ok(Labels(bytes.into()))
     }
 
-    /// Builds the label set of a stored series: like [`Self::build`], but requires a metric name.
+    /// Like [`Self::build`], but requires a metric name.
     pub fn build_series(&mut self) -> Result<Labels, SeriesRefusal> {
         let labels = self.build()?;
         match labels.get(METRIC_NAME) {

@@ -1,4 +1,4 @@
-//! Writes, iterates and validates the canonical bytes of labels. [`super`] describes the format.
+//! Writes, reads and checks the canonical bytes of labels ([`super`] has the format).
 
 use super::METRIC_NAME;
 use crate::caps::{LABEL_NAME_BYTES_MAX, LABEL_VALUE_BYTES_MAX, SERIES_LABEL_BYTES_MAX, SERIES_LABELS_MAX};
@@ -8,7 +8,6 @@ const TAG_LABEL: u8 = 0x0a;
 const TAG_NAME: u8 = 0x0a;
 const TAG_VALUE: u8 = 0x12;
 
-/// Iterates over canonical label bytes: name and value of each label.
 #[derive(Debug, Clone)]
 pub(super) struct Pairs<'a> {
     rest: &'a [u8],
@@ -36,7 +35,7 @@ impl<'a> Iterator for Pairs<'a> {
     }
 }
 
-/// Reads length-delimited fields in the canonical order only.
+/// Reads fields in the canonical order.
 struct Wire<'a> {
     rest: &'a [u8],
 }
@@ -58,8 +57,7 @@ impl<'a> Wire<'a> {
     }
 }
 
-/// Reads a varint of at most three bytes, in its shortest form. No limit on labels allows a length that needs more
-/// bytes.
+/// Reads a varint of at most three bytes in its shortest form. Limits on labels need no longer lengths.
 #[inline]
 fn read_varint(bytes: &[u8]) -> Option<(usize, &[u8])> {
     match *bytes {
@@ -72,7 +70,7 @@ fn read_varint(bytes: &[u8]) -> Option<(usize, &[u8])> {
     }
 }
 
-/// Appends one label in canonical form. The caller is responsible for the order and the limits.
+/// Appends one label in canonical form. The caller keeps order and limits.
 #[inline]
 pub fn put_label(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     let text_len = |text: &[u8]| 1 + varint::len(text.len() as u64) + text.len();
@@ -86,7 +84,7 @@ pub fn put_label(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     }
 }
 
-/// True if `bytes` are the canonical label bytes of a valid series. Reads all of them.
+/// True if `bytes` are the canonical label bytes of a valid series.
 pub fn is_canonical(bytes: &[u8]) -> bool {
     let mut wire = Wire { rest: bytes };
     let mut previous: Option<&[u8]> = None;
@@ -134,7 +132,7 @@ mod tests {
         assert!(!is_canonical(&bad), "not UTF-8");
         assert!(!is_canonical(&up.as_bytes()[..up.as_bytes().len() - 1]), "cut");
         assert!(!is_canonical(b""), "no name");
-        // a length encoded in two bytes instead of one
+        // a length in two bytes instead of one
         assert!(!is_canonical(&[0x0a, 0x8c, 0x00]), "overlong varint");
     }
 }

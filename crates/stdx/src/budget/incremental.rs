@@ -1,4 +1,4 @@
-//! Incremental reservation, for work whose need for memory becomes known only as it proceeds.
+//! Reservation for work whose need for memory is not known in advance.
 
 use super::{Exhausted, Reservation};
 
@@ -11,19 +11,18 @@ use super::{Exhausted, Reservation};
 #[derive(Debug)]
 pub struct IncrementalReservation<'a> {
     memory: &'a mut Reservation,
-    /// Bytes of `memory` that no value uses yet.
+    /// Reserved bytes without a value.
     unused_bytes: u64,
 }
 
-/// Minimum growth of the reservation for small values.
+/// Minimum growth of the reservation.
 const PIECE_BYTES: u64 = 16 << 10;
 
 /// Minimum capacity, in bytes, that a collection grows to.
 const ROOM_BYTES_MIN: usize = 1 << 10;
 
-/// A collection with heap memory of its own that grows by elements of one size.
+/// A collection that grows by elements of one size.
 pub trait Growing {
-    /// Size of an element.
     const ELEMENT_BYTES: usize;
     /// Number of elements, and capacity in elements.
     fn len_and_capacity(&self) -> (usize, usize);
@@ -74,7 +73,7 @@ impl<'a> IncrementalReservation<'a> {
         Ok(())
     }
 
-    /// Appends a value. Memory for it is reserved first if the vector has to grow.
+    /// Appends a value. Reserves memory first if the vector has to grow.
     #[inline(always)]
     pub fn push<T>(&mut self, vec: &mut Vec<T>, value: T) -> Result<(), Exhausted> {
         self.room(vec, 1)?;
@@ -82,15 +81,14 @@ impl<'a> IncrementalReservation<'a> {
         Ok(())
     }
 
-    /// Appends bytes. Memory for them is reserved first if the vector has to grow.
+    /// Appends bytes. Reserves memory first if the vector has to grow.
     pub fn extend(&mut self, vec: &mut Vec<u8>, bytes: &[u8]) -> Result<(), Exhausted> {
         self.room(vec, bytes.len())?;
         vec.extend_from_slice(bytes);
         Ok(())
     }
 
-    /// Makes room for `more` elements. Spare capacity of the collection costs nothing, because the owner of the
-    /// collection has already reserved it.
+    /// Makes room for `more` elements. Spare capacity is already reserved.
     #[inline(always)]
     pub fn room<G: Growing>(&mut self, into: &mut G, more: usize) -> Result<(), Exhausted> {
         let (len, capacity) = into.len_and_capacity();
@@ -102,7 +100,7 @@ impl<'a> IncrementalReservation<'a> {
         Ok(())
     }
 
-    /// Grows a collection to exactly `capacity`. Both the old and the new allocation are reserved while the elements
+    /// Grows a collection to exactly `capacity`. The old and the new allocation are both reserved during the
     /// move.
     #[cold]
     #[inline(never)]
