@@ -20,7 +20,6 @@ const EVERY: Duration = Duration::from_secs(1);
 /// Limit on pairs of sender and reason. All further pairs share one entry.
 const SENDERS_MAX: usize = 256;
 
-/// Limit on a path or query string in a line.
 const TEXT_BYTES_MAX: usize = 1 << 10;
 
 #[derive(Debug)]

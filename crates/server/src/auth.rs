@@ -50,24 +50,17 @@ pub(crate) const CREDENTIAL_BYTES_MAX: usize = 8 << 10;
 /// Limit on decisions about one request. A decision is repeated if `auth_file` changed meanwhile.
 const VERSIONS_MAX: usize = 4;
 
-/// Name of callers without authentication.
 const ANYONE: &str = "anyone";
 
-/// Name of callers from a trusted proxy.
 const PROXY: &str = "trusted proxy";
 
-/// Purpose of a route.
+/// Right that a route requires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Access {
-    /// To read a tenant's data.
     Read,
-    /// To write a tenant's data.
     Write,
-    /// To read the node's metrics.
     Metrics,
-    /// To operate the node.
     Admin,
-    /// To operate on a tenant's data.
     TenantAdmin,
 }
 
@@ -85,11 +78,7 @@ impl Access {
 #[derive(Clone, Copy)]
 pub(crate) enum Credential<'a> {
     Token(&'a [u8]),
-    Password {
-        user: &'a str,
-        password: &'a [u8],
-    },
-    /// Names in the verified client certificate.
+    Password { user: &'a str, password: &'a [u8] },
     Certificate(&'a ClientNames),
 }
 
@@ -107,7 +96,6 @@ pub(crate) struct Caller {
     pub(crate) name: Arc<str>,
     /// `None` on routes without a tenant; otherwise the principal of the first tenant.
     pub(crate) principal: Option<Principal>,
-    /// Tenants that may be read.
     pub(crate) tenants: Option<TenantSet>,
 }
 
@@ -124,7 +112,6 @@ pub(crate) struct Options {
     pub(crate) file: Option<AuthFile>,
     /// Proxies that authenticate callers and name their tenants.
     pub(crate) trusted_proxies: Networks,
-    /// Tenant that only the node itself writes to.
     pub(crate) own_tenant: TenantId,
     /// Memory that [`memory`] divides.
     pub(crate) memory_bytes: u64,
@@ -135,7 +122,6 @@ pub(crate) struct Auth {
     credentials: Watched<AuthFile>,
     jwt: Jwt,
     forward: Arc<Forward>,
-    /// Memory of keys fetched from URLs.
     keys: Account,
     trusted_proxies: Networks,
     own_tenant: TenantId,
@@ -170,7 +156,6 @@ impl Auth {
         self.jwt.held_bytes() + self.forward.held_bytes() + self.keys.used_bytes()
     }
 
-    /// Reads the file again if it has changed.
     pub(crate) fn reload(&self) {
         self.credentials.reload();
         self.jwt.urls.follow(&self.credentials.current().issuers);
@@ -180,7 +165,6 @@ impl Auth {
         self.jwt.urls.run().await;
     }
 
-    /// Identifies the caller, and checks that the caller may have `access`.
     pub(crate) async fn identify(&self, access: Access, presented: Presented<'_>) -> Result<Caller, Refusal> {
         let mut caller = self.find(access, presented).await?;
         if let Some(Principal { tenant, rights }) = &mut caller.principal

@@ -67,16 +67,12 @@ use stdx::telemetry::{Counter, Histogram, LATENCY_BUCKETS_S, Registry};
 pub(crate) struct App {
     pub(crate) node: Node,
     pub(crate) queries: Arc<Queries>,
-    /// Queries and exports that run or wait.
     pub(crate) running: Arc<RunningQueries>,
-    /// Log of finished queries.
     pub(crate) query_log: Arc<QueryLog>,
     pub(crate) recent_refusals: Arc<RecentRefusals>,
     pub(crate) audit: Arc<Audit>,
     pub(crate) handshakes: PendingHandshakes,
-    /// Limits the number of queries that run or wait.
     pub(crate) waiting: Gate,
-    /// Limits the number of exports that run.
     pub(crate) exporting: Gate,
     pub(crate) rendering: Arc<tokio::sync::Mutex<()>>,
     pub(crate) metrics: Arc<HttpMetrics>,
@@ -96,7 +92,6 @@ pub(crate) struct HttpMetrics {
     pub(crate) jitter: Jitter,
 }
 
-/// Counters of refused requests, by reason.
 #[derive(Debug)]
 pub(crate) struct Refusals(BTreeMap<&'static str, Counter>);
 
@@ -116,7 +111,6 @@ impl Refusals {
     }
 }
 
-/// Limit on waiting queries per query thread.
 const QUERIES_WAITING: usize = 64;
 
 impl App {
@@ -259,7 +253,6 @@ async fn not_found(State(app): State<App>, uri: Uri) -> ApiError {
     ApiError::new(StatusCode::NOT_FOUND, "not_found", message)
 }
 
-/// Answers unknown paths on the administration listener.
 async fn not_administration(State(app): State<App>, uri: Uri) -> ApiError {
     let (path, http) = (uri.path(), app.node.settings().http);
     let message = format!(

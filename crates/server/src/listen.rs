@@ -77,12 +77,10 @@ impl Listener {
         }
     }
 
-    /// Encrypts connections if `handshakes` is given.
     pub(crate) fn encrypted(self, handshakes: Option<Arc<Handshakes>>) -> Self {
         Self { handshakes, ..self }
     }
 
-    /// Registers a gauge of the open connections.
     pub(crate) fn report(&self, registry: &Registry, name: &'static str, help: &'static str) {
         let open = self.connections.clone();
         registry.gauge_fn(name, help, &[], move || open.count() as f64);
@@ -158,7 +156,6 @@ impl Listener {
     }
 }
 
-/// Runs a connection until it ends or makes room for another.
 async fn until_closed(serve: impl Future<Output = ()> + Send, place: Place) {
     let link: Arc<Link> = place.share();
     tokio::select! {

@@ -5,7 +5,6 @@ mod cgroup;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::path::Path;
 
-/// Memory assumed for a machine that does not report it.
 const MEMORY_BYTES_UNKNOWN: u64 = 1 << 30;
 
 /// Resources from which defaults are derived.

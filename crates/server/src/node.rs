@@ -33,7 +33,6 @@ use std::time::{Duration, Instant};
 use stdx::clock::Clock;
 use stdx::telemetry::Registry;
 
-/// Time for which a stopping node waits for its helper threads.
 const HELPERS_WAIT: Duration = Duration::from_secs(5);
 const HELPERS_POLL: Duration = Duration::from_millis(5);
 
@@ -51,11 +50,9 @@ struct Inner {
     owning: Arc<crate::partition::Context>,
     sealer: SyncSender<Message>,
     upkeep: SyncSender<upkeep::Message>,
-    /// Threads of the sealer, upkeep, file watch and heap profiles.
     helpers: Mutex<Vec<JoinHandle<()>>>,
     owners: Mutex<Vec<JoinHandle<()>>>,
     registry: Registry,
-    /// Keeps the data directory locked.
     _data_dir: DataDir,
 }
 
@@ -65,7 +62,6 @@ pub(crate) struct Parts {
     pub(crate) node: Node,
     pub(crate) owners: Vec<Owner>,
     pub(crate) sealing: Arc<seal::Context>,
-    /// Messages to the sealer.
     pub(crate) messages: Receiver<Message>,
     pub(crate) upkeep: Upkeep,
 }
@@ -260,7 +256,6 @@ impl Node {
     }
 }
 
-/// Reloads changed files every [`POLL_EVERY`] until the node stops.
 fn watch_files(watched: &Weak<Inner>, stopping: &AtomicBool) {
     while !stopping.load(Ordering::Acquire)
         && let Some(inner) = watched.upgrade()

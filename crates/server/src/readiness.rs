@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Time for which a request waits for the end of replay.
 const REPLAY_WAIT: Duration = Duration::from_secs(5);
 const REPLAY_POLL: Duration = Duration::from_millis(10);
 

@@ -81,12 +81,10 @@ pub struct Refusal {
     pub message: String,
     /// Delay before a retry, if a retry can succeed. [`crate::http`] adds jitter.
     pub retry_after: Option<Duration>,
-    /// Labels of a refused series, if one was decoded.
     pub series: Option<Box<str>>,
 }
 
 impl Refusal {
-    /// Creates a refusal. Retriable kinds get the usual delay.
     pub fn new(kind: ErrorKind, reason: &'static str, message: impl Into<String>) -> Self {
         let is_temporary = matches!(kind, ErrorKind::Unavailable | ErrorKind::Limited);
         let retry_after = is_temporary.then_some(RETRY_AFTER);
@@ -103,12 +101,10 @@ impl Refusal {
         Self::new(ErrorKind::Invalid, reason, message)
     }
 
-    /// Temporary refusal: the sender should retry.
     pub fn busy(reason: &'static str, message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Unavailable, reason, message)
     }
 
-    /// Refusal of a request that exceeds a fixed limit.
     pub fn too_large(reason: &'static str, message: impl Into<String>) -> Self {
         Self::new(ErrorKind::TooLarge, reason, message)
     }
@@ -166,7 +162,6 @@ impl From<&journal::JournalError> for Refusal {
     }
 }
 
-/// Spreads retries over time.
 #[derive(Debug, Default)]
 pub(crate) struct Jitter(AtomicU64);
 

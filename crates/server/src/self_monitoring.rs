@@ -99,7 +99,6 @@ struct Monitor {
     principal: Principal,
     sampler: Sampler,
     metrics: Metrics,
-    /// True if the last batch was refused.
     is_refused: bool,
 }
 
@@ -115,7 +114,6 @@ impl Monitor {
         }
     }
 
-    /// Reads all metrics into a batch.
     fn sample(&mut self) -> Batch {
         let batch = self.sampler.sample(self.context.clock.now_ms());
         self.metrics.series.set(batch.floats.series.len() as f64);

@@ -17,7 +17,6 @@ use tokio::sync::watch;
 #[derive(Debug)]
 pub struct Sockets {
     pub main: TcpListener,
-    /// Listener for administration, if it has its own address.
     pub admin: Option<TcpListener>,
 }
 

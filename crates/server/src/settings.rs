@@ -73,7 +73,6 @@ pub struct Settings {
     pub lake: LakeSettings,
     /// Settings that can differ between tenants, as read at the start.
     pub tenants: Tenants,
-    /// File that changes settings of tenants at run time.
     pub overrides: Option<OverridesFile>,
     pub future_ms: i64,
     pub past_ms: i64,
@@ -83,7 +82,6 @@ pub struct Settings {
     pub query_timeout_ms: u64,
     pub query_lookback_ms: i64,
     pub query_concurrency: usize,
-    /// Duration, including waiting, from which a query is logged as slow.
     pub slow_query: Option<Duration>,
     pub query_log: Option<PathBuf>,
     /// Limit on the size of the query log, including its rotated part.
@@ -92,7 +90,6 @@ pub struct Settings {
     pub connections_max: usize,
     pub allow_host: Vec<String>,
     pub body_timeout_ms: u64,
-    /// Minimum transfer rate in bytes per second.
     pub transfer_rate: u64,
     pub tenants_max: usize,
     pub tenant_burst: usize,
@@ -101,7 +98,6 @@ pub struct Settings {
     pub self_monitoring: SelfMonitoring,
     /// Budget of open files, from the operating system's limit.
     pub files: Files,
-    /// Settings in effect at start, with the origin of each.
     pub listing: Vec<EffectiveSetting>,
     /// Warnings about settings that were adjusted or are risky.
     pub warnings: Vec<String>,

@@ -47,11 +47,9 @@ const TURNS_MAX: usize = 10_000;
 /// Limit on the samples of a series that is read for a check.
 const SAMPLES_MAX: u64 = 10_000_000;
 
-/// Environment of a node.
 #[derive(Debug, Clone)]
 pub struct Outside {
     pub clock: Arc<dyn Clock>,
-    /// File system of the data directory.
     pub disk: Arc<dyn Disk>,
     /// Object store of the tables; `None` for the store that the settings name.
     pub store: Option<Arc<DynObjectStore>>,
@@ -66,7 +64,6 @@ pub type Interlude = Rc<dyn Fn(&Stepped, usize)>;
 pub struct Stepped {
     pub(crate) node: Node,
     owners: Rc<RefCell<Vec<Acting>>>,
-    /// Combined result of the replays so far.
     replayed: Rc<RefCell<Replayed>>,
 }
 
@@ -75,7 +72,6 @@ pub struct Stepped {
 enum Acting {
     Here(Box<Owner>),
     Replaying(Replaying),
-    /// The owner is having its turn.
     Away,
 }
 
@@ -94,7 +90,6 @@ pub struct Simulated {
 #[derive(Debug)]
 pub struct Written(Vec<(usize, Answer)>);
 
-/// Result of a turn of the sealer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sealing {
     Done,
@@ -104,7 +99,6 @@ pub enum Sealing {
     Stopped,
 }
 
-/// State of a partition, for checks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Progress {
     /// Identity of the partition's journal in tables.
@@ -189,7 +183,6 @@ impl Simulated {
         }
     }
 
-    /// Runs one check of upkeep over all tables.
     pub fn keep(&mut self) {
         self.upkeep.check_all();
     }
@@ -204,7 +197,6 @@ impl Simulated {
 #[derive(Debug)]
 pub struct Flush(oneshot::Receiver<crate::seal::flushed::Flushed>);
 
-/// Result of a flush.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FlushAnswer {
     pub samples: u64,
@@ -213,7 +205,6 @@ pub struct FlushAnswer {
 }
 
 impl Flush {
-    /// Result of the flush, once it is answered.
     pub fn answer(&mut self) -> Option<FlushAnswer> {
         let flushed = self.0.try_recv().ok()?;
         Some(FlushAnswer { samples: flushed.samples, blocked: flushed.blocked })
@@ -293,7 +284,6 @@ impl Stepped {
         !self.node.reads().lake.closed.is_empty()
     }
 
-    /// Reads all samples of a tenant from heads and tables.
     pub fn read(&self, tenant: &TenantId) -> Result<Content, SourceError> {
         if let Err(Refusal { kind, message, .. }) = self.node.reads().lake.closed.check(tenant) {
             return Err(SourceError { kind, message });
@@ -313,7 +303,6 @@ impl Stepped {
         Ok(content)
     }
 
-    /// Progress of each partition.
     pub fn progress(&self) -> Vec<Progress> {
         let of = |number: usize| {
             let mark = self.node.reads().lake.mark(number);
@@ -339,12 +328,10 @@ impl Stepped {
         deletes::commit(self.node.reads(), tenant, delete)
     }
 
-    /// A tenant's table, if it has one.
     pub fn table(&self, tenant: &TenantId) -> Result<Option<Arc<Table>>, TableError> {
         self.node.reads().lake.existing(tenant)
     }
 
-    /// A tenant's rollup, if it has one.
     pub fn rollup(
         &self,
         tenant: &TenantId,
@@ -405,12 +392,10 @@ impl Stepped {
 }
 
 impl Written {
-    /// Partitions that have not answered yet.
     pub fn partitions(&self) -> impl Iterator<Item = usize> {
         self.0.iter().map(|(partition, _)| *partition)
     }
 
-    /// Returns the answers since the last call, with their partitions.
     pub fn answers(&mut self) -> Vec<(usize, Result<Outcome, Refusal>)> {
         let mut answers = Vec::new();
         self.0.retain_mut(|(partition, answer)| match answer.try_recv() {

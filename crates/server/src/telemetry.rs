@@ -16,7 +16,6 @@ use stdx::telemetry::{Counter, Histogram, LATENCY_BUCKETS_S, Registry};
 pub(crate) struct RefusedMetadata {
     families: Counter,
     bytes: Counter,
-    /// Metadata discarded because the head was too full.
     pub(crate) head_full: Counter,
 }
 
@@ -38,7 +37,6 @@ impl RefusedMetadata {
     }
 }
 
-/// Counters of the write path.
 #[derive(Debug)]
 pub(crate) struct WriteMetrics {
     pub(crate) samples: Counter,

@@ -26,17 +26,14 @@ pub(crate) trait Source {
     /// secrets.
     fn parse(&self, raw: &Self::Raw) -> Result<Self::Content, String>;
 
-    /// Returns a warning about valid but risky content.
     fn warning(&self, _: &Self::Raw) -> Option<String> {
         None
     }
 }
 
-/// A [`Source`] and its content in effect.
 pub(crate) struct Watched<S: Source> {
     source: Option<S>,
     current: RwLock<Arc<S::Content>>,
-    /// Result of the last read.
     last: Mutex<Option<Result<S::Raw, String>>>,
     /// True if the content last read is in effect.
     is_current: Arc<AtomicBool>,
@@ -112,7 +109,6 @@ impl<S: Source> Watched<S> {
     }
 }
 
-/// Reads a text file of at most `bytes_max` bytes.
 pub(crate) fn read(path: &Path, bytes_max: u64) -> std::io::Result<String> {
     let bytes = std::fs::metadata(path)?.len();
     if bytes > bytes_max {

@@ -13,7 +13,6 @@ use tables::store::DynObjectStore;
 #[derive(Debug, Clone)]
 pub(crate) struct World {
     pub(crate) clock: Arc<dyn Clock>,
-    /// File system of the data directory.
     pub(crate) disk: Arc<dyn Disk>,
     /// Object store of the tables; `None`: the store at their URL.
     pub(crate) store: Option<Arc<DynObjectStore>>,
@@ -43,12 +42,10 @@ impl World {
     }
 }
 
-/// Pauses a replay that waits for the sealer.
 pub(crate) trait Pause: std::fmt::Debug + Send + Sync {
     fn pause(&self, time: Duration);
 }
 
-/// Memory held by the process.
 pub(crate) trait Resident: std::fmt::Debug + Send + Sync {
     fn bytes(&self) -> u64;
 }
@@ -72,12 +69,10 @@ impl Pause for Sleep {
     }
 }
 
-/// Source of unique numbers.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct RandomSource(Option<Arc<Mutex<Rng>>>);
 
 impl RandomSource {
-    /// Deterministic numbers from a seed.
     pub(crate) fn seeded(seed: u64) -> Self {
         Self(Some(Arc::new(Mutex::new(Rng::new(seed)))))
     }

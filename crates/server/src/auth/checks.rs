@@ -21,16 +21,13 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 /// Time for which a network is known after one of its credentials was accepted.
 const KNOWN_FOR: Duration = Duration::from_secs(3600);
 
-/// Bounds on checks of one kind.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Bounds {
     /// Checks at once for known networks, and again as many for unknown networks.
     pub(super) at_once: usize,
     /// Requests that wait for a check: for known networks, and again as many for unknown networks.
     pub(super) waiting: usize,
-    /// Checks a second from one network.
     pub(super) per_network: Rate,
-    /// Checks a second from all unknown networks.
     pub(super) from_unknown: Rate,
 }
 
@@ -82,7 +79,6 @@ pub(super) struct Check<'a> {
 }
 
 impl Check<'_> {
-    /// Records that the credential was accepted. Its network is now known.
     pub(super) fn accept(self) {
         self.checks.known.put(self.network, self.checks.clock.instant(), 0);
     }
@@ -102,7 +98,6 @@ impl Checks {
         }
     }
 
-    /// Waits for the right to check a credential from this address.
     pub(super) async fn begin(&self, address: IpAddr) -> Result<Check<'_>, Refusal> {
         let network = Network::of(address);
         let now = self.clock.instant();
@@ -118,7 +113,6 @@ impl Checks {
         Ok(Check { checks: self, network, _running: running, _inside: inside })
     }
 
-    /// Memory in use for networks.
     pub(super) fn held_bytes(&self) -> u64 {
         self.known.held_bytes() + self.buckets.held_bytes()
     }

@@ -34,9 +34,7 @@ fn prefix(digest: &Digest) -> Prefix {
 pub(crate) struct Credentials {
     tokens: BTreeMap<Prefix, Vec<Entry>>,
     users: BTreeMap<String, Entry>,
-    /// By a name in the certificate.
     certificates: BTreeMap<String, Grant>,
-    /// Services whose tokens are accepted.
     pub(super) issuers: Vec<Issuer>,
     /// The service that decides about all other credentials.
     pub(super) service: Option<Service>,

@@ -57,7 +57,6 @@ pub(crate) struct AuthFile {
 }
 
 impl AuthFile {
-    /// Checks that the file can be read and is valid.
     pub(crate) fn check(&self) -> Result<(), String> {
         self.parse(&self.read()?).map(|_| ())
     }

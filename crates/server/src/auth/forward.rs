@@ -92,7 +92,6 @@ pub(super) struct Forward {
     clock: Arc<dyn Clock>,
     client: OnceLock<Outgoing>,
     answers: Recent<Question, CachedAnswer>,
-    /// Questions without an answer.
     pending: Mutex<HashMap<Question, Pending>>,
     checks: Checks,
     memory: Account,

@@ -54,7 +54,6 @@ impl Roles {
     }
 }
 
-/// Tenants to which a credential gives access.
 #[derive(Debug, Clone)]
 pub(super) struct Tenants {
     patterns: Arc<TenantPatterns>,
@@ -67,7 +66,6 @@ impl Tenants {
         Self { patterns, within: None }
     }
 
-    /// Tenants that match both `patterns` and `within`.
     pub(super) fn within(patterns: TenantPatterns, within: &Arc<TenantPatterns>) -> Self {
         Self { patterns: Arc::new(patterns), within: Some(Arc::clone(within)) }
     }

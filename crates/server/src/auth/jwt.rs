@@ -85,7 +85,6 @@ struct Metrics {
 #[derive(Debug)]
 pub(super) enum Proof {
     Of(Arc<Grant>),
-    /// The token is from none of the issuers.
     Foreign,
 }
 
@@ -175,7 +174,6 @@ impl Jwt {
         }
     }
 
-    /// Returns the key that has signed the token, if any.
     async fn signer(
         &self,
         keys: &Keys,

@@ -20,15 +20,12 @@ pub(super) struct Memory {
     pub(super) answers_bytes: usize,
     /// Limit on each of the four maps of networks.
     pub(super) networks_bytes: usize,
-    /// Memory of questions that wait.
     pub(super) questions: Account,
-    /// Limit on the memory of questions being asked.
     pub(super) asked_bytes: usize,
     pub(super) keys: Account,
 }
 
 impl Memory {
-    /// Divides an account of `bytes`.
     pub(super) fn shared_out(bytes: u64) -> Self {
         let share = |sixteenths: u64| bytes / 16 * sixteenths;
         Self {

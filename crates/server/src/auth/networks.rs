@@ -13,7 +13,6 @@ impl Networks {
         self.0.iter().any(|network| network.contains(&address))
     }
 
-    /// Parses an address or a network.
     pub(crate) fn parse_one(text: &str) -> Option<IpNet> {
         text.parse().ok().or_else(|| text.parse::<IpAddr>().ok().map(IpNet::from))
     }

@@ -58,7 +58,6 @@ impl<K: Hash + Eq + Clone, V: Clone> Recent<K, V> {
         self.entries.lock().put(key, value, bytes + Self::ENTRY_BYTES, self.half_bytes);
     }
 
-    /// Bytes in use.
     pub(super) fn held_bytes(&self) -> u64 {
         let entries = self.entries.lock();
         (entries.young_bytes + entries.old_bytes) as u64

@@ -38,7 +38,6 @@ fn file() -> String {
     )
 }
 
-/// Authentication of a node with these settings.
 pub(super) fn auth_of(given: &Given) -> Auth {
     let Settings { auth_file, trusted_proxies, self_monitoring, budget, .. } =
         Settings::resolve(given).unwrap();

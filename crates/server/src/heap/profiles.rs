@@ -23,7 +23,6 @@ const INTERVAL_MIN: Duration = Duration::from_secs(60);
 /// Maximum number of profiles in the folder. Beyond it, the oldest is deleted.
 const PROFILES_MAX: usize = 10;
 
-/// Counter of written profiles.
 pub(crate) fn register(r: &Registry) -> Counter {
     r.counter(
         "floodmark_heap_profiles_total",
@@ -39,7 +38,6 @@ pub(crate) struct HeapProfiles {
     /// Percentage of `--memory` from which a profile is written.
     percent: u64,
     folder: PathBuf,
-    /// Time of the last attempt.
     last: Option<Instant>,
     written: Counter,
 }
@@ -57,7 +55,6 @@ impl HeapProfiles {
         Self { allocator, clock, headroom, percent, folder: data_dir.join(FOLDER), last: None, written }
     }
 
-    /// Checks the memory until the node stops.
     pub(crate) fn run(mut self, stopping: &AtomicBool) {
         while !stopping.load(Ordering::Acquire) {
             self.check();

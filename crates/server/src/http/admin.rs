@@ -46,7 +46,6 @@ pub(super) fn routes() -> Router<App> {
         .route("/runtime_config", get(config::of_tenants))
 }
 
-/// True for the path of an operation.
 pub(super) fn is_path(path: &str) -> bool {
     let folders = ["/api/v1/admin/", "/compactor/", "/purger/"];
     folders.iter().any(|folder| path.starts_with(folder)) || ["/config", "/runtime_config"].contains(&path)
@@ -63,7 +62,6 @@ pub(super) fn tenant_routes() -> Router<App> {
         .route("/purger/delete_tenant_status", status())
 }
 
-/// Answer with the totals of an operation.
 fn counts(counts: &[(&str, u64)]) -> Json {
     let mut json = Json::new();
     json.raw(r#"{"status":"success","data":{"#);

@@ -7,7 +7,6 @@ use http_body_util::BodyExt;
 use stdx::budget::{Account, Exhausted, Reservation};
 use tokio::time::{Instant, timeout_at};
 
-/// How a body is read.
 #[derive(Debug)]
 pub(crate) struct BodyReader<'a> {
     pub(crate) account: &'a Account,
@@ -19,13 +18,10 @@ pub(crate) struct BodyReader<'a> {
 
 #[derive(Debug)]
 pub(crate) enum BodyError {
-    /// Memory for the body cannot be reserved.
     Memory(Exhausted),
-    /// The body arrived more slowly than `patience` allows.
     TooSlow,
     /// The body has at least this many bytes.
     TooLarge(u64),
-    /// The connection failed, or its framing is invalid.
     Broken(String),
 }
 
@@ -36,7 +32,6 @@ impl From<Exhausted> for BodyError {
 }
 
 impl BodyReader<'_> {
-    /// Reads the body. Returns it with its reservation.
     pub(crate) async fn read(mut self, mut body: Body) -> Result<(Vec<u8>, Reservation), BodyError> {
         let mut memory = self.account.reserve(self.step_bytes as u64)?;
         let mut bytes = Vec::new();
@@ -92,7 +87,6 @@ impl BodyReader<'_> {
 }
 
 impl BodyError {
-    /// Converts the error to the refusal of a write request.
     pub(crate) fn refusal(self, bytes_max: usize, body_timeout_s: f64, transfer_rate: u64) -> Refusal {
         match self {
             Self::Memory(full) => full.into(),

@@ -20,7 +20,6 @@ use std::sync::Arc;
 /// Value of `allow_host` that permits every name.
 const ANY: &str = "*";
 
-/// Permitted host names and origins.
 #[derive(Debug, Clone)]
 pub(crate) struct BrowserGuard {
     /// Permitted names in lower case, besides `localhost` and addresses.
@@ -38,7 +37,6 @@ impl BrowserGuard {
         Self { allowed, is_strict }
     }
 
-    /// True if requests may be for this host.
     fn admits(&self, host: &str) -> bool {
         if !self.is_strict {
             return true;

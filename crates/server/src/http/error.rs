@@ -30,7 +30,6 @@ impl ApiError {
         Self { status, kind, reason: kind, message: message.into(), retry_after }
     }
 
-    /// 400 `bad_data`.
     pub(crate) fn bad_data(message: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, "bad_data", message)
     }
@@ -49,7 +48,6 @@ impl ApiError {
         self.reason
     }
 
-    /// 400 for an invalid parameter, with Prometheus' message.
     pub(crate) fn bad_param(name: &str, why: impl std::fmt::Display) -> Self {
         Self::bad_data(format!("invalid parameter {name:?}: {why}"))
     }
@@ -159,7 +157,6 @@ const fn status_of(kind: ErrorKind) -> StatusCode {
 /// Properties of a refusal, attached to the response for [`middleware::finish`].
 #[derive(Debug, Clone)]
 struct RefusalDetails {
-    /// One of [`crate::refusal::REASONS`].
     reason: &'static str,
     retry_after: Option<Duration>,
     message: String,

@@ -67,7 +67,6 @@ pub(super) fn routes(app: &App, identified: impl Fn(Router<App>) -> Router<App>)
     }))
 }
 
-/// Reads a request of any protocol and writes its samples.
 async fn write<D: Decoder>(
     app: &App,
     decoders: &Arc<Decoders<D>>,

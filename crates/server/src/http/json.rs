@@ -25,7 +25,6 @@ const GROW_BYTES_MIN: usize = 4 << 10;
 pub(crate) struct AnswerSize(pub(crate) Refusal);
 
 impl Json {
-    /// Encoder of an answer of fixed size.
     pub(crate) fn new() -> Self {
         Self { bytes: Vec::with_capacity(512), memory: None, refused: None }
     }
@@ -43,7 +42,6 @@ impl Json {
         }
     }
 
-    /// Writes text that is already JSON.
     pub(crate) fn raw(&mut self, text: &str) {
         self.put(text.as_bytes());
     }
@@ -76,7 +74,6 @@ impl Json {
         true
     }
 
-    /// Writes an escaped string.
     pub(crate) fn string(&mut self, text: &str) {
         self.put(b"\"");
         let bytes = text.as_bytes();
@@ -148,7 +145,6 @@ impl Json {
         self.put(b"\"");
     }
 
-    /// Writes `{"name":"value",…}`.
     pub(crate) fn labels(&mut self, labels: LabelsRef<'_>) {
         self.put(b"{");
         for (i, (name, value)) in labels.iter().enumerate() {
@@ -160,7 +156,6 @@ impl Json {
         self.put(b"}");
     }
 
-    /// Writes `[time,"value"]`.
     pub(crate) fn point(&mut self, ms: i64, v: f64) {
         self.put(b"[");
         self.time(ms);
@@ -179,7 +174,6 @@ impl Json {
         self.raw(&format!(",\"{v}\"]"));
     }
 
-    /// Writes `[[time,"value"],…]`.
     pub(crate) fn points(&mut self, samples: &Samples) {
         self.put(b"[");
         for (i, (t, v)) in samples.timestamps.iter().zip(&samples.values).enumerate() {
@@ -189,7 +183,6 @@ impl Json {
         self.put(b"]");
     }
 
-    /// Writes `["a","b",…]`.
     pub(crate) fn strings<S: AsRef<str>>(&mut self, texts: &[S]) {
         self.put(b"[");
         for (i, text) in texts.iter().enumerate() {

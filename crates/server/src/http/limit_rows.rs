@@ -16,7 +16,6 @@ pub(super) struct Row {
     value: String,
     /// Origin of the value, and details such as the file.
     origin: (&'static str, Option<String>),
-    /// Permitted values of a setting that has bounds.
     bounds: Option<String>,
     reason: String,
     used: Option<u64>,
@@ -27,7 +26,6 @@ fn setting(key: &str) -> Option<&'static Setting> {
     SETTINGS.iter().find(|setting| setting.key == key).copied()
 }
 
-/// Settings in effect for a tenant.
 pub(super) fn of_tenant(app: &App, tenant: &TenantId) -> Vec<Row> {
     let settings = app.node.overrides().current();
     let rows = settings.explain(tenant).map(|EffectiveSetting { key, value, origin }| {
@@ -46,7 +44,6 @@ pub(super) fn of_tenant(app: &App, tenant: &TenantId) -> Vec<Row> {
     rows.chain(waiting(app, tenant)).collect()
 }
 
-/// Row for new series that wait.
 fn waiting(app: &App, tenant: &TenantId) -> Option<Row> {
     let writes = app.node.writes();
     let waiting = writes.tenants.get(tenant)?.waiting(writes.clock.instant());
@@ -136,7 +133,6 @@ fn sentences(about: &str, why: &str) -> String {
     if why.is_empty() { about.to_owned() } else { format!("{about}. {why}") }
 }
 
-/// Reasons of limits that are not settings.
 fn reason_of(name: &str) -> &'static str {
     match name {
         "head" => {

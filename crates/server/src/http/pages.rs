@@ -15,7 +15,6 @@ pub(super) fn routes() -> Router<App> {
     Router::new().route("/", get(index::index))
 }
 
-/// Renders a page: replaces `{version}` in its template.
 fn page(template: &str) -> Response {
     let text = template.replace("{version}", env!("CARGO_PKG_VERSION"));
     let headers =

@@ -16,7 +16,6 @@ use stdx::units;
 /// Limit on the size of a form in bytes.
 const FORM_BYTES_MAX: usize = 1 << 20;
 
-/// Minimum step by which a form's reservation grows.
 const FORM_STEP_BYTES: usize = 4 << 10;
 
 /// Limit on the parameters of a request. An empty parameter costs one byte on the wire and fifty in memory.
@@ -32,7 +31,6 @@ const PARAM_BYTES: usize = 2 * size_of::<(String, String)>();
 #[derive(Debug, Default)]
 pub(crate) struct Params {
     all: Vec<(String, String)>,
-    /// Memory reserved for the parameters while they are in use.
     _memory: Option<Reservation>,
 }
 
@@ -79,7 +77,6 @@ impl FromRequest<App> for Params {
     }
 }
 
-/// Converts an error of reading a form.
 fn unreadable(error: BodyError, timeout: Duration) -> ApiError {
     match error {
         BodyError::Memory(full) => Refusal::from(full).into(),
@@ -107,12 +104,10 @@ impl Params {
         self.all.iter().filter(move |(n, _)| n == name).map(|(_, v)| v.as_str())
     }
 
-    /// A time, in milliseconds.
     pub(crate) fn time(&self, name: &str) -> Result<Option<i64>, ApiError> {
         self.get(name).map(|text| parse_time(text).map_err(|e| ApiError::bad_param(name, e))).transpose()
     }
 
-    /// A required time, in milliseconds.
     pub(crate) fn needed_time(&self, name: &str) -> Result<i64, ApiError> {
         let missing = || ApiError::bad_param(name, "cannot parse \"\" to a valid timestamp");
         self.time(name)?.ok_or_else(missing)

@@ -86,7 +86,6 @@ async fn caller(
     app.node.auth().identify(access, Presented { original, address: peer.0.ip(), credential, tenants }).await
 }
 
-/// Returns the tenants that the headers name.
 fn tenants_of(headers: &HeaderMap) -> Result<Option<TenantSet>, Refusal> {
     if headers.contains_key(MISSPELT) {
         return Err(Refusal::invalid(
@@ -102,7 +101,6 @@ fn tenants_of(headers: &HeaderMap) -> Result<Option<TenantSet>, Refusal> {
     first.map(tenants_named).transpose()
 }
 
-/// Parses the header's value.
 fn tenants_named(header: &HeaderValue) -> Result<TenantSet, Refusal> {
     let text = header
         .to_str()

@@ -16,7 +16,6 @@ use super::App;
 use axum::Router;
 use axum::routing::get;
 
-/// Routes that list a tenant's queries.
 pub(super) fn routes() -> Router<App> {
     Router::new().route("/api/v1/status/active_queries", get(active_queries::of_tenant))
 }

@@ -30,7 +30,6 @@ const BYTES_MAX: usize = TENANTS_MAX * GROUPS_MAX * (size_of::<Group>() + 4 * TE
 
 const _: () = assert!(BYTES_MAX < 1 << 20);
 
-/// Minimum interval between replacements of a group's example.
 const EXAMPLE_EVERY: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
@@ -172,7 +171,6 @@ impl RecentRefusals {
     }
 }
 
-/// Cuts a text to [`TEXT_BYTES_MAX`].
 fn cut(text: &str) -> &str {
     &text[..text.floor_char_boundary(TEXT_BYTES_MAX)]
 }
@@ -181,7 +179,6 @@ fn beginning(text: &str) -> Box<str> {
     cut(text.trim_end()).into()
 }
 
-/// Lists the refused requests of a tenant.
 pub(super) async fn of_tenant(
     State(app): State<App>,
     ReadTenant(tenant): ReadTenant,

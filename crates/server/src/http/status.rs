@@ -7,7 +7,6 @@ use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 
-/// Paths of [`ready`].
 pub(super) const READY_PATHS: [&str; 2] = ["/-/ready", "/ready"];
 
 /// Liveness: succeeds as long as the process answers.
@@ -24,7 +23,6 @@ pub(crate) async fn ready(State(app): State<App>) -> Response {
     }
 }
 
-/// The node's own metrics as Prometheus text.
 pub(crate) async fn metrics(State(app): State<App>) -> Response {
     // A client may send hundreds of requests at once, and hyper answers all of them in one poll. The yield lets
     // other tasks run in between. The lock lets only one client keep a worker busy.

@@ -44,7 +44,6 @@ pub struct Budget {
     pub head_bytes: u64,
     /// Write requests from their first body byte to their answer: 15 %.
     pub inflight_bytes: u64,
-    /// Queries: 15 %.
     pub query_bytes: u64,
     /// Table files that sealing and compaction write: 10 %.
     pub flush_bytes: u64,
@@ -250,7 +249,6 @@ mod tests {
         assert_eq!(Budget::of(256 << 20).unwrap().to_string(), expected);
     }
 
-    /// The shares fit into their part.
     #[test]
     fn shares_fit_into_their_parts() {
         for total in (0..=10).flat_map(|n| [TOTAL_BYTES_MIN << n, (TOTAL_BYTES_MIN << n) + 12_345_678]) {

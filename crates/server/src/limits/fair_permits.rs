@@ -39,7 +39,6 @@ impl<K: Key> FairPermits<K> {
         Self(Arc::new(Mutex::new(State { free, waiting: HashMap::new(), turns: VecDeque::new() })))
     }
 
-    /// Waits for a permit. Dropping the future leaves the queue.
     pub(crate) async fn acquire(&self, key: &K) -> Permit<K> {
         let waits = {
             let mut state = self.0.lock();

@@ -9,7 +9,6 @@ use std::sync::Arc;
 #[derive(Debug, Clone)]
 pub(crate) struct Gate(Arc<Mutex<gate::Gate>>);
 
-/// A request's place. Dropping it frees the place.
 #[derive(Debug)]
 pub(crate) struct Pass {
     gate: Gate,

@@ -22,7 +22,6 @@ pub(crate) struct HeadMemory {
     metadata_bytes: usize,
     /// Memory of the elected replicas of all tenants' clusters.
     pub(crate) replicas: Account,
-    /// Largest memory of the heads so far.
     peak_bytes: AtomicU64,
 }
 
@@ -45,7 +44,6 @@ impl HeadMemory {
         heads_bytes + self.replicas.used_bytes()
     }
 
-    /// Returns [`Self::bytes`], and updates the peak.
     fn noted_bytes(&self) -> u64 {
         let bytes = self.bytes();
         if bytes > self.peak_bytes.load(Ordering::Relaxed) {
@@ -64,12 +62,10 @@ impl HeadMemory {
         Head { used_bytes: self.noted_bytes(), limit_bytes: self.limit_bytes }
     }
 
-    /// True if the heads are filled to `percent` of their limit.
     pub(crate) fn is_filled_to(&self, percent: u64) -> bool {
         self.head().is_filled_to(percent)
     }
 
-    /// Checks for room for late samples.
     pub(crate) fn room_for_late_samples(&self) -> Result<(), SeriesRefusal> {
         self.head().room_for_late(self.late_bytes())
     }
@@ -106,7 +102,6 @@ impl HeadMemory {
             .flatten()
     }
 
-    /// Checks for room for a tenant's new series.
     pub(crate) fn room_for_series(
         &self,
         tenants: &TenantStates,

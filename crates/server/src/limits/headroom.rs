@@ -24,7 +24,6 @@ pub(crate) struct Headroom {
     clock: Arc<dyn Clock>,
     began: Instant,
     limit_bytes: u64,
-    /// Memory of the process at the last reading.
     held_bytes: AtomicU64,
     /// Times of the next reading and log line, in milliseconds since `began`.
     next_reading_ms: AtomicU64,

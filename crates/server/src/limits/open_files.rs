@@ -11,7 +11,6 @@ const DEFAULT_MIN: u64 = 128;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Files {
-    /// The limit, `RLIMIT_NOFILE`.
     pub most: u64,
     /// Files reserved for other purposes: 8 per partition for journals, 4 per query for tables, and 128 for the
     /// rest.

@@ -25,16 +25,13 @@ const OWED_MAX: Duration = Duration::from_millis(20);
 /// Interval between checks for requests in progress.
 const POLL: Duration = Duration::from_micros(200);
 
-/// Number of write requests in progress.
 #[derive(Debug, Default)]
 pub(crate) struct Traffic(AtomicUsize);
 
-/// A write request in progress.
 #[derive(Debug)]
 pub(crate) struct RequestInProgress<'a>(&'a Traffic);
 
 impl Traffic {
-    /// Counts a request until the returned value is dropped.
     pub(crate) fn enter(&self) -> RequestInProgress<'_> {
         self.0.fetch_add(1, Ordering::Relaxed);
         RequestInProgress(self)
@@ -52,7 +49,6 @@ impl Traffic {
         waited
     }
 
-    /// True if no request is in progress.
     pub(crate) fn is_quiet(&self) -> bool {
         self.0.load(Ordering::Relaxed) == 0
     }
@@ -64,7 +60,6 @@ impl Drop for RequestInProgress<'_> {
     }
 }
 
-/// Paces the background work of one thread.
 #[derive(Debug)]
 pub(crate) struct Pacer {
     clock: Arc<dyn Clock>,
@@ -136,7 +131,6 @@ fn nanos(time: Duration) -> i64 {
     time.min(Duration::from_secs(86_400)).as_nanos() as i64
 }
 
-/// CPU time of the calling thread.
 pub(crate) fn processor_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::try_from(time).unwrap_or_default()

@@ -9,7 +9,6 @@ use stdx::budget::{Account, Reservation};
 pub(crate) struct Replicas {
     elections: Elections,
     memory: Option<Reservation>,
-    /// Time of the last search for silent clusters.
     tidied: Option<Instant>,
 }
 
@@ -32,7 +31,6 @@ impl Replicas {
         Ok(self.elections.vote(cluster, replica, arrival))
     }
 
-    /// Records the timestamp of the newest accepted sample.
     pub(crate) fn accepted(&mut self, cluster: &str, newest_ms: i64) {
         self.elections.accepted(cluster, newest_ms);
     }

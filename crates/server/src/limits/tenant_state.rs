@@ -22,7 +22,6 @@ pub(crate) struct TenantState {
     /// Time of the tenant's first request; `None` if the tenant has tables or was known otherwise.
     new_since: Option<Instant>,
     buckets: Mutex<Buckets>,
-    /// Series and memory in each partition's head.
     holds: Box<[Held]>,
     series_peak: AtomicU64,
     pub(crate) replicas: Mutex<Replicas>,
@@ -45,7 +44,6 @@ struct Buckets {
     sample_rate: MeanRate,
     /// Series that were admitted, but are not in the head yet.
     being_created: u64,
-    /// Series that were left out for now.
     backlog: Backlog,
 }
 
@@ -56,7 +54,6 @@ struct MeanRate {
     at: Option<Instant>,
 }
 
-/// Time constant of [`MeanRate`], in seconds.
 const MEAN_RATE_S: f64 = 60.0;
 
 impl MeanRate {
@@ -171,7 +168,6 @@ impl TenantState {
         self.buckets.lock().backlog.waiting(now)
     }
 
-    /// Records the series and bytes in a partition's head.
     pub(crate) fn hold(&self, partition: usize, series: usize, bytes: usize) {
         let held = &self.holds[partition];
         held.series.store(series as u64, Ordering::Relaxed);
@@ -243,7 +239,6 @@ pub(crate) struct TenantStates {
     /// Number of tenants at which idle tenants are dropped.
     tidy_at: AtomicUsize,
     division: Mutex<Option<Division>>,
-    /// Time of the last search for silent clusters.
     clusters_tidied: Mutex<Option<Instant>>,
 }
 
@@ -256,10 +251,8 @@ pub(crate) struct Memory {
     pub(crate) answers: Account,
 }
 
-/// Minimum of [`Tenants::tidy_at`].
 const TIDY_MIN: usize = 64;
 
-/// Interval at which shares are computed again.
 const DIVIDE_EVERY: Duration = Duration::from_secs(1);
 
 impl TenantStates {
@@ -368,7 +361,6 @@ pub(crate) mod tests {
     use crate::write_path::tests::small_settings;
 
     impl TenantStates {
-        /// Tenants for a test, with a megabyte for each account.
         pub(crate) fn for_test(partitions: usize) -> Self {
             let account = |name| Account::new(name, 1 << 20);
             Self::new(Memory { partitions, inflight: account("inflight"), answers: account("answers") })

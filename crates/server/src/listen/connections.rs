@@ -29,9 +29,7 @@ pub(super) struct Connections(Arc<All>);
 #[derive(Debug)]
 struct All {
     most: usize,
-    /// Signals that a connection was closed.
     left: Notify,
-    /// Minimum rate of request bodies.
     bytes_per_second: u64,
     open: Mutex<Open>,
 }
@@ -46,7 +44,6 @@ struct Open {
 pub(super) enum Full {
     /// Some connections are too young to be closed; the first may be closed at this time.
     Until(Instant),
-    /// No connection can be closed soon.
     Busy,
 }
 
@@ -68,7 +65,6 @@ pub(super) struct Link {
 #[derive(Debug)]
 struct State {
     stage: Stage,
-    /// Start of the stage.
     since: Instant,
     /// True if the connection has had an answer.
     was_answered: bool,
@@ -121,7 +117,6 @@ impl Connections {
         Ok(Place { all: self.clone(), number, link })
     }
 
-    /// Waits until a connection is closed, at most until `until`.
     pub(super) async fn wait(&self, until: Instant) {
         let _ = tokio::time::timeout_at(until, self.0.left.notified()).await;
     }
@@ -163,7 +158,6 @@ impl Link {
         closes
     }
 
-    /// Records the arrival of a request's head.
     pub(super) fn begin(self: &Arc<Self>, has_body: bool) -> Busy {
         let stage = if has_body { Stage::Receiving { bytes: 0, waits: false } } else { Stage::Answering };
         self.state.lock().enter(stage, Instant::now());
@@ -194,7 +188,6 @@ impl Link {
         state.since = now;
     }
 
-    /// Waits until the connection is told to close.
     pub(super) async fn closed(&self) {
         self.closed.notified().await;
     }

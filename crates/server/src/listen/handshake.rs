@@ -93,7 +93,6 @@ impl Metrics {
     }
 }
 
-/// Parts of the node that handshakes use.
 #[derive(Debug)]
 pub(crate) struct Context {
     pub(crate) tls: Arc<Tls>,
@@ -104,10 +103,8 @@ pub(crate) struct Context {
     pub(crate) audit: Arc<Audit>,
 }
 
-/// Reasons why a handshake fails.
 #[derive(Debug)]
 enum Failure {
-    /// The client does not speak TLS.
     Plaintext(TcpStream),
     /// The client has no certificate, or its certificate is not accepted.
     Certificate(String),
@@ -236,7 +233,6 @@ impl Handshakes {
     }
 }
 
-/// Returns the names in the client's certificate, if there is one.
 fn names(stream: &Encrypted) -> Result<Option<ClientNames>, Failure> {
     let Some(certificates) = stream.get_ref().1.peer_certificates() else { return Ok(None) };
     let bytes: usize = certificates.iter().map(|certificate| certificate.len()).sum();

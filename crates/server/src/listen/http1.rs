@@ -20,7 +20,6 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::timeout;
 
-/// Timeout for receiving a request's head.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Timeout for requests in flight once the server stops.
@@ -36,7 +35,6 @@ pub(super) struct Http1 {
     graceful: GracefulShutdown,
 }
 
-/// Service and shutdown watcher of one connection.
 pub(super) struct Session {
     service: TowerToHyperService<Router>,
     watcher: Watcher,
@@ -51,7 +49,6 @@ impl Http1 {
         Session { service: self.service.clone(), watcher: self.graceful.watcher() }
     }
 
-    /// Lets requests in flight finish, for at most [`DRAIN_TIMEOUT`].
     pub(super) async fn drain(self) {
         if timeout(DRAIN_TIMEOUT, self.graceful.shutdown()).await.is_err() {
             tracing::warn!(seconds = DRAIN_TIMEOUT.as_secs(), "stopping before all requests have finished");
@@ -60,7 +57,6 @@ impl Http1 {
 }
 
 impl Session {
-    /// Serves requests of `client` until the connection ends.
     pub(super) async fn serve<S>(self, stream: S, client: Client, link: Arc<Link>)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,

@@ -11,7 +11,6 @@ pub(crate) struct Patience {
     left: Duration,
     most: Duration,
     bytes_per_second: u64,
-    /// Start of the current wait.
     since: Option<Instant>,
 }
 
@@ -26,7 +25,6 @@ impl Patience {
         *self.since.get_or_insert(now) + self.left
     }
 
-    /// Ends the wait: `bytes` were transferred.
     pub(crate) fn moved(&mut self, bytes: usize, now: Instant) {
         if let Some(since) = self.since.take() {
             self.left = self.left.saturating_sub(now.saturating_duration_since(since));

@@ -15,7 +15,6 @@ use tokio::time::{Instant, Sleep, sleep_until};
 pub(super) struct StallTimeout<S> {
     stream: S,
     patience: Patience,
-    /// Timer that runs while a write is blocked.
     waiting: Option<Pin<Box<Sleep>>>,
     link: Arc<Link>,
 }

@@ -37,7 +37,6 @@ enum Version {
     Two,
 }
 
-/// Parses a line of `/proc/self/cgroup`: `number:controllers:path`.
 fn group_of(line: &str) -> Option<(Version, PathBuf)> {
     let mut parts = line.splitn(3, ':');
     let (number, controllers, path) = (parts.next()?, parts.next()?, parts.next()?);
@@ -87,7 +86,6 @@ impl Mount {
         limits
     }
 
-    /// Path of a group below the mount point.
     fn below(&self, group: &Path) -> PathBuf {
         let below = group.strip_prefix(&self.group).or_else(|_| group.strip_prefix("/")).unwrap_or(group);
         // `/../x` is a group outside of the process' namespace

@@ -54,7 +54,6 @@ pub(super) struct Assembly {
 }
 
 impl Assembly {
-    /// Opens the data directory, with one journal for each partition.
     pub(super) fn open(
         settings: Settings,
         world: World,

@@ -20,7 +20,6 @@ pub(super) struct Sampler {
     registry: Registry,
     seed: u64,
     instance: String,
-    /// Series of the last batch that can disappear.
     passing: BTreeMap<SeriesKey, Labels>,
 }
 

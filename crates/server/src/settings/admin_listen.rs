@@ -4,7 +4,6 @@ use std::net::SocketAddr;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AdminListen {
-    /// On the same address as everything else.
     Same,
     Nowhere,
     At(SocketAddr),
@@ -14,7 +13,6 @@ impl AdminListen {
     /// Notation of [`Self::Same`].
     pub(super) const SAME: &'static str = "http";
 
-    /// Address of the administration listener, if it is separate.
     pub const fn address(self) -> Option<SocketAddr> {
         match self {
             Self::At(address) => Some(address),
@@ -22,7 +20,6 @@ impl AdminListen {
         }
     }
 
-    /// True if other machines may be able to reach administration.
     pub(super) fn is_reachable(self, http: SocketAddr) -> bool {
         match self {
             Self::Same => is_reachable(http),

@@ -11,7 +11,6 @@ const SHARE_PERCENT: u64 = 90;
 pub(super) struct DiskDefault {
     /// `None`: no limit.
     pub(super) bytes: Option<u64>,
-    /// How it was derived.
     pub(super) how: String,
 }
 
@@ -34,7 +33,6 @@ impl DiskDefault {
     }
 }
 
-/// The local folder at a URL.
 fn folder(tables: &str) -> Option<PathBuf> {
     Url::parse(tables).ok().filter(|url| url.scheme() == "file")?.to_file_path().ok()
 }

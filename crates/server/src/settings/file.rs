@@ -20,7 +20,6 @@ const RETIRED: [(&str, &str); 4] = [
 ];
 
 impl Given {
-    /// Adds the values of a TOML file.
     pub fn file(mut self, path: &Path) -> Result<Self, SettingsError> {
         let text = std::fs::read_to_string(path)
             .map_err(|source| SettingsError::Read { path: path.into(), source })?;
@@ -44,7 +43,6 @@ pub(super) enum Content {
     OfTenants,
 }
 
-/// Adds the values in the text of a file.
 pub(super) fn parse(
     path: &Path,
     text: &str,
@@ -61,7 +59,6 @@ pub(super) fn parse(
     }
 }
 
-/// Key of a class's patterns.
 const PATTERNS: &str = "tenants";
 
 /// Limits on classes, and on the patterns of each. Each request is matched with all of them.
@@ -209,7 +206,6 @@ impl File<'_> {
         }
     }
 
-    /// Converts all former tables of the file to `[tenant.NAME]` tables.
     fn replacement(&self, root: &DeTable<'_>) -> String {
         let mut tenants: BTreeMap<&str, String> = BTreeMap::new();
         for (retired, key) in RETIRED {
@@ -235,7 +231,6 @@ pub(super) fn quoted(name: &str) -> String {
     }
 }
 
-/// The settings that can be set for a tenant.
 pub(super) fn per_tenant() -> impl Iterator<Item = &'static Setting> {
     SETTINGS.iter().copied().filter(|setting| setting.is_per_tenant)
 }

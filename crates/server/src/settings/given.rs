@@ -9,7 +9,6 @@ use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::path::PathBuf;
 
-/// Origin of a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Origin {
     Default,
@@ -19,13 +18,11 @@ pub enum Origin {
         path: PathBuf,
         line: usize,
     },
-    /// The environment variable with this name.
     Environment(String),
     Flag(String),
 }
 
 impl Origin {
-    /// One word for the kind of origin.
     pub const fn kind(&self) -> &'static str {
         match self {
             Self::Default => "default",
@@ -117,7 +114,6 @@ fn misnamed<'a>(name: &str, settings: impl Iterator<Item = &'a String>) -> Optio
 
 pub(super) type Entries = BTreeMap<&'static str, Entry>;
 
-/// Settings of the tenants that match one of the class's patterns.
 #[derive(Debug, Clone)]
 pub(super) struct GivenClass {
     pub(super) name: String,
@@ -171,7 +167,6 @@ impl Given {
         Ok(self)
     }
 
-    /// Adds the command-line flag of the setting with this key.
     pub fn flag(mut self, key: &str, text: impl AsRef<OsStr>) -> Self {
         let setting = find(key).unwrap_or_else(|| panic!("BUG: there is no setting {key}"));
         let entry = Entry { text: text.as_ref().to_owned(), origin: Origin::Flag(setting.flag()) };
@@ -179,7 +174,6 @@ impl Given {
         self
     }
 
-    /// The options of the object store.
     pub(super) fn store_options(&self) -> StoreOptions {
         // values that are not Unicode are ignored
         let text = |(name, entry): (&String, &Entry)| Some((name.clone(), entry.text.to_str()?.to_owned()));

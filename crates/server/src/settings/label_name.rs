@@ -1,5 +1,4 @@
 //! Names of labels in settings.
 
-/// Name of a label.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LabelName(pub Box<str>);

@@ -10,7 +10,6 @@ use tables::compact::CompactLimits;
 #[derive(Debug, Clone)]
 pub struct LakeSettings {
     pub url: TablesUrl,
-    /// The table `tables_options`.
     pub options: StoreOptions,
     pub seal_after_ms: i64,
     pub seal_bytes: u64,

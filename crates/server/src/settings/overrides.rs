@@ -14,7 +14,6 @@ pub struct OverridesFile {
     disk: DiskDefault,
 }
 
-/// Settings of tenants in effect.
 pub(crate) type Overrides = Watched<OverridesFile>;
 
 /// Limit on the size of the file, in bytes.

@@ -16,7 +16,6 @@ pub struct EffectiveSetting {
     pub origin: Origin,
 }
 
-/// The given options of the object store, with secrets redacted.
 pub(super) fn store_options(given: &Given) -> impl Iterator<Item = EffectiveSetting> {
     given.store_options.iter().map(|(name, entry)| EffectiveSetting {
         key: format!("tables_options.{name}"),
@@ -112,12 +111,10 @@ impl<'a> Reader<'a> {
         entry.error(self.key(&typed.setting), &typed.setting, reason.into())
     }
 
-    /// Records a value that was adjusted after it was read.
     pub(super) fn adjust<T: Value>(&mut self, typed: &Typed<T>, value: &T) {
         self.row(typed).value = value.show(&typed.setting);
     }
 
-    /// Records how a default was derived.
     pub(super) fn explain<T>(&mut self, typed: &Typed<T>, how: &str) {
         if let Origin::Derived(reason) = &mut self.row(typed).origin {
             how.clone_into(reason);
@@ -129,7 +126,6 @@ impl<'a> Reader<'a> {
         found.expect("BUG: the setting has not been read")
     }
 
-    /// Creates an error about a value that was read.
     pub(super) fn error<T: Value>(&mut self, typed: &Typed<T>, reason: String) -> SettingsError {
         let EffectiveSetting { key, value, origin } = self.row(typed).clone();
         let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);

@@ -49,7 +49,6 @@ impl SelfMonitoring {
     }
 }
 
-/// Formats a value in the notation in which it is given.
 fn shown<T: Value>(typed: &Typed<T>, value: &T) -> String {
     let shown = value.show(&typed.setting);
     shown.as_str().map_or_else(|| shown.to_string(), str::to_owned)

@@ -18,9 +18,7 @@ pub struct Setting {
     pub is_common: bool,
     /// True if the setting is allowed in `[tenant.NAME]` and `[class.NAME]`.
     pub is_per_tenant: bool,
-    /// True if a value may contain a password.
     pub(super) is_secret: bool,
-    /// Minimum and maximum of a number.
     pub(super) bounds: Option<(u64, u64)>,
     /// Word that stands for no value, if the setting is optional.
     pub(super) none: Option<&'static str>,
@@ -34,7 +32,6 @@ pub enum DefaultValue {
     Derived(&'static str),
 }
 
-/// Kind of value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Takes {
     Directory,
@@ -84,12 +81,10 @@ impl Takes {
 }
 
 impl Setting {
-    /// Name of the flag, such as `--seal-after`.
     pub fn flag(&self) -> String {
         format!("--{}", self.key.replace('_', "-"))
     }
 
-    /// Name of the environment variable, such as `FLOODMARK_SEAL_AFTER`.
     pub fn variable(&self) -> String {
         format!("FLOODMARK_{}", self.key.to_ascii_uppercase())
     }

@@ -30,7 +30,6 @@ macro_rules! settings {
     ($($group:literal { $($name:ident: $type:ty = $declared:expr;)* })*) => {
         $($(pub(super) static $name: Typed<$type> = $declared.in_group($group);)*)*
 
-        /// All settings, in the order of the help and the reference.
         pub static SETTINGS: &[&Setting] = &[$($(&$name.setting,)*)*];
     };
 }

@@ -15,6 +15,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use tables::rollup::Resolution;
 
+/// Settings of one tenant. `None` means no limit, unless stated otherwise.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TenantSettings {
     /// Age at which samples are dropped; `None`: never.
@@ -24,21 +25,14 @@ pub struct TenantSettings {
     pub rollup_retention_ms: Option<i64>,
     /// Resolution for queries without the parameter `resolution`.
     pub query_resolution: Detail,
-    /// Write requests per second; `None`: no limit.
     pub requests_per_second: Option<usize>,
-    /// `None`: no limit.
     pub samples_per_second: Option<usize>,
-    /// Bytes of request bodies per second; `None`: no limit.
     pub bytes_per_second: Option<u64>,
-    /// `None`: no limit.
     pub new_series_per_second: Option<usize>,
     /// Burst of the four rate limits: the amount of this time may arrive at once.
     pub rate_burst_ms: i64,
-    /// `None`: no limit.
     pub active_series: Option<usize>,
-    /// Limit on the series of one metric name; `None`: no limit.
     pub series_per_metric: Option<usize>,
-    /// Limit on the bytes of the tenant's tables; `None`: no limit.
     pub disk_bytes: Option<u64>,
     /// True if `disk_bytes` was set, and not derived from the disk.
     pub disk_bytes_is_given: bool,
@@ -47,7 +41,6 @@ pub struct TenantSettings {
     pub concurrent_writes: Option<usize>,
     /// Memory of write requests in progress; `None`: the tenant's share of the node's limit.
     pub inflight_bytes: Option<u64>,
-    /// `None`: the tenant's share of the node's limit.
     pub concurrent_queries: Option<usize>,
     /// Limit on the memory of a query; `None`: the node's limit.
     pub query_memory_bytes: Option<u64>,
@@ -58,13 +51,11 @@ pub struct TenantSettings {
     /// HTTP status of writes that exceed a configured limit of the tenant.
     pub limit_status: LimitStatus,
     pub ha_dedup: bool,
-    /// Label that names the cluster of a replica.
     pub ha_cluster_label: LabelName,
     /// Label that names the replica. It is not stored.
     pub ha_replica_label: LabelName,
     /// Time without a sample after which another replica is elected.
     pub ha_failover_ms: i64,
-    /// Limit on the number of clusters.
     pub ha_clusters: usize,
 }
 
@@ -154,22 +145,18 @@ impl TenantSettings {
         Some(self.rollup_retention_ms.map_or(samples_ms, |ms| ms.max(samples_ms)))
     }
 
-    /// Limit on write requests.
     pub fn requests_rate(&self) -> Option<Rate> {
         self.requests_per_second.map(|per_s| self.rate(per_s as u64))
     }
 
-    /// Limit on samples.
     pub fn samples_rate(&self) -> Option<Rate> {
         self.samples_per_second.map(|per_s| self.rate(per_s as u64))
     }
 
-    /// Limit on bytes of request bodies.
     pub fn bytes_rate(&self) -> Option<Rate> {
         self.bytes_per_second.map(|per_s| self.rate(per_s))
     }
 
-    /// Limit on new series.
     pub fn new_series_rate(&self) -> Option<Rate> {
         self.new_series_per_second.map(|per_s| self.rate(per_s as u64))
     }

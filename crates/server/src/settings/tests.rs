@@ -15,7 +15,6 @@ fn machine() -> Machine {
     Machine { cores: 4, memory, files_max: 20_000, disk_bytes: |_| Some(100 << 30) }
 }
 
-/// Parses `text` as the file `f.toml`.
 fn toml(text: &str) -> Result<Given, SettingsError> {
     let mut given = Given::default();
     file::parse("f.toml".as_ref(), text, file::Content::All, &mut given)?;
@@ -183,7 +182,6 @@ fn names_of_settings_are_distinct() {
     assert!(SETTINGS.iter().all(|setting| !["config", "json"].contains(&setting.key)));
 }
 
-/// Checks the error message of an invalid file, flag or variable.
 fn check_error(given: Result<Given, SettingsError>, expected: Expect) {
     let error = given.and_then(|given| resolve(&given)).map(drop).unwrap_err();
     expected.assert_eq(&error.to_string());

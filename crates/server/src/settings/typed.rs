@@ -4,14 +4,12 @@ use super::setting::{DefaultValue, Setting};
 use super::value::Value;
 use std::marker::PhantomData;
 
-/// A setting and the type of its values.
 #[derive(Debug)]
 pub(super) struct Typed<T> {
     pub(super) setting: Setting,
     value: PhantomData<fn() -> T>,
 }
 
-/// Declares a setting with a fixed default.
 pub(super) const fn setting<T: Value>(
     key: &'static str,
     default: &'static str,

@@ -402,7 +402,6 @@ impl Value for Networks {
 /// Notation of an empty list. Empty text is not accepted, because it may be an unset shell variable.
 pub(super) const EMPTY_LIST: &str = "[]";
 
-/// Splits a comma-separated list into items.
 fn items(text: &str) -> Result<Vec<&str>, String> {
     if text == EMPTY_LIST {
         return Ok(Vec::new());

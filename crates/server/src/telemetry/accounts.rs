@@ -52,7 +52,6 @@ pub(crate) struct Use {
     pub(crate) peak_bytes: Option<u64>,
 }
 
-/// Current use of each part of the budget, by name.
 pub(crate) fn all(node: &Node) -> Vec<(&'static str, Use)> {
     let use_of = |part: Part| {
         let (used_bytes, peak_bytes) = ((part.used)(), part.is_account.then(|| (part.peak)()));
@@ -61,7 +60,6 @@ pub(crate) fn all(node: &Node) -> Vec<(&'static str, Use)> {
     with_other(node).into_iter().map(use_of).collect()
 }
 
-/// Registers the gauges of all accounts.
 pub(super) fn register(node: &Node) {
     register_head_parts(node);
     let r = node.registry();
@@ -112,7 +110,6 @@ fn with_other(node: &Node) -> Vec<Part> {
     all
 }
 
-/// All parts of the budget except `other`.
 fn parts(node: &Node) -> Vec<Part> {
     let (budget, reads, writes) = (node.budget(), node.reads(), node.writes());
     let (heads, peak) = (Arc::clone(&writes.heads), Arc::clone(&writes.heads));

@@ -31,7 +31,6 @@ impl ClientNames {
         Self(names.take(NAMES_MAX).map(|name| normal(name).into()).collect())
     }
 
-    /// The names, each converted by [`normal`].
     pub(crate) fn iter(&self) -> impl Iterator<Item = &str> {
         self.0.iter().map(|name| &**name)
     }

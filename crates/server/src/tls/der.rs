@@ -53,7 +53,6 @@ impl<'a> Iterator for Elements<'a> {
     }
 }
 
-/// Unix time at which a certificate expires.
 pub(super) fn expires_s(certificate: &[u8]) -> Option<i64> {
     let signed = Elements(certificate).next()?.elements(SEQUENCE)?.next()?.elements(SEQUENCE)?;
     let mut fields = signed.skip_while(|field| field.tag == VERSION);

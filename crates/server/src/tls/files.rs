@@ -23,7 +23,6 @@ pub(crate) struct TlsFiles {
     pub(crate) clients: Option<Clients>,
 }
 
-/// How clients' certificates are verified.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Clients {
     /// Certificates of the authorities that sign clients' certificates.
@@ -163,7 +162,6 @@ mod tests {
     use super::*;
     use stdx::authority::Authority;
 
-    /// The files of a server, with those of its clients.
     fn files(authority: &Authority, auth: ClientAuth) -> TlsFiles {
         let clients = Clients { ca: authority.path("ca.pem"), auth };
         TlsFiles {

@@ -10,7 +10,6 @@ use model::{TenantPatterns, TenantSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Limit on the headers that are passed on.
 pub(crate) const HEADERS_MAX: usize = 16;
 
 /// Limit on the bytes of these headers in one request.
@@ -22,9 +21,7 @@ const TENANTS_MAX: usize = 100;
 #[derive(Debug)]
 pub(crate) struct Service {
     pub(crate) uri: Uri,
-    /// Headers that are passed on.
     pub(crate) headers: Vec<HeaderName>,
-    /// Header of an answer that names tenants.
     pub(crate) tenant_header: HeaderName,
     /// Header of an answer that names roles; `None`: an answer allows all of `roles`.
     pub(crate) roles_header: Option<HeaderName>,
@@ -126,7 +123,6 @@ impl Service {
     }
 }
 
-/// Refusal because the service did not decide.
 pub(super) fn unavailable(why: &str) -> Refusal {
     Refusal::busy(
         "auth_unavailable",

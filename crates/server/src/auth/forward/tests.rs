@@ -12,7 +12,6 @@ use std::sync::Arc;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 
-/// A server's credentials, and a service whose answers the test writes.
 struct Setup {
     auth: Arc<Auth>,
     service: TcpListener,
@@ -42,7 +41,6 @@ impl Setup {
         self.auth.reload();
     }
 
-    /// Starts a write request with an unknown token.
     fn write(&self) -> tokio::task::JoinHandle<Result<Caller, Refusal>> {
         let auth = Arc::clone(&self.auth);
         tokio::spawn(async move {

@@ -33,7 +33,6 @@ impl Keys {
 /// A service whose tokens are accepted: `[jwt.NAME]` in the file of credentials.
 #[derive(Debug)]
 pub(crate) struct Issuer {
-    /// `jwt keycloak`
     pub(crate) name: String,
     pub(crate) keys: Keys,
     /// Required claim `iss`. `None`: any issuer.

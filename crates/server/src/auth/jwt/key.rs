@@ -27,7 +27,6 @@ const SECRET_BYTES_MIN: usize = 32;
 /// Accepted sizes of an RSA modulus in bytes. A check takes 0.1 ms at the maximum.
 const RSA_BYTES: std::ops::RangeInclusive<usize> = 256..=512;
 
-/// Algorithm of a signature: RFC 7518, section 3.1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Algorithm {
     Hs256,
@@ -57,7 +56,6 @@ pub(super) struct Key {
     /// `kid`; `None` fits every token.
     id: Option<String>,
     material: Material,
-    /// Digest of the id and the key.
     digest: Digest,
 }
 
@@ -181,7 +179,6 @@ impl KeySet {
         self.0.iter().map(|key| key.bytes()).sum()
     }
 
-    /// The keys that may have signed a token.
     pub(super) fn candidates(
         &self,
         algorithm: Algorithm,

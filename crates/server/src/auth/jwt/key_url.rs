@@ -16,7 +16,6 @@ use stdx::budget::{Account, Reservation};
 use stdx::telemetry::{Counter, Registry};
 use tokio::sync::{Notify, Semaphore, watch};
 
-/// Minimum interval between fetches.
 pub(super) const REST: Duration = Duration::from_secs(10);
 
 /// Interval between fetches while all keys are known.
@@ -35,17 +34,14 @@ const WAITING_MAX: usize = 256;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// A fetch is in progress.
     Fetching,
     /// The last fetch succeeded less than [`REST`] ago.
     Fresh,
     /// The last fetch failed less than [`REST`] ago.
     Failed,
-    /// A fetch can be requested.
     Waiting,
 }
 
-/// The keys at one URL.
 #[derive(Debug)]
 pub(super) struct KeyUrl {
     uri: Uri,
@@ -118,7 +114,6 @@ impl KeyUrl {
         }
     }
 
-    /// Fetches keys until the task is dropped.
     pub(super) async fn run(&self, client: Outgoing) {
         loop {
             self.state.send_replace(State::Fetching);

@@ -77,7 +77,6 @@ fn claims() -> Value {
     })
 }
 
-/// Claims with one of them changed or removed.
 fn with(name: &str, value: Value) -> Value {
     let mut claims = claims();
     match value {
@@ -131,7 +130,6 @@ impl Setup {
         })
     }
 
-    /// Name of the caller that reads `tenant`.
     fn reads(&self, token: &str, tenant: &str) -> Result<String, ErrorKind> {
         let grant = self.prove(token).map_err(|refusal| refusal.kind)?.expect("a known issuer");
         let tenant = model::TenantSet::parse(tenant).unwrap();

@@ -7,7 +7,6 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::{Map, Value};
 
-/// Reason why a token is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fault {
     Form,
@@ -57,7 +56,6 @@ enum OneOrMore {
     More(Vec<String>),
 }
 
-/// A token that is not verified yet.
 #[derive(Debug)]
 pub(super) struct Token<'a> {
     pub(super) signed: &'a [u8],
@@ -121,7 +119,6 @@ impl<'a> Token<'a> {
     }
 }
 
-/// Period in which a token is valid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Times {
     from_ms: i64,

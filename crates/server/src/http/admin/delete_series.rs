@@ -22,7 +22,6 @@ use query::{Allowance, Matcher, QueryError, Select, SeriesSource, SourceError};
 use std::sync::Arc;
 use tables::Delete;
 
-/// Path in lists and logs of queries.
 const PATH: &str = "/api/v1/admin/tsdb/delete_series";
 
 /// Deletes the samples of all series that match a `match[]` between `start` and `end`. With `dry_run=true`,
@@ -55,7 +54,6 @@ pub(super) async fn delete_series(
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
-/// True if a request only counts what it would delete.
 pub(super) fn is_dry_run(params: &Params) -> Result<bool, ApiError> {
     match params.get("dry_run") {
         None | Some("false") => Ok(false),
@@ -81,7 +79,6 @@ fn count(
     Ok(counts(&[("series", series), ("samples", samples), ("files", files as u64)]))
 }
 
-/// Counts the series and samples that a delete would remove.
 pub(super) fn count_samples(
     app: &App,
     turn: &Arc<Turn>,

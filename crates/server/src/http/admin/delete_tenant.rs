@@ -15,7 +15,6 @@ use axum::extract::State;
 use model::TenantId;
 use tables::{Delete, TableError};
 
-/// Path in lists and logs of queries.
 const PATH: &str = "/api/v1/admin/delete_tenant";
 
 /// Deletes all data of the tenant in the parameter `tenant`. Answers with the number and size of the removed

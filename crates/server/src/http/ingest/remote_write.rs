@@ -58,7 +58,6 @@ pub(super) async fn report_nothing_written(request: Request, next: Next) -> Resp
     response
 }
 
-/// Protocol version that the request declares.
 fn sent_version(headers: &HeaderMap) -> Result<Version, DecodeError> {
     version_of(headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()))
 }

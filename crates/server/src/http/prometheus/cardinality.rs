@@ -25,10 +25,8 @@ const TSDB_LIMIT: (usize, usize) = (10, 10_000);
 /// Default and maximum number of entries in each list of the cardinality API, as in Mimir.
 const CARDINALITY_LIMIT: (usize, usize) = (20, 500);
 
-/// Limit on the labels whose values one request may list.
 const LABEL_NAMES_MAX: usize = 20;
 
-/// Prometheus' TSDB status.
 pub(crate) async fn tsdb(
     State(app): State<App>,
     peer: Peer,
@@ -183,7 +181,6 @@ fn within_of(params: &Params) -> Result<Option<u32>, ApiError> {
     }
 }
 
-/// Mimir's list of active series.
 pub(crate) async fn active_series(
     State(app): State<App>,
     peer: Peer,
@@ -217,7 +214,6 @@ pub(crate) async fn active_series(
     answer.await
 }
 
-/// A request about all of a tenant's series.
 struct CardinalityRequest {
     tenant: TenantId,
     path: &'static str,

@@ -38,7 +38,6 @@ use seen::SeenSeries;
 use std::sync::Arc;
 use tokio::sync::mpsc;
 
-/// Capacity of the channel to the connection, in pieces.
 const PIECES_WAITING: usize = 4;
 
 pub(crate) async fn export(

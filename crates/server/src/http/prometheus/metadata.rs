@@ -262,7 +262,6 @@ impl Selectors {
         }
     }
 
-    /// Describes a request with these selectors.
     pub(in crate::http) fn description(
         &self,
         path: &'static str,
@@ -283,7 +282,6 @@ impl Selectors {
         Self(vec![selector])
     }
 
-    /// Parses all selectors within one allowance.
     pub(in crate::http) fn parse(&self, allowance: &mut Allowance) -> Result<Vec<Vec<Matcher>>, ApiError> {
         let bad = |why: &dyn std::fmt::Display| ApiError::bad_param("match[]", why);
         let parse = |text: &String| {

@@ -83,7 +83,6 @@ struct QueryRequest {
     tenants: TenantSet,
     text: Arc<str>,
     lookback_ms: Option<i64>,
-    /// Limit on the series in the answer.
     limit: usize,
     /// Timeout requested by the client. The shorter of this and `query_timeout` applies.
     timeout: Option<Duration>,
@@ -129,7 +128,6 @@ impl QueryRequest {
         answer.await
     }
 
-    /// Evaluates the query. Restarts if samples were sealed meanwhile.
     fn evaluate(
         &self,
         app: &App,
@@ -165,7 +163,6 @@ impl QueryRequest {
     }
 }
 
-/// The parameter `query`.
 pub(super) fn expression(params: &Params) -> &str {
     params.all("query").next().unwrap_or_default()
 }

@@ -37,7 +37,6 @@ pub(crate) async fn wait_for_series_of(app: &App, tenant: &TenantId) -> Result<(
     Ok(app.node.reads().lake.closed.check(tenant)?)
 }
 
-/// Like [`wait_for_series_of`], for several tenants.
 pub(crate) async fn wait_for_series_of_all(app: &App, tenants: &TenantSet) -> Result<(), ApiError> {
     wait_for_all_series(app).await?;
     let closed = &app.node.reads().lake.closed;
@@ -52,12 +51,10 @@ fn share_bytes(app: &App, own: &TenantSettings) -> u64 {
     own.query_memory_bytes.map_or(share_bytes, |bytes| bytes.min(share_bytes))
 }
 
-/// Limits on parsing a request's expressions and selectors.
 pub(crate) fn allowance(turn: &Arc<Turn>) -> Allowance {
     Allowance::new(turn.limits.memory_bytes).until(Arc::clone(turn) as _)
 }
 
-/// Memory that remains for the query after parsing.
 pub(crate) fn left_bytes(turn: &Turn, parsed: &Allowance) -> u64 {
     turn.limits.memory_bytes.saturating_sub(parsed.spent_bytes())
 }
@@ -231,7 +228,6 @@ mod tests {
     use query::Interrupt;
     use stdx::clock::SystemClock;
 
-    /// Occupies all query threads until the returned values are dropped.
     async fn occupy(
         app: &App,
     ) -> Vec<(std::sync::mpsc::Sender<()>, crate::http::queries::query_threads::Place)> {
@@ -432,7 +428,6 @@ mod tests {
         tokio::task::spawn_blocking(move || node.stop()).await.unwrap();
     }
 
-    /// While memory is short, only small queries are answered.
     #[tokio::test(flavor = "multi_thread")]
     async fn only_small_queries_are_answered_while_the_process_holds_too_much() {
         let dir = tempfile::tempdir().unwrap();

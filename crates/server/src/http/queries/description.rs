@@ -35,7 +35,6 @@ impl Times {
         Self { start_ms: Some(at_ms), end_ms: Some(at_ms), step_ms: None }
     }
 
-    /// Start and end of a range, each `None` if unbounded.
     pub(crate) fn of(range: model::TimeRange) -> Self {
         let given = |ms, open| Some(ms).filter(|ms| *ms != open);
         Self {
@@ -52,7 +51,6 @@ impl Description {
         self.path == EXPORT_PATH
     }
 
-    /// The text, cut to [`TEXT_BYTES_MAX`].
     pub(crate) fn short_text(&self) -> Cow<'_, str> {
         match self.text.len() <= TEXT_BYTES_MAX {
             true => Cow::Borrowed(&self.text),

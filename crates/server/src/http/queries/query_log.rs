@@ -115,7 +115,6 @@ impl Ending {
         Self { log: Arc::clone(log), query: Arc::clone(query), outcome }
     }
 
-    /// Logs the end of the query, with `error` if it failed.
     pub(crate) fn with(mut self, error: Option<&ApiError>) {
         self.outcome = match error {
             None => Outcome { word: "success", error: None },

@@ -32,7 +32,6 @@ use stdx::clock::Clock;
 /// Time limit on the small-query thread. Instant queries over a few hundred series take a few milliseconds.
 const SMALL_TIME: Duration = Duration::from_millis(20);
 
-/// Kind of thread that runs a query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Lane {
     /// A thread that runs the query to its end.
@@ -43,7 +42,6 @@ pub(crate) enum Lane {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// The query was answered, or its client is gone.
     Done,
     /// The query is not small, and must run again on another thread.
     Again,
@@ -63,9 +61,7 @@ pub(crate) struct Queries {
 struct Inner {
     clock: Arc<dyn Clock>,
     state: Mutex<State>,
-    /// Wakes a thread for whole queries.
     work: Condvar,
-    /// Wakes the small-query thread.
     busy: Condvar,
 }
 
@@ -108,7 +104,6 @@ impl Drop for Place {
 }
 
 impl Queries {
-    /// Starts `count` threads and the small-query thread.
     pub(crate) fn start(count: usize, clock: Arc<dyn Clock>) -> Self {
         let queue = Queue::new(count);
         let state = State { queue, idle: 0, is_trying: false, set_back: 0, stopping: false };
@@ -139,7 +134,6 @@ impl Queries {
         Place { inner: Arc::clone(&self.inner), tenant, number }
     }
 
-    /// Numbers of waiting and running queries.
     pub(crate) fn waiting_and_running(&self) -> (usize, usize) {
         let state = self.inner.state.lock();
         (state.queue.waiting(), state.running())
@@ -164,7 +158,6 @@ impl Drop for Queries {
 }
 
 impl Inner {
-    /// Wakes a thread that can take the next query.
     fn wake(&self, state: &State) {
         match state.idle > 0 && state.queue.has_whole(self.clock.instant()) {
             true => self.work.notify_one(),

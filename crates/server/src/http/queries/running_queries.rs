@@ -47,21 +47,16 @@ impl std::fmt::Display for QueryId {
 pub(crate) struct RunningQuery {
     pub(crate) id: QueryId,
     pub(crate) description: Description,
-    /// Time of arrival.
     pub(crate) began: Instant,
     pub(crate) usage: Usage,
-    /// True while a thread evaluates the query.
     is_running: AtomicBool,
     /// Time from arrival until a thread last took the query, in microseconds.
     waited_us: AtomicU64,
-    /// True once nobody waits for the result.
     is_canceled: AtomicBool,
-    /// Wakes the request if an operator cancels the query.
     canceled: Notify,
 }
 
 impl RunningQuery {
-    /// Records that a thread takes the query, `waited` after its arrival.
     pub(crate) fn run(&self, waited: Duration) {
         self.waited_us.store(u64::try_from(waited.as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);
         self.is_running.store(true, Ordering::Relaxed);
@@ -72,12 +67,10 @@ impl RunningQuery {
         self.is_running.store(false, Ordering::Relaxed);
     }
 
-    /// Time from arrival until a thread last took the query.
     pub(crate) fn waited(&self) -> Duration {
         Duration::from_micros(self.waited_us.load(Ordering::Relaxed))
     }
 
-    /// Resolves once an operator cancels the query.
     pub(crate) async fn canceled(&self) {
         self.canceled.notified().await;
     }
@@ -90,7 +83,6 @@ impl RunningQuery {
         }
     }
 
-    /// Writes the query as a JSON object.
     pub(crate) fn write(&self, json: &mut Json, age: Duration) {
         json.raw(r#"{"id":"#);
         json.string(&self.id.to_string());
@@ -167,7 +159,6 @@ impl RunningQueries {
         })
     }
 
-    /// Adds a query that has passed a gate.
     pub(crate) fn enter(self: &Arc<Self>, query: &Arc<RunningQuery>) -> Entry {
         self.all.lock().insert(query.id, Arc::clone(query));
         Entry { list: Arc::clone(self), id: query.id }

@@ -52,7 +52,6 @@ struct State {
     most: usize,
     most_of_network: usize,
     next: u64,
-    /// By number, in the order of arrival.
     handshakes: BTreeMap<u64, Handshake>,
     /// Number of handshakes by network, without zeros.
     networks: HashMap<Network, usize>,
@@ -83,7 +82,6 @@ pub(crate) struct Pending {
 }
 
 impl PendingHandshakes {
-    /// Bounds for a listener with at most `connections_max` connections.
     pub(crate) fn among(connections_max: usize) -> Self {
         let most = (connections_max / 4).max(1);
         Self(Arc::new(Mutex::new(State {
@@ -96,7 +94,6 @@ impl PendingHandshakes {
         })))
     }
 
-    /// Admits a handshake with a client at `address`, or refuses it.
     pub(super) fn enter(&self, address: IpAddr, now: Instant) -> Entry {
         let network = Network::of(address);
         let mut state = self.0.lock();
@@ -152,7 +149,6 @@ impl State {
         self.numbers_of(network).find(|(_, handshake)| is_slow(handshake)).map(|(number, _)| number)
     }
 
-    /// Handshakes of a network in the order of arrival.
     fn numbers_of(&self, network: Network) -> impl DoubleEndedIterator<Item = (u64, &Handshake)> {
         let all = self.handshakes.iter().map(|(number, handshake)| (*number, handshake));
         all.filter(move |(_, handshake)| handshake.network == network)
@@ -183,7 +179,6 @@ impl Pending {
         self.network
     }
 
-    /// Resolves when another handshake has taken this place.
     pub(super) async fn displaced(&self) {
         self.displaced.notified().await;
     }

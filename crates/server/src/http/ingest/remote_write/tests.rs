@@ -115,7 +115,6 @@ async fn limits_are_answered_by_who_set_them() {
     tokio::task::spawn_blocking(move || node.stop()).await.unwrap();
 }
 
-/// vmagent compresses with zstd.
 #[tokio::test(flavor = "multi_thread")]
 async fn zstd_is_accepted_and_gzip_is_not() {
     let dir = tempfile::tempdir().unwrap();

@@ -4,7 +4,6 @@ use crate::http::error::ApiError;
 use crate::http::params::Params;
 use protocol::exposition::{self, Dialect};
 
-/// Default number of samples per line of JSON.
 pub(super) const LINE_SAMPLES: usize = 10_000;
 const LINE_SAMPLES_MAX: usize = 1_000_000;
 

@@ -33,13 +33,11 @@ const PIECE_CAPACITY: usize = PIECE_BYTES + NUMBERS * NUMBERS_BYTES;
 /// Maximum number of pieces of one export: in the channel, being filled, handed over or sent.
 const PIECES_HELD: usize = PIECES_WAITING + 4;
 
-/// Memory that an export reserves before it begins.
 pub(super) const PIECES_BYTES: u64 = (PIECES_HELD * PIECE_CAPACITY) as u64;
 
 /// Header that says what is missing from the export, and why.
 pub(super) const WARNING: HeaderName = HeaderName::from_static("x-floodmark-warning");
 
-/// Reason to end an export early.
 pub(super) enum Stop {
     Gone,
     Failed(ApiError),
@@ -57,7 +55,6 @@ pub(super) struct Pieces<'a> {
     warned: HashSet<String>,
     /// True once a piece was sent: the export can no longer restart.
     has_sent: bool,
-    /// Account for pieces larger than [`PIECE_CAPACITY`].
     account: Account,
 }
 
@@ -163,7 +160,6 @@ pub(super) struct Stream {
     /// Warnings found after the answer had begun, sent as trailers.
     warnings: HeaderMap,
     _cancel: CancelOnDrop,
-    /// Memory of the stream's pieces.
     _memory: Arc<Reservation>,
 }
 

@@ -15,7 +15,6 @@ pub(super) struct SeenSeries {
     is_whole: bool,
 }
 
-/// Number of series per reservation.
 const SERIES_STEP: usize = 1 << 14;
 
 /// Upper bound on the memory of a series, in bytes: 17, times 8/7 for the load factor, times 3 while the set

@@ -22,7 +22,6 @@ pub(super) struct LogFile {
 #[derive(Debug)]
 struct Shared {
     buffer: Mutex<Buffer>,
-    /// Signals a new line, or the end of the log.
     filled: Condvar,
     lost: Counter,
 }

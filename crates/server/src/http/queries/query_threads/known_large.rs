@@ -22,7 +22,6 @@ impl KnownLarge {
         self.0.push_back(fingerprint);
     }
 
-    /// Removes the fingerprint of a query that has become small.
     pub(super) fn remove(&mut self, fingerprint: u64) {
         self.0.retain(|known| *known != fingerprint);
     }

@@ -17,9 +17,7 @@ const SHARED_FOR: Duration = Duration::from_secs(600);
 #[derive(Debug, Clone)]
 pub(crate) struct QueryTenant {
     pub(crate) tenant: TenantId,
-    /// Weight of the tenant, at least 1.
     pub(crate) weight: usize,
-    /// Limit on the tenant's concurrent queries.
     pub(crate) limit: Option<usize>,
 }
 
@@ -31,7 +29,6 @@ pub(super) struct Queue {
     running: usize,
     next: u64,
     turn: u64,
-    /// Tenant of the last query.
     last: Option<TenantId>,
     /// Time at which a query last followed a query of another tenant.
     shared_at: Option<Instant>,
@@ -81,7 +78,6 @@ impl Queue {
         }
     }
 
-    /// Adds a query to the queue. Returns its number.
     pub(super) fn push(
         &mut self,
         query_tenant: QueryTenant,
@@ -148,7 +144,6 @@ impl Queue {
         self.forget_if_idle(tenant);
     }
 
-    /// Takes the next query that may be small.
     pub(super) fn take_untried(&mut self) -> Option<Taken> {
         let untried =
             |own: &OfTenant| own.waiting.iter().find(|(_, w)| !w.is_large).map(|(number, _)| *number);

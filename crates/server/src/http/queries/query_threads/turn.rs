@@ -17,13 +17,10 @@ const QUESTIONS: u32 = 4;
 /// Time for which a query runs before it yields the processor to threads that handle writes.
 const YIELD_TIME: Duration = Duration::from_micros(500);
 
-/// Limits on one query.
 #[derive(Debug, Clone)]
 pub(crate) struct QueryLimits {
     pub(crate) memory_bytes: u64,
-    /// Limit on samples held at once.
     pub(crate) samples: u64,
-    /// Account of the answer's memory.
     pub(crate) answers: Account,
 }
 
@@ -57,7 +54,6 @@ impl Turn {
         self.is_over.load(Ordering::Relaxed)
     }
 
-    /// True if the answer is no longer wanted.
     pub(crate) fn is_canceled(&self) -> bool {
         self.query.is_set()
     }
