@@ -6,9 +6,8 @@
 //!   valgrind --tool=callgrind --collect-atstart=no --toggle-collect='*measured*' <the binary> v1 2
 //! ```
 //!
-//! The fleet has targets of 100 metrics, written target by target, with 2,000 series per request, one sample
-//! per series, and 10 labels with 218 bytes of text. Each pass decodes several requests of different targets,
-//! so that the branch predictor cannot learn a single request.
+//! A request has 2,000 series with one sample each, and 10 labels with 218 bytes of text. Each pass decodes
+//! several requests, so that the branch predictor cannot learn one request.
 
 #[path = "decode/fleet.rs"]
 mod fleet;
@@ -22,7 +21,7 @@ use std::hint::black_box;
 use std::time::Instant;
 use stdx::budget::{Account, Reservation};
 
-/// The parts that are measured, by name.
+/// Measured parts, by name.
 pub(crate) const PARTS: [&str; 9] =
     ["snap", "snappy", "v1", "v1-replica", "snap-v2", "snappy-v2", "v2", "v2-metadata", "labels"];
 
@@ -36,8 +35,8 @@ fn main() {
     }
 }
 
-/// Measures each of `parts` over `requests` requests, `passes` times, and prints a line for each part. The best pass
-/// shows the cost of the code; the difference to the median shows how busy the machine was.
+/// Measures each of `parts` over `requests` requests, `passes` times. The best pass shows the cost of the
+/// code.
 pub(crate) fn run(parts: &[&str], requests: usize, passes: usize) {
     let fleet = Fleet::new(requests);
     println!(
@@ -65,7 +64,6 @@ pub(crate) fn run(parts: &[&str], requests: usize, passes: usize) {
     }
 }
 
-/// A part, prepared for repeated measurements.
 struct Work<'a> {
     part: String,
     bodies: &'a [Vec<u8>],
@@ -141,7 +139,7 @@ fn measured(work: &mut Work<'_>) {
     }
 }
 
-/// Decodes bodies, and removes a label of each series, as for a replica of a Prometheus.
+/// Decodes bodies and removes a label of each series, as for a replica.
 fn decode_replica(work: &mut Work<'_>) {
     let hasher = SeriesHasher::new(1);
     for body in work.bodies {

@@ -1,4 +1,4 @@
-//! Decompresses the body of a request.
+//! Decompresses request bodies.
 
 mod snappy;
 
@@ -11,20 +11,16 @@ use std::io::Read;
 use stdx::budget::IncrementalReservation;
 use zstd::zstd_safe;
 
-/// Compression of a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Encoding {
-    /// No compression.
     Identity,
-    /// A snappy block, never the framed format.
+    /// A snappy block, not the framed format.
     Snappy,
-    /// Zstandard frames.
     Zstd,
-    /// Gzip members.
     Gzip,
 }
 
-/// Maximum length of a header's text in an error message, in characters.
+/// Maximum length of a header's text in a message, in characters.
 const HEADER_SHOWN_BYTES_MAX: usize = 100;
 
 impl Encoding {
@@ -38,8 +34,8 @@ impl Encoding {
         }
     }
 
-    /// Encoding named by the header `Content-Encoding`, if the endpoint accepts it; otherwise an error for HTTP 415.
-    /// Without the header, it is the first of the accepted encodings.
+    /// The encoding that the header `Content-Encoding` names. Without the header, the first accepted
+    /// encoding. Other encodings are an error (HTTP 415).
     pub fn negotiate(header: Option<&str>, accepted: &'static [Self]) -> Result<Self, DecodeError> {
         let name = header.unwrap_or("").trim();
         if name.is_empty() {
@@ -50,7 +46,7 @@ impl Encoding {
     }
 }
 
-/// Part of a header that is shown in an error message.
+/// Part of a header for a message.
 pub(crate) fn shown(header: &str) -> String {
     header.chars().take(HEADER_SHOWN_BYTES_MAX).collect()
 }
@@ -62,34 +58,31 @@ pub struct Body<'a> {
     pub bytes: &'a [u8],
 }
 
-/// Memory of a zstd context, and memory of a stream without its window. `ZSTD_estimateDCtxSize` and
-/// `ZSTD_estimateDStreamSize` of version 1.5.7 give 95,976 and up to 489,256 bytes.
+/// Memory of a zstd context, and of a stream without its window. `ZSTD_estimateDCtxSize` and
+/// `ZSTD_estimateDStreamSize` of version 1.5.7 give 95,976 and 489,256 bytes.
 const ZSTD_CONTEXT_BYTES: usize = 96 << 10;
 const ZSTD_STREAM_BYTES: usize = 480 << 10;
 
-/// Binary logarithm of the largest window accepted for a zstd frame that does not declare its size: 8 MiB, as RFC 8878
-/// recommends.
+/// Largest window of a zstd frame without a declared size, as a power of two: 8 MiB, as in RFC 8878.
 const ZSTD_WINDOW_LOG_MAX: u32 = 23;
 
-/// Maximum decompressed size of a zstd block, and minimum size of a compressed block: a header of three bytes and one
-/// byte to repeat.
+/// Maximum decompressed size of a zstd block, and minimum compressed size.
 const ZSTD_BLOCK_BYTES_MAX: u64 = 128 << 10;
 const ZSTD_BLOCK_BYTES_MIN: u64 = 4;
 
-/// Upper estimate of a gzip decoder's memory: a window of 32 KiB, and tables.
+/// Upper bound on a gzip decoder's memory: a window of 32 KiB, and tables.
 const GZIP_CONTEXT_BYTES: usize = 128 << 10;
 
-/// Size of the buffer through which bodies without a declared size are decompressed.
+/// Buffer for bodies without a declared size.
 const STEP_BYTES: usize = 64 << 10;
 
 impl<'a> Body<'a> {
-    /// A snappy block.
     pub const fn snappy(bytes: &'a [u8]) -> Self {
         Self { encoding: Encoding::Snappy, bytes }
     }
 
-    /// Decompressed length as declared in the body, if it declares one. The declaration is checked against the limits,
-    /// and against the maximum to which a body of this length can expand. So a false declaration causes no allocation.
+    /// Decompressed length, if the body declares it. A length above the limits, or above the possible
+    /// expansion of the body, is an error.
     pub fn decoded_len(&self) -> Result<Option<usize>, DecodeError> {
         if self.bytes.len() > BODY_COMPRESSED_BYTES_MAX {
             return Err(DecodeError::BodyTooLarge(self.bytes.len()));
@@ -98,13 +91,13 @@ impl<'a> Body<'a> {
             Encoding::Identity => Ok(Some(self.bytes.len())),
             Encoding::Snappy => snappy::decoded_len(self.bytes).map(Some),
             Encoding::Zstd => zstd_len(self.bytes),
-            // the trailer only has the length of the last member, modulo 2^32
+            // the trailer has only the length of the last member, modulo 2^32
             Encoding::Gzip => Ok(None),
         }
     }
 
-    /// Replaces the contents of `out` with the decompressed body. Memory is reserved first. After an error the contents
-    /// of `out` are unspecified.
+    /// Replaces the contents of `out` with the decompressed body. Reserves memory first. After an error,
+    /// `out` has any contents.
     pub fn decompress(
         &self,
         out: &mut Vec<u8>,
@@ -152,7 +145,7 @@ impl<'a> Body<'a> {
         reservation: &mut IncrementalReservation<'_>,
     ) -> Result<(), DecodeError> {
         out.clear();
-        // Crafted input can make each read return very few bytes. With a small buffer, such a read is still cheap.
+        // hostile input makes each read return few bytes, which is cheap with a small buffer
         let mut step = Vec::new();
         reservation.room(&mut step, STEP_BYTES)?;
         step.resize(STEP_BYTES, 0);
@@ -173,8 +166,7 @@ impl<'a> Body<'a> {
     }
 }
 
-/// Size declared by a zstd frame. A body must consist of one frame: the cost of each frame is high, so a short body of
-/// many tiny frames would be expensive.
+/// Size that a zstd frame declares. A body of several frames is refused, because each frame costs much time.
 fn zstd_len(bytes: &[u8]) -> Result<Option<usize>, DecodeError> {
     let damaged = |error: &str| DecodeError::Damaged { encoding: Encoding::Zstd, error: error.into() };
     let declared = zstd_safe::get_frame_content_size(bytes).map_err(|_| damaged("not a zstd frame"))?;
@@ -192,8 +184,7 @@ fn zstd_len(bytes: &[u8]) -> Result<Option<usize>, DecodeError> {
     Ok(Some(declared as usize))
 }
 
-/// Binary logarithm of the window size that a zstd frame needs (RFC 8878, 3.1.1.1.2). A single-segment frame has no
-/// window descriptor, but declares its size.
+/// Binary logarithm of a zstd frame's window size (RFC 8878, 3.1.1.1.2).
 fn zstd_window_log(bytes: &[u8]) -> u32 {
     const DESCRIPTOR: usize = 4;
     const SINGLE_SEGMENT: u8 = 1 << 5;

@@ -1,7 +1,5 @@
-//! Encodes remote-write request bodies, for the lab and for round-trip tests.
-//!
-//! An encoder collects series and returns a snappy-compressed body. It keeps its memory between bodies. Like
-//! Prometheus' sender, it leaves out numbers that are zero, but not a negative zero.
+//! Encodes remote-write request bodies, for the lab and for tests. An encoder collects series and returns a
+//! snappy-compressed body. Like Prometheus' sender, it leaves out zeros, but not a negative zero.
 
 mod put;
 pub mod tsdb;
@@ -13,21 +11,18 @@ pub use v2::V2Encoder;
 
 use model::{Exemplar, Metadata};
 
-/// Optional parts of a series beside its samples.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Extras<'a> {
-    /// Examples of counted events.
     pub exemplars: &'a [Exemplar],
-    /// Metadata of the series' metric. Version 2.0 only; 1.0 has [`V1Encoder::metadata`].
+    /// Metadata of the metric, in version 2.0 only.
     pub metadata: Option<&'a Metadata>,
-    /// Start time of the samples' counts, in milliseconds since the Unix epoch; 0 if unknown. Version 2.0 only.
+    /// Start time of the counts, in milliseconds since the Unix epoch; 0 if unknown. In version 2.0 only.
     pub start_ms: i64,
 }
 
-/// Compresses messages as snappy blocks.
 struct BlockCompressor {
     snappy: snap::raw::Encoder,
-    /// Buffer for the block, which may be longer than the block.
+    /// Buffer for the block.
     bytes: Vec<u8>,
 }
 

@@ -1,4 +1,4 @@
-//! Reads and writes the text formats of Prometheus and OpenMetrics, for samples with timestamps.
+//! Reads and writes the text formats of Prometheus and OpenMetrics.
 //!
 //! ```text
 //!   # HELP requests_total Requests.
@@ -7,31 +7,29 @@
 //!   {"a name", "a label"="x"} 1 1795284000                 names with special characters are quoted
 //! ```
 //!
-//! Only lines with samples are read; exemplars in these lines are ignored. The text formats have no staleness marker,
-//! and only one NaN.
+//! Only lines with samples are read, without their exemplars. The formats have no staleness marker, and one
+//! NaN.
 
 use crate::number::{NAN, put_finite, put_integer};
 use model::labels::METRIC_NAME;
 use model::{Labels, LabelsBuilder, LabelsRef, SeriesRefusal};
 
-/// Longest line that readers should accept. The escaped labels of any valid series fit.
+/// Longest line to accept. The escaped labels of any valid series fit.
 pub const LINE_BYTES_MAX: usize = 1 << 20;
 
-/// Format of the text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Dialect {
-    /// Prometheus' text format, version 0.0.4, and the quoted names of 1.0.
+    /// Prometheus' text format, version 0.0.4, with quoted names.
     Prometheus,
     /// OpenMetrics 1.0.
     OpenMetrics,
 }
 
-/// Parsed line.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Line {
     /// A comment or an empty line.
     Nothing,
-    /// `# EOF`, which must be the last line in OpenMetrics.
+    /// `# EOF`, the last line in OpenMetrics.
     End,
     Sample {
         /// Labels of the series, or the reason why they are invalid.
@@ -42,17 +40,15 @@ pub enum Line {
     },
 }
 
-/// Syntax error in a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("column {column}: {what}")]
 pub struct LineError {
     /// Column in bytes, from 1.
     pub column: usize,
-    /// Description of the error.
     pub what: &'static str,
 }
 
-/// Parses a line, which does not include the line break.
+/// Parses a line without its line break.
 pub fn parse(line: &[u8], dialect: Dialect, builder: &mut LabelsBuilder) -> Result<Line, LineError> {
     let text = std::str::from_utf8(line)
         .map_err(|e| LineError { column: e.valid_up_to() + 1, what: "not UTF-8" })?;
@@ -81,7 +77,7 @@ pub fn parse(line: &[u8], dialect: Dialect, builder: &mut LabelsBuilder) -> Resu
         "" => None,
         text => Some(parse_time(text, dialect).ok_or_else(|| reader.error("invalid timestamp"))?),
     };
-    // only an exemplar may follow
+    // only an exemplar may follow the value and time
     reader.spaces();
     if !(reader.rest().is_empty() || reader.rest().starts_with('#')) {
         return Err(reader.error("trailing characters after the timestamp"));
@@ -121,7 +117,7 @@ impl<'a> Reader<'a> {
         text
     }
 
-    /// Reads the next word. It is empty at the end of the line and before an exemplar.
+    /// The next word; empty at the end of the line and before an exemplar.
     fn word(&mut self) -> &'a str {
         self.spaces();
         if self.rest().starts_with('#') {
@@ -130,7 +126,7 @@ impl<'a> Reader<'a> {
         self.until(|c| matches!(c, ' ' | '\t' | '\r'))
     }
 
-    /// Parses labels including the closing brace. The opening brace has been read already.
+    /// Parses labels after the opening brace, including the closing brace.
     fn labels(&mut self, builder: &mut LabelsBuilder) -> Result<(), LineError> {
         loop {
             self.spaces();
@@ -149,7 +145,7 @@ impl<'a> Reader<'a> {
                 let value = self.quoted()?;
                 builder.push(&name, &value);
             } else if quoted {
-                // a quoted text without a value is the metric's name
+                // a quoted text without a value is the metric name
                 builder.push(METRIC_NAME, &name);
             } else {
                 return Err(self.error("a label without a value"));
@@ -179,7 +175,7 @@ impl<'a> Reader<'a> {
             match c {
                 'n' => out.push('\n'),
                 '"' | '\\' => out.push(c),
-                // as in Prometheus' lexer, other escape sequences stand for themselves
+                // as in Prometheus, other escape sequences stand for themselves
                 c => out.extend(['\\', c]),
             }
         }
@@ -195,7 +191,7 @@ fn parse_value(text: &str) -> Option<f64> {
     }
 }
 
-/// Parses milliseconds (Prometheus), or seconds with decimals (OpenMetrics). Decimals after the third are dropped.
+/// Parses milliseconds (Prometheus) or seconds (OpenMetrics). Decimals after the third are dropped.
 fn parse_time(text: &str, dialect: Dialect) -> Option<i64> {
     if dialect == Dialect::Prometheus {
         return text.parse().ok();
@@ -212,8 +208,7 @@ fn parse_time(text: &str, dialect: Dialect) -> Option<i64> {
     (ms.abs() <= (1u64 << 53) as f64).then_some(ms as i64)
 }
 
-/// Appends the lines of a series' samples. The formats cannot express staleness markers: these are left out, and their
-/// number is returned.
+/// Appends the lines of a series' samples. Staleness markers are left out; their number is returned.
 pub fn put_samples(
     out: &mut Vec<u8>,
     dialect: Dialect,
@@ -246,7 +241,7 @@ pub fn put_samples(
     left_out
 }
 
-/// Terminator of an exposition.
+/// Last line of the text.
 pub const fn end(dialect: Dialect) -> &'static [u8] {
     match dialect {
         Dialect::Prometheus => b"",
@@ -254,7 +249,7 @@ pub const fn end(dialect: Dialect) -> &'static [u8] {
     }
 }
 
-/// Appends `name{a="x"} `, with a trailing space.
+/// Appends `name{a="x"} `, with a space at the end.
 fn put_series(out: &mut Vec<u8>, labels: LabelsRef<'_>) {
     let name = labels.get(METRIC_NAME).unwrap_or("");
     let plain = is_plain(name, true);
@@ -285,7 +280,7 @@ fn put_series(out: &mut Vec<u8>, labels: LabelsRef<'_>) {
     out.push(b' ');
 }
 
-/// True if a name needs no quotes. `colons` allows colons, as in names of metrics.
+/// True if a name needs no quotes. Names of metrics may have `colons`.
 fn is_plain(name: &str, colons: bool) -> bool {
     let fits = |b: u8| b.is_ascii_alphanumeric() || b == b'_' || (colons && b == b':');
     name.bytes().all(fits) && !name.is_empty() && !name.starts_with(|c: char| c.is_ascii_digit())

@@ -1,8 +1,5 @@
-//! Bodies of the fuzz targets. Each function takes any bytes, and panics if a decoder panics or
-//! breaks a guarantee.
-//!
-//! `fuzz/` at the root of the workspace calls these functions under cargo-fuzz, and the crate's own tests call them on
-//! mutated requests.
+//! Bodies of the fuzz targets. A function panics if a decoder panics or breaks a guarantee. `fuzz/` calls
+//! these functions under cargo-fuzz, and the crate's tests call them on mutated requests.
 
 use crate::labels::labels_of;
 use crate::remote_write::Version;
@@ -11,7 +8,7 @@ use model::labels::is_canonical;
 use model::{Batch, LabelsBuilder, SeriesKey};
 use stdx::budget::Account;
 
-/// Decodes a compressed remote-write body, as received from the network.
+/// Decodes a compressed remote-write body.
 pub fn remote_write_body(version: Version, body: &[u8]) {
     decode::<remote_write::Decoder>(version, Body::snappy(body));
 }
@@ -45,13 +42,13 @@ fn decode<D: Decoder>(format: D::Format, body: Body<'_>) {
     }
 }
 
-/// Compresses and decodes a message. This reaches deeper than [`remote_write_body`].
+/// Compresses and decodes a message, and so reaches deeper than [`remote_write_body`].
 pub fn remote_write_message(version: Version, message: &[u8]) {
     let body = snap::raw::Encoder::new().compress_vec(message);
     remote_write_body(version, &body.expect("BUG: the input is too large for a snappy block"));
 }
 
-/// Compares the decompression of a snappy block with the `snap` crate.
+/// Compares a snappy block's decompression with the `snap` crate.
 pub fn snappy_block(body: &[u8]) {
     let mut ours = Vec::new();
     let decompressed = decompress_snappy(body, &mut ours);
@@ -80,13 +77,12 @@ pub fn series_labels(raw: &[u8]) {
 
 const SEED: u64 = 7;
 
-/// Upper bound on the memory for one series, which follows from the limits on labels and samples.
+/// Upper bound on the memory of one series.
 const ONE_SERIES_BYTES: u64 = 512 << 10;
 
-/// Memory for a fuzzed decoder: sufficient for most inputs, but too little for some.
+/// Memory of a fuzzed decoder: enough for most inputs only.
 const ACCOUNT_BYTES: u64 = 4 << 20;
 
-/// Checks the invariants of a batch.
 fn check(batch: &Batch) {
     assert_eq!(batch.floats.timestamps.len(), batch.floats.values.len());
     let mut next_sample = 0;

@@ -6,10 +6,8 @@
 //!   disk.used;rack=b;host=web1 43 1795284000.5 the same series
 //! ```
 //!
-//! The path becomes the metric's name unchanged, including dots. Lines are independent: an unreadable line is left out,
-//! its number and fault are reported, and the other lines are accepted. A line without a time is treated as
-//! unreadable. If the time of arrival were used instead, a repeated request would store its samples twice with
-//! different times, and this machine's clock would stand in for the sender's. Sources:
+//! The path becomes the metric name unchanged, with dots. An unreadable line is left out and reported. A line
+//! needs a time, because a repeated request would otherwise store its samples twice. Sources:
 //! <https://graphite.readthedocs.io/en/latest/feeding-carbon.html> and
 //! <https://graphite.readthedocs.io/en/latest/tags.html>.
 
@@ -20,25 +18,24 @@ use model::{Batch, BatchSeries, SeriesBatch, SeriesHasher, SeriesRefusal};
 use std::ops::Range;
 use stdx::budget::{Exhausted, IncrementalReservation};
 
-/// Accepted compressions of a body. Without the header `Content-Encoding`, a body is not compressed.
+/// Accepted compressions. A body without `Content-Encoding` is not compressed.
 pub const ENCODINGS: &[Encoding] = &[Encoding::Identity, Encoding::Gzip, Encoding::Zstd];
 
-/// Maximum length of a line: enough for the labels of a series, and for a value and a time in any notation.
+/// Maximum length of a line: the labels of a series, a value and a time.
 const LINE_BYTES_MAX: usize = SERIES_LABEL_BYTES_MAX + 1024;
 
-/// Maximum length of unreadable text in an error message, in characters.
+/// Maximum length of unreadable text in a message, in characters.
 const SHOWN_CHARS_MAX: usize = 64;
 
-/// Maximum number of bytes of an encoded label in addition to its texts: three tags and three lengths.
+/// Bytes of an encoded label beside its texts, at most: three tags and three lengths.
 const LABEL_OVERHEAD_BYTES: usize = 3 + 3 * 5;
 
-/// Decodes bodies that consist of lines.
 #[derive(Debug)]
 pub struct Decoder {
     hasher: SeriesHasher,
     /// The decompressed body.
     body: Vec<u8>,
-    /// Labels of a line, as positions of their names and values in the line.
+    /// Labels of a line: positions of names and values.
     labels: Vec<Label>,
 }
 
@@ -83,10 +80,8 @@ impl crate::Decoder for Decoder {
     }
 }
 
-/// Reason why a line is not accepted.
 #[derive(Debug)]
 enum Fault {
-    /// Description of the fault in the line.
     Line(String),
     Memory(Exhausted),
 }
@@ -97,7 +92,6 @@ impl From<Exhausted> for Fault {
     }
 }
 
-/// Decodes lines into a batch.
 struct Lines<'a, 'p> {
     hasher: &'a SeriesHasher,
     labels: &'a mut Vec<Label>,
@@ -106,7 +100,7 @@ struct Lines<'a, 'p> {
 }
 
 impl Lines<'_, '_> {
-    /// Decodes a line, which is trimmed and not empty.
+    /// Decodes a trimmed line that is not empty.
     fn line(&mut self, line: &[u8]) -> Result<(), Fault> {
         if line.len() > LINE_BYTES_MAX {
             return Err(Fault::Line(format!("{} bytes, the limit is {LINE_BYTES_MAX}", line.len())));
@@ -124,7 +118,7 @@ impl Lines<'_, '_> {
         self.push(path, timestamp_ms, value)
     }
 
-    /// Finds the labels of a path and sorts them by name. If they are valid, they are then in canonical order.
+    /// Finds the labels of a path and sorts them by name.
     fn read_path(&mut self, path: &[u8]) -> Result<(), Fault> {
         self.labels.clear();
         let mut tags = path.split(|byte| *byte == b';');
@@ -147,7 +141,7 @@ impl Lines<'_, '_> {
         Ok(())
     }
 
-    /// Adds a sample of the series whose labels [`Self::read_path`] found in `path`.
+    /// Adds a sample of the series that [`Self::read_path`] found in `path`.
     fn push(&mut self, path: &[u8], timestamp_ms: i64, value: f64) -> Result<(), Fault> {
         let name = path.split(|byte| *byte == b';').next().unwrap_or_default();
         let Batch { bytes, floats, .. } = &mut *self.batch;
@@ -199,13 +193,13 @@ fn number(word: &[u8]) -> Option<f64> {
     std::str::from_utf8(word).ok()?.parse().ok()
 }
 
-/// Parses a time in seconds, with or without decimals, to milliseconds since the Unix epoch.
+/// Parses seconds, with or without decimals, to milliseconds since the Unix epoch.
 fn time_of(word: &[u8]) -> Option<i64> {
     if let Ok(seconds) = std::str::from_utf8(word).ok()?.parse::<i64>() {
         return Some(seconds.saturating_mul(1000));
     }
     let seconds = number(word).filter(|seconds| seconds.is_finite())?;
-    // a time out of range saturates, and is refused later like any time beyond the limits
+    // a time out of range saturates, and is refused later
     Some((seconds * 1000.0).round() as i64)
 }
 

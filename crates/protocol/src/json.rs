@@ -1,21 +1,19 @@
-//! A pull parser for JSON in borrowed bytes. It builds no tree, and its recursion is limited.
+//! A pull parser for JSON in borrowed bytes, with limited recursion.
 
 use std::borrow::Cow;
 
-/// Maximum nesting of objects and lists. The formats read here need three levels.
+/// Maximum nesting of objects and lists. The formats need three levels.
 const DEPTH_MAX: usize = 64;
 
-/// Syntax error in JSON, with its position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("unexpected JSON at byte {at}: {what}")]
 pub struct JsonError {
     /// Byte offset from the start of the text.
     pub at: usize,
-    /// Invalid or missing syntax, such as `unpaired surrogate` or `expected an object`.
+    /// Fault, such as `unpaired surrogate` or `expected an object`.
     pub what: &'static str,
 }
 
-/// Parser of one JSON text.
 #[derive(Debug)]
 pub(crate) struct Parser<'a> {
     bytes: &'a [u8],
@@ -38,7 +36,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Skips white space; returns the next byte without consuming it.
+    /// Skips white space. Returns the next byte, which is not consumed.
     pub(crate) fn peek(&mut self) -> Option<u8> {
         self.spaces();
         self.bytes.get(self.at).copied()
@@ -54,7 +52,6 @@ impl<'a> Parser<'a> {
         if self.is_next(byte) { Ok(()) } else { Err(self.error(what)) }
     }
 
-    /// Checks that nothing follows.
     pub(crate) fn end(&mut self) -> Result<(), JsonError> {
         match self.peek() {
             None => Ok(()),
@@ -67,7 +64,7 @@ impl<'a> Parser<'a> {
         if self.depth > DEPTH_MAX { Err(self.error("nested too deeply")) } else { Ok(()) }
     }
 
-    /// Parses an object. `member` is called with each key, and must parse the value.
+    /// Parses an object. Calls `member` with each key to parse the value.
     pub(crate) fn object(
         &mut self,
         mut member: impl FnMut(&mut Self, &str) -> Result<(), JsonError>,
@@ -88,7 +85,7 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
-    /// Parses a list. `element` must parse each value.
+    /// Parses a list. Calls `element` to parse each value.
     pub(crate) fn list(
         &mut self,
         mut element: impl FnMut(&mut Self) -> Result<(), JsonError>,
@@ -107,7 +104,7 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
-    /// Parses a string. It is borrowed if it has no escape sequences.
+    /// Parses a string, borrowed if it has no escape sequences.
     pub(crate) fn string(&mut self) -> Result<Cow<'a, str>, JsonError> {
         self.expect(b'"', "expected a string")?;
         let start = self.at;
@@ -123,7 +120,7 @@ impl<'a> Parser<'a> {
         self.escaped(text.into()).map(Cow::Owned)
     }
 
-    /// Parses the rest of a string, starting at its first escape sequence. `text` is the part before.
+    /// Parses a string from its first escape sequence on. `text` is the part before.
     fn escaped(&mut self, mut text: String) -> Result<String, JsonError> {
         loop {
             let rest = &self.bytes[self.at..];
@@ -173,7 +170,7 @@ impl<'a> Parser<'a> {
         code.ok_or(JsonError { at: self.at - 4, what: "expected four hex digits" })
     }
 
-    /// Reads consecutive characters that can be part of a number. Does not check their order.
+    /// Reads characters of a number, in any order.
     pub(crate) fn number(&mut self) -> Result<&'a str, JsonError> {
         self.spaces();
         let rest = &self.bytes[self.at..];
@@ -206,7 +203,6 @@ impl<'a> Parser<'a> {
         Ok(word)
     }
 
-    /// Skips any value.
     pub(crate) fn skip(&mut self) -> Result<(), JsonError> {
         match self.peek() {
             Some(b'{') => self.object(|json, _| json.skip()),
@@ -218,7 +214,7 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// Appends a string in quotes, and escapes characters where JSON requires it.
+/// Appends a string in quotes, with escape sequences.
 pub(crate) fn put_string(out: &mut Vec<u8>, text: &str) {
     out.push(b'"');
     let bytes = text.as_bytes();

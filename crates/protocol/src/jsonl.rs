@@ -1,24 +1,21 @@
-//! Reads and writes JSON lines, as VictoriaMetrics exports and imports them: each line has one series and some of its
-//! samples.
+//! Reads and writes VictoriaMetrics' JSON lines. Each line has one series and some of its samples.
 //!
 //! ```text
 //!   {"metric":{"__name__":"up","job":"x"},"values":[1,null,"NaN","-Infinity"],"timestamps":[1000,2000,3000,4000]}
 //! ```
 //!
-//! Timestamps are in milliseconds. JSON has no notation for some values: infinities are written as `"Infinity"` and
-//! `"-Infinity"`, a staleness marker as `null` (like VictoriaMetrics), and any other NaN as `"NaN"`, without its
-//! payload. All other values are exact.
+//! Timestamps are in milliseconds. `null` is a staleness marker, `"Infinity"` and `"-Infinity"` are
+//! infinities, and `"NaN"` is any other NaN. All other values are exact.
 
 use crate::json::{JsonError, Parser, put_string};
 use crate::number::{NAN, put_finite, put_integer};
 use model::{Labels, LabelsBuilder, LabelsRef, STALE_NAN_BITS, Samples, SeriesRefusal};
 
-/// Longest line that readers should accept: about three million samples. Exporters can split longer lines (in
-/// VictoriaMetrics, by `max_rows_per_line`).
+/// Longest line to accept: three million samples. VictoriaMetrics' `max_rows_per_line` splits longer lines.
 pub const LINE_BYTES_MAX: usize = 64 << 20;
 
-/// Parses a line. The samples keep the order of the line; a caller that needs ascending timestamps must check them. The
-/// inner result has the labels, or the reason why they are invalid.
+/// Parses a line. Samples keep the order of the line. The inner result has the labels, or says why they are
+/// invalid.
 pub fn parse(
     line: &[u8],
     builder: &mut LabelsBuilder,
@@ -73,7 +70,7 @@ fn value(json: &mut Parser<'_>) -> Result<f64, JsonError> {
     }
 }
 
-/// Appends a complete line with its line break.
+/// Appends a line with its line break.
 pub fn put_line(out: &mut Vec<u8>, labels: LabelsRef<'_>, timestamps: &[i64], values: &[f64]) {
     begin_line(out, labels);
     put_values(out, 0, values);
@@ -82,7 +79,7 @@ pub fn put_line(out: &mut Vec<u8>, labels: LabelsRef<'_>, timestamps: &[i64], va
     end_line(out);
 }
 
-/// Appends the beginning of a line, up to its values. For callers that cannot hold a whole line in memory.
+/// Appends the beginning of a line, up to its values. For lines that do not fit into memory.
 pub fn begin_line(out: &mut Vec<u8>, labels: LabelsRef<'_>) {
     out.extend_from_slice(b"{\"metric\":{");
     for (i, (name, value)) in labels.iter().enumerate() {
@@ -94,7 +91,7 @@ pub fn begin_line(out: &mut Vec<u8>, labels: LabelsRef<'_>) {
     out.extend_from_slice(b"},\"values\":[");
 }
 
-/// Appends values; `position` is the index of the first one within its line.
+/// Appends values. `position` is the index of the first one in its line.
 pub fn put_values(out: &mut Vec<u8>, position: usize, values: &[f64]) {
     for (i, v) in values.iter().enumerate() {
         comma(out, position + i);
@@ -112,12 +109,11 @@ pub fn put_values(out: &mut Vec<u8>, position: usize, values: &[f64]) {
     }
 }
 
-/// Appends the separator between values and timestamps.
 pub fn begin_timestamps(out: &mut Vec<u8>) {
     out.extend_from_slice(b"],\"timestamps\":[");
 }
 
-/// Appends timestamps; `position` is the index of the first one within its line.
+/// Appends timestamps. `position` is the index of the first one in its line.
 pub fn put_timestamps(out: &mut Vec<u8>, position: usize, timestamps: &[i64]) {
     for (i, t) in timestamps.iter().enumerate() {
         comma(out, position + i);
@@ -125,7 +121,6 @@ pub fn put_timestamps(out: &mut Vec<u8>, position: usize, timestamps: &[i64]) {
     }
 }
 
-/// Appends the end of a line.
 pub fn end_line(out: &mut Vec<u8>) {
     out.extend_from_slice(b"]}\n");
 }

@@ -1,4 +1,4 @@
-//! Parses the labels of series whose hash is unknown: checks limits, reports errors, and produces the canonical form.
+//! Parses the labels of unknown series.
 
 use crate::wire::{Reader, Tag, WireError, WireType, tag};
 use model::caps::{LABEL_NAME_BYTES_MAX, LABEL_VALUE_BYTES_MAX, SERIES_LABEL_BYTES_MAX, SERIES_LABELS_MAX};
@@ -6,18 +6,12 @@ use model::labels::{METRIC_NAME, is_canonical};
 use model::{Labels, LabelsBuilder, LabelsRef, SeriesRefusal};
 use std::ops::Range;
 
-/// Label field of a series or an exemplar.
 const LABEL: Tag = tag(1, WireType::Len);
 const LABEL_NAME: Tag = tag(1, WireType::Len);
 const LABEL_VALUE: Tag = tag(2, WireType::Len);
 
-/// Canonical labels of a series, from its label bytes as sent ([`model::Batch::label_bytes`]). Fails with the reason
-/// why the series cannot be stored.
-///
-/// Most senders sort labels; then the bytes are only checked and copied. Otherwise labels are sorted here. Empty values
-/// mean "no such label" and are dropped. Of several faults, the error reports the first in this order: damaged bytes,
-/// not UTF-8, too many labels, a name or value too long, all labels together too long, an empty or repeated name, no
-/// metric name. Memory is bounded by the limits on labels, for any `raw`.
+/// Canonical labels of a series, from its label bytes as sent ([`model::Batch::label_bytes`]). Fails with the
+/// reason why the series cannot be stored. Sorts labels, and drops labels with empty values.
 pub fn labels_of(raw: &[u8], builder: &mut LabelsBuilder) -> Result<Labels, SeriesRefusal> {
     if is_canonical(raw) {
         return Ok(LabelsRef::from_canonical(raw).to_owned());
@@ -27,19 +21,16 @@ pub fn labels_of(raw: &[u8], builder: &mut LabelsBuilder) -> Result<Labels, Seri
     builder.build_series()
 }
 
-/// Label found in the label bytes of a series.
+/// A label in the label bytes of a series.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LabelField<'a> {
     pub value: &'a [u8],
-    /// Range of the whole label in the label bytes. Cutting it out removes the label from the series.
+    /// Range of the whole label in the label bytes. The series without these bytes lacks the label.
     pub range: Range<usize>,
 }
 
-/// Finds labels by name in label bytes as sent. Returns `None` if one of them is missing, empty or repeated, or if the
-/// bytes are damaged.
-///
-/// The search ends at the first unwanted label after all wanted labels were found, so a repetition after that label is
-/// not detected. In sorted labels, a repetition directly follows the label that it repeats.
+/// Finds labels by name in label bytes as sent. `None` if a name is missing, empty or repeated, or if bytes
+/// are damaged. The search may end before a repetition in unsorted labels.
 pub fn find_labels<'a, const N: usize>(raw: &'a [u8], names: [&str; N]) -> Option<[LabelField<'a>; N]> {
     let mut found: [Option<LabelField<'a>>; N] = [const { None }; N];
     let (mut missing, mut fields) = (N, Reader::new(raw));
@@ -73,10 +64,10 @@ pub fn find_labels<'a, const N: usize>(raw: &'a [u8], names: [&str; N]) -> Optio
     (missing == 0).then(|| found.map(|field| field.expect("BUG: no label is missing")))
 }
 
-/// Number of bytes for tags and lengths in a short label.
+/// Bytes of tags and lengths in a short label.
 const SHORT_LABEL_BYTES: usize = 6;
 
-/// Name and value of the first label, if it is canonical and has one-byte lengths, like almost all labels.
+/// Name and value of the first label, if it is canonical with one-byte lengths.
 #[inline(always)]
 fn short_label(labels: &[u8]) -> Option<(&[u8], &[u8])> {
     let (&[label_tag, label_bytes, name_tag, name_bytes], rest) = labels.split_first_chunk()?;
@@ -90,14 +81,13 @@ fn short_label(labels: &[u8]) -> Option<(&[u8], &[u8])> {
     is_short.then_some((name, value))
 }
 
-/// Maximum length of a name or a value in an error message, in bytes.
+/// Maximum length of a name or value in a message, in bytes.
 pub(crate) const LABEL_SHOWN_BYTES_MAX: usize = 64;
 
-/// Maximum number of labels of a series in an error message.
+/// Maximum number of labels in a message.
 pub(crate) const LABELS_SHOWN_MAX: usize = 16;
 
-/// Formats label bytes as sent for people, such as `up{job="x"}`. Accepts any bytes, and truncates long texts and
-/// lists.
+/// Formats label bytes, such as `up{job="x"}`. Accepts any bytes, and cuts long texts and lists.
 pub fn describe_labels(raw: &[u8]) -> String {
     let mut metric = String::new();
     let mut labels: Vec<String> = Vec::new();
@@ -120,7 +110,7 @@ pub fn describe_labels(raw: &[u8]) -> String {
     format!("{metric}{{{}}}", labels.join(", "))
 }
 
-/// Text for a message, truncated if it is long.
+/// Text for a message, cut if it is long.
 fn shown(text: &[u8]) -> String {
     let mut shown = String::from_utf8_lossy(&text[..text.len().min(LABEL_SHOWN_BYTES_MAX)]).into_owned();
     if text.len() > LABEL_SHOWN_BYTES_MAX {
@@ -129,7 +119,6 @@ fn shown(text: &[u8]) -> String {
     shown
 }
 
-/// Reads all labels of `raw` into `builder`, within the limits.
 fn collect(raw: &[u8], builder: &mut LabelsBuilder) -> Result<(), SeriesRefusal> {
     let damaged = |e: WireError| SeriesRefusal::DamagedLabels(e.offset);
     let mut total = Total::default();
@@ -148,8 +137,7 @@ fn collect(raw: &[u8], builder: &mut LabelsBuilder) -> Result<(), SeriesRefusal>
     total.check()
 }
 
-/// Totals of a series' labels. They are updated before a label is copied, so that excessive labels are counted but not
-/// stored.
+/// Totals of a series' labels, counted before a label is copied.
 #[derive(Debug, Default)]
 pub(crate) struct Total {
     labels: usize,
@@ -157,7 +145,6 @@ pub(crate) struct Total {
 }
 
 impl Total {
-    /// Counts a label and checks its own lengths.
     pub(crate) fn add(&mut self, name: &[u8], value: &[u8]) -> Result<(), SeriesRefusal> {
         if value.is_empty() {
             return Ok(());
@@ -174,7 +161,6 @@ impl Total {
         Ok(())
     }
 
-    /// True if [`Self::check`] succeeds with the labels counted so far.
     pub(crate) fn fits(&self) -> bool {
         self.labels <= SERIES_LABELS_MAX && self.bytes <= SERIES_LABEL_BYTES_MAX
     }
@@ -190,7 +176,7 @@ impl Total {
     }
 }
 
-/// Adds a label to `builder`. Fails if it is not UTF-8; ignores a label with an empty value.
+/// Adds a label, unless its value is empty. Fails if it is not UTF-8.
 pub(crate) fn push_text(name: &[u8], value: &[u8], builder: &mut LabelsBuilder) -> Result<(), SeriesRefusal> {
     if value.is_empty() {
         return Ok(());
@@ -200,7 +186,7 @@ pub(crate) fn push_text(name: &[u8], value: &[u8], builder: &mut LabelsBuilder) 
     Ok(())
 }
 
-/// Reads a Label message. Fields may be in any order, the last one of each kind counts, and an absent field is empty.
+/// Reads a Label message. The last field of each kind counts. An absent field is empty.
 pub(crate) fn name_and_value(mut label: Reader<'_>) -> Result<(&[u8], &[u8]), WireError> {
     let (mut name, mut value) = (&[][..], &[][..]);
     while let Some(tag) = label.tag()? {
@@ -265,7 +251,7 @@ mod tests {
             let mut bytes = whole.clone();
             (0..=rng.below(3))
                 .for_each(|_| bytes[rng.below(whole.len() as u64) as usize] = rng.next_u64() as u8);
-            // for any bytes, the labels found are those that the slow path reads
+            // the labels found are those of the slow path, for any bytes
             let found = find_labels(&bytes, ["b", "y"]);
             for LabelField { value, range } in found.into_iter().flatten() {
                 let mut field = Reader::new(&bytes[range]);

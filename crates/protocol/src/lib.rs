@@ -1,13 +1,13 @@
 //! Converts bytes to batches and back: no socket, no clock, no threads.
 //!
-//! - [`remote_write`]: Prometheus remote write 1.0 and 2.0, decoded without parsing labels
+//! - [`remote_write`]: Prometheus remote write 1.0 and 2.0
 //! - [`graphite`]: Graphite's plaintext protocol, with tags
-//! - [`Body`], [`Encoding`]: compressed bodies; [`Decoder`]: the trait of all decoders of requests;
-//!   [`labels`]: the labels of unknown series
+//! - [`Body`], [`Encoding`]: compressed bodies; [`Decoder`]: the trait of all decoders
+//! - [`labels`]: the labels of unknown series
 //! - [`tsdb`]: blocks of Prometheus' database
-//! - [`jsonl`], [`exposition`]: series and samples as JSON lines and as text, both read and written
-//! - [`encode`]: encoders, for the lab and for round-trip tests
-//! - [`fuzz`]: one function per fuzz target; ordinary tests call them, too
+//! - [`jsonl`], [`exposition`]: series and samples as JSON lines and as text
+//! - [`encode`]: encoders, for the lab and for tests
+//! - [`fuzz`]: bodies of the fuzz targets
 
 mod body;
 mod decoder;

@@ -1,4 +1,4 @@
-//! Decodes request bodies of Prometheus remote write 1.0 and 2.0 into a [`Batch`].
+//! Decodes Prometheus remote write 1.0 and 2.0 into a [`Batch`].
 //!
 //! ```text
 //!   Content-Type ─ version_of ─▶ Version
@@ -6,16 +6,12 @@
 //!                                  └─ unknown key ─ labels_of ─▶ Labels
 //! ```
 //!
-//! A body is a snappy block (or, from vmagent, a zstd frame) around one protobuf message:
-//! `prometheus.WriteRequest` in 1.0, `io.prometheus.write.v2.Request` in 2.0. Sources: `prompb/` in
+//! A body is a snappy block (from vmagent, a zstd frame) with one protobuf message. Sources: `prompb/` in
 //! Prometheus, and <https://prometheus.io/docs/specs/prw/remote_write_spec_2_0/>.
 //!
-//! A series with a known key costs a walk over field headers and a hash; its labels are not parsed. Both versions give
-//! the same key to the same labels in the same order, because a key is a hash of label bytes in the layout of
-//! [`model::labels`]. 1.0 sends this layout; for 2.0, the decoder rebuilds it from the symbol table.
-//!
-//! A broken message (truncated, not protobuf, beyond a limit) fails the whole request with a [`DecodeError`]. A fault
-//! in one series leaves out only that series, which is counted in [`Batch::refused_series`].
+//! A key is a hash of label bytes in the layout of [`model::labels`]. Version 1.0 sends this layout; for 2.0,
+//! the decoder rebuilds it. A broken message fails the request ([`DecodeError`]). A fault in a series leaves
+//! out the series.
 
 mod exemplar;
 mod metadata;
@@ -30,11 +26,10 @@ use crate::{DecodeError, Encoding, Request};
 use model::{Batch, LabelsBuilder, SeriesHasher};
 use stdx::budget::IncrementalReservation;
 
-/// Accepted compressions of a body. Without the header `Content-Encoding`, a body is snappy, as in Prometheus. vmagent
-/// sends zstd.
+/// Accepted compressions. Without `Content-Encoding`, a body is snappy, as in Prometheus. vmagent sends zstd.
 pub const ENCODINGS: &[Encoding] = &[Encoding::Snappy, Encoding::Zstd];
 
-/// Version of the protocol, each with its own message type.
+/// Version of the protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Version {
     /// `prometheus.WriteRequest`.
@@ -60,8 +55,7 @@ impl Version {
     }
 }
 
-/// Top-level fields found in a request. The two message types share no field number, and protobuf skips unknown fields, so
-/// decoding one type as the other yields an empty request.
+/// Top-level fields found in a request. A message of the other version has only unknown fields.
 #[derive(Debug, Default)]
 struct Seen {
     known: bool,
@@ -69,7 +63,7 @@ struct Seen {
 }
 
 impl Seen {
-    /// Fails if the message has only unknown fields: then it is not a message of the stated version.
+    /// Fails if the message has only unknown fields.
     fn check(&self, version: Version) -> Result<(), DecodeError> {
         if self.unknown && !self.known {
             let (expected, other) = (version.message(), version.other().message());
@@ -79,23 +73,22 @@ impl Seen {
     }
 }
 
-/// Decodes bodies. A decoder keeps up to [`Decoder::KEPT_BYTES_MAX`] bytes of working memory between bodies, so that a
-/// warm decoder does not allocate.
+/// Decodes bodies. Keeps up to [`Decoder::KEPT_BYTES_MAX`] bytes of memory between them.
 #[derive(Debug)]
 pub struct Decoder {
     seed: u64,
     hasher: SeriesHasher,
-    /// Decompressed body of a 2.0 request. A 1.0 request is decompressed into the batch's arena.
+    /// Decompressed body of a 2.0 request. A 1.0 body is decompressed into the batch.
     body: Vec<u8>,
-    /// Copied labels of the series of a 1.0 request whose label fields are not contiguous.
+    /// Labels of series whose label fields are not contiguous, in 1.0.
     gathered: Vec<u8>,
-    /// Builder of the labels of exemplars.
+    /// Labels of exemplars.
     labels: LabelsBuilder,
     v2: v2::Scratch,
 }
 
 impl Decoder {
-    /// Limit on working memory between requests. If a request needs more, all working memory is freed after it.
+    /// Limit on memory kept between requests. Above it, all of it is freed.
     pub const KEPT_BYTES_MAX: usize = 8 << 20;
 
     fn give_back(&mut self) {

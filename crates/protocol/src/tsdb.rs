@@ -1,4 +1,5 @@
-//! Reads blocks of Prometheus' time series database in bounded memory.
+//! Reads blocks of Prometheus' time series database in bounded memory (formats: Prometheus'
+//! `tsdb/docs/format`).
 //!
 //! ```text
 //!   BLOCK/meta.json        id, times and counts of the block
@@ -8,14 +9,12 @@
 //! ```
 //!
 //! - [`meta`]: reads `meta.json`
-//! - [`index`]: reads series one by one, in the order of the file, without postings
+//! - [`index`]: reads series one by one, without postings
 //! - [`chunks`]: reads a chunk by its reference
-//! - [`xor`]: decodes a chunk of floats, and encodes one for tests
+//! - [`xor`]: decodes a chunk of floats
 //! - [`tombstones`]: reads deletions
 //!
-//! The formats are described in Prometheus' `tsdb/docs/format`. Files are read by [`ReadAt`] through windows of fixed
-//! size, so a block may have any size. The files are untrusted: whatever they contain, reading returns their contents
-//! or a [`TsdbError`].
+//! [`ReadAt`] reads files through small windows. The files are untrusted, and errors are a [`TsdbError`].
 
 pub mod chunks;
 pub mod fuzz;
@@ -31,13 +30,10 @@ pub use meta::BlockMeta;
 pub use read::ReadAt;
 pub use tombstones::Tombstones;
 
-/// Reason why a block cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum TsdbError {
-    /// A file cannot be read.
     #[error("cannot read {file}: {source}")]
     Io {
-        /// File of the block.
         file: &'static str,
         /// Error of the operating system.
         source: std::io::Error,
@@ -45,19 +41,15 @@ pub enum TsdbError {
     /// Bytes violate the format.
     #[error("{file} is damaged at byte {at}: {reason}")]
     Damaged {
-        /// File of the block.
         file: &'static str,
         /// Byte offset in the file.
         at: u64,
-        /// Description of the error.
         reason: &'static str,
     },
-    /// The version of a format is not known to this build.
+    /// This build does not know the version of a format.
     #[error("{file} has version {found}, this build reads {known}")]
     Version {
-        /// File of the block.
         file: &'static str,
-        /// Version found in the file.
         found: u64,
         /// Versions that can be read.
         known: &'static str,

@@ -1,30 +1,23 @@
-//! Reads Protocol Buffers field by field from borrowed bytes.
-//!
-//! A [`Reader`] reads one message. It holds the body from its start to the end of the message, so offsets in errors
-//! count from the start of the body. No code here recurses or allocates. Varints have at most ten bytes, and field
-//! numbers start at 1. Groups are refused: they are deprecated, and the messages read here have none. Source:
-//! <https://protobuf.dev/programming-guides/encoding/>.
+//! Reads Protocol Buffers field by field from borrowed bytes, without recursion or allocation. Varints have
+//! at most ten bytes, and groups are refused. Source: <https://protobuf.dev/programming-guides/encoding/>.
 
 use std::ops::Range;
 use stdx::varint;
 
-/// Malformed wire format, and its position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("invalid protobuf at byte {offset}: {fault}")]
 pub struct WireError {
-    /// Byte offset from the start of the decompressed body.
+    /// Byte offset in the decompressed body.
     pub offset: usize,
-    /// Kind of error.
     pub fault: Fault,
 }
 
-/// Reasons why bytes are not a valid message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
     /// The message ends inside a varint.
     #[error("truncated varint")]
     TruncatedVarint,
-    /// A varint has more than ten bytes, or more than 64 bits.
+    /// A varint has more than ten bytes or 64 bits.
     #[error("varint of more than 64 bits")]
     LongVarint,
     /// A length reaches beyond the end of the message.
@@ -36,15 +29,15 @@ pub enum Fault {
     /// A field number is 0 or above 2^29 - 1.
     #[error("field number out of range")]
     FieldNumber,
-    /// A field is a group, or has one of the two undefined wire types.
+    /// A field is a group, or has an undefined wire type.
     #[error("group or unknown wire type")]
     WireType,
-    /// A known field has a wire type that is not its own.
+    /// A known field has another wire type.
     #[error("wrong wire type for a known field")]
     Mismatch,
 }
 
-/// Encoding of a field's value. No field read here has the fourth type, a number of 32 bits.
+/// Encoding of a field's value, without numbers of 32 bits, which no message has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WireType {
     Varint,
@@ -68,10 +61,9 @@ pub(crate) const fn field_of(tag: Tag) -> u32 {
     tag >> 3
 }
 
-/// Reads the fields of one message.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Reader<'a> {
-    /// Bytes from the start of the body to the end of this message.
+    /// The body, up to the end of this message.
     bytes: &'a [u8],
     at: usize,
 }
@@ -81,17 +73,16 @@ impl<'a> Reader<'a> {
         Self { bytes, at: 0 }
     }
 
-    /// A reader of a message that is part of a body.
+    /// A reader of a message inside a body.
     pub(crate) fn within(body: &'a [u8], part: Range<usize>) -> Self {
         Self { bytes: &body[..part.end], at: part.start }
     }
 
-    /// Range of the message's unread bytes in the body.
+    /// Range of the unread bytes in the body.
     pub(crate) const fn unread(&self) -> Range<usize> {
         self.at..self.bytes.len()
     }
 
-    /// Offset of the next unread byte in the body.
     pub(crate) const fn at(&self) -> usize {
         self.at
     }
@@ -100,13 +91,12 @@ impl<'a> Reader<'a> {
         self.at >= self.bytes.len()
     }
 
-    /// Skips bytes that the caller has read from [`Self::rest`].
+    /// Skips bytes read from [`Self::rest`].
     pub(crate) fn advance(&mut self, bytes: usize) {
         self.at += bytes;
         assert!(self.at <= self.bytes.len(), "BUG: advanced beyond the end of the message");
     }
 
-    /// Unread bytes of the message.
     pub(crate) fn rest(&self) -> &'a [u8] {
         &self.bytes[self.at..]
     }
@@ -116,12 +106,12 @@ impl<'a> Reader<'a> {
         WireError { offset: self.at, fault }
     }
 
-    /// Reads the next field's tag; `None` at the end of the message.
+    /// Reads the next tag; `None` at the end.
     #[inline(always)]
     pub(crate) fn tag(&mut self) -> Result<Option<Tag>, WireError> {
         match self.bytes.get(self.at) {
             None => Ok(None),
-            // fields 1 to 15 with any of the four wire types
+            // fields 1 to 15 with a valid wire type
             Some(&byte) if (8..0x80).contains(&byte) && 0b10_0111 >> (byte & 7) & 1 == 1 => {
                 self.at += 1;
                 Ok(Some(Tag::from(byte)))
@@ -174,7 +164,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Reads and checks the length of a length-delimited value; returns the offset of the value's end.
+    /// Reads the length of a value. Returns the offset of the value's end.
     #[inline(always)]
     fn end_of_len(&mut self) -> Result<usize, WireError> {
         let start = *self;
@@ -185,14 +175,13 @@ impl<'a> Reader<'a> {
         Ok(self.at + len as usize)
     }
 
-    /// A reader of the same message without its last `tail` bytes, which must all be unread.
+    /// A reader without the message's last `tail` bytes, which must be unread.
     pub(crate) fn without_tail(&self, tail: usize) -> Self {
         let end = self.bytes.len() - tail;
         assert!(end >= self.at, "BUG: the tail includes bytes that were already read");
         Self { bytes: &self.bytes[..end], at: self.at }
     }
 
-    /// Reads a length-delimited value as bytes.
     #[inline(always)]
     pub(crate) fn len_field(&mut self) -> Result<&'a [u8], WireError> {
         let end = self.end_of_len()?;
@@ -201,7 +190,7 @@ impl<'a> Reader<'a> {
         Ok(value)
     }
 
-    /// Returns a reader of a length-delimited message, and skips that message.
+    /// Returns a reader of a nested message, and skips the message.
     #[inline(always)]
     pub(crate) fn message(&mut self) -> Result<Self, WireError> {
         let end = self.end_of_len()?;
@@ -210,11 +199,8 @@ impl<'a> Reader<'a> {
         Ok(inner)
     }
 
-    /// Skips consecutive length-delimited fields with the one-byte tag `tag`.
-    ///
-    /// Each length determines the position of the next field, so a simple loop waits for memory at every field. But a
-    /// run resembles the previous run. So this function takes the steps of the previous run speculatively, and checks
-    /// each step against the bytes read.
+    /// Skips consecutive length-delimited fields with the one-byte tag `tag`. A simple loop would wait for
+    /// memory at each field. So the lengths of the previous run are used as predictions, and are checked.
     #[inline(always)]
     pub(crate) fn skip_run(&mut self, tag: u8, last: &mut RunSteps) -> Result<(), WireError> {
         let mut at = self.at;
@@ -222,7 +208,7 @@ impl<'a> Reader<'a> {
             let Some(found) = self.bytes.get(at..at + 2) else { break };
             let found = u16::from_le_bytes([found[0], found[1]]);
             if found != *header {
-                // the end of the run, or a length of more than one byte
+                // the end of the run, or a longer length
                 if found as u8 != tag || found >> 8 >= 0x80 {
                     break;
                 }
@@ -230,7 +216,7 @@ impl<'a> Reader<'a> {
             }
             at += usize::from(*step);
         }
-        // after a step beyond the end, the plain loop skips the run again, to find the offset for the error
+        // beyond the end, the plain loop finds the offset of the error
         if at <= self.bytes.len() {
             self.at = at;
         }
@@ -246,7 +232,6 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Skips the value of a field.
     pub(crate) fn skip(&mut self, tag: Tag) -> Result<(), WireError> {
         let fixed = match tag & 7 {
             0 => return self.varint().map(|_| ()),
@@ -262,8 +247,8 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Skips a field with an unknown number. If its number is one of `known`, the field has the wrong wire type. That
-    /// is an error, as in Prometheus' decoder.
+    /// Skips an unknown field. If its number is in `known`, it has the wrong wire type, which is an error as
+    /// in Prometheus.
     #[cold]
     pub(crate) fn skip_unknown(&mut self, tag: Tag, known: &[u32]) -> Result<(), WireError> {
         if known.contains(&field_of(tag)) {
@@ -273,8 +258,8 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Headers (tag and one-byte length) of the fields of the latest run, and the number of bytes from each header to the
-/// next. They only predict the next run.
+/// Headers of the latest run's fields (tag and length), and distances between them. They predict the next
+/// run.
 #[derive(Debug, Default)]
 pub(crate) struct RunSteps {
     headers: [u16; Self::FIELDS_MAX],
@@ -282,7 +267,7 @@ pub(crate) struct RunSteps {
 }
 
 impl RunSteps {
-    /// Maximum number of fields that are predicted. Later fields are skipped without prediction.
+    /// Maximum number of predicted fields.
     const FIELDS_MAX: usize = 32;
 }
 

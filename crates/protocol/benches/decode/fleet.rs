@@ -1,4 +1,4 @@
-//! Generates requests like those of a Prometheus that scrapes many pods.
+//! Generates requests of a Prometheus that scrapes many pods.
 
 use model::{Labels, Metadata, MetricKind};
 use protocol::encode::{Extras, V1Encoder, V2Encoder};
@@ -8,20 +8,16 @@ const METRICS: usize = 100;
 const REQUEST_SERIES: usize = 2000;
 const START_MS: i64 = 1_795_276_800_000;
 
-/// Requests with the same samples in each encoding.
+/// The same samples in each encoding.
 pub(crate) struct Fleet {
-    /// Remote write 1.0 bodies.
     pub(crate) v1: Vec<Vec<u8>>,
-    /// Remote write 2.0 bodies.
     pub(crate) v2: Vec<Vec<u8>>,
-    /// Remote write 2.0 bodies with metadata on each series, as Prometheus sends them.
+    /// Remote write 2.0 bodies with metadata on each series, as from Prometheus.
     pub(crate) v2_metadata: Vec<Vec<u8>>,
-    /// Labels of each series of each request.
     pub(crate) labels: Vec<Labels>,
 }
 
 impl Fleet {
-    /// Generates `requests` requests of different targets.
     pub(crate) fn new(requests: usize) -> Self {
         let mut fleet = Self { v1: Vec::new(), v2: Vec::new(), v2_metadata: Vec::new(), labels: Vec::new() };
         let (mut v1, mut v2, mut v2_metadata) = (V1Encoder::new(), V2Encoder::new(), V2Encoder::new());
@@ -49,7 +45,6 @@ impl Fleet {
         fleet
     }
 
-    /// Number of samples in all requests of one form.
     pub(crate) fn samples(&self) -> usize {
         self.labels.len()
     }
@@ -75,7 +70,7 @@ fn series(target: usize, metric: usize) -> Labels {
     Labels::from_pairs(&pairs)
 }
 
-/// Value of a metric: half of the metrics are counters, a quarter rounded gauges, a quarter constants.
+/// Half of the metrics are counters, a quarter rounded gauges, a quarter constants.
 fn value(metric: usize, rng: &mut Rng) -> f64 {
     match metric % 4 {
         0 | 1 => rng.below(50_000_000) as f64,

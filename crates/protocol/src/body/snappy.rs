@@ -1,7 +1,7 @@
 //! Decompresses snappy blocks.
 //!
 //! Format: <https://github.com/google/snappy/blob/main/format_description.txt>. A varint declares the
-//! decompressed length; elements follow. An element starts with a tag byte whose low two bits are its kind:
+//! decompressed length. Elements follow. The low two bits of an element's first byte are its kind:
 //!
 //! ```text
 //!   00  literal     length - 1 in the upper six bits; with 60 to 63, it is in the 1 to 4 bytes that follow
@@ -10,48 +10,41 @@
 //!   11  copy        length - 1 in six bits, offset in four bytes
 //! ```
 //!
-//! Remote-write bodies are repetitive: nearly all elements are copies, half of them of 64 bytes. The main
-//! cost is not moving bytes, but finding the start of the next element. So the common path branches on the
-//! kind of element: the processor predicts the branch and continues. It would have to wait for a lookup in
-//! a table of lengths. The common path also moves 16, 32 or 64 bytes, even if the element is shorter. This
-//! needs spare room after the output, so the code is unsafe: it writes into reserved, uninitialized memory.
-//! On remote-write bodies, the code takes three quarters of the time of the `snap` crate
-//! (`benches/decode.rs`). Tests compare its output with that of `snap`.
+//! The common path moves 16, 32 or 64 bytes, even for a shorter element. So it writes into spare memory after
+//! the output, by unsafe code. It takes three quarters of the time of the `snap` crate (`benches/decode.rs`).
 
 use crate::DecodeError;
 use model::caps::{BODY_BYTES_MAX, BODY_COMPRESSED_BYTES_MAX};
 use std::mem::MaybeUninit;
 use stdx::budget::IncrementalReservation;
 
-/// Kinds of elements, except the rare copy with a four-byte offset.
+/// Kinds of elements, without the rare copy with a four-byte offset.
 const LITERAL: u8 = 0;
 const COPY_1: u8 = 1;
 const COPY_2: u8 = 2;
 
-/// From this value on, a literal's six bits give the number of length bytes that follow the tag.
+/// From this value on, a literal's six bits count the length bytes after the tag.
 const LITERAL_LONG: usize = 60;
 
-/// Maximum number of decompressed bytes per byte of an element: a copy of up to 64 bytes takes 3 bytes (a short copy of
-/// up to 11 bytes takes 2).
+/// Maximum number of decompressed bytes per byte of an element: a copy of 64 bytes takes 3 bytes.
 const EXPANSION_MAX: usize = 64usize.div_ceil(3);
 
-/// Maximum number of bytes moved for an element on the common path.
+/// Bytes moved for an element on the common path, at most.
 const MOVE: usize = 64;
 
-/// Maximum number of input bytes that the common path reads for an element: a tag, then an offset or a literal.
+/// Bytes read for an element on the common path, at most: a tag, and an offset or a literal.
 const LOOK_AHEAD: usize = 1 + MOVE;
 
-/// Memory is reserved in multiples of this size, so that a buffer is not reallocated for every slightly larger body.
+/// Memory is reserved in multiples of this size, so that buffers are rarely reallocated.
 const RESERVE_STEP: usize = 1 << 16;
 
-/// Decompressed length as declared in `body`. It is checked against the limits, and against the maximum to which a body
-/// of this length can expand. So a false declaration causes no allocation.
+/// Decompressed length that `body` declares. Fails above the limits, or above the possible expansion of the
+/// body.
 pub(super) fn decoded_len(body: &[u8]) -> Result<usize, DecodeError> {
     split_header(body).map(|(len, _)| len)
 }
 
-/// Splits a body into the declared length and the elements. The length has 32 bits, so its varint has at most five
-/// bytes.
+/// Splits a body into the declared length (32 bits) and the elements.
 fn split_header(body: &[u8]) -> Result<(usize, &[u8]), DecodeError> {
     if body.len() > BODY_COMPRESSED_BYTES_MAX {
         return Err(DecodeError::BodyTooLarge(body.len()));
@@ -71,8 +64,7 @@ fn split_header(body: &[u8]) -> Result<(usize, &[u8]), DecodeError> {
     Ok((declared, elements))
 }
 
-/// Replaces the contents of `out` with the decompressed body. After an error `out` is empty, or unchanged if the
-/// declared length is invalid.
+/// Replaces the contents of `out` with the decompressed body. After an error, `out` is empty or unchanged.
 pub fn decompress(body: &[u8], out: &mut Vec<u8>) -> Result<(), DecodeError> {
     decompress_into(body, out, |out, capacity| {
         out.reserve_exact(capacity);
@@ -80,7 +72,7 @@ pub fn decompress(body: &[u8], out: &mut Vec<u8>) -> Result<(), DecodeError> {
     })
 }
 
-/// Like [`decompress`], but first reserves the memory with `reservation`.
+/// Like [`decompress`], with memory from `reservation`.
 pub(super) fn decompress_reserved(
     body: &[u8],
     out: &mut Vec<u8>,
@@ -111,10 +103,8 @@ fn decompress_into(
     Ok(())
 }
 
-/// State of a decompression.
-///
-/// Invariants: `at <= elements.len()`; `done <= len`; the first `done` bytes at `out` are written; `out`
-/// is valid for reads and writes of `len + MOVE` bytes.
+/// State of a decompression. Invariants: `at <= elements.len()`; `done <= len`; the first `done` bytes at
+/// `out` are written; `out` is valid for reads and writes of `len + MOVE` bytes.
 struct Expansion<'a> {
     elements: &'a [u8],
     at: usize,
@@ -124,7 +114,7 @@ struct Expansion<'a> {
 }
 
 impl Expansion<'_> {
-    /// Expands all elements. Returns false if they are invalid or do not expand to exactly `len` bytes.
+    /// Expands all elements. False if they are invalid or do not expand to `len` bytes.
     ///
     /// # Safety
     ///
@@ -139,7 +129,7 @@ impl Expansion<'_> {
         self.done == self.len
     }
 
-    /// The common path: expands consecutive elements of up to 64 bytes that are not near the end of the input.
+    /// The common path: expands elements of up to 64 bytes, far from the end of the input.
     ///
     /// # Safety
     ///
@@ -149,10 +139,10 @@ impl Expansion<'_> {
         let Self { elements, out, len, .. } = *self;
         let (mut at, mut done) = (self.at, self.done);
         while elements.len() - at > LOOK_AHEAD {
-            // SAFETY: More than 65 bytes are left in the input: enough for a tag, and an offset or a literal of
-            // up to 64 bytes. The output has `MOVE` bytes behind `len`, and the checks against `left` ensure
-            // `done <= len`. A copy starts at `done - offset`, which is within the written bytes. A copy may
-            // move bytes from after `done`, too; these are never counted as written.
+            // SAFETY: More than 65 bytes of input are left: a tag, and an offset or a literal of up to 64
+            // bytes. The output has `MOVE` bytes behind `len`, and the checks against `left` ensure `done <=
+            // len`. A copy starts within the written bytes. Bytes moved from after `done` are never counted
+            // as written.
             unsafe {
                 let input = elements.as_ptr().add(at);
                 let to = out.add(done);
@@ -249,7 +239,7 @@ impl Expansion<'_> {
     }
 }
 
-/// Copies byte by byte from `offset` bytes before `to`, so that bytes just written are repeated.
+/// Copies byte by byte from `offset` bytes before `to`, and so repeats bytes just written.
 ///
 /// # Safety
 ///
@@ -262,8 +252,8 @@ unsafe fn repeat(to: *mut u8, offset: usize, length: usize) {
     }
 }
 
-/// Moves 32 bytes, or 64 if `length` is above 32, in ascending steps of 16. This is correct for a source
-/// that begins at least 16 bytes or at least `length` bytes before `to`, or that does not overlap the target.
+/// Moves 32 bytes, or 64 if `length` is above 32, in ascending steps of 16. The source begins 16 or `length`
+/// bytes before `to`, or earlier, or does not overlap.
 ///
 /// # Safety
 ///

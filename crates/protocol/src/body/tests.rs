@@ -18,7 +18,7 @@ fn compressed(encoding: Encoding, text: &[u8]) -> Vec<u8> {
     }
 }
 
-/// A zstd frame that does not declare its size.
+/// A zstd frame without a declared size.
 fn zstd_stream(text: &[u8]) -> Vec<u8> {
     let mut encoder = zstd::stream::write::Encoder::new(Vec::new(), 3).unwrap();
     encoder.include_contentsize(false).unwrap();
@@ -26,7 +26,7 @@ fn zstd_stream(text: &[u8]) -> Vec<u8> {
     encoder.finish().unwrap()
 }
 
-/// Decompresses with an account of `limit_bytes`. Returns the result and the peak reservation.
+/// Decompresses with an account of `limit_bytes`. Returns the result and the largest reservation.
 fn decompress(encoding: Encoding, bytes: &[u8], limit_bytes: u64) -> (Result<Vec<u8>, DecodeError>, u64) {
     let account = Account::new("inflight", limit_bytes);
     let mut memory = account.reserve(0).unwrap();
@@ -63,7 +63,7 @@ fn bodies_round_trip_in_each_encoding() {
     }
 }
 
-/// Each frame costs more memory than it has bytes. Senders of metrics write only one frame.
+/// A frame costs more memory than it has bytes. Senders of metrics write one frame.
 #[test]
 fn zstd_bodies_of_several_frames_are_refused() {
     for first in [compressed(Encoding::Zstd, &text(1000)), zstd_stream(&text(1000))] {
@@ -73,8 +73,7 @@ fn zstd_bodies_of_several_frames_are_refused() {
     }
 }
 
-/// Bodies of less than 5 MiB that expand to 65 MiB are refused by the limit on bodies; those that expand to 40 MiB, by
-/// a small account.
+/// Small bodies that expand to 65 MiB exceed the limit on bodies. Those of 40 MiB exceed a small account.
 #[test]
 fn decompression_bombs_take_no_more_than_the_account() {
     const MIB: u64 = 1 << 20;

@@ -2,14 +2,14 @@
 
 use stdx::varint;
 
-/// Appends a length-delimited field with the one-byte tag `tag`.
+/// Appends a length-delimited field. `tag` has one byte.
 pub(super) fn bytes(out: &mut Vec<u8>, tag: u8, value: &[u8]) {
     out.push(tag);
     varint::put(out, value.len() as u64);
     out.extend_from_slice(value);
 }
 
-/// Appends a number, unless it is zero.
+/// Appends a number that is not zero.
 pub(super) fn number(out: &mut Vec<u8>, tag: u8, value: u64) {
     if value != 0 {
         out.push(tag);
@@ -17,12 +17,11 @@ pub(super) fn number(out: &mut Vec<u8>, tag: u8, value: u64) {
     }
 }
 
-/// Number of bytes that [`number`] writes.
 pub(super) const fn number_len(value: u64) -> usize {
     if value == 0 { 0 } else { 1 + varint::len(value) }
 }
 
-/// Appends the bits of a double, unless they are all zero.
+/// Appends the bits of a double, unless all are zero.
 pub(super) fn double(out: &mut Vec<u8>, tag: u8, value: f64) {
     if value.to_bits() != 0 {
         out.push(tag);
@@ -30,12 +29,11 @@ pub(super) fn double(out: &mut Vec<u8>, tag: u8, value: f64) {
     }
 }
 
-/// Number of bytes that [`double`] writes.
 pub(super) const fn double_len(value: f64) -> usize {
     if value.to_bits() == 0 { 0 } else { 9 }
 }
 
-/// Appends a field with the one-byte tag `tag`. `write` appends the content, which must have `len` bytes.
+/// Appends a field with a one-byte tag. `write` must append `len` bytes.
 pub(super) fn message(out: &mut Vec<u8>, tag: u8, len: usize, write: impl FnOnce(&mut Vec<u8>)) {
     out.push(tag);
     varint::put(out, len as u64);
@@ -44,7 +42,7 @@ pub(super) fn message(out: &mut Vec<u8>, tag: u8, len: usize, write: impl FnOnce
     assert_eq!(out.len() - start, len, "BUG: a message does not have the announced length");
 }
 
-/// Number of bytes of a field with a one-byte tag and `len` bytes of content.
+/// Length of a field with `len` bytes of content.
 pub(super) const fn field_len(len: usize) -> usize {
     1 + varint::len(len as u64) + len
 }

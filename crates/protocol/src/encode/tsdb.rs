@@ -1,11 +1,10 @@
-//! Encodes a block of Prometheus' database, for tests of readers: in memory, with one segment and no postings.
+//! Encodes a block of Prometheus' database, for tests: in memory, with one segment and no postings.
 
 use crate::tsdb::xor;
 use model::{LabelsRef, TimeRange};
 use std::collections::BTreeMap;
 use stdx::varint;
 
-/// Files of a block.
 #[derive(Debug, Clone, Default)]
 pub struct BlockFiles {
     /// `meta.json`
@@ -18,16 +17,15 @@ pub struct BlockFiles {
     pub tombstones: Vec<u8>,
 }
 
-/// A chunk to be written.
 #[derive(Debug, Clone)]
 pub enum BlockChunk<'a> {
     /// Floats, at most 65,535 of them.
     Floats(&'a [i64], &'a [f64]),
-    /// Any encoding number, any bytes, and the range of time that the index states for the chunk.
+    /// Any encoding number and bytes, and the range of time in the index.
     Other(u8, &'a [u8], TimeRange),
 }
 
-/// Collects series, which must be in order of their labels, and encodes the files.
+/// Collects series in order of their labels, and encodes the files.
 #[derive(Debug)]
 pub struct BlockEncoder {
     version: u8,
@@ -42,12 +40,12 @@ pub struct BlockEncoder {
 #[derive(Debug)]
 struct EncodedSeries {
     labels: Vec<(String, String)>,
-    /// First and last millisecond of each chunk, and its offset in the segment.
+    /// First and last millisecond of each chunk, and its offset.
     chunks: Vec<(i64, i64, u64)>,
 }
 
 impl BlockEncoder {
-    /// An encoder of a block with an index of version 1 or 2.
+    /// An encoder of a block whose index has version 1 or 2.
     pub fn new(version: u8) -> Self {
         let mut chunks = 0x85BD_40DD_u32.to_be_bytes().to_vec();
         chunks.extend([1, 0, 0, 0]);
@@ -62,7 +60,7 @@ impl BlockEncoder {
         }
     }
 
-    /// Adds a series. Its chunks need not be in order.
+    /// Adds a series with chunks in any order.
     pub fn series(&mut self, labels: LabelsRef<'_>, chunks: &[BlockChunk<'_>]) {
         let labels: Vec<_> = labels.iter().map(|(n, v)| (n.to_string(), v.to_string())).collect();
         for (name, value) in &labels {
@@ -73,7 +71,7 @@ impl BlockEncoder {
         self.series.push(EncodedSeries { labels, chunks });
     }
 
-    /// Deletes a range of time from the series added last.
+    /// Deletes a range of time from the last series.
     pub fn delete(&mut self, range: TimeRange) {
         self.stones.push((self.series.len() - 1, range));
     }

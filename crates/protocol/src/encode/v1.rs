@@ -1,10 +1,9 @@
-//! Encodes `prometheus.WriteRequest`, whose fields are listed in `remote_write/v1.rs`.
+//! Encodes `prometheus.WriteRequest` (see `remote_write/v1.rs`).
 
 use super::put::{bytes, double, double_len, field_len, message, number, number_len};
 use super::{BlockCompressor, Extras};
 use model::{Exemplar, LabelsRef, Metadata};
 
-/// Encodes remote-write 1.0 bodies.
 #[derive(Debug, Default)]
 pub struct V1Encoder {
     message: Vec<u8>,
@@ -12,7 +11,6 @@ pub struct V1Encoder {
 }
 
 impl V1Encoder {
-    /// An encoder of an empty request.
     pub fn new() -> Self {
         Self::default()
     }
@@ -22,7 +20,7 @@ impl V1Encoder {
         self.series_with(labels, timestamps, values, Extras::default());
     }
 
-    /// Adds a series with exemplars. This version has no fields for the other extras.
+    /// Adds a series with exemplars. This version has no other extras.
     pub fn series_with(
         &mut self,
         labels: LabelsRef<'_>,
@@ -36,7 +34,7 @@ impl V1Encoder {
             + samples().map(|(t, v)| field_len(sample_len(t, v))).sum::<usize>()
             + extras.exemplars.iter().map(|e| field_len(exemplar_len(e))).sum::<usize>();
         message(&mut self.message, 0x0a, len, |out| {
-            // canonical label bytes are exactly the encoding of this field
+            // canonical label bytes are the encoding of this field
             out.extend_from_slice(labels.as_bytes());
             for (t, v) in samples() {
                 message(out, 0x12, sample_len(t, v), |out| {
@@ -54,7 +52,6 @@ impl V1Encoder {
         });
     }
 
-    /// Adds metadata of a metric.
     pub fn metadata(&mut self, metadata: &Metadata) {
         let texts = [(0x12, &metadata.metric), (0x22, &metadata.help), (0x2a, &metadata.unit)];
         let written = || texts.iter().filter(|(_, text)| !text.is_empty());
@@ -66,7 +63,7 @@ impl V1Encoder {
         });
     }
 
-    /// Returns the snappy-compressed body, and empties the encoder.
+    /// Returns the compressed body, and empties the encoder.
     pub fn finish(&mut self) -> &[u8] {
         let body = self.compressor.compress(&self.message);
         self.message.clear();

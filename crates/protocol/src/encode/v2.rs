@@ -1,4 +1,4 @@
-//! Encodes `io.prometheus.write.v2.Request`, whose fields are listed in `remote_write/v2.rs`.
+//! Encodes `io.prometheus.write.v2.Request` (see `remote_write/v2.rs`).
 
 use super::put::{double, double_len, field_len, message, number, number_len};
 use super::{BlockCompressor, Extras};
@@ -8,13 +8,12 @@ use std::hash::BuildHasher;
 use std::ops::Range;
 use stdx::varint;
 
-/// Encodes remote-write 2.0 bodies.
 #[derive(Debug)]
 pub struct V2Encoder {
     symbols: SymbolTable,
-    /// Encoded time series, which follow the symbols in the message.
+    /// Encoded time series.
     series_fields: Vec<u8>,
-    /// Packed references of the series and exemplars that are being written.
+    /// Packed references of the current series and its exemplars.
     refs: Vec<u8>,
     compressor: BlockCompressor,
 }
@@ -26,7 +25,6 @@ impl Default for V2Encoder {
 }
 
 impl V2Encoder {
-    /// An encoder of an empty request.
     pub fn new() -> Self {
         Self {
             symbols: SymbolTable::new(),
@@ -88,7 +86,7 @@ impl V2Encoder {
         });
     }
 
-    /// Returns the snappy-compressed body, and empties the encoder.
+    /// Returns the compressed body, and empties the encoder.
     pub fn finish(&mut self) -> &[u8] {
         self.symbols.fields.extend_from_slice(&self.series_fields);
         let body = self.compressor.compress(&self.symbols.fields);
@@ -97,7 +95,7 @@ impl V2Encoder {
         body
     }
 
-    /// Appends packed references of `labels` to `refs`; returns their range.
+    /// Appends packed references of `labels` to `refs`, and returns their range.
     fn put_refs(&mut self, labels: LabelsRef<'_>) -> Range<usize> {
         let start = self.refs.len();
         for (name, value) in labels.iter() {
@@ -141,12 +139,12 @@ const fn metadata_len(refs: &[u64; 3]) -> usize {
     number_len(refs[0]) + number_len(refs[1]) + number_len(refs[2])
 }
 
-/// Table of distinct texts, in order of first use, encoded as the first fields of a request.
+/// Table of distinct texts, in order of first use.
 #[derive(Debug)]
 struct SymbolTable {
     /// Encoded `symbols` fields.
     fields: Vec<u8>,
-    /// Position of each symbol's text in `fields`.
+    /// Position of each text in `fields`.
     spans: Vec<(u32, u32)>,
     /// Positions in `spans`, by text.
     by_text: HashTable<u32>,

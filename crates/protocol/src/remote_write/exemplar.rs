@@ -1,4 +1,4 @@
-//! Parsing of exemplars common to both versions.
+//! Exemplars, for both versions.
 
 use crate::DecodeError;
 use crate::labels::{Total, push_text};
@@ -6,11 +6,10 @@ use model::caps::EXEMPLAR_LABEL_CHARS_MAX;
 use model::{Batch, Exemplar, Labels, LabelsBuilder, SeriesRefusal};
 use stdx::budget::IncrementalReservation;
 
-/// Labels of one exemplar while they are read, and whether they are invalid.
+/// Labels of one exemplar, and whether they are invalid.
 pub(super) struct ExemplarLabels<'a> {
     builder: &'a mut LabelsBuilder,
     total: Total,
-    /// Characters of names and values together.
     chars: usize,
     wrong: Result<(), SeriesRefusal>,
 }
@@ -21,7 +20,7 @@ impl<'a> ExemplarLabels<'a> {
         Self { builder, total: Total::default(), chars: 0, wrong: Ok(()) }
     }
 
-    /// Adds a label, unless an error was found before.
+    /// Adds a label, unless the labels are invalid.
     pub(super) fn push(&mut self, name: &[u8], value: &[u8]) {
         if self.wrong.is_ok() {
             let Self { builder, total, chars, .. } = self;
@@ -31,12 +30,11 @@ impl<'a> ExemplarLabels<'a> {
         }
     }
 
-    /// Records an error of the labels.
     pub(super) fn fail(&mut self, error: SeriesRefusal) {
         self.wrong = Err(error);
     }
 
-    /// Adds the exemplar to the series that is added to `batch` next. An exemplar with invalid labels is only counted.
+    /// Adds the exemplar to the next series of `batch`. An exemplar with invalid labels is only counted.
     pub(super) fn keep(
         self,
         timestamp_ms: i64,
@@ -62,8 +60,7 @@ impl<'a> ExemplarLabels<'a> {
     }
 }
 
-/// Number of characters. OpenMetrics and Prometheus count these, not bytes. Text that is not UTF-8 is refused
-/// elsewhere.
+/// Number of characters, as limited by OpenMetrics.
 fn char_count(text: &[u8]) -> usize {
     const CONTINUES: u8 = 0b1000_0000;
     text.iter().filter(|byte| **byte & 0b1100_0000 != CONTINUES).count()

@@ -1,4 +1,4 @@
-//! Parsing of metadata common to both versions.
+//! Metadata, for both versions.
 
 use super::sample;
 use crate::DecodeError;
@@ -6,8 +6,7 @@ use model::caps::LABEL_VALUE_BYTES_MAX;
 use model::{Batch, BatchMetadata, Metadata, MetricKind};
 use stdx::budget::IncrementalReservation;
 
-/// Adds an entry if it names a metric. Since texts are only informative, invalid UTF-8 in them is replaced, and long
-/// texts are truncated.
+/// Adds an entry if it names a metric. Invalid UTF-8 is replaced, and long texts are cut.
 pub(super) fn push(
     batch: &mut Batch,
     reservation: &mut IncrementalReservation<'_>,
@@ -37,8 +36,7 @@ pub(super) fn push(
     Ok(())
 }
 
-/// Name of the metric family of a series, from the series' name and kind. Version 2.0 sends metadata with each series,
-/// although it describes the family.
+/// Name of the metric family of a series. Version 2.0 sends a family's metadata with each series.
 pub(super) fn family(name: &[u8], kind: MetricKind) -> &[u8] {
     let suffixes: &[&[u8]] = match kind {
         MetricKind::Histogram => &[b"_bucket", b"_sum", b"_count"],

@@ -1,4 +1,4 @@
-//! Determines the message type from the header `Content-Type`.
+//! Finds the version in the header `Content-Type`.
 
 use super::Version;
 use crate::DecodeError;
@@ -8,11 +8,8 @@ const MEDIA_TYPE: &str = "application/x-protobuf";
 const V1_NAME: &str = Version::V1.message();
 const V2_NAME: &str = Version::V2.message();
 
-/// Version named by the header `Content-Type`; for other values, an error for HTTP 415.
-///
-/// As in Prometheus, an absent or empty header means 1.0, and so does a header without a `proto` parameter. Unlike
-/// Prometheus, this follows RFC 9110: names are case-insensitive, spaces around parameters are ignored, and values may
-/// be quoted.
+/// Version that the header `Content-Type` names. As in Prometheus, 1.0 is the default. Parameters are read by
+/// RFC 9110. Other values are an error (HTTP 415).
 pub fn version_of(content_type: Option<&str>) -> Result<Version, DecodeError> {
     let content_type = content_type.unwrap_or("").trim();
     if content_type.is_empty() {

@@ -1,4 +1,4 @@
-//! Parsing of samples common to both versions, and limits on numbers of items.
+//! Samples, for both versions, and limits on items.
 
 use crate::DecodeError;
 use crate::wire::{Reader, Tag, WireError, WireType, tag};
@@ -11,8 +11,8 @@ const TIMESTAMP: Tag = tag(2, WireType::Varint);
 const VALUE_BYTE: u8 = VALUE as u8;
 const TIMESTAMP_BYTE: u8 = TIMESTAMP as u8;
 
-/// Timestamp and value of a Sample message. An absent field is 0, because senders leave out zeros. The value is copied
-/// as bits, so every NaN keeps its payload. The start timestamp of a 2.0 sample (field 3) is ignored.
+/// Timestamp and value of a Sample message. An absent field is 0. NaNs keep their bits. The start time of a
+/// 2.0 sample is ignored.
 #[inline(always)]
 fn read(sample: Reader<'_>) -> Result<(i64, f64), WireError> {
     match <&[u8; 16]>::try_from(sample.rest()).ok().and_then(read_usual) {
@@ -21,8 +21,7 @@ fn read(sample: Reader<'_>) -> Result<(i64, f64), WireError> {
     }
 }
 
-/// Parses the form of nearly every sample: a double, then a timestamp between 1971 and 2109, whose varint has six
-/// bytes.
+/// Parses the usual form: a double, then a timestamp between 1971 and 2109 (six bytes).
 #[inline(always)]
 fn read_usual(sample: &[u8; 16]) -> Option<(i64, f64)> {
     let [VALUE_BYTE, value @ .., TIMESTAMP_BYTE, t0, t1, t2, t3, t4, t5] = *sample else { return None };
@@ -30,7 +29,7 @@ fn read_usual(sample: &[u8; 16]) -> Option<(i64, f64)> {
     if varint & 0x8080_8080_8080 != 0x0080_8080_8080 {
         return None;
     }
-    // join the seven bits of each byte, first in pairs
+    // join seven bits of each byte, first in pairs
     let pairs = (varint & 0x007f_007f_007f) | (varint & 0x7f00_7f00_7f00) >> 1;
     let timestamp_ms = (pairs & 0x3fff) | (pairs >> 2 & 0x3fff << 14) | (pairs >> 4 & 0x3fff << 28);
     Some((timestamp_ms as i64, f64::from_bits(u64::from_le_bytes(value))))
@@ -48,7 +47,6 @@ fn read_any(mut sample: Reader<'_>) -> Result<(i64, f64), WireError> {
     Ok((timestamp_ms, value))
 }
 
-/// Reads a sample into the batch.
 #[inline]
 pub(super) fn push(
     sample: Reader<'_>,
@@ -64,7 +62,7 @@ pub(super) fn push(
     Ok(())
 }
 
-/// Counts a series of the request, even if it is empty.
+/// Counts a series, even an empty one.
 #[inline]
 pub(super) fn count_series(seen: &mut usize) -> Result<(), DecodeError> {
     *seen += 1;
@@ -74,7 +72,7 @@ pub(super) fn count_series(seen: &mut usize) -> Result<(), DecodeError> {
     Ok(())
 }
 
-/// Fails if `len`, the present number of extras of a kind, has reached the limit.
+/// Fails if `len` has reached the limit of extras.
 pub(super) fn check_extras(len: usize, what: &'static str) -> Result<(), DecodeError> {
     if len >= REQUEST_EXTRAS_MAX {
         return Err(DecodeError::TooMany { what, limit: REQUEST_EXTRAS_MAX });

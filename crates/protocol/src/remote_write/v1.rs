@@ -5,10 +5,9 @@
 //!   TimeSeries     1 Label*   2 Sample*   3 Exemplar*   4 Histogram*
 //! ```
 //!
-//! The batch's arena is the decompressed body itself. A series' labels are the run of its field-1 entries. If the
-//! sender sorts them, this run is the canonical form of [`model::labels`], so it is hashed in place. Protobuf allows a
-//! sender to mix labels and samples; such labels are copied together
-//! after the body.
+//! The batch's bytes are the decompressed body. A series' sorted label fields are the canonical form of
+//! [`model::labels`], so they are hashed in place. Labels mixed with samples are copied together after the
+//! body.
 
 use super::exemplar::ExemplarLabels;
 use super::{Decoder, Seen, Version, metadata, sample};
@@ -36,14 +35,13 @@ const METADATA_NAME: Tag = tag(2, WireType::Len);
 const METADATA_HELP: Tag = tag(4, WireType::Len);
 const METADATA_UNIT: Tag = tag(5, WireType::Len);
 
-/// Decodes the body in `batch.bytes`.
 pub(super) fn decode(
     decoder: &mut Decoder,
     batch: &mut Batch,
     reservation: &mut IncrementalReservation<'_>,
 ) -> Result<(), DecodeError> {
     decoder.gathered.clear();
-    // the body is moved out while it is read, so that the rest of the batch can be modified
+    // moved out, so that the rest of the batch can be modified
     let bytes = std::mem::take(&mut batch.bytes);
     let mut walk = Walk {
         hasher: &decoder.hasher,
@@ -120,7 +118,7 @@ impl Walk<'_, '_> {
             }
         }
         let samples = first_sample..self.batch.floats.timestamps.len() as u32;
-        // Nothing to store. This is harmless: some senders announce metadata or new series in this way.
+        // Nothing to store. Some senders announce metadata or new series in this way.
         if samples.is_empty() && histograms == 0 && self.batch.floats.exemplars.len() == first_exemplar {
             return Ok(());
         }
@@ -141,7 +139,7 @@ impl Walk<'_, '_> {
         (key, labels.start as u32..labels.end as u32)
     }
 
-    /// Copies together the labels of a series whose labels are not contiguous.
+    /// Copies labels that are not contiguous.
     #[cold]
     fn gather(&mut self, mut series: Reader<'_>) -> Result<(SeriesKey, Range<u32>), DecodeError> {
         let start = self.gathered.len();
@@ -158,7 +156,6 @@ impl Walk<'_, '_> {
         Ok((key, (offset + start) as u32..(offset + self.gathered.len()) as u32))
     }
 
-    /// Reads an exemplar of the current series.
     #[cold]
     fn exemplar(&mut self, mut exemplar: Reader<'_>) -> Result<(), DecodeError> {
         sample::check_extras(self.batch.floats.exemplars.len(), "exemplars")?;

@@ -5,12 +5,11 @@
 //!   TimeSeries     1 labels_refs*   2 Sample*   3 Histogram*   4 Exemplar*   5 Metadata
 //! ```
 //!
-//! Labels are references into the request's symbol table. [`rebuild`] puts each series' label bytes into the batch's
-//! arena, in the canonical layout and in the order sent. There they are hashed, so a series has the same key in both
-//! versions.
+//! Labels are references into a symbol table. [`rebuild`] writes the label bytes into the batch, in the
+//! canonical layout and in the order sent, so a series has the same key in both versions.
 //!
-//! If the specification leaves a choice, this module follows Prometheus' receiver, with one exception: it accepts
-//! series with exemplars only, because Prometheus' own sender produces them.
+//! Open questions of the specification are decided as in Prometheus' receiver, except that series with only
+//! exemplars are accepted, because Prometheus sends them.
 
 mod exemplar;
 mod metadata;
@@ -40,12 +39,11 @@ const HISTOGRAM: Tag = tag(3, WireType::Len);
 const EXEMPLAR: Tag = tag(4, WireType::Len);
 const METADATA: Tag = tag(5, WireType::Len);
 
-/// Working memory of the 2.0 decoder.
 #[derive(Debug, Default)]
 pub(super) struct Scratch {
     symbols: Vec<Symbol>,
     rebuild: rebuild::Scratch,
-    /// Copied references of a series that has several reference fields.
+    /// References of a series with several reference fields.
     gathered: Vec<u8>,
     metadata: metadata::Scratch,
 }
@@ -59,7 +57,6 @@ impl Scratch {
     }
 }
 
-/// Decodes the body in `decoder.body`.
 pub(super) fn decode(
     decoder: &mut Decoder,
     batch: &mut Batch,
@@ -72,18 +69,18 @@ pub(super) fn decode(
     Ok(())
 }
 
-/// Room in the arena for the labels of a series, even if the series is refused halfway. Labels shared with the previous
-/// series and other labels may each take as many bytes as all labels of a valid series.
+/// Room for the labels of a series: those shared with the previous series and others, each as long as a valid
+/// series' labels.
 const SERIES_ROOM_BYTES: usize = 2 * SERIES_LABEL_BYTES_MAX + 64;
 
-/// Position of the symbols in the message: senders write them before the series.
+/// Position of the symbols in the message. Senders write them before the series.
 #[derive(PartialEq, Eq)]
 enum SymbolsPosition {
     First,
     Late,
 }
 
-/// Reads the request. If symbols come late, the caller reads the request again with `everywhere`.
+/// Reads the request. If symbols come late, the caller reads it again with `everywhere`.
 fn walk(
     decoder: &mut Decoder,
     batch: &mut Batch,
@@ -119,11 +116,11 @@ struct Walk<'a, 'p> {
     reservation: &'a mut IncrementalReservation<'p>,
 }
 
-/// Contents of one TimeSeries message without its samples.
+/// A TimeSeries message without its samples.
 struct Content {
-    /// Position of the packed references in the body: name, value, name, value and so on.
+    /// Packed references in the body: name, value, name, value and so on.
     refs: Range<usize>,
-    /// True if the references were in several fields. They are then in `Walk::gathered`, and not in `refs`.
+    /// True if the references were in several fields, and are in `Walk::gathered`.
     scattered: bool,
     histograms: usize,
     exemplars: usize,
@@ -131,7 +128,6 @@ struct Content {
 }
 
 impl Content {
-    /// All references of the series, contiguous.
     #[inline(always)]
     fn refs<'b>(&self, body: &'b [u8], gathered: &'b [u8]) -> Reader<'b> {
         match self.scattered {
@@ -182,7 +178,7 @@ impl<'a> Walk<'a, '_> {
             self.batch.floats.timestamps.truncate(first_sample);
             self.batch.floats.values.truncate(first_sample);
             self.batch.bytes.truncate(labels_start);
-            // the latest labels in the arena may have been those of this series, which were just removed
+            // the latest labels may be those of this series, which were just removed
             self.last.forget();
             let labels = self.put_shown(&content)?;
             self.batch.refuse(error, labels, samples.len());
@@ -200,10 +196,10 @@ impl<'a> Walk<'a, '_> {
         Ok(())
     }
 
-    /// Reads a TimeSeries message. Its samples and exemplars go into the batch.
+    /// Reads a TimeSeries message. Samples and exemplars go into the batch.
     #[inline(always)]
     fn read_series(&mut self, mut series: Reader<'a>) -> Result<Content, DecodeError> {
-        // a range takes two registers, whereas a reader would be copied in memory
+        // a range takes two registers; a reader would be copied in memory
         let mut refs = 0..0;
         let (mut scattered, mut histograms, mut exemplars) = (false, 0, 0);
         let mut metadata = MetadataRefs::default();
@@ -246,8 +242,8 @@ impl<'a> Walk<'a, '_> {
         Ok(Content { refs, scattered, histograms, exemplars, metadata })
     }
 
-    /// Appends a piece to the gathered references of a series. Unless gathering has `begun`, the references `before`
-    /// are the first piece. Each piece must consist of whole references.
+    /// Appends a piece to the gathered references. If gathering has not `begun`, `before` is the first piece.
+    /// A piece consists of whole references.
     #[cold]
     fn gather(&mut self, before: Range<usize>, piece: Range<usize>, begun: bool) -> Result<(), DecodeError> {
         if !begun {
@@ -262,7 +258,7 @@ impl<'a> Walk<'a, '_> {
         Ok(())
     }
 
-    /// Adds the series' labels to the arena, and its metadata to the batch.
+    /// Adds the series' labels and metadata to the batch.
     #[inline(always)]
     fn keep(&mut self, content: &Content, samples: usize) -> Result<(), Stop> {
         if samples == 0 && content.histograms == 0 && content.exemplars == 0 {
@@ -287,9 +283,8 @@ impl<'a> Walk<'a, '_> {
         self.metadata.keep(refs, content.metadata, self.symbols, self.batch, self.reservation)
     }
 
-    /// Appends the first labels of a refused series to the arena, as label bytes, for the error message. Each name and
-    /// value is truncated to one byte more than is shown. Returns the range of these bytes in the arena, which is empty
-    /// if there is nothing to show.
+    /// Appends the first labels of a refused series to the batch, for the message. Names and values are cut
+    /// to one byte more than is shown. Returns their range.
     #[cold]
     fn put_shown(&mut self, content: &Content) -> Result<Range<u32>, DecodeError> {
         let start = self.batch.bytes.len();
@@ -310,7 +305,7 @@ impl<'a> Walk<'a, '_> {
     }
 }
 
-/// Reason why a series cannot be kept: a fault in the series, or one that fails the whole request.
+/// A fault in the series, or one that fails the request.
 enum Stop {
     Series(SeriesRefusal),
     Request(DecodeError),

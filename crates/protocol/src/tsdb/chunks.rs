@@ -15,40 +15,37 @@ const MAGIC: u32 = 0x85BD_40DD;
 const HEADER_BYTES: u64 = 8;
 const XOR: u8 = 1;
 
-/// Maximum length of a chunk. The number of its samples has 16 bits, and a float sample takes at most 20 bytes.
-/// Histograms have up to about 100 buckets, in chunks of about 1 KiB.
+/// Maximum length of a chunk. Its number of samples has 16 bits; a float takes at most 20 bytes.
 const CHUNK_BYTES_MAX: u64 = 8 << 20;
 
-/// Number of bytes read at a time. Chunks of successive series follow each other.
+/// Bytes read at a time.
 const WINDOW_BYTES: usize = 512 << 10;
 
-/// Maximum number of segments of a block. Each of them has up to 512 MiB.
+/// Maximum number of segments, each of up to 512 MiB.
 pub const SEGMENTS_MAX: usize = 1 << 16;
 
-/// Contents of a chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Chunk<'a> {
     /// Floats, for [`super::xor::decode`].
     Floats(&'a [u8]),
-    /// Native histograms, or an encoding of a later version.
+    /// Native histograms, or an unknown encoding.
     Other {
-        /// Number of the encoding; 2 and 3 are histograms.
+        /// Number of the encoding. 2 and 3 are histograms.
         encoding: u8,
-        /// Number of samples, from the head of the chunk.
+        /// Number of samples, from the chunk's head.
         samples: u64,
     },
 }
 
-/// The segment files of one block.
 #[derive(Debug)]
 pub struct Chunks<R> {
     segments: Vec<Window<R>>,
-    /// Index of the segment whose window holds bytes.
+    /// Index of the segment whose window is in memory.
     current: usize,
 }
 
 impl<R: ReadAt> Chunks<R> {
-    /// Checks the headers of all segments. They must be in order of their numbers.
+    /// Checks the headers of all segments, in order of their numbers.
     pub fn open(segments: Vec<R>) -> Result<Self, TsdbError> {
         if segments.len() > SEGMENTS_MAX {
             return Err(TsdbError::damaged(FILE, 0, "more than 65,536 segments"));
@@ -71,7 +68,7 @@ impl<R: ReadAt> Chunks<R> {
         Ok(Self { segments: windows, current: 0 })
     }
 
-    /// Reads the chunk at a reference from the index, and verifies its checksum.
+    /// Reads a chunk by its reference, and verifies its checksum.
     pub fn get(&mut self, reference: u64) -> Result<Chunk<'_>, TsdbError> {
         let (segment, at) = (reference >> 32, reference & 0xffff_ffff);
         let damaged = |reason| TsdbError::damaged(FILE, at, reason);
@@ -80,7 +77,7 @@ impl<R: ReadAt> Chunks<R> {
             return Err(damaged("a chunk in a missing segment"));
         }
         if segment != self.current {
-            // only the window of the current segment is kept in memory
+            // only the current segment's window is in memory
             self.segments[self.current].release();
             self.current = segment;
         }
@@ -95,7 +92,7 @@ impl<R: ReadAt> Chunks<R> {
         if len > CHUNK_BYTES_MAX {
             return Err(damaged("a chunk longer than the maximum"));
         }
-        // the length counts only the data, without the encoding before it
+        // the length counts only the data, not the encoding
         let bytes = window.get(start, 1 + len as usize + 4)?;
         let (content, crc) =
             bytes.split_last_chunk::<4>().expect("BUG: fewer bytes than a checksum were read");

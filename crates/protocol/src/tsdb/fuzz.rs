@@ -4,16 +4,15 @@ use super::{BlockMeta, Chunk, Chunks, Index, SeriesEntry, Tombstones, TsdbError,
 use model::Samples;
 use model::labels::is_canonical;
 
-/// Reads any bytes as each of a block's files.
+/// Reads `bytes` as each of a block's files.
 pub fn block_files(bytes: &[u8]) {
     let _ = BlockMeta::parse(bytes);
     let _ = Tombstones::parse(bytes);
     let _ = walk(bytes, bytes);
 }
 
-/// Reads any bytes as the contents of index and chunks, with correct checksums around them. This reaches deeper than
-/// [`block_files`]. The first byte selects the version of the index. The next two determine how the other bytes are
-/// divided.
+/// Reads `bytes` as index and chunks with correct checksums, and so reaches deeper than [`block_files`]. The
+/// first three bytes select the index version and divide the rest.
 pub fn block_contents(bytes: &[u8]) {
     let [version, a, b, rest @ ..] = bytes else { return };
     let first = rest.len() * usize::from(*a) / 256;
@@ -26,7 +25,7 @@ pub fn block_contents(bytes: &[u8]) {
     index.extend((symbols.len() as u32).to_be_bytes());
     put_protected(&mut index, symbols);
     let series_at = index.len().next_multiple_of(16) as u64;
-    // all entries have the same length, taken from the first byte
+    // all entries have the same length, the first byte
     let step = series.first().map_or(1, |n| usize::from(*n)).max(1);
     for entry in series.chunks(step) {
         index.resize(index.len().next_multiple_of(16), 0);
@@ -58,7 +57,6 @@ fn put_protected(out: &mut Vec<u8>, content: &[u8]) {
     out.extend(crc32c::crc32c(content).to_be_bytes());
 }
 
-/// Reads all series and chunks, and checks what the readers guarantee.
 fn walk(index: &[u8], chunks: &[u8]) -> Result<(), TsdbError> {
     let mut index = Index::open(index)?;
     let mut chunks = Chunks::open(vec![chunks])?;

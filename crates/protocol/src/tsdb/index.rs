@@ -1,11 +1,11 @@
-//! Reads the index of a block: its series, and the positions of their chunks.
+//! Reads a block's index: its series, and the positions of their chunks.
 //!
 //! ```text
 //!   magic, version │ symbols │ series, series, … │ postings and tables, not needed here │ contents
 //! ```
 //!
-//! Series are in order of their labels, each with references to symbols and a list of chunks, so one pass reads all of
-//! them. For symbols, only the position of every 32nd one and a cache of recently used texts are held in memory.
+//! One pass reads all series, in order of their labels. Memory holds the position of each 32nd symbol, and
+//! recent texts.
 
 use super::TsdbError;
 use super::read::{Cursor, ReadAt, Window};
@@ -17,70 +17,64 @@ use stdx::varint;
 
 const FILE: &str = "index";
 const MAGIC: u32 = 0xBAAA_D700;
-/// Length of the header, before the first section.
+/// Length of the header.
 const HEADER_BYTES: u64 = 5;
 /// Length of the table of contents: six references and a checksum.
 const CONTENTS_BYTES: u64 = 52;
 
-/// Distance between symbols whose positions are kept in memory.
+/// Distance between symbols whose positions are in memory.
 const SYMBOLS_STEP: u32 = 32;
 
-/// Limit on the symbols of a block; a block with more is refused. A position of 8 bytes is kept for every 32 symbols.
+/// Maximum number of symbols. Each 32 symbols take 8 bytes of memory.
 const SYMBOLS_MAX: u32 = 1 << 28;
 
-/// Limit on the cache of symbols. Each symbol is counted with 80 bytes of overhead.
+/// Limit on the cache of symbols. Each symbol counts with 80 bytes more than its text.
 const CACHE_BYTES_MAX: usize = 16 << 20;
 
-/// Maximum length of a series' entry. Each chunk takes about 10 bytes, so the limit is enough for one sample per second
-/// over a year. Decoded, the chunks of an entry take up to eight times as much. Of its labels, only as many are kept as a series may
-/// have.
+/// Maximum length of a series' entry. A chunk takes about 10 bytes, so it is enough for one sample per second
+/// over a year. Decoded chunks take up to eight times as much memory.
 const ENTRY_BYTES_MAX: u64 = 4 << 20;
 const _: () = assert!(ENTRY_BYTES_MAX == 4 << 20, "an error message names it");
 
-/// Number of bytes read at a time, for sequential reading and for lookups.
+/// Bytes read at a time, in sequence and for lookups.
 const WALK_BYTES: usize = 256 << 10;
 const SEARCH_BYTES: usize = 4 << 10;
 
-/// A chunk of a series, as listed in the index.
+/// A chunk in the index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChunkMeta {
-    /// Timestamp of its first sample.
     pub min_time_ms: i64,
-    /// Timestamp of its last sample.
     pub max_time_ms: i64,
-    /// Position of the chunk, for [`super::Chunks::get`].
+    /// Reference for [`super::Chunks::get`].
     pub reference: u64,
 }
 
-/// A series in the index.
 #[derive(Debug, Default)]
 pub struct SeriesEntry {
-    /// Reference that tombstones use for the series.
+    /// Reference of the series in tombstones.
     pub reference: u64,
-    /// Labels, or the reason why they are invalid here. `None` only before the first series is read.
+    /// Labels, or why they are invalid. `None` before the first series.
     pub labels: Option<Result<Labels, SeriesRefusal>>,
-    /// Chunks, in the order of the index.
     pub chunks: Vec<ChunkMeta>,
 }
 
-/// An index that is read sequentially from the first series to the last.
+/// An index, read from the first series to the last.
 #[derive(Debug)]
 pub struct Index<R> {
     walk: Window<R>,
     symbols: Symbols<R>,
-    /// Unit of references to series, in bytes.
     unit: u64,
-    /// Offset at which the next series may begin, and end of all series.
+    /// Offset of the next series, and the end of all series.
     at: u64,
     end: u64,
     begin: u64,
     builder: LabelsBuilder,
-    /// References to the labels of the series: the first [`SERIES_LABELS_MAX`].
+    /// References to the series' labels, at most [`SERIES_LABELS_MAX`].
     pairs: Vec<(u32, u32)>,
 }
 
 impl<R: ReadAt + Clone> Index<R> {
-    /// Opens the index: checks its header, table of contents (TOC) and symbol table.
+    /// Opens the index and checks its header, table of contents and symbol table.
     pub fn open(source: R) -> Result<Self, TsdbError> {
         let len = source.len();
         let damaged = |at, reason| TsdbError::damaged(FILE, at, reason);
@@ -124,12 +118,11 @@ impl<R: ReadAt + Clone> Index<R> {
         Ok(Self { walk, symbols, unit, at: series_at, end, begin: series_at, builder, pairs })
     }
 
-    /// Number of symbols in the index.
     pub const fn symbols(&self) -> u32 {
         self.symbols.count
     }
 
-    /// Progress of the walk, from 0 to 1.
+    /// Part of the series that was read, from 0 to 1.
     pub fn progress(&self) -> f64 {
         match self.end.saturating_sub(self.begin) {
             0 => 1.0,
@@ -137,8 +130,8 @@ impl<R: ReadAt + Clone> Index<R> {
         }
     }
 
-    /// Reads the next series. Returns false after the last one. If a series cannot be stored here, the reason is in the
-    /// entry, and reading can continue. After an error, reading cannot continue.
+    /// Reads the next series; false after the last one. An entry with invalid labels does not stop the
+    /// reader. An error does.
     pub fn next(&mut self, entry: &mut SeriesEntry) -> Result<bool, TsdbError> {
         let Some(len) = self.entry_len()? else { return Ok(false) };
         let (at, start) = (self.at, len.start);
@@ -158,7 +151,6 @@ impl<R: ReadAt + Clone> Index<R> {
         Ok(true)
     }
 
-    /// Finds the next entry; skips padding before it.
     fn entry_len(&mut self) -> Result<Option<EntryLen>, TsdbError> {
         if self.unit > 1 {
             self.at = self.at.next_multiple_of(self.unit);
@@ -193,7 +185,7 @@ impl<R: ReadAt + Clone> Index<R> {
         }
     }
 
-    /// Labels of a series that has `count` of them.
+    /// Labels of a series with `count` labels.
     fn labels(&mut self, count: usize) -> Result<Result<Labels, SeriesRefusal>, TsdbError> {
         if count > SERIES_LABELS_MAX {
             return Ok(Err(SeriesRefusal::TooManyLabels(count)));
@@ -223,8 +215,7 @@ struct EntryLen {
     bytes: usize,
 }
 
-/// Reads the references to names and values of the labels, and returns their number. At most [`SERIES_LABELS_MAX`] are kept: a series
-/// with more is refused, and must not take memory.
+/// Reads the references to names and values, and returns their number. Keeps at most [`SERIES_LABELS_MAX`].
 fn read_pairs(cursor: &mut Cursor<'_>, pairs: &mut Vec<(u32, u32)>) -> Option<usize> {
     pairs.clear();
     let count = cursor.uvarint()?;
@@ -256,7 +247,6 @@ fn read_chunks(cursor: &mut Cursor<'_>, chunks: &mut Vec<ChunkMeta>) -> Option<(
     Some(())
 }
 
-/// A symbol, or the reason why it cannot be part of a label.
 #[derive(Debug, Clone)]
 enum Symbol {
     Text(Arc<str>),
@@ -264,12 +254,11 @@ enum Symbol {
     TooLong(usize),
 }
 
-/// The symbol table of the index.
 #[derive(Debug)]
 struct Symbols<R> {
     window: Window<R>,
     count: u32,
-    /// Position of every 32nd symbol. Empty in version 1, where references are positions.
+    /// Position of each 32nd symbol; empty in version 1, where references are positions.
     places: Vec<u64>,
     by_place: bool,
     start: u64,
@@ -279,7 +268,7 @@ struct Symbols<R> {
 }
 
 impl<R: ReadAt> Symbols<R> {
-    /// Reads the table once to check it and to record positions.
+    /// Reads the table once, to check it and find positions.
     fn open(source: R, at: u64, file_end: u64, version: u8, walk: &mut Window<R>) -> Result<Self, TsdbError> {
         let mut symbols = Self {
             window: Window::new(source, FILE, SEARCH_BYTES),
@@ -377,7 +366,7 @@ impl<R: ReadAt> Symbols<R> {
     }
 }
 
-/// Verifies the checksum that follows a section.
+/// Checks the checksum after a section.
 fn check_crc<R: ReadAt>(walk: &mut Window<R>, from: u64, end: u64) -> Result<(), TsdbError> {
     let (mut at, mut crc) = (from, 0);
     while at < end {

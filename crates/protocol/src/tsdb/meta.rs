@@ -2,44 +2,38 @@
 
 use crate::json::{JsonError, Parser};
 
-/// Maximum size of `meta.json`. It lists the sources of a compacted block, which can take thousands of lines.
+/// Maximum size of `meta.json`, which lists the sources of a compacted block.
 pub const META_BYTES_MAX: u64 = 16 << 20;
 
-/// The fields of `meta.json` that matter here.
+/// The fields that matter here.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct BlockMeta {
-    /// Globally unique identifier and name of the block: 26 characters.
+    /// Name of the block: 26 characters.
     pub ulid: String,
-    /// First millisecond of the block.
     pub min_time_ms: i64,
     /// End of the block, exclusive.
     pub max_time_ms: i64,
-    /// Number of series, according to the block's writer.
+    /// Number of series, as written.
     pub series: u64,
-    /// Number of samples including native histograms, according to the block's writer.
+    /// Number of samples with native histograms, as written.
     pub samples: u64,
-    /// Number of native histograms among the samples, or 0 if the writer did not count them.
+    /// Number of native histograms; 0 if the writer did not count them.
     pub histograms: u64,
-    /// Version of the block's layout.
     pub version: u64,
 }
 
-/// Error of an unusable `meta.json`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MetaError {
-    /// The file is not JSON of the expected form.
     #[error("meta.json: {0}")]
     Json(#[from] JsonError),
     /// The block's layout has an unknown version.
     #[error("meta.json has version {0}, this build reads 1")]
     Version(u64),
-    /// The id is not 26 letters and digits.
     #[error("meta.json: {0:?} is not a ULID")]
     Ulid(String),
     /// The block ends before it begins.
     #[error("meta.json: maxTime {max} is before minTime {min}")]
     Times {
-        /// First millisecond of the block.
         min: i64,
         /// End of the block, exclusive.
         max: i64,

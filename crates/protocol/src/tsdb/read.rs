@@ -4,7 +4,6 @@ use super::TsdbError;
 use std::io;
 use stdx::varint;
 
-/// Random access to a file's bytes.
 pub trait ReadAt {
     /// Length of the file in bytes.
     fn len(&self) -> u64;
@@ -13,7 +12,7 @@ pub trait ReadAt {
         self.len() == 0
     }
 
-    /// Fills `into` with the bytes from `offset` on. Fails with [`io::ErrorKind::UnexpectedEof`] if the file ends
+    /// Fills `into` with bytes from `offset` on. Fails with [`io::ErrorKind::UnexpectedEof`] if the file ends
     /// earlier.
     fn read_exact_at(&self, into: &mut [u8], offset: u64) -> io::Result<()>;
 }
@@ -43,14 +42,13 @@ impl<R: ReadAt + ?Sized> ReadAt for &R {
     }
 }
 
-/// A movable range of a file that is held in memory.
+/// A part of a file in memory.
 #[derive(Debug)]
 pub(super) struct Window<R> {
     source: R,
     file: &'static str,
-    /// Number of bytes read at a time.
     step: usize,
-    /// File offset of the first byte in `bytes`.
+    /// File offset of `bytes`.
     start: u64,
     bytes: Vec<u8>,
 }
@@ -64,14 +62,14 @@ impl<R: ReadAt> Window<R> {
         self.source.len()
     }
 
-    /// Drops the bytes and frees their memory.
     pub(super) fn release(&mut self) {
         if self.bytes.capacity() > 0 {
             self.bytes = Vec::new();
         }
     }
 
-    /// Reads `len` bytes at `at`. The caller limits `len`. Fails with [`TsdbError::Damaged`] if the file ends earlier.
+    /// Reads `len` bytes at `at`, a length limited by the caller. Fails with [`TsdbError::Damaged`] if the
+    /// file ends earlier.
     pub(super) fn get(&mut self, at: u64, len: usize) -> Result<&[u8], TsdbError> {
         let got = self.get_up_to(at, len)?.len();
         if got < len {
@@ -100,7 +98,7 @@ impl<R: ReadAt> Window<R> {
     }
 }
 
-/// Reads numbers from bytes. Methods return `None` if the bytes end too early, or if a number has more than 64 bits.
+/// Reads numbers from bytes. `None` if the bytes end too early, or a number has more than 64 bits.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Cursor<'a> {
     pub(super) rest: &'a [u8],
@@ -129,7 +127,6 @@ impl<'a> Cursor<'a> {
         varint::take(&mut self.rest)
     }
 
-    /// Reads a zigzag-encoded varint.
     pub(super) fn varint(&mut self) -> Option<i64> {
         self.uvarint().map(varint::unzigzag)
     }

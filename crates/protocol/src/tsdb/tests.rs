@@ -9,7 +9,7 @@ fn labels(i: usize) -> Labels {
     Labels::from_pairs(&[("__name__", "m"), ("i", &format!("{i:05}")), ("job", "x")])
 }
 
-/// Labels and samples of a block, without applying deletions.
+/// Labels and samples of a block, with the deleted samples.
 fn walk(files: &BlockFiles) -> Result<Vec<(SeriesEntry, Samples)>, TsdbError> {
     let mut index = Index::open(files.index.as_slice())?;
     let mut chunks = Chunks::open(vec![files.chunks.as_slice()])?;
@@ -33,7 +33,7 @@ fn walk(files: &BlockFiles) -> Result<Vec<(SeriesEntry, Samples)>, TsdbError> {
 fn a_block_round_trips_in_both_versions() {
     for version in [1, 2] {
         let mut block = BlockEncoder::new(version);
-        // more symbols than one step of the symbol index
+        // more symbols than a step of the symbol index
         for i in 0..500 {
             let times: Vec<i64> = (0..7).map(|k| 1_000 + i as i64 + k * 15_000).collect();
             let mut values: Vec<f64> = (0..7).map(|k| k as f64 * 0.1 + i as f64).collect();
@@ -109,7 +109,7 @@ fn series_that_cannot_be_stored_are_passed_over() {
 
 #[test]
 fn a_chunk_as_the_format_describes_it() {
-    // 3 samples: t = 1000, 1060, 1120 (difference of differences 0), all of value 1.0
+    // 3 samples: t = 1000, 1060, 1120, each of value 1.0
     let mut data = vec![0, 3, 0xd0, 0x0f];
     data.extend(1f64.to_bits().to_be_bytes());
     data.push(60);
@@ -139,7 +139,7 @@ fn refuses_other_versions_and_damage() {
             } else {
                 bad.index[at] ^= 0x10;
             }
-            // padding is not covered by a checksum
+            // no checksum covers padding
             let padding = !cut && files.index[at] == 0;
             assert!(walk(&bad).is_err() || padding, "byte {at}, cut: {cut}");
         }
@@ -220,7 +220,7 @@ fn the_fuzz_target_on_damaged_blocks() {
             bytes[at] = rng.next_u64() as u8;
         }
         fuzz::block_files(&bytes);
-        // contents protected by checksums: symbols and entries whose lengths and counts may fit
+        // valid checksums around symbols and entries whose lengths may fit
         let mut content: Vec<u8> =
             (0..rng.below(200)).map(|_| (rng.next_u64() >> rng.below(64)) as u8).collect();
         content.extend_from_slice(&bytes[..bytes.len().min(rng.below(300) as usize)]);

@@ -12,17 +12,16 @@ use std::collections::HashMap;
 const FILE: &str = "tombstones";
 const MAGIC: u32 = 0x0130_BA30;
 
-/// Maximum size of the file, which is held in memory. A deletion takes about 15 bytes.
+/// Maximum size of the file. A deletion takes about 15 bytes.
 pub const TOMBSTONES_BYTES_MAX: u64 = 256 << 20;
 
-/// Deleted ranges of time, by series.
 #[derive(Debug, Default)]
 pub struct Tombstones {
     by_series: HashMap<u64, Vec<TimeRange>>,
 }
 
 impl Tombstones {
-    /// Parses the file. An empty file has no deletions.
+    /// Parses the file, which may be empty.
     pub fn parse(bytes: &[u8]) -> Result<Self, TsdbError> {
         if bytes.is_empty() {
             return Ok(Self::default());
@@ -57,12 +56,11 @@ impl Tombstones {
         Ok(Self { by_series })
     }
 
-    /// Deleted ranges of the series with this reference in the index, unordered.
+    /// Deleted ranges of the series with this reference, unordered.
     pub fn of(&self, series: u64) -> &[TimeRange] {
         self.by_series.get(&series).map_or(&[], Vec::as_slice)
     }
 
-    /// Number of series with deletions.
     pub fn series(&self) -> usize {
         self.by_series.len()
     }

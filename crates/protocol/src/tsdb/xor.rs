@@ -1,8 +1,8 @@
-//! Decodes and encodes chunks of floats: timestamps as differences of differences, values as XOR with the previous
-//! value.
+//! Decodes and encodes chunks of floats: timestamps as differences of differences, values as XOR with the
+//! previous value.
 //!
-//! The encoding follows Pelkonen et al., "Gorilla: a fast, scalable, in-memory time series database", VLDB 2015,
-//! section 4.1, with the bit widths of Prometheus:
+//! Source: Pelkonen et al., "Gorilla: a fast, scalable, in-memory time series database", VLDB 2015, section
+//! 4.1, with Prometheus' bit widths:
 //!
 //! ```text
 //!   count u16, t0 varint, v0 64 bits, (t1 - t0) uvarint, v1 xor, then for each: difference of differences, xor
@@ -17,8 +17,8 @@
 
 use model::Samples;
 
-/// Appends a chunk's samples in the order of the chunk, which is ascending in every chunk written by Prometheus.
-/// Returns `None` if the bytes are truncated or invalid; the samples before the fault are appended.
+/// Appends a chunk's samples, in its order. `None` if bytes are truncated or invalid; the samples before the
+/// fault are appended.
 pub fn decode(data: &[u8], samples: &mut Samples) -> Option<()> {
     let count = u16::from_be_bytes(*data.first_chunk()?);
     let mut bits = Bits::new(&data[2..]);
@@ -46,7 +46,7 @@ pub fn decode(data: &[u8], samples: &mut Samples) -> Option<()> {
     Some(())
 }
 
-/// The latest value, and the position of the bits by which values differ.
+/// The latest value, and the position of its changed bits.
 #[derive(Debug, Default)]
 struct Xor {
     bits: u64,
@@ -72,11 +72,11 @@ impl Xor {
     }
 }
 
-/// Reads bits, starting with the most significant bit of each byte.
+/// Reads bits, the most significant bit of a byte first.
 #[derive(Debug)]
 struct Bits<'a> {
     bytes: &'a [u8],
-    /// Bits not taken yet, aligned to the most significant bit.
+    /// Bits not taken yet, from the most significant bit on.
     held: u64,
     count: u32,
 }
@@ -86,7 +86,7 @@ impl<'a> Bits<'a> {
         Self { bytes, held: 0, count: 0 }
     }
 
-    /// The next 1 to 64 bits.
+    /// Takes 1 to 64 bits.
     #[inline]
     fn take(&mut self, width: u32) -> Option<u64> {
         if width > 32 {
@@ -96,7 +96,7 @@ impl<'a> Bits<'a> {
         self.take_short(width)
     }
 
-    /// The next 1 to 32 bits.
+    /// Takes 1 to 32 bits.
     #[inline]
     fn take_short(&mut self, width: u32) -> Option<u64> {
         if self.count < width {
@@ -113,7 +113,7 @@ impl<'a> Bits<'a> {
 
     #[inline]
     fn refill(&mut self) {
-        // the caller ensures that fewer than 32 bits are held
+        // the caller holds fewer than 32 bits
         if let Some((four, rest)) = self.bytes.split_first_chunk::<4>() {
             self.held |= u64::from(u32::from_be_bytes(*four)) << (32 - self.count);
             self.count += 32;
@@ -164,7 +164,7 @@ impl<'a> Bits<'a> {
     }
 }
 
-/// Encodes samples with any timestamps as a chunk, for tests.
+/// Encodes any samples as a chunk, for tests.
 pub fn encode(timestamps: &[i64], values: &[f64]) -> Vec<u8> {
     let mut out = BitsOut { bytes: (timestamps.len() as u16).to_be_bytes().to_vec(), free: 0 };
     let (mut delta, mut leading, mut trailing) = (0i64, u32::MAX, 0);

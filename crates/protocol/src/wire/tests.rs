@@ -40,7 +40,7 @@ fn tags() {
 
 #[test]
 fn offsets_count_from_the_body() {
-    // the body contains a message of two bytes; the message contains a string that is longer than the message
+    // the body has a message of two bytes, whose string is longer
     let body = [0x0a, 0x02, 0x0a, 0x05, 0x00, 0x00, 0x00, 0x00];
     let mut r = Reader::new(&body);
     r.tag().unwrap();

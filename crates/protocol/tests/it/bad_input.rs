@@ -1,4 +1,4 @@
-//! Checks the error for each kind of invalid input, and that valid series of the same request are accepted.
+//! The error for each kind of invalid input. Valid series of the same request are accepted.
 
 use crate::plenty;
 use crate::proto::{self, Histogram, pack, v1, v2};
@@ -12,7 +12,6 @@ fn label(name: &str, value: &str) -> v1::Label {
     v1::Label { name: name.into(), value: value.into() }
 }
 
-/// A series with one sample.
 fn series(labels: &[(&str, &str)]) -> v1::TimeSeries {
     v1::TimeSeries {
         labels: labels.iter().map(|(n, v)| label(n, v)).collect(),
@@ -34,7 +33,7 @@ fn decode(version: Version, body: &[u8]) -> Result<Batch, DecodeError> {
     decoded.map(|()| batch)
 }
 
-/// Result of [`labels_of`] for each series: the labels as text, or the error.
+/// Labels of each series as text, or the error of [`labels_of`].
 fn resolve(batch: &Batch) -> Vec<Result<String, SeriesRefusal>> {
     let mut builder = LabelsBuilder::new();
     let labels = |s| labels_of(batch.label_bytes(s), &mut builder).map(|l| l.to_string());
@@ -63,7 +62,7 @@ fn bodies_that_are_no_message() {
             ErrorKind::Invalid,
             "invalid snappy block: damaged or truncated",
         );
-        // 10 bytes that declare 1 GiB, and others that declare 60 MiB
+        // small bodies that declare 1 GiB and 60 MiB
         check(
             version,
             b"\x80\x80\x80\x80\x04\x00\x00\x00\x00\x00",
@@ -108,14 +107,14 @@ fn every_truncation_of_a_message() {
     let message = snap::raw::Decoder::new().decompress_vec(&whole).unwrap();
     for end in 1..message.len() {
         let decoded = decode(Version::V1, &pack(&message[..end]));
-        // a cut at the boundary of the two series leaves a valid message
+        // a cut between the two series leaves a valid message
         assert_eq!(decoded.is_ok(), end == message.len() / 2, "{end} of {}", message.len());
     }
 }
 
 #[test]
 fn a_field_of_ours_with_another_type() {
-    // timeseries as a varint; samples as a varint; value as a varint
+    // a varint in place of timeseries, samples and value
     for message in [&b"\x08\x01"[..], b"\x0a\x02\x10\x01", b"\x0a\x04\x12\x02\x08\x01"] {
         let error = decode(Version::V1, &pack(message)).unwrap_err();
         assert!(matches!(error, DecodeError::Wire(WireError { fault: Fault::Mismatch, .. })), "{error}");
@@ -177,7 +176,7 @@ fn labels_that_are_not_text_or_not_labels() {
 
 #[test]
 fn labels_and_samples_mixed() {
-    // label, sample, label: valid protobuf
+    // label, sample, label
     let (a, b) = (series(&[("__name__", "up")]), series(&[("job", "x")]));
     let inner = |s: &v1::TimeSeries| prost::Message::encode_to_vec(s);
     let merged = [inner(&a), inner(&b)].concat();
@@ -223,7 +222,7 @@ fn floods_are_bounded() {
     check(Version::V2, b"\x22\x00".repeat(2_000_001), "symbols", 2_000_000);
     check(Version::V1, field(0x0a, &b"\x1a\x00".repeat(250_001)), "exemplars", 250_000);
     check(Version::V1, b"\x1a\x03\x12\x01m".repeat(250_001), "metadata entries", 250_000);
-    // references that expand: 6,000 series with 12 KiB of labels each
+    // 6,000 series with 12 KiB of labels each, by reference
     let name = field(0x22, b"__name__");
     let value = field(0x22, &[b'v'; 12 << 10]);
     let one = field(0x2a, b"\x0a\x02\x01\x02\x12\x00");
@@ -322,7 +321,7 @@ fn bad_references_leave_out_one_series() {
 
 #[test]
 fn exemplars_with_long_labels_are_left_out() {
-    // name and value of the first one have 128 characters, but more bytes
+    // the first one has 128 characters, but more bytes
     let values = ["é".repeat(120), "é".repeat(121), "short".to_owned()];
     let exemplar =
         |value: &String| v1::Exemplar { labels: vec![label("trace_id", value)], value: 1.0, timestamp: 2 };
@@ -358,7 +357,7 @@ fn a_series_behind_a_refused_one_keeps_its_labels() {
         metadata: Some(v2::Metadata { kind: 1, help_ref, unit_ref: 0 }),
         ..v2::TimeSeries::default()
     };
-    // the labels of the second series are in the arena before its metadata is found to be invalid
+    // the labels of the second series are written before its metadata is found to be invalid
     let timeseries = vec![one(2, 0), one(3, 99), one(2, 0), one(3, 0)];
     let batch = decode(Version::V2, &proto::body(&v2::Request { symbols, timeseries })).unwrap();
     assert_eq!(batch.refused_series, 1);
@@ -375,7 +374,7 @@ fn symbol_tables() {
     assert_eq!(ok([series.clone(), symbols.clone()].concat()), [Ok("up{}".into())]);
     let around = [&symbols[..2], &series, &symbols[2..], &series].concat();
     assert_eq!(ok(around), [Ok("up{}".into()), Ok("up{}".into())]);
-    // references that are not packed, in several packed fields, and in overlong varints
+    // references that are not packed, in several fields, and as overlong varints
     let one_by_one = b"\x2a\x08\x08\x01\x12\x02\x10\x05\x08\x02".to_vec();
     let pieces = b"\x2a\x0a\x0a\x01\x01\x12\x02\x10\x05\x0a\x01\x02".to_vec();
     let needless = b"\x2a\x09\x0a\x03\x01\x82\x00\x12\x02\x10\x05".to_vec();
@@ -410,7 +409,7 @@ fn the_other_versions_message_is_refused() {
         assert_eq!(error.kind(), ErrorKind::Invalid);
         assert!(error.to_string().ends_with(other), "{error}");
     }
-    // unknown fields beside known ones, and no fields at all
+    // unknown fields beside known ones, and no fields
     let unknown = b"\x7a\x03new";
     let plain = |body: &[u8]| snap::raw::Decoder::new().decompress_vec(body).unwrap();
     for (version, body, known) in

@@ -1,4 +1,4 @@
-//! Runs the fuzz targets on randomly damaged requests. cargo-fuzz runs the same functions.
+//! Runs the fuzz targets on damaged requests.
 
 use model::{Exemplar, Labels, Metadata, MetricKind};
 use protocol::encode::{Extras, V1Encoder, V2Encoder};
@@ -6,7 +6,6 @@ use protocol::fuzz;
 use protocol::remote_write::Version;
 use stdx::damage::each_damaged;
 
-/// Request bodies that contain every kind of field.
 fn corpus(version: Version) -> Vec<Vec<u8>> {
     let series = |i: usize| {
         let (job, le) = (format!("job-{}", i / 3), format!("{i}"));
@@ -42,7 +41,6 @@ fn corpus(version: Version) -> Vec<Vec<u8>> {
     bodies
 }
 
-/// Number of damaged inputs for each target.
 const MUTATIONS: usize = 4000;
 
 pub(crate) fn messages(version: Version) -> Vec<Vec<u8>> {

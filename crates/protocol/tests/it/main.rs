@@ -1,5 +1,4 @@
-//! Tests remote write against independent code: messages are encoded and decoded by prost, bodies are compressed by the
-//! snap crate.
+//! Tests remote write against independent code: the crates prost and snap.
 
 mod bad_input;
 #[path = "../../benches/decode.rs"]
@@ -18,7 +17,6 @@ fn plenty() -> stdx::budget::Reservation {
     stdx::budget::Account::new("test", u64::MAX).reserve(0).expect("BUG: cannot reserve 0 bytes")
 }
 
-/// A remote-write request compressed with snappy.
 fn request(version: Version, body: &[u8]) -> Request<'_, Version> {
     Request { format: version, body: Body::snappy(body) }
 }

@@ -1,4 +1,4 @@
-//! Damaged messages: our decoder accepts each message that prost accepts, and finds the same series.
+//! Damaged messages: our decoder accepts what prost accepts, and finds the same series.
 
 use crate::fuzz::messages;
 use crate::proto::{pack, v1, v2};
@@ -10,7 +10,7 @@ use protocol::{DecodeError, Decoder as _, Fault};
 use stdx::damage::{damage, mutations};
 use stdx::rng::Rng;
 
-/// For each series with samples: its labels (`None` if they are invalid), and timestamps and value bits.
+/// Series with samples: labels (`None` if invalid), timestamps and value bits.
 type Request = Vec<(Option<Labels>, Vec<(i64, u64)>)>;
 
 fn labels<'a>(pairs: impl Iterator<Item = (&'a String, &'a String)>) -> Option<Labels> {
@@ -29,7 +29,7 @@ fn prost_v1(message: &[u8]) -> Option<Request> {
     Some(series.collect())
 }
 
-/// Decodes by prost, and removes the series that are refused because of their references.
+/// Decodes by prost, without series of invalid references.
 fn prost_v2(message: &[u8]) -> Option<Request> {
     let request = v2::Request::decode(message).ok()?;
     let known = |r: &u32| (*r as usize) < request.symbols.len();

@@ -1,26 +1,24 @@
-//! The protocol's messages for prost.
+//! The messages for prost.
 
 use prost::Message;
 
-/// Encodes a message as a request body.
 pub(crate) fn body(message: &impl Message) -> Vec<u8> {
     pack(&message.encode_to_vec())
 }
 
-/// Compresses any bytes to a request body.
+/// Compresses any bytes.
 pub(crate) fn pack(message: &[u8]) -> Vec<u8> {
     snap::raw::Encoder::new()
         .compress_vec(message)
         .expect("BUG: a test message is too large for a snappy block")
 }
 
-/// Decodes a request body to a message.
 pub(crate) fn unpack<M: Message + Default>(body: &[u8]) -> M {
     let message = snap::raw::Decoder::new().decompress_vec(body).expect("the body must be a snappy block");
     M::decode(message.as_slice()).expect("the body must be a protobuf message")
 }
 
-/// Remote write 1.0, after `prompb/remote.proto` and `prompb/types.proto`.
+/// Remote write 1.0 (`prompb/remote.proto`, `prompb/types.proto`).
 pub(crate) mod v1 {
     #[derive(Clone, PartialEq, prost::Message)]
     pub(crate) struct WriteRequest {
@@ -81,7 +79,7 @@ pub(crate) mod v1 {
     }
 }
 
-/// Remote write 2.0, after `prompb/io/prometheus/write/v2/types.proto`.
+/// Remote write 2.0 (`prompb/io/prometheus/write/v2/types.proto`).
 pub(crate) mod v2 {
     #[derive(Clone, PartialEq, prost::Message)]
     pub(crate) struct Request {
@@ -136,7 +134,7 @@ pub(crate) mod v2 {
     }
 }
 
-/// The fields of a native histogram that the tests need. Their numbers are the same in both versions.
+/// Fields of a native histogram, with the same numbers in both versions.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct Histogram {
     #[prost(uint64, tag = "1")]

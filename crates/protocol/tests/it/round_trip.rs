@@ -1,6 +1,4 @@
-//! Round trips: the output of our encoders is decoded by prost and by our decoder, and prost's output by our decoder.
-//!
-//! A request is modelled by a list of [`Series`]; each test encodes and decodes it in different ways.
+//! Round trips between our encoders and decoders and prost. A request is a list of [`Series`].
 
 use crate::proto::{self, v1, v2};
 use model::{Batch, Exemplar, Labels, LabelsBuilder, LabelsRef, Metadata, MetricKind, SeriesKey};
@@ -10,10 +8,9 @@ use protocol::encode::{Extras, V1Encoder, V2Encoder};
 use protocol::labels::labels_of;
 use protocol::remote_write::{Decoder, Version};
 
-/// Names and values of labels.
 type Pairs = Vec<(String, String)>;
 
-/// One time series. Values are bits, so that NaNs can be compared.
+/// One time series. Values are bits, to compare NaNs.
 #[derive(Debug, Clone, PartialEq)]
 struct Series {
     labels: Pairs,
@@ -52,7 +49,7 @@ fn labels(pairs: &[(String, String)]) -> Labels {
     Labels::from_pairs(&pairs)
 }
 
-/// Label sets of a few words, so that neighbouring series share labels. Some are long.
+/// Label sets of a few words. Neighbors share labels.
 fn label_pairs(named: bool) -> impl Strategy<Value = Pairs> {
     let name = prop_oneof!["[a-e]", "[a-z_é]{1,9}", "[n]{120,140}"];
     let value = prop_oneof!["[x-z]", "\\PC{1,20}", "[v]{120,140}"];
@@ -78,7 +75,7 @@ fn sample() -> impl Strategy<Value = (i64, u64)> {
     (time, value)
 }
 
-/// Leaves out labels that exceed the limit for an exemplar.
+/// Leaves out labels beyond an exemplar's limit.
 fn of_exemplar(labels: Pairs) -> Pairs {
     let mut left = model::caps::EXEMPLAR_LABEL_CHARS_MAX;
     let fits = |(name, value): &(String, String)| {
@@ -203,7 +200,7 @@ fn prost_v2(request: &[Series]) -> v2::Request {
     v2::Request { symbols, timeseries }
 }
 
-/// Decodes with our decoder, and converts to the model. Metadata is separate, because it does not belong to a series.
+/// Decodes with our decoder. Returns series and metadata.
 fn decode(version: Version, body: &[u8]) -> (Vec<Series>, Vec<Metadata>) {
     let mut batch = Batch::default();
     Decoder::new(9)
@@ -237,7 +234,7 @@ fn without_metadata(request: &[Series]) -> Vec<Series> {
     request.iter().map(|s| Series { metadata: none.clone(), ..s.clone() }).collect()
 }
 
-/// Replaces negative zeros by zeros, because prost leaves out both when it encodes.
+/// Replaces negative zeros, because prost does not encode them.
 fn without_negative_zeros(mut request: Vec<Series>) -> Vec<Series> {
     for s in &mut request {
         let values = s.samples.iter_mut().map(|(_, v)| v);
@@ -250,7 +247,6 @@ fn without_negative_zeros(mut request: Vec<Series>) -> Vec<Series> {
     request
 }
 
-/// The last metadata of each metric.
 fn last_of_each_metric(metadata: impl IntoIterator<Item = Metadata>) -> Vec<Metadata> {
     let mut last = std::collections::BTreeMap::new();
     for m in metadata {
@@ -264,7 +260,7 @@ proptest! {
 
     #[test]
     fn prost_reads_what_we_write(request in requests()) {
-        // a message with a NaN is not equal to itself, so texts are compared
+        // messages with NaNs are not equal to themselves, so texts are compared
         let theirs = proto::unpack::<v1::WriteRequest>(&encode_v1(&request));
         prop_assert_eq!(format!("{theirs:?}"), format!("{:?}", prost_v1(&request)));
         let theirs = proto::unpack::<v2::Request>(&encode_v2(&request));
@@ -305,7 +301,7 @@ proptest! {
     }
 }
 
-/// True for metadata without content, which 2.0 cannot distinguish from missing metadata.
+/// True for metadata without content, which 2.0 cannot express.
 fn is_empty_metadata(m: &Metadata) -> bool {
     m.kind == MetricKind::Unknown && m.help.is_empty() && m.unit.is_empty()
 }

@@ -12,7 +12,6 @@ use stdx::budget::IncrementalReservation;
 const VALUE: Tag = tag(2, WireType::Fixed64);
 const TIMESTAMP: Tag = tag(3, WireType::Varint);
 
-/// Reads an exemplar of the current series.
 #[cold]
 pub(super) fn read(
     mut exemplar: Reader<'_>,
@@ -45,7 +44,7 @@ pub(super) fn read(
 struct SymbolLabels<'a, 's> {
     labels: ExemplarLabels<'a>,
     symbols: Symbols<'s>,
-    /// Name whose value has not been read yet.
+    /// Name that waits for its value.
     name: Option<&'s [u8]>,
     count: usize,
 }

@@ -1,4 +1,4 @@
-//! Collects the metadata of a 2.0 request. Senders repeat it with each series of a metric; it is kept once.
+//! Metadata of a 2.0 request. Senders repeat it with each series of a metric; one copy is kept.
 
 use super::Stop;
 use super::symbols::{Symbols, read_ref};
@@ -12,7 +12,6 @@ const KIND: Tag = tag(1, WireType::Varint);
 const HELP: Tag = tag(3, WireType::Varint);
 const UNIT: Tag = tag(4, WireType::Varint);
 
-/// A series' Metadata message.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct MetadataRefs {
     kind: MetricKind,
@@ -21,7 +20,7 @@ pub(super) struct MetadataRefs {
 }
 
 impl MetadataRefs {
-    /// Merges a message into `self`, as protobuf requires for a repeated field.
+    /// Merges a repeated field into `self`.
     #[inline(always)]
     pub(super) fn read(mut self, mut metadata: Reader<'_>) -> Result<Self, WireError> {
         while let Some(tag) = metadata.tag()? {
@@ -36,7 +35,7 @@ impl MetadataRefs {
     }
 }
 
-/// Working memory: the latest metadata of each metric, indexed by the symbol of the metric's name.
+/// The latest metadata of each metric, by the symbol of the metric's name.
 #[derive(Debug, Default)]
 pub(super) struct Scratch(Vec<Option<MetadataRefs>>);
 
@@ -46,12 +45,11 @@ impl Scratch {
     }
 }
 
-/// Metadata of the request so far.
 pub(super) struct KeptMetadata<'a> {
     by_symbol: &'a mut Vec<Option<MetadataRefs>>,
-    /// Symbol of `__name__`, once it has occurred.
+    /// Symbol of `__name__`, if it has occurred.
     name_symbol: Option<u32>,
-    /// The family added last, and its metadata.
+    /// The latest family, and its metadata.
     family: Option<(&'a [u8], MetadataRefs)>,
 }
 
@@ -61,8 +59,7 @@ impl<'a> KeptMetadata<'a> {
         Self { by_symbol: &mut scratch.0, name_symbol: None, family: None }
     }
 
-    /// Adds the metadata that a series has for its metric. `labels` are the series' references, which are known to be
-    /// valid.
+    /// Adds the metadata that a series has for its metric. `labels` are valid references of the series.
     #[inline(always)]
     pub(super) fn keep(
         &mut self,
@@ -73,13 +70,12 @@ impl<'a> KeptMetadata<'a> {
         reservation: &mut IncrementalReservation<'_>,
     ) -> Result<(), Stop> {
         match self.metric_symbol(labels, symbols)? {
-            // nearly always, because all series of a metric have the same metadata
+            // the usual case, because all series of a metric have the same metadata
             Some(metric) if self.by_symbol.get(metric as usize) == Some(&Some(metadata)) => Ok(()),
             metric => self.keep_new(metric, metadata, symbols, batch, reservation),
         }
     }
 
-    /// Finds the symbol of the metric's name.
     fn metric_symbol(
         &mut self,
         mut labels: Reader<'_>,
@@ -118,7 +114,7 @@ impl<'a> KeptMetadata<'a> {
         if *kept != Some(metadata) {
             *kept = Some(metadata);
             let name = family(symbols.text(metric)?, metadata.kind);
-            // the series of a histogram follow each other, so only the latest family has to be compared
+            // the series of a histogram are consecutive, so the latest family is enough
             if self.family != Some((name, metadata)) {
                 self.family = Some((name, metadata));
                 push(batch, reservation, metadata.kind, name, help, unit)?;

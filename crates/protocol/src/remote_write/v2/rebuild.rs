@@ -1,16 +1,14 @@
 //! Rebuilds label bytes from references.
 //!
-//! The series of one scrape share most of their labels, and senders send them one after the other. So the references of
-//! a series are compared with the references of the previous series. The label bytes of a common tail are copied in one
-//! piece. Only the pairs before the tail are looked up.
+//! The series of a scrape share most labels. The references of a series are compared with those of the
+//! previous series, and the label bytes of the common tail are copied in one piece.
 //!
 //! ```text
 //!   references   [ name  m1 ][ job a ][ pod b ]          label bytes  {name=m1}{job=a}{pod=b}
 //!   of the next  [ name  m2 ][ job a ][ pod b ]                       {name=m2}+ copy of the rest
 //! ```
 //!
-//! Besides, many targets have the same metrics. If a pair is already in the arena, its label bytes are copied from
-//! there, in one piece instead of six.
+//! A pair that the batch already contains is also copied in one piece.
 
 use super::Stop;
 use super::symbols::{Symbols, read_ref};
@@ -22,27 +20,23 @@ use model::caps::{
 use model::labels::put_label;
 use stdx::budget::{Exhausted, IncrementalReservation};
 
-/// Maximum bytes of all rebuilt labels of a request. References make labels cheap to send but expensive to hold: a
-/// reference of two bytes can stand for 16 KiB.
+/// Maximum bytes of all rebuilt labels of a request. A reference of two bytes can stand for 16 KiB.
 pub(super) const REBUILT_BYTES_MAX: usize = BODY_BYTES_MAX;
 
 const _: () = assert!(REBUILT_BYTES_MAX + SERIES_LABEL_BYTES_MAX < u32::MAX as usize);
 
-/// Working memory.
 #[derive(Debug, Default)]
 pub(super) struct Scratch {
-    /// Tails of the previous series, one from each of its pairs to the end. The longest is first; the last one is
-    /// empty.
+    /// Tails of the previous series, from each pair to the end. The longest is first, the empty tail last.
     tails: Vec<Tail>,
-    /// Tails from each of the pairs that precede the common tail in this series.
+    /// Tails from each pair before the common tail.
     heads: Vec<Tail>,
-    /// For each value, indexed by its reference: the position in the arena of the latest pair with this value.
+    /// For each value: the position of the latest pair with this value.
     pair_positions: Vec<PairPosition>,
-    /// Present generation. Entries of `pair_positions` with another generation are stale.
+    /// Entries of `pair_positions` with another generation are stale.
     generation: u32,
 }
 
-/// Position of a pair in the arena.
 #[derive(Debug, Clone, Copy, Default)]
 struct PairPosition {
     generation: u32,
@@ -51,8 +45,8 @@ struct PairPosition {
     len: u32,
 }
 
-/// Limit on the length of `pair_positions`, in entries of 16 bytes. A pair whose value has a greater reference is looked
-/// up each time.
+/// Limit on `pair_positions`, in entries of 16 bytes. Pairs whose values have greater references are not
+/// remembered.
 const PAIR_POSITIONS_MAX: usize = 16 << 10;
 
 impl Scratch {
@@ -61,7 +55,6 @@ impl Scratch {
             + self.pair_positions.capacity() * size_of::<PairPosition>()
     }
 
-    /// Prepares for a request with `symbols` symbols.
     pub(super) fn prepare(
         &mut self,
         symbols: usize,
@@ -73,7 +66,6 @@ impl Scratch {
         Ok(())
     }
 
-    /// Invalidates the positions of all pairs.
     fn forget(&mut self) {
         self.tails.clear();
         self.tails.push(Tail::default());
@@ -84,39 +76,37 @@ impl Scratch {
     }
 }
 
-/// Number of bytes from a pair to the end of its series, in references and in labels.
+/// Bytes from a pair to the end of its series, in references and in labels.
 #[derive(Debug, Clone, Copy, Default)]
 struct Tail {
     refs: u32,
     labels: u32,
 }
 
-/// The previous series.
 pub(super) struct LastSeries<'a> {
-    /// Packed references. `scratch.tails` are tails of them.
+    /// Packed references. `scratch.tails` are their tails.
     refs: &'a [u8],
-    /// End of the label bytes in the arena.
     labels_end: usize,
     scratch: &'a mut Scratch,
 }
 
 impl<'a> LastSeries<'a> {
-    /// An empty series, as the predecessor of the first series.
+    /// An empty series, before the first one.
     pub(super) fn new(scratch: &'a mut Scratch) -> Self {
         let mut last = Self { refs: &[], labels_end: 0, scratch };
         last.forget();
         last
     }
 
-    /// Forgets the previous series. Must be called if the labels put last are removed from the arena.
+    /// Forgets the previous series. Call it if the latest labels are removed from the batch.
     pub(super) fn forget(&mut self) {
         self.refs = &[];
         self.labels_end = 0;
         self.scratch.forget();
     }
 
-    /// Appends to the arena the label bytes for packed references, in the order sent. After an error, the arena may
-    /// contain part of them.
+    /// Appends the label bytes for packed references, in the order sent. After an error, part of them may
+    /// remain.
     #[inline(always)]
     pub(super) fn put_labels(
         &mut self,
@@ -129,7 +119,7 @@ impl<'a> LastSeries<'a> {
         Ok(())
     }
 
-    /// Like [`Self::put_labels`], for references that are not kept until the next series.
+    /// Like [`Self::put_labels`], for references that are not kept.
     #[cold]
     pub(super) fn put_labels_once(
         &mut self,
@@ -199,12 +189,11 @@ impl<'a> LastSeries<'a> {
         Ok(())
     }
 
-    /// Finds the longest tail of pairs of the previous series that is also a tail of `refs`. Returns its index in
-    /// `tails`, and its sizes.
+    /// The longest common tail of the previous series and `refs`: its index in `tails`, and its sizes.
     #[inline(always)]
     fn common_tail(&self, refs: &[u8]) -> (usize, Tail) {
         let common = common_suffix(refs, self.refs);
-        // the byte before the tail must end a reference; otherwise the tail would start inside one
+        // a tail must not start inside of a reference
         let whole = |n: usize| n == refs.len() || refs[refs.len() - n - 1] < 0x80;
         let tails = &self.scratch.tails;
         let starts = |tail: &Tail| tail.refs as usize <= common && whole(tail.refs as usize);
@@ -231,7 +220,7 @@ fn common_suffix(a: &[u8], b: &[u8]) -> usize {
     }
 }
 
-/// Error for references that are not valid labels. Reads all references again, so that the error has the totals.
+/// Error for references that are not valid labels. Reads all of them again for the totals.
 #[cold]
 fn refusal(mut refs: Reader<'_>, symbols: Symbols<'_>) -> Stop {
     let (mut count, mut text_bytes) = (0, 0);
@@ -260,8 +249,7 @@ fn refusal(mut refs: Reader<'_>, symbols: Symbols<'_>) -> Stop {
     })
 }
 
-/// Error if a text is too long, with the same wording as for 1.0. The text is a value if `name` is given, otherwise a
-/// name.
+/// Error for a text that is too long. It is a value if `name` is given, otherwise a name.
 fn text_too_long(name: Option<&[u8]>, text: &[u8]) -> Option<SeriesRefusal> {
     match name {
         None if text.len() > LABEL_NAME_BYTES_MAX => Some(SeriesRefusal::LabelNameTooLong(text.len())),

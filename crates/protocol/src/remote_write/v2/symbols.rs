@@ -7,14 +7,13 @@ use model::SeriesRefusal;
 use model::caps::REQUEST_SYMBOLS_MAX;
 use stdx::budget::IncrementalReservation;
 
-/// Position of a symbol in the body.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Symbol {
     start: u32,
     len: u32,
 }
 
-/// The symbol table. Its symbols are not checked to be UTF-8.
+/// The symbol table. Symbols may be invalid UTF-8.
 #[derive(Clone, Copy)]
 pub(super) struct Symbols<'a> {
     body: &'a [u8],
@@ -22,10 +21,8 @@ pub(super) struct Symbols<'a> {
 }
 
 impl<'a> Symbols<'a> {
-    /// Finds the symbols of `body`, and the fields that follow them.
-    ///
-    /// Senders write the table first, so it ends before the first other field. Protobuf does not guarantee this order:
-    /// with `everywhere`, the whole body is searched, and the returned reader starts at its beginning.
+    /// Finds the symbols of `body`, and the fields after them. With `everywhere`, searches the whole body,
+    /// and the returned reader starts at its beginning.
     pub(super) fn read(
         body: &'a [u8],
         everywhere: bool,
@@ -49,26 +46,25 @@ impl<'a> Symbols<'a> {
         self.table.len()
     }
 
-    /// Text of a symbol; `None` for a reference beyond the table.
+    /// Text of a symbol; `None` beyond the table.
     #[inline(always)]
     pub(super) fn get(&self, reference: u32) -> Option<&'a [u8]> {
         let symbol = self.table.get(reference as usize)?;
         Some(&self.body[symbol.start as usize..][..symbol.len as usize])
     }
 
-    /// Like [`Self::get`], but reference 0 is the empty text even if the request has no table.
+    /// Like [`Self::get`], but reference 0 is always the empty text.
     pub(super) fn text(&self, reference: u32) -> Result<&'a [u8], SeriesRefusal> {
         let none = (reference == 0).then_some(&[][..]);
         self.get(reference).or(none).ok_or_else(|| self.missing(reference))
     }
 
-    /// Error for a reference beyond the table.
     pub(super) const fn missing(&self, reference: u32) -> SeriesRefusal {
         SeriesRefusal::SymbolOutOfRange(reference, self.table.len())
     }
 }
 
-/// Adds a symbol that ends at offset `end` of the body.
+/// Adds a symbol that ends at `end` in the body.
 #[inline(always)]
 fn push(
     symbol: &[u8],
@@ -86,7 +82,7 @@ fn push(
     Ok(())
 }
 
-/// Reads a reference. More than 32 bits are truncated, as protobuf requires for a `uint32`.
+/// Reads a reference. As in protobuf, only 32 bits count.
 #[inline(always)]
 pub(super) fn read_ref(reader: &mut Reader<'_>) -> Result<u32, WireError> {
     Ok(reader.varint()? as u32)
