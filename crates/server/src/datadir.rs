@@ -20,7 +20,6 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// An open, locked data directory.
 #[derive(Debug)]
 pub(crate) struct DataDir {
     pub(crate) path: PathBuf,
@@ -67,8 +66,7 @@ pub enum DataDirError {
 
 const VERSION: u32 = 1;
 
-/// Time to wait for the lock: a killed process can still hold the lock for a moment when its supervisor starts the next
-/// process.
+/// Time to wait for the lock. A killed process may hold the lock for a moment after its successor starts.
 const LOCK_WAIT: Duration = Duration::from_secs(2);
 const LOCK_POLL: Duration = Duration::from_millis(20);
 
@@ -84,7 +82,7 @@ impl DataDir {
             let path = path.to_path_buf();
             move |source| DataDirError::Io { path, source }
         };
-        // shared access, because other engines may read the tables in the directory
+        // other engines may read the tables in the directory
         disk::create_dir_all(&*disk, path, Access::Shared).map_err(io(path))?;
         let lock_path = path.join("LOCK");
         let began = Instant::now();
@@ -124,8 +122,7 @@ impl DataDir {
     }
 }
 
-/// Returns the seed of a data directory's series keys, for programs other than the server that write its tables. Creates the
-/// directory if absent.
+/// Seed of a data directory's series keys, for other programs that write its tables. Creates the directory if absent.
 pub fn series_seed(path: &Path) -> Result<u64, DataDirError> {
     let identity = path.join("identity.json");
     if let Ok(bytes) = disk::read(&Os, &identity) {
@@ -158,7 +155,7 @@ impl Identity {
     }
 }
 
-/// Serializes as hexadecimal text, because JSON numbers lose bits beyond 2^53.
+/// Hexadecimal text, because JSON numbers lose bits beyond 2^53.
 mod hex_u64 {
     use serde::{Deserialize, Deserializer, Serializer, de::Error};
 

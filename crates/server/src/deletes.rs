@@ -5,10 +5,8 @@
 //!                                                                          └▶ rollups apply it          └▶ upkeep rewrites files
 //! ```
 //!
-//! Samples acknowledged before the request are in the table when the tombstone is committed, so they precede the
-//! tombstone in the order of writes. Samples written after the answer follow the tombstone. Samples written in between
-//! may precede or follow it; those that are sealed in between leave the heads before the answer. Otherwise, the head would take
-//! a sample that is sent again for a duplicate of a sample that was just deleted.
+//! Samples acknowledged before the request are deleted. Samples written after the answer are kept. Samples written in
+//! between may be deleted or kept.
 //!
 //! - [`tenant`]: deletes of whole tenants
 
@@ -25,8 +23,8 @@ use std::sync::Arc;
 use tables::rollup::{self, Resolution};
 use tables::{Delete, Table, TableError};
 
-/// Deletes samples of a tenant. After an error, the samples may be deleted nevertheless, now or later, so the request
-/// should be repeated.
+/// Deletes samples of a tenant. After an error, the samples may be deleted now, later, or not at all: repeat the
+/// request.
 pub(crate) async fn delete(node: &crate::Node, tenant: TenantId, delete: Delete) -> Result<(), Refusal> {
     delete.check().map_err(refused)?;
     flush_tenant(node, &tenant).await?;
@@ -37,12 +35,12 @@ pub(crate) async fn delete(node: &crate::Node, tenant: TenantId, delete: Delete)
     release(node, &tenant).await
 }
 
-/// Waits until samples of a tenant that are in its table have left the heads.
+/// Waits until the heads hold no samples of a tenant that are already in its table. Otherwise, a sample that is sent
+/// again after the delete would count as a duplicate.
 async fn release(node: &crate::Node, tenant: &TenantId) -> Result<(), Refusal> {
     let is_frozen = |partition: &PartitionShared| {
         partition.head.read().tenant(tenant).is_some_and(head::TenantHead::is_frozen)
     };
-    // usually there are none
     if node.reads().partitions.iter().any(|partition| is_frozen(partition)) {
         flush_tenant(node, tenant).await?;
     }
@@ -56,7 +54,7 @@ pub(crate) fn commit(context: &Context, tenant: &TenantId, delete: &Delete) -> R
     let Some(table) = lake.tables.existing_now(tenant, TenantTable::Samples).map_err(refused)? else {
         return Ok(());
     };
-    // a rollup that cannot be read takes the delete in later
+    // an unreadable rollup applies the delete later
     let has_rollups = Resolution::ALL
         .into_iter()
         .any(|resolution| !matches!(rollup_of(lake, tenant, resolution), Ok(None)));
@@ -79,30 +77,28 @@ pub(crate) fn commit(context: &Context, tenant: &TenantId, delete: &Delete) -> R
     }
 }
 
-/// Result of applying deletes to rollups.
 #[derive(Debug)]
 pub(crate) struct Passed {
     /// Sequence up to which the deletes are applied to all rollups; `i64::MIN` if a rollup cannot be read or written.
     pub(crate) upto: i64,
-    /// First error of a rollup.
     pub(crate) failed: Option<TableError>,
 }
 
-/// Applies the deletes of a tenant's samples to its rollups. If a rollup fails, the others are still processed. Returns an error only
-/// if the samples' table fails.
+/// Applies the deletes of a tenant's samples to its rollups. Failures of rollups are in the result; an error means that
+/// the samples' table failed.
 pub(crate) fn apply_to_rollups(
     lake: &Lake,
     tenant: &TenantId,
     samples: &Table,
     now_ms: i64,
 ) -> Result<Passed, TableError> {
-    // one version throughout: a delete that comes meanwhile is neither applied to rollups nor completed
+    // deletes that arrive after this line are left to the next call
     let files = samples.files()?;
     let mut passed = Passed { upto: files.tombstones().last, failed: None };
     if files.tombstones().list.is_empty() {
         return Ok(passed);
     }
-    // list the rollups after the tombstone was committed: a rollup that is created later omits the deleted samples
+    // rollups created after the tombstone already omit the deleted samples
     for resolution in Resolution::ALL {
         let taken = rollup_of(lake, tenant, resolution).and_then(|table| match table {
             None => Ok(i64::MAX),

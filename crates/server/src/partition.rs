@@ -6,10 +6,9 @@
 //!                     └─▶ new ─ a slice a turn ┘
 //! ```
 //!
-//! Waiting submissions are committed in one group, so one sync serves all of them (group commit). If they exceed one
-//! group, tenants take turns: a tenant that sends little is in the next group, regardless of what others send. New
-//! series are created in slices between groups, so writes to known series never wait for longer than a slice. Samples
-//! reach the head only once they are durable, so queries never see samples that a crash would lose.
+//! One sync makes a whole group of submissions durable (group commit). If submissions exceed one group, tenants take
+//! turns. New series are created in slices between groups, to keep writes to known series fast. Queries see only
+//! durable samples.
 
 mod commit;
 mod context;
@@ -55,54 +54,49 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
 use std::time::{Duration, Instant};
 use submission::Submission;
 
-/// Capacity of an owner's channel of commands: the largest default of `inflight_requests`, so that a flood of one
-/// tenant does not fill the channel while a group is committed.
+/// Capacity of an owner's channel: the largest default of `inflight_requests`.
 pub(crate) const QUEUE_MAX: usize = 4096;
 
-/// Limit on the cost of a group, in in-order samples. The limit keeps latency low: other submissions wait for the next
-/// group.
+/// Limit on the cost of a group, in in-order samples, because later submissions wait for the group.
 const GROUP_COST_MAX: usize = 200_000;
 
-/// Cost of the submissions that a tenant may add in its turn, in in-order samples: a few requests of usual size.
+/// Cost that a tenant may add in its turn, in in-order samples: a few requests of usual size.
 const GROUP_QUANTUM: u32 = 10_000;
 
-/// Minimum cost charged for a submission, in in-order samples: the work of recording, waking and answering.
+/// Minimum cost of a submission, in in-order samples, for recording and answering it.
 const SUBMISSION_COST_MIN: usize = 100;
 
 /// Series created between two groups: about a quarter of a millisecond.
 const CREATE_SLICE: usize = 256;
 
-/// Series created for a tenant, and for a submission, in one turn: a submission with a few new series does not wait for
-/// another submission with a hundred thousand.
+/// Limit on the series created for one tenant, and for one submission, in one turn.
 const CREATE_SHARE: usize = 32;
 
-/// Time after a request of known series during which creation pauses after each slice, because known series have
-/// priority. A pause is [`CREATE_PAUSE_FACTOR`] times as long as the slice took.
+/// Time after a request of known series during which creation pauses after each slice. A pause is
+/// [`CREATE_PAUSE_FACTOR`] times as long as the slice took.
 const KNOWN_LATELY: Duration = Duration::from_millis(200);
 const CREATE_PAUSE_FACTOR: u32 = 12;
 
-/// Command for an owner.
 #[derive(Debug)]
 pub(crate) enum Command {
     Write(Box<Submission>),
     Freeze(Freeze),
     Sealed(Sealed),
-    /// Opens a reader of the journal at the beginning of the dictionary that has the record at this offset.
+    /// Opens a reader of the journal at the beginning of the dictionary of the record at this offset.
     Read(Offset, SyncSender<Read>),
     /// Adds samples of a closed tenant to the head.
     AddClosed(ClosedBatch, SyncSender<()>),
-    /// Takes the samples of a closed tenant out of the head.
+    /// Removes and returns the samples of a closed tenant in the head.
     Discard(TenantId, SyncSender<Option<Box<TenantHead>>>),
     /// Rewrites blocked tenants' samples at the journal's end.
     Relocate(Relocate),
     /// Truncates the journal to the partition's mark.
     Truncate(SyncSender<()>),
-    /// Drops what a deleted tenant has beside samples.
+    /// Drops metadata, exemplars and empty series of a deleted tenant.
     DeleteTenant(DeleteTenant),
     Stop,
 }
 
-/// A reader of the journal, and the journal's end when it was opened.
 #[derive(Debug)]
 pub(crate) struct Read {
     pub(crate) reader: Result<Box<dyn journal::Reader>, JournalError>,
@@ -118,11 +112,10 @@ pub(crate) struct Owner {
     partition: Arc<PartitionShared>,
     journal: Box<dyn Journal>,
     commands: Receiver<Command>,
-    /// Complete submissions, for the next group.
+    /// Submissions for the next group.
     group: Vec<Submission>,
     /// Submissions of known series that wait for a group.
     known: FairQueue,
-    /// Submissions whose series are still to be created.
     creating: FairQueue,
     /// Submissions that are too large for one group.
     slicing: Slicing,
@@ -134,11 +127,10 @@ pub(crate) struct Owner {
     relocating: Option<Relocating>,
     evicting: Evicting,
     incoming: Incoming,
-    /// Bytes of replayed records that are not sealed. The journal counts the bytes appended after the replay.
+    /// Unsealed bytes of replayed records. The journal counts the bytes appended later.
     unsealed_bytes: u64,
     /// Time of the last request of known series.
     known_at: Instant,
-    /// Earliest time of the next slice of new series.
     create_at: Instant,
     stopping: bool,
 }
@@ -193,7 +185,6 @@ impl Owner {
         }
     }
 
-    /// True if all submissions are answered.
     fn is_idle(&self) -> bool {
         self.group.is_empty() && self.known.is_empty() && self.creating.is_empty() && self.slicing.is_empty()
     }
@@ -202,7 +193,7 @@ impl Owner {
         &*self.journal
     }
 
-    /// Replays the journal. Returns false if the node is stopping. On an error, the partition stays closed.
+    /// Replays the journal. Returns false if the node is stopping. After an error, the partition stays closed.
     pub(crate) fn begin(&mut self) -> Result<bool, Refusal> {
         match self.replay() {
             Ok(replay::End::Complete) => {}
@@ -211,7 +202,7 @@ impl Owner {
         }
         let newest_ms = self.partition.head.read().newest_ms();
         if let Some(newest_ms) = newest_ms {
-            // at its arrival, the sample may have been up to `future_ms` ahead of the clock
+            // the sample may have been up to `future_ms` ahead of the clock when it arrived
             let came_ms = newest_ms.saturating_sub(self.context.settings.future_ms);
             self.context.wall.found(came_ms, &*self.context.clock);
         }
@@ -223,7 +214,7 @@ impl Owner {
         Ok(true)
     }
 
-    /// Runs each kind of work once. Waits for a command for up to `wait` first.
+    /// Runs each kind of work once. With `wait`, first waits up to this time for a command.
     pub(crate) fn turn(&mut self, wait: Option<Duration>) {
         let cost = self.gather(wait);
         self.fill_group(cost);
@@ -239,8 +230,8 @@ impl Owner {
         self.evict_turn();
     }
 
-    /// Handles the waiting commands. With `wait`, first sleeps until a command arrives or the time has passed. Returns
-    /// the cost of the samples that were added to the head immediately.
+    /// Handles the waiting commands. With `wait`, first waits up to this time for a command. Returns the cost of
+    /// samples added to the head.
     fn gather(&mut self, wait: Option<Duration>) -> usize {
         let first = match wait {
             Some(timeout) => match self.commands.recv_timeout(timeout) {
@@ -290,7 +281,6 @@ impl Owner {
         cost
     }
 
-    /// Admits submissions of known series to the group, in turns by tenant, until the group's cost reaches its limit.
     fn fill_group(&mut self, mut cost: usize) {
         while cost < GROUP_COST_MAX
             && let Some(submission) = self.known.pop()
@@ -305,7 +295,7 @@ impl Owner {
         }
     }
 
-    /// Time that the owner may wait for a command, until other work is due; `None` if work is due now.
+    /// Time to wait for a command before other work is due; `None` if work is due now.
     fn time_to_sleep(&self) -> Option<Duration> {
         if self.stopping || !self.known.is_empty() {
             return None;
@@ -319,7 +309,7 @@ impl Owner {
         (!left.is_zero()).then_some(left)
     }
 
-    /// Creates the next slice of series, if it is due. Submissions that become complete join the group.
+    /// Creates the next slice of series if it is due.
     fn create_slice(&mut self) {
         let began = self.context.clock.instant();
         if self.creating.is_empty() || (began < self.create_at && !self.stopping) {
@@ -362,8 +352,8 @@ impl Owner {
         self.partition.creating.store(self.creating.len() as u64, Ordering::Relaxed);
     }
 
-    /// Refuses new series of metrics that have reached the tenant's limit on series per metric, if there is such a
-    /// limit. Returns how many of the next `wanted` series may be created.
+    /// Refuses new series of metrics at the tenant's limit on series per metric. Returns how many of the next `wanted`
+    /// series may be created.
     fn refuse_beyond_metric_limit(&self, submission: &mut Submission, wanted: usize) -> usize {
         let Some(limit) = self.context.overrides.current().of(&submission.tenant).series_per_metric else {
             return wanted;
@@ -404,7 +394,6 @@ impl Owner {
         to - from
     }
 
-    /// Updates each tenant's number of series and memory in this partition's head.
     fn note_tenants(&self) {
         let now = self.context.clock.instant();
         for (tenant, head) in self.partition.head.read().tenants() {
@@ -428,7 +417,7 @@ impl Owner {
             match self.commands.recv() {
                 Ok(Command::Write(submission)) => submission.refuse_all(refusal.clone()),
                 Ok(Command::Stop) | Err(_) => return,
-                Ok(_) => {} // dropping the reply ends the wait
+                Ok(_) => {} // dropping the reply ends the caller's wait
             }
         }
     }

@@ -1,8 +1,8 @@
 //! Heads and tables as the query engine's source of series.
 //!
-//! - [`union`]: heads and tables merged into one source
-//! - [`across`]: several tenants as one source
-//! - this module: series of heads, and long work on a head, divided into turns
+//! - [`union`]: heads and tables merged
+//! - [`across`]: several tenants
+//! - this module: series of heads, and long work on a head, in turns
 
 mod across;
 mod context;
@@ -28,7 +28,7 @@ use roaring::RoaringBitmap;
 #[cfg(test)]
 mod tests;
 
-/// Calls `f` with the matchers translated into filters of the head.
+/// Calls `f` with the matchers as filters of the head.
 fn with_filters<R>(matchers: &[Matcher], f: impl FnOnce(&[Filter<'_>]) -> R) -> R {
     let predicates: Vec<_> = matchers.iter().map(|m| move |value: &str| m.matches(value)).collect();
     let filters: Vec<_> = matchers
@@ -47,17 +47,17 @@ fn with_filters<R>(matchers: &[Matcher], f: impl FnOnce(&[Filter<'_>]) -> R) -> 
     f(&filters)
 }
 
-/// Iterator over selected series of heads. The lock is held for one series at a time, so a long query never keeps the
-/// owner waiting. Between two series, the source's pins keep references valid.
+/// Iterator over selected series of heads. Locks the head for one series at a time. Pins keep references valid
+/// meanwhile.
 struct HeadSet<'a> {
     parts: Vec<(&'a PartitionShared, roaring::bitmap::IntoIter)>,
     at: usize,
     current: Option<SeriesRef>,
     tenant: &'a TenantId,
     range: TimeRange,
-    /// Limit on the samples of an unpacked series: the rest of the query's share.
+    /// Limit on the samples of a series: the rest of the query's share.
     samples_max: u64,
-    /// Upper bound of `samples_max`: the query's whole share.
+    /// The query's whole share.
     unpack_max: u64,
     left: usize,
     labels: Vec<u8>,
@@ -88,7 +88,7 @@ impl SeriesSet for HeadSet<'_> {
                 let series = SeriesRef(series);
                 let head = partition.head.read();
                 let head = head.tenant(self.tenant).expect("BUG: a tenant's head disappeared");
-                // checked before unpacking, because compressed samples may take a hundredth of their unpacked size
+                // checked before unpacking: samples may be a hundred times larger unpacked
                 let most = head.samples_at_most(series, self.range);
                 let weight = match head.kind(series) {
                     ValueKind::Float => 1,
@@ -103,7 +103,7 @@ impl SeriesSet for HeadSet<'_> {
                     SeriesSamples::Histograms(samples) => make_room(samples, most),
                 }
                 head.read_any(series, self.range, samples);
-                // checked with the lock held, so that pinned samples cannot be released in between
+                // checked under the lock, so pinned samples are still there
                 if self.pin.is_expired() {
                     return Err(union::expired());
                 }
@@ -136,12 +136,11 @@ impl SeriesSet for HeadSet<'_> {
     }
 }
 
-/// Number of samples of 16 bytes that a native histogram counts as. The number is computed from the size of the largest
-/// histogram, because the actual size is unknown before unpacking.
+/// Number of 16-byte samples that a native histogram counts as, by the size of the largest histogram.
 const HISTOGRAM_WEIGHT: u64 = HISTOGRAM_BYTES_MAX as u64 / 16;
 
-/// Allocates room for `count` samples at once. Columns that grow while they are filled take up to twice as much memory, and
-/// three times as much while they are moved. The columns must be empty, because their content is not kept.
+/// Allocates room for `count` samples at once, because growing columns take up to three times the memory. The columns
+/// must be empty.
 fn make_room<V>(samples: &mut Samples<V>, count: usize) {
     if samples.timestamps.capacity() < count {
         *samples = Samples::default();
@@ -158,19 +157,17 @@ fn too_many_samples(count: u64, most: u64) -> SourceError {
     SourceError { kind: ErrorKind::TooLarge, message }
 }
 
-/// Long work on a tenant's head in one partition, divided into turns. The lock is released between turns, so the owner
-/// never waits for longer than one turn.
+/// Long work on a tenant's head in one partition, in turns. The lock is released between turns.
 #[derive(Debug)]
 pub(crate) struct Turns<'a> {
     pub(crate) partition: &'a PartitionShared,
     tenant: &'a TenantId,
-    /// Checked before each turn, and before a pattern is matched against each value.
+    /// Checked before each turn, and for each value that a pattern is matched against.
     canceled: &'a dyn Interrupt,
-    /// Keeps references to series valid from turn to turn.
+    /// Keeps references valid between turns.
     _pin: head::Pin,
 }
 
-/// The request was canceled.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Canceled;
 
@@ -184,14 +181,13 @@ impl<'a> Turns<'a> {
         Self { partition, tenant, canceled, _pin: pin }
     }
 
-    /// Takes turns until one returns true. Takes none if the tenant has nothing in this partition.
+    /// Takes turns until one returns true.
     pub(crate) fn until_done(&self, mut turn: impl FnMut(&TenantHead) -> bool) -> Result<(), Canceled> {
         while !self.turn(&mut turn)? {}
         Ok(())
     }
 
-    /// Takes one turn, with the lock held. Returns true after the last turn, or if the tenant has nothing in this
-    /// partition.
+    /// Takes one turn under the lock. Returns true if it was the last, or if the tenant is not in this partition.
     pub(crate) fn turn(&self, turn: impl FnMut(&TenantHead) -> bool) -> Result<bool, Canceled> {
         if self.canceled.is_set() {
             return Err(Canceled);
@@ -200,7 +196,7 @@ impl<'a> Turns<'a> {
         Ok(head.tenant(self.tenant).is_none_or(turn))
     }
 
-    /// The series that pass all matchers.
+    /// Series that pass all matchers.
     pub(crate) fn select(&self, matchers: &[Matcher]) -> Result<RoaringBitmap, Canceled> {
         with_filters(matchers, |filters| {
             let mut selection = Selection::new(filters);
@@ -211,8 +207,7 @@ impl<'a> Turns<'a> {
         })
     }
 
-    /// The series that match any of the selectors. Returns `None`, which stands for all series, if there is no
-    /// selector.
+    /// Series that match any of the selectors; `None` means all series.
     pub(crate) fn select_any(&self, selectors: &[Vec<Matcher>]) -> Result<Option<RoaringBitmap>, Canceled> {
         let mut any = None;
         for matchers in selectors {

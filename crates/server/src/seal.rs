@@ -67,36 +67,30 @@ use tables::{Cache, METRICS, Table, TableError};
 use telemetry::SealMetrics;
 use tenant_tables::{TenantTable, TenantTables};
 
-/// Name of each tenant's table into which rounds seal samples.
+/// Name of the table into which rounds seal samples.
 const TABLE: &str = METRICS.name;
 
-/// All tenants' tables, and the floodmarks of all partitions.
 #[derive(Debug)]
 pub(crate) struct Lake {
     pub(crate) tables: TenantTables,
-    /// Identities of the partitions' journals.
     journals: Vec<Arc<dyn Identity>>,
     manifest: Mutex<Manifest>,
-    /// For each partition whose marks were lost, the end of the offsets that tables may know; 0 for other partitions.
+    /// End of the offsets that tables may know, by partition; 0 for partitions whose marks were not lost.
     trusted: Vec<AtomicU64>,
-    /// Memory for files being written.
     pub(crate) flush: Account,
     /// Cached footers and ranges of files.
     pub(crate) cache: Arc<Cache>,
     pub(crate) pins: Arc<Pins>,
     pub(crate) metrics: TableMetrics,
-    /// Metrics of sealing.
     pub(crate) sealing: SealMetrics,
     pub(crate) blocked: BlockedTenants,
     pub(crate) closed: Closed,
-    /// Arrival of the oldest sample that is frozen and not committed, in milliseconds since the Unix epoch; `i64::MAX` if there
-    /// is none.
+    /// Arrival of the oldest frozen and uncommitted sample, in Unix milliseconds; `i64::MAX` if there is none.
     pub(crate) in_rounds_since_ms: AtomicI64,
     pub(crate) faults: Faults,
     pub(crate) random: RandomSource,
 }
 
-/// Error while the tables are set up.
 #[derive(Debug, thiserror::Error)]
 pub enum LakeError {
     /// The URL or an option is invalid, or the store would let a commit overwrite another.
@@ -108,8 +102,7 @@ pub enum LakeError {
 }
 
 impl Lake {
-    /// Sets up the tables of a data directory. Makes no request to the store, because a node can often start without
-    /// the store.
+    /// Sets up the tables of a data directory without any request to the store.
     pub(crate) fn open(
         settings: &LakeSettings,
         data_dir: &DataDir,
@@ -146,8 +139,7 @@ impl Lake {
         })
     }
 
-    /// Fails if the store lacks put-if-absent, because commits could then be overwritten. A store that does not answer
-    /// now is checked again before the first commit.
+    /// Fails if the store lacks put-if-absent. A store that does not answer is checked again before the first commit.
     pub(crate) fn check_store(&self) -> Result<(), LakeError> {
         Ok(self.tables.check_store()?)
     }
@@ -156,7 +148,7 @@ impl Lake {
         self.manifest.lock().marks(TABLE)[partition].clone()
     }
 
-    /// Changes the marks of all partitions, on disk first.
+    /// Changes the marks of all partitions, first on disk.
     pub(super) fn change_marks(&self, change: impl FnMut((usize, &mut Mark))) -> io::Result<()> {
         let mut manifest = self.manifest.lock();
         let mut marks = manifest.marks(TABLE).to_vec();
@@ -164,9 +156,8 @@ impl Lake {
         if marks == manifest.marks(TABLE) { Ok(()) } else { manifest.store(TABLE, marks) }
     }
 
-    /// Renames a partition's journal, because tables know offsets under the old name that this journal never assigned.
-    /// `sealed` lists tenants whose tables have the journal up to an offset beyond their marks; `end` is past the last
-    /// assigned offset.
+    /// Renames a partition's journal whose name tables know from another journal. `sealed` lists tenants with records
+    /// beyond their marks; `end` is the end of this journal's offsets.
     pub(crate) fn rename_source(
         &self,
         partition: usize,
@@ -185,9 +176,8 @@ impl Lake {
         }
         mark.source.clone_from(&name);
         mark.attempt = None;
-        // greater offsets belong to the other journal
         mark.tenants.values_mut().for_each(|own| own.passes = own.passes.filter(|passes| *passes <= end));
-        // if the process crashes before the journal has its new name, the old mark is still there under the old name
+        // after a crash before this rename, the mark under the old name counts
         manifest.announce(TABLE, mark.clone())?;
         journal.change(id.number)?;
         tracing::warn!(
@@ -198,15 +188,14 @@ impl Lake {
         Ok(manifest.settle(TABLE, partition, marks.swap_remove(partition))?)
     }
 
-    /// True if the marks account for a table's floodmark. Otherwise, the floodmark comes from another journal of the
-    /// same name, which was lost or replaced by a copy.
+    /// True if the marks account for a table's floodmark. Otherwise, it comes from another journal of the same name.
     pub(crate) fn is_known(&self, partition: usize, own: &TenantMark, floodmark: &Floodmark) -> bool {
         let known = own.upto.max(own.passes.unwrap_or(0));
         floodmark.end() <= known.max(self.trusted[partition].load(Ordering::Relaxed))
             || own.attempt == Some(floodmark.end())
     }
 
-    /// Notes the floodmarks that a replay up to `end` has read from tables. Only open passes remain in doubt.
+    /// Notes floodmarks read from tables in a replay up to `end`.
     pub(crate) fn settle<'a>(
         &self,
         partition: usize,
@@ -238,14 +227,14 @@ impl Lake {
         }
     }
 
-    /// Closes a tenant because a partition's floodmark cannot be read from its table.
+    /// Closes a tenant because its table's floodmark cannot be read.
     pub(crate) fn close(&self, partition: usize, tenant: &TenantId, why: String, since_ms: i64) {
         self.closed.add(tenant, partition, why);
         self.blocked.add(tenant, since_ms);
     }
 
-    /// Notes that commits of a partition's closed tenants are in doubt, up to their attempts or, without attempts, up
-    /// to the journal's `end`. The journal is kept from the first unsealed sample of these tenants on.
+    /// Marks commits of a partition's closed tenants as in doubt, up to their attempts or to the journal's `end`. The
+    /// journal keeps the unsealed samples of these tenants.
     pub(crate) fn keep_in_doubt(&self, partition: usize, end: u64) {
         let closed = self.closed.of(partition);
         if closed.is_empty() {
@@ -262,8 +251,7 @@ impl Lake {
         }
     }
 
-    /// Reopens a closed tenant for a partition whose journal is replayed up to `end`. Returns true if the tenant is
-    /// open in all partitions.
+    /// Reopens a closed tenant for a partition that is replayed up to `end`. Returns true if all partitions are open.
     pub(crate) fn reopen(
         &self,
         partition: usize,
@@ -274,7 +262,7 @@ impl Lake {
         let mut manifest = self.manifest.lock();
         let mut mark = manifest.marks(TABLE)[partition].clone();
         let own = mark.of(tenant);
-        // a floodmark beyond the end belongs to another journal of this name, which the next round detects
+        // a floodmark beyond the end is from another journal of this name; the next round detects it
         let upto = own.upto.max(floodmark.upto.min(end));
         let passes = Some(floodmark.end()).filter(|passes| *passes > floodmark.upto && *passes <= end);
         mark.tenants.insert(tenant.as_str().into(), TenantMark { upto, attempt: None, passes, ..own });
@@ -285,22 +273,19 @@ impl Lake {
         self.closed.remove(tenant, partition)
     }
 
-    /// A tenant's table of samples; creates it if absent.
     pub(crate) fn table(&self, tenant: &TenantId) -> Result<Arc<Table>, TableError> {
         self.tables.open_or_create(tenant, TenantTable::Samples)
     }
 
-    /// Makes a commit visible to queries. Must be called before the committed samples leave the head.
+    /// Makes a commit visible to queries. Must be called before the samples leave the head.
     pub(crate) fn publish_commits(&self, tenant: &TenantId, table: &Arc<Table>) {
         self.tables.publish_commits(tenant, TenantTable::Samples, table);
     }
 
-    /// A tenant's table of samples, if it has one.
     pub(crate) fn existing(&self, tenant: &TenantId) -> Result<Option<Arc<Table>>, TableError> {
         self.tables.existing(tenant, TenantTable::Samples)
     }
 
-    /// A tenant's rollup, if it has one. [`tables::rollup::days`] lists its complete days.
     pub(crate) fn rollup(
         &self,
         tenant: &TenantId,
@@ -309,8 +294,7 @@ impl Lake {
         self.tables.existing(tenant, TenantTable::Rollup(resolution))
     }
 
-    /// A journal's floodmark in a tenant's table. Fences the table, so that commits of earlier processes can no longer
-    /// move the floodmark.
+    /// A journal's floodmark in a tenant's table. Fences the table, so that no earlier process can move the floodmark.
     pub(crate) fn settled_floodmark(
         &self,
         tenant: &TenantId,

@@ -1,9 +1,7 @@
-//! The thread that keeps tables in shape: retention, compaction, rollups, checkpoints, vacuum.
+//! The thread that maintains tables: retention, compaction, rollups, checkpoints, vacuum.
 //!
-//! [`tables::upkeep`] knows what is due on a table, and how each step is done. This module decides which table is next
-//! and when, and updates metrics and the log. The memory for merges is reserved from the account `flush`: at most half
-//! of the account, because sealing uses the other half. A step may be interrupted at any point, and is then due again.
-//! Long steps check periodically whether the node stops.
+//! [`tables::upkeep`] finds and does the work on a table. This module schedules tables, and updates metrics and the
+//! log. Merges use at most half of the account `flush`; sealing uses the other half.
 //!
 //! - [`policy`]: limits and intervals from the settings; [`step_control`]: periodic checks of a long step
 //! - [`rollups`]: schedule of rollups, by tenant and day
@@ -36,22 +34,20 @@ use tables::upkeep::{Done, Policy, Step};
 use tables::{FileStem, Table, TableError};
 use tokio::sync::oneshot;
 
-/// Interval at which tables are checked for due work.
+/// Interval between checks of tables.
 const EVERY: Duration = Duration::from_secs(20);
 
 /// Interval between sweeps for unreferenced files. Each sweep lists all files of a table.
 pub(super) const SWEEP_EVERY: Duration = Duration::from_secs(600);
 
-/// Limit on rounds of planning per check of a table. Each round reduces the number of files.
+/// Limit on rounds of planning per check of a table.
 const PASSES_MAX: usize = 64;
 
-/// Limit on the number of tables opened when a node starts.
 const OPENED_AT_START_MAX: usize = 64;
 
-/// Interval at which the log reports the progress of a long step.
+/// Interval between log lines about a long step.
 const LOG_EVERY: Duration = Duration::from_secs(30);
 
-/// A message to the upkeep thread.
 #[derive(Debug)]
 pub(crate) enum Message {
     /// Compact and roll up until nothing is left to do.
@@ -59,17 +55,16 @@ pub(crate) enum Message {
     Stop,
 }
 
-/// Result of a compaction.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Compacted {
     pub(crate) merges: u64,
     pub(crate) files: u64,
     pub(crate) bytes: u64,
-    /// Number of days rolled up.
+    /// Days rolled up.
     pub(crate) rollups: u64,
-    /// Tables with a job that failed, which is retried later.
+    /// Tables with a failed job, which is retried later.
     pub(crate) failures: u64,
-    /// Files that are not compacted because they are damaged.
+    /// Damaged files, which are not compacted.
     pub(crate) damaged: u64,
 }
 
@@ -83,12 +78,12 @@ enum UpkeepError {
     Stopping,
 }
 
-/// First error of a table's upkeep. Work that does not need what failed goes on.
+/// First error of a table's upkeep. Independent work continues.
 #[derive(Debug, Default)]
 struct FirstError(Option<TableError>);
 
 impl FirstError {
-    /// Keeps the error of a table. Passes on errors that end all work.
+    /// Keeps the error of a table. Returns errors that end all work.
     fn note<T>(&mut self, done: Result<T, UpkeepError>) -> Result<Option<T>, UpkeepError> {
         match done {
             Ok(done) => Ok(Some(done)),
@@ -100,34 +95,31 @@ impl FirstError {
         }
     }
 
-    /// The error, or else `done`.
     fn or<T>(self, done: T) -> Result<T, UpkeepError> {
         self.0.map_or(Ok(done), |error| Err(error.into()))
     }
 }
 
-/// The upkeep thread's state.
 #[derive(Debug)]
 pub(crate) struct Upkeep {
     messages: Receiver<Message>,
     control: StepControl,
     states: HashMap<Key, TableState>,
-    /// Time of the last visit to all tenants, including inactive tenants.
+    /// Last visit to all tenants, including inactive ones.
     visited: Option<Instant>,
 }
 
 type Key = (TenantId, TenantTable);
 
-/// Cached state of a table.
 #[derive(Debug, Default)]
 struct TableState {
     upkeep: tables::upkeep::Upkeep,
-    /// Start of the current sequence of failures.
+    /// Start of the current failures.
     failing: Option<Instant>,
     rolled: RolledDays,
-    /// Number of deletes that are not complete.
+    /// Number of incomplete deletes.
     tombstones: usize,
-    /// True if the tenant has as many tables as it may, and lacks this one.
+    /// True if the tenant's limit on tables keeps this one from being created.
     lacks_room: bool,
 }
 
@@ -136,7 +128,6 @@ impl Upkeep {
         Self { messages, control: StepControl::new(context, stopping), states: HashMap::new(), visited: None }
     }
 
-    /// Runs the thread until the node stops.
     pub(crate) fn run(mut self) {
         // lowest priority of all threads
         let _ = rustix::process::nice(10);
@@ -157,7 +148,7 @@ impl Upkeep {
         &self.control.context.lake
     }
 
-    /// Opens tables of samples ahead of requests: reading a log takes longer than most answers. Measures them and the rollups.
+    /// Opens tables of samples before requests need them. Measures tables and rollups.
     pub(super) fn open_tables(&mut self) {
         self.discover();
         for tenant in self.lake().tables.tenants(true).into_iter().take(OPENED_AT_START_MAX) {
@@ -169,7 +160,7 @@ impl Upkeep {
                 self.date(table);
             }
             if let Err(error) = table.and_then(|table| table.map(|t| t.files()).transpose()) {
-                // queries of its samples report the error, and the next check of the table counts it
+                // queries report the error, and the next check counts it
                 tracing::debug!(%tenant, %error, "cannot open a table");
             }
             for kind in TenantTable::ALL.into_iter().filter(|kind| *kind != TenantTable::Samples) {
@@ -198,7 +189,7 @@ impl Upkeep {
         self.maintain_all(false);
     }
 
-    /// Compacts and rolls up until nothing is left to do, regardless of the settings and of recent attempts.
+    /// Compacts and rolls up until nothing is left, regardless of settings and recent attempts.
     pub(crate) fn compact_all(&mut self) -> Compacted {
         self.maintain_all(true)
     }
@@ -231,7 +222,7 @@ impl Upkeep {
         compacted
     }
 
-    /// Does what is due for a tenant: first its samples, then the rollups, which are computed from them.
+    /// Maintains a tenant's samples, then the rollups computed from them.
     fn maintain_tenant(&mut self, tenant: &TenantId, all: bool, compacted: &mut Compacted) {
         for kind in TenantTable::ALL {
             let key = (tenant.clone(), kind);
@@ -281,9 +272,9 @@ impl Upkeep {
                 self.lake().metrics.merge_jobs_waiting.set(merges as f64);
                 let done = self.step(key, state, &table, step, &policy, compacted);
                 if let Err(UpkeepError::Table(TableError::Store(_))) = done {
-                    return done.map(|()| true); // the other steps would fail too, each after a timeout
+                    return done.map(|()| true); // other steps would fail too, each after a timeout
                 }
-                // a step that failed is due again, at once
+                // a failed step is due again at once
                 is_last |= failed.note(done)?.is_none();
                 merges -= usize::from(is_merge(step));
             }
@@ -358,7 +349,7 @@ impl Upkeep {
         Ok(())
     }
 
-    /// Records success or failure. Logs one line for each change of state.
+    /// Records success or failure. Logs changes of state.
     fn note(&self, (tenant, kind): &Key, state: &mut TableState, done: Result<bool, UpkeepError>) {
         let table = kind.folder();
         match done {
@@ -394,7 +385,6 @@ impl Upkeep {
     }
 }
 
-/// Counts the result of a step, and logs deletions.
 fn count(metrics: &TableMetrics, (tenant, kind): &Key, done: &Done) {
     let table = kind.folder();
     match done {

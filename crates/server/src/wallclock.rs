@@ -1,8 +1,7 @@
 //! Trust in the wall clock.
 //!
-//! Retention deletes samples irreversibly, and a sender drops samples that are refused because they lie in the future.
-//! With a wrong clock, either could affect all samples at once. So retention and refusals first check whether the clock
-//! is trusted:
+//! With a wrong clock, retention could delete all samples, and writes could be refused for good. Both first check
+//! whether the clock is trusted:
 //!
 //! ```text
 //!   before the start:  time of the last trusted clock (memory) ────────┐
@@ -10,9 +9,8 @@
 //!   since the start:   wall clock − monotonic clock, samples that came ┴─▶ Judge ─▶ doubt, or none ─▶ memory
 //! ```
 //!
-//! While there is doubt, nothing expires. While the clock seems to have been set back, samples from its future get a
-//! retriable error instead of a permanent one. A clock that stays consistent is trusted eventually. A clock that is
-//! ahead is trusted sooner if senders' clocks agree with it, and much later if they disagree.
+//! While there is doubt, nothing expires. If the clock seems to be behind, samples from its future get a retriable
+//! error. A consistent clock is trusted eventually.
 
 mod judge;
 mod memory;
@@ -29,27 +27,25 @@ use std::time::Instant;
 use stdx::clock::Clock;
 use tables::upkeep::Now;
 
-/// Minimum interval between saves of the last time at which the clock was trusted.
+/// Minimum interval between saves of the last trusted time.
 const NOTED_EVERY_MS: i64 = 60_000;
 
-/// The node's wall clock, and the evidence about it.
 #[derive(Debug)]
 pub(crate) struct WallClock {
     began: Instant,
-    /// Time after the start during which the clock is doubted in any case.
+    /// Time after the start during which the clock is always doubted.
     settle_ms: i64,
     judge: Mutex<(Judge, Option<Doubt>)>,
-    /// Largest lead of a sample's timestamp over the monotonic clock at its arrival; [`UNHEARD`] before the first sample.
+    /// Largest lead of a sample's timestamp over the monotonic clock; [`UNHEARD`] before the first sample.
     sender_lead_ms: AtomicI64,
     memory: Memory,
-    /// Time of the last save, by the monotonic clock.
+    /// Last save, by the monotonic clock.
     noted_ms: Mutex<Option<i64>>,
 }
 
 const UNHEARD: i64 = i64::MIN;
 
 impl WallClock {
-    /// Creates the wall clock of the node with this data directory.
     pub(crate) fn open(clock: &dyn Clock, settle_ms: i64, disk: Arc<dyn Disk>, data_dir: &Path) -> Self {
         let (memory, last_trusted) = Memory::open(disk, data_dir);
         let judge = Judge::new(clock.now_ms(), last_trusted);
@@ -63,7 +59,6 @@ impl WallClock {
         }
     }
 
-    /// Reads the wall clock and the monotonic clock.
     pub(crate) fn read(&self, clock: &dyn Clock) -> Now {
         Now { wall_ms: clock.now_ms(), steady_ms: self.steady_ms(clock) }
     }
@@ -76,19 +71,19 @@ impl WallClock {
     /// Notes the timestamp of an accepted sample.
     pub(crate) fn heard(&self, timestamp_ms: i64, clock: &dyn Clock) {
         let lead_ms = timestamp_ms.saturating_sub(self.steady_ms(clock));
-        // a sender with a correct clock has about the same lead each time, so most requests only read the maximum
+        // most samples do not raise the maximum
         if lead_ms > self.sender_lead_ms.load(Ordering::Relaxed) {
             self.sender_lead_ms.fetch_max(lead_ms, Ordering::Relaxed);
         }
     }
 
-    /// Notes a date found in data, which shows that something was written at `date_ms` by some node's clock.
+    /// Notes a date found in data, at which some node wrote.
     pub(crate) fn found(&self, date_ms: i64, clock: &dyn Clock) {
         let now = self.read(clock);
         self.judge.lock().0.found(date_ms, now);
     }
 
-    /// Reason not to trust the clock now, if any.
+    /// Reason not to trust the clock now.
     pub(crate) fn doubt(&self, clock: &dyn Clock) -> Option<Doubt> {
         let now = self.read(clock);
         let sender_lead_ms = Some(self.sender_lead_ms.load(Ordering::Relaxed))
@@ -104,7 +99,7 @@ impl WallClock {
         doubt
     }
 
-    /// Saves the current time for the next start if the clock is trusted, at most once per [`NOTED_EVERY_MS`].
+    /// Saves the current time if the clock is trusted, at most once per [`NOTED_EVERY_MS`].
     pub(crate) fn note(&self, clock: &dyn Clock) {
         let now = self.read(clock);
         let mut noted_ms = self.noted_ms.lock();
@@ -119,7 +114,6 @@ impl WallClock {
     }
 }
 
-/// Logs a change of the verdict.
 fn log_doubt(doubt: Option<Doubt>) {
     match doubt {
         None => tracing::info!("the clock is trusted: samples expire according to it"),

@@ -6,8 +6,7 @@
 //!   submissions ─▶ gate of those that create series ─▶ store: submit to owners, wait until durable ─▶ outcome
 //! ```
 //!
-//! This module is independent of protocols: each protocol has a [`protocol::Decoder`]. A listener reads the request,
-//! calls [`write`] and formats the answer.
+//! Each protocol has a [`protocol::Decoder`]. A listener reads the request, calls [`write`] and formats the answer.
 
 mod admission_facts;
 mod context;
@@ -36,16 +35,15 @@ use std::sync::mpsc::TrySendError;
 use std::time::Instant;
 use stdx::budget::Reservation;
 
-/// Refusal of a request, wholly or in part. [`Refusal::kind`] says whether the request may be retried. A retry neither
-/// loses nor duplicates samples that are already stored.
+/// Refusal of a request or of parts. [`Refusal::kind`] says whether to retry. A retry does not duplicate stored
+/// samples.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{refusal}")]
 pub(crate) struct Unwritten {
-    /// Reason of the refusal.
     pub refusal: Refusal,
-    /// Samples of the request that are durable nevertheless.
+    /// Samples that are durable nevertheless.
     pub samples: u64,
-    /// Exemplars of the request that are durable nevertheless.
+    /// Exemplars that are durable nevertheless.
     pub exemplars: u64,
 }
 
@@ -55,7 +53,7 @@ impl<R: Into<Refusal>> From<R> for Unwritten {
     }
 }
 
-/// Handles a write request of any protocol, and waits until it is durable.
+/// Writes a request of any protocol, and waits until it is durable.
 pub(crate) async fn write<D: Decoder>(
     context: &Arc<Context>,
     decoders: &Arc<Decoders<D>>,
@@ -68,7 +66,7 @@ pub(crate) async fn write<D: Decoder>(
     context.metrics.body_bytes.add(request.bytes.len() as u64);
     let thread = if is_large {
         request.take_memory_ahead()?;
-        // large bodies are decoded on blocking threads, one per core at most
+        // large bodies are decoded on blocking threads, one per core
         Some(gates.decoding_permit(&tenant).await)
     } else {
         None
@@ -78,7 +76,7 @@ pub(crate) async fn write<D: Decoder>(
     store_within(context, &tenant, known, resolved).await
 }
 
-/// Handles a batch that the node itself produced, as [`write`] handles a decoded request. `memory` is the batch's reservation.
+/// Writes a batch of the node itself. `memory` is the batch's reservation.
 pub(crate) async fn write_batch(
     context: &Arc<Context>,
     principal: &Principal,
@@ -95,14 +93,14 @@ pub(crate) async fn write_batch(
     store_within(context, tenant, known, resolved).await
 }
 
-/// Stores a resolved request. `known` is the request's pass through the gate of known series.
+/// Stores a resolved request. `known` is its pass through the gate of known series.
 async fn store_within(
     context: &Arc<Context>,
     tenant: &TenantId,
     known: Pass,
     resolved: Resolved,
 ) -> Result<Outcome, Unwritten> {
-    // a request that creates series may wait long, and must not occupy a place in the gate of known series meanwhile
+    // a request that creates series may wait long, so it leaves the gate of known series
     let _pass = if resolved.prepared.creates {
         drop(known);
         let settings = context.overrides.current();
@@ -118,7 +116,7 @@ async fn store_within(
     store(context, resolved).await
 }
 
-/// Checks whether a principal may write now, before any part of its request is decoded.
+/// Checks whether a principal may write now, before its request is decoded.
 async fn admit(context: &Arc<Context>, principal: &Principal, body_bytes: usize) -> Result<(), Refusal> {
     admission::write::rights(principal)?;
     context.readiness.wait_for_replay().await;
@@ -128,12 +126,12 @@ async fn admit(context: &Arc<Context>, principal: &Principal, body_bytes: usize)
     Ok(tenant.admit(settings.of(&principal.tenant), body_bytes as u64, now)?)
 }
 
-/// Checks whether a principal may write now. Unlike [`admit`], does not wait for replay and does not apply rate limits.
+/// Like [`admit`], but without waiting for replay and without rate limits.
 pub(crate) fn check(context: &Arc<Context>, principal: &Principal) -> Result<(), Refusal> {
     Ok(admission::write::check(principal, &AdmissionFacts(context))?)
 }
 
-/// Decodes a request and looks up its series: in place, or on a blocking thread if `thread` holds a permit.
+/// Decodes a request and looks up its series, on a blocking thread if `thread` holds a permit.
 async fn resolve<D: Decoder>(
     context: &Arc<Context>,
     decoders: &Arc<Decoders<D>>,
@@ -146,7 +144,7 @@ async fn resolve<D: Decoder>(
         let (context, decoders) = (Arc::clone(context), Arc::clone(decoders));
         let task = tokio::task::spawn_blocking(move || {
             let prepared = decoders.prepare(&context, request);
-            drop(thread); // held until decoding ends, even if the client disconnects
+            drop(thread); // held until decoding ends
             prepared
         });
         task.await.map_err(|e| internal(format!("decoding failed: {e}")))?
@@ -156,18 +154,16 @@ async fn resolve<D: Decoder>(
     Ok(Resolved { prepared: prepared?, began })
 }
 
-/// A request with resolved series.
 struct Resolved {
     prepared: Prepared,
     began: Instant,
 }
 
-/// Submits each owner's share, and waits until all of them are durable.
+/// Submits each owner's share, and waits until all are durable.
 async fn store(context: &Arc<Context>, resolved: Resolved) -> Result<Outcome, Unwritten> {
     let _passing = context.traffic.enter();
     let Resolved { prepared: Prepared { submissions, mut outcome, creates, .. }, began } = resolved;
-    // Waits for the other partitions even if one refuses its share, because the answer includes the samples that they
-    // stored.
+    // waits for all partitions even after a refusal, because the answer counts stored samples
     let Submitted { answers, mut refused } = submit(context, submissions);
     for answer in answers {
         match answer.await {
@@ -196,11 +192,10 @@ async fn store(context: &Arc<Context>, resolved: Resolved) -> Result<Outcome, Un
     Ok(outcome)
 }
 
-/// Result of submitting to the partitions.
 pub(crate) struct Submitted {
     /// Answers of the partitions that accepted their share.
     pub(crate) answers: Vec<Answer>,
-    /// Refusal of the first partition that did not accept its share. Later shares were not submitted.
+    /// First refusal. Later shares were not submitted.
     pub(crate) refused: Option<Refusal>,
 }
 

@@ -5,9 +5,8 @@
 //!         ─▶ tombstone of everything in the table's log: all samples are hidden at once ─▶ files are removed ─▶ answer
 //! ```
 //!
-//! The tombstone decides: without it nothing is deleted but metadata and exemplars, which senders repeat; with it, upkeep finishes
-//! whatever is left. Each step may be repeated. The tables stay, without files: their floodmarks say that what journals have of
-//! the tenant is not to be stored again.
+//! Each step may be repeated. If a delete fails after the tombstone, upkeep finishes it. The tables stay, without
+//! files, because their floodmarks keep the journal's old samples from being sealed again.
 
 use super::{commit, refused, release};
 use crate::node::Node;
@@ -23,19 +22,17 @@ use std::time::Duration;
 use tables::{Delete, TableError};
 use tokio::sync::oneshot;
 
-/// What a delete of a tenant removes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Removed {
     /// Files of all tables of the tenant.
     pub(crate) files: u64,
-    /// Size of these files.
     pub(crate) bytes: u64,
 }
 
 /// Longest wait for queries that keep series of a deleted tenant in the heads. An export may run for hours.
 const QUERIES_WAIT: Duration = Duration::from_secs(20);
 
-/// Deletes all that a tenant has. An error may mean that its samples are deleted all the same: repeat it.
+/// Deletes everything of a tenant. After an error, the samples may be deleted nevertheless: repeat the request.
 pub(crate) async fn delete_tenant(node: &Node, tenant: &TenantId) -> Result<Removed, Refusal> {
     delete_within(node, tenant, QUERIES_WAIT).await
 }
@@ -45,7 +42,7 @@ async fn delete_within(node: &Node, tenant: &TenantId, most: Duration) -> Result
     reads.lake.closed.check(tenant)?;
     flush_tenant(node, tenant).await?;
     let dropped = delete_from_partitions(node, tenant, most).await;
-    // the samples are deleted even if a query keeps names of series in the heads
+    // queries can delay the release of series, but not the delete of samples
     let (context, of) = (Arc::clone(reads), tenant.clone());
     let done = tokio::task::spawn_blocking(move || {
         commit(&context, &of, &Delete::everything())?;
@@ -62,7 +59,7 @@ async fn delete_within(node: &Node, tenant: &TenantId, most: Duration) -> Result
     Ok(removed)
 }
 
-/// Lets all partitions drop what they have of a tenant beside samples. Fails if that takes longer than `most`.
+/// Drops metadata, exemplars and series without samples of a tenant in all partitions. Fails after `most`.
 async fn delete_from_partitions(node: &Node, tenant: &TenantId, most: Duration) -> Result<(), Refusal> {
     let mut answers = Vec::new();
     for commands in &node.writes().commands {
@@ -87,8 +84,7 @@ async fn delete_from_partitions(node: &Node, tenant: &TenantId, most: Duration) 
     tokio::time::timeout(most, all).await.map_err(is_busy)?
 }
 
-/// Removes the files that deletes of everything hide, from the tables and from the store. A table that fails does not keep the others
-/// from it.
+/// Removes files hidden by deletes of whole tenants. If one table fails, the others are still processed.
 pub(crate) fn remove_files(context: &Context, tenant: &TenantId) -> Result<Removed, TableError> {
     let (mut removed, mut failed) = (Removed::default(), None);
     for kind in TenantTable::ALL {
@@ -120,7 +116,6 @@ fn remove_files_of(
     }
 }
 
-/// Number and size of the files of all tables of a tenant.
 pub(crate) fn files(lake: &Lake, tenant: &TenantId) -> Result<Removed, TableError> {
     let mut found = Removed::default();
     for kind in TenantTable::ALL {

@@ -6,7 +6,7 @@ use model::TenantId;
 use std::sync::Arc;
 use tables::Delete;
 
-/// Samples that are sealed during a delete, and sent again after it, while a query still keeps them in the head.
+/// Samples are sealed during a delete, while a query keeps them in the head, and are sent again afterwards.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_sample_that_is_sent_again_after_a_delete_is_no_duplicate_of_a_deleted_one() {
     let dir = tempfile::tempdir().unwrap();
@@ -22,7 +22,7 @@ async fn a_sample_that_is_sent_again_after_a_delete_is_no_duplicate_of_a_deleted
     let context = Arc::clone(node.reads());
     let of = tenant.clone();
     let deleted = move || {
-        // the seal is committed, and waits for the query
+        // the seal is committed and waits for the query
         let is_sealed = || {
             let table = context.lake.existing(&of).unwrap();
             table.is_some_and(|table| {

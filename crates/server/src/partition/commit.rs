@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 impl Owner {
-    /// Commits the group, and answers its submissions that have no slices left.
+    /// Commits the group and answers the complete submissions.
     pub(super) fn commit(&mut self) {
         let mut group = std::mem::take(&mut self.group);
         match self.make_durable(&mut group) {
@@ -75,8 +75,7 @@ impl Owner {
         Ok(())
     }
 
-    /// Writes a submission's slice to the journal, with the definitions that the dictionary lacks. A very large slice
-    /// takes several records.
+    /// Writes a submission's slice to the journal, with the definitions that the dictionary lacks.
     fn record(&mut self, submission: &Submission) -> Result<(), JournalError> {
         let Self { encoder, journal, dictionary, label_bytes, partition, .. } = self;
         let partition = partition.head.read();
@@ -143,13 +142,13 @@ impl Owner {
         Ok(())
     }
 
-    /// Makes durable submissions visible. Releases the lock at intervals, so that readers can lock the head.
+    /// Adds durable submissions to the head. Releases the lock at intervals for readers.
     fn apply(&mut self, group: &mut [Submission]) {
         let (now_s, limit_bytes) = (self.context.steady_s(), self.context.heads.metadata_limit_bytes());
         let mut stats = AppendStats::default();
         let mut grown = 0;
         let mut partition = self.partition.head.write();
-        // a submission that was refused as a whole must not even create its tenant, because a tenant takes memory
+        // creating the tenant of a refused submission would take memory
         let is_left =
             |s: &&mut Submission| !(s.refs.is_empty() && s.metadata.is_empty() && s.exemplars.is_empty());
         for submission in group.iter_mut().filter(is_left) {
@@ -164,8 +163,7 @@ impl Owner {
             }
             if submission.is_last_slice() {
                 for metadata in submission.metadata.drain(..) {
-                    // a sliced submission's metadata was admitted earlier, and other groups may have used up the room
-                    // since
+                    // other groups may have used the room since this metadata was admitted
                     if let Err(refusal) = partition.put_metadata(&submission.tenant, metadata, limit_bytes) {
                         self.context.metrics.refused_metadata.of(refusal).inc();
                     }

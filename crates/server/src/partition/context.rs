@@ -14,10 +14,9 @@ use std::time::Instant;
 use stdx::budget::Account;
 use stdx::clock::Clock;
 
-/// Initial value of [`Context::steady_s`], so that series restored by replay count as seen earlier.
+/// Initial value of [`Context::steady_s`], so that restored series count as seen earlier.
 pub(crate) const STARTED_S: u32 = 1 << 20;
 
-/// Dependencies of partition owners, shared by all owners of a node.
 #[derive(Debug)]
 pub(crate) struct Context {
     pub(crate) settings: Arc<Settings>,
@@ -29,7 +28,7 @@ pub(crate) struct Context {
     pub(crate) pause: Arc<dyn Pause>,
     pub(crate) wall: Arc<WallClock>,
     pub(crate) metrics: Arc<WriteMetrics>,
-    /// Memory of replay in addition to the heads: all of the queries' memory, because no query runs before replay is done.
+    /// Memory of replay beyond the heads: all of the queries' memory, because queries run only after replay.
     pub(crate) replay: Account,
     pub(crate) lake: Arc<Lake>,
     pub(crate) heads: Arc<HeadMemory>,
@@ -37,8 +36,8 @@ pub(crate) struct Context {
 }
 
 impl Context {
-    /// Returns how many series of a tenant may be created now, at most `wanted`. Charges these series to the tenant's
-    /// rate limit on new series.
+    /// Number of series of a tenant that may be created now, at most `wanted`. Charges the tenant's rate limit on new
+    /// series.
     pub(super) fn room_for_series(
         &self,
         tenant: &TenantState,
@@ -49,12 +48,11 @@ impl Context {
         tenant.room_for_series(settings.of(&tenant.id), wanted, now)
     }
 
-    /// Weight of a tenant's turns.
     pub(super) fn weight(&self, tenant: &TenantId) -> usize {
         self.overrides.current().of(tenant).share_weight
     }
 
-    /// Seconds of the monotonic clock. Idle times are measured with this clock, because the wall clock may be set.
+    /// Seconds of the monotonic clock, for idle times.
     pub(crate) fn steady_s(&self) -> u32 {
         steady_s(&*self.clock, self.started)
     }

@@ -1,13 +1,11 @@
 //! Deletion of a tenant from a partition.
 //!
-//! Its samples are in its table by now, and a tombstone deletes them there. What only journal and head have is dropped here: metadata,
-//! exemplars, and series without samples.
-//!
 //! ```text
 //!   record in the journal: metadata and exemplars of earlier records are void ─▶ drop them from the head ─▶ evict ─▶ answer
 //! ```
 //!
-//! Samples that arrive meanwhile stay, with their series.
+//! A tombstone in the tenant's table deletes its samples. This module drops metadata, exemplars and series without
+//! samples. Samples that arrive meanwhile stay, with their series.
 
 use super::Owner;
 use crate::refusal::Refusal;
@@ -16,19 +14,18 @@ use journal::JournalError;
 use model::TenantId;
 use tokio::sync::oneshot;
 
-/// Series of a deleted tenant are evicted if they have no samples, however recently they were seen.
+/// Evicts all series without samples, even if they were seen recently.
 pub(super) const UNSEALED_ONLY: Idle = Idle { retire_before_s: 0, evict_before_s: u32::MAX };
 
-/// Request to drop what a partition has of a tenant beside samples.
 #[derive(Debug)]
 pub(crate) struct DeleteTenant {
     pub(crate) tenant: TenantId,
-    /// Answered when all of it has left memory, and cannot come back from the journal.
+    /// Answered when memory is free and replay cannot restore the dropped data.
     pub(crate) reply: oneshot::Sender<Result<(), Refusal>>,
 }
 
 impl Owner {
-    /// Begins to drop what the partition has of a tenant beside samples. Called between two groups.
+    /// Begins to drop the tenant's data. Called between two groups.
     pub(super) fn delete_tenant(&mut self, request: DeleteTenant) {
         if self.evicting.is_full() {
             let message = "too many tenants are being deleted: repeat it later";

@@ -1,14 +1,13 @@
-//! Series defined so far in the journal's current dictionary.
+//! Series defined in the journal's current dictionary.
 
 use journal::DictionaryId;
 use model::{SeriesRef, TenantId};
 use std::collections::HashMap;
 
-/// Set of the series defined in one dictionary, by tenant.
 #[derive(Debug, Default)]
 pub(crate) struct Dictionary {
     id: Option<DictionaryId>,
-    /// Size of the dictionary's definitions in the journal.
+    /// Size of the definitions in the journal.
     bytes: u64,
     definitions: u64,
     /// Number of definitions whose series have left memory.
@@ -21,7 +20,7 @@ pub(crate) struct Dictionary {
 pub(crate) struct Bits(Vec<u64>);
 
 impl Dictionary {
-    /// Moves to the dictionary of the next records. A new dictionary defines nothing yet.
+    /// Enters the dictionary of the next records. A new dictionary is empty.
     pub(crate) fn enter(&mut self, id: DictionaryId) {
         if self.id != Some(id) {
             self.id = Some(id);
@@ -29,7 +28,7 @@ impl Dictionary {
         }
     }
 
-    /// Forgets everything: the records that defined the series were discarded.
+    /// Forgets all definitions after their records were discarded.
     pub(crate) fn forget(&mut self) {
         self.id = None;
         self.clear();
@@ -40,7 +39,6 @@ impl Dictionary {
         self.defined.clear();
     }
 
-    /// Counts written definitions and their bytes.
     pub(crate) fn grow(&mut self, definitions: usize, bytes: usize) {
         self.definitions += definitions as u64;
         self.bytes += bytes as u64;
@@ -52,21 +50,19 @@ impl Dictionary {
         (u128::from(self.bytes) * live / u128::from(self.definitions.max(1))) as u64
     }
 
-    /// Removes an evicted series: its reference will be reused.
+    /// Removes an evicted series, because its reference will be reused.
     pub(crate) fn remove(&mut self, tenant: &TenantId, series: SeriesRef) {
         if let Some(defined) = self.defined.get_mut(tenant) {
             self.obsolete += u64::from(defined.remove(series));
         }
     }
 
-    /// Removes a tenant: its remaining series must be defined again.
     pub(crate) fn remove_tenant(&mut self, tenant: &TenantId) {
         if let Some(defined) = self.defined.remove(tenant) {
             self.obsolete += defined.len();
         }
     }
 
-    /// Defined series of a tenant.
     pub(crate) fn of(&mut self, tenant: &TenantId) -> &mut Bits {
         if !self.defined.contains_key(tenant) {
             self.defined.insert(tenant.clone(), Bits::default());
@@ -76,7 +72,7 @@ impl Dictionary {
 }
 
 impl Bits {
-    /// Adds a series. Returns true if the series was not in the set.
+    /// Returns true if the series was not in the set.
     #[inline]
     pub(crate) fn insert(&mut self, series: SeriesRef) -> bool {
         let (word, bit) = (series.index() / 64, 1u64 << (series.index() % 64));
@@ -88,12 +84,11 @@ impl Bits {
         new
     }
 
-    /// Number of series in the set.
     fn len(&self) -> u64 {
         self.0.iter().map(|word| u64::from(word.count_ones())).sum()
     }
 
-    /// Removes a series. Returns true if the series was in the set.
+    /// Returns true if the series was in the set.
     fn remove(&mut self, series: SeriesRef) -> bool {
         let Some(word) = self.0.get_mut(series.index() / 64) else { return false };
         let bit = 1u64 << (series.index() % 64);

@@ -1,5 +1,4 @@
-//! Eviction of idle series: series without new samples become inactive, and leave the head once their samples are in
-//! tables.
+//! Eviction of idle series. Series without new samples leave the head once their samples are in tables.
 
 use super::Owner;
 use super::delete_tenant::{DeleteTenant, UNSEALED_ONLY};
@@ -12,32 +11,30 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Intervals between evictions, without and with memory pressure.
+/// Intervals between evictions without and with memory pressure.
 const EVERY: Duration = Duration::from_secs(30);
 const EVERY_UNDER_PRESSURE: Duration = Duration::from_secs(1);
 
-/// Interval between checks whether readers have dropped their pins. The next step of an eviction waits for that.
+/// Interval between checks whether readers have dropped their pins.
 const WAIT: Duration = Duration::from_millis(20);
 
-/// Fill levels of the head, each with the idle time allowed to series from there on, in seconds. All series without
-/// samples in the head are evicted before new series are refused.
+/// Fill levels of the head, each with the idle time allowed to series above this level, in seconds.
 const UNDER_PRESSURE: [(u64, u32); 2] = [(watermarks::EVICT_ALL, 0), (watermarks::EVICT_SOON, 60)];
 
-/// Idle time allowed to series, in seconds, when the number of tenants is near its limit.
+/// Idle time allowed to series, in seconds, if there are almost too many tenants.
 const CROWDED_S: u32 = 60;
 
 /// Limit on deleted tenants that wait for an eviction.
 const DELETED_MAX: usize = 64;
 
-/// Progress of an eviction.
 #[derive(Debug)]
 pub(super) struct Evicting {
     pub(super) time_share: TimeShare,
     /// Idle times of the eviction in progress; `None` between evictions.
     idle: Option<Idle>,
-    /// Deleted tenant that the current eviction is about; `None` if it is about all tenants.
+    /// Deleted tenant whose series are evicted; `None` if all tenants' series are.
     deleted: Option<DeleteTenant>,
-    /// Deleted tenants that wait for an eviction: at most [`DELETED_MAX`].
+    /// Deleted tenants that wait for an eviction, at most [`DELETED_MAX`].
     waiting: VecDeque<DeleteTenant>,
 }
 
@@ -51,20 +48,19 @@ impl Evicting {
         }
     }
 
-    /// True if no more deleted tenants may wait. Those for which no request waits any more are forgotten: such requests are repeated.
+    /// True if no more deleted tenants may wait. Drops requests whose client is gone.
     pub(super) fn is_full(&mut self) -> bool {
         self.waiting.retain(|request| !request.reply.is_closed());
         self.waiting.len() >= DELETED_MAX
     }
 
-    /// Evicts a deleted tenant's series without samples as soon as the current eviction is done.
+    /// Schedules the eviction of a deleted tenant's series without samples.
     pub(super) fn evict_tenant(&mut self, request: DeleteTenant, now: Instant) {
         self.waiting.push_back(request);
         self.time_share.suspend(now);
     }
 
-    /// Series to evict. At the beginning of an eviction, deleted tenants come first, and otherwise it is about series that have
-    /// been idle as long as `all` says.
+    /// Series to evict. When an eviction begins, deleted tenants come first; without any, `all` decides.
     fn idle(&mut self, all: impl FnOnce() -> Idle) -> Idle {
         *self.idle.get_or_insert_with(|| {
             self.deleted = self.waiting.pop_front();
@@ -74,7 +70,6 @@ impl Evicting {
 }
 
 impl Owner {
-    /// Runs slices of an eviction that are due.
     pub(super) fn evict_turn(&mut self) {
         for _ in 0..SLICES_MAX {
             let began = self.context.clock.instant();
@@ -95,9 +90,8 @@ impl Owner {
         });
         let deleted = self.evicting.deleted.as_ref().map(|request| request.tenant.clone());
         let is_meant = |tenant: &TenantId| deleted.as_ref().is_none_or(|deleted| deleted == tenant);
-        // When a closed tenant opens, its metadata and exemplars are not replayed again, so its series stay in the
-        // head. If the head is full, these series are evicted nevertheless: series kept only for exemplars must not
-        // take memory that the tenant's samples need.
+        // A closed tenant's metadata and exemplars are not replayed when the tenant opens, so its series stay. If the
+        // head is full, these series are evicted, because samples need the memory.
         let context = Arc::clone(&self.context);
         let is_open = |tenant: &TenantId| is_meant(tenant) && !context.lake.closed.contains(tenant);
         let is_full = context.heads.is_filled_to(watermarks::EVICT_ALL);
@@ -138,7 +132,8 @@ impl Owner {
         }
     }
 
-    /// Idle time allowed to series, in seconds, and whether it is shortened because the head is full of series or tenants.
+    /// Idle time allowed to series, in seconds; true if it is shortened because the head has too many series or
+    /// tenants.
     fn idle_s(&self) -> (u32, bool) {
         let idle_s = self.context.settings.series_idle_s;
         let pressed = UNDER_PRESSURE.iter().find(|(percent, _)| self.context.heads.is_filled_to(*percent));

@@ -1,7 +1,6 @@
 //! Limits on exemplars and metadata in a partition's head.
 //!
-//! Exemplars and metadata each have a part of the head (see [`crate::limits::budget::Budget`]), so that they cannot
-//! displace series and samples.
+//! Exemplars and metadata each have a part of the head (see [`crate::limits::budget::Budget`]).
 
 use super::Owner;
 use crate::partition::Context;
@@ -10,10 +9,8 @@ use admission::watermarks;
 use head::{MetadataRefusal, Partition};
 use std::time::{Duration, Instant};
 
-/// Interval between log lines about discarded metadata.
 const MENTION_EVERY: Duration = Duration::from_secs(60);
 
-/// Memory granted to metadata that is not in the head yet.
 #[derive(Debug, Default)]
 pub(super) struct Incoming {
     /// Memory granted since the last group.
@@ -23,15 +20,15 @@ pub(super) struct Incoming {
 }
 
 impl Incoming {
-    /// Forgets the grants: the group is in the head, or refused.
+    /// Forgets the grants once the group is in the head or refused.
     pub(super) const fn settle(&mut self) {
         self.pending_bytes = 0;
     }
 }
 
 impl Owner {
-    /// Discards metadata that does not fit, before it is written to the journal. The rest of the request is stored. If
-    /// the request were refused, the sender would repeat it forever, including its samples.
+    /// Discards metadata that does not fit. The rest of the request is stored, because a sender would repeat a refused
+    /// request forever.
     pub(super) fn leave_out_metadata(&mut self, submission: &mut Submission) {
         let Submission { tenant, metadata, .. } = submission;
         if metadata.is_empty() {
@@ -81,7 +78,7 @@ impl Owner {
     }
 }
 
-/// Drops the oldest exemplars until they fit into their part of the head.
+/// Drops the oldest exemplars that exceed their part of the head.
 pub(super) fn trim_exemplars(context: &Context, partition: &mut Partition) {
     let dropped = partition.trim_exemplars(context.heads.exemplar_limit_bytes());
     context.metrics.exemplars_dropped.add(dropped);

@@ -4,15 +4,14 @@ use crate::partition::submission::Submission;
 use model::TenantId;
 use std::collections::{HashMap, VecDeque};
 
-/// A queue with deficit round robin (Shreedhar and Varghese, 1995): in each round, a tenant may cause work that costs
-/// `quantum` times its weight, regardless of the number of its submissions. Work is charged once it is done, so a
-/// tenant may exceed its credit. It then misses rounds until the debt is paid.
+/// Deficit round robin (Shreedhar and Varghese, 1995). In each round, a tenant may cause work that costs `quantum`
+/// times its weight. Work is charged once it is done, so a tenant with debt misses rounds.
 ///
-/// The gates bound the queue's length, because they count requests until these are answered.
+/// The limit on requests in progress bounds the queue's length.
 #[derive(Debug)]
 pub(super) struct FairQueue {
     of_tenants: HashMap<TenantId, OfTenant>,
-    /// Tenants in the order of their turns, each once.
+    /// Tenants in the order of their turns.
     turns: VecDeque<TenantId>,
     quantum: u32,
     len: usize,
@@ -22,7 +21,7 @@ pub(super) struct FairQueue {
 struct OfTenant {
     waiting: VecDeque<Submission>,
     weight: usize,
-    /// Cost of the work that the tenant may still do in this round.
+    /// Cost of the work allowed to the tenant in this round.
     credit: i64,
 }
 
@@ -42,7 +41,6 @@ impl FairQueue {
         self.len
     }
 
-    /// Appends a submission to the queue of its tenant, whose weight is `weight`.
     pub(super) fn push(&mut self, submission: Submission, weight: usize) {
         self.len += 1;
         if let Some(own) = self.of_tenants.get_mut(&submission.tenant) {
@@ -54,8 +52,8 @@ impl FairQueue {
         self.of_tenants.insert(tenant, OfTenant { waiting: VecDeque::from([submission]), weight, credit: 0 });
     }
 
-    /// Removes and returns the submission whose turn it is. The caller then charges the tenant for the work done, and
-    /// adds the submission again if it is not complete.
+    /// Removes and returns the next submission. The caller then charges the tenant, and pushes an incomplete submission
+    /// again.
     pub(super) fn pop(&mut self) -> Option<Submission> {
         loop {
             let tenant = self.turns.front()?;
@@ -78,7 +76,7 @@ impl FairQueue {
         }
     }
 
-    /// Charges a tenant for work on the submission that was removed last.
+    /// Charges a tenant for work on the submission popped last.
     pub(super) fn charge(&mut self, tenant: &TenantId, cost: usize) {
         let Some(own) = self.of_tenants.get_mut(tenant) else { return };
         own.credit -= i64::try_from(cost).unwrap_or(i64::MAX);
@@ -121,7 +119,7 @@ mod tests {
         assert!(queue.pop().is_none() && queue.is_empty());
     }
 
-    /// Work done for each tenant in `rounds` submissions, where each tenant's submissions have one cost and weight.
+    /// Work done for each tenant in `rounds` submissions. `tenants` lists name, cost and weight.
     fn work(rounds: usize, tenants: &[(&str, usize, usize)]) -> Vec<usize> {
         let (states, mut queue) = (TenantStates::for_test(1), FairQueue::new(1000));
         for (name, _, weight) in tenants {

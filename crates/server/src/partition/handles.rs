@@ -1,4 +1,4 @@
-//! Interface through which the sealer commands owners.
+//! Commands of the sealer to owners.
 
 use super::{
     ClosedBatch, Command, Commands, Freeze, Frozen, Read, Relocate, Relocated, Sealed, SealedSamples,
@@ -9,33 +9,30 @@ use model::TenantId;
 use std::collections::BTreeSet;
 use std::sync::mpsc::sync_channel;
 
-/// The owners of all partitions, as used by the sealer.
+/// The owners of all partitions, as used by the sealer. Methods return `None` if the partition is closed or the owner
+/// is gone.
 pub(crate) trait Owners {
-    /// Freezes a partition's head, except the tenants `except`. `None` if the partition is closed.
+    /// Freezes a partition's head, except the tenants `except`.
     fn freeze(&mut self, number: usize, all: bool, except: &BTreeSet<TenantId>) -> Option<Frozen>;
 
-    /// Releases a partition's samples that are durable in tables. `None` if the partition is closed.
+    /// Releases a partition's samples that are durable in tables.
     fn release(&mut self, number: usize, what: SealedSamples) -> Option<()>;
 
-    /// Opens a reader of a partition's journal, from the beginning of a record's dictionary on. `None` if the partition is
-    /// closed.
+    /// Opens a reader of a partition's journal at the beginning of the dictionary of the record at `from`.
     fn read(&mut self, number: usize, from: Offset) -> Option<Read>;
 
-    /// Adds samples of a closed tenant to a partition's head. `None` if the partition is closed.
     fn add_closed(&mut self, number: usize, batch: ClosedBatch) -> Option<()>;
 
-    /// Removes the samples of a closed tenant from a partition's head. `None` if there are none, or if the partition is
-    /// closed.
+    /// Removes and returns the samples of a closed tenant in a partition's head, if there are any.
     fn discard(&mut self, number: usize, tenant: &TenantId) -> Option<Box<TenantHead>>;
 
-    /// Rewrites tenants' samples at the end of a partition's journal. `None` if the owner is gone.
+    /// Rewrites tenants' samples at the end of a partition's journal.
     fn relocate(&mut self, number: usize, tenants: &BTreeSet<TenantId>) -> Option<Relocated>;
 
-    /// Truncates a partition's journal to its mark. `None` if the owner is gone.
     fn truncate(&mut self, number: usize) -> Option<()>;
 }
 
-/// Owners on threads of their own.
+/// Owners on separate threads.
 impl Owners for Vec<Commands> {
     fn freeze(&mut self, number: usize, all: bool, except: &BTreeSet<TenantId>) -> Option<Frozen> {
         let (reply, answer) = sync_channel(1);

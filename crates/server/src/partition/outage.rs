@@ -1,14 +1,11 @@
-//! Rate limit of log lines about an outage, during which no group can be made durable.
+//! Rate limit of log lines while groups cannot be made durable, for example on a full disk.
 //!
-//! On a full disk, hundreds of groups fail per second. The log gets one line at the first failure, one per minute, and
-//! one at the end.
+//! The log gets a line at the first failure, one line per minute, and a line at the end.
 
 use std::time::{Duration, Instant};
 
-/// Interval between log lines during an outage.
 const MENTION_EVERY: Duration = Duration::from_secs(60);
 
-/// Current outage: consecutive groups that failed.
 #[derive(Debug, Default)]
 pub(super) struct Outage(Option<Failures>);
 
@@ -19,10 +16,9 @@ struct Failures {
     groups: u64,
 }
 
-/// Log message about an outage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct OutageMessage {
-    /// Groups that failed, including this group.
+    /// Failed groups, including this group.
     pub(super) groups: u64,
     /// Time since the first failure.
     pub(super) lasted: Duration,
@@ -43,7 +39,7 @@ impl Outage {
         Some(failures.message(now))
     }
 
-    /// Notes a durable group. Returns a message if the group ends an outage.
+    /// Notes a durable group. Returns a message if an outage ends.
     pub(super) fn ended(&mut self, now: Instant) -> Option<OutageMessage> {
         self.0.take().map(|failures| failures.message(now))
     }

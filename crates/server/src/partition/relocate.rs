@@ -1,15 +1,14 @@
-//! Relocation: the samples of tenants that cannot be sealed are rewritten at the journal's end, so that the journal can
-//! be truncated.
+//! Relocation: samples of tenants that cannot be sealed are rewritten at the journal's end, so that the journal can be
+//! truncated.
 //!
 //! ```text
 //!   journal   │ T  o  T  o  o  o  o  o  o  o  o │ T' T'          T: a blocked tenant's records; o: others', all in tables
 //!             └── retained because of T ────────┘ └─ live
 //! ```
 //!
-//! All of the tenant's samples are frozen first, then rewritten. Meanwhile, the tenant's writes are refused. So the
-//! frozen block has exactly the tenant's samples that are in the journal below the end of the copy. The block may be
-//! committed up to that offset even if the copy is incomplete. A replay that finds both copies loads each sample once
-//! ([`super::replay`]).
+//! The tenant's samples are frozen first, and its writes are refused until the copy ends. The frozen block may be
+//! committed up to the end of the copy, even if the copy is incomplete. A replay that finds both copies loads each
+//! sample once ([`super::replay`]).
 
 use super::Owner;
 use crate::refusal::Refusal;
@@ -20,34 +19,31 @@ use std::collections::BTreeSet;
 use std::sync::mpsc::SyncSender;
 use std::time::Instant;
 
-/// Samples that one turn writes and syncs: about as many as a large group.
+/// Samples written and synced in one turn: about a large group.
 const TURN_SAMPLES: usize = 32 << 10;
 
-/// Limit on the series that one turn visits, because many may have no samples.
+/// Limit on series visited in one turn. Many may have no samples.
 const TURN_SERIES: u32 = 4096;
 
-/// A request to relocate these tenants' samples.
 #[derive(Debug)]
 pub(crate) struct Relocate {
     pub(crate) tenants: BTreeSet<TenantId>,
     pub(crate) reply: SyncSender<Relocated>,
 }
 
-/// The result of a relocation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Relocated {
-    /// Below this offset, the journal has only frozen samples of the tenants.
+    /// The tenants' samples below this offset are frozen.
     pub(crate) upto: Offset,
-    /// Start of the copy; `None` if it could not be written completely.
+    /// Start of the copy; `None` if the copy is incomplete.
     pub(crate) from: Option<Offset>,
 }
 
-/// Progress of a relocation.
 #[derive(Debug)]
 pub(super) struct Relocating {
     request: Relocate,
     step: Step,
-    /// Tenants that this step has yet to process; the next tenant is the last of the list.
+    /// Tenants still to be processed in this step, the next one last.
     waiting: Vec<TenantId>,
     due: Instant,
 }
@@ -58,7 +54,6 @@ enum Step {
     Write { began: Offset, next: Place },
 }
 
-/// Position in a tenant's head at which the next turn continues.
 #[derive(Debug, Clone, Copy)]
 struct Place {
     series: SeriesRef,
@@ -75,14 +70,13 @@ impl Relocating {
         Self { request, step: Step::Freeze, waiting, due: now }
     }
 
-    /// Time at which the next turn is due.
     pub(super) const fn wants_turn(&self) -> Instant {
         self.due
     }
 }
 
 impl Owner {
-    /// Refuses the group's submissions of tenants that are being relocated.
+    /// Refuses submissions of tenants that are being relocated.
     pub(super) fn turn_away_relocating(&mut self) {
         let Some(relocating) = &self.relocating else { return };
         for submission in self.group.extract_if(.., |s| relocating.request.tenants.contains(&s.tenant)) {
@@ -94,7 +88,7 @@ impl Owner {
         }
     }
 
-    /// Runs one turn of the relocation if it is due; replies to the sealer after the last turn.
+    /// Runs one turn of the relocation if it is due. Replies to the sealer after the last turn.
     pub(super) fn relocate_turn(&mut self) {
         let began = self.context.clock.instant();
         let Some(mut relocating) = self.relocating.take_if(|relocating| relocating.wants_turn() <= began)
@@ -126,8 +120,7 @@ impl Owner {
                 let _ = relocating.request.reply.send(relocated); // the sealer may be gone
             }
             None => {
-                // Takes at most half of the owner's time. A slower relocation would delay sealing, because no round
-                // ends before the relocation.
+                // Takes at most half of the owner's time. A slower relocation would delay sealing.
                 let now = self.context.clock.instant();
                 relocating.due = now + now.duration_since(began);
                 self.relocating = Some(relocating);
@@ -150,7 +143,7 @@ impl Owner {
         }
     }
 
-    /// Writes and syncs some samples of the next tenant; returns where to continue.
+    /// Writes and syncs some samples of the next tenant. Returns where to continue.
     fn write_turn(&mut self, waiting: &mut Vec<TenantId>, mut next: Place) -> Result<Place, JournalError> {
         let Some(tenant) = waiting.last() else { return Ok(next) };
         self.dictionary.enter(self.journal.begin()?);
@@ -161,7 +154,7 @@ impl Owner {
             return Ok(Place::START);
         };
         let end = SeriesRef(head.series_end() as u32);
-        // a record has values of one kind, so a turn writes series of one kind
+        // a record has values of one kind
         let kind = if next.series < end { head.kind(next.series) } else { ValueKind::default() };
         encoder.begin_of(tenant, kind);
         let (mut samples, mut written, mut series_left) = (SeriesSamples::new(kind), 0, TURN_SERIES);
@@ -214,8 +207,8 @@ impl Owner {
     }
 }
 
-/// Reads a series' samples from `place` on, about as many as one turn writes. Returns the time up to which it read, or
-/// `None` if it read the last samples. All samples of the series must be frozen.
+/// Reads about one turn's samples of a series from `place` on. Returns the time of the last sample read, or `None` at
+/// the end. All samples of the series must be frozen.
 fn read_some(head: &TenantHead, place: Place, out: &mut SeriesSamples) -> Option<i64> {
     out.clear_for(head.kind(place.series));
     let range = head.frozen_range(place.series)?;

@@ -1,4 +1,4 @@
-//! Replay: restores the head from the journal, as a stream with one record in memory at a time.
+//! Replay: restores the head from the journal, one record at a time.
 //!
 //! ```text
 //!   for each dictionary   survey: which definitions are needed        (demand, references)
@@ -7,10 +7,9 @@
 //!     between records     commands of the sealer; wait for room       (pace)
 //! ```
 //!
-//! Sealed samples are not restored: samples of records below the floodmark are skipped, and a definition there becomes
-//! a series only if unsealed data needs it. Metadata and exemplars are in no table, so they are restored from all
-//! records. So replay needs as much memory as the heads had when the process died, and not the memory of all series
-//! that the journal ever defined.
+//! Samples below the floodmark are in tables and are skipped. A definition below it becomes a series only if later data
+//! needs it. Metadata and exemplars are restored from all records, because tables do not contain them. Replay needs
+//! about as much memory as the heads had before.
 
 mod apply;
 mod buffers;
@@ -34,11 +33,10 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 use stdx::budget::Exhausted;
 
-/// Records between two log lines about the progress of a long replay.
 const PROGRESS_RECORDS: u64 = 50_000;
 
 impl Owner {
-    /// Fills the head from the journal. Damage is reported and skipped; an unreadable journal is an error.
+    /// Fills the head from the journal. Damaged records are logged and skipped.
     pub(super) fn replay(&mut self) -> Result<End, JournalError> {
         let began = Instant::now();
         let ended = self.replay_all();
@@ -55,7 +53,7 @@ impl Owner {
 
     fn replay_all(&mut self) -> Result<Replay, Halt> {
         let mut replay = Replay::of(self)?;
-        // reads from the journal's start: metadata and exemplars may lie below the floodmark, in a dictionary that has ended
+        // metadata and exemplars may be below the floodmark
         let mut reader = self.journal.read(self.journal.start())?;
         while let Some(item) = reader.next()? {
             match item {
@@ -88,8 +86,7 @@ impl Owner {
         Ok(replay)
     }
 
-    /// Prepares for a record: surveys its dictionary if the dictionary is new, and permits freezing once no table has
-    /// the record or a later one.
+    /// Prepares for a record: surveys a new dictionary, and permits freezing once no table has this or a later record.
     fn enter(&mut self, replay: &mut Replay, entry: &Entry<'_>) -> Result<(), Halt> {
         if !replay.can_freeze && replay.marks.is_behind_all(entry.offset) {
             self.settle(&replay.marks);
@@ -122,7 +119,7 @@ impl Owner {
         }
     }
 
-    /// Applies a record. The inner error is the reason that its bytes cannot be decoded.
+    /// Applies a record. The inner error says why its bytes cannot be decoded.
     fn take_in(&mut self, replay: &mut Replay, entry: &Entry<'_>) -> Result<Result<(), &'static str>, Halt> {
         replay.records += 1;
         replay.number += 1;
@@ -176,7 +173,6 @@ impl Owner {
         }
     }
 
-    /// An empty table of references, in memory of the account `replay`.
     fn references(&self) -> Result<References, Halt> {
         Ok(References::new(self.context.replay.reserve(0)?))
     }
@@ -204,7 +200,7 @@ impl Owner {
     }
 }
 
-/// Logs damage: as an error if acknowledged data was lost, as a warning if it was repaired or never acknowledged.
+/// Logs damage: an error if acknowledged data was lost, otherwise a warning.
 fn report(partition: usize, damage: &Damage) {
     let Damage { place, lost, acknowledged, repaired, what, copy } = damage;
     if *acknowledged && !repaired {
@@ -229,21 +225,18 @@ fn report(partition: usize, damage: &Damage) {
     }
 }
 
-/// Result of a replay.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum End {
-    /// Replay is complete: everything is in the head.
     Complete,
     /// The node is stopping.
     Stopped,
 }
 
-/// Reason that a step of replay was not completed.
 #[derive(Debug)]
 enum Halt {
     Stopped,
     Journal(JournalError),
-    /// The account `replay` is exhausted at the moment.
+    /// The account `replay` is exhausted.
     NoRoom,
 }
 

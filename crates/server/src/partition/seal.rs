@@ -1,4 +1,4 @@
-//! The owner's part in sealing: freezes the head up to an offset, and releases samples that are durable in tables.
+//! The owner's part in sealing: freezes the head, and releases samples that are in tables.
 
 use super::Owner;
 use super::dictionary::Dictionary;
@@ -10,58 +10,54 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::SyncSender;
 use std::time::Instant;
 
-/// Minimum size at which a freeze ends the journal's current dictionary, so that the dictionary can be dropped. If the
-/// journal is to be emptied, smaller dictionaries are ended too.
+/// Minimum size of a dictionary that a freeze ends. If the journal is to be emptied, smaller dictionaries are ended
+/// too.
 const DICTIONARY_BYTES_MIN: u64 = 4 << 20;
 
-/// Limit on the cost of ending a dictionary: the labels of all series in memory are written again, amid other writes.
-/// If these labels take more bytes than this, and more than half of the dictionary, the dictionary is continued.
+/// Size of definitions, in bytes, up to which writing them again is cheap.
 const DEFINITION_BYTES_FREE: u64 = 1 << 20;
 
-/// Size of carried-over records that are made durable together.
+/// Size of carried-over records that are synced together.
 const CARRIED_BYTES: usize = 4 << 20;
 
-/// True if a dictionary of `bytes` is worth ending. `live_bytes` of it define series that are still in memory; the definitions
-/// of evicted series slow down each replay. `all` is true if the journal is to be emptied.
+/// True if a dictionary of `bytes` is worth ending. The definitions of series in memory (`live_bytes`) must then be
+/// written again. `all` is true if the journal is to be emptied.
 fn is_worth_ending(bytes: u64, live_bytes: u64, all: bool) -> bool {
     let is_cheap = live_bytes <= DEFINITION_BYTES_FREE;
     let is_long = bytes >= DICTIONARY_BYTES_MIN || all;
     is_long && (is_cheap || live_bytes <= bytes / 2)
 }
 
-/// A request to freeze.
 #[derive(Debug)]
 pub(crate) struct Freeze {
-    /// True if the journal is to be emptied, regardless of its size.
+    /// True if the journal is to be emptied.
     pub(crate) all: bool,
-    /// Tenants that are not frozen, because their previously frozen samples cannot be sealed.
+    /// Tenants that are not frozen, because their frozen samples cannot be sealed.
     pub(crate) except: BTreeSet<TenantId>,
     pub(crate) reply: SyncSender<Frozen>,
 }
 
-/// Frozen samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Frozen {
-    /// Offset up to which all samples of the journal are frozen, except samples of the excluded tenants.
+    /// All samples below this offset are frozen, except those of excluded tenants.
     pub(crate) upto: Offset,
-    /// Upper bound on the number of samples.
+    /// Upper bound on the number of frozen samples.
     pub(crate) samples: u64,
 }
 
-/// Message that frozen samples are durable in tables.
+/// Message that samples are durable in tables.
 #[derive(Debug)]
 pub(crate) struct Sealed {
     pub(crate) what: SealedSamples,
-    /// Receives the answer when the samples have left the head and the journal.
+    /// Answered when the samples have left the head and the journal.
     pub(crate) reply: SyncSender<()>,
 }
 
-/// Samples that are durable in tables.
 #[derive(Debug, Clone)]
 pub(crate) enum SealedSamples {
     /// Samples frozen below `upto`, except samples of the tenants in `except`.
     All { upto: Offset, except: BTreeSet<TenantId> },
-    /// Frozen samples of one tenant that was excluded from an earlier release.
+    /// Frozen samples of one tenant that an earlier release excluded.
     Of(TenantId),
 }
 
@@ -74,33 +70,29 @@ impl SealedSamples {
     }
 }
 
-/// Sealing state of the owner.
 #[derive(Debug, Default)]
 pub(super) struct Sealing {
-    /// Requested freeze, to be done after the group.
+    /// Freeze to be done after the group.
     pub(super) requested: Option<Freeze>,
     /// The last freeze, until it is released.
     frozen: Option<Frozen>,
-    /// The release in progress.
     releasing: Option<(Sealed, TimeShare)>,
-    /// Metadata and exemplars of records below this offset were written again beyond this offset.
+    /// Metadata and exemplars below this offset were written again beyond it.
     carried: Offset,
-    /// Bytes appended to the journal by the last freeze.
+    /// Bytes that the last freeze appended to the journal.
     pub(super) appended_bytes: u64,
-    /// Bytes appended to the journal when its current dictionary began.
+    /// Bytes appended to the journal before its current dictionary.
     dictionary_began: u64,
 }
 
 impl Sealing {
-    /// Time of the next slice of a release.
     pub(super) fn wants_turn(&self) -> Option<Instant> {
         self.releasing.as_ref().map(|(_, time_share)| time_share.due())
     }
 }
 
 impl Owner {
-    /// Does work for sealing between two groups: a requested freeze, then slices of a release if they are due. Because
-    /// of slices, other work waits only briefly.
+    /// Does work for sealing between two groups: a requested freeze, and slices of a release.
     pub(super) fn seal_turn(&mut self) {
         if let Some(freeze) = self.sealing.requested.take() {
             let frozen = self.freeze(freeze.all, &freeze.except);
@@ -115,7 +107,7 @@ impl Owner {
         }
     }
 
-    /// Freezes the head. Called between two groups, when the head and the journal have the same unsealed samples.
+    /// Freezes the head. Called between two groups, when head and journal have the same unsealed samples.
     fn freeze(&mut self, all: bool, except: &BTreeSet<TenantId>) -> Frozen {
         if let Some(frozen) = self.sealing.frozen {
             return frozen;
@@ -140,7 +132,7 @@ impl Owner {
         frozen
     }
 
-    /// Freezes the head, which must hold exactly the unsealed samples that the journal has below `upto`.
+    /// Freezes the head, which must hold exactly the unsealed samples below `upto`.
     pub(super) fn freeze_upto(&mut self, upto: Offset, except: &BTreeSet<TenantId>) -> Frozen {
         if let Some(frozen) = self.sealing.frozen {
             return frozen;
@@ -153,7 +145,7 @@ impl Owner {
         frozen
     }
 
-    /// Begins a dictionary, and carries over metadata and exemplars, which only the journal keeps.
+    /// Begins a dictionary. Writes metadata and exemplars again, because no table has them.
     fn begin_dictionary(&mut self) -> Result<(), JournalError> {
         self.journal.end_dictionary();
         self.dictionary.forget();
@@ -170,7 +162,7 @@ impl Owner {
             if waiting >= CARRIED_BYTES {
                 waiting = 0;
                 journal.sync()?;
-                // carried records are independent of each other, so a dictionary may end in between
+                // a dictionary may end between two records
                 dictionary.enter(journal.begin()?);
             }
             Ok::<_, JournalError>(())
@@ -207,7 +199,7 @@ impl Owner {
         Ok(())
     }
 
-    /// Releases samples that are durable in tables: from the head, in turns, and then from the journal.
+    /// Releases samples from the head, in slices, and then from the journal.
     pub(super) fn sealed(&mut self, sealed: Sealed) {
         let frozen = self.sealing.frozen.map(|frozen| frozen.upto);
         if matches!(&sealed.what, SealedSamples::All { upto, .. } if frozen != Some(*upto)) {
@@ -217,7 +209,7 @@ impl Owner {
         self.sealing.releasing = Some((sealed, TimeShare::from(self.context.clock.instant())));
     }
 
-    /// Releases as [`Self::sealed`] does, but all at once. Used during replay, when no reader waits for the head.
+    /// Releases samples at once, during replay.
     pub(super) fn release(&mut self, sealed: Sealed) {
         self.sealed(sealed);
         while self.sealing.releasing.is_some() {
@@ -246,8 +238,7 @@ impl Owner {
         }
     }
 
-    /// Drops the journal's dictionaries that are not needed. A blocked tenant retains the dictionaries from its mark
-    /// on.
+    /// Drops dictionaries that no tenant needs.
     pub(super) fn truncate_to_mark(&mut self) {
         let needed = Offset(self.context.lake.mark(self.number).needed_from());
         if let Err(error) = self.journal.truncate(needed.min(self.sealing.carried)) {
@@ -267,7 +258,7 @@ mod tests {
         assert!(is_worth_ending(1, 1, true), "little is written again");
         assert!(!is_worth_ending(MIB, MIB, false), "little is freed");
         assert!(is_worth_ending(4 * MIB, MIB, false));
-        // with a million series, each flush would write all definitions again for the few samples that arrived since
+        // each flush would write a million definitions again
         assert!(!is_worth_ending(20 * MIB, 19 * MIB, true));
         assert!(!is_worth_ending(20 * MIB, 19 * MIB, false));
         assert!(is_worth_ending(38 * MIB, 19 * MIB, false));

@@ -9,28 +9,24 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
-/// State of one partition that other threads may read.
 #[derive(Debug)]
 pub(crate) struct PartitionShared {
-    /// Written by the owner alone.
+    /// Only the owner writes.
     pub(crate) head: RwLock<Partition>,
-    /// True once replay is done.
+    /// True after replay.
     pub(crate) ready: AtomicBool,
-    /// True once the owner handles [`super::Command::Freeze`].
     pub(crate) can_freeze: AtomicBool,
-    /// Reason that replay waits, or that the partition stays closed; empty otherwise.
+    /// Reason that replay waits or that the partition stays closed; empty otherwise.
     pub(crate) trouble: Mutex<String>,
-    /// Memory of this partition's head.
     pub(crate) head_bytes: AtomicU64,
-    /// Memory of late samples in the head at the last count. While late samples arrive, they are counted every 100 ms.
+    /// Memory of late samples in the head at the last count.
     pub(crate) late_bytes: AtomicU64,
     pub(crate) journal_bytes: AtomicU64,
     pub(crate) journal_segments: AtomicU64,
-    /// Submissions that wait for series to be created.
     pub(crate) creating: AtomicU64,
-    /// Bytes in the journal that are not sealed.
+    /// Unsealed bytes in the journal.
     pub(crate) unsealed_bytes: AtomicU64,
-    /// Arrival of the oldest unsealed sample by the wall clock, in milliseconds since the Unix epoch; 0 if there is none.
+    /// Arrival of the oldest unsealed sample, in Unix milliseconds; 0 if there is none.
     pub(crate) unsealed_since_ms: AtomicI64,
 }
 
@@ -51,20 +47,18 @@ impl PartitionShared {
         }
     }
 
-    /// Adds a change of the head's memory, which may be negative.
+    /// Adds a change of the head's memory.
     pub(super) fn grew(&self, bytes: isize) {
         self.head_bytes.fetch_add(bytes as u64, Ordering::Relaxed); // a negative change wraps
     }
 
-    /// Counts the memory of late samples. Blocked tenants are left out: their samples cannot be sealed and have a
-    /// separate limit.
+    /// Counts the memory of late samples, except for blocked tenants, which have a separate limit.
     pub(super) fn count_late(&self, head: &Partition, blocked: &BlockedTenants) {
         let late_bytes = head.late_bytes(|tenant| blocked.head_percent(tenant).is_none());
         self.late_bytes.store(late_bytes as u64, Ordering::Relaxed);
     }
 }
 
-/// All partitions of a node.
 #[derive(Debug)]
 pub(crate) struct Partitions(Vec<Arc<PartitionShared>>);
 
@@ -73,22 +67,21 @@ impl Partitions {
         Self((0..count).map(|_| Arc::new(PartitionShared::new(seed))).collect())
     }
 
-    /// True if replay is done in all partitions.
+    /// True if all partitions are replayed.
     pub(crate) fn is_ready(&self) -> bool {
         self.iter().all(|p| p.ready.load(Ordering::Acquire))
     }
 
-    /// True if all partitions can be frozen: each is ready, or its replay is past everything that tables may have.
+    /// True if all partitions can be frozen.
     pub(crate) fn can_freeze(&self) -> bool {
         self.iter().all(|p| p.can_freeze.load(Ordering::Acquire))
     }
 
-    /// Refusal of requests until replay is done. Names the partitions that wait or stay closed, and the reasons.
+    /// Refusal during replay. Names partitions that wait or stay closed.
     pub(crate) fn replaying(&self) -> Refusal {
         WriteRefusal::Replaying(self.trouble()).into()
     }
 
-    /// Partitions that wait or stay closed, and the reasons.
     pub(crate) fn trouble(&self) -> String {
         let mut text = String::new();
         for (number, partition) in self.iter().enumerate() {
@@ -100,7 +93,7 @@ impl Partitions {
         text
     }
 
-    /// Arrival of the oldest sample that is in no round of sealing yet, in milliseconds since the Unix epoch.
+    /// Arrival of the oldest sample that no round has frozen, in Unix milliseconds.
     pub(crate) fn unsealed_since_ms(&self) -> Option<i64> {
         let since = self.iter().map(|p| p.unsealed_since_ms.load(Ordering::Relaxed));
         since.filter(|ms| *ms != 0).min()

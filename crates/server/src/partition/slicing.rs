@@ -1,13 +1,12 @@
-//! Admission into groups: a small submission as a whole, a large submission slice by slice.
+//! Admission into groups: small submissions as a whole, large submissions in slices.
 //!
 //! ```text
 //!   submission ─▶ admit: estimate ─┬─ small ─▶ group
 //!                                  └─ large ─▶ slicing ─ a slice a turn ─▶ group
 //! ```
 //!
-//! A group is bounded to a few milliseconds of work. A submission that costs more is stored in slices. A group takes
-//! one slice, and submissions take turns. Each slice is durable before it is visible, like any group; the answer comes
-//! after the last slice.
+//! A group has a few milliseconds of work. It takes one slice of a large submission, which is answered after its last
+//! slice.
 
 use super::fair_queue::FairQueue;
 use super::{KNOWN_LATELY, Owner};
@@ -18,28 +17,23 @@ use model::{SeriesRef, SeriesRefusal};
 use protocol::labels::describe_labels;
 use std::time::{Duration, Instant};
 
-/// Cost, in in-order samples, up to which a submission enters a group as a whole: about three milliseconds.
+/// Maximum cost of a submission that is stored as a whole, in in-order samples: about three milliseconds.
 const COST_MAX: usize = 1 << 16;
 
-/// Cost of a late sample, in in-order samples: a lookup in a tree and its share of a rewritten chunk.
+/// Cost of a late sample, in in-order samples.
 const LATE_COST: usize = 12;
 
-/// Interval between counts of the memory of late samples. Each count is a pass over all tenants. Between counts, late
-/// samples may exceed their share by a few MiB.
+/// Interval between counts of the memory of late samples. Late samples may exceed their share meanwhile.
 pub(super) const LATE_COUNT_EVERY: Duration = Duration::from_millis(100);
 
-/// Pause between slices while requests of known series arrive, as a multiple of the time that the last slice took.
+/// Pause between slices while requests of known series arrive, as a multiple of the last slice's time.
 const PAUSE_FACTOR: u32 = 2;
 
-/// Submissions that are stored in slices, in order of their turns.
 #[derive(Debug)]
 pub(super) struct Slicing {
     waiting: FairQueue,
-    /// Earliest time of the next slice.
     due: Instant,
-    /// Time at which the slice in the current group was taken.
     began: Option<Instant>,
-    /// Time of the last count of the memory of late samples.
     late_counted: Instant,
 }
 
@@ -48,7 +42,7 @@ impl Slicing {
         Self { waiting: FairQueue::new(1), due: now, began: None, late_counted: now }
     }
 
-    /// True if the memory of late samples must be counted at `now`; schedules the next count.
+    /// True if late samples must be counted at `now`. Schedules the next count.
     pub(super) fn counts_late(&mut self, now: Instant) -> bool {
         let is_due = now.duration_since(self.late_counted) >= LATE_COUNT_EVERY;
         if is_due {
@@ -61,20 +55,18 @@ impl Slicing {
         self.waiting.is_empty()
     }
 
-    /// Time of the next slice, if any submission waits.
     pub(super) fn wants_turn(&self) -> Option<Instant> {
         (!self.waiting.is_empty()).then_some(self.due)
     }
 
-    /// Enqueues a submission of a tenant of `weight` for its next slice.
     pub(super) fn enqueue(&mut self, submission: Submission, weight: usize) {
         self.waiting.push(submission, weight);
     }
 }
 
 impl Owner {
-    /// Admits a submission whose series all exist: to the group, or to the submissions that are stored in slices.
-    /// Returns the cost added to the group, in in-order samples.
+    /// Admits a submission whose series exist: to the group, or to the submissions stored in slices. Returns the cost
+    /// added to the group.
     pub(super) fn admit(&mut self, mut submission: Submission) -> usize {
         self.leave_out_metadata(&mut submission);
         let others = submission.metadata.len() + submission.exemplars.len();
@@ -90,7 +82,7 @@ impl Owner {
         cost.total
     }
 
-    /// Adds the next slice of a waiting submission to the group, if one is due.
+    /// Adds the next slice to the group if one is due.
     pub(super) fn take_slice(&mut self) {
         let now = self.context.clock.instant();
         if now < self.slicing.due && !self.stopping {
@@ -98,7 +90,7 @@ impl Owner {
         }
         let Some(mut submission) = self.slicing.waiting.pop() else { return };
         self.slicing.waiting.charge(&submission.tenant, 1);
-        // the room that admission found may be used up by now
+        // the room may be used up since admission
         if let Err(error) = self.context.heads.room_for_late_samples()
             && let Some(head) = self.partition.head.read().tenant(&submission.tenant)
         {
@@ -110,7 +102,7 @@ impl Owner {
         self.group.push(submission);
     }
 
-    /// Schedules the next slice after the group is committed.
+    /// Schedules the next slice after a commit.
     pub(super) fn slice_done(&mut self) {
         let Some(began) = self.slicing.began.take() else { return };
         let now = self.context.clock.instant();
@@ -132,8 +124,7 @@ impl Owner {
         from + samples.take_while(fits).count()
     }
 
-    /// Adds the cost of all samples to `cost`. Refuses late samples while the late samples in the head exhaust their
-    /// share.
+    /// Adds the cost of all samples to `cost`. Refuses late samples that exceed their share of the head.
     fn estimate(&self, submission: &mut Submission, cost: &mut Cost) {
         let partition = self.partition.head.read();
         let head = partition.tenant(&submission.tenant);
@@ -149,8 +140,7 @@ impl Owner {
     }
 }
 
-/// Refuses the samples from index `from` on that are older than the newest sample of their series. Returns the number
-/// of refused samples.
+/// Refuses late samples from index `from` on. Returns their number.
 fn leave_out_late(
     submission: &mut Submission,
     from: usize,
@@ -163,7 +153,7 @@ fn leave_out_late(
     let mut refused = None;
     for i in from..refs.len() {
         let (series, timestamp_ms) = (refs[i], timestamps[i]);
-        // an equal timestamp usually comes from a repeated request
+        // an equal timestamp is usually a repeated request
         if timestamp_ms >= newest.before(Some(head), series, timestamp_ms) {
             (refs[kept], timestamps[kept]) = (series, timestamp_ms);
             values.keep(i, kept);
@@ -183,11 +173,11 @@ fn leave_out_late(
     left_out
 }
 
-/// Estimated cost of samples, in in-order samples; see [`Newest`].
+/// Estimated cost of samples, in in-order samples.
 #[derive(Debug, Default)]
 struct Cost {
     total: usize,
-    /// Number of samples that are not newer than all earlier samples of their series.
+    /// Number of late samples and repeated timestamps.
     late: usize,
     newest: Newest,
 }
@@ -201,15 +191,13 @@ impl Cost {
     }
 }
 
-/// Newest timestamp of the series at the cursor. The timestamp is an estimate: if a series comes again after others,
-/// its earlier samples in the same submission are ignored.
+/// Estimates the newest timestamp of a series, from the head and the directly preceding samples.
 #[derive(Debug, Default)]
 struct Newest {
     last: Option<(SeriesRef, i64)>,
 }
 
 impl Newest {
-    /// Newest timestamp of `series` before this sample, in the head and among the directly preceding samples.
     #[inline]
     fn before(&mut self, head: Option<&TenantHead>, series: SeriesRef, timestamp_ms: i64) -> i64 {
         let newest_ms = match self.last {

@@ -15,38 +15,35 @@ use std::time::Instant;
 use stdx::budget::Reservation;
 use tokio::sync::oneshot;
 
-/// Receiver of a submission's result.
 pub(crate) type Answer = oneshot::Receiver<Result<Outcome, Refusal>>;
 
-/// One request's share for one partition, of series with values of one kind.
+/// One request's part for one partition. All values have one kind.
 #[derive(Debug)]
 pub(crate) struct Submission {
     pub(crate) tenant: TenantId,
     pub(crate) state: Arc<TenantState>,
-    /// Samples of known series, in columns. Samples of new series are appended once the series exist.
+    /// Samples of known series, in columns. Samples of new series are appended when their series exist.
     pub(crate) refs: Vec<SeriesRef>,
     pub(crate) timestamps: Vec<i64>,
     pub(crate) values: Values,
     pub(crate) new: Vec<NewSeries>,
-    /// Samples of new series; [`NewSeries::samples`] points here.
+    /// Samples of new series, indexed by [`NewSeries::samples`].
     pub(crate) new_timestamps: Vec<i64>,
     pub(crate) new_values: Values,
-    /// Number of series in `new` that were created.
+    /// Number of created series in `new`.
     pub(crate) created: usize,
-    /// Range of the samples for the next group. Samples before this range are stored already.
+    /// Samples for the next group. Earlier samples are stored.
     pub(crate) slice: Range<usize>,
     pub(crate) metadata: Vec<Metadata>,
     pub(crate) exemplars: Vec<(SeriesRef, Exemplar)>,
-    /// Outcome so far.
     pub(crate) outcome: Outcome,
     pub(crate) reply: oneshot::Sender<Result<Outcome, Refusal>>,
-    /// The request's memory, freed when the request's last submission is done.
+    /// The request's memory, freed with its last submission.
     pub(crate) memory: Option<Arc<Reservation>>,
-    /// Keeps the series' references valid until the samples are committed.
+    /// Keeps the series' references valid.
     pub(crate) pin: Option<head::Pin>,
 }
 
-/// A series that was not known when the request was resolved.
 #[derive(Debug)]
 pub(crate) struct NewSeries {
     pub(crate) key: SeriesKey,
@@ -55,33 +52,32 @@ pub(crate) struct NewSeries {
     pub(crate) exemplars: Vec<Exemplar>,
 }
 
-/// Outcome of a request, or of one partition's share of it.
+/// Outcome of a request, or of its part for one partition.
 #[derive(Debug, Default)]
 pub struct Outcome {
-    /// Samples that are durable now (identical duplicates included).
+    /// Durable samples, including identical duplicates.
     pub samples: u64,
     /// Exemplars that are stored.
     pub exemplars: u64,
     pub refused_samples: u64,
-    /// Exemplars refused. A request succeeds without its exemplars.
+    /// Refused exemplars do not fail the request.
     pub refused_exemplars: u64,
     /// Series refused, wholly or in part.
     pub refused_series: u64,
-    /// Samples left out because another replica is elected. The sender gets the same answer as if they were stored.
+    /// Samples left out because another replica is elected. They count as stored in the answer.
     pub deduplicated_samples: u64,
     /// Exemplars left out because another replica is elected.
     pub deduplicated_exemplars: u64,
-    /// Distinct reasons why parts were refused now but may be stored later.
+    /// Distinct reasons of temporary refusals.
     pub postponed: Vec<Postponed>,
-    /// The first few reasons, each with its series.
+    /// The first refusals, each with its series.
     pub errors: Vec<(SeriesRefusal, String)>,
 }
 
 impl Outcome {
-    /// Maximum length of `errors`; further refusals are only counted.
+    /// Maximum length of `errors`.
     pub(crate) const ERRORS_MAX: usize = 5;
 
-    /// Counts `samples` refused samples of one series.
     pub(crate) fn refuse(&mut self, error: SeriesRefusal, samples: u64, series: impl FnOnce() -> String) {
         self.refused_series += 1;
         self.refused_samples += samples;
@@ -90,12 +86,12 @@ impl Outcome {
         }
     }
 
-    /// Counts `samples` more of the series that was refused last.
+    /// Counts more refused samples of the last refused series.
     pub(crate) const fn refuse_more(&mut self, samples: u64) {
         self.refused_samples += samples;
     }
 
-    /// Notes a refusal of a part that may be stored later.
+    /// Notes a temporary refusal of a part.
     pub(crate) fn postpone(&mut self, what: Postponed) {
         match self.postponed.iter_mut().find(|other| other.reason() == what.reason()) {
             Some(other) => *other = what.max(*other),
@@ -103,12 +99,11 @@ impl Outcome {
         }
     }
 
-    /// Labels of the first series that was refused.
     pub(crate) fn first_refused(&self) -> Option<&str> {
         self.errors.first().map(|(_, series)| series.as_str())
     }
 
-    /// Describes stored and refused parts, with the reasons of the first few series.
+    /// Text about stored and refused parts.
     pub(crate) fn report(&self) -> String {
         let mut text = format!(
             "partial write: {} samples stored; {} samples of {} series refused\n",
@@ -121,7 +116,6 @@ impl Outcome {
         text
     }
 
-    /// Adds another partition's share.
     pub(crate) fn add(&mut self, other: Self) {
         self.samples += other.samples;
         self.exemplars += other.exemplars;
@@ -166,24 +160,22 @@ impl Submission {
         self.refs.is_empty() && self.new.is_empty() && self.metadata.is_empty() && self.exemplars.is_empty()
     }
 
-    /// True if all series exist.
     pub(crate) fn is_resolved(&self) -> bool {
         self.created == self.new.len()
     }
 
-    /// The samples of [`Self::slice`].
     pub(crate) fn columns(&self) -> Columns<'_> {
         let slice = self.slice.clone();
         let values = self.values.as_ref().slice(slice.clone());
         Columns::new(&self.refs[slice.clone()], &self.timestamps[slice], values)
     }
 
-    /// True if [`Self::slice`] is the last slice. Metadata and exemplars are stored with the last slice.
+    /// True for the last slice, with which metadata and exemplars are stored.
     pub(crate) const fn is_last_slice(&self) -> bool {
         self.slice.end == self.refs.len()
     }
 
-    /// Refuses the series that are not created yet: there is no room for them.
+    /// Refuses the series that are not created yet.
     pub(crate) fn refuse_new(&mut self, error: &SeriesRefusal, now: Instant) {
         if postponed(error).kind() == ErrorKind::Unavailable {
             self.note_left_out(now);
@@ -201,15 +193,15 @@ impl Submission {
         }
     }
 
-    /// Takes the request out of the tenant's backlog if all of its new series exist.
+    /// Removes the request from the tenant's backlog if all its series exist.
     pub(crate) fn note_created(&self) {
         if let Some(last) = self.new.last().filter(|_| self.is_resolved()) {
             self.state.created_all(last.key);
         }
     }
 
-    /// Refuses each of the next `most` new series whose metric has reached `limit`, the tenant's limit on series per
-    /// metric. `count` returns the number of a metric's series. Returns how many of the next series may be created.
+    /// Refuses each of the next `most` new series whose metric has `limit` series. `count` returns a metric's number of
+    /// series. Returns how many of the next series may be created.
     pub(crate) fn refuse_beyond_metric_limit(
         &mut self,
         most: usize,
@@ -236,7 +228,7 @@ impl Submission {
         next - self.created
     }
 
-    /// Refuses a series that is not created yet. The last new series takes its place.
+    /// Refuses a new series. The last new series takes its place.
     fn refuse_one(&mut self, number: usize, error: &SeriesRefusal) {
         let new = self.new.swap_remove(number);
         let samples = u64::from(new.samples.end - new.samples.start);
@@ -248,27 +240,24 @@ impl Submission {
         self.outcome.postpone(postponed(error));
     }
 
-    /// Frees everything else before the answer is sent, so that the memory is available when the answer arrives.
+    /// Frees memory before the answer is sent.
     fn end(self) -> (oneshot::Sender<Result<Outcome, Refusal>>, Outcome) {
         let whole = self;
         let Self { reply, outcome, .. } = whole;
         (reply, outcome)
     }
 
-    /// Answers with the outcome.
     pub(crate) fn answer(self) {
         let (reply, outcome) = self.end();
         let _ = reply.send(Ok(outcome)); // the client may be gone
     }
 
-    /// Refuses the whole submission.
     pub(crate) fn refuse_all(self, refusal: Refusal) {
         let (reply, _) = self.end();
         let _ = reply.send(Err(refusal));
     }
 }
 
-/// Answer to a request of which new series were left out because of `error`.
 const fn postponed(error: &SeriesRefusal) -> Postponed {
     match error {
         SeriesRefusal::NoMemory { .. } => Postponed::ProcessMemory,

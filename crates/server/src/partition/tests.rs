@@ -19,14 +19,14 @@ use tokio::sync::oneshot;
 type Answer = Result<Outcome, Refusal>;
 use std::sync::mpsc::sync_channel;
 
-/// An owner that is not running, of a partition that `node` does not have.
+/// An owner that is not running, of a partition outside `node`.
 pub(super) fn owner_of(node: &Node, journal: journal::Memory) -> (Owner, Commands) {
     let partition = Arc::new(PartitionShared::new(node.reads().seed));
     let (send, receive) = sync_channel(16);
     (Owner::new(0, Arc::clone(node.owning()), partition, Box::new(journal), receive), send)
 }
 
-/// A node of one partition that does not run, and that partition's owner.
+/// A node of one partition that does not run, and its owner.
 pub(super) fn only_owner(dir: &std::path::Path, journal: journal::Memory) -> (Node, Owner, Commands) {
     only_owner_at(dir, journal, Arc::new(SystemClock))
 }
@@ -51,7 +51,6 @@ fn only_owner_with(
     (node, Owner::new(0, context, partition, Box::new(journal), receive), send)
 }
 
-/// New state of the anonymous tenant, shared with no other submission.
 fn anonymous() -> Arc<TenantState> {
     TenantStates::for_test(1).of(&TenantId::anonymous(), || true, Instant::now())
 }
@@ -116,7 +115,6 @@ fn a_wall_clock_that_is_set_ahead_evicts_no_series() {
     node.stop();
 }
 
-/// A submission of samples of one known series, and the receiver of its answer.
 fn samples_of(series: SeriesRef, timestamps: Vec<i64>) -> (Submission, oneshot::Receiver<Answer>) {
     let (reply, answer) = oneshot::channel();
     let mut submission = Submission::new(anonymous(), ValueKind::Float, reply);
@@ -126,7 +124,6 @@ fn samples_of(series: SeriesRef, timestamps: Vec<i64>) -> (Submission, oneshot::
     (submission, answer)
 }
 
-/// Late samples are stored in small slices, and other submissions are committed in between.
 #[test]
 fn a_few_samples_do_not_wait_for_many_late_ones() {
     const LATE: usize = 40_000;
@@ -167,8 +164,6 @@ fn a_few_samples_do_not_wait_for_many_late_ones() {
     node.stop();
 }
 
-/// Late samples take no more than their share of the head. While the share is exhausted, in-order samples are stored,
-/// and late samples are postponed. Sealing makes room again.
 #[test]
 fn late_samples_beyond_their_share_are_refused_and_no_others() {
     const NEWEST_MS: i64 = 1_777_000_000_000;
@@ -213,7 +208,7 @@ fn late_samples_beyond_their_share_are_refused_and_no_others() {
     let (held, limit) = (node.writes().heads.late_bytes(), node.budget().head_bytes / 4);
     assert!((limit..limit + (256 << 10)).contains(&held), "{held} bytes of {limit}");
     assert!(node.writes().heads.needs_sealing());
-    // a duplicate of the newest, a late one, and one in order
+    // a duplicate of the newest sample, a late sample, and a new sample
     assert_eq!(send(vec![NEWEST_MS, NEWEST_MS - 1, NEWEST_MS + 1]), (2, 1, vec![Postponed::LateSamples]));
 
     let mut head = node.reads().partitions[0].head.write();
@@ -224,7 +219,7 @@ fn late_samples_beyond_their_share_are_refused_and_no_others() {
     assert_eq!(send(vec![NEWEST_MS - 1]), (1, 0, vec![]));
 }
 
-/// A journal with `count` records, each of one new series.
+/// A journal with `count` records of one new series each.
 fn journal_of(count: u32) -> journal::Memory {
     let mut journal = journal::Memory::new(JournalId::default(), 1000);
     let mut encoder = RecordEncoder::new();
@@ -267,7 +262,6 @@ fn a_replay_ends_when_the_node_stops() {
     node.stop();
 }
 
-/// Exemplars and metadata of many tenants keep to their parts of the head and leave the rest to series and samples.
 #[test]
 fn exemplars_and_metadata_keep_to_their_parts_of_the_head() {
     const TENANTS: usize = 30;
@@ -326,7 +320,7 @@ fn exemplars_and_metadata_keep_to_their_parts_of_the_head() {
     }
 }
 
-/// Above 85 % of the head, metadata of new families is refused like new series. Metadata of known families is updated.
+/// Metadata of new families is refused, and metadata of known families is updated.
 #[test]
 fn a_full_head_takes_no_metadata_of_new_families() {
     let dir = tempfile::tempdir().unwrap();

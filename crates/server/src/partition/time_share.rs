@@ -1,38 +1,32 @@
-//! Share of an owner's time for background work on the head, in slices of about fifty microseconds.
+//! Limits background work on the head to a share of an owner's time, in slices of about 50 µs.
 
 use std::time::{Duration, Instant};
 
-/// Pause after a slice, as a multiple of the time that the slice took. Meanwhile, the head and the processor are free
-/// for other work.
+/// Pause after a slice, as a multiple of the slice's time.
 const PAUSE_FACTOR: u32 = 4;
 
-/// Limit on the overdue time that is made up for at once, after groups have delayed slices.
+/// Limit on overdue time that is made up for at once.
 const OWED_MAX: Duration = Duration::from_millis(1);
 
-/// Limit on slices per turn.
 pub(super) const SLICES_MAX: usize = 20;
 
-/// Schedule of one kind of background work: the time of its next slice.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct TimeShare(Instant);
 
 impl TimeShare {
-    /// Schedule whose first slice is due at `first`.
     pub(super) const fn from(first: Instant) -> Self {
         Self(first)
     }
 
-    /// Time at which the next slice is due.
     pub(super) const fn due(self) -> Instant {
         self.0
     }
 
-    /// Suspends the work until `until`.
     pub(super) const fn suspend(&mut self, until: Instant) {
         self.0 = until;
     }
 
-    /// Notes a slice, and schedules the next one.
+    /// Schedules the slice after this one.
     pub(super) fn record_slice(&mut self, began: Instant, ended: Instant) {
         let owed = began.saturating_duration_since(self.0).min(OWED_MAX);
         self.0 = began - owed + ended.duration_since(began) * (1 + PAUSE_FACTOR);

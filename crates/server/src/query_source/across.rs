@@ -1,7 +1,6 @@
 //! Series of several tenants as one source. Each series gets a label that names its tenant.
 //!
-//! Tenants are read one after the other, so that each can use all of the query's memory for reading tables. Rollups are
-//! not used, because rollups of different tenants are complete for different days.
+//! Tenants are read one after the other, so each can use all of the query's memory. Rollups are not used.
 
 use super::tenant_label::{matchers_for, put_labels};
 use super::{Context, Source};
@@ -10,12 +9,11 @@ use query::{Interrupt, Matcher, Select, SeriesSet, SeriesSource, SourceError};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Series of several tenants.
 #[derive(Debug)]
 pub(crate) struct Across<'a>(Vec<(TenantId, Source<'a>)>);
 
 impl<'a> Across<'a> {
-    /// Creates the source. The metrics that a query selects from it count as queried.
+    /// Creates the source. Selected metrics count as queried.
     pub(crate) fn new(
         context: &'a Arc<Context>,
         tenants: &TenantSet,
@@ -29,13 +27,13 @@ impl<'a> Across<'a> {
         Self(tenants.iter().map(source).collect())
     }
 
-    /// As [`Source::left_out`], for all tenants together.
+    /// Warnings about missing data of all tenants.
     pub(crate) fn left_out(&self) -> Vec<String> {
         let texts: BTreeSet<_> = self.0.iter().flat_map(|(_, source)| source.left_out()).collect();
         texts.into_iter().take(super::union::LEFT_OUT_MAX).collect()
     }
 
-    /// True if the last series may be incomplete: the query must restart.
+    /// True if the last series may be incomplete. The query must then restart.
     pub(crate) fn is_expired(&self) -> bool {
         self.0.iter().any(|(_, source)| source.is_expired())
     }
@@ -54,14 +52,14 @@ impl SeriesSource for Across<'_> {
     }
 }
 
-/// Iterator over the series of all tenants, one tenant after the other.
+/// Iterator over the series, tenant after tenant.
 struct AcrossSet<'a> {
     /// Tenants still to be read, in reverse order.
     left: Vec<&'a (TenantId, Source<'a>)>,
     matchers: Vec<Matcher>,
     current: Option<(&'a TenantId, Box<dyn SeriesSet + 'a>)>,
     range: TimeRange,
-    /// Limit on the samples of an unpacked series; `None` if the limit was not changed.
+    /// Limit on the samples of a series, if it was changed.
     samples_max: Option<u64>,
     labels: Vec<u8>,
 }
@@ -74,7 +72,7 @@ impl SeriesSet for AcrossSet<'_> {
             {
                 return Ok(true);
             }
-            self.current = None; // frees memory before the next tenant is read
+            self.current = None; // frees memory first
             let Some((tenant, source)) = self.left.pop() else {
                 samples.clear_for(ValueKind::Float);
                 return Ok(false);
@@ -101,7 +99,7 @@ impl SeriesSet for AcrossSet<'_> {
         LabelsRef::from_canonical(&self.labels)
     }
 
-    /// Estimate for the tenant being read.
+    /// Estimate for the current tenant.
     fn len_hint(&self) -> usize {
         self.current.as_ref().map_or(0, |(_, set)| set.len_hint())
     }

@@ -11,28 +11,24 @@ use std::time::Instant;
 use stdx::budget::Account;
 use stdx::clock::Clock;
 
-/// Dependencies of queries.
 #[derive(Debug)]
 pub(crate) struct Context {
     pub(crate) clock: Arc<dyn Clock>,
-    /// Time at which the node started.
     pub(crate) started: Instant,
     /// Seed of series keys.
     pub(crate) seed: u64,
     pub(crate) lake: Arc<Lake>,
     pub(crate) partitions: Arc<Partitions>,
-    /// Metrics that were queried, and when.
     pub(crate) queried: QueriedMetrics,
     /// Memory of query forms, and of answers until they are sent.
     pub(crate) answers: Account,
-    /// Memory pressure of the whole process.
     pub(crate) headroom: Arc<Headroom>,
     /// Write requests in progress, to which queries yield.
     pub(crate) traffic: Arc<Traffic>,
 }
 
 impl Context {
-    /// Current time in seconds, by the clock with which owners date new series.
+    /// Time in seconds by the owners' clock.
     pub(crate) fn steady_s(&self) -> u32 {
         steady_s(&*self.clock, self.started)
     }

@@ -2,22 +2,19 @@
 
 use tables::rollup::Resolution;
 
-/// Resolution of the data behind a query's windows.
+/// Resolution of the data that a query reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Detail {
-    /// Raw samples only.
     Samples,
-    /// The coarsest rollup that gives the same answer, otherwise samples.
+    /// The coarsest rollup that gives the same answer, or samples.
     Auto,
-    /// This rollup if it gives the same answer, otherwise samples.
+    /// This rollup if it gives the same answer, or samples.
     Rollup(Resolution),
 }
 
 impl Detail {
-    /// Values accepted by [`Self::parse`].
     pub const WORDS: &str = "one of raw, auto, 5m, 1h";
 
-    /// Parses `raw`, `auto`, `5m` or `1h`.
     pub fn parse(text: &str) -> Option<Self> {
         Some(match text {
             "raw" => Self::Samples,
@@ -28,7 +25,6 @@ impl Detail {
         })
     }
 
-    /// The text for which [`Self::parse`] returns this value.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Samples => "raw",

@@ -27,35 +27,31 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use tables::LabelScan;
 
-/// Queries for one tenant's labels, series, metadata and exemplars.
 #[derive(Debug)]
 pub(crate) struct LabelQueries<'a> {
     pub(crate) context: &'a Arc<Context>,
     pub(crate) tenant: &'a TenantId,
-    /// Set when the request is canceled.
     pub(crate) canceled: Arc<dyn Interrupt>,
     /// Memory limit of an answer before it is encoded.
     pub(crate) memory_bytes: u64,
-    /// Records the memory that the query holds.
+    /// Records the query's memory.
     pub(crate) usage: &'a Usage,
 }
 
-/// Number of series examined in one turn, which takes about a quarter of a millisecond.
+/// Series examined in one turn, about 0.25 ms.
 const TURN_SERIES: usize = 256;
 
-/// Memory of an entry of metadata or exemplars without its text: in lists that grow, in a sorted map, and in the answer.
+/// Memory of an entry of metadata or exemplars, excluding its text.
 const ENTRY_BYTES: usize = 96;
 
-/// Query for the series that match any of `selectors` (all series if there are none), with a limit.
+/// Query for the series that match any of `selectors`, or for all series if there are none.
 #[derive(Debug)]
 pub(crate) struct LabelRequest<'a> {
     pub(crate) selectors: &'a [Vec<Matcher>],
     pub(crate) range: TimeRange,
-    /// Limit on the number of results.
     pub(crate) limit: usize,
 }
 
-/// Memory left for an answer.
 struct Room<'a> {
     left_bytes: usize,
     bytes: u64,
@@ -95,18 +91,16 @@ impl From<Canceled> for Refusal {
     }
 }
 
-/// An answer, with warnings about missing data.
 #[derive(Debug)]
 pub(crate) struct Limited {
     /// Texts, or series as canonical labels.
     pub(crate) all: Ordered,
-    /// True if the limit cut the answer short.
+    /// True if the limit removed results.
     pub(crate) cut: bool,
-    /// Warnings about data that could not be read, with the reasons.
+    /// Warnings about data that could not be read.
     pub(crate) left_out: Vec<String>,
 }
 
-/// Distinct texts found so far.
 struct Found<'a> {
     texts: Distinct,
     order: fn(&[u8], &[u8]) -> Ordering,
@@ -116,8 +110,7 @@ struct Found<'a> {
 }
 
 impl Found<'_> {
-    /// Adds a text. If memory is full, first drops the texts beyond the limit, provided that they are more than half of
-    /// all texts.
+    /// Adds a text. If memory is full, drops texts beyond the limit if they are more than half.
     fn add(&mut self, text: &[u8]) -> Result<(), Refusal> {
         let mut added = self.texts.insert(text);
         if added.is_err() && self.texts.len() / 2 > self.limit {
@@ -128,13 +121,11 @@ impl Found<'_> {
         added.map_err(|Full| too_large(self.memory_bytes))
     }
 
-    /// True if there are more texts than the limit allows.
     fn is_cut(&self) -> bool {
         self.texts.len() > self.limit
     }
 
-    /// Adds texts from tables. `read` passes each text to a callback, which returns false once no more texts are
-    /// wanted.
+    /// Adds texts from tables. `read` stops when its callback returns false.
     fn add_sealed(
         &mut self,
         label_queries: &LabelQueries<'_>,
@@ -178,18 +169,17 @@ impl Found<'_> {
     }
 }
 
-/// Warnings about unreadable tables.
 type Sealed = Result<Vec<String>, tables::TableError>;
 
 impl LabelQueries<'_> {
-    /// Lists label names. Tables are not read if the heads alone have more names than the limit allows.
+    /// Lists label names. Does not read tables if the heads have more names than the limit.
     pub(crate) fn label_names(&self, request: &LabelRequest<'_>) -> Result<Limited, Refusal> {
         let mut found = self.found(request, Ord::cmp);
         let left_out = self.add_names(&mut found, request, Shown::AsStored)?;
         Ok(found.answer(left_out))
     }
 
-    /// Lists values of a label, as [`Self::label_names`] does.
+    /// Lists values of a label.
     pub(crate) fn label_values(&self, name: &str, request: &LabelRequest<'_>) -> Result<Limited, Refusal> {
         let mut found = self.found(request, Ord::cmp);
         let left_out = self.add_values(&mut found, name, request)?;
@@ -222,7 +212,7 @@ impl LabelQueries<'_> {
         self.add_texts(found, request, Shown::AsStored, turn, LabelScan::Values(name))
     }
 
-    /// Adds names or values of labels, from heads by `turn` and from tables by `sealed`. Returns warnings about missing data.
+    /// Adds texts of heads by `turn` and of tables by `sealed`. Returns warnings about missing data.
     fn add_texts(
         &self,
         found: &mut Found<'_>,
@@ -233,8 +223,7 @@ impl LabelQueries<'_> {
     ) -> Result<Vec<String>, Refusal> {
         let mut taken: Vec<String> = Vec::new();
         for turns in self.turns() {
-            // A series has at most one value of a label, so a walk over values visits each series at most once. A walk
-            // over names would visit a series many times, so the time range is checked beforehand.
+            // a series has one value of a label but many names, so only walks over names check the time range first
             let series = match (turns.select_any(request.selectors)?, sealed) {
                 (None, LabelScan::Values(_)) => None,
                 (selected, _) => in_range(&turns, selected, request.range)?,
@@ -248,7 +237,7 @@ impl LabelQueries<'_> {
             while !is_last {
                 is_last =
                     turns.turn(|head| turn(&mut walk, head, among, &mut |text| taken.push(text.into())))?;
-                // after the lock was released
+                // after the lock is released
                 taken.drain(..).try_for_each(|text| shown.put(text.as_bytes(), found))?;
             }
         }
@@ -257,15 +246,14 @@ impl LabelQueries<'_> {
         })
     }
 
-    /// Creates an empty result with the limits of this query.
+    /// Empty result with this query's limits.
     fn found(&self, request: &LabelRequest<'_>, order: fn(&[u8], &[u8]) -> Ordering) -> Found<'_> {
-        // with a limit, dropping texts copies the remaining ones, at most half: texts may use 2/3 of the memory, the copy 1/3
+        // with a limit, dropping texts copies at most half: texts may use 2/3 of the memory, the copy 1/3
         let parts = if request.limit == usize::MAX { 3 } else { 2 };
         let texts = Distinct::within(self.memory_bytes as usize / 3 * parts);
         Found { texts, order, usage: self.usage, memory_bytes: self.memory_bytes, limit: request.limit }
     }
 
-    /// Turns on the tenant's head in each partition.
     fn turns(&self) -> impl Iterator<Item = Turns<'_>> {
         let turns = |partition| Turns::new(partition, self.tenant, &*self.canceled);
         self.context.partitions.iter().map(move |partition| turns(&**partition))
@@ -275,7 +263,7 @@ impl LabelQueries<'_> {
         Room { left_bytes: self.memory_bytes as usize, bytes: self.memory_bytes, usage: self.usage }
     }
 
-    /// Lists series that have a sample in the range. With a limit, it is unspecified which series are returned.
+    /// Lists series that have a sample in the range. With a limit, the choice of series is unspecified.
     pub(crate) fn series(&self, request: &LabelRequest<'_>) -> Result<Limited, Refusal> {
         let mut found = self.found(request, in_label_order);
         let left_out = self.add_stored_series(&mut found, request, Shown::AsStored)?;
@@ -295,14 +283,13 @@ impl LabelQueries<'_> {
         })
     }
 
-    /// Lists active series, which received a sample recently.
+    /// Lists series that received a sample recently.
     pub(crate) fn active_series(&self, request: &LabelRequest<'_>) -> Result<Limited, Refusal> {
         let mut found = self.found(request, in_label_order);
         self.add_series(&mut found, request, Shown::AsStored, TenantHead::is_active)?;
         Ok(found.answer(Vec::new()))
     }
 
-    /// Adds the selected series of the heads for which `is_wanted` is true.
     fn add_series(
         &self,
         found: &mut Found<'_>,
@@ -331,7 +318,7 @@ impl LabelQueries<'_> {
         Ok(())
     }
 
-    /// Metadata by metric name; with `metric`, only the metadata of that metric.
+    /// Metadata by metric name, optionally of one metric.
     pub(crate) fn metadata(
         &self,
         metric: Option<&str>,
@@ -366,7 +353,6 @@ impl LabelQueries<'_> {
         Ok(all)
     }
 
-    /// Exemplars in the range, by series.
     pub(crate) fn exemplars(
         &self,
         request: &LabelRequest<'_>,
@@ -399,7 +385,7 @@ impl LabelQueries<'_> {
         }
         for list in all.values_mut() {
             list.sort_by_key(|e| e.timestamp_ms);
-            list.dedup(); // a replay can restore an exemplar twice
+            list.dedup(); // replay can restore an exemplar twice
         }
         Ok(all)
     }
@@ -409,7 +395,7 @@ fn in_label_order(a: &[u8], b: &[u8]) -> Ordering {
     LabelsRef::from_canonical(a).cmp(&LabelsRef::from_canonical(b))
 }
 
-/// The selectors; if there are none, a selector of all series.
+/// The selectors, or a selector of all series if there are none.
 const fn or_all(selectors: &[Vec<Matcher>]) -> &[Vec<Matcher>] {
     const ALL: &[Vec<Matcher>] = &[Vec::new()];
     if selectors.is_empty() { ALL } else { selectors }
@@ -419,7 +405,7 @@ fn refused(error: query::SourceError) -> Refusal {
     Refusal::new(error.kind, "tables", error.message)
 }
 
-/// The subset of `series` (`None`: all series) that has a sample in `range`.
+/// Series of `series` (`None`: all) that have a sample in `range`.
 pub(crate) fn in_range(
     turns: &Turns<'_>,
     series: Option<RoaringBitmap>,

@@ -1,9 +1,8 @@
-//! Records which metrics queries have selected since the start, with the time of the last query.
+//! Records which metrics queries have selected since the start, and when.
 //!
-//! A metric is identified by the hash of its name. If there is no room for more names, the names with the oldest last
-//! queries are forgotten. The time of the latest of these queries is kept as `forgotten_s`. No unknown name was queried
-//! after that time, so unknown names count as queried at `forgotten_s`. This errs on the safe side: a queried metric is
-//! not reported as unqueried.
+//! Metrics are identified by hashes. If memory is full, the names with the oldest queries are forgotten. Unknown names
+//! then count as queried at the latest of these queries, `forgotten_s`. So a queried metric is never reported as
+//! unqueried.
 
 use model::{SeriesKey, TenantId};
 use parking_lot::{Mutex, RwLock};
@@ -12,39 +11,35 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use stdx::budget::{Account, Reservation};
 
-/// Limit on the names of a tenant: the capacity of a hash table with 2^14 slots.
+/// Limit on names of a tenant: the capacity of a hash table with 2^14 slots.
 const NAMES_MAX: usize = (1 << 14) / 8 * 7;
 
-/// Capacity of a tenant's first hash table.
 const NAMES_MIN: usize = 28;
 
-/// Memory of a tenant's entry, without its hash table and the tenant's own name.
+/// Memory of a tenant's entry, excluding hash table and name.
 const TENANT_BYTES: usize = 512;
 
-/// Times of the last queries by tenant and metric, in seconds of the steady clock.
+/// Times of last queries by tenant and metric, in seconds of the steady clock.
 #[derive(Debug)]
 pub(crate) struct QueriedMetrics {
     seed: u64,
-    /// Account for all tenants' entries.
     account: Account,
     tenants: RwLock<HashMap<TenantId, Arc<Mutex<Names>>>>,
-    /// Time of the latest query of a tenant for which there was no memory; 0 if there was always memory.
+    /// Latest query of a tenant for which there was no memory, or 0.
     forgotten_s: AtomicU32,
 }
 
-/// Times of the last queries of a tenant's metrics.
 #[derive(Debug)]
 pub(crate) struct Names {
-    /// Time of the last query by hash of the metric name.
+    /// Times of the last queries, by hash of the metric name.
     last_s: HashMap<u64, u32>,
-    /// Capacity of the hash table.
     room: usize,
-    /// Time of the latest query of a forgotten name; 0 if no name was forgotten.
+    /// Latest query of a forgotten name, or 0.
     forgotten_s: u32,
     memory: Reservation,
 }
 
-/// Size of a hash table with room for `names`, which fill seven eighths of its slots.
+/// Size of a hash table for `names`, which fill seven eighths of its slots.
 const fn table_bytes(names: usize) -> usize {
     names.div_ceil(7) * 8 * (size_of::<(u64, u32)>() + 1) + 16
 }
@@ -54,7 +49,6 @@ impl QueriedMetrics {
         Self { seed, account, tenants: RwLock::default(), forgotten_s: AtomicU32::new(0) }
     }
 
-    /// Records that a query selects a metric of a tenant.
     pub(crate) fn note(&self, tenant: &TenantId, name: &str, now_s: u32) {
         match self.of(tenant).or_else(|| self.add(tenant)) {
             Some(names) => names.lock().note(self.hash(name), now_s),
@@ -62,17 +56,15 @@ impl QueriedMetrics {
         }
     }
 
-    /// Drops the recorded queries of a deleted tenant.
     pub(crate) fn forget(&self, tenant: &TenantId) {
         self.tenants.write().remove(tenant);
     }
 
-    /// Returns a view of the recorded queries of a tenant.
     pub(crate) fn view<'a>(&'a self, tenant: &'a TenantId) -> View<'a> {
         View { all: self, tenant }
     }
 
-    /// Time of the latest query of a name that was forgotten; 0 if no name was.
+    /// Time of the latest forgotten query, or 0.
     fn forgotten_s(&self, names: Option<&Names>) -> u32 {
         self.forgotten_s.load(Ordering::Relaxed).max(names.map_or(0, |names| names.forgotten_s))
     }
@@ -81,7 +73,6 @@ impl QueriedMetrics {
         self.tenants.read().get(tenant).cloned()
     }
 
-    /// Adds a tenant, if there is memory.
     fn add(&self, tenant: &TenantId) -> Option<Arc<Mutex<Names>>> {
         let bytes = TENANT_BYTES + 2 * tenant.as_str().len() + table_bytes(NAMES_MIN);
         let memory = self.account.reserve(bytes as u64).ok()?;
@@ -92,7 +83,7 @@ impl QueriedMetrics {
         Some(Arc::clone(self.tenants.write().entry(tenant.clone()).or_insert_with(names)))
     }
 
-    /// Hash with a seed, so that clients cannot choose names that collide.
+    /// Hash with a secret seed, because clients could otherwise choose names that collide.
     fn hash(&self, name: &str) -> u64 {
         SeriesKey::of(name.as_bytes(), self.seed).0 as u64
     }
@@ -110,11 +101,11 @@ impl Names {
         self.last_s.insert(hash, now_s);
     }
 
-    /// Doubles the capacity. Returns false if that would exceed [`NAMES_MAX`], or if there is no memory.
+    /// Doubles the capacity, within [`NAMES_MAX`] and the memory limit. Returns false on failure.
     fn grow(&mut self) -> bool {
         let wanted = 2 * self.room;
         let (before, bytes) = (self.memory.bytes(), table_bytes(wanted) as u64);
-        // both hash tables exist while the names move
+        // both hash tables exist while names move
         if wanted > NAMES_MAX || self.memory.resize(before + bytes).is_err() {
             return false;
         }
@@ -125,7 +116,7 @@ impl Names {
         true
     }
 
-    /// Forgets half of the names: those with the oldest last queries.
+    /// Forgets the half of the names with the oldest queries.
     fn forget(&mut self) {
         let mut all: Vec<_> = self.last_s.drain().collect();
         let middle = all.len() / 2;
@@ -135,7 +126,7 @@ impl Names {
     }
 }
 
-/// The recorded queries of a tenant, as they are at each call.
+/// A tenant's recorded queries.
 #[derive(Debug)]
 pub(crate) struct View<'a> {
     all: &'a QueriedMetrics,
@@ -143,17 +134,16 @@ pub(crate) struct View<'a> {
 }
 
 impl View<'_> {
-    /// True if a metric was queried at `since_s` or later. Also true for an unknown name if names that were queried at
-    /// `since_s` or later were forgotten.
+    /// True if a metric was, or may have been, queried since `since_s`.
     pub(crate) fn is_queried_since(&self, name: &str, since_s: u32) -> bool {
         let (names, hash) = (self.all.of(self.tenant), self.all.hash(name));
-        // the name and the time of the forgotten ones under one lock: a name may be forgotten at any moment
+        // one lock for both, because a name may be forgotten at any moment
         let names = names.as_ref().map(|names| names.lock());
         let known_s = names.as_ref().and_then(|names| names.last_s.get(&hash).copied());
         known_s.unwrap_or_else(|| self.all.forgotten_s(names.as_deref())) >= since_s
     }
 
-    /// Upper bound on the time at which an unknown name was last queried.
+    /// Latest time at which an unknown name may have been queried.
     pub(crate) fn forgotten_s(&self) -> u32 {
         let names = self.all.of(self.tenant);
         self.all.forgotten_s(names.as_ref().map(|names| names.lock()).as_deref())
@@ -170,8 +160,8 @@ mod tests {
         TenantId::parse(&format!("t{number}")).unwrap()
     }
 
-    /// Even if names are forgotten, a queried metric is never reported as unqueried. While nothing is forgotten, an
-    /// unqueried metric is never reported as queried either.
+    /// A queried metric is never reported as unqueried. An unqueried metric is reported as queried only after names
+    /// were forgotten.
     fn check(bytes: u64, tenants: u64, names: u64, is_forgetful: bool) {
         let mut rng = Rng::announced();
         let (account, mut model) = (Account::new("queried", bytes), BTreeMap::new());

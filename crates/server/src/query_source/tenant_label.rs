@@ -1,19 +1,18 @@
-//! The label that distinguishes tenants in a query over several tenants, as in Cortex and Mimir.
+//! The label that names the tenant in a query over several tenants, as in Cortex and Mimir.
 //!
-//! The label is not stored. Series get the label when they are read, and matchers on the label select tenants. If a
-//! series itself has a label with this name, the query sees the stored label under another name.
+//! The label is not stored. Series get it when they are read, and matchers on it select tenants. A stored label with
+//! this name is renamed.
 
 use model::labels::put_label;
 use model::{LabelsRef, TenantId};
 use query::Matcher;
 
-/// Name of the label.
 pub(crate) const TENANT_LABEL: &str = "__tenant_id__";
 
-/// Name under which a query sees a stored label that is called [`TENANT_LABEL`].
+/// New name of a stored label called [`TENANT_LABEL`].
 pub(crate) const ORIGINAL_LABEL: &str = "original___tenant_id__";
 
-/// Translates the matchers of a query into matchers on the series of one tenant; `None` if they do not select this tenant.
+/// Translates a query's matchers for one tenant; `None` if they do not select it.
 pub(crate) fn matchers_for(tenant: &TenantId, matchers: &[Matcher]) -> Option<Vec<Matcher>> {
     let (of_tenants, of_series): (Vec<_>, Vec<_>) =
         matchers.iter().partition(|matcher| matcher.name == TENANT_LABEL);
@@ -28,12 +27,12 @@ pub(crate) fn matchers_for(tenant: &TenantId, matchers: &[Matcher]) -> Option<Ve
     is_wanted.then(|| of_series.into_iter().map(stored).collect())
 }
 
-/// The name under which a query sees a stored label.
+/// Name under which a query sees a stored label.
 pub(crate) fn shown_name(stored: &str) -> &str {
     if stored == TENANT_LABEL { ORIGINAL_LABEL } else { stored }
 }
 
-/// Writes the labels of a series as a query sees them, in canonical form. Replaces the content of `out`.
+/// Writes a series' labels as a query sees them to `out`, in canonical form.
 pub(crate) fn put_labels(labels: LabelsRef<'_>, tenant: &TenantId, out: &mut Vec<u8>) {
     let own = labels.get(TENANT_LABEL).map(|value| (ORIGINAL_LABEL, value));
     let others =

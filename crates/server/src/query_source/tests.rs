@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use stdx::clock::{Clock, SystemClock};
 
-/// Creates a node with one series of `count` samples, which are put into the head directly.
+/// A node with one series of `count` samples in the head.
 fn node_with_samples(dir: &std::path::Path, count: i64) -> Node {
     let node = small_node(dir);
     let labels = Labels::from_pairs(&[("__name__", "dense")]);
@@ -55,9 +55,8 @@ fn a_canceled_selection_ends() {
     node.stop();
 }
 
-/// Asserts that the head is unlocked at each check for cancellation, because a client's pattern runs right after the
-/// check. The node's own threads hold the lock for moments, so the check waits. A lock held by the calling thread would
-/// never be free.
+/// Asserts that the head is unlocked at each check for cancellation, because a client's pattern runs then. Waits for
+/// locks of other threads.
 #[derive(Debug)]
 struct Unlocked {
     node: Node,
@@ -102,7 +101,6 @@ fn no_lock_is_held_while_a_pattern_runs() {
     node.stop();
 }
 
-/// Cancels at the `last`th check.
 #[derive(Debug)]
 struct EndAt {
     last: u64,
@@ -145,7 +143,7 @@ async fn searches_of_sealed_values_end_at_each_interrupt_check() {
     tokio::task::spawn_blocking(move || node.stop()).await.unwrap();
 }
 
-/// Tenants are read one after the other, and each series is checked against the limit in force when it is read.
+/// Each series is checked against the limit when it is read.
 #[test]
 fn the_limit_of_a_query_holds_for_each_tenant() {
     let dir = tempfile::tempdir().unwrap();

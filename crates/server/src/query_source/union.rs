@@ -1,8 +1,7 @@
 //! Heads and tables as one source of series.
 //!
-//! Series of the heads are selected first, then files of the tables. Samples committed in between are in both, and the
-//! samples read from the head win. A pin keeps sealed samples in the heads as long as a query may have selected its
-//! files before the commit. If a query runs for too long, its pin expires and the query restarts.
+//! Series of heads are selected before files of tables. Samples committed in between are in both, and the heads'
+//! samples win. A pin keeps sealed samples in the heads. If it expires, the query restarts.
 
 mod recording;
 mod rolled;
@@ -25,21 +24,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tables::{Cache, Scan, ScanLimits, Table, TableError};
 
-/// One tenant's series, from heads and tables.
 #[derive(Debug)]
 pub(crate) struct Source<'a> {
     context: &'a Arc<Context>,
     tenant: TenantId,
-    /// Limit on the samples of an unpacked series.
     samples_max: u64,
-    /// Set when the query is canceled.
     canceled: Arc<dyn Interrupt>,
     pin: Pin,
     left_out: LeftOut,
     detail: Detail,
-    /// True if the metrics that a query selects count as queried.
+    /// True if selected metrics count as queried.
     is_noted: bool,
-    /// Keeps references to the heads' series valid.
+    /// Keeps references to series valid.
     _heads: Vec<head::Pin>,
 }
 
@@ -63,29 +59,29 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// Allows the source to answer windows from rollups, as far as `detail` permits.
+    /// Allows answers from rollups, as far as `detail` permits.
     pub(crate) const fn answering_from(mut self, detail: Detail) -> Self {
         self.detail = detail;
         self
     }
 
-    /// Makes the source record the metrics that a query selects as queried.
+    /// Records selected metrics as queried.
     pub(crate) const fn recording(mut self) -> Self {
         self.is_noted = true;
         self
     }
 
-    /// Warnings about data missing from the series read so far, with the reasons.
+    /// Warnings about data missing from the series read so far.
     pub(crate) fn left_out(&self) -> Vec<String> {
         self.left_out.texts()
     }
 
-    /// True if a file was deleted while it was read, so that the result may not be a consistent snapshot.
+    /// True if a file was deleted while it was read. The result may then be inconsistent.
     pub(crate) fn has_lost_files(&self) -> bool {
         self.left_out.lost.load(Ordering::Relaxed)
     }
 
-    /// True if the last series may be incomplete, so that the query must restart.
+    /// True if the last series may be incomplete. The query must then restart.
     pub(crate) fn is_expired(&self) -> bool {
         self.pin.is_expired()
     }
@@ -100,26 +96,24 @@ impl<'a> Source<'a> {
         partitions.map(select).collect()
     }
 
-    /// Iterates over the selected series of each partition's head.
     fn heads(&self, selected: Vec<RoaringBitmap>, range: TimeRange) -> HeadSet<'_> {
         let parts = self.context.partitions.iter().map(|p| &**p).zip(selected);
         HeadSet::new(parts, &self.tenant, range, self.samples_max, &self.pin)
     }
 }
 
-/// Limit on warnings about missing data in one answer.
+/// Limit on warnings in one answer.
 pub(super) const LEFT_OUT_MAX: usize = 100;
 
-/// Warnings about damaged files left out of an answer, one text for each file.
+/// Warnings about damaged files, one per file.
 #[derive(Debug, Default)]
 pub(crate) struct LeftOut {
     texts: Mutex<BTreeSet<String>>,
-    /// True if a file was deleted while it was read.
     lost: AtomicBool,
 }
 
 impl LeftOut {
-    /// Adds the warnings that a scan has produced so far. Repeated calls add only new warnings.
+    /// Adds a scan's new warnings.
     pub(crate) fn note(&self, scan: &Scan, context: &Context) {
         self.lost.fetch_or(scan.has_lost_files(), Ordering::Relaxed);
         self.add(scan.warnings().chain(scan.doubt()), context);
@@ -134,13 +128,12 @@ impl LeftOut {
         }
     }
 
-    /// The warnings, sorted.
     pub(crate) fn texts(&self) -> Vec<String> {
         self.texts.lock().iter().cloned().collect()
     }
 }
 
-/// Opens a scan of a tenant's table; `None` if there is no table, or if none of its files can match.
+/// Opens a scan of a tenant's table; `None` if no file can match.
 fn scan(
     context: &Context,
     tenant: &TenantId,
@@ -159,7 +152,7 @@ fn scan(
     Scan::open(&table, &context.lake.cache, select, &limits).map(Some).map_err(unreadable)
 }
 
-/// Calls `read` with a tenant's table, if there is one, to list labels. `read` returns warnings about missing data.
+/// Lists labels of a tenant's table with `read`, which returns warnings about missing data.
 pub(crate) fn list(
     context: &Context,
     tenant: &TenantId,
@@ -175,7 +168,6 @@ pub(crate) fn list(
     Ok(())
 }
 
-/// Translates matchers into predicates of a table scan that is canceled with the query.
 pub(crate) fn tables_select(
     matchers: &[Matcher],
     range: TimeRange,
@@ -195,7 +187,7 @@ pub(crate) fn tables_select(
     tables::Select { names, series: None, matchers, range, samples, stop: stop(canceled) }
 }
 
-/// The metric names that the matchers list explicitly; `None` if the matchers list no names.
+/// The metric names that matchers list explicitly.
 fn names_of(matchers: &[Matcher]) -> Option<Vec<String>> {
     let is_name = |m: &&Matcher| m.name == METRIC_NAME;
     matchers.iter().filter(is_name).find_map(|m| match (m.op, m.set_matches()) {
@@ -205,7 +197,6 @@ fn names_of(matchers: &[Matcher]) -> Option<Vec<String>> {
     })
 }
 
-/// Condition that stops table reads once the query is canceled.
 pub(crate) fn stop(canceled: &Arc<dyn Interrupt>) -> tables::Stop {
     let canceled = Arc::clone(canceled);
     tables::Stop::when(move || canceled.is_set())
@@ -226,7 +217,7 @@ impl SeriesSource for Source<'_> {
 impl Source<'_> {
     fn union(&self, select: &Select<'_>) -> Result<Box<dyn SeriesSet + '_>, SourceError> {
         let selected = self.select_heads(select.matchers)?;
-        // half of the query's memory, at sixteen bytes per sample
+        // half of the query's memory, at 16 bytes per sample
         let bytes = self.samples_max as usize * 8;
         let wanted = tables_select(select.matchers, select.range, true, &self.canceled);
         let scan = scan(self.context, &self.tenant, &wanted, bytes, &*self.canceled)?;
@@ -247,19 +238,18 @@ impl Source<'_> {
     }
 }
 
-/// Iterator over tables and heads: the tables' series, each merged with its samples in the head, then the series that only
-/// the head has.
+/// Iterator over tables and heads: first series of tables, merged with heads, then series only in heads.
 struct UnionSet<'a> {
     source: &'a Source<'a>,
     scan: Scan,
     range: TimeRange,
-    /// Series of each partition's head that were not yet returned.
+    /// Series of heads that were not returned yet.
     selected: Vec<RoaringBitmap>,
     samples_max: u64,
     fresh: Samples,
     buffer: Samples,
     left: usize,
-    /// Series that only heads have; set when the tables are exhausted.
+    /// Series only in heads; set after the tables' last series.
     rest: Option<HeadSet<'a>>,
 }
 
@@ -305,7 +295,7 @@ impl SeriesSet for UnionSet<'_> {
     }
 }
 
-/// Collects the scan's warnings on drop, because a query need not read to the end.
+/// Collects warnings on drop, because a query need not read to the end.
 impl Drop for UnionSet<'_> {
     fn drop(&mut self) {
         self.source.left_out.note(&self.scan, self.source.context);
@@ -313,7 +303,6 @@ impl Drop for UnionSet<'_> {
 }
 
 impl UnionSet<'_> {
-    /// Reads the current series' samples from tables.
     fn read_sealed(&mut self, samples: &mut Samples) -> Result<(), SourceError> {
         while self.scan.read_some(samples).map_err(unreadable)? {
             if samples.len() as u64 > self.samples_max {
@@ -323,14 +312,14 @@ impl UnionSet<'_> {
         Ok(())
     }
 
-    /// Merges the head's samples of the current series into the samples from tables.
+    /// Merges the head's samples of the current series into `samples`.
     fn add_fresh(&mut self, samples: &mut Samples) -> Result<(), SourceError> {
         let Source { context, tenant, pin, .. } = self.source;
         let key = SeriesKey::of(self.scan.labels().as_bytes(), context.seed);
         let number = key.partition(context.partitions.len());
         let partition: &PartitionShared = &context.partitions[number];
         let head = partition.head.read();
-        // a series about to be evicted is included: it is in the selection, and may have received samples since
+        // a series about to be evicted is included, because it may have new samples
         if let Some((head, series)) = head.tenant(tenant).and_then(|h| Some((h, h.find(key)?))) {
             self.selected[number].remove(series.0);
             let most = head.samples_at_most(series, self.range) as u64;
@@ -344,7 +333,7 @@ impl UnionSet<'_> {
                 head.read(series, self.range, &mut self.fresh);
             }
         }
-        // checked with the lock held, so that pinned samples cannot be released in between
+        // checked under the lock, so pinned samples are still there
         if pin.is_expired() {
             return Err(expired());
         }
@@ -379,7 +368,7 @@ fn unreadable(error: TableError) -> SourceError {
     }
 }
 
-/// Merges two sorted runs of samples into `earlier`. At equal timestamps the sample of `later` wins.
+/// Merges two sorted runs of samples into `earlier`. At equal timestamps, `later` wins.
 fn merge(earlier: &mut Samples, later: &Samples, buffer: &mut Samples) {
     let apart = match (earlier.timestamps.last(), later.timestamps.first()) {
         (Some(last), Some(first)) => last < first,

@@ -1,4 +1,4 @@
-//! List of blocked tenants, for admission and metrics. The state machine of sealing decides which tenants are blocked.
+//! List of blocked tenants, for admission and metrics.
 
 use admission::watermarks;
 use model::TenantId;
@@ -6,14 +6,13 @@ use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// Tenants that cannot be sealed together with other tenants.
 #[derive(Debug, Default)]
 pub(crate) struct BlockedTenants {
-    /// Start of each tenant's blockage, in milliseconds since the Unix epoch.
+    /// Start of each blockage, in Unix milliseconds.
     since_ms: Mutex<BTreeMap<TenantId, i64>>,
-    /// Number of blocked tenants: usually 0, which is read without the lock.
+    /// Number of blocked tenants, read without the lock.
     count: AtomicUsize,
-    /// True if the last round that had tenants to seal has sealed any, which shows that the store is available.
+    /// True if the last round with tenants to seal has sealed any.
     others_are_sealed: AtomicBool,
 }
 
@@ -34,7 +33,7 @@ impl BlockedTenants {
         self.others_are_sealed.store(are_sealed, Ordering::Relaxed);
     }
 
-    /// Fill level of the head, in percent, from which writes of this tenant are refused; `None` unless the tenant is
+    /// Fill level of the head, in percent, from which writes of a blocked tenant are refused; `None` if it is not
     /// blocked.
     pub(crate) fn head_percent(&self, tenant: &TenantId) -> Option<u64> {
         if self.count.load(Ordering::Relaxed) == 0 || !self.since_ms.lock().contains_key(tenant) {
@@ -43,7 +42,6 @@ impl BlockedTenants {
         Some(watermarks::refuse_blocked_from(self.others_are_sealed.load(Ordering::Relaxed)))
     }
 
-    /// All blocked tenants, with the start of the blockage.
     pub(crate) fn all(&self) -> Vec<(TenantId, i64)> {
         self.since_ms.lock().iter().map(|(tenant, since_ms)| (tenant.clone(), *since_ms)).collect()
     }

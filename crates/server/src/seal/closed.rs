@@ -1,7 +1,7 @@
-//! Closed tenants: replay could not read from their tables which samples of the journal the tables already have.
+//! Closed tenants: replay could not read from their tables which samples are sealed.
 //!
-//! Without that knowledge, a sample could be sealed twice or not at all. So the journal keeps the tenant's samples. The
-//! tenant's writes and queries are refused until its table has been read and the samples are in the head.
+//! The journal keeps a closed tenant's samples. The tenant's writes and queries are refused until the samples are in
+//! the head again. Otherwise, samples could be sealed twice or never.
 
 use crate::refusal::Refusal;
 use admission::WriteRefusal;
@@ -10,11 +10,10 @@ use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Closed tenants and the reasons.
 #[derive(Debug, Default)]
 pub(crate) struct Closed {
     tenants: Mutex<BTreeMap<TenantId, ClosedTenant>>,
-    /// Number of closed tenants: usually 0, which is read without the lock.
+    /// Number of closed tenants, read without the lock.
     count: AtomicUsize,
 }
 
@@ -22,7 +21,7 @@ pub(crate) struct Closed {
 struct ClosedTenant {
     /// Partitions whose samples are not in the head yet.
     partitions: BTreeSet<usize>,
-    /// Partitions whose samples were replayed and are in the head again.
+    /// Partitions whose samples are in the head again.
     replayed: BTreeSet<usize>,
     why: String,
     /// Number of replays for which the heads had no room.
@@ -30,7 +29,7 @@ struct ClosedTenant {
 }
 
 impl Closed {
-    /// Closes a tenant: samples of one partition are missing.
+    /// Closes a tenant for one partition.
     pub(super) fn add(&self, tenant: &TenantId, partition: usize, why: String) {
         let mut tenants = self.tenants.lock();
         let new =
@@ -39,8 +38,7 @@ impl Closed {
         self.count.store(tenants.len(), Ordering::Release);
     }
 
-    /// Notes that a partition has all of the tenant's samples again. Returns true if it was the last partition that
-    /// lacked some.
+    /// Reopens a tenant for one partition. Returns true if it was the last closed partition.
     pub(super) fn remove(&self, tenant: &TenantId, partition: usize) -> bool {
         let mut tenants = self.tenants.lock();
         let Some(closed) = tenants.get_mut(tenant) else { return false };
@@ -54,15 +52,15 @@ impl Closed {
         is_open
     }
 
-    /// Changes the reason that refusals name.
+    /// Changes the reason given in refusals.
     pub(super) fn explain(&self, tenant: &TenantId, why: String) {
         if let Some(closed) = self.tenants.lock().get_mut(tenant) {
             closed.why = why;
         }
     }
 
-    /// Notes that the heads had no room for a tenant's samples. Returns the partitions that were replayed already; the caller
-    /// removes the tenant's samples from their heads.
+    /// Notes that the heads had no room for a tenant. Returns the partitions that were replayed already. The caller
+    /// removes their samples from the heads.
     pub(super) fn record_no_room(&self, tenant: &TenantId) -> BTreeSet<usize> {
         let mut tenants = self.tenants.lock();
         let Some(closed) = tenants.get_mut(tenant) else { return BTreeSet::new() };
@@ -73,8 +71,7 @@ impl Closed {
         replayed
     }
 
-    /// If the heads had no room for any of these tenants before, keeps only one tenant for the next replay: the tenant
-    /// that lacked room least often. Once this tenant is open, sealing makes room for the others.
+    /// If the heads had no room for some of these tenants, keeps only the tenant that lacked room least often.
     pub(super) fn keep_one_that_may_fit<T>(&self, wanted: &mut BTreeMap<TenantId, T>) {
         let tenants = self.tenants.lock();
         let no_room_count = |tenant: &TenantId| tenants.get(tenant).map_or(0, |closed| closed.no_room_count);
@@ -89,7 +86,6 @@ impl Closed {
         self.count.load(Ordering::Acquire) == 0
     }
 
-    /// All closed tenants.
     pub(super) fn tenants(&self) -> BTreeSet<TenantId> {
         self.tenants.lock().keys().cloned().collect()
     }
@@ -105,13 +101,11 @@ impl Closed {
         !self.is_empty() && self.tenants.lock().contains_key(tenant)
     }
 
-    /// Refuses a closed tenant.
     pub(crate) fn check(&self, tenant: &TenantId) -> Result<(), Refusal> {
         let refused = |why| WriteRefusal::Closed { tenant: tenant.clone(), why }.into();
         self.why(tenant).map_or(Ok(()), |why| Err(refused(why)))
     }
 
-    /// Reason that a tenant is closed, if it is.
     pub(crate) fn why(&self, tenant: &TenantId) -> Option<String> {
         if self.is_empty() {
             return None;

@@ -12,7 +12,6 @@ use stdx::clock::Clock;
 #[derive(Debug)]
 pub(crate) struct Context {
     pub(crate) clock: Arc<dyn Clock>,
-    /// Seed of series keys.
     pub(crate) seed: u64,
     pub(crate) lake: Arc<Lake>,
     pub(crate) heads: Arc<HeadMemory>,
@@ -22,7 +21,6 @@ pub(crate) struct Context {
 }
 
 impl Context {
-    /// Paces the calling thread.
     pub(super) fn pacer(&self) -> Pacer {
         Pacer::new(Arc::clone(&self.clock), Arc::clone(&self.traffic), Arc::clone(&self.heads))
     }

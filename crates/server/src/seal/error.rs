@@ -7,12 +7,12 @@ use std::time::Duration;
 use stdx::budget::Exhausted;
 use tables::TableError;
 
-/// A job that has taken too long: it continues, but its result is dropped.
+/// A job that takes too long. It continues, but its result is dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("requests for the tenant's table have taken more than {} s; they continue in the background", .0.as_secs())]
 pub(crate) struct Overdue(pub(super) Duration);
 
-/// A failed step of sealing. After all errors except [`Self::Stopping`], the step is retried.
+/// A failed step of sealing. It is retried after any error except [`Self::Stopping`].
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SealError {
     #[error(transparent)]
@@ -45,7 +45,7 @@ pub(crate) enum SealError {
 }
 
 impl SealError {
-    /// True if other tenants can be sealed despite the error.
+    /// True if other tenants can still be sealed.
     pub(super) const fn is_of_one_table(&self) -> bool {
         matches!(self, Self::Table(_) | Self::Overdue(_) | Self::Histograms)
     }

@@ -1,8 +1,6 @@
-//! Fault points: named places at which a test fails a round or ends the process.
-//!
-//! Outside of this crate's tests they compile to nothing.
+//! Fault points: named places at which a test fails a round or ends the process. Other builds have none.
 
-/// All fault points, in the order in which a round reaches them.
+/// Fault points in the order of a round.
 #[cfg(test)]
 pub(crate) const PLACES: [&str; 9] = [
     "frozen",
@@ -27,21 +25,19 @@ pub(crate) fn point(_place: &'static str, _faults: &Faults) -> Result<(), super:
     Ok(())
 }
 
-/// Armed fault points.
 #[derive(Default)]
 pub(crate) struct Faults {
-    /// Fails once.
+    /// Fault point that fails once.
     #[cfg(test)]
     pub(crate) at: parking_lot::Mutex<Option<&'static str>>,
-    /// Stops sealing as if the process had died, when this fault point is reached for the `n`th time.
+    /// Stops sealing, as if the process died, at the `n`th visit of this fault point.
     #[cfg(test)]
     dies_at: parking_lot::Mutex<Option<(u32, &'static str)>>,
-    /// Runs once, then sealing continues.
+    /// Fault point with a callback that runs once.
     #[cfg(test)]
     pub(crate) hook: parking_lot::Mutex<Option<(&'static str, Hook)>>,
 }
 
-/// Callback during a round.
 #[cfg(test)]
 pub(crate) type Hook = Box<dyn FnOnce() + Send>;
 
@@ -53,18 +49,15 @@ impl std::fmt::Debug for Faults {
 
 #[cfg(test)]
 impl Faults {
-    /// Stops sealing at a fault point.
     pub(crate) fn die_at(&self, place: &'static str) {
         self.die_at_the(1, place);
     }
 
-    /// Stops sealing when a fault point is reached for the `n`th time.
     pub(crate) fn die_at_the(&self, n: u32, place: &'static str) {
         *self.dies_at.lock() = Some((n, place));
     }
 }
 
-/// Fails if a test has armed the fault point.
 #[cfg(test)]
 pub(crate) fn point(place: &'static str, faults: &Faults) -> Result<(), super::error::SealError> {
     debug_assert!(PLACES.contains(&place) || OTHERS.contains(&place), "BUG: {place} is not listed");

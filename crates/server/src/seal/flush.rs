@@ -27,7 +27,7 @@ pub(crate) async fn flush(node: &crate::Node) -> Result<Flushed, Refusal> {
     }
 }
 
-/// Seals all samples of a tenant that were acknowledged before the call, and waits until they have left the heads.
+/// Seals all samples of a tenant that were acknowledged before, and waits until they have left the heads.
 pub(crate) async fn flush_tenant(node: &crate::Node, tenant: &TenantId) -> Result<(), Refusal> {
     let (answer, flushed) = oneshot::channel();
     node.sealer().try_send(Message::FlushTenant(tenant.clone(), answer)).map_err(|_| {
@@ -37,7 +37,7 @@ pub(crate) async fn flush_tenant(node: &crate::Node, tenant: &TenantId) -> Resul
     check_tenant(tenant, &flushed)
 }
 
-/// Fails if the flush of a tenant left the tenant out.
+/// Fails if a flush left the tenant out.
 pub(crate) fn check_tenant(tenant: &TenantId, flushed: &Flushed) -> Result<(), Refusal> {
     match flushed.blocked {
         0 => Ok(()),

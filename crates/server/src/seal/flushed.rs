@@ -3,7 +3,6 @@
 use super::telemetry::SealMetrics;
 use tables::StagedBlock;
 
-/// Totals of a flush, a round or a commit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Flushed {
     pub(crate) tables: u64,
@@ -17,7 +16,6 @@ pub(crate) struct Flushed {
 }
 
 impl Flushed {
-    /// Counts a committed block.
     pub(super) fn add_block(&mut self, block: &StagedBlock) {
         for file in &block.files {
             self.files += 1;
@@ -27,7 +25,6 @@ impl Flushed {
         }
     }
 
-    /// Adds another round or commit.
     pub(super) const fn add(&mut self, other: &Self) {
         let Self { tables, commits, files, rows, samples, bytes, blocked: _ } = other;
         self.tables += *tables;

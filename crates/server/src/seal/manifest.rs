@@ -7,13 +7,11 @@
 //!     "check": "crc32c of tables" }
 //! ```
 //!
-//! The mark of a partition holds for all tenants except those listed under `tenants`. Tables of listed tenants lag
-//! because the tenants cannot be sealed, or are ahead because the tenants were sealed alone. Each kind of table has
-//! separate marks. Version 1 had only the marks of the metrics table, in the field `marks`.
+//! The mark of a partition holds for all tenants except those under `tenants`, which were sealed alone or not at all.
+//! Version 1 had only the marks of the metrics table, in the field `marks`.
 //!
-//! The file is a cache: the floodmarks in the tables themselves are authoritative. If the file is lost or damaged,
-//! replay takes longer. The file adds two facts: the offsets up to which a tenant had nothing to commit, and whether a
-//! round of commits may have been interrupted. Only after an interrupted round must tables be read before a replay.
+//! The file is a cache of the floodmarks in tables. It also records offsets without samples, and interrupted commits.
+//! If the file is lost or damaged, replay has to read tables.
 
 use journal::Disk;
 use journal::disk::{self, Mode};
@@ -25,45 +23,39 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tables::METRICS;
 
-/// Name of the file in the data directory.
 const NAME: &str = "floodmarks.json";
 
-/// Extension of the file that reserves space for the next write, and its size, which is enough for hundreds of tenants.
+/// Extension and size of the file that reserves space for the next write.
 const SPARE: &str = "spare";
 const SPARE_BYTES: u64 = 64 << 10;
 
 const VERSION: u32 = 2;
 
-/// The previous format version, with marks of one table.
+/// The previous version, with marks of one table.
 const VERSION_OF_ONE_TABLE: u32 = 1;
 
-/// Floodmark of one partition.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Mark {
     /// Name of the partition's journal in tables.
     pub(crate) source: String,
-    /// Every record below this offset is in a table, or has no samples.
+    /// Records below this offset are in tables or have no samples.
     pub(crate) upto: u64,
-    /// Commits up to this offset were begun, and their outcome is not noted.
+    /// Commits up to this offset were begun, with unknown outcome.
     pub(crate) attempt: Option<u64>,
     /// Tenants with separate marks.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) tenants: BTreeMap<String, TenantMark>,
 }
 
-/// Floodmark of one partition for one tenant.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct TenantMark {
-    /// Name of the journal in the tenant's table. The journal may have been renamed since.
+    /// Name of the journal in the tenant's table, possibly an old name.
     pub(crate) source: String,
-    /// As in [`Mark`].
     pub(crate) upto: u64,
-    /// As in [`Mark`].
     pub(crate) attempt: Option<u64>,
-    /// The table has some days of records from `upto` to this offset: sealing in passes is in progress or was
-    /// interrupted.
+    /// Unfinished passes: the table has some days of records from `upto` to this offset.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) passes: Option<u64>,
 }
@@ -74,7 +66,7 @@ impl TenantMark {
         self.attempt.is_some() || self.passes.is_some()
     }
 
-    /// The mark of a tenant whose table cannot be read. The table may have anything below `attempt`, or below the
+    /// Mark of a tenant whose table cannot be read. The table may have any record below `attempt`, or below the
     /// journal's `end` if the attempt's end is unknown.
     pub(crate) fn in_doubt(self, end: u64) -> Self {
         let known = self.attempt.max(self.passes).filter(|attempt| *attempt != UNKNOWN);
@@ -82,16 +74,15 @@ impl TenantMark {
     }
 }
 
-/// An attempt whose end is unknown.
 const UNKNOWN: u64 = u64::MAX;
 
 impl Mark {
-    /// The mark of a journal without a recorded mark: any commit may have been tried.
+    /// Mark of a journal without a recorded mark.
     fn unknown(source: &str) -> Self {
         Self { source: source.into(), upto: 0, attempt: Some(UNKNOWN), tenants: BTreeMap::new() }
     }
 
-    /// True if nothing is known about the contents of tables.
+    /// True if the contents of tables are unknown.
     pub(crate) fn is_unknown(&self) -> bool {
         self.attempt == Some(UNKNOWN)
     }
@@ -101,7 +92,6 @@ impl Mark {
         self.attempt.is_some() || self.tenants.values().any(|own| own.attempt.max(own.passes).is_some())
     }
 
-    /// Mark of one tenant.
     pub(crate) fn of(&self, tenant: &TenantId) -> TenantMark {
         self.tenants.get(tenant.as_str()).cloned().unwrap_or_else(|| TenantMark {
             source: self.source.clone(),
@@ -111,8 +101,7 @@ impl Mark {
         })
     }
 
-    /// Mark of one tenant: name of the journal, end of the sealed records, and end of the records that may be sealed, which only
-    /// the tenant's table shows.
+    /// A tenant's journal name, end of sealed records, and end of records that may be sealed.
     pub(crate) fn lookup(&self, tenant: &TenantId) -> (&str, u64, Option<u64>) {
         match self.tenants.get(tenant.as_str()) {
             Some(own) => (&own.source, own.upto, own.attempt.max(own.passes)),
@@ -120,23 +109,21 @@ impl Mark {
         }
     }
 
-    /// Tables may know offsets below this offset, so the journal must not assign them again.
+    /// Tables may know offsets below this one. The journal must not assign them again.
     pub(crate) fn floor(&self) -> u64 {
         let own = self.tenants.values().flat_map(|own| [Some(own.upto), own.attempt, own.passes]);
         let all = [Some(self.upto), self.attempt].into_iter().chain(own).flatten();
         all.filter(|offset| *offset != UNKNOWN).max().unwrap_or(0)
     }
 
-    /// Records below this offset are not needed for any tenant.
+    /// No tenant needs records below this offset.
     pub(crate) fn needed_from(&self) -> u64 {
         self.tenants.values().map(|own| own.upto).fold(self.upto, u64::min)
     }
 }
 
-/// The mark of each partition, by table.
 type Tables = BTreeMap<String, Vec<Mark>>;
 
-/// The file and its contents.
 #[derive(Debug)]
 pub(crate) struct Manifest {
     disk: Arc<dyn Disk>,
@@ -157,7 +144,6 @@ struct Text {
     check: String,
 }
 
-/// The file in version 1.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct TextOfOneTable {
@@ -168,8 +154,8 @@ struct TextOfOneTable {
 }
 
 impl Manifest {
-    /// Reads the marks of `tables` in a data directory whose partitions' journals are called `sources`. A mark that is
-    /// missing or belongs to another journal counts as unknown. If the file is damaged, every mark counts as unknown.
+    /// Reads the marks of `tables`, for the journals `sources`. Marks that are missing, damaged or of another journal
+    /// count as unknown.
     pub(crate) fn load(disk: Arc<dyn Disk>, data_dir: &Path, tables: &[&str], sources: &[String]) -> Self {
         let path = data_dir.join(NAME);
         let found = match disk::read(&*disk, &path) {
@@ -195,12 +181,11 @@ impl Manifest {
         Self { disk, path, tables }
     }
 
-    /// Marks of a table, one for each partition.
     pub(crate) fn marks(&self, table: &str) -> &[Mark] {
         self.tables.get(table).expect("BUG: the manifest was not loaded for this table")
     }
 
-    /// Replaces the marks of a table, on the disk first.
+    /// Replaces the marks of a table, first on disk.
     pub(crate) fn store(&mut self, table: &str, marks: Vec<Mark>) -> io::Result<()> {
         let mut tables = self.tables.clone();
         tables.insert(table.into(), marks);
@@ -209,16 +194,15 @@ impl Manifest {
         Ok(())
     }
 
-    /// Writes an additional mark for a journal that is about to get this name. The name that the journal has at the next start
-    /// decides which of its two marks counts.
+    /// Writes an additional mark for a journal's next name. The journal's name at the next start decides which mark
+    /// counts.
     pub(crate) fn announce(&self, table: &str, mark: Mark) -> io::Result<()> {
         let mut tables = self.tables.clone();
         tables.entry(table.into()).or_default().push(mark);
         self.write(&tables)
     }
 
-    /// Changes a mark in memory even if the file cannot be written now, because the next start would determine the mark
-    /// again.
+    /// Changes a mark in memory even if the file cannot be written.
     pub(crate) fn settle(&mut self, table: &str, partition: usize, mark: Mark) -> io::Result<()> {
         self.tables.get_mut(table).expect("BUG: the manifest was not loaded for this table")[partition] =
             mark;
@@ -238,8 +222,7 @@ impl Manifest {
         Ok(())
     }
 
-    /// Writes the file in the reserved space. The journal is truncated only after the file is written, and on a full disk that
-    /// may be the only way to get room.
+    /// Writes the file in the reserved space. On a full disk, this lets the journal be truncated.
     fn replace_in_spare(&self, bytes: &[u8]) -> io::Result<()> {
         let unfinished = self.path.with_extension("unfinished");
         self.disk.rename(&self.path.with_extension(SPARE), &unfinished)?;
@@ -259,7 +242,6 @@ impl Manifest {
         }
         let made = self.disk.open(&path, Mode::Create).and_then(|file| file.allocate(0, SPARE_BYTES));
         if made.is_err() {
-            // a partial reserve is useless; without a reserve, an operator has to make room on a full disk
             let _ = self.disk.remove(&path);
         }
     }
@@ -379,7 +361,7 @@ mod tests {
             let mut flipped = whole.clone();
             flipped[at] ^= 1;
             fs::write(&path, &flipped).unwrap();
-            // a change of white space may pass; a change of a number must be detected
+            // a change of white space may pass, a change of a number must not
             let marks = load(&dir, &sources).marks(METRICS.name).to_vec();
             assert!(marks == [unknown("a/0")] || marks == [mark("a/0", 123_456)], "{at}: {marks:?}");
         }

@@ -1,10 +1,9 @@
 //! Epochs of queries: sealed samples stay in the head while queries need them.
 //!
-//! A query that chose its series from the head and its files from the tables before a commit finds the committed
-//! samples in the head only. So the samples stay until all such queries have ended. After a time limit, the remaining
+//! A query that chose its files before a commit finds the committed samples only in the head. After a time limit, such
 //! queries are expired and restart.
 //!
-//! A *generation* ends with each commit, and each query holds a [`Pin`] of the generation in which it began.
+//! A *generation* ends with each commit. A query's [`Pin`] belongs to the generation in which the query began.
 
 use parking_lot::{Condvar, Mutex};
 use std::collections::BTreeMap;
@@ -12,7 +11,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// The pins of all queries.
 #[derive(Debug, Default)]
 pub(crate) struct Pins {
     inner: Mutex<Inner>,
@@ -40,7 +38,6 @@ pub(crate) struct Pin {
 pub(crate) struct Ended(u64);
 
 impl Pins {
-    /// Pins the samples that the head has now.
     pub(crate) fn pin(self: &Arc<Self>) -> Pin {
         let mut inner = self.inner.lock();
         let generation = inner.generation;
@@ -48,15 +45,14 @@ impl Pins {
         Pin { pins: Arc::clone(self), generation }
     }
 
-    /// Ends the current generation: queries that pin from now on see the latest commit in tables.
+    /// Ends the current generation. Later queries see the latest commit.
     pub(crate) fn end_generation(&self) -> Ended {
         let mut inner = self.inner.lock();
         inner.generation += 1;
         Ended(inner.generation - 1)
     }
 
-    /// Waits until all pins of `ended` and of earlier generations are dropped. Returns false if the wait takes longer
-    /// than `most`.
+    /// Waits until the pins of `ended` and earlier generations are dropped. Returns false after `most`.
     pub(crate) fn wait(&self, ended: Ended, most: Duration) -> bool {
         let until = Instant::now() + most;
         let mut inner = self.inner.lock();
@@ -68,13 +64,12 @@ impl Pins {
         true
     }
 
-    /// True if all pins of `ended` and of earlier generations are dropped.
     #[cfg(test)]
     fn is_free(&self, ended: Ended) -> bool {
         self.wait(ended, Duration::ZERO)
     }
 
-    /// Expires the remaining pins of `ended` and of earlier generations.
+    /// Expires the pins of `ended` and earlier generations.
     pub(crate) fn expire(&self, ended: Ended) {
         self.expired_below.fetch_max(ended.0 + 1, Ordering::AcqRel);
     }

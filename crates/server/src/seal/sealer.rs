@@ -1,4 +1,4 @@
-//! The thread that seals. It executes the commands of [`Sealing`], which decides what is done and when.
+//! The thread that executes the commands of the state machine, [`Sealing`].
 //!
 //! - [`heads`]: freeze, stage, release; [`commit`]: floodmarks and commits of tables
 //! - [`blocked`]: relocation for blocked tenants, replay for closed tenants
@@ -27,38 +27,32 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 use tokio::sync::oneshot;
 
-/// Limit on messages in the sealer's queue.
 pub(crate) const QUEUE_MAX: usize = 64;
 
-/// A message to the sealer.
 #[derive(Debug)]
 pub(crate) enum Message {
-    /// Seal and commit everything accepted before; answered when the commit is done.
+    /// Seal and commit everything accepted before.
     Flush(oneshot::Sender<Flushed>),
-    /// Seal and commit everything accepted before; answered when this tenant's samples have also left the heads.
+    /// Seal everything accepted before; answered when this tenant's samples have left the heads.
     FlushTenant(TenantId, oneshot::Sender<Flushed>),
     Stop,
 }
 
-/// The node is shutting down.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Stopping;
 
-/// State of the sealing thread.
 #[derive(Debug)]
 pub(crate) struct Sealer<O> {
     context: Arc<Context>,
     owners: O,
     messages: Receiver<Message>,
     stopping: Arc<AtomicBool>,
-    /// Makes this thread yield to write requests.
+    /// Yields to write requests.
     pacer: Pacer,
     workers: Workers,
     sealing: Sealing,
-    /// Flushes to answer.
     flushes: BTreeMap<FlushId, oneshot::Sender<Flushed>>,
     next_flush: u64,
-    /// Replay for closed tenants.
     closed_replay: Option<ClosedReplay>,
     stopwatch: Stopwatch,
 }
@@ -95,9 +89,8 @@ impl<O: Owners> Sealer<O> {
         }
     }
 
-    /// Seals until the node stops.
     pub(crate) fn run(mut self) {
-        // ingest and queries come first
+        // ingest and queries have priority
         let _ = rustix::process::nice(5);
         loop {
             let wait = self.sealing.wake_in(self.context.clock.instant());
@@ -119,10 +112,10 @@ impl<O: Owners> Sealer<O> {
         }
     }
 
-    /// Requests a flush, of all tenants or of one.
+    /// Requests a flush of one tenant or of all.
     pub(crate) fn flush(&mut self, of: Option<TenantId>, answer: oneshot::Sender<Flushed>) {
         let view = self.view();
-        // abandoned requests must not accumulate in memory while the store is unavailable
+        // abandoned requests must not accumulate while the store is unavailable
         let abandoned = self.flushes.extract_if(.., |_, answer| answer.is_closed());
         for (id, _) in abandoned {
             self.sealing.handle(&view, Event::Abandoned(id));
@@ -134,17 +127,17 @@ impl<O: Owners> Sealer<O> {
         self.sealing.handle(&view, event);
     }
 
-    /// Runs one turn, which does everything that can be done now. Returns true if something is left for a retry.
+    /// Runs one turn. Returns true if something is left for a retry.
     pub(crate) fn turn(&mut self) -> Result<bool, Stopping> {
         while self.step()? {}
         Ok(self.sealing.is_unfinished())
     }
 
-    /// Executes the next command. Begins a turn if no turn is in progress. Returns false if the turn has ended.
+    /// Executes the next command, or begins a turn. Returns false at the end of the turn.
     pub(crate) fn step(&mut self) -> Result<bool, Stopping> {
         if self.sealing.is_idle() && !self.sealing.is_stopped() {
             self.sealing.handle(&self.view(), Event::Tick);
-            // publish before anything is frozen, because from then on only rounds know when frozen samples arrived
+            // publish before a freeze: afterwards, only rounds know when frozen samples arrived
             self.publish();
         }
         if let Some(command) = self.sealing.poll() {
@@ -218,8 +211,7 @@ impl<O: Owners> Sealer<O> {
         }
     }
 
-    /// Publishes the arrival of the oldest sample in rounds. The lag is computed from this time when the metric is
-    /// read, so the metric is right even while this thread hangs.
+    /// Publishes the arrival of the oldest sample in rounds, from which readers compute the lag.
     fn publish(&self) {
         let lake = &self.context.lake;
         lake.in_rounds_since_ms.store(self.sealing.since_ms(), Ordering::Relaxed);

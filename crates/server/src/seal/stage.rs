@@ -1,8 +1,7 @@
-//! Writes one partition's frozen series to files in the store, which are not visible until they are committed.
+//! Writes one partition's frozen series to files, which are invisible until they are committed.
 //!
-//! Series are decoded one by one, each under a short read lock, and written in the table's order. Between two series,
-//! the thread yields to requests. Memory for one series' samples and the files being written is reserved from the
-//! account `flush` beforehand.
+//! Series are decoded one by one under a short lock, and written in the table's order. The thread yields to requests in
+//! between.
 
 use super::error::SealError;
 use crate::partition::shared::PartitionShared;
@@ -14,14 +13,14 @@ use stdx::budget::{Account, Exhausted, Reservation};
 use tables::stage::Encoded;
 use tables::{BlockStager, Date, FileStem, Stretch, Table, WriteLimits};
 
-/// Size limit of sealed files. Compaction writes larger files.
+/// Size limit of sealed files.
 const FILE_BYTES_MAX: usize = 64 << 20;
 
-/// Memory for staging one partition, and limits that fit into this memory.
+/// Memory for staging one partition, and limits that fit into it.
 #[derive(Debug)]
 pub(super) struct Workspace {
     limits: WriteLimits,
-    /// Limit on encoded files that wait to be put into the store.
+    /// Limit on encoded files that wait to be stored.
     pub(super) waiting_bytes: usize,
     _memory: Reservation,
 }
@@ -38,8 +37,7 @@ impl Workspace {
     }
 }
 
-/// Encodes a pass over one tenant's frozen series of one partition, from the day after `after` on. Calls `go_on` between two
-/// series, and stops if it returns false.
+/// Encodes a tenant's frozen series of one partition, from the day after `after` on. Stops if `go_on` returns false.
 pub(super) fn encode_tenant(
     context: &Context,
     partition: &PartitionShared,
@@ -92,7 +90,7 @@ pub(super) fn encode_tenant(
     Ok(stager.encode()?)
 }
 
-/// Reads a tenant's head, which exists as long as it has frozen samples.
+/// Reads a tenant's head, which must exist.
 fn with_head<R>(
     partition: &PartitionShared,
     tenant: &TenantId,

@@ -1,18 +1,14 @@
 //! Sealing as a state machine: events in, commands out, no I/O, locks or clocks.
 //!
-//! The machine decides when a round begins, and which tenants it includes. It decides the next step after each success
-//! and failure. It decides which tenants are blocked, when they are retried, and when each flush is answered. The
-//! driver, [`super::sealer`], executes the commands one at a time and reports the result of each:
-//!
 //! ```text
 //!           ┌── events ───────────────────────────────────┐
 //!   driver ─┤                                             ├─ Sealing ── round, blocked tenants' rounds, flushes
 //!           └── commands: freeze, stage, commit, release ─┘
 //! ```
 //!
-//! A *turn* begins with [`Event::Tick`]. A turn advances the round of all tenants, relocates samples that retain a long
-//! journal, retries one blocked tenant, and replays the journal for closed tenants. The turn ends when
-//! [`Sealing::poll`] returns nothing.
+//! The driver, [`super::sealer`], executes the commands one by one and reports each result. A *turn* begins with
+//! [`Event::Tick`] and ends when [`Sealing::poll`] returns nothing. A turn advances the round, relocates samples,
+//! retries one blocked tenant, and replays for closed tenants.
 //!
 //! - [`io`]: events, commands, and the observed state of the node
 //! - [`round`]: one round; [`part`]: a partition's share of it; [`marks`]: its updates of `floodmarks.json`
@@ -38,15 +34,14 @@ use round::{Next, Round};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
-/// Interval at which conditions for a round are checked.
+/// Interval between checks whether a round is due.
 const TICK: Duration = Duration::from_millis(200);
 
 /// Delay before a retry, doubled after each failure.
 const BACKOFF_MIN: Duration = Duration::from_millis(200);
 const BACKOFF_MAX: Duration = Duration::from_secs(30);
 
-/// Heads that stay filled are sealed again once they have grown by this share of their limit, or after this pause. They may
-/// stay filled because sealing does not free the index of the series.
+/// Heads that stay filled are sealed again after growing by this share of their limit, or after this pause.
 const PRESSURE_STEP_PERCENT: u64 = 10;
 const PRESSURE_PAUSE: Duration = Duration::from_secs(30);
 
@@ -56,16 +51,14 @@ pub(crate) struct Thresholds {
     pub(crate) partitions: usize,
     /// Age of the oldest unsealed sample at which a round is due.
     pub(crate) seal_after_ms: i64,
-    /// Unsealed bytes in the journal of a partition at which a round is due.
+    /// Unsealed bytes in one journal at which a round is due.
     pub(crate) seal_bytes: u64,
-    /// Limit on the memory of the heads.
     pub(crate) head_bytes: u64,
     pub(crate) segment_bytes: u64,
     /// Average interval between rounds for flushes.
     pub(crate) flush_interval: Duration,
 }
 
-/// The state machine.
 #[derive(Debug)]
 pub(crate) struct Sealing {
     thresholds: Thresholds,
@@ -75,15 +68,14 @@ pub(crate) struct Sealing {
     blocked: BTreeMap<TenantId, Blocked>,
     relocation: Relocation,
     reopening: Reopening,
-    /// True if a tenant is no longer blocked or closed. A round is then due, because the tenant's unsealed samples may be older
-    /// than [`View::unsealed_since_ms`] says.
+    /// True if a tenant is no longer blocked or closed. A round is then due, because [`View::unsealed_since_ms`] may
+    /// lack the tenant's oldest samples.
     has_caught_up: bool,
-    /// True if the last round that had tenants to seal has sealed any, which shows that the store is available.
+    /// True if the last round with tenants to seal has sealed any.
     others_are_sealed: bool,
-    /// Failures of the current round.
     failures: u32,
     retry_at: Instant,
-    /// Memory of the heads when the last round ended.
+    /// Memory of the heads after the last round.
     head_bytes: u64,
     ended: Instant,
     is_stopped: bool,
@@ -125,7 +117,7 @@ impl Sealing {
         }
     }
 
-    /// Handles an event. [`Self::poll`] returns the resulting commands.
+    /// Handles an event. [`Self::poll`] then returns commands.
     pub(crate) fn handle(&mut self, view: &View, event: Event) {
         match event {
             Event::Flush(id) => return self.flushes.request(id, None, view.now),
@@ -153,7 +145,7 @@ impl Sealing {
         }
     }
 
-    /// The next command; `None` when the turn has ended.
+    /// The next command; `None` at the end of the turn.
     pub(crate) fn poll(&mut self) -> Option<Command> {
         self.commands.pop_front()
     }
@@ -163,12 +155,11 @@ impl Sealing {
         matches!(self.turn, Turn::Idle) && self.commands.is_empty()
     }
 
-    /// True if the node is shutting down. There are no more turns.
+    /// True if the node is shutting down.
     pub(crate) const fn is_stopped(&self) -> bool {
         self.is_stopped
     }
 
-    /// Time until the next turn is due.
     pub(crate) fn wake_in(&self, now: Instant) -> Duration {
         let round = match self.round {
             Some(_) => self.retry_at.saturating_duration_since(now),
@@ -177,7 +168,7 @@ impl Sealing {
         self.retry_in(now).map_or(round, |retry| round.min(retry))
     }
 
-    /// Time until a retry of a blocked or closed tenant is due; `None` if there are none.
+    /// Time until a blocked or closed tenant is retried.
     fn retry_in(&self, now: Instant) -> Option<Duration> {
         let blocked = self.blocked.values().map(|blocked| blocked.retry_at);
         let next = blocked.chain(self.reopening.wake_at).min();
@@ -189,7 +180,7 @@ impl Sealing {
         self.round.is_some() || !self.blocked.is_empty() || self.reopening.wake_at.is_some()
     }
 
-    /// Arrival of the oldest sample in rounds, in milliseconds since the Unix epoch; `i64::MAX` if there is none.
+    /// Arrival of the oldest sample in rounds, in Unix milliseconds; `i64::MAX` if there is none.
     pub(crate) fn since_ms(&self) -> i64 {
         self.rounds().map(|round| round.since_ms).min().unwrap_or(i64::MAX)
     }
@@ -220,17 +211,17 @@ impl Sealing {
 
     fn is_due(&self, view: &View) -> bool {
         if !view.is_ready {
-            // during replay, samples are sealed only to make room for the rest
+            // during replay, samples are sealed only to make room
             return view.unsealed_since_ms.is_some() && self.is_under_pressure(view);
         }
         let Some(oldest_ms) = view.unsealed_since_ms else { return self.has_caught_up };
-        // a clock that was set back must not postpone sealing
+        // a clock that was set back must not delay sealing
         let is_old = view.now_ms.abs_diff(oldest_ms) >= self.thresholds.seal_after_ms.unsigned_abs();
         let is_long = view.unsealed_bytes >= self.thresholds.seal_bytes;
         self.has_caught_up || is_old || is_long || self.is_under_pressure(view)
     }
 
-    /// True if the heads fill up and sealing may help.
+    /// True if the heads are full and sealing may help.
     fn is_under_pressure(&self, view: &View) -> bool {
         let grown = view.head_bytes.saturating_sub(self.head_bytes);
         view.is_filled
@@ -274,12 +265,11 @@ impl Sealing {
         self.relocate_from(view, 0);
     }
 
-    /// Answers the flushes that wait until the round's commit is noted. If the round `is_released`, also answers the
-    /// flushes that wait for the release.
+    /// Answers flushes that wait for the round's commit, and flushes that wait for the release if it `is_released`.
     fn answer_round(&mut self, view: &View, is_released: bool) {
         let Some(round) = self.round.as_ref().filter(|round| round.is_noted()) else { return };
         let closed = view.closed.len() as u64;
-        // Tenants that the round left out may be unblocked by now. But samples that they sent meanwhile are not sealed.
+        // a tenant that the round left out may be unblocked by now, but its new samples are not sealed
         let is_partial = round.leaves_out().any(|tenant| !view.closed.contains(tenant));
         let leaves_out = |tenant: &TenantId| round.leaves_out().any(|other| other == tenant);
         let mut answers = self.flushes.commit_round(&round.flushed, is_partial, closed);
@@ -305,14 +295,13 @@ impl Sealing {
         self.answer(answers);
     }
 
-    /// The last command was cut short because the node is shutting down. Only flushes whose round is noted are answered.
+    /// The node is shutting down. Only flushes whose round is noted are answered.
     fn stop(&mut self, view: &View) {
         (self.is_stopped, self.turn) = (true, Turn::Idle);
         self.answer_round(view, false);
     }
 }
 
-/// Delay after `failures` failures.
 fn backoff(failures: u32) -> Duration {
     BACKOFF_MIN.saturating_mul(1 << (failures - 1).min(16)).min(BACKOFF_MAX)
 }

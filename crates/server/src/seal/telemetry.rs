@@ -2,10 +2,8 @@
 
 use stdx::telemetry::{Counter, Gauge, Histogram, Registry};
 
-/// Upper bounds in seconds for rounds of sealing.
 const ROUND_BUCKETS_S: &[f64] = &[0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0];
 
-/// Metrics of sealing.
 #[derive(Debug)]
 pub(crate) struct SealMetrics {
     pub(crate) rounds: Counter,

@@ -1,9 +1,8 @@
 //! Tenants' tables: their locations, and a cache of open tables.
 //!
-//! An open table holds the list of its live files. If all lists together would exceed
-//! [`Budget::tables_bytes`](crate::Budget::tables_bytes), the least recently used tables are closed ([`open`]). Tables
-//! that were not used for [`IDLE`] are closed in any case. Reopening a table costs some reads of its log. Users of a
-//! closed table keep their handle.
+//! If the lists of files of open tables exceed [`Budget::tables_bytes`](crate::Budget::tables_bytes), the least
+//! recently used tables are closed ([`open`]). Tables unused for [`IDLE`] are closed too. Users of a closed table keep
+//! their handle.
 
 mod known;
 mod open;
@@ -27,26 +26,24 @@ use tokio::runtime::{Builder, Runtime};
 pub(crate) use usage::Usage;
 use usage::Usages;
 
-/// Threads for requests to the object store. The calling threads wait.
+/// Threads for requests to the object store.
 const STORE_THREADS: usize = 2;
 
-/// Limit on threads that read and write local files.
+/// Limit on threads for local files.
 const FILE_THREADS_MAX: usize = 16;
 
-/// Limit on the time that the start of a node waits for the store. A node starts even if the store does not answer.
+/// Limit on the wait for the store when a node starts.
 const STORE_WAIT: Duration = Duration::from_secs(2);
 
-/// Limit on tables cached as absent. Requests name the tenant, so there may be any number of them.
+/// Limit on absent tables in the cache. Clients can name any number of tenants.
 const ABSENT_MAX: usize = 10_000;
 
-/// Time for which the absence of a table of samples is cached: another process, such as an import, may create the
-/// table.
+/// Time for which the absence of a table of samples is cached. Another process may create it.
 const ABSENT_FOR: Duration = Duration::from_secs(2);
 
 /// Time without use after which a table is closed.
 const IDLE: Duration = Duration::from_secs(900);
 
-/// Contents of a tenant's table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum TenantTable {
     /// Raw samples.
@@ -56,7 +53,7 @@ pub(crate) enum TenantTable {
 }
 
 impl TenantTable {
-    /// All kinds. Samples come first, as rollups are computed from them.
+    /// Samples come first, because rollups are computed from them.
     pub(crate) const ALL: [Self; 3] =
         [Self::Samples, Self::Rollup(Resolution::FiveMinutes), Self::Rollup(Resolution::Hour)];
 
@@ -67,7 +64,7 @@ impl TenantTable {
         }
     }
 
-    /// Position among [`Self::ALL`].
+    /// Position in [`Self::ALL`].
     const fn position(self) -> usize {
         match self {
             Self::Samples => 0,
@@ -76,7 +73,6 @@ impl TenantTable {
         }
     }
 
-    /// Name of the table's folder in the tenant's folder.
     pub(crate) const fn folder(self) -> &'static str {
         match self {
             Self::Samples => "metrics",
@@ -91,27 +87,23 @@ type Key = (TenantId, TenantTable);
 pub(crate) struct TenantTables {
     root: Location,
     clock: Arc<dyn Clock>,
-    /// Runtime for the object store; taken only on drop.
+    /// Runtime for the object store; taken on drop.
     runtime: Option<Runtime>,
-    /// Open tables. The names in `known` may take as much memory as the open tables.
+    /// Open tables.
     open: Mutex<OpenTables>,
-    /// Tables being opened or created, each by one thread: a half-created table must not be opened.
+    /// Tables being opened or created, each by one thread.
     opening: Mutex<BTreeSet<Key>>,
-    /// Signals the end of an opening.
     opened: Condvar,
-    /// Negative cache, because queries ask for absent tables repeatedly: absent tables, each with the time when the
-    /// table was found absent. Tables of samples are looked up again after [`ABSENT_FOR`], rollups when upkeep lists
-    /// the tenants.
+    /// Absent tables, with the time of the last lookup. Tables of samples are looked up again after [`ABSENT_FOR`],
+    /// rollups when upkeep lists the tenants.
     absent: Mutex<HashMap<Key, Instant>>,
-    /// Tenants that have a folder in the store.
+    /// Tenants with a folder in the store.
     known: Mutex<Known>,
-    /// Size and number of tables, by tenant.
     usages: Mutex<Usages>,
 }
 
 impl TenantTables {
-    /// Tables under the URL of the settings. Makes no request to the store, so that a node can start without it. `repairs`
-    /// counts repaired logs.
+    /// Tables under the URL of the settings. Makes no request to the store. `repairs` counts repaired logs.
     pub(super) fn at(
         settings: &LakeSettings,
         world: &World,
@@ -125,7 +117,7 @@ impl TenantTables {
         {
             Ok(root) => root.with_repairs(repairs),
             Err(error) => {
-                runtime.shutdown_background(); // the caller may be a task, which must not wait for it
+                runtime.shutdown_background(); // the caller may be a task, which must not wait
                 return Err(error.into());
             }
         };
@@ -146,14 +138,13 @@ impl TenantTables {
         })
     }
 
-    /// Fails if the store's answer shows that it would overwrite commits.
+    /// Fails if the store would overwrite commits.
     pub(super) fn check_store(&self) -> Result<(), TableError> {
         let check = || self.root.check_exclusive_within(STORE_WAIT);
-        // the caller may be a task, which must not wait for requests
+        // the caller may be a task, which must not wait
         std::thread::scope(|threads| threads.spawn(check).join().unwrap_or(Ok(())))
     }
 
-    /// Opens a table; creates it if absent.
     pub(crate) fn open_or_create(
         &self,
         tenant: &TenantId,
@@ -173,7 +164,6 @@ impl TenantTables {
         }
     }
 
-    /// Opens a table; `None` if absent.
     pub(crate) fn existing(
         &self,
         tenant: &TenantId,
@@ -187,7 +177,7 @@ impl TenantTables {
             return Ok(None);
         }
         let _claim = self.claim(&key);
-        // another thread may have opened the table meanwhile
+        // another thread may have opened it meanwhile
         if let Some(open) = self.is_open(&key, true) {
             return Ok(Some(open));
         }
@@ -198,7 +188,7 @@ impl TenantTables {
         Ok(table.map(|table| self.remember(key, table)))
     }
 
-    /// As [`Self::existing`], without the cache of absent tables.
+    /// Opens a table without the cache of absent tables.
     pub(crate) fn existing_now(
         &self,
         tenant: &TenantId,
@@ -208,8 +198,7 @@ impl TenantTables {
         self.existing(tenant, kind)
     }
 
-    /// Opens a table for maintenance; `None` if absent. Maintenance does not count as use: the table does not enter the
-    /// cache, and a cached table keeps its age.
+    /// Opens a table for maintenance, which does not count as use.
     pub(crate) fn visit(
         &self,
         tenant: &TenantId,
@@ -226,7 +215,7 @@ impl TenantTables {
         Ok(self.open(&key)?.map(Arc::new))
     }
 
-    /// Claims the exclusive right to open or create a table. Other tables do not wait for the requests of this table.
+    /// Claims the exclusive right to open or create a table.
     fn claim(&self, key: &Key) -> Claim<'_> {
         let mut opening = self.opening.lock();
         while !opening.insert(key.clone()) {
@@ -235,7 +224,7 @@ impl TenantTables {
         Claim { tables: self, key: key.clone() }
     }
 
-    /// Opens a table. The caller's claim keeps other threads from creating the table before its absence is cached.
+    /// Opens a table, which the caller has claimed.
     fn open(&self, key: &Key) -> Result<Option<Table>, TableError> {
         let asked = self.clock.instant();
         let table = Table::open(key.1.format(), self.location(&key.0, key.1)?)?;
@@ -274,32 +263,31 @@ impl TenantTables {
         table
     }
 
-    /// Ensures that readers see commits made through `table`. The table may have been closed, and reopened before the
-    /// commit was in the log. Then `table` replaces the other handle.
+    /// Shows commits made through `table` to readers. If a reader reopened an older version, `table` replaces it.
     pub(crate) fn publish_commits(&self, tenant: &TenantId, kind: TenantTable, table: &Arc<Table>) {
         self.measure(tenant, kind, table);
         let key = (tenant.clone(), kind);
-        // waits until an opening that began before the commit has ended
+        // waits for an opening that began before the commit
         let _claim = self.claim(&key);
         if self.is_open(&key, false).is_some_and(|open| open.version() < table.version()) {
             self.open.lock().put(key, Arc::clone(table), self.clock.instant());
         }
     }
 
-    /// Notes the size of a table whose list of files may have changed.
+    /// Notes a table's current size.
     pub(crate) fn measure(&self, tenant: &TenantId, kind: TenantTable, table: &Table) {
         let bytes = table.data_bytes();
         self.usages.lock().note(&(tenant.clone(), kind), Some(bytes));
     }
 
-    /// Size and number of a tenant's tables, as far as they were noted since the start.
+    /// Size and number of a tenant's tables, as noted since the start.
     pub(crate) fn usage(&self, tenant: &TenantId) -> Usage {
         self.usages.lock().of(tenant)
     }
 
-    /// Measures the memory of open tables again, and closes tables that are idle or beyond the memory limit.
+    /// Closes tables that are idle or exceed the memory limit.
     pub(crate) fn close_idle(&self) {
-        // a table may wait for its store, so it is measured without the shared lock
+        // measured without the shared lock, because a table may wait for its store
         for (key, table) in self.all_open() {
             let bytes = table.memory_bytes();
             self.open.lock().weigh(&key, bytes);
@@ -308,13 +296,13 @@ impl TenantTables {
         self.open.lock().close(|used| now.saturating_duration_since(used) >= IDLE);
     }
 
-    /// Number of open tables, and their memory at the last measurement.
+    /// Number of open tables, and their memory.
     pub(crate) fn open_stats(&self) -> (usize, usize) {
         let open = self.open.lock();
         (open.len(), open.bytes())
     }
 
-    /// Lists the tenants in the store, so that upkeep includes tenants that were not active since the start.
+    /// Lists the next tenants in the store, including inactive ones.
     pub(crate) fn discover(&self) -> Result<(), TableError> {
         self.absent.lock().clear();
         let (after, max) = self.known.lock().next_page();
@@ -328,7 +316,7 @@ impl TenantTables {
         self.known.lock().contains(tenant) || self.open.lock().has_any_of(tenant)
     }
 
-    /// Tenants with open tables; with `all`, all known tenants too.
+    /// Tenants with open tables; with `all`, all known tenants.
     pub(crate) fn tenants(&self, all: bool) -> BTreeSet<TenantId> {
         let mut tenants: BTreeSet<_> =
             self.open.lock().iter().map(|((tenant, _), _)| tenant.clone()).collect();
@@ -338,7 +326,6 @@ impl TenantTables {
         tenants
     }
 
-    /// The open tables, in order.
     pub(crate) fn all_open(&self) -> Vec<(Key, Arc<Table>)> {
         self.open.lock().iter().map(|(key, table)| (key.clone(), Arc::clone(table))).collect()
     }
@@ -348,7 +335,7 @@ impl TenantTables {
     }
 }
 
-/// Exclusive right of one thread to open or create a table.
+/// Exclusive right to open or create a table.
 #[derive(Debug)]
 struct Claim<'t> {
     tables: &'t TenantTables,
@@ -363,7 +350,7 @@ impl Drop for Claim<'_> {
 }
 
 impl Drop for TenantTables {
-    /// Shuts down in the background: the node may be dropped by a task, which must not wait.
+    /// Shuts down in the background, because the caller may be a task, which must not wait.
     fn drop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();

@@ -23,15 +23,13 @@ use std::time::Duration;
 use stdx::clock::{Clock, ManualClock, SystemClock};
 use tables::delta::Sweeper;
 
-/// Samples by series and time.
 pub(crate) type Content = BTreeMap<(String, i64), u64>;
 
-/// Writes one sample of each of 50 series.
 async fn write(node: &Node, base_ms: i64, round: i64, content: &mut Content) {
     content.extend(write_of(node, &TenantId::anonymous(), base_ms + round).await);
 }
 
-/// Writes one sample of each of 50 series of a tenant. Returns them.
+/// Writes and returns one sample of each of 50 series of a tenant.
 pub(crate) async fn write_of(node: &Node, tenant: &TenantId, timestamp_ms: i64) -> Content {
     let (body, content) = request_of(timestamp_ms);
     let memory = node.writes().inflight.reserve(body.len() as u64).unwrap();
@@ -54,7 +52,6 @@ pub(crate) fn request_of(timestamp_ms: i64) -> (Vec<u8>, Content) {
     (encoder.finish().to_vec(), content)
 }
 
-/// A node with the smallest budget and changed settings.
 pub(crate) async fn node_with(dir: &Path, change: impl FnOnce(&mut Settings)) -> Node {
     let mut settings = small_settings(dir);
     change(&mut settings);
@@ -85,7 +82,7 @@ pub(crate) fn read_of(node: &Node, tenant: &TenantId) -> Content {
     content
 }
 
-/// Number of rows in live files, which is too large if samples were sealed twice.
+/// Number of rows in live files, larger than expected if samples were sealed twice.
 fn rows_in_tables(node: &Node) -> u64 {
     rows_of(node, &TenantId::anonymous())
 }
@@ -128,7 +125,7 @@ async fn a_round_resumes_after_a_failure_at_any_step() {
     stop(node).await;
 }
 
-/// The store is unavailable for so long that a sweep deletes the staged files.
+/// The store is unavailable until a sweep has deleted the staged files.
 #[tokio::test(flavor = "multi_thread")]
 async fn files_that_were_swept_before_their_commit_are_staged_again() {
     let dir = tempfile::tempdir().unwrap();
@@ -136,7 +133,7 @@ async fn files_that_were_swept_before_their_commit_are_staged_again() {
     let (base_ms, mut content) = (SystemClock.now_ms() - 60_000, Content::new());
     write(&node, base_ms, 0, &mut content).await;
     let (there, root) = (node.clone(), dir.path().to_path_buf());
-    // runs in the sealer, between staging and commit
+    // runs between staging and commit
     *node.reads().lake.faults.hook.lock() = Some((
         "before_commit",
         Box::new(move || {
@@ -155,7 +152,7 @@ async fn files_that_were_swept_before_their_commit_are_staged_again() {
     stop(node).await;
 }
 
-/// Another engine's `DELETE` between a seal and a repeated request.
+/// Another engine deletes samples between a seal and a repeated request.
 #[tokio::test(flavor = "multi_thread")]
 async fn samples_that_were_deleted_from_the_table_can_be_sent_again() {
     let dir = tempfile::tempdir().unwrap();
@@ -190,7 +187,7 @@ async fn a_process_that_dies_anywhere_in_a_round_loses_and_doubles_nothing() {
     for (round, place) in PLACES.into_iter().enumerate() {
         let node = start(dir.path()).await;
         write(&node, base_ms, round as i64, &mut content).await;
-        // the round does not continue after the fault point: the process dies before a retry
+        // the process dies at the fault point
         node.reads().lake.faults.die_at(place);
         let flushed = flush(&node).await;
         // a flush is answered once its commit is noted, before the release
@@ -214,7 +211,7 @@ async fn a_process_that_dies_anywhere_in_a_round_loses_and_doubles_nothing() {
     }
 }
 
-/// The journal was deleted; the tables were not.
+/// The journal was deleted, but not the tables.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_new_journal_is_not_taken_for_the_one_before() {
     let dir = tempfile::tempdir().unwrap();
@@ -232,7 +229,7 @@ async fn a_new_journal_is_not_taken_for_the_one_before() {
     }
 }
 
-/// The release waits, up to a bound, for a query that chose its series before a commit.
+/// The release waits for a query that chose its series before a commit.
 #[test]
 fn frozen_samples_stay_in_the_head_until_older_queries_end() {
     let dir = tempfile::tempdir().unwrap();
@@ -260,7 +257,7 @@ fn frozen_samples_stay_in_the_head_until_older_queries_end() {
     node.seal();
     assert_eq!(head_samples(&node), 0, "no query needs the samples any more");
 
-    // the next query takes too long: it is expired, and does not silently miss samples
+    // a query that takes too long is expired, because samples could be missing
     content.extend(write_stepped(&node, clock.now_ms() + 1));
     let source = Source::new(reader.node.reads(), tenant.clone(), 1_000_000, Arc::clone(&canceled));
     let mut set = source.select(&Select { matchers: &[], range: TimeRange::ALL }).unwrap();
@@ -291,7 +288,7 @@ fn flushes_in_a_loop_share_rounds_and_abort_no_query() {
     let (mut node, mut content) = stepped_node_with(dir.path(), &clock, |s| s.lake.flush_interval_ms = 2_000);
     let tenant = TenantId::anonymous();
     let reader = node.node().clone();
-    // five seconds of a flush every 50 ms
+    // a flush every 50 ms for five seconds
     for n in 1..=100 {
         content.extend(write_stepped(&node, clock.now_ms() + n));
         let mut flushes: Vec<_> = (0..3).map(|_| node.flush()).collect();
@@ -306,7 +303,7 @@ fn flushes_in_a_loop_share_rounds_and_abort_no_query() {
     let commits = reader.node.reads().lake.sealing.commits.get();
     assert!((11..=13).contains(&commits), "{commits} commits");
 
-    // a flush that waits for the next round does not expire a query that has begun
+    // a flush that waits for the next round does not expire a query
     clock.advance(60_000);
     let mut last = node.flush();
     node.seal();
@@ -338,7 +335,7 @@ fn flushes_in_a_loop_share_rounds_and_abort_no_query() {
     assert_eq!(read(&reader.node), content);
 }
 
-/// A node whose owners and sealer are run step by step, with a sample of each of 50 series.
+/// A node whose owners and sealer run step by step, with a sample of each of 50 series.
 fn stepped_node(dir: &Path, clock: &Arc<ManualClock>) -> (Simulated, Content) {
     stepped_node_with(dir, clock, |_| ())
 }
@@ -378,14 +375,13 @@ pub(crate) fn write_stepped_of(node: &Simulated, tenant: &TenantId, timestamp_ms
     content
 }
 
-/// Runs the given number of turns of the sealer.
 pub(crate) fn seal_times(node: &mut Simulated, turns: usize) {
     for _ in 0..turns {
         node.seal();
     }
 }
 
-/// Runs turns of the sealer, with time between them, until a flush is done and no tenant is blocked.
+/// Runs turns of the sealer until a flush is done and no tenant is blocked. The clock advances in between.
 pub(crate) fn flush_stepped(node: &mut Simulated, clock: &ManualClock) {
     let mut flush = node.flush();
     for _ in 0..200 {
@@ -405,7 +401,7 @@ pub(crate) fn send_stepped(node: &Simulated, tenant: &TenantId, body: Vec<u8>) -
     written.answers().into_iter().map(|(_, answer)| answer.unwrap().samples).sum()
 }
 
-/// A series that is about to be evicted gets a sample from a request that was resolved before.
+/// A series about to be evicted gets a sample from an earlier request.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_series_about_to_be_evicted_comes_once_and_whole() {
     let dir = tempfile::tempdir().unwrap();
@@ -419,7 +415,7 @@ async fn a_series_about_to_be_evicted_comes_once_and_whole() {
         let key = SeriesKey::of(labels.as_bytes(), there.reads().seed);
         let number = key.partition(there.reads().partitions.len());
         let mut partition = there.reads().partitions[number].head.write();
-        // a pin keeps the eviction from continuing
+        // a pin delays the eviction
         let _pin = partition.pin();
         let series = partition.tenant_mut(&TenantId::anonymous()).find(key).unwrap();
         while partition.tenant(&TenantId::anonymous()).unwrap().resolve(key).is_some() {
@@ -461,7 +457,7 @@ fn copy_dir(from: &Path, to: &Path) {
     }
 }
 
-/// A journal restored from a copy, with the same name, under tables that have newer commits.
+/// A copy of a journal is restored, while tables have newer commits of this journal.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_journal_put_back_loses_nothing_new_even_if_the_first_round_is_cut_short() {
     for place in PLACES {
@@ -481,7 +477,7 @@ async fn a_journal_put_back_loses_nothing_new_even_if_the_first_round_is_cut_sho
         stop(node).await;
         std::fs::remove_dir_all(dir.path().join("journal")).unwrap();
         copy_dir(copy.path(), dir.path());
-        // writes more than was lost, so that offsets exceed the offsets in tables
+        // writes more than was lost, so offsets exceed those in tables
         let node = start(dir.path()).await;
         for _ in 0..4 {
             next(&node).await;
@@ -501,7 +497,7 @@ async fn a_journal_put_back_loses_nothing_new_even_if_the_first_round_is_cut_sho
     }
 }
 
-/// One tenant's part of a round is committed, and another tenant's table knows another journal of the same name.
+/// One tenant of a round is committed, and another tenant's table knows another journal of the same name.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_new_name_in_the_middle_of_a_round_doubles_nothing() {
     let dir = tempfile::tempdir().unwrap();
@@ -548,7 +544,7 @@ async fn a_new_name_in_the_middle_of_a_round_doubles_nothing() {
 
 const DAY_MS: i64 = 86_400_000;
 
-/// A request with samples of one series, `days` days after 1970, and its content.
+/// A request with samples of one series on `days` since 1970, and its content.
 pub(crate) fn days_of(name: &str, days: impl Iterator<Item = i64>) -> (Vec<u8>, Content) {
     let labels = Labels::from_pairs(&[("__name__", name)]);
     let timestamps: Vec<_> = days.map(|day| day * DAY_MS).collect();
@@ -560,7 +556,6 @@ pub(crate) fn days_of(name: &str, days: impl Iterator<Item = i64>) -> (Vec<u8>, 
     (encoder.finish().to_vec(), content)
 }
 
-/// Writes samples of one series, `days` days after 1970.
 pub(crate) async fn write_days(
     node: &Node,
     name: &str,
@@ -600,7 +595,7 @@ async fn samples_of_any_number_of_days_are_sealed() {
     stop(node).await;
 }
 
-/// Each life of the node completes some passes, and writes to the days of earlier passes again.
+/// Each run of the node completes some passes, and writes to earlier days again.
 #[tokio::test(flavor = "multi_thread")]
 async fn passes_that_are_cut_short_again_and_again_lose_and_double_nothing() {
     let places = ["staging", "attempt_noted", "before_commit", "after_commit"];
@@ -614,7 +609,7 @@ async fn passes_that_are_cut_short_again_and_again_lose_and_double_nothing() {
         assert!(flush(&node).await.is_err(), "{place} is not reached {times} times");
         stop(node).await;
         if life % 3 == 0 {
-            // without the file, only the tables know the floodmarks
+            // without the file, only tables know the floodmarks
             std::fs::remove_file(dir.path().join("floodmarks.json")).unwrap();
         }
         let node = start(dir.path()).await;
@@ -633,7 +628,7 @@ async fn passes_that_are_cut_short_again_and_again_lose_and_double_nothing() {
     tokio::task::spawn_blocking(check).await.unwrap();
 }
 
-/// The gauge must be right when the sealer hangs, so reading it must not need the sealer's thread.
+/// The gauge must not need the sealer's thread.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_lag_grows_while_the_sealer_hangs() {
     let dir = tempfile::tempdir().unwrap();
@@ -663,10 +658,8 @@ async fn the_lag_grows_while_the_sealer_hangs() {
     stop(node).await;
 }
 
-/// Set for the child process of [`a_panic_of_the_sealer_ends_the_process`].
 const PANICS: &str = "FLOODMARK_TEST_SEALER_PANICS";
 
-/// Body of the child process.
 #[tokio::test(flavor = "multi_thread")]
 async fn child_process_whose_sealer_panics() {
     if std::env::var_os(PANICS).is_none() {

@@ -1,9 +1,7 @@
 //! Thread pool for work on tenants' tables.
 //!
-//! A round of sealing opens, checks and commits the tables of all its tenants. Each step mostly waits for a disk's sync
-//! or a store's answer, so jobs of different tables run in parallel. One slow table must not delay the others: a job
-//! that takes too long is reported as [`Overdue`] and continues in the background. No other job of its tenant begins
-//! before it has ended.
+//! Jobs mostly wait for a disk or a store, so tables are processed in parallel. A job that takes too long is reported
+//! as [`Overdue`] and continues in the background. A tenant has one job at a time.
 
 use super::error::{Overdue, SealError};
 use crate::threads::run_or_abort;
@@ -16,19 +14,19 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 use stdx::clock::Clock;
 
-/// Limit on concurrent jobs, including overdue jobs: the number of threads for local files.
+/// Limit on concurrent jobs, including overdue jobs.
 const JOBS_MAX: usize = 16;
 
-/// Interval at which overdue jobs and a stopping node are noticed.
+/// Interval between checks for overdue jobs and shutdown.
 const POLL: Duration = Duration::from_millis(20);
 
-/// Work on one tenant's table. A job may outlive the round that began it.
+/// Work on one tenant's table. It may outlive its round.
 pub(super) type Job<R> = Box<dyn FnOnce() -> R + Send>;
 
-/// A tenant whose job has ended or is overdue, and the job's result.
+/// A tenant whose job has ended or is overdue.
 pub(super) type Ended<R> = (TenantId, Result<R, Overdue>);
 
-/// A pool of threads. Without threads, jobs run one after the other on the calling thread.
+/// A pool of threads. Without threads, the calling thread runs all jobs.
 #[derive(Debug)]
 pub(crate) struct Workers {
     clock: Arc<dyn Clock>,
@@ -39,43 +37,42 @@ pub(crate) struct Workers {
 struct Threads {
     jobs: Sender<Job<()>>,
     queue: Arc<Mutex<Receiver<Job<()>>>>,
-    /// Number of threads started so far, which is the peak number of concurrent jobs.
+    /// Number of threads started so far.
     started: usize,
-    /// Tenants that have a job.
+    /// Tenants with a job.
     busy: Arc<Mutex<BTreeSet<TenantId>>>,
 }
 
 impl Workers {
-    /// Workers with threads, which are started on demand and end when the pool is dropped.
+    /// Workers with threads, which start on demand and end with the pool.
     pub(crate) fn on_threads(clock: Arc<dyn Clock>) -> Self {
         let (jobs, queue) = channel();
         let queue = Arc::new(Mutex::new(queue));
         Self { clock, threads: Some(Threads { jobs, queue, started: 0, busy: Arc::default() }) }
     }
 
-    /// Workers without threads: each run does the same jobs in the same order.
+    /// Workers without threads, for deterministic runs.
     pub(crate) const fn here(clock: Arc<dyn Clock>) -> Self {
         Self { clock, threads: None }
     }
 
-    /// True while a job of the tenant runs, because a commit of the tenant may still arrive.
+    /// True while a job of the tenant runs. The job may still commit.
     pub(super) fn is_busy(&self, tenant: &TenantId) -> bool {
         self.threads.as_ref().is_some_and(|threads| threads.busy.lock().contains(tenant))
     }
 }
 
 impl Threads {
-    /// Starts another thread if there are more jobs than threads.
     fn grow(&mut self, jobs: usize) -> std::io::Result<()> {
         if jobs <= self.started {
             return Ok(());
         }
         let (name, queue) = (format!("seal-{}", self.started), Arc::clone(&self.queue));
         let run = move || {
-            // like the sealer: ingest and queries come first
+            // ingest and queries have priority
             let _ = rustix::process::nice(5);
             loop {
-                // the lock is held while an idle thread waits for a job, never while a job runs
+                // idle threads wait with the lock held; jobs run without it
                 let job = queue.lock().recv();
                 match job {
                     Ok(job) => job(),
@@ -93,7 +90,7 @@ impl Threads {
 #[derive(Debug)]
 pub(super) struct Batch<R> {
     todo: VecDeque<TenantId>,
-    /// Jobs in progress that are not overdue, each with its start.
+    /// Jobs in progress that are not overdue, with their start.
     running: BTreeMap<TenantId, Instant>,
     patience: Duration,
     send: Sender<(TenantId, R)>,
@@ -150,7 +147,7 @@ impl<R: Send + 'static> Batch<R> {
         }
     }
 
-    /// Begins jobs up to the limit. If a tenant's previous job has not ended yet, returns that tenant instead.
+    /// Begins jobs up to the limit. Returns a tenant whose previous job still runs.
     fn begin(
         &mut self,
         threads: &mut Threads,
@@ -176,7 +173,7 @@ impl<R: Send + 'static> Batch<R> {
             let (send, job, of) = (self.send.clone(), job(&tenant), tenant.clone());
             let job: Job<()> = Box::new(move || {
                 let result = job();
-                // drop the claim before the result is sent, so that the receiver can start the tenant's next job
+                // release the tenant before its result is sent, so that its next job can start
                 drop(claim);
                 let _ = send.send((of, result)); // the batch may be gone
             });

@@ -8,7 +8,6 @@ use crate::wallclock::WallClock;
 use std::sync::Arc;
 use stdx::clock::Clock;
 
-/// Dependencies of upkeep.
 #[derive(Debug)]
 pub(crate) struct Context {
     pub(crate) settings: Arc<Settings>,
@@ -21,7 +20,6 @@ pub(crate) struct Context {
 }
 
 impl Context {
-    /// Paces the calling thread.
     pub(super) fn pacer(&self) -> Pacer {
         Pacer::new(Arc::clone(&self.clock), Arc::clone(&self.traffic), Arc::clone(&self.heads))
     }

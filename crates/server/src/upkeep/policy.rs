@@ -8,10 +8,10 @@ use model::TenantId;
 use tables::compact::CompactLimits;
 use tables::upkeep::Policy;
 
-/// Number of versions of a table after which its log gets a checkpoint.
+/// Versions of a table between checkpoints of its log.
 const CHECKPOINT_VERSIONS: u64 = 20;
 
-/// Minimum time for which old versions can be read.
+/// Minimum time for which old versions stay readable.
 const LOG_KEPT_MS: i64 = 86_400_000;
 
 impl Upkeep {
@@ -25,7 +25,7 @@ impl Upkeep {
         let context = &self.control.context;
         let (settings, tenants) = (&context.settings.lake, context.overrides.current());
         let own = tenants.of(tenant);
-        // expiry by the wall clock is irreversible, so there is none while the clock is in doubt
+        // nothing expires while the clock is in doubt
         let today_ms = context.wall.doubt(&*context.clock).is_none().then(|| self.control.now().wall_ms);
         let keep_ms = match kind {
             TenantTable::Samples => own.retention_ms,
@@ -52,8 +52,8 @@ impl Upkeep {
     }
 }
 
-/// Limits of compaction whose memory fits into half of the account `flush`. With the smallest budget of a node, the smallest
-/// limits are used: their worst case exceeds the half by some MiB, but is far above the memory needed in practice.
+/// Limits of compaction for half of the account `flush`. With the smallest budget, the worst case exceeds this half by
+/// some MiB.
 fn limits(lake: &Lake, file_bytes: u64) -> CompactLimits {
     let half = (lake.flush.limit_bytes() / 2) as usize;
     let mut limits = CompactLimits { file_bytes, job_bytes: 4 * file_bytes, ..CompactLimits::default() };

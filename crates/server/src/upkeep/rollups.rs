@@ -1,7 +1,7 @@
 //! Schedule of rollups: days and tenants.
 //!
-//! A day is rolled up when it is over, none of its samples are in memory any more, and the usual delay of senders has
-//! passed. Later samples make the day due again. Its rollup is then rebuilt at most once an hour.
+//! A day is rolled up when it is over, its samples are sealed, and the usual delay of senders has passed. Later samples
+//! make it due again, at most once an hour.
 
 use super::{Compacted, LOG_EVERY, TableState, Upkeep, UpkeepError};
 use crate::seal::tenant_tables::TenantTable;
@@ -13,17 +13,16 @@ use tables::DAY_MS;
 use tables::rollup::{self, Resolution, Rolled, RollupLimits};
 use tables::{Date, FileStem, Table, TableError, WriteLimits};
 
-/// Pause before a day is tried again: each attempt reads the whole day.
+/// Pause before a day is tried again.
 const PAUSE: Duration = Duration::from_secs(3600);
 
-/// Time after midnight during which samples of the previous day are still expected, from retries and from agents that were
-/// disconnected.
+/// Time after midnight during which samples of the previous day are expected.
 const LATE_AS_A_RULE_MS: i64 = 3_600_000;
 
-/// Limit on the time beyond retention for which samples are kept until their rollup is complete.
+/// Limit on the time beyond retention that samples wait for their rollup.
 pub(super) const SPARED_MS: i64 = 2 * DAY_MS;
 
-/// Days whose rollup was tried recently, with or without success.
+/// Days tried recently.
 #[derive(Debug, Default)]
 pub(super) struct RolledDays {
     tried: BTreeMap<Date, Instant>,
@@ -41,7 +40,6 @@ impl RolledDays {
 }
 
 impl Upkeep {
-    /// Rolls up the due days of a tenant.
     pub(super) fn roll_up(
         &mut self,
         tenant: &TenantId,
@@ -84,7 +82,7 @@ impl Upkeep {
         Ok(())
     }
 
-    /// Days due for a rollup. Does not create the rollup's table.
+    /// Days due for a rollup.
     fn days_due(
         &self,
         tenant: &TenantId,
@@ -114,12 +112,11 @@ impl Upkeep {
         }
     }
 
-    /// True if the tenant's settings ask for the rollup.
     fn is_wanted(&self, tenant: &TenantId, resolution: Resolution) -> bool {
         self.control.context.overrides.current().of(tenant).rollups.contains(&resolution)
     }
 
-    /// True if the rollup has no table, and the tenant has as many tables as it may.
+    /// True if the tenant's limit on tables keeps this rollup from being created.
     fn lacks_room(&self, tenant: &TenantId, resolution: Resolution) -> Result<bool, UpkeepError> {
         let limit = self.control.context.overrides.current().of(tenant).tenant_tables;
         let tables = &self.lake().tables;
@@ -127,8 +124,8 @@ impl Upkeep {
             && tables.visit(tenant, TenantTable::Rollup(resolution))?.is_none())
     }
 
-    /// Time before which a tenant's samples may expire: `before_ms`, or up to [`SPARED_MS`] earlier if days before it still
-    /// wait for their rollup.
+    /// Time before which samples may expire: `before_ms`, or up to [`SPARED_MS`] earlier while days wait for their
+    /// rollup.
     pub(super) fn spare_for_rollups(&self, tenant: &TenantId, before_ms: i64) -> Result<i64, UpkeepError> {
         let mut spared_ms = before_ms;
         for resolution in Resolution::ALL {

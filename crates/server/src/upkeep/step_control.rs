@@ -1,4 +1,4 @@
-//! Periodic checks of a long step of upkeep: the time, whether the node stops, and whether requests need the processor.
+//! Periodic checks during a long step: time, shutdown, and waiting requests.
 
 use super::{Context, EVERY};
 use crate::limits::pacer::Pacer;
@@ -7,14 +7,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tables::upkeep::Now;
 
-/// Periodic checks of a long step.
 #[derive(Debug)]
 pub(super) struct StepControl {
     pub(super) context: Arc<Context>,
     stopping: Arc<AtomicBool>,
-    /// Origin of the monotonic clock.
     began: Instant,
-    /// Time of the last refresh, which shows queries the commits of other processes.
+    /// Time at which queries were last shown other processes' commits.
     pub(super) refreshed: Instant,
     pacer: Pacer,
 }
@@ -42,8 +40,7 @@ impl StepControl {
         Now { wall_ms: self.context.clock.now_ms(), steady_ms }
     }
 
-    /// True if the step may continue. Yields to requests first, and shows queries the commits of other processes (imports,
-    /// other engines).
+    /// True if the step may continue. First yields to requests, and shows queries other processes' commits.
     pub(super) fn go_on(&mut self) -> bool {
         if self.since(self.refreshed) >= EVERY {
             self.refresh_all();
@@ -58,7 +55,6 @@ impl StepControl {
                 return;
             }
             if let Err(error) = table.refresh() {
-                // the next check of the table counts it
                 tracing::debug!(%tenant, %error, "cannot refresh a table");
             }
         }

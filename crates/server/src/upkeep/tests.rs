@@ -23,7 +23,7 @@ fn tenant(name: &str) -> TenantId {
     TenantId::parse(name).unwrap()
 }
 
-/// A tenant's own settings, initially a copy of the defaults.
+/// A tenant's own settings, initially the defaults.
 fn own<'a>(settings: &'a mut Settings, name: &str) -> &'a mut TenantSettings {
     let general = settings.tenants.general.clone();
     settings.tenants.own.entry(tenant(name)).or_insert(general)
@@ -126,7 +126,7 @@ async fn days_that_are_over_get_the_rollups_that_their_tenant_has() {
         }
         assert_eq!(found, expected, "{name}");
     }
-    // late samples cause the day to be rolled up again
+    // late samples make the day due again
     let day = fill(&node, "one").await;
     let there = node.clone();
     let complete = move || {
@@ -188,9 +188,9 @@ async fn samples_and_rollups_expire_by_their_own_retention() {
     for name in ["short", "shorter", "long"] {
         fill(&node, name).await;
     }
-    // a sample whose timestamp agrees with the clock: without it, a new data directory trusts no clock
+    // without a sample of the present, a new data directory trusts no clock
     write_of(&node, &tenant("fresh"), SystemClock.now_ms()).await;
-    // the samples stay until their rollup is done, and then expire
+    // the samples stay until their rollup is done
     assert_eq!(compact(&node).await.unwrap().rollups, 3);
     compact(&node).await.unwrap();
     for (name, expected) in [("short", (0, 1)), ("shorter", (0, 0)), ("long", (1, 1))] {
@@ -201,7 +201,7 @@ async fn samples_and_rollups_expire_by_their_own_retention() {
     stop(node).await;
 }
 
-/// The clock is a year ahead when a node starts, and is corrected in some of the cases.
+/// The clock is a year ahead at the start, and is corrected in some cases.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_clock_that_is_ahead_at_the_start_expires_nothing() {
     const HOUR_MS: u64 = 3_600_000;
@@ -291,9 +291,8 @@ async fn a_table_that_cannot_be_opened_is_counted_and_comes_back() {
     stop(node).await;
 }
 
-/// A damaged checkpoint is replaced by log entries if they reach back far enough. Otherwise, the tenant waits until an
-/// operator restores the missing log entry. Other tenants continue, and samples that the tenant sends meanwhile are not
-/// lost.
+/// Older log entries replace a damaged checkpoint. Without these entries, the tenant waits for an operator, and its new
+/// samples are kept.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_damaged_checkpoint_is_put_aside_or_waits_for_an_operator() {
     let dir = tempfile::tempdir().unwrap();
@@ -341,7 +340,7 @@ async fn a_damaged_checkpoint_is_put_aside_or_waits_for_an_operator() {
     stop(node).await;
 }
 
-/// A rollup whose log has an entry that cannot be read, while a delete waits for it.
+/// A rollup's log cannot be read while a delete waits for the rollup.
 #[tokio::test(flavor = "multi_thread")]
 async fn upkeep_goes_on_beside_a_rollup_that_cannot_be_read() {
     let dir = tempfile::tempdir().unwrap();
@@ -413,7 +412,6 @@ async fn upkeep_goes_on_beside_a_rollup_that_cannot_be_read() {
     stop(node).await;
 }
 
-/// Value of a metric without labels.
 fn metric(node: &Node, name: &str) -> f64 {
     let text = node.registry().render();
     let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));

@@ -1,25 +1,23 @@
-//! Decides whether to trust the wall clock, from the evidence so far.
+//! Decides whether to trust the wall clock.
 
 use admission::age::{Doubt, EARLIEST_MS};
 use std::ops::RangeInclusive;
 use tables::upkeep::Now;
 
-/// Record of the last time at which a clock was trusted before the start.
+/// Record of the last trusted time before the start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LastTrusted {
     /// There is no record.
     Unknown,
-    /// No clock has been trusted yet.
+    /// No clock was ever trusted.
     Never,
-    /// Time that the clock showed when it was last trusted.
+    /// The last trusted time.
     At(i64),
 }
 
-/// Evidence from senders, and the settling time.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Evidence {
-    /// Offset of the senders' clocks: the largest lead over the monotonic clock of a sample that arrived since the start. `None`
-    /// if no sample arrived.
+    /// Largest lead of an arrived sample over the monotonic clock; `None` before the first sample.
     pub(super) sender_lead_ms: Option<i64>,
     /// Time after the start during which the verdict is [`Doubt::Settling`].
     pub(super) settle_ms: i64,
@@ -27,58 +25,54 @@ pub(super) struct Evidence {
 
 const HOUR_MS: i64 = 3_600_000;
 
-/// Tolerance for steps back. Corrections and drift are smaller. Equals the default limit on samples from the future.
+/// Tolerated step back. Corrections and drift are smaller.
 const BACK_MS: i64 = HOUR_MS / 6;
 
-/// Tolerance for steps ahead. Corrections, and jumps of a machine that slept, are smaller.
+/// Tolerated step ahead. Corrections and jumps after sleep are smaller.
 const AHEAD_MS: i64 = HOUR_MS;
 
-/// Downtime that is plausible without evidence. After a longer downtime, the clock is [`Doubt::Ahead`] until it has
-/// been consistent for one of the times below.
+/// Downtime that is plausible without evidence. After a longer downtime, the clock is [`Doubt::Ahead`].
 const DOWN_MS: i64 = 24 * HOUR_MS;
 
-/// Time for which an implausible clock must be consistent to be trusted, without evidence from samples.
+/// Time after which a consistent clock is trusted, without evidence from samples.
 const HELD_MS: i64 = 24 * HOUR_MS;
 
-/// Like [`HELD_MS`], for a clock that is ahead and that arriving samples agree with. This time is not zero, because the
-/// sender may run on the same machine. Samples prove nothing about a clock that is behind, because late samples agree
-/// with such a clock too.
+/// Like [`HELD_MS`], for a clock that is ahead and that samples agree with. Not zero, because the sender may run on the
+/// same machine.
 const HELD_AND_HEARD_MS: i64 = HOUR_MS;
 
-/// Like [`HELD_MS`], for a clock that is ahead and that arriving samples disagree with.
+/// Like [`HELD_MS`], for a clock that is ahead and that samples disagree with.
 const HELD_AGAINST_MS: i64 = 7 * 24 * HOUR_MS;
 
-/// Evidence about the wall clock. An *offset* is the lead of the wall clock over the monotonic clock, which starts at
-/// zero. The offset is constant until the wall clock is set.
+/// Evidence about the wall clock. An *offset* is the wall clock's lead over the monotonic clock, which starts at zero.
 #[derive(Debug)]
 pub(super) struct Judge {
     start_ms: i64,
     last_trusted: LastTrusted,
-    /// Offset that is trusted: it was plausible, or consistent for long enough.
+    /// The trusted offset.
     offset_ms: Option<i64>,
-    /// True if the offset was trusted because it was consistent for long enough. Dates found later do not refute it.
+    /// True if the offset was trusted because it was consistent. Dates found later do not refute it.
     is_consistent: bool,
-    /// True if there is evidence for the offset, and not only a lack of evidence against it.
+    /// True if there is positive evidence for the offset.
     confirmed: bool,
-    /// Newest date found in data from before the start.
+    /// Newest date in data from before the start.
     newest_ms: Option<i64>,
-    /// Lower bound of the offset, from the record, dates found, and [`EARLIEST_MS`].
+    /// Lower bound of the offset.
     least_ms: i64,
     implausible: Option<ImplausibleOffset>,
 }
 
-/// A clock with an implausible offset.
 #[derive(Debug, Clone, Copy)]
 struct ImplausibleOffset {
     doubt: Doubt,
-    /// First such offset.
+    /// The first implausible offset.
     offset_ms: i64,
-    /// Time at which the doubt began, by the monotonic clock.
+    /// Start of the doubt, by the monotonic clock.
     since_ms: i64,
 }
 
 impl Judge {
-    /// Creates a judge at the start of the node. `start_ms` is the wall clock's time, `last_trusted` the record of earlier runs.
+    /// `start_ms` is the wall clock's time.
     pub(super) fn new(start_ms: i64, last_trusted: LastTrusted) -> Self {
         let least_ms =
             if let LastTrusted::At(at_ms) = last_trusted { at_ms.max(EARLIEST_MS) } else { EARLIEST_MS };
@@ -100,7 +94,7 @@ impl Judge {
         if date_ms > now.wall_ms.saturating_add(BACK_MS) {
             let at_start_ms = date_ms.saturating_sub(now.steady_ms);
             if at_start_ms > self.most_credible_ms() {
-                return; // written by a clock that was not trusted
+                return; // written by an untrusted clock
             }
             self.newest_ms = self.newest_ms.max(Some(at_start_ms));
             self.least_ms = self.least_ms.max(at_start_ms);
@@ -113,7 +107,7 @@ impl Judge {
         }
     }
 
-    /// Reason not to trust the clock, if any.
+    /// Reason not to trust the clock.
     pub(super) fn doubt(&mut self, now: Now, evidence: Evidence) -> Option<Doubt> {
         let offset_ms = now.wall_ms.saturating_sub(now.steady_ms);
         let agrees_with = |offset_ms: i64| {
@@ -121,7 +115,7 @@ impl Judge {
             evidence.sender_lead_ms.map(|sender_lead_ms| agreed_ms.contains(&sender_lead_ms))
         };
         let agrees = agrees_with(offset_ms);
-        // the clock may have been set since the samples arrived, so they are also compared with the earlier offset
+        // samples may have arrived before the clock was set, so the earlier offset counts too
         self.confirmed |= self.offset_ms.and_then(agrees_with) == Some(true);
         let is_known = self.confirmed || self.newest_ms.is_some();
         let plausible = match self.offset_ms {
@@ -155,24 +149,24 @@ impl Judge {
         Some(if is_young && doubt == Doubt::Ahead { Doubt::Settling } else { doubt })
     }
 
-    /// True if there is evidence for the current offset, so that the next start may rely on it.
+    /// True if the next start may rely on the current offset.
     pub(super) const fn is_confirmed(&self) -> bool {
         self.confirmed
     }
 
-    /// Range of offsets that are consistent with all evidence.
+    /// Range of offsets that fit all evidence.
     fn possible(&self) -> RangeInclusive<i64> {
         // the monotonic clock is zero at the start, so an offset is the wall time of the start
         let most_ms = match (self.last_trusted, self.newest_ms) {
             (LastTrusted::At(_), _) | (_, None) => self.most_credible_ms(),
             (LastTrusted::Unknown, Some(newest_ms)) => newest_ms.saturating_add(DOWN_MS),
-            // these dates were written by clocks that were not trusted
+            // untrusted clocks wrote these dates
             (LastTrusted::Never, Some(_)) => i64::MIN,
         };
         self.least_ms - BACK_MS..=most_ms
     }
 
-    /// Latest plausible time of the start, given when a clock was last trusted.
+    /// Latest plausible time of the start.
     const fn most_credible_ms(&self) -> i64 {
         match self.last_trusted {
             LastTrusted::At(at_ms) => at_ms.saturating_add(DOWN_MS),

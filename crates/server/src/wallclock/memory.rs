@@ -1,12 +1,11 @@
-//! `clock.json`: the last time at which the wall clock was trusted, kept across restarts.
+//! `clock.json`: the last time at which the wall clock was trusted.
 //!
 //! ```text
 //!   { "version": 1, "believed_ms": 1777000000000, "check": "crc32c of believed_ms" }
 //! ```
 //!
-//! Dates of commits cannot replace this file: a clock that is wrong in two runs of a node agrees with the dates that it
-//! wrote in the first run. `null` means that no clock has been trusted yet in this data directory. If the file is
-//! missing or damaged, the node falls back to dates of commits for one run.
+//! `null` means that no clock was trusted yet in this data directory. If the file is missing or damaged, the node uses
+//! dates of commits for one run. These may be wrong, because a wrong clock may have written them.
 
 use super::judge::LastTrusted;
 use journal::Disk;
@@ -16,12 +15,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Name of the file in the data directory.
 const NAME: &str = "clock.json";
 
 const VERSION: u32 = 1;
 
-/// The file `clock.json` of a data directory.
 #[derive(Debug)]
 pub(super) struct Memory {
     disk: Arc<dyn Disk>,
@@ -37,8 +34,7 @@ struct Text {
 }
 
 impl Memory {
-    /// Reads the file of a data directory, or creates it if it is absent or damaged. With the new file, dates that this node
-    /// writes prove nothing at the next start.
+    /// Reads the file, or creates it if it is absent or damaged.
     pub(super) fn open(disk: Arc<dyn Disk>, data_dir: &Path) -> (Self, LastTrusted) {
         let memory = Self { disk, path: data_dir.join(NAME) };
         match disk::read(&*memory.disk, &memory.path) {
@@ -58,7 +54,7 @@ impl Memory {
         (memory, LastTrusted::Unknown)
     }
 
-    /// Saves the time at which the clock was last trusted; `None` if it was never trusted.
+    /// Saves the last trusted time; `None` if there is none.
     pub(super) fn store(&self, believed_ms: Option<i64>) -> io::Result<()> {
         let text = Text { version: VERSION, believed_ms, check: check(believed_ms) };
         disk::replace(&*self.disk, &self.path, &serde_json::to_vec(&text)?)

@@ -7,7 +7,7 @@ const HOUR: i64 = 60 * MINUTE;
 const DAY: i64 = 24 * HOUR;
 const SETTLE: i64 = 10 * MINUTE;
 
-/// True time of the start of a node, a day in 2027.
+/// True time of the node's start, in 2027.
 const TRUTH: i64 = 1_800_000_000_000;
 
 /// A judge, and its clock's lead over the true time.
@@ -58,7 +58,7 @@ fn a_right_clock_is_believed_once_the_start_is_over() {
         node.check(SETTLE, None);
         node.found(SETTLE, TRUTH + 5 * MINUTE); // the node's own commit
         node.found(SETTLE, TRUTH - 80 * DAY); // another tenant's table
-        node.ahead_ms = 50 * MINUTE; // the clock drifted, or the machine slept
+        node.ahead_ms = 50 * MINUTE; // drift, or sleep of the machine
         node.check(DAY, None);
         node.ahead_ms += 50 * MINUTE;
         node.check(2 * DAY, None);
@@ -82,7 +82,7 @@ fn a_clock_ahead_at_the_start_is_believed_later_the_less_agrees_with_it() {
 
     let mut node = Node::start(365 * DAY, &[TRUTH - MINUTE]);
     node.check(0, Some(Doubt::Ahead));
-    node.sender_lead_ms = Some(TRUTH + 365 * DAY); // senders on the same machine, with its wrong clock
+    node.sender_lead_ms = Some(TRUTH + 365 * DAY); // senders on the same machine
     node.check(HOUR - 1, Some(Doubt::Ahead));
     node.check(HOUR, None);
 }
@@ -91,7 +91,7 @@ fn a_clock_ahead_at_the_start_is_believed_later_the_less_agrees_with_it() {
 fn a_clock_that_is_put_right_is_believed() {
     let mut node = Node::start(365 * DAY, &[TRUTH - MINUTE]);
     node.check(0, Some(Doubt::Ahead));
-    node.found(MINUTE, TRUTH + 365 * DAY + MINUTE); // the node's own commit since the start proves nothing
+    node.found(MINUTE, TRUTH + 365 * DAY + MINUTE); // the node's own commit proves nothing
     node.check(MINUTE, Some(Doubt::Ahead));
     node.ahead_ms = 0;
     node.check(2 * MINUTE, Some(Doubt::Settling));
@@ -115,7 +115,7 @@ fn evidence_found_later_counts_too() {
     node.ahead_ms = 0;
     node.found(2 * HOUR, TRUTH - MINUTE);
     node.check(2 * HOUR, None);
-    node.found(3 * HOUR, TRUTH + 5 * HOUR); // another writer's clock is ahead of ours, or ours is behind
+    node.found(3 * HOUR, TRUTH + 5 * HOUR); // another writer's clock is ahead, or ours is behind
     node.check(3 * HOUR, Some(Doubt::Behind));
 }
 
@@ -130,7 +130,7 @@ fn a_clock_that_jumps_is_not_believed_until_it_has_held() {
         node.check(2 * HOUR, None);
         node.ahead_ms = jump_ms;
         node.check(3 * HOUR, Some(doubt));
-        node.ahead_ms = 3 * jump_ms; // it jumps again: the time starts anew
+        node.ahead_ms = 3 * jump_ms; // a second jump starts the time anew
         node.check(4 * HOUR, Some(doubt));
         node.check(27 * HOUR, Some(doubt));
         node.check(28 * HOUR, None);
@@ -157,7 +157,7 @@ fn a_clock_that_stays_wrong_is_not_confirmed_by_what_it_dated_in_an_earlier_life
         node.check(6 * DAY, Some(doubt));
         assert!(!node.judge.is_confirmed() || last_trusted != LastTrusted::Never);
     }
-    // a corrected clock is trusted after the settling time, regardless of the dates that the earlier run has written
+    // a corrected clock is trusted regardless of the dates that the earlier run wrote
     let mut node = Node::start_again(0, LastTrusted::At(TRUTH - HOUR), &[dated, TRUTH - MINUTE]);
     node.check(SETTLE, None);
 }

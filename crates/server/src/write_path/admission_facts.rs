@@ -7,7 +7,6 @@ use admission::{Disk, Head, ProcessMemory, tenant_slots, write};
 use model::TenantId;
 use std::time::Duration;
 
-/// A node's facts, gathered on demand.
 pub(super) struct AdmissionFacts<'a>(pub(super) &'a Context);
 
 impl write::Facts for AdmissionFacts<'_> {

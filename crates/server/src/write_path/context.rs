@@ -19,33 +19,25 @@ use std::sync::Arc;
 use stdx::budget::Account;
 use stdx::clock::Clock;
 
-/// Dependencies of a write, from the first byte of a request to its answer.
 #[derive(Debug)]
 pub(crate) struct Context {
     pub(crate) settings: Arc<Settings>,
     pub(crate) overrides: Arc<Overrides>,
     pub(crate) tenants: Arc<TenantStates>,
     pub(crate) clock: Arc<dyn Clock>,
-    /// Trust in the wall clock.
     pub(crate) wall: Arc<WallClock>,
-    /// Seed of series keys.
     pub(crate) seed: u64,
     pub(crate) readiness: Readiness,
     pub(crate) partitions: Arc<Partitions>,
-    /// Queues of the partitions' owners.
     pub(crate) commands: Vec<Commands>,
     pub(crate) lake: Arc<Lake>,
     pub(crate) metrics: Arc<WriteMetrics>,
     /// Memory of write requests, from their first byte to their answer.
     pub(crate) inflight: Account,
-    /// Memory of idle decoders.
     pub(crate) decoders: Account,
     pub(crate) heads: Arc<HeadMemory>,
-    /// Memory pressure of the whole process.
     pub(crate) headroom: Arc<Headroom>,
-    /// Limits on concurrent write requests.
     pub(crate) gates: Gates,
-    /// Write requests in progress.
     pub(crate) traffic: Arc<Traffic>,
     /// Shortage of memory for new series.
     pub(crate) head_shortage: Mutex<Shortage>,
@@ -53,12 +45,11 @@ pub(crate) struct Context {
 }
 
 impl Context {
-    /// Returns the state of a tenant; creates it if absent.
     pub(crate) fn tenant(&self, id: &TenantId) -> Arc<TenantState> {
         self.tenants.of(id, || self.is_known(id), self.clock.instant())
     }
 
-    /// True if a tenant is not new: it has tables, or it is the tenant of the node's own metrics.
+    /// True if the tenant has tables, or is the tenant of the node's own metrics.
     pub(crate) fn is_known(&self, id: &TenantId) -> bool {
         *id == self.settings.self_monitoring.tenant || self.lake.tables.is_known(id)
     }

@@ -8,36 +8,31 @@ use protocol::{Body, DecodeError, Decoder, Encoding};
 use std::sync::{Arc, Mutex};
 use stdx::budget::{Account, Reservation};
 
-/// Limit on the decoded length of bodies decoded in place. Larger bodies are decoded on a blocking thread, so that no
-/// task delays other tasks for longer than about half a millisecond.
+/// Limit on the decoded length of bodies decoded in place, to delay other tasks by at most 0.5 ms.
 const INLINE_BYTES_MAX: usize = 1 << 20;
 
-/// Limits on bodies decoded in place with codecs other than snappy. The compressed length is limited because a few bytes can
-/// cost microseconds. The decompressed length is limited because these codecs carry lines of text: each line is a series, which
-/// costs more than its bytes.
+/// Limits for codecs other than snappy, whose bodies are text. Each line is a series, which costs more than its bytes.
 const INLINE_COMPRESSED_BYTES_MAX: usize = 64 << 10;
 const INLINE_TEXT_BYTES_MAX: usize = 64 << 10;
 
-/// Memory that a body needs until it is stored, as a multiple of its decoded length: the decoded bytes, and a copy of the labels if
-/// all series are new.
+/// Memory of a body until it is stored, as a multiple of its decoded length.
 const NEED_FACTOR: u64 = 2;
 
-/// Assumed decoded length of a body that does not declare one, as a multiple of its encoded length.
+/// Assumed ratio of decoded to encoded length, if a body does not declare it.
 const INFLATION: usize = 8;
 
-/// A request before decoding.
 #[derive(Debug)]
 pub(crate) struct Encoded<D: Decoder> {
     pub(crate) principal: Principal,
     pub(crate) format: D::Format,
     pub(crate) encoding: Encoding,
     pub(crate) bytes: Vec<u8>,
-    /// Memory of `bytes`; grows with the needs of the request.
+    /// Memory of `bytes`; grows as needed.
     pub(crate) memory: Reservation,
 }
 
 impl<D: Decoder> Encoded<D> {
-    /// True if the request must be decoded on a blocking thread: its body is large, or does not declare its decoded length.
+    /// True if the body is large or has no declared length. It is then decoded on a blocking thread.
     pub(crate) fn is_large(&self) -> Result<bool, DecodeError> {
         let decoded_max = match self.encoding {
             Encoding::Snappy => INLINE_BYTES_MAX,
@@ -47,11 +42,10 @@ impl<D: Decoder> Encoded<D> {
         Ok(self.body().decoded_len()?.is_none_or(|bytes| bytes > decoded_max))
     }
 
-    /// Reserves the memory that a large body will probably need, before the body waits to be decoded. So if many
-    /// requests begin at the same time, some of them complete, and the others are refused immediately.
+    /// Reserves the memory that a large body will probably need. Without it, many requests could start and none
+    /// complete.
     ///
-    /// If the estimate exceeds the limit of the account, nothing is reserved and the request is not refused, because it
-    /// may need less.
+    /// Reserves nothing if the estimate exceeds the account, because the body may need less.
     pub(crate) fn take_memory_ahead(&mut self) -> Result<(), Refusal> {
         let length = self.body().decoded_len()?.unwrap_or_else(|| self.bytes.len().saturating_mul(INFLATION));
         match self.memory.advance(NEED_FACTOR * length as u64) {
@@ -65,10 +59,9 @@ impl<D: Decoder> Encoded<D> {
     }
 }
 
-/// Pool of idle decoders of one protocol.
+/// Idle decoders of one protocol.
 ///
-/// The decoders' memory is reserved from a separate account. So a request reserves only the growth that it causes, not
-/// the memory that earlier requests needed.
+/// Their memory has a separate account, so a request pays only for the growth that it causes.
 #[derive(Debug)]
 pub(crate) struct Decoders<D> {
     seed: u64,
@@ -76,13 +69,10 @@ pub(crate) struct Decoders<D> {
     idle: Mutex<Vec<Workspace<D>>>,
 }
 
-/// Limit on idle decoders: more than can work at once.
 const IDLE_MAX: usize = 16;
 
-/// Limit on the size of a workspace that is kept.
 const KEPT_BYTES_MAX: usize = 8 << 20;
 
-/// Decoder and buffers of a request.
 #[derive(Debug)]
 struct Workspace<D> {
     decoder: D,
@@ -93,12 +83,11 @@ struct Workspace<D> {
 }
 
 impl<D: Decoder> Decoders<D> {
-    /// Pool whose decoders hash labels with `seed`.
     pub(crate) const fn new(seed: u64, account: Account) -> Self {
         Self { seed, account, idle: Mutex::new(Vec::new()) }
     }
 
-    /// Decodes a request into a batch, and routes the batch.
+    /// Decodes a request and routes its batch.
     pub(crate) fn prepare(
         &self,
         context: &Arc<Context>,
@@ -115,7 +104,7 @@ impl<D: Decoder> Decoders<D> {
             Err(error) => Err(error.into()),
         };
         drop(request.bytes);
-        // from here on the workspace's memory is reserved from the decoders' account, or freed
+        // from here on, the pool accounts for the workspace's memory
         self.put(workspace);
         request.memory.settle();
         routed?.finish(request.memory)

@@ -8,18 +8,16 @@ use admission::gate::{Entrant, Full, Inside};
 use model::TenantId;
 use stdx::telemetry::Registry;
 
-/// Requests that create series may hold 1/`CREATING_PART` of the memory for write requests, so that requests of known
-/// series never wait for them.
+/// Requests that create series may hold 1/`CREATING_PART` of the memory for write requests.
 const CREATING_PART: u64 = 2;
 
-/// The gates of the write path.
 #[derive(Debug)]
 pub(crate) struct Gates {
-    /// Requests in progress, except requests that create series.
+    /// Requests in progress, except those that create series.
     known: Gate,
     /// Requests that create series, and their memory.
     creating: Gate,
-    /// Permits to decode large bodies: one for each core.
+    /// Permits to decode large bodies, one per core.
     decoding: FairPermits<TenantId>,
 }
 
@@ -49,7 +47,7 @@ impl Gates {
         Self { known, creating, decoding: FairPermits::new(cores) }
     }
 
-    /// Enters the gate of known series. Until a request's series are looked up, the request is assumed to create none.
+    /// Enters the gate of known series. Every request enters it first.
     pub(super) fn enter(&self, tenant: &TenantId, own: &TenantSettings) -> Result<Pass, WriteRefusal> {
         let limit = self.known.limit();
         self.known.enter(entrant(tenant, own, 0)).map_err(|full| match full {
@@ -61,7 +59,7 @@ impl Gates {
         })
     }
 
-    /// Enters the gate of requests that create series. The request holds `bytes` of memory until it is answered.
+    /// Enters the gate of requests that create series, with `bytes` of memory.
     pub(super) fn enter_creating(
         &self,
         tenant: &TenantId,
@@ -78,29 +76,27 @@ impl Gates {
         })
     }
 
-    /// Waits until a large body of a tenant may be decoded on a thread of its own.
+    /// Waits until a large body of a tenant may be decoded.
     pub(super) async fn decoding_permit(&self, tenant: &TenantId) -> Permit<TenantId> {
         self.decoding.acquire(tenant).await
     }
 
-    /// A tenant's write requests in progress, and its write requests that wait for new series.
+    /// A tenant's write requests in progress, and those that create series.
     pub(crate) fn inside_of(&self, tenant: &TenantId) -> (Inside, Inside) {
         (self.known.inside_of(tenant), self.creating.inside_of(tenant))
     }
 
-    /// The gate of requests in progress, and the gate of requests that wait for new series.
+    /// The gates of known series and of requests that create series.
     pub(crate) const fn both(&self) -> (&Gate, &Gate) {
         (&self.known, &self.creating)
     }
 
-    /// Numbers of requests inside: of known series, and creating series.
     #[cfg(test)]
     pub(crate) fn inside(&self) -> (usize, usize) {
         (self.known.inside(), self.creating.inside())
     }
 }
 
-/// Describes a tenant's write request to a gate.
 const fn entrant<'a>(tenant: &'a TenantId, own: &TenantSettings, bytes: u64) -> Entrant<'a> {
     Entrant { tenant, weight: own.share_weight as u64, limit: own.concurrent_writes, bytes }
 }

@@ -5,8 +5,7 @@
 //!                                                        └─▶ not elected: left out, but acknowledged as stored
 //! ```
 //!
-//! Each series is decided on by its own labels, because proxies put samples of several servers into one request. Consecutive
-//! series of the same cluster and replica share a decision. A series that lacks one of the two labels is accepted unchanged.
+//! Each series is decided on by its own labels. Series without both labels are accepted unchanged.
 
 use super::Context;
 use crate::limits::tenant_state::TenantState;
@@ -19,7 +18,7 @@ use protocol::labels::{describe_labels, find_labels};
 use std::ops::Range;
 use stdx::budget::{Exhausted, IncrementalReservation, Reservation};
 
-/// Removes samples of replicas that are not elected, and counts these samples. Allocations are reserved in `memory`.
+/// Removes and counts samples of replicas that are not elected. Reserves allocations in `memory`.
 pub(super) fn deduplicate(
     context: &Context,
     state: &TenantState,
@@ -47,7 +46,7 @@ struct Deduplicator<'a> {
     own: &'a TenantSettings,
     arrival: Arrival,
     hasher: SeriesHasher,
-    /// Arena of the series' labels.
+    /// Arena of labels.
     bytes: &'a mut Vec<u8>,
     /// Run of the last series that had both labels.
     run: Option<Run>,
@@ -63,11 +62,10 @@ struct Run {
     newest_ms: i64,
 }
 
-/// Decision about a series.
 enum Decision {
     /// The series is stored unchanged.
     Untouched,
-    /// Only samples after this time are stored.
+    /// Samples after this time are stored.
     After(i64),
     Duplicate,
     Refused(SeriesRefusal),
@@ -84,7 +82,7 @@ impl Decision {
 }
 
 impl Deduplicator<'_> {
-    /// Removes series and samples that are not accepted. Accepted series and samples keep their order.
+    /// Removes series and samples that are not accepted. Keeps the order.
     fn pass<V: Value>(
         &mut self,
         batch: &mut SeriesBatch<V>,
@@ -116,7 +114,7 @@ impl Deduplicator<'_> {
         Ok(())
     }
 
-    /// Decides on a series. Removes the replica label if the series' replica is elected.
+    /// Decides on a series. Removes the replica label of an elected replica.
     fn decide(
         &mut self,
         series: &mut BatchSeries,
@@ -148,7 +146,7 @@ impl Deduplicator<'_> {
         })
     }
 
-    /// Begins a run of series, with a decision for all of them.
+    /// Begins a run and decides on it.
     fn begin_run(&mut self, cluster: String, replica: String) {
         self.end_run();
         let Self { context, state, own, arrival, .. } = *self;
@@ -176,7 +174,7 @@ impl Deduplicator<'_> {
         }
     }
 
-    /// Copies the labels of a series to the arena's end, without the label at `left_out`.
+    /// Copies a series' labels to the arena's end, without the label at `left_out`.
     fn leave_out_label(
         &mut self,
         series: &mut BatchSeries,
@@ -193,7 +191,6 @@ impl Deduplicator<'_> {
         Ok(())
     }
 
-    /// Counts a series' samples and exemplars that are not accepted.
     fn count(&mut self, decision: &Decision, series: &BatchSeries, samples: u64, exemplars: u64) {
         let outcome = &mut *self.outcome;
         let Decision::Refused(error) = decision else {
@@ -211,13 +208,13 @@ impl Deduplicator<'_> {
     }
 }
 
-/// Returns the name of a cluster or replica; `None` if it is too long or not UTF-8.
+/// Name of a cluster or replica; `None` if it is too long or not UTF-8.
 fn name(value: &[u8]) -> Option<String> {
     let text = str::from_utf8(value).ok()?;
     (text.len() <= REPLICA_NAME_BYTES_MAX).then(|| text.to_owned())
 }
 
-/// Moves the accepted samples of a series behind the samples kept so far. Returns the new range of the series.
+/// Moves a series' accepted samples behind the kept samples. Returns the series' new range.
 fn keep_samples<V: Value>(
     batch: &mut SeriesBatch<V>,
     series: &BatchSeries,
@@ -236,7 +233,7 @@ fn keep_samples<V: Value>(
     start as u32..*kept as u32
 }
 
-/// Numbers of exemplars read and kept so far. Exemplars are in the order of their series.
+/// Numbers of exemplars read and kept.
 #[derive(Default)]
 struct Exemplars {
     read: usize,
@@ -244,8 +241,8 @@ struct Exemplars {
 }
 
 impl Exemplars {
-    /// Moves the accepted exemplars of the series at `position`, which will be at `new_position`. Returns the number of
-    /// exemplars that are not accepted.
+    /// Moves the accepted exemplars of the series at `position` to `new_position`. Returns the number of other
+    /// exemplars.
     fn keep(
         &mut self,
         all: &mut [(u32, Exemplar)],

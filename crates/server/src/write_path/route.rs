@@ -1,7 +1,4 @@
-//! Divides a decoded batch into submissions for the partitions' owners. All work that does not need an owner is done here.
-//!
-//! Memory is reserved before it is allocated: growth of the decoder until the decoder returns to the pool, and
-//! submissions until they are answered.
+//! Divides a decoded batch into submissions for the partitions' owners. Memory is reserved before it is allocated.
 
 use super::Context;
 use super::replicas::deduplicate;
@@ -21,9 +18,8 @@ use std::sync::Arc;
 use stdx::budget::{Exhausted, IncrementalReservation, Reservation};
 use tokio::sync::oneshot;
 
-/// A request, ready for the owners.
 pub(crate) struct Prepared {
-    /// Submissions with the numbers of their partitions: at most one for each partition and kind of values.
+    /// Submissions by number of partition, at most one per partition and kind of values.
     pub(crate) submissions: Vec<(usize, Submission, Answer)>,
     pub(crate) outcome: Outcome,
     pub(crate) creates: bool,
@@ -31,23 +27,19 @@ pub(crate) struct Prepared {
     pub(crate) bytes: u64,
 }
 
-/// One partition's share while it is being filled.
 type Part = (Submission, Answer);
 
-/// A batch divided by partition.
 pub(super) struct Routed {
-    /// Shares of the series of floats, one for each partition; then shares of the series of native histograms, if there
-    /// are any.
+    /// Floats by partition, then native histograms by partition, if there are any.
     parts: Vec<Vec<Part>>,
     outcome: Outcome,
     creates: bool,
-    /// Memory of `parts`, in bytes.
+    /// Memory of `parts`.
     bytes: u64,
 }
 
 impl Routed {
-    /// Returns the submissions that are not empty. All of them share the request's memory, which is held until the
-    /// request is answered.
+    /// The submissions that are not empty. They share the request's memory until it is answered.
     pub(super) fn finish(self, mut memory: Reservation) -> Result<Prepared, Refusal> {
         let Self { parts, outcome, creates, bytes } = self;
         memory.resize(bytes.min(memory.bytes()))?;
@@ -65,8 +57,7 @@ impl Routed {
     }
 }
 
-/// Checks the timestamps of a decoded batch, looks up its series, and divides it by partition. Allocations are reserved in
-/// `memory`.
+/// Checks a batch's timestamps, looks up its series, and divides it by partition. Reserves allocations in `memory`.
 pub(super) fn route(
     context: &Arc<Context>,
     principal: &Principal,
@@ -91,7 +82,7 @@ pub(super) fn route(
     let mut reservation = IncrementalReservation::new(memory);
     let mut routing =
         Routing { context, tenant, state: &state, bytes: &batch.bytes, labels, outcome, creates: false };
-    // exemplars are moved, not copied, and the decoder has reserved their memory
+    // exemplars are moved, so their memory is reserved already
     let exemplar_bytes = exemplar_bytes(&batch.floats) + exemplar_bytes(&batch.histograms);
     let mut parts = vec![routing.series(&mut batch.floats, &mut reservation)?];
     if !batch.histograms.series.is_empty() {
@@ -103,12 +94,11 @@ pub(super) fn route(
     Ok(Routed { parts, outcome, creates, bytes })
 }
 
-/// Bytes of the exemplars' labels.
 fn exemplar_bytes<V>(batch: &SeriesBatch<V>) -> usize {
     batch.exemplars.iter().map(|(_, exemplar)| exemplar.labels.as_bytes().len()).sum()
 }
 
-/// Creates an empty submission for each partition, with room for its samples of known and new series.
+/// Empty submissions for each partition, with room for samples.
 fn parts<V: Value>(
     context: &Arc<Context>,
     state: &Arc<TenantState>,
@@ -124,7 +114,7 @@ fn parts<V: Value>(
     let part = |(samples, partition): (usize, &Arc<PartitionShared>)| {
         let (reply, answer) = oneshot::channel();
         let mut part = Submission::new(Arc::clone(state), V::KIND, reply);
-        // pinned before any series of the partition is looked up
+        // pinned before any series is looked up
         part.pin = Some(partition.head.read().pin());
         reservation.grow(&mut part.refs, samples)?;
         reservation.grow(&mut part.timestamps, samples)?;
@@ -153,8 +143,7 @@ fn refused_by_decoder(batch: &Batch) -> Outcome {
     }
 }
 
-/// Refuses samples that are too old or too far ahead of the clock. Such samples are rare; one pass over the timestamps shows
-/// whether there are any.
+/// Refuses samples that are too old or too far ahead of the clock.
 fn leave_out_impossible_times(
     context: &Arc<Context>,
     arrived_ms: i64,
@@ -189,7 +178,7 @@ fn leave_out_impossible_times(
     leave_out_times(&batch.bytes, &mut batch.histograms, window, &mut refuse);
 }
 
-/// Removes samples outside of the window. Calls `refuse` for each, with the labels only for the first of each series.
+/// Removes samples outside of the window. Calls `refuse` for each, with labels for the first of each series.
 fn leave_out_times<V: Value>(
     bytes: &[u8],
     batch: &mut SeriesBatch<V>,
@@ -218,12 +207,11 @@ fn leave_out_times<V: Value>(
     values.truncate(kept);
 }
 
-/// Division of a request's series by partition.
 struct Routing<'a> {
     context: &'a Arc<Context>,
     tenant: &'a TenantId,
     state: &'a Arc<TenantState>,
-    /// Arena of the series' labels.
+    /// Arena of labels.
     bytes: &'a [u8],
     labels: &'a mut LabelsBuilder,
     outcome: Outcome,
@@ -248,7 +236,7 @@ impl Routing<'_> {
         Ok(parts)
     }
 
-    /// Resolves a series with an unknown key by its labels, and adds it to the submission of its partition.
+    /// Looks up a series with an unknown key by its labels, and adds it to its partition's submission.
     fn resolve<V: Value>(
         &mut self,
         batch: &SeriesBatch<V>,
@@ -274,14 +262,14 @@ impl Routing<'_> {
         };
         let key = SeriesKey::of(labels.as_bytes(), context.seed);
         let number = key.partition(context.partitions.len());
-        // labels that were not sent in canonical order hash to another key, so the series may be known nevertheless
+        // labels in another order have another key, so the series may be known
         let known =
             if key == series.key { None } else { resolve(context, number, tenant, key.of_kind(V::KIND)) };
         let samples = series.samples.start as usize..series.samples.end as usize;
         let (timestamps, values) = (&batch.timestamps[samples.clone()], &batch.values[samples]);
         reservation.reserve(exemplars.iter().map(|(_, e)| e.labels.as_bytes().len()).sum())?;
         let part = &mut parts[number].0;
-        // includes room for samples of new series, which are appended once the series are created
+        // includes room for samples of new series, which are appended later
         reservation.room(&mut part.refs, part.new_timestamps.len() + values.len())?;
         reservation.room(&mut part.timestamps, part.new_timestamps.len() + values.len())?;
         reservation.room(V::of(&mut part.values), part.new_timestamps.len() + values.len())?;
@@ -297,7 +285,7 @@ impl Routing<'_> {
             None => {
                 reservation.room(&mut part.new_timestamps, values.len())?;
                 reservation.room(V::of(&mut part.new_values), values.len())?;
-                // copied once more when the series is created
+                // copied again when the series is created
                 reservation.reserve(values.iter().map(Value::heap_bytes).sum())?;
                 reservation.reserve(labels.as_bytes().len() + 2 * size_of_val(exemplars))?;
                 let start = part.new_timestamps.len() as u32;
@@ -312,7 +300,7 @@ impl Routing<'_> {
     }
 }
 
-/// Adds the samples of known series to their partitions' submissions, and the other series to `unknown`.
+/// Adds samples of known series to submissions, and other series to `unknown`.
 fn resolve_known<V: Value>(
     context: &Arc<Context>,
     tenant: &TenantId,
@@ -368,16 +356,14 @@ fn resolve(context: &Arc<Context>, partition: usize, tenant: &TenantId, key: Ser
     context.partitions[partition].head.read().tenant(tenant)?.resolve(key)
 }
 
-/// The exemplars of the series at `position`. Exemplars are sorted by series, so each series costs a binary search, and
-/// not a pass over all exemplars.
+/// Exemplars of the series at `position`. All exemplars are sorted by series.
 fn exemplars_of(exemplars: &[(u32, Exemplar)], position: u32) -> &[(u32, Exemplar)] {
     let from = exemplars.partition_point(|(p, _)| *p < position);
     let count = exemplars[from..].partition_point(|(p, _)| *p == position);
     &exemplars[from..from + count]
 }
 
-/// Adds new metadata to the submission of the partition to which the metric's name hashes. Senders repeat metadata
-/// forever. Known metadata is durable already and is dropped here.
+/// Adds new metadata to the partition to which the metric's name hashes. Known metadata is durable and dropped.
 fn route_metadata(
     context: &Arc<Context>,
     tenant: &TenantId,

@@ -19,7 +19,6 @@ pub(crate) mod histograms;
 mod limits;
 mod replicas;
 
-/// A node with the smallest budget, on a directory of its own.
 pub(crate) fn small_node(dir: &std::path::Path) -> Node {
     Node::start(small_settings(dir), Arc::new(SystemClock)).unwrap()
 }
@@ -32,7 +31,6 @@ pub(crate) fn small_settings(dir: &std::path::Path) -> Settings {
     settings
 }
 
-/// Writes one remote-write request.
 pub(crate) async fn write(
     node: &Node,
     tenant: TenantId,
@@ -60,7 +58,6 @@ async fn send(node: &Node, names: impl Iterator<Item = String>) -> Result<Outcom
     write(node, TenantId::anonymous(), Version::V1, body, memory).await
 }
 
-/// Writes a sample of each of some metrics.
 pub(crate) async fn write_series(node: &Node, names: impl Iterator<Item = String>) {
     let mut encoder = V1Encoder::new();
     for name in names {
@@ -78,7 +75,7 @@ async fn a_full_head_keeps_known_series_flowing_and_sends_the_others_back() {
     let dir = tempfile::tempdir().unwrap();
     let clock = Arc::new(ManualClock::at(SystemClock.now_ms()));
     let node = Node::start(small_settings(dir.path()), Arc::clone(&clock) as Arc<dyn Clock>).unwrap();
-    // sealing fails, as if the store were unavailable, so nothing leaves the head
+    // sealing fails, so nothing leaves the head
     node.reads().lake.faults.die_at("frozen");
     // a distinct label value for each series fills 85 % of 38 MiB quickly
     let series = |batch: u32| (0..500).map(move |i| format!("m_{batch}_{i}_{}", "y".repeat(400)));
@@ -102,7 +99,7 @@ async fn a_full_head_keeps_known_series_flowing_and_sends_the_others_back() {
 
     let mixed = || send(&node, series(0).chain(["new_1".into(), "new_2".into()]));
     for _ in 0..10 {
-        // samples of known series are stored each time; new series may find room later
+        // samples of known series are stored each time
         let Unwritten { refusal, samples, .. } = mixed().await.unwrap_err();
         assert_eq!((refusal.kind, samples), (ErrorKind::Unavailable, 500), "{refusal}");
         for part in ["500 samples stored", "2 samples of 2 series", "new_1", "--memory", "retry the request"]
@@ -126,7 +123,7 @@ async fn a_full_head_keeps_known_series_flowing_and_sends_the_others_back() {
     tokio::task::spawn_blocking(move || node.stop()).await.unwrap();
 }
 
-/// A clock set back must not lose samples: Prometheus drops samples that are finally refused.
+/// Prometheus drops samples that are refused for good.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_clock_that_is_set_back_costs_no_samples() {
     const HOUR_MS: i64 = 3_600_000;
@@ -148,14 +145,14 @@ async fn a_clock_that_is_set_back_costs_no_samples() {
     send(node.clone()).await.unwrap();
     tokio::task::spawn_blocking(move || node.stop()).await.unwrap();
 
-    // the clock was set back while the node was down, which the journal's samples show
+    // the journal's samples show that the clock was set back while the node was down
     let clock = Arc::new(ManualClock::at(real_ms - HOUR_MS));
     let node = Node::start(small_settings(dir.path()), Arc::clone(&clock) as Arc<dyn Clock>).unwrap();
     let Unwritten { refusal, .. } = send(node.clone()).await.unwrap_err();
     assert_eq!(refusal.reason, "clock");
     clock.set(HOUR_MS);
     send(node.clone()).await.unwrap();
-    // on a node without data, the sender's clock counts as ahead, not the server's as behind
+    // on a node without data, the sender's clock counts as ahead
     let clock = Arc::new(ManualClock::at(real_ms - HOUR_MS));
     let other = tempfile::tempdir().unwrap();
     let fresh = Node::start(small_settings(other.path()), Arc::clone(&clock) as Arc<dyn Clock>).unwrap();
@@ -197,7 +194,7 @@ async fn labels_in_another_order_are_the_same_series() {
     tokio::task::spawn_blocking(move || node.stop()).await.unwrap();
 }
 
-/// A client that creates many tenants is slowed down, and tenants with tables are always admitted.
+/// A client that creates many tenants is slowed down. Tenants with tables are always admitted.
 #[tokio::test(flavor = "multi_thread")]
 async fn tenants_begin_at_a_bounded_rate() {
     let dir = tempfile::tempdir().unwrap();
@@ -272,7 +269,6 @@ async fn samples_that_are_too_old_are_left_out_for_good() {
     tokio::task::spawn_blocking(move || node.stop()).await.unwrap();
 }
 
-/// A tenant that exceeds its own rate limit is refused, and the other tenants are not affected.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_tenant_that_sends_too_fast_is_refused_until_it_has_paid() {
     let dir = tempfile::tempdir().unwrap();

@@ -28,7 +28,6 @@ fn start(dir: &Path, clock: &Arc<ManualClock>) -> Simulated {
     start_stepped(dir, clock, settings)
 }
 
-/// Sends `count` samples of one series, one per millisecond.
 fn write_row(node: &Simulated, tenant: &TenantId, from_ms: i64, count: i64, content: &mut Content) {
     let labels = Labels::from_pairs(&[("__name__", "row")]);
     let timestamps: Vec<_> = (from_ms..from_ms + count).collect();
@@ -40,7 +39,7 @@ fn write_row(node: &Simulated, tenant: &TenantId, from_ms: i64, count: i64, cont
     content.extend(samples.map(|(t, v)| ((labels.to_string(), *t), v.to_bits())));
 }
 
-/// A node with a blocked tenant: some of its samples are frozen. Others arrived later, some at the same times with
+/// A node with a blocked tenant that has frozen samples and later samples. Some later samples have equal timestamps and
 /// other values.
 fn behind(dir: &Path, clock: &Arc<ManualClock>) -> (Simulated, Broken, Content) {
     let (mut node, a, mut content) = (start(dir, clock), tenant("a"), Content::new());
@@ -109,7 +108,7 @@ fn histograms_move_with_the_floats_of_their_tenant() {
     }
 }
 
-/// The process dies during the relocation, or before the end of the relocation is recorded.
+/// The process dies during the relocation, or before its end is recorded.
 #[test]
 fn samples_relocated_twice_by_a_crash_are_replayed_once() {
     for turns in [1, 2, 100] {
@@ -136,7 +135,7 @@ fn samples_relocated_twice_by_a_crash_are_replayed_once() {
             "all samples are in the table"
         );
         assert_eq!(read_of(&node.node().node, &tenant("a")), content);
-        // one row per series and block: series with late samples in the second block have two
+        // series with late samples in the second block have two rows
         assert!(rows_of(&node.node().node, &tenant("a")) <= 50 + 51);
     }
 }
@@ -165,7 +164,6 @@ fn only_writes_of_the_relocated_tenant_are_refused() {
     assert_eq!(read_of(&node.node().node, &tenant("a")), content);
 }
 
-/// Other tenants' writes and sealing continue for as long as the tenant stays blocked.
 #[test]
 fn a_tenant_that_cannot_be_sealed_does_not_keep_the_journal_of_others() {
     let (dir, clock) = (tempfile::tempdir().unwrap(), Arc::new(ManualClock::at(1_777_000_000_000)));

@@ -1,4 +1,4 @@
-//! Application of a record to the head, and the state that replay keeps from record to record.
+//! Applies records to the head, and keeps state between records.
 
 use super::buffers::Buffers;
 use super::marks::Marks;
@@ -15,11 +15,11 @@ use stdx::budget::Exhausted;
 
 #[derive(Debug)]
 pub(super) struct Replay {
-    /// Last-seen time given to restored series.
+    /// Last-seen time of restored series.
     pub(super) seen_s: u32,
     pub(super) seed: u64,
     pub(super) marks: Marks,
-    /// True if the samples replayed so far may be frozen, because no table has later samples.
+    /// True if no table has later samples, so that the replayed samples may be frozen.
     pub(super) can_freeze: bool,
     pub(super) buffers: Buffers,
     pub(super) dictionary: Option<DictionaryId>,
@@ -28,11 +28,11 @@ pub(super) struct Replay {
     pub(super) references: References,
     pub(super) records: u64,
     pub(super) samples: u64,
-    /// Samples that are in the tables already.
+    /// Samples already in tables.
     pub(super) sealed: u64,
     /// Samples whose series' definition was lost.
     pub(super) nameless: u64,
-    /// Time of the last eviction of unneeded series from full heads.
+    /// Time of the last eviction of unneeded series.
     pub(super) looked_at: Option<Instant>,
 }
 
@@ -40,7 +40,7 @@ impl Replay {
     pub(super) fn of(owner: &Owner) -> Result<Self, Halt> {
         let context = &owner.context;
         Ok(Self {
-            // one second ago, because `evict_unneeded` marks the series that stay as seen now
+            // one second ago, because `evict_unneeded` marks series that stay as seen now
             seen_s: context.steady_s().saturating_sub(1),
             seed: context.seed,
             marks: Marks::of(context.lake.mark(owner.number)),
@@ -57,20 +57,20 @@ impl Replay {
         })
     }
 
-    /// Drops metadata and exemplars of the tenant of the record decoded last, which says that it was deleted, and its series if none has
-    /// samples. Returns the growth of the head, which is negative.
+    /// Applies a record that says that its tenant was deleted: drops metadata, exemplars, and the series if no series
+    /// has samples. Returns the change of the head's memory, which is negative.
     pub(super) fn forget(&mut self, partition: &mut Partition) -> isize {
         let tenant = &self.buffers.record.tenant;
         drop(partition.take_extras(tenant));
-        // later records of the tenant define their series again
+        // later records define their series again
         if partition.remove_without_samples(tenant) {
             self.references.forget(tenant);
         }
         partition.take_change()
     }
 
-    /// Applies the record decoded last, without its samples if they are `sealed`. Adds the growth of the head, in bytes, to
-    /// `grown`. If memory for references runs out, only definitions were applied, and the call can be repeated.
+    /// Applies the last decoded record, without its samples if they are `sealed`. Adds the head's growth in bytes to
+    /// `grown`. If memory runs out, only definitions were applied and the call can be repeated.
     pub(super) fn apply(
         &mut self,
         sealed: bool,
@@ -106,7 +106,7 @@ impl Replay {
                 self.sealed += record.refs.len() as u64;
             } else {
                 let may_repeat = self.marks.may_repeat(&record.tenant) && known::ascends(record);
-                // samples lack a series only if damage destroyed the record that defined the series
+                // only damage can lose a sample's definition
                 self.nameless += record.translate(|given| slots.series(given)) as u64;
                 if may_repeat {
                     known::leave_out(head, record);

@@ -3,13 +3,12 @@
 use journal::{DecodeMemory, Record, RecordError};
 use stdx::budget::Reservation;
 
-/// Size above which a record's memory is freed immediately. Few records are so large, and all partitions replay in parallel.
+/// Size above which a record's memory is freed immediately, because all partitions replay in parallel.
 const KEPT_BYTES: usize = 1 << 20;
 
-/// Upper bound on the memory of an entry of metadata or exemplars, which [`Record::memory_bytes`] does not count.
+/// Upper bound on the memory of an entry of metadata or exemplars. [`Record::memory_bytes`] does not count them.
 const EXTRA_BYTES: usize = 128;
 
-/// The record decoded last, and the reservation of its memory.
 #[derive(Debug)]
 pub(super) struct Buffers {
     pub(super) record: Record,
@@ -30,8 +29,8 @@ impl Buffers {
         Self { record: Record::new(), memory }
     }
 
-    /// Decodes a record. After [`RecordError::NoRoom`], the buffers hold no memory, so that waiting partitions cannot
-    /// deadlock.
+    /// Decodes a record. After [`RecordError::NoRoom`], the buffers hold no memory, to avoid deadlocks between waiting
+    /// partitions.
     pub(super) fn decode(&mut self, payload: &[u8]) -> Result<(), RecordError> {
         let decoded = self.record.decode_within(payload, &mut ReservedMemory(&mut self.memory));
         if matches!(decoded, Err(RecordError::NoRoom { .. })) {
@@ -40,7 +39,7 @@ impl Buffers {
         decoded
     }
 
-    /// Notes that the record was processed; frees its memory if it is large.
+    /// Called after a record was processed. Frees the memory of large records.
     pub(super) fn settle(&mut self) {
         let Record { metadata, exemplars, .. } = &self.record;
         let holds = self.record.memory_bytes() + (metadata.capacity() + exemplars.capacity()) * EXTRA_BYTES;
@@ -51,7 +50,6 @@ impl Buffers {
         }
     }
 
-    /// Frees all memory.
     pub(super) fn give_back(&mut self) {
         self.record = Record::new();
         self.memory.resize(0).expect("BUG: a reservation cannot shrink");

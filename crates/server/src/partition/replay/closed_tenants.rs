@@ -1,4 +1,4 @@
-//! Replay for closed tenants: once their tables can be read, loads the samples that the tables lack into the head.
+//! Replay for closed tenants: once their tables can be read, loads the missing samples into the head.
 //!
 //! ```text
 //!   sealer ── read ──▶ owner      opens a reader of the journal, which has all samples of the tenant: its writes are refused
@@ -7,11 +7,10 @@
 //!      └─ reopen                                        the tenant is open again
 //! ```
 //!
-//! The tenant is not frozen meanwhile. So after a failure, the replay can start again from the beginning: the head
-//! detects samples that it already has.
+//! After a failure, the replay starts from the beginning. The head discards samples that it already has.
 //!
-//! Labels can exceed the memory limit. Then a dictionary is read in *passes*. Each pass loads the next definitions that
-//! fit, and the samples that use these definitions. Samples of a series that is defined twice stay in order.
+//! If labels exceed the memory limit, a dictionary is read in *passes*. Each pass loads the next definitions that fit,
+//! and their samples.
 
 use super::Halt;
 use super::buffers::Buffers;
@@ -31,16 +30,14 @@ use std::sync::atomic::Ordering;
 use stdx::budget::{Account, Exhausted, Reservation};
 use tables::delta::Floodmark;
 
-/// Samples per batch for an owner.
 const BATCH_SAMPLES: usize = 256;
 
-/// Bytes of the journal read in one turn of the sealer.
+/// Bytes of the journal read in one turn.
 const TURN_BYTES: usize = 1 << 20;
 
-/// Memory of a definition without the text of its labels.
+/// Memory of a definition, excluding its labels.
 const DEFINITION_BYTES: usize = 96;
 
-/// Some samples of a closed tenant.
 #[derive(Debug)]
 pub(crate) struct ClosedBatch {
     tenant: TenantId,
@@ -51,7 +48,7 @@ pub(crate) struct ClosedBatch {
     values: Values,
 }
 
-/// Error of a replay for closed tenants. The replay is retried.
+/// Error of a replay. The replay is retried.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ClosedReplayError {
     #[error(transparent)]
@@ -67,22 +64,20 @@ pub(crate) enum ClosedReplayError {
     Closed(usize),
 }
 
-/// Result of a turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ClosedTurn {
     /// There is more to read.
     More,
-    /// The heads are too full. This replay must be abandoned and restarted later. The caller frees the replay's memory
-    /// in the heads and elsewhere, because other tenants may need it.
+    /// The heads are full. The caller must abandon this replay, free its memory, and restart it later.
     NoRoom,
     Done,
 }
 
-/// Replay for closed tenants of one partition, once their tables can be read.
+/// Replay for the closed tenants of one partition.
 #[derive(Debug)]
 pub(crate) struct ClosedReplay {
     pub(crate) number: usize,
-    /// The tenants, each with the floodmark of its table for the partition's journal.
+    /// The tenants, with the floodmarks of their tables for this journal.
     pub(crate) tenants: BTreeMap<TenantId, Arc<Floodmark>>,
     /// The journal's end when its reader was opened.
     pub(crate) end: Offset,
@@ -95,7 +90,6 @@ pub(crate) struct ClosedReplay {
     _memory: Reservation,
 }
 
-/// State of the dictionary being read.
 #[derive(Debug)]
 struct Dictionary {
     id: journal::DictionaryId,
@@ -105,20 +99,19 @@ struct Dictionary {
     references: References,
     /// Definitions of this pass.
     labels: HashMap<TenantId, HashMap<SeriesRef, Labels>>,
-    /// Limit on `labels`: half of the account, or less if decoding a record needs more than the rest.
+    /// Limit on `labels` in bytes: half of the account, or less if decoding needs more.
     labels_max: u64,
-    /// The account's limit.
     limit_bytes: u64,
     memory: Reservation,
-    /// Needed definitions seen so far in this pass.
+    /// Needed definitions seen in this pass.
     definitions: u64,
-    /// Range of this pass among the needed definitions. Its end is open until the memory is used up.
+    /// Range of this pass among the needed definitions. The end is open until memory is used up.
     pass: Range<u64>,
 }
 
 impl ClosedReplay {
-    /// Begins at the first record that one of the tenants' tables lacks. Reserves the half of `flush` that is for
-    /// compaction. Sealing continues with the other half.
+    /// Starts at the first record that a tenant's table lacks. Reserves the half of `flush` meant for compaction;
+    /// sealing uses the other half.
     pub(crate) fn begin(
         number: usize,
         tenants: BTreeMap<TenantId, Arc<Floodmark>>,
@@ -135,7 +128,6 @@ impl ClosedReplay {
         Ok(Self { number, tenants, end, reader, dictionary, buffers, samples: 0, account, _memory: memory })
     }
 
-    /// Reads about [`TURN_BYTES`] of the journal.
     pub(crate) fn turn(
         &mut self,
         heads: &HeadMemory,
@@ -154,7 +146,7 @@ impl ClosedReplay {
             if heads.is_filled_to(watermarks::REFUSE_CLOSED) {
                 return Ok(ClosedTurn::NoRoom);
             }
-            // damage was reported by the replay of the other tenants
+            // the replay of the other tenants reported any damage
             let Item::Entry(entry) = item else { continue };
             read_bytes += entry.payload.len();
             let known = match dictionary.take() {
@@ -165,7 +157,7 @@ impl ClosedReplay {
                     continue;
                 }
                 done => {
-                    // frees the memory for the next dictionary
+                    // frees memory for the next dictionary
                     drop(done);
                     Dictionary::survey(*number, &entry, tenants, account, owners)?
                 }
@@ -201,7 +193,7 @@ impl ClosedReplay {
 }
 
 impl Dictionary {
-    /// Surveys the dictionary that begins with `entry` for needed definitions.
+    /// Determines which definitions of the dictionary that begins with `entry` are needed.
     fn survey(
         number: usize,
         entry: &Entry<'_>,
@@ -237,7 +229,7 @@ impl Dictionary {
         })
     }
 
-    /// Keeps the record's needed definitions that belong to this pass.
+    /// Keeps the record's needed definitions in this pass's range.
     fn define(&mut self, buffers: &Buffers, sealed: bool) -> Result<(), ClosedReplayError> {
         let record = &buffers.record;
         let (slots, _) = self.references.of(&record.tenant)?;
@@ -246,7 +238,7 @@ impl Dictionary {
             if sealed && !slots.wants(given, self.number) {
                 continue;
             }
-            // samples after this definition belong to the new series of the reference
+            // later samples belong to the reference's new series
             labels.remove(&given);
             let definition = self.definitions;
             self.definitions += 1;
@@ -254,7 +246,7 @@ impl Dictionary {
                 continue;
             }
             let bytes = self.memory.bytes() + (text.as_bytes().len() + DEFINITION_BYTES) as u64;
-            // each pass takes at least one definition, so that the passes end
+            // each pass takes at least one definition, so the passes end
             let is_first = definition == self.pass.start;
             if (is_first || bytes <= self.labels_max) && self.memory.resize(bytes).is_ok() {
                 labels.insert(given, text.to_owned());
@@ -267,12 +259,10 @@ impl Dictionary {
         Ok(())
     }
 
-    /// True if there are definitions for another pass.
     const fn has_more(&self) -> bool {
         self.definitions > self.pass.end
     }
 
-    /// Begins the next pass.
     fn next_pass(
         &mut self,
         number: usize,
@@ -282,9 +272,7 @@ impl Dictionary {
         self.read_again(number, owners)
     }
 
-    /// Halves the memory for definitions of this pass and later passes. Returns false if this pass holds a single
-    /// definition. The pass must restart: its samples so far are sent to the head again, which is as harmless as after
-    /// a failure.
+    /// Halves the memory for definitions. Returns false if this pass holds a single definition. The pass must restart.
     fn narrow_pass(&mut self) -> bool {
         let taken = self.definitions.min(self.pass.end).saturating_sub(self.pass.start);
         self.labels_max = self.memory.bytes() / 2;
@@ -292,7 +280,7 @@ impl Dictionary {
         taken > 1
     }
 
-    /// Forgets the pass's labels. Returns a reader of the dictionary from its first record on.
+    /// Forgets the pass's labels and opens a reader at the dictionary's first record.
     fn read_again(
         &mut self,
         number: usize,
@@ -305,7 +293,6 @@ impl Dictionary {
         Ok(read.reader?)
     }
 
-    /// The record's samples, in batches.
     fn batches<'a>(&'a self, buffers: &'a Buffers) -> impl Iterator<Item = ClosedBatch> + 'a {
         let record = &buffers.record;
         let labels = self.labels.get(&record.tenant);
@@ -320,7 +307,7 @@ impl Dictionary {
             };
             let mut numbers = HashMap::new();
             for i in from..to {
-                // labels are missing only if damage destroyed the record that defined the series
+                // only damage can lose a sample's definition
                 let Some(labels) = labels.and_then(|labels| labels.get(&record.refs[i])) else { continue };
                 let number = *numbers.entry(record.refs[i]).or_insert_with(|| {
                     batch.series.push(labels.clone());
@@ -337,7 +324,7 @@ impl Dictionary {
 }
 
 impl Owner {
-    /// Removes the samples of a closed tenant from the head. The journal still has them.
+    /// Removes a closed tenant's samples from the head. The journal keeps them.
     pub(in crate::partition) fn discard(&self, tenant: &TenantId) -> Option<Box<TenantHead>> {
         let mut partition = self.partition.head.write();
         let taken = partition.take_series(tenant);
@@ -345,7 +332,7 @@ impl Owner {
         taken.map(Box::new)
     }
 
-    /// Adds samples of a closed tenant to the head. The samples are in the journal already.
+    /// Adds samples of a closed tenant to the head. The journal already has them.
     pub(in crate::partition) fn add_closed(&self, batch: &ClosedBatch) {
         let ClosedBatch { tenant, series, of, timestamps, values } = batch;
         let now_s = self.context.steady_s();

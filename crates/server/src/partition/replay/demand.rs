@@ -1,4 +1,4 @@
-//! First pass over a dictionary: determines which of its definitions have to become series.
+//! First pass over a dictionary: finds the definitions that must become series.
 //!
 //! ```text
 //!   record      0    1    2    3  │  4    5    6        │ floodmark
@@ -6,8 +6,8 @@
 //!   samples of  a    b    a'   c  │  d    c    b'       needed: c; created at their definition: d, b'
 //! ```
 //!
-//! Records below the floodmark are in tables. After churn they define far more series than fit into memory. Samples
-//! beyond the floodmark use only the series that were in the head when the process died.
+//! Records below the floodmark may define far more series than fit into memory. Samples beyond the floodmark use only
+//! series that were in the head.
 
 use super::buffers::ReservedMemory;
 use super::references::{References, Slots};
@@ -19,8 +19,7 @@ use std::collections::{HashMap, VecDeque};
 use stdx::budget::{Exhausted, Reservation};
 
 impl Owner {
-    /// Notes in `into` which references of a dictionary are used by unsealed data in its records from `from` on.
-    /// `is_sealed` returns true for records that are in tables.
+    /// Notes in `into` which references unsealed data uses, from record `from` to the end of the dictionary.
     pub(super) fn survey(
         &self,
         dictionary: DictionaryId,
@@ -34,7 +33,7 @@ impl Owner {
     }
 }
 
-/// Surveys the records of a dictionary from `reader`. Records for which `is_sealed` returns `None` are skipped.
+/// Surveys the records of a dictionary. Skips records for which `is_sealed` returns `None`.
 pub(super) fn survey(
     reader: &mut dyn Reader,
     dictionary: DictionaryId,
@@ -46,7 +45,7 @@ pub(super) fn survey(
     let mut exemplars = Exemplars::default();
     let mut number = 0;
     while let Some(item) = reader.next()? {
-        // damage and unreadable records are reported when they are replayed
+        // replay reports damage and unreadable records
         let Item::Entry(entry) = item else { continue };
         if entry.dictionary != dictionary {
             break;
@@ -88,15 +87,15 @@ pub(super) fn survey(
     Ok(())
 }
 
-/// The newest exemplars of records that are in tables: exemplars are in no table, and each needs its series.
+/// The newest exemplars of records in tables. Tables have no exemplars, so each exemplar needs its series.
 #[derive(Debug, Default)]
 struct Exemplars(HashMap<TenantId, Ring>);
 
-/// Reference of each exemplar, and the number of the record that defined the reference.
+/// Reference of each exemplar, with the number of the defining record.
 type Ring = VecDeque<(SeriesRef, u32)>;
 
 impl Exemplars {
-    /// Adds a record's exemplars. Drops the oldest exemplars beyond a head's limit, or if there is no memory.
+    /// Adds a record's exemplars. Drops the oldest beyond a head's limit, or if memory runs out.
     fn push(&mut self, outline: &Outline, slots: &Slots, memory: &mut Reservation) {
         if outline.exemplars.is_empty() {
             return;
@@ -113,7 +112,7 @@ impl Exemplars {
     }
 }
 
-/// Doubles a ring, up to a head's limit. At the limit, drops the oldest entry instead.
+/// Doubles a ring's capacity, up to a head's limit. At the limit, drops the oldest entry.
 fn grow(ring: &mut Ring, memory: &mut Reservation) -> Result<(), Exhausted> {
     let more = ring.capacity().max(64).min(EXEMPLARS_MAX.saturating_sub(ring.len()));
     if more == 0 {

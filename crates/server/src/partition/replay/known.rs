@@ -1,24 +1,23 @@
-//! Removal of duplicates during replay: samples that the journal has twice are loaded once.
+//! Removes samples that the head already has.
 //!
-//! A crash during a relocation ([`crate::partition::relocate`]) leaves two copies of a tenant's samples. The head would treat
-//! the second copy as late samples, and hold both.
+//! A crash during a relocation ([`crate::partition::relocate`]) leaves two copies of a tenant's samples in the journal.
+//! The head would hold both.
 
 use head::TenantHead;
 use journal::Record;
 use model::{Samples, SeriesRef, TimeRange, Values};
 
-/// Limit on the samples decoded for comparison: a multiple of the record's samples, plus a constant.
+/// Limit on samples decoded for comparison: a multiple of the record's samples, plus a constant.
 const READ_FACTOR: usize = 2;
 const READ_FREE: usize = 1024;
 
-/// True if references and timestamps strictly ascend, as they do in every relocated copy. Then only the head, and not
-/// the rest of the record, decides whether a sample is a duplicate.
+/// True if references and timestamps strictly ascend, as in every relocated copy.
 pub(super) fn ascends(record: &Record) -> bool {
     let places = record.refs.iter().zip(&record.timestamps);
     places.is_sorted_by(|a, b| a < b)
 }
 
-/// Removes the samples that the head already has. The record's references must be references of the head.
+/// Removes samples that the head already has. The record's references must be references of the head.
 pub(super) fn leave_out(head: &TenantHead, record: &mut Record) {
     let Record { refs, timestamps, values, .. } = record;
     match values {

@@ -1,4 +1,4 @@
-//! Determines which part of the journal is in tables, so that replay does not restore sealed samples.
+//! Determines which part of the journal is in tables.
 
 use super::Owner;
 use crate::seal::Mark;
@@ -9,13 +9,12 @@ use std::sync::Arc;
 use tables::Date;
 use tables::delta::Floodmark;
 
-/// Number of unreadable tables after which no other table is tried: the store is likely down, and each attempt may be slow.
+/// Number of unreadable tables after which no other table is read, because the store is likely down.
 const UNREADABLE_MAX: usize = 8;
 
 impl Owner {
-    /// Determines which samples of a tenant's record are in the tenant's table already. The table itself is read only
-    /// if commits may have been interrupted. If the table cannot be read, replay could duplicate samples, so the tenant
-    /// is closed.
+    /// Determines which samples of a tenant's record are in its table. Reads the table only after an interrupted
+    /// commit. Closes the tenant if the table cannot be read.
     pub(super) fn is_sealed(&self, marks: &mut Marks, tenant: &TenantId, offset: Offset) -> Sealed {
         let (source, upto, attempt) = marks.noted.lookup(tenant);
         if offset.0 < upto {
@@ -54,11 +53,10 @@ impl Owner {
         Sealed::Later
     }
 
-    /// Records the floodmarks of the tables that were read. This resolves commits in doubt.
+    /// Records the floodmarks of the tables that were read.
     ///
-    /// A table may contain offsets that this journal never assigned. They come from a lost journal of which this
-    /// journal is an earlier copy. This journal then continues under another name. Otherwise, its new records would
-    /// count as sealed.
+    /// A table may have offsets that this journal never assigned, if this journal is an old copy. The journal then
+    /// continues under a new identity. Otherwise, new records would count as sealed.
     pub(super) fn settle(&self, marks: &Marks) {
         let (mark, asked) = (&marks.noted, &marks.asked);
         let end = self.journal.durable_end().0;
@@ -83,14 +81,12 @@ impl Owner {
     }
 }
 
-/// Extent of the journal that is in tables.
 #[derive(Debug)]
 pub(super) struct Marks {
     /// Mark of the partition when replay began.
     pub(super) noted: Mark,
-    /// Floodmarks of the tenants' tables that were read.
+    /// Floodmarks read from tables.
     pub(super) asked: HashMap<TenantId, Arc<Floodmark>>,
-    /// Tenants whose tables could not be read.
     pub(super) closed: HashSet<TenantId>,
 }
 
@@ -99,13 +95,12 @@ impl Marks {
         Self { noted, asked: HashMap::new(), closed: HashSet::new() }
     }
 
-    /// True if the journal may have the tenant's samples twice: a relocation may have been interrupted.
+    /// True if an interrupted relocation may have left the tenant's samples twice.
     pub(super) fn may_repeat(&self, tenant: &TenantId) -> bool {
         self.noted.is_unknown() || self.noted.tenants.contains_key(tenant.as_str())
     }
 
-    /// True if no tenant's table has samples from `offset` on. Without a mark, this is unknown until all tenants of the
-    /// journal have been seen.
+    /// True if no table has samples from `offset` on. False while this is unknown.
     pub(super) fn is_behind_all(&self, offset: Offset) -> bool {
         !self.noted.is_unknown()
             && offset.0 >= self.noted.floor()
@@ -113,14 +108,14 @@ impl Marks {
     }
 }
 
-/// Part of a record that is in its tenant's table already.
+/// Part of a record that is in its tenant's table.
 #[derive(Debug)]
 pub(super) enum Sealed {
     None,
-    /// The samples of days that were sealed in passes.
+    /// Samples of some days.
     Days(Arc<Floodmark>),
     All,
-    /// Unknown: the tenant is closed, and its samples are replayed once its table can be read (see [`super::closed_tenants`]).
+    /// Unknown, because the tenant is closed. Its samples are replayed later ([`super::closed_tenants`]).
     Later,
 }
 
@@ -135,7 +130,7 @@ impl Sealed {
         }
     }
 
-    /// Removes the samples of sealed days from a record. Returns their number.
+    /// Removes samples of sealed days from a record. Returns their number.
     pub(super) fn leave_out(&self, record: &mut Record, offset: Offset) -> u64 {
         let floodmark = match self {
             Self::Days(floodmark) => floodmark,

@@ -1,14 +1,12 @@
-//! Memory pacing of replay: sealed samples leave the heads during replay, and replay waits while there is no room.
+//! Memory pacing of replay: samples are sealed during replay, and replay waits while there is no room.
 //!
 //! ```text
 //!   head │ 60 %   the sealer seals everything replayed so far; replay continues
 //!        │ 100 %  replay waits for the sealer
 //! ```
 //!
-//! When the process died, the heads held all samples that were not in tables. So with the same `--memory`, these
-//! samples fit again, and replay does not wait. With less memory, or if the heads compress less well this time, some
-//! samples have to be sealed before the rest is replayed. Exemplars and the series that only they need are dropped
-//! first: replay never waits for them.
+//! With the same `--memory` as before, all unsealed samples usually fit, and replay does not wait. Replay drops
+//! exemplars, and the series that only they need, before it waits.
 
 use super::apply::Replay;
 use super::references::References;
@@ -19,17 +17,15 @@ use head::{Evicted, Idle};
 use journal::Offset;
 use std::time::{Duration, Instant};
 
-/// Interval between checks for free memory.
 const ROOM_POLL: Duration = Duration::from_millis(20);
 
-/// Interval between log lines while replay waits for memory.
 const ROOM_WAIT_LOGGED: Duration = Duration::from_secs(30);
 
-/// Interval between evictions of unneeded series from full heads: each reads the rest of the dictionary.
+/// Interval between evictions of unneeded series. Each eviction reads the rest of the dictionary.
 const EVICT_EVERY: Duration = Duration::from_secs(1);
 
 impl Owner {
-    /// Called before the record at `next`: handles commands of the sealer, and waits while the heads are full.
+    /// Called before the record at `next`. Handles commands of the sealer, and waits while the heads are full.
     pub(super) fn pace(&mut self, replay: &mut Replay, next: Offset) -> Result<(), Halt> {
         self.hear(replay, next)?;
         if self.has_room(replay) {
@@ -41,7 +37,7 @@ impl Owner {
         })
     }
 
-    /// Waits for memory of the account `replay`, which the record at `next` or its dictionary needs.
+    /// Waits for memory of the account `replay`.
     pub(super) fn wait_for_memory(&mut self, replay: &mut Replay, next: Offset) -> Result<(), Halt> {
         let used_bytes = self.context.replay.used_bytes();
         let others_gave_back =
@@ -50,7 +46,7 @@ impl Owner {
         self.wait_for(replay, next, why, others_gave_back)
     }
 
-    /// Waits until `is_over` returns true, for at least one interval. Reports the reason in the log and as the partition's
+    /// Waits at least one interval, until `is_over` returns true. Reports the reason in the log and as the partition's
     /// trouble.
     fn wait_for(
         &mut self,
@@ -87,15 +83,14 @@ impl Owner {
         )
     }
 
-    /// True if replay may fill the heads further. Nothing is sealed before all partitions can freeze. Until then, partitions that
-    /// can freeze stop at [`watermarks::SEAL`] and leave the rest of the memory to the others.
+    /// True if replay may fill the heads further. Sealing begins when all partitions can freeze. Until then, partitions
+    /// that can freeze leave memory to the others.
     fn has_room(&self, replay: &Replay) -> bool {
         let percent =
             if replay.can_freeze && !self.context.partitions.can_freeze() { watermarks::SEAL } else { 100 };
         !self.context.heads.is_filled_to(percent)
     }
 
-    /// Handles the commands that have arrived.
     fn hear(&mut self, replay: &mut Replay, next: Offset) -> Result<(), Halt> {
         while let Ok(command) = self.commands.try_recv() {
             match command {
@@ -107,7 +102,7 @@ impl Owner {
                     let frozen = self.freeze_upto(next, &except);
                     let _ = reply.send(frozen); // the receiver may be gone: the next request gets the same answer
                 }
-                // dropping the reply ends the wait; these requests are repeated after the replay
+                // dropping the reply ends the wait; the sealer repeats the request after replay
                 Command::Freeze(_)
                 | Command::Read(..)
                 | Command::AddClosed(..)
@@ -121,7 +116,7 @@ impl Owner {
         Ok(())
     }
 
-    /// Releases sealed samples, and series that neither exemplars nor the rest of the dictionary need.
+    /// Releases sealed samples, and series that are not needed any more.
     pub(super) fn let_go(&mut self, replay: &mut Replay, next: Offset, sealed: Sealed) -> Result<(), Halt> {
         self.release(sealed);
         self.evict_rest(replay, next)
@@ -142,7 +137,7 @@ impl Owner {
         let mut rest = self.references()?;
         if let Some(dictionary) = replay.dictionary {
             match self.survey(dictionary, next, &mut rest, |_, _| false) {
-                // no memory for the survey: all series stay for now
+                // without memory for a survey, all series stay
                 Err(Halt::NoRoom) => return Ok(()),
                 surveyed => surveyed?,
             }
@@ -164,7 +159,7 @@ impl Owner {
                 is_needed
             });
         }
-        // as for live writes: under memory pressure, exemplars do not retain their series
+        // under memory pressure, exemplars do not keep their series
         if !self.context.heads.is_filled_to(watermarks::EVICT_ALL) {
             head.write().see_exemplars(now_s);
         }
@@ -177,7 +172,7 @@ impl Owner {
         };
         let mut partition = head.write();
         partition.see_exemplars(replay.seen_s);
-        // metadata that was restored a moment ago is not idle
+        // metadata restored a moment ago is not idle
         partition.remove_empty(Idle::before(0), |_| {});
         for (tenant, slots) in replay.references.tenants_mut() {
             for series in slots.all() {

@@ -1,28 +1,27 @@
 //! References of the dictionary being replayed.
 //!
-//! A definition in the journal is only text. [`super::demand`] determines which definitions must become series, and
-//! records them here. The record of a reference takes 4 bytes, which later hold the series.
+//! A definition becomes a series only if [`super::demand`] finds that it is needed. The state of a reference takes 4
+//! bytes.
 
 use model::{SeriesRef, TenantId};
 use std::collections::HashMap;
 use stdx::budget::{Exhausted, IncrementalReservation, Reservation};
 
-/// Memory of a tenant without its slots: its name and its entry in the map.
+/// Memory of a tenant, excluding its slots.
 const TENANT_BYTES: u64 = 256;
 
-/// References of one dictionary, by tenant, in reserved memory.
+/// References by tenant, in reserved memory.
 #[derive(Debug)]
 pub(super) struct References {
     tenants: HashMap<TenantId, Slots>,
     memory: Reservation,
 }
 
-/// One tenant's references, in a table, which is smaller than a map because references are dense.
+/// One tenant's references. A table is smaller than a map, because references are dense.
 #[derive(Debug, Default)]
 pub(super) struct Slots(Vec<Slot>);
 
-/// State of a reference: its series; or, if there is none, the last definition in tables and whether the definition is
-/// needed.
+/// State of a reference: its series, or the last definition in tables and whether it is needed.
 ///
 /// ```text
 ///   0 series (31 bits)                            the series in the head
@@ -32,14 +31,13 @@ pub(super) struct Slots(Vec<Slot>);
 struct Slot(u32);
 
 const NO_SERIES: u32 = 1 << 31;
-/// Set if a sample that is not in tables, or an exemplar, uses a definition from a record that is in tables.
+/// Set if unsealed data uses a definition from a record that is in tables.
 const NEEDED: u32 = 1 << 30;
-/// Set if a record that is not in tables defines the reference: uses from there on need no earlier definition.
+/// Set if an unsealed record defines the reference. Later uses need no earlier definition.
 const FRESH: u32 = 1 << 29;
 const NUMBER: u32 = FRESH - 1;
 
 impl Slot {
-    /// No definition was found so far.
     const UNDEFINED: Self = Self(NO_SERIES | NUMBER);
 
     const fn series(self) -> Option<SeriesRef> {
@@ -56,13 +54,12 @@ impl References {
         Self { tenants: HashMap::new(), memory }
     }
 
-    /// Forgets all references: another dictionary begins.
     pub(super) fn clear(&mut self) {
         self.tenants = HashMap::new();
         self.memory.resize(0).expect("BUG: a reservation cannot shrink");
     }
 
-    /// A tenant's references, and the memory for more of them.
+    /// A tenant's references, and the memory for more.
     pub(super) fn of(&mut self, tenant: &TenantId) -> Result<(&mut Slots, &mut Reservation), Exhausted> {
         if !self.tenants.contains_key(tenant) {
             self.memory.resize(self.memory.bytes() + TENANT_BYTES)?;
@@ -72,19 +69,18 @@ impl References {
         Ok((slots, &mut self.memory))
     }
 
-    /// Forgets the series of a tenant's references: they are no longer in the head.
+    /// Forgets a tenant's series, which have left the head.
     pub(super) fn forget(&mut self, tenant: &TenantId) {
         if let Some(slots) = self.tenants.get_mut(tenant) {
             slots.retain(|_, _| false);
         }
     }
 
-    /// All tenants and the slots of their references.
     pub(super) fn tenants_mut(&mut self) -> impl Iterator<Item = (&TenantId, &mut Slots)> {
         self.tenants.iter_mut()
     }
 
-    /// True if a reference defined before the surveyed records is needed.
+    /// True if a definition before the surveyed records is needed.
     pub(super) fn is_needed(&self, tenant: &TenantId, given: SeriesRef) -> bool {
         self.tenants.get(tenant).is_some_and(|slots| slots.get(given).is_needed())
     }
@@ -104,13 +100,11 @@ impl Slots {
         Ok(&mut self.0[given.index()])
     }
 
-    /// Series of a reference.
     #[inline]
     pub(super) fn series(&self, given: SeriesRef) -> Option<SeriesRef> {
         self.0.get(given.index()).and_then(|slot| slot.series())
     }
 
-    /// Maps a reference to a series.
     pub(super) fn set(
         &mut self,
         given: SeriesRef,
@@ -122,7 +116,7 @@ impl Slots {
         Ok(())
     }
 
-    /// Removes references for which `keeps` is false: they are not used any more.
+    /// Removes references for which `keeps` is false.
     pub(super) fn retain(&mut self, mut keeps: impl FnMut(SeriesRef, SeriesRef) -> bool) {
         for (given, slot) in self.0.iter_mut().enumerate() {
             if let Some(series) = slot.series()
@@ -133,12 +127,11 @@ impl Slots {
         }
     }
 
-    /// Series of all references.
     pub(super) fn all(&self) -> impl Iterator<Item = SeriesRef> {
         self.0.iter().filter_map(|slot| slot.series())
     }
 
-    /// Notes a definition by a record that is in tables, with this number in the dictionary.
+    /// Notes a definition in a record that is in tables. `number` is the record's number in the dictionary.
     pub(super) fn note_sealed(
         &mut self,
         given: SeriesRef,
@@ -150,13 +143,13 @@ impl Slots {
         Ok(())
     }
 
-    /// Notes a definition by a record that is not in tables.
+    /// Notes a definition in an unsealed record.
     pub(super) fn note_fresh(&mut self, given: SeriesRef, memory: &mut Reservation) -> Result<(), Exhausted> {
         self.slot(given, memory)?.0 |= FRESH;
         Ok(())
     }
 
-    /// Notes a use by data that is not in tables.
+    /// Notes a use by unsealed data.
     pub(super) fn note_use(&mut self, given: SeriesRef, memory: &mut Reservation) -> Result<(), Exhausted> {
         let slot = self.slot(given, memory)?;
         slot.0 |= if slot.0 & FRESH == 0 { NEEDED } else { 0 };
@@ -168,7 +161,7 @@ impl Slots {
         self.get(given).0 & NUMBER
     }
 
-    /// True if the reference's definition in this record, which is in tables, must become a series.
+    /// True if the definition in record `number`, which is in tables, must become a series.
     pub(super) fn wants(&self, given: SeriesRef, number: u32) -> bool {
         let slot = self.get(given);
         slot.is_needed() && slot.0 & NUMBER == number.min(NUMBER)

@@ -11,7 +11,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Writes records to a journal of one dictionary.
 struct Writer {
     journal: Memory,
     encoder: RecordEncoder,
@@ -25,7 +24,7 @@ impl Writer {
         Self { journal, encoder: RecordEncoder::new(), tenant: TenantId::anonymous() }
     }
 
-    /// Appends a record; returns the offset after it.
+    /// Appends a record and returns the offset after it.
     fn record(&mut self, fill: impl FnOnce(&mut RecordEncoder)) -> u64 {
         self.encoder.begin(&self.tenant);
         fill(&mut self.encoder);
@@ -35,7 +34,6 @@ impl Writer {
         offset.0 + 1
     }
 
-    /// Appends a record with one new series and one sample.
     fn new_series(&mut self, given: u32, name: &str, timestamp_ms: i64) -> u64 {
         self.record(|encoder| {
             encoder.define(SeriesRef(given), labels(name).as_ref());
@@ -43,14 +41,13 @@ impl Writer {
         })
     }
 
-    /// Appends a record which says that the tenant was deleted.
+    /// Appends a record that says that the tenant was deleted.
     fn deleted(&mut self) {
         self.journal.append(self.encoder.deleted(&self.tenant)).unwrap();
         self.journal.sync().unwrap();
         self.journal.begin().unwrap();
     }
 
-    /// Appends a record with one more sample of a series.
     fn sample(&mut self, given: u32, timestamp_ms: i64) -> u64 {
         self.record(|encoder| encoder.sample(SeriesRef(given), timestamp_ms, 1.0))
     }
@@ -60,13 +57,12 @@ fn labels(name: &str) -> Labels {
     Labels::from_pairs(&[("__name__", "m"), ("i", name)])
 }
 
-/// Marks everything below `upto` as sealed.
 fn sealed_upto(node: &Node, upto: u64) {
     let change = |(_, mark): (usize, &mut Mark)| (mark.upto, mark.attempt) = (upto, None);
     node.reads().lake.change_marks(change).unwrap();
 }
 
-/// The names of a tenant's series, each with its number of samples.
+/// Names of a tenant's series, with their numbers of samples.
 fn content(owner: &Owner, tenant: &TenantId) -> Vec<(String, usize)> {
     let partition = owner.partition.head.read();
     let Some(head) = partition.tenant(tenant) else { return Vec::new() };
@@ -99,7 +95,7 @@ fn only_series_that_unsealed_samples_need_come_back() {
     for i in 0..100 {
         writer.new_series(i, &i.to_string(), 1000);
     }
-    // references are reused for other series, in records below the floodmark and beyond it
+    // references are reused for other series, below and beyond the floodmark
     writer.new_series(7, "7 again", 2000);
     let upto = writer.new_series(8, "8 again", 2000);
     writer.sample(5, 3000);
@@ -114,7 +110,6 @@ fn only_series_that_unsealed_samples_need_come_back() {
     node.stop();
 }
 
-/// A record with a series, a sample, an exemplar and metadata.
 fn record_with_extras(encoder: &mut RecordEncoder, given: u32, name: &str) {
     encoder.define(SeriesRef(given), labels(name).as_ref());
     encoder.sample(SeriesRef(given), 1000, 1.0);
@@ -156,9 +151,9 @@ fn what_a_tenant_had_before_it_was_deleted_does_not_come_back() {
     for in_next_dictionary in [false, true] {
         check_deleted(false, in_next_dictionary, &[("new", 2)]);
     }
-    // samples that came while it was deleted stay, with their series
+    // samples that came during the delete stay, with their series
     check_deleted(true, false, &[("new", 2), ("old", 1)]);
-    // a series that only a dropped exemplar needed stays with them, until it is evicted
+    // a series that only a dropped exemplar needed stays until it is evicted
     check_deleted(true, true, &[("new", 2), ("old", 1), ("older", 0)]);
 }
 
@@ -245,7 +240,7 @@ fn exemplars_of_sealed_churn_are_the_newest_ones() {
     node.stop();
 }
 
-/// Replays on a thread of its own, without ever waiting.
+/// Replays on another thread, and asserts that replay never waits.
 fn replay_at_once(mut owner: Owner) -> Owner {
     let partition = Arc::clone(&owner.partition);
     let replay = std::thread::spawn(move || {
@@ -260,7 +255,7 @@ fn replay_at_once(mut owner: Owner) -> Owner {
     replay.join().unwrap()
 }
 
-/// Exemplars as written by a version without a limit on their labels.
+/// The exemplars are from a version that did not limit their labels.
 #[test]
 fn replay_keeps_the_newest_exemplars_that_fit() {
     const COUNT: u32 = 3000;
@@ -285,7 +280,7 @@ fn replay_keeps_the_newest_exemplars_that_fit() {
     assert_eq!(node.writes().metrics.exemplars_dropped.get(), u64::from(COUNT) - kept.len() as u64);
 }
 
-/// Exemplars are small, but each may restore a series with large labels, which sealing does not free.
+/// Exemplars may restore series with large labels. Sealing does not free these series.
 #[test]
 fn replay_does_not_wait_for_series_that_only_exemplars_need() {
     const COUNT: u32 = 2500;
@@ -320,7 +315,7 @@ fn sealing_during_replay_keeps_exemplars_and_metadata() {
     writer.new_series(0, "with an exemplar", 1000);
     writer.record(|encoder| {
         encoder.exemplar(SeriesRef(0), &Exemplar { labels: labels("trace"), timestamp_ms: 5, value: 1.0 });
-        // a series that is defined and has no sample
+        // a series without samples
         encoder.define(SeriesRef(1), labels("without").as_ref());
     });
     writer.tenant = only_metadata.clone();
@@ -440,7 +435,7 @@ fn records_wait_for_the_memory_of_other_partitions() {
     node.stop();
 }
 
-/// Fills a data directory with more samples than a node of 64 MiB can hold in memory. No sample is in a table.
+/// Fills a data directory with more samples than a node of 64 MiB can hold. No sample is in a table.
 async fn fill_beyond_a_small_head(dir: &std::path::Path) -> crate::seal::tests::Content {
     let node = node_with(dir, |settings| {
         settings.budget = Budget::of(512 << 20).unwrap();
@@ -470,7 +465,7 @@ async fn fill_beyond_a_small_head(dir: &std::path::Path) -> crate::seal::tests::
     content
 }
 
-/// Watches a node until `is_over`, and asserts that its heads stay within their limit.
+/// Waits until `is_over`, and asserts that the heads stay within their limit.
 async fn watch(node: &Node, is_over: impl Fn(&Node) -> bool) {
     while !is_over(node) {
         let (held, limit) = (node.writes().heads.bytes(), node.budget().head_bytes);

@@ -1,6 +1,6 @@
-//! Label queries over several tenants, whose answers include the label that names the tenant.
+//! Label queries over several tenants. Answers include the label that names the tenant.
 //!
-//! The texts of all tenants go into one set, so an answer is limited to the memory of one query.
+//! An answer is limited to the memory of one query.
 
 use super::{Found, LabelQueries, LabelRequest, Limited, in_label_order};
 use crate::query_source::tenant_label::{ORIGINAL_LABEL, TENANT_LABEL, matchers_for, put_labels, shown_name};
@@ -9,13 +9,13 @@ use model::{LabelsRef, TenantId};
 use query::Matcher;
 use std::collections::BTreeSet;
 
-/// Conversion of a stored text into a text of the answer.
+/// Conversion of a stored text for the answer.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Shown<'a> {
     AsStored,
-    /// A label name. A stored label with the name of the tenant label gets another name.
+    /// A label name. A stored label with the tenant label's name is renamed.
     Name,
-    /// Labels of a series of this tenant, to which the tenant label is added.
+    /// Labels of a series of this tenant. The tenant label is added.
     SeriesOf(&'a TenantId),
 }
 
@@ -36,12 +36,11 @@ impl Shown<'_> {
     }
 }
 
-/// Queries for the labels and series of one or several tenants.
 #[derive(Debug)]
 pub(crate) struct LabelsAcross<'a>(pub(crate) Vec<LabelQueries<'a>>);
 
 impl LabelsAcross<'_> {
-    /// As [`LabelQueries::label_names`], with the tenant label if there are several tenants.
+    /// Lists label names. Includes the tenant label if there are several tenants.
     pub(crate) fn label_names(&self, request: &LabelRequest<'_>) -> Result<Limited, Refusal> {
         if let [one] = &*self.0 {
             return one.label_names(request);
@@ -55,7 +54,7 @@ impl LabelsAcross<'_> {
         })
     }
 
-    /// As [`LabelQueries::label_values`], including the values of the tenant label if there are several tenants.
+    /// Lists values of a label. Includes values of the tenant label if there are several tenants.
     pub(crate) fn label_values(&self, name: &str, request: &LabelRequest<'_>) -> Result<Limited, Refusal> {
         if let [one] = &*self.0 {
             return one.label_values(name, request);
@@ -70,7 +69,7 @@ impl LabelsAcross<'_> {
         })
     }
 
-    /// As [`LabelQueries::series`], with the tenant label if there are several tenants.
+    /// Lists series, with the tenant label if there are several tenants.
     pub(crate) fn series(&self, request: &LabelRequest<'_>) -> Result<Limited, Refusal> {
         if let [one] = &*self.0 {
             return one.series(request);

@@ -1,11 +1,9 @@
 //! Numbers of a tenant's series, label pairs and values in memory, and the largest of each kind. No series is visited.
 //!
-//! Each partition lists its largest metrics, pairs and label names. For everything listed, the exact numbers of all
-//! partitions are added up. Each partition has about the same share of a metric's series, so a metric that is large in
-//! total is large in each partition.
+//! Each partition lists its largest metrics, pairs and names. Their exact numbers in all partitions are then added up.
 //!
-//! A value can be in several partitions, so the number of distinct values is estimated from a sample: a value that is in
-//! `n` partitions counts as 1/`n` in each of them. With up to [`SAMPLES`] values, or one partition, the number is exact.
+//! The number of distinct values is estimated from a sample: a value in `n` partitions counts as 1/`n` in each. With up
+//! to [`SAMPLES`] values, or one partition, the number is exact.
 
 use super::{ENTRY_BYTES, LabelQueries, Room, TURN_SERIES};
 use crate::query_source::{Canceled, Turns};
@@ -14,35 +12,32 @@ use head::{Largest, NameCount, PairCount, TenantHead};
 use model::labels::METRIC_NAME;
 use std::collections::BTreeSet;
 
-/// Number of values examined for an estimate. The standard error is at most 0.5 / √256, or 3 %.
+/// Values examined for an estimate. The standard error is at most 0.5 / √256, or 3 %.
 const SAMPLES: usize = 256;
 
-/// Number of values examined for each label if there are more than [`SAMPLES`] labels. The standard error is at most 9 %.
+/// Values examined per label if there are more than [`SAMPLES`] labels. The standard error is at most 9 %.
 const SAMPLES_MIN: usize = 32;
 
-/// Number of entries that each partition lists in addition to twice the number requested.
+/// Entries that each partition lists beyond twice the requested number.
 pub(super) const SPARE: usize = 16;
 
-/// Limit on the values of a label whose series are counted in a partition. Beyond it, the number of series is extrapolated.
+/// Values of a label whose series are counted in a partition. The rest is extrapolated.
 const VALUES_MAX: usize = 100_000;
-/// Number of values counted in a turn, which takes about a tenth of a millisecond.
+/// Values counted in a turn, about 0.1 ms.
 const TURN_VALUES: usize = 4_000;
 
-/// Counts by name, largest first.
 pub(crate) type Counts = Vec<(String, u64)>;
 
-/// Numbers of a tenant's series and labels in memory.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Cardinality {
     pub(crate) series: u64,
-    /// Distinct label pairs.
     pub(crate) label_pairs: u64,
     pub(crate) series_by_metric: Counts,
     /// Number of series by `name=value`.
     pub(crate) series_by_pair: Counts,
     /// Number of distinct values by label name.
     pub(crate) values_by_name: Counts,
-    /// Memory of the values' texts by label name, in bytes, over all partitions.
+    /// Memory of the values by label name, in bytes, over all partitions.
     pub(crate) value_bytes_by_name: Counts,
 }
 
@@ -67,20 +62,16 @@ impl Named<'_> {
     }
 }
 
-/// Label names of a tenant in memory.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct LabelNames {
     pub(crate) names: u64,
-    /// Number of distinct label pairs.
     pub(crate) values: u64,
     pub(crate) values_by_name: Counts,
 }
 
-/// Values of a label in memory.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct LabelValues {
     pub(crate) name: String,
-    /// Number of distinct values.
     pub(crate) values: u64,
     /// Number of series that have the label.
     pub(crate) series: u64,
@@ -88,7 +79,7 @@ pub(crate) struct LabelValues {
 }
 
 impl LabelQueries<'_> {
-    /// Numbers of the tenant's series and labels in memory, with the `limit` largest of each kind.
+    /// Numbers of the tenant's series and labels, with the `limit` largest of each kind.
     pub(crate) fn cardinality(&self, limit: usize) -> Result<Cardinality, Refusal> {
         let all: Vec<_> = self.turns().collect();
         let Named { pairs, names, .. } = self.largest(&all, limit, Largest::of_all)?;
@@ -115,7 +106,7 @@ impl LabelQueries<'_> {
         })
     }
 
-    /// The number of label names, and the `limit` names with the most values.
+    /// Number of label names, and the `limit` names with the most values.
     pub(crate) fn label_names_cardinality(&self, limit: usize) -> Result<LabelNames, Refusal> {
         let all: Vec<_> = self.turns().collect();
         let Named { names, .. } = self.largest(&all, limit, Largest::label_names)?;
@@ -130,7 +121,7 @@ impl LabelQueries<'_> {
         Ok(LabelNames { names: count, values, values_by_name })
     }
 
-    /// The `limit` values of a label that have the most series.
+    /// The `limit` values of a label with the most series.
     pub(crate) fn label_values_cardinality(&self, name: &str, limit: usize) -> Result<LabelValues, Refusal> {
         let all: Vec<_> = self.turns().collect();
         let Named { pairs, .. } = self.largest(&all, limit, |count| Largest::values_of(name, count))?;
@@ -147,12 +138,10 @@ impl LabelQueries<'_> {
         })
     }
 
-    /// Number of the tenant's series in memory.
     pub(crate) fn series_count(&self) -> Result<u64, Refusal> {
         Ok(sum(&self.turns().collect::<Vec<_>>(), TenantHead::series_count)?)
     }
 
-    /// Collects the largest pairs and names of each partition.
     fn largest(
         &self,
         all: &[Turns<'_>],
@@ -176,8 +165,7 @@ impl LabelQueries<'_> {
     }
 }
 
-/// Number of series that have a label. The number is exact up to [`VALUES_MAX`] values in a partition, and extrapolated
-/// beyond.
+/// Number of series that have a label, extrapolated beyond [`VALUES_MAX`] values.
 fn series_of(all: &[Turns<'_>], name: &str) -> Result<u64, Canceled> {
     let mut sum = 0;
     for turns in all {
@@ -225,7 +213,7 @@ fn has_pair(head: &TenantHead, pair: &Sampled) -> bool {
     head.has_value(&pair.name, &pair.value)
 }
 
-/// Calls `each` with each of `numbers`, which identify label pairs or names. The work is divided into turns.
+/// Calls `each` for each of `numbers`, which identify label pairs or names. Works in turns.
 pub(super) fn resolve(
     turns: &Turns<'_>,
     numbers: impl Iterator<Item = usize>,
@@ -241,7 +229,6 @@ pub(super) fn resolve(
     done
 }
 
-/// Sum of a number over all partitions.
 pub(super) fn sum(all: &[Turns<'_>], number: impl Fn(&TenantHead) -> usize) -> Result<u64, Canceled> {
     let mut sum = 0;
     for turns in all {
@@ -253,7 +240,7 @@ pub(super) fn sum(all: &[Turns<'_>], number: impl Fn(&TenantHead) -> usize) -> R
     Ok(sum)
 }
 
-/// A label pair or name of the sample, copied out of a partition.
+/// A sampled label pair or name.
 #[derive(Debug, Default)]
 struct Sampled {
     name: String,
@@ -268,9 +255,8 @@ impl Sampled {
     }
 }
 
-/// Estimates the number of distinct items in all partitions. `count` returns the number of items of a partition, and the
-/// number of positions that they occupy. `copy` copies the item at a position, if there is one. `has` is true if a partition
-/// has an item.
+/// Estimates the number of distinct items. `count` returns a partition's number of items and of positions. `copy`
+/// copies the item at a position. `has` is true if a partition has an item.
 fn distinct(
     all: &[Turns<'_>],
     samples: usize,
@@ -313,7 +299,7 @@ fn distinct(
     Ok(distinct.round() as u64)
 }
 
-/// Returns the `limit` largest counts. Equal counts are ordered by name.
+/// The `limit` largest counts. Equal counts are ordered by name.
 pub(super) fn largest_of(mut counts: Counts, limit: usize) -> Counts {
     counts.retain(|(_, count)| *count > 0);
     counts.sort_unstable_by(|(a_name, a), (b_name, b)| b.cmp(a).then_with(|| a_name.cmp(b_name)));

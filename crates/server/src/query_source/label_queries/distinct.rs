@@ -1,4 +1,4 @@
-//! Compact set of distinct texts, for the results of a listing.
+//! Compact set of distinct texts.
 //!
 //! ```text
 //!   chunks   │4 name│3 job│8 instance│…│      each text preceded by its length, in a few allocations
@@ -9,17 +9,14 @@ use hashbrown::HashTable;
 use std::cmp::Ordering;
 use std::hash::{BuildHasher, RandomState};
 
-/// Size of a chunk. No text is longer, because all labels of a series have at most 64 KiB together.
+/// Size of a chunk. Texts are shorter, because a series' labels have at most 64 KiB.
 const CHUNK_BYTES: usize = 1 << 20;
 
-/// Size of the length that precedes each text.
 const LENGTH_BYTES: usize = size_of::<u32>();
 
-/// Memory of a text in addition to its bytes: 4 for its length, 17 for its entry in a hash table, and 4 for its
-/// position in the final order. The 17 bytes are needed while the hash table grows and the old one still exists.
+/// Memory of a text beyond its bytes: its length, 17 for the growing hash table, and 4 for its position in the order.
 const ENTRY_BYTES: usize = LENGTH_BYTES + 17 + 4;
 
-/// The texts would exceed the memory limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Full;
 
@@ -34,7 +31,6 @@ pub(super) struct Distinct {
 }
 
 impl Distinct {
-    /// Creates an empty set, limited to `max_bytes`.
     pub(super) fn within(max_bytes: usize) -> Self {
         Self {
             texts: Texts::default(),
@@ -45,7 +41,7 @@ impl Distinct {
         }
     }
 
-    /// Memory of the texts and their entries, in bytes.
+    /// Memory of texts and entries.
     pub(super) const fn held_bytes(&self) -> usize {
         self.held_bytes
     }
@@ -54,7 +50,6 @@ impl Distinct {
         self.places.len()
     }
 
-    /// Adds a text, unless it is already in the set.
     pub(super) fn insert(&mut self, text: &[u8]) -> Result<(), Full> {
         let Self { texts, places, hasher, .. } = self;
         let hash = hasher.hash_one(text);
@@ -71,7 +66,7 @@ impl Distinct {
         Ok(())
     }
 
-    /// Drops all texts but the first `count` in `order`. The old and the new set exist at the same time for a moment.
+    /// Keeps only the first `count` texts in `order`. Copies them, so both sets exist for a moment.
     pub(super) fn keep_first(&mut self, count: usize, order: impl Fn(&[u8], &[u8]) -> Ordering) {
         if self.len() <= count {
             return;
@@ -82,7 +77,6 @@ impl Distinct {
         }
     }
 
-    /// All texts in `order`.
     pub(super) fn in_order(self, order: impl Fn(&[u8], &[u8]) -> Ordering) -> Ordered {
         let Self { texts, places, .. } = self;
         let mut places: Vec<u32> = places.into_iter().collect();
@@ -91,14 +85,13 @@ impl Distinct {
     }
 }
 
-/// Distinct texts in order.
 pub(crate) struct Ordered {
     texts: Texts,
     places: Vec<u32>,
 }
 
 impl Ordered {
-    /// Drops all texts but the first `count`. Returns true if there were more.
+    /// Keeps only the first `count` texts. Returns true if there were more.
     pub(super) fn cut(&mut self, count: usize) -> bool {
         let is_cut = self.places.len() > count;
         self.places.truncate(count);
@@ -111,7 +104,6 @@ impl Ordered {
 }
 
 impl std::fmt::Debug for Ordered {
-    /// Omits the texts, because there may be very many.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Ordered").field("len", &self.places.len()).finish_non_exhaustive()
     }
@@ -158,7 +150,7 @@ mod tests {
         let mut rng = Rng::announced();
         let (mut found, mut expected) = (Distinct::within(usize::MAX), BTreeSet::new());
         for _ in 0..20_000 {
-            // some are long, so that there are several chunks
+            // long texts fill several chunks
             let len = if rng.chance(0.01) { rng.below(40_000) } else { rng.below(4) };
             let text: Vec<u8> = (0..len).map(|_| b'a' + rng.below(4) as u8).collect();
             found.insert(&text).unwrap();
@@ -184,7 +176,7 @@ mod tests {
         found.insert(b"7").expect("the text is in the set already");
         let texts: usize = found.texts.0.iter().map(Vec::capacity).sum();
         let places = found.places.allocation_size();
-        // a chunk that is still growing may have twice the capacity that it needs
+        // a growing chunk may have twice the needed capacity
         assert!(places + texts / 2 <= 100_000, "{places} and {texts}");
         assert_eq!(Distinct::within(usize::MAX).insert(&vec![0; CHUNK_BYTES]), Err(Full));
     }

@@ -1,7 +1,7 @@
 //! Metrics and label pairs of a tenant with the most new series in about the last hour. No series is visited.
 //!
-//! Each partition counts some pairs ([`TenantHead::gained`]), with bounds on their new series. A partition that does not count
-//! a pair adds its bound on all uncounted pairs to that pair's upper bound.
+//! Each partition counts some pairs ([`TenantHead::gained`]) and bounds the new series of all others. Bounds of
+//! partitions are added.
 
 use super::{ENTRY_BYTES, LabelQueries, Room};
 use crate::refusal::Refusal;
@@ -15,7 +15,7 @@ pub(crate) struct Growth {
     /// Exact number of all new series.
     pub(crate) created: u64,
     pub(crate) metrics: Top,
-    /// Label pairs other than metric names.
+    /// Label pairs, excluding metric names.
     pub(crate) pairs: Top,
 }
 
@@ -23,23 +23,22 @@ pub(crate) struct Growth {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Top {
     pub(crate) top: Vec<Grown>,
-    /// Upper bound on the new series of each metric or pair that no partition counts.
+    /// Upper bound on the new series of each entry that no partition counts.
     pub(crate) others_max: u64,
 }
 
-/// New series of a label pair.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Grown {
     pub(crate) name: String,
     pub(crate) value: String,
-    /// Lower and upper bound on the number of new series.
+    /// Bounds on the number of new series.
     pub(crate) least: u64,
     pub(crate) most: u64,
-    /// Number of series with the pair in memory now.
+    /// Number of series in memory.
     pub(crate) series: u64,
 }
 
-/// Bounds on a pair: lower, upper, and the sum of `others_max` of the partitions that count the pair.
+/// Lower bound, upper bound, and the sum of `others_max` of partitions that count the pair.
 type Bounds = (u64, u64, u64);
 
 #[derive(Debug, Default)]
@@ -69,7 +68,7 @@ impl Sum {
             series: 0,
         };
         let mut top: Vec<_> = pairs.into_iter().map(grown).collect();
-        // a stable sort: equal entries stay in the order of their names
+        // a stable sort keeps equal entries in the order of their names
         top.sort_by_key(|grown| Reverse((grown.least, grown.most)));
         top.truncate(limit);
         for grown in &mut top {
@@ -80,8 +79,7 @@ impl Sum {
 }
 
 impl LabelQueries<'_> {
-    /// New series of the tenant, with the `limit` metrics and label pairs that have the most new series. `now_s` is the
-    /// time by the owners' clock.
+    /// The `limit` metrics and label pairs with the most new series. `now_s` is the time by the owners' clock.
     pub(crate) fn growth(&self, limit: usize, now_s: u32) -> Result<Growth, Refusal> {
         let all: Vec<_> = self.turns().collect();
         let (mut created, mut metrics, mut pairs, mut room) =

@@ -13,7 +13,7 @@ use query::MatchOp;
 use std::sync::atomic::AtomicBool;
 use stdx::clock::{Clock, SystemClock};
 
-/// Runs `list` on a thread that may block, with a memory limit, and checks that the limit was kept.
+/// Runs `list` on a blocking thread, and checks that it keeps the memory limit.
 async fn listed<R: Send + 'static>(
     node: &Node,
     memory_bytes: u64,
@@ -112,7 +112,7 @@ async fn tables_are_not_read_where_memory_has_as_many_as_are_wanted() {
     stop(node).await;
 }
 
-/// Writes `count` series of a metric, each with its own value of the label `own` and one of three zones.
+/// Writes series of a metric, each with its own value of the label `own` and one of three zones.
 async fn write_metric(node: &Node, metric: &str, own: &str, count: usize) {
     let mut encoder = V1Encoder::new();
     for i in 0..count {
@@ -180,13 +180,13 @@ async fn growth_is_that_of_all_partitions_together_since_the_start() {
         assert_eq!((created, metrics.others_max), (210, 0));
         let metric = |name: &str, count| (format!("__name__={name}"), count, count);
         assert_eq!(names(&metrics), [metric("large", 150), metric("middle", 60)]);
-        // 150 instances compete for 64 counters in each partition, but zones have many series
+        // 150 instances compete for 64 counters per partition, but zones have many series
         let zones = names(&pairs);
         for (zone, (name, least, most)) in ["z0", "z1", "z2"].iter().zip(&zones) {
             assert_eq!(name, &format!("zone={zone}"));
             assert!((70 - 20..=70).contains(least) && (70..=70 + 20).contains(most), "{zones:?}");
         }
-        // an hour later they are no longer new
+        // an hour later, the series are no longer new
         assert_eq!(label_queries.growth(3, now_s + 4_200).unwrap(), Growth::default());
     })
     .await;
@@ -194,7 +194,7 @@ async fn growth_is_that_of_all_partitions_together_since_the_start() {
         listed(&node, 1_000, move |label_queries| label_queries.growth(3, now_s).unwrap_err()).await;
     assert_eq!((refused.kind, refused.reason), (ErrorKind::TooLarge, "answer_size"));
     stop(node).await;
-    // series that replay restores are not new
+    // restored series are not new
     let again = node_with(dir.path(), |settings| settings.partitions = 3).await;
     let now_s = again.reads().steady_s();
     listed(&again, 1 << 20, move |label_queries| {
@@ -253,8 +253,7 @@ async fn metrics_that_queries_select_are_queried_and_others_are_not() {
     stop(node).await;
 }
 
-/// 1,000 values are in both partitions, and each of 4,000 values is in one partition. An estimate from 256 values of
-/// each partition has a standard error of at most 3 %.
+/// 1,000 values are in both partitions, 4,000 values in one. The estimate has a standard error of at most 3 %.
 #[tokio::test(flavor = "multi_thread")]
 async fn distinct_values_are_estimated_where_there_are_many() {
     let dir = tempfile::tempdir().unwrap();

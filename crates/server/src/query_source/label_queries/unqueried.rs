@@ -1,6 +1,4 @@
-//! Metrics that have series in memory and that no query selected recently.
-//!
-//! The names of all metrics are examined, a thousand in a turn, but no series is visited.
+//! Metrics that have series in memory and that no query selected recently. No series is visited.
 
 use super::cardinality::{Counts, SPARE, largest_of, resolve, sum};
 use super::{ENTRY_BYTES, LabelQueries};
@@ -9,22 +7,20 @@ use model::labels::METRIC_NAME;
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
 
-/// Number of names examined in a turn. Each name takes a lookup in the queried metrics.
+/// Names examined in a turn.
 const TURN_NAMES: usize = 1_000;
 
-/// Metrics of a tenant that were not queried.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Unqueried {
-    /// Number of series of all unqueried metrics.
     pub(crate) series: u64,
-    /// Number of series by metric, for the metrics with the most series.
+    /// Number of series by metric, largest first.
     pub(crate) series_by_metric: Counts,
-    /// False if so many metrics were queried that some names were forgotten: unqueried metrics may then be missing.
+    /// False if metrics may be missing, because some queried names were forgotten.
     pub(crate) is_complete: bool,
 }
 
 impl LabelQueries<'_> {
-    /// Metrics that no query selected at `since_s` or later. Lists the `limit` metrics with the most series.
+    /// Metrics that no query selected since `since_s`. Lists the `limit` metrics with the most series.
     pub(crate) fn unqueried(&self, limit: usize, since_s: u32) -> Result<Unqueried, Refusal> {
         let queried = self.context.queried.view(self.tenant);
         let (all, mut room) = (self.turns().collect::<Vec<_>>(), self.room());

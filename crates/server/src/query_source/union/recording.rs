@@ -1,7 +1,6 @@
 //! Records which metrics a query selects.
 //!
-//! Most selectors name their metrics. For other selectors, such as `{job="a"}`, the metric names of the series are
-//! recorded as the series are read.
+//! For selectors that name no metric, such as `{job="a"}`, the names of the series are recorded as they are read.
 
 use super::{Source, names_of};
 use crate::query_source::QueriedMetrics;
@@ -9,13 +8,12 @@ use model::labels::METRIC_NAME;
 use model::{LabelsRef, SeriesSamples, TenantId};
 use query::{Bucket, BucketSet, Matcher, Rolled, SeriesSet, SourceError};
 
-/// Recorder of the metric names that a query selects.
 #[derive(Debug, Clone, Copy)]
 struct Notes<'a> {
     queried: &'a QueriedMetrics,
     tenant: &'a TenantId,
     now_s: u32,
-    /// True if the tenant exists. Otherwise nothing is recorded, so that unknown tenants do not use up the memory for names.
+    /// False for unknown tenants, for which nothing is recorded, to save memory.
     is_present: bool,
 }
 
@@ -46,7 +44,7 @@ impl<'a> Notes<'a> {
     }
 }
 
-/// Records the metrics of a selector: at once if it names them, otherwise as the series of `set` are read.
+/// Records a selector's metrics: at once if it names them, otherwise as the series of `set` are read.
 pub(super) fn series<'a>(
     source: &'a Source<'_>,
     matchers: &[Matcher],
@@ -56,7 +54,7 @@ pub(super) fn series<'a>(
     if notes.named(matchers) { set } else { Box::new(Recording { set, notes }) }
 }
 
-/// As [`series`], for a selection from a rollup.
+/// Like [`series`], for a selection from a rollup.
 pub(super) fn rolled<'a>(source: &'a Source<'_>, matchers: &[Matcher], rolled: Rolled<'a>) -> Rolled<'a> {
     let notes = Notes::of(source);
     if notes.named(matchers) {
@@ -65,7 +63,6 @@ pub(super) fn rolled<'a>(source: &'a Source<'_>, matchers: &[Matcher], rolled: R
     Rolled { set: Box::new(Recording { set: rolled.set, notes }), ..rolled }
 }
 
-/// Iterator over series that records their metric names.
 struct Recording<'a, S: ?Sized> {
     set: Box<S>,
     notes: Notes<'a>,

@@ -1,8 +1,7 @@
 //! Answers windows that consist of whole buckets from daily rollups.
 //!
-//! A rollup is used for days on which it covers all samples of the tables and the heads have none. In the rollup, each
-//! statistic of a series is a separate series. The needed statistics are read side by side in the same order, as in a
-//! merge join.
+//! A rollup is used for days on which it covers all samples of the tables and the heads have none. Each statistic of a
+//! series is a separate series of the rollup. The statistics are read side by side, as in a merge join.
 
 use super::{Source, canceled, stop, tables_select, unreadable};
 use crate::query_source::detail::Detail;
@@ -50,9 +49,9 @@ fn select_from<'a>(
     let files = metrics.map(|metrics| metrics.files()).transpose().map_err(unreadable)?.unwrap_or_default();
     let last = files.tombstones().list.last().map_or(0, |tombstone| tombstone.sequence);
     if rollup::applied_deletes(&table).map_err(unreadable)? < last {
-        return Ok(None); // the rollup still contains samples that were deleted
+        return Ok(None); // the rollup still has deleted samples
     }
-    // all statistics use one list of files, from the version that determines which days are complete
+    // all statistics use the list of files that determined the complete days
     let (rolled, days) = loop {
         let version = table.version();
         let days = rollup::days(&files, &table).map_err(unreadable)?;
@@ -105,7 +104,7 @@ fn select_from<'a>(
     Ok(Some(Rolled { set: Box::new(set), complete, resolution: name(resolution) }))
 }
 
-/// True if the rollup of a day in `range` lacks, or may lack, series with one of the selected metric names.
+/// True if the rollup of a day in `range` may lack series with one of the selected metric names.
 fn leaves_out(
     source: &Source<'_>,
     ask: &RolledSelect<'_>,
@@ -113,13 +112,12 @@ fn leaves_out(
     open: &impl Fn(&tables::Select, usize) -> Result<Scan, SourceError>,
 ) -> Result<bool, SourceError> {
     let names = tables_select(ask.matchers, range, true, &source.canceled).names;
-    // a marker for missing series has the timestamp of the beginning of its day
+    // markers for missing series have the timestamp of the start of their day
     let range =
         TimeRange::new(range.start_ms.saturating_sub(range.start_ms.rem_euclid(DAY_MS)), range.end_ms);
     let matchers = vec![rollup::left_out_matcher()];
     let select =
         tables::Select { names, series: None, matchers, range, samples: false, stop: stop(&source.canceled) };
-    // only the first marker is read
     let mut scan = open(&select, source.samples_max as usize * 8)?;
     let is_there = scan.next_series().map_err(unreadable)?;
     Ok(is_there || scan.warnings().next().is_some())
@@ -132,7 +130,7 @@ const fn name(resolution: Resolution) -> &'static str {
     }
 }
 
-/// Returns the run of `complete` days that overlaps `covers` most. Days without data (not in `filled`) do not interrupt a run.
+/// The run of `complete` days that overlaps `covers` most. Days not in `filled` do not interrupt a run.
 fn longest_run(filled: &BTreeSet<Date>, mut complete: Vec<Date>, covers: TimeRange) -> Option<TimeRange> {
     complete.sort_unstable();
     let mut runs: Vec<TimeRange> = Vec::new();
@@ -154,36 +152,32 @@ fn longest_run(filled: &BTreeSet<Date>, mut complete: Vec<Date>, covers: TimeRan
     runs.into_iter().filter(|run| run.overlaps(&covers)).max_by_key(common)
 }
 
-/// Iterator over the needed statistics, joined by series.
 struct RolledSet<'a> {
     source: &'a Source<'a>,
     resolution: Resolution,
     columns: Vec<Column>,
-    /// Labels of the current series, without the statistic.
     labels: Labels,
 }
 
-/// One statistic of all series, read in order.
+/// One statistic of all series, in order.
 struct Column {
     statistic: Statistic,
     scan: Scan,
     state: State,
-    /// Samples of the current series.
     samples: Samples,
     builder: LabelsBuilder,
 }
 
 #[derive(PartialEq)]
 enum State {
-    /// The scan is at a series that was already read, or before the first series.
+    /// The scan is before the first series, or at a series that was read.
     Before,
-    /// The scan is at a series that was not yet read.
+    /// The scan is at a series that was not read yet.
     OnNext,
     End,
 }
 
 impl Column {
-    /// Reads the statistic of a series, if the rollup has it.
     fn read(&mut self, series: &Labels) -> Result<(), SourceError> {
         self.samples.clear();
         let Some(wanted) = rollup::labels_with(series.as_ref(), self.statistic, &mut self.builder) else {
@@ -241,7 +235,7 @@ impl Drop for RolledSet<'_> {
 }
 
 impl RolledSet<'_> {
-    /// Joins the current series' statistics into buckets. Every statistic must have a sample for every bucket.
+    /// Joins the current series' statistics into buckets. Fails if a bucket lacks a statistic.
     fn join(&mut self, buckets: &mut Vec<Bucket>) -> Result<(), SourceError> {
         let times = &self.columns[0].samples.timestamps;
         let ends = times.iter().map(|time| self.resolution.bucket_end(*time));

@@ -20,7 +20,7 @@ fn tenant(name: &str) -> TenantId {
     TenantId::parse(name).unwrap()
 }
 
-/// A table with an empty log entry, as a power loss leaves it on a disk that does not honour syncs.
+/// A table with an empty log entry, as after a power loss.
 pub(crate) struct Broken {
     entry: PathBuf,
 }
@@ -44,14 +44,12 @@ fn version(entry: &Path) -> u64 {
     entry.file_stem().unwrap().to_str().unwrap().parse().unwrap()
 }
 
-/// Requests a flush without waiting for its answer.
 fn ask(node: &Node) -> oneshot::Receiver<Flushed> {
     let (answer, flushed) = oneshot::channel();
     node.sealer().try_send(Message::Flush(answer)).unwrap();
     flushed
 }
 
-/// Waits until the metrics have this line.
 async fn wait_for(node: &Node, line: &str) {
     for _ in 0..600 {
         if node.registry().render().lines().any(|l| l.starts_with(line)) {
@@ -105,7 +103,7 @@ async fn others_are_sealed_while_one_cannot_be() {
     broken.mend();
     assert_eq!(waits.await.unwrap().blocked, 0);
     wait_for(&node, "floodmark_seal_tenants_behind 0").await;
-    // samples of the first freeze, and later ones, in one row per series
+    // samples of the first freeze and later samples share rows
     check(&node, "a", 3 * 50, &a).await;
     check(&node, "b", 4 * 50, &b).await;
     let moved = needed_from().into_iter().zip(before).all(|(now, before)| now > before);
@@ -113,7 +111,6 @@ async fn others_are_sealed_while_one_cannot_be() {
     stop(node).await;
 }
 
-/// The machine's clock plus an offset.
 #[derive(Debug, Default)]
 struct Ahead(AtomicU64);
 
@@ -207,7 +204,6 @@ async fn a_restart_while_one_cannot_be_sealed_loses_and_doubles_nothing() {
     stop(node).await;
 }
 
-/// Waits until the tenant is open.
 async fn wait_until_open(node: &Node, name: &str) {
     for _ in 0..600 {
         if node.reads().lake.closed.check(&tenant(name)).is_ok() {
@@ -233,7 +229,7 @@ async fn a_broken_table_and_lost_floodmarks_close_one_tenant_alone() {
     let dir = tempfile::tempdir().unwrap();
     let node = node_with(dir.path(), |_| ()).await;
     let (base_ms, mut a, mut b) = (SystemClock.now_ms() - 60_000, Content::new(), Content::new());
-    // two rounds of writes are in tables, the next two only in the journal; records of two tenants alternate
+    // two rounds are in tables, the next two only in the journal; records of two tenants alternate
     for round in 0..4 {
         a.extend(write_of(&node, &tenant("a"), base_ms + round).await);
         b.extend(write_of(&node, &tenant("b"), base_ms + round).await);
@@ -295,7 +291,7 @@ async fn hanging_table_of_a_closed_tenant_delays_nobody() {
     let clock = Arc::new(Ahead::default());
     let node = Node::start(small_settings(dir.path()), Arc::clone(&clock) as _).unwrap();
     node.readiness().wait_for_replay().await;
-    // the table is soon read again, and that read hangs
+    // the next read of the table hangs
     let (hangs, hanging) = sync_channel::<()>(1);
     let (go_on, goes_on) = sync_channel::<()>(0);
     let hook = move || {

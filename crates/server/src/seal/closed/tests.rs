@@ -26,7 +26,7 @@ fn is_closed(node: &Simulated, name: &str) -> bool {
     node.node().node.reads().lake.closed.check(&tenant(name)).is_err()
 }
 
-/// Runs turns of the sealer, with time between them, until `is_over`.
+/// Runs turns of the sealer until `is_over`. The clock advances in between.
 fn seal_until(node: &mut Simulated, clock: &ManualClock, is_over: impl Fn(&Simulated) -> bool) {
     for _ in 0..100 {
         if is_over(node) {
@@ -38,7 +38,7 @@ fn seal_until(node: &mut Simulated, clock: &ManualClock, is_over: impl Fn(&Simul
     panic!("after 100 turns, the condition does not hold: {:?}", node.node().node.reads().lake.closed);
 }
 
-/// Starts a node with a small head, whose floodmarks are lost and whose tenant `a` has a broken table.
+/// Starts a node with a small head and lost floodmarks. The table of tenant `a` is broken.
 fn start_small_and_closed(dir: &Path, clock: &Arc<ManualClock>) -> (Simulated, Broken) {
     std::fs::remove_file(dir.join("floodmarks.json")).unwrap();
     let broken = Broken::new(dir, "a");
@@ -71,7 +71,7 @@ fn one_of_several_partitions_is_closed_and_opens_again() {
     content.extend(write_stepped_of(&node, &a, clock.now_ms()));
     flush_stepped(&mut node, &clock);
     content.extend(write_stepped_of(&node, &a, clock.now_ms()));
-    // the state after a round that was interrupted here
+    // as after a round that was interrupted here
     let of_first = |(number, mark): (usize, &mut crate::seal::Mark)| {
         mark.attempt = (number == 0).then_some(mark.upto + 1);
     };
@@ -87,7 +87,7 @@ fn one_of_several_partitions_is_closed_and_opens_again() {
     check_sealed(node, dir.path(), &clock, "a", &content);
 }
 
-/// The journal of partition 0 cannot be read again at first, because its first segment is replaced by a directory.
+/// Partition 0's journal cannot be read at first, because a directory replaces its first segment.
 #[test]
 fn partition_whose_replay_fails_does_not_keep_others_closed() {
     let (dir, clock) = (tempfile::tempdir().unwrap(), Arc::new(ManualClock::at(1_777_000_000_000)));
@@ -163,7 +163,6 @@ fn a_tenant_waits_for_room_and_others_do_not() {
     while !there.writes().heads.is_filled_to(watermarks::REFUSE_CLOSED) {
         fill(&node);
     }
-    // an old query keeps sealed samples in the head
     let pin = there.reads().lake.pins.pin();
     broken.mend();
     seal_times(&mut node, 5);
@@ -176,7 +175,7 @@ fn a_tenant_waits_for_room_and_others_do_not() {
     check_sealed(node, dir.path(), &clock, "a", &content);
 }
 
-/// Each tenant fits into the heads alone, and sealing makes room for the other.
+/// Each tenant fits alone, and sealing makes room for the other.
 #[test]
 fn tenants_that_do_not_fit_together_open_one_after_the_other() {
     let (dir, clock) = (tempfile::tempdir().unwrap(), Arc::new(ManualClock::at(1_777_000_000_000)));
@@ -209,8 +208,7 @@ fn tenants_that_do_not_fit_together_open_one_after_the_other() {
     }
 }
 
-/// A replay that finds no room frees its memory, which sealing needs to make room, and its part of the heads, which
-/// other tenants need.
+/// A replay without room frees its memory and its part of the heads, which other tenants need.
 #[test]
 fn a_tenant_that_does_not_fit_leaves_others_their_room() {
     let (dir, clock) = (tempfile::tempdir().unwrap(), Arc::new(ManualClock::at(1_777_000_000_000)));
@@ -261,7 +259,7 @@ fn a_tenant_with_more_labels_than_there_is_memory_to_read_them_opens_again() {
     }
 }
 
-/// A tenant with 1000 series of 300 bytes in each partition, read with half of `flush_bytes` as memory.
+/// A tenant with 1000 series of 300 bytes per partition, read with half of `flush_bytes`.
 fn check_many_labels(flush_bytes: u64, is_narrowed: bool) {
     let (dir, clock) = (tempfile::tempdir().unwrap(), Arc::new(ManualClock::at(1_777_000_000_000)));
     let (a, mut content) = (tenant("a"), Content::new());
@@ -297,7 +295,7 @@ fn check_many_labels(flush_bytes: u64, is_narrowed: bool) {
     check_sealed(node, dir.path(), &clock, "a", &content);
 }
 
-/// A round renames the journal after the node's previous run has left a tenant's passes open.
+/// A round renames the journal while passes of the node's previous run are open.
 #[test]
 fn a_new_name_leaves_open_passes_under_the_old_one() {
     let (dir, clock) = (tempfile::tempdir().unwrap(), Arc::new(ManualClock::at(1_777_000_000_000)));

@@ -1,4 +1,4 @@
-//! Commands for blocked and closed tenants: relocation of their samples, replay of the journal for them.
+//! Commands for blocked and closed tenants: relocation and replay.
 
 use super::Sealer;
 use super::commit::PATIENCE;
@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tables::delta::Floodmark;
 
-/// Floodmarks of one journal, by tenant; `None` for tables without samples of this journal.
+/// Floodmarks of one journal, by tenant; `None` for tables without its samples.
 type Floodmarks = BTreeMap<TenantId, Result<Option<Floodmark>, SealError>>;
 
 impl<O: Owners> Sealer<O> {
@@ -23,7 +23,7 @@ impl<O: Owners> Sealer<O> {
         movable: &BTreeSet<TenantId>,
     ) -> Result<Event, SealError> {
         let Some(tenants) = self.retaining(partition, movable)? else { return Ok(Event::Relocated(None)) };
-        // without an answer, the extent of the frozen samples is unknown, and none of them may be committed
+        // without an answer, the extent of the frozen samples is unknown
         let Relocated { upto, from } =
             self.owners.relocate(partition, &tenants).ok_or(SealError::Stopping)?;
         let head = self.context.partitions[partition].head.read();
@@ -37,8 +37,7 @@ impl<O: Owners> Sealer<O> {
         Ok(Event::Done)
     }
 
-    /// The tenants that retain the journal. `None` if there are none, or if one of them cannot be relocated: because a
-    /// commit of the tenant is in doubt or in progress, or because the tenant is closed.
+    /// Tenants that retain the journal; `None` if one of them cannot be relocated, or if there are none.
     fn retaining(
         &mut self,
         partition: usize,
@@ -71,7 +70,7 @@ impl<O: Owners> Sealer<O> {
         Ok(Some(retaining).filter(|retaining| !retaining.is_empty()))
     }
 
-    /// Reads tables' floodmarks of a journal by its name in each table, and fences the tables.
+    /// Reads tables' floodmarks of a journal, by its name in each table. Fences the tables.
     fn ask_tables(&mut self, sources: &BTreeMap<TenantId, String>) -> Result<Floodmarks, SealError> {
         let Self { context, workers, stopping, .. } = self;
         let job = |tenant: &TenantId| -> Job<Result<Option<Floodmark>, SealError>> {
@@ -89,8 +88,7 @@ impl<O: Owners> Sealer<O> {
         Ok(floodmarks)
     }
 
-    /// Reads closed tenants' tables, partition by partition from `first` on, until some tables of a partition can be
-    /// read.
+    /// Reads closed tenants' tables from partition `first` on, until some tables of a partition can be read.
     pub(super) fn ask_closed(&mut self, first: usize) -> Result<Event, SealError> {
         let context = Arc::clone(&self.context);
         for partition in (first..context.partitions.len()).chain(0..first) {
@@ -154,7 +152,7 @@ impl<O: Owners> Sealer<O> {
                     let mut partitions = lake.closed.record_no_room(tenant);
                     partitions.insert(replay.number);
                     for partition in partitions {
-                        // the samples are dropped on this thread, not on the owner's thread
+                        // frees the samples on this thread
                         drop(self.owners.discard(partition, tenant));
                     }
                 }

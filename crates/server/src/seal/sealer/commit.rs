@@ -17,11 +17,10 @@ use std::sync::Arc;
 use std::time::Duration;
 use tables::{Outcome, StagedBlock, TableError};
 
-/// Time for one step of one tenant's table, after which other tenants continue without this tenant.
+/// Time for one step of a table. Other tables then continue without it.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
 impl<O: Owners> Sealer<O> {
-    /// Reads the current floodmarks of tables.
     pub(super) fn check(
         &mut self,
         tenants: &BTreeMap<TenantId, Vec<usize>>,
@@ -41,11 +40,11 @@ impl<O: Owners> Sealer<O> {
         Ok(Event::Checked(PerTenant { results, cut_short: None }))
     }
 
-    /// Renames a journal, because tables know the old name from another journal.
+    /// Renames a journal whose name tables know from another journal.
     pub(super) fn rename(&self, rename: &Rename) -> Result<Event, SealError> {
         let Rename { partition, source, end, sealed, in_doubt, conflicting } = rename;
         let lake = &self.context.lake;
-        // another tenant's check may have renamed the journal already
+        // another tenant's check may have renamed the journal
         if lake.mark(*partition).source == *source {
             lake.change_marks(|(number, mark)| {
                 for tenant in in_doubt.iter().filter(|_| number == *partition) {
@@ -69,7 +68,6 @@ impl<O: Owners> Sealer<O> {
         Ok(Event::Done)
     }
 
-    /// Commits tables in parallel.
     pub(super) fn commit(
         &mut self,
         blocks: &BTreeMap<TenantId, Vec<Block>>,
@@ -104,15 +102,13 @@ impl<O: Owners> Sealer<O> {
     }
 }
 
-/// Name of a partition's journal in a tenant's table. Open passes, and attempts whose outcome is unknown, keep the name by which
-/// the table knows them.
+/// Name of a partition's journal in a tenant's table: the old name while passes are open or an outcome is unknown.
 fn source(lake: &Lake, partition: usize, tenant: &TenantId, is_own: bool) -> String {
     let mark = lake.mark(partition);
     let own = mark.of(tenant);
     if is_own || own.is_open() { own.source } else { mark.source }
 }
 
-/// Reads a tenant's table for its floodmarks of partitions' journals.
 fn check_job(
     context: &Arc<Context>,
     tenant: &TenantId,
@@ -153,9 +149,9 @@ fn commit_blocks(
     for (block, outcome) in blocks.iter().zip(outcomes) {
         match outcome {
             Outcome::Committed { .. } => flushed.add_block(block),
-            // an earlier attempt has committed the block, and its answer was lost
+            // an earlier attempt was committed, but its answer was lost
             Outcome::Already { floodmark } if floodmark == block.upto => flushed.add_block(block),
-            // another writer is using the journal's name right now; the next check detects it
+            // another writer uses the journal's name; the next check detects it
             Outcome::Already { .. } | Outcome::FloodmarkMismatch { .. } => {
                 return Err(SealError::Renamed { tenant: tenant.clone(), journal: block.source.clone() });
             }

@@ -16,8 +16,7 @@ use std::time::Duration;
 use tables::stage::{Encoded, Staged};
 use tables::{Date, TableError};
 
-/// Time for storing the files of one tenant, after which other tenants continue without this tenant. The time is long
-/// because late files have to be encoded and sent again.
+/// Time for storing one tenant's files. It is long, because late files must be encoded and sent again.
 const PUT_PATIENCE: Duration = Duration::from_secs(60);
 
 type Results = BTreeMap<TenantId, Result<Staged, SealError>>;
@@ -43,7 +42,7 @@ impl<O: Owners> Sealer<O> {
         Event::Staged(PerTenant { results, cut_short })
     }
 
-    /// Opens tables in parallel while files are encoded, and stores small files of several tenants together.
+    /// Opens tables in parallel while files are encoded. Stores small files of several tenants together.
     fn stage_into(
         &mut self,
         results: &mut Results,
@@ -111,7 +110,6 @@ impl<O: Owners> Sealer<O> {
     }
 }
 
-/// Puts tenants' encoded files into the store.
 fn put_all(
     workers: &mut Workers,
     stopping: &AtomicBool,

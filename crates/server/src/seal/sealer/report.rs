@@ -1,4 +1,4 @@
-//! Publishes changes of state: to the log, to metrics, and to admission.
+//! Publishes changes of state to the log, to metrics, and to admission.
 
 use super::Sealer;
 use crate::partition::Owners;
@@ -7,7 +7,7 @@ use crate::seal::state_machine::io::{Command, Report};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// Limit on the tenants that the log names when many are blocked at once.
+/// Limit on tenants that the log names at once.
 const NAMED_MAX: usize = 10;
 
 /// Time spent on the current round.
@@ -17,7 +17,6 @@ pub(super) struct Stopwatch {
     committing: Duration,
 }
 
-/// Parts of a round whose time is measured.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Part {
     Stage,
@@ -46,7 +45,7 @@ impl Stopwatch {
 }
 
 impl<O: Owners> Sealer<O> {
-    /// Publishes a report. The log gets one line for each change of state.
+    /// Publishes a report. The log gets one line per change of state.
     pub(super) fn report(&mut self, report: Report) {
         let lake = &self.context.lake;
         let metrics = &lake.sealing;

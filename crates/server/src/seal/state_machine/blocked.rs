@@ -1,9 +1,8 @@
 //! Blocked and closed tenants, for which other tenants do not wait.
 //!
-//! A *blocked* tenant's table fails, or its samples need several passes. The tenant has a round of its own, which is
-//! retried until it succeeds; its samples stay frozen in the heads and retain the journal. If the journal gets long,
-//! the samples are relocated to its end. This is safe only while no commit of the tenant is in doubt: then the tenant's
-//! table has none of the frozen samples, and the next commit moves the floodmark beyond the copies.
+//! A *blocked* tenant's table fails, or its samples need several passes. The tenant gets its own round, which is
+//! retried. The tenant's frozen samples retain the journal. If the journal gets long, these samples are relocated to
+//! its end, unless a commit of the tenant is in doubt.
 //!
 //! A *closed* tenant's table could not be read at the start. Once the table can be read, the journal is replayed for
 //! the tenant.
@@ -18,28 +17,26 @@ use std::time::Instant;
 /// Number of segments from which a journal counts as long.
 const SEGMENTS: u64 = 2;
 
-/// Growth factor after which a shortened journal counts as long again: each relocation rewrites its live part. A journal that
-/// could not be shortened is checked again when it has grown by [`SEGMENTS`].
+/// Growth factor after which a shortened journal counts as long again. A journal that could not be shortened is checked
+/// again after [`SEGMENTS`] more.
 const GROWTH: u64 = 4;
 
-/// A blocked tenant.
 #[derive(Debug)]
 pub(super) struct Blocked {
     pub(super) round: Round,
-    /// Start of the blockage by the wall clock, in milliseconds since the Unix epoch.
+    /// Start of the blockage, in Unix milliseconds.
     since_ms: i64,
     failures: u32,
     pub(super) retry_at: Instant,
 }
 
-/// Length of each partition's journal, in bytes, at which relocation is attempted.
+/// Length of each journal, in bytes, at which relocation is tried.
 #[derive(Debug)]
 pub(super) struct Relocation {
     limits: Vec<u64>,
     least: u64,
 }
 
-/// Steps of a relocation.
 #[derive(Debug)]
 pub(super) enum Step {
     Relocate,
@@ -47,18 +44,15 @@ pub(super) enum Step {
     Truncate { tenants: usize },
 }
 
-/// Progress with closed tenants.
 #[derive(Debug)]
 pub(super) struct Reopening {
-    /// The partition whose journal is being replayed for closed tenants.
+    /// The partition whose journal is being replayed.
     replaying: Option<usize>,
-    /// The partition whose tenants' tables are read first: the successor of the partition that was replayed last. So a
-    /// partition whose replay keeps failing does not keep the tenants of other partitions closed.
+    /// The partition whose tenants' tables are read first: the one after the partition replayed last.
     first: usize,
     failures: u32,
-    /// Time at which tables are read again.
     retry_at: Instant,
-    /// Time of the next turn that closed tenants need; `None` if no tenant is closed.
+    /// Next turn that closed tenants need; `None` if no tenant is closed.
     pub(super) wake_at: Option<Instant>,
 }
 
@@ -90,7 +84,7 @@ impl Sealing {
         }
     }
 
-    /// Retries the blocked tenant whose retry has been due for longest.
+    /// Retries the blocked tenant whose retry has been due longest.
     fn retry_blocked(&mut self, view: &View) {
         let due = self.blocked.iter_mut().filter(|(_, blocked)| blocked.retry_at <= view.now);
         match due.min_by_key(|(_, blocked)| blocked.retry_at) {
@@ -134,7 +128,7 @@ impl Sealing {
         }
     }
 
-    /// Shortens long journals that blocked tenants retain, if others can be sealed.
+    /// Shortens long journals that blocked tenants retain, if other tenants can be sealed.
     pub(super) fn relocate_from(&mut self, view: &View, first: usize) {
         if !self.blocked.is_empty() && view.is_ready && self.others_are_sealed {
             for partition in first..self.thresholds.partitions {
@@ -187,8 +181,7 @@ impl Sealing {
         self.relocate_from(view, partition + 1);
     }
 
-    /// Continues the replay for closed tenants if a replay is in progress. Otherwise, reads the tables of closed
-    /// tenants if a retry is due.
+    /// Continues the replay for closed tenants. Otherwise, reads their tables if a retry is due.
     fn reopen(&mut self, view: &View) {
         self.reopening.wake_at = None;
         if view.closed.is_empty() || !view.is_ready {

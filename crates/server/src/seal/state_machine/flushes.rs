@@ -7,18 +7,16 @@ use std::time::{Duration, Instant};
 /// Time that a flush waits for blocked tenants.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Rounds that may begin without a pause between them, so that occasional flushes of a script are not delayed.
+/// Rounds that may begin without a pause.
 const BURST: u32 = 10;
 
-/// Number of a flush request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct FlushId(pub(crate) u64);
 
-/// A flush that is not answered yet.
 #[derive(Debug)]
 struct Waiter {
     id: FlushId,
-    /// The tenant to flush, whose samples must have left the heads as well; `None` for all tenants.
+    /// The tenant whose samples must leave the heads; `None` for all tenants.
     of: Option<TenantId>,
     requested: Instant,
     /// Totals of the rounds since the request.
@@ -31,9 +29,9 @@ pub(super) type Answer = (FlushId, Flushed);
 #[derive(Debug)]
 pub(super) struct Flushes {
     pace: FlushPace,
-    /// Requests that wait for the next round.
+    /// Requests for the next round.
     waiting: Vec<Waiter>,
-    /// Requests that wait for the commit of the current round, and requests for one tenant that wait for the release.
+    /// Requests for the commit of the current round, or for its release if they name a tenant.
     in_round: Vec<Waiter>,
     /// Requests that wait for blocked tenants.
     held: Vec<Waiter>,
@@ -49,19 +47,19 @@ impl Flushes {
         self.waiting.push(Waiter { id, of, requested: now, flushed: Flushed::default() });
     }
 
-    /// Forgets a request, unless the request waits for the current round.
+    /// Forgets a request that does not wait for the current round.
     pub(super) fn abandon(&mut self, id: FlushId) {
         for waiters in [&mut self.waiting, &mut self.held] {
             waiters.retain(|waiter| waiter.id != id);
         }
     }
 
-    /// Time until a round may begin for the requests; `None` if there are none.
+    /// Time until a round for the requests may begin; `None` without requests.
     pub(super) fn due_in(&self, now: Instant) -> Option<Duration> {
         (!self.waiting.is_empty()).then(|| self.pace.wait(now))
     }
 
-    /// Begins a round. Returns true if the round answers a request.
+    /// Begins a round. Returns true if it answers a request.
     pub(super) fn begin_round(&mut self, now: Instant) -> bool {
         self.in_round = std::mem::take(&mut self.waiting);
         let is_requested = !self.in_round.is_empty();
@@ -71,8 +69,8 @@ impl Flushes {
         is_requested
     }
 
-    /// Notes that the current round is committed. Answers the round's requests for all tenants. If the round left
-    /// tenants out, these requests wait for blocked tenants instead.
+    /// Notes the current round's commit, and answers the requests for all tenants. If the round left tenants out, these
+    /// requests wait for blocked tenants instead.
     pub(super) fn commit_round(&mut self, flushed: &Flushed, is_partial: bool, closed: u64) -> Vec<Answer> {
         let mut waiters: Vec<_> = self.in_round.extract_if(.., |waiter| waiter.of.is_none()).collect();
         waiters.iter_mut().for_each(|waiter| waiter.flushed.add(flushed));
@@ -82,8 +80,8 @@ impl Flushes {
         waiters.into_iter().map(|w| (w.id, Flushed { blocked: closed, ..w.flushed })).collect()
     }
 
-    /// Notes that the current round is committed, and also released if `is_released`. Answers requests for one tenant if the
-    /// round left the tenant out, or if its samples have left the heads.
+    /// Notes the current round's commit, and its release if `is_released`. Answers the requests for one tenant if the
+    /// round left the tenant out or has released its samples.
     pub(super) fn answer_tenants(
         &mut self,
         flushed: &Flushed,
@@ -100,13 +98,13 @@ impl Flushes {
         answered.iter().map(answer).collect()
     }
 
-    /// Adds what was sealed of a tenant that is no longer blocked to the answers of all held requests.
+    /// Adds samples of an unblocked tenant to the totals of held requests.
     pub(super) fn add_unblocked(&mut self, flushed: &Flushed) {
         self.held.iter_mut().for_each(|waiter| waiter.flushed.add(flushed));
     }
 
-    /// If no tenant is blocked any more, moves the held requests to the next round, which seals all tenants. Otherwise,
-    /// answers the held requests that have waited for [`PATIENCE`].
+    /// Moves held requests to the next round if no tenant is blocked. Otherwise, answers requests that have waited for
+    /// [`PATIENCE`].
     pub(super) fn expire_held(&mut self, blocked: u64, now: Instant) -> Vec<Answer> {
         if blocked == 0 {
             self.waiting.append(&mut self.held);
@@ -120,7 +118,7 @@ impl Flushes {
     }
 }
 
-/// Token bucket of rounds begun for flush requests, because each of these rounds commits small files to every table.
+/// Token bucket of rounds for flush requests. Each such round commits small files to every table.
 #[derive(Debug)]
 struct FlushPace {
     /// Interval at which tokens are added.
@@ -134,13 +132,11 @@ impl FlushPace {
         Self { interval, full_at: None }
     }
 
-    /// Time until the next round may begin.
     fn wait(&self, now: Instant) -> Duration {
         let owed = self.full_at.map_or(Duration::ZERO, |at| at.saturating_duration_since(now));
         owed.saturating_sub(self.interval.saturating_mul(BURST - 1))
     }
 
-    /// Takes a token.
     fn begin(&mut self, now: Instant) {
         self.full_at = Some(self.full_at.map_or(now, |at| at.max(now)) + self.interval);
     }
@@ -162,7 +158,7 @@ mod tests {
         assert_eq!(pace.wait(began + interval / 2), interval / 2);
         pace.begin(began + interval);
         assert_eq!(pace.wait(began + interval), interval);
-        // a round that is due anyway serves waiting requests and takes a token; a long pause saves up one burst at most
+        // a long pause saves up one burst at most
         let later = began + interval * 100;
         (0..BURST).for_each(|_| pace.begin(later));
         assert_eq!(pace.wait(later), interval, "no more than a burst is saved up");

@@ -1,32 +1,29 @@
-//! Updates of `floodmarks.json` around the commits of a round, as values: the driver applies them under the manifest's lock.
+//! Updates of `floodmarks.json` around a round's commits.
 
 use crate::seal::manifest::{Mark, TenantMark};
 use model::TenantId;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A change of all partitions' marks. Vectors have an element for each partition.
+/// A change of marks. Vectors have one element per partition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum MarkUpdate {
-    /// Commits up to `ends` begin. No commit of the `blocked` tenants is tried, so no replay needs to read their
-    /// tables.
+    /// Commits of the `pending` tenants up to `ends` begin.
     Attempt { ends: Vec<u64>, pending: BTreeSet<TenantId>, blocked: BTreeSet<TenantId> },
-    /// A commit of a blocked tenant begins; `None` for partitions in which the tenant has nothing to commit.
+    /// A blocked tenant's commit begins; `None` for partitions without its samples.
     OwnAttempt { tenant: TenantId, ends: Vec<Option<u64>> },
-    /// Commits up to `ends` are done, except for tenants that were `blocked` before, and for tenants that this round
-    /// blocks, which have samples in these partitions.
+    /// Commits up to `ends` are done, except of tenants `blocked` before or blocked by this round.
     Committed {
         ends: Vec<u64>,
         blocked: BTreeSet<TenantId>,
         newly_blocked: BTreeMap<TenantId, BTreeSet<usize>>,
     },
-    /// All commits of a blocked tenant are done; `None` for partitions in which the tenant had no samples.
+    /// A blocked tenant's commits are done; `None` for partitions without its samples.
     OwnCommitted { tenant: TenantId, ends: Vec<Option<u64>> },
-    /// Samples of blocked tenants were relocated: the journal has them at `from` and later.
+    /// Blocked tenants' samples were relocated to `from`.
     Relocated { partition: usize, from: u64, tenants: BTreeSet<TenantId> },
 }
 
 impl MarkUpdate {
-    /// Changes the mark of a partition.
     pub(crate) fn apply(&self, partition: usize, mark: &mut Mark) {
         match self {
             Self::Attempt { ends, pending, blocked } => {

@@ -6,16 +6,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use tables::Date;
 use tables::stage::Staged;
 
-/// One partition's share of a round.
 #[derive(Debug, Default)]
 pub(super) struct Part {
     pub(super) frozen: Option<Frozen>,
     /// Tenants with frozen samples.
     pub(super) tenants: BTreeSet<TenantId>,
     pub(super) staged: BTreeMap<TenantId, Staged>,
-    /// Tenants whose table has all of this part: the answer to a commit was lost, or other partitions need more passes.
+    /// Tenants whose table already has all of this part.
     pub(super) known: BTreeSet<TenantId>,
-    /// Last day in the table, of tenants that are sealed in passes.
+    /// Last day in the table, for tenants sealed in passes.
     pub(super) passed: BTreeMap<TenantId, Date>,
     pub(super) is_released: bool,
 }
@@ -25,13 +24,11 @@ impl Part {
         self.frozen.map_or(0, |frozen| frozen.upto.0)
     }
 
-    /// Files to commit.
     pub(super) fn staged_of(&self, tenant: &TenantId) -> Option<&Staged> {
         let staged = self.staged.get(tenant).filter(|staged| !staged.files.is_empty())?;
         (!self.known.contains(tenant)).then_some(staged)
     }
 
-    /// Splits off a tenant's share.
     pub(super) fn split_off(&mut self, tenant: &TenantId) -> Self {
         let has_some = self.tenants.remove(tenant);
         Self {
@@ -44,7 +41,7 @@ impl Part {
         }
     }
 
-    /// Notes that the staged files of a tenant are committed. The next pass begins after them.
+    /// Notes a commit of a tenant's staged files. The next pass begins after them.
     pub(super) fn end_pass(&mut self, tenant: &TenantId) {
         match self.staged.get(tenant).map(|staged| staged.through) {
             Some(Some(through)) if !self.known.contains(tenant) => {

@@ -7,8 +7,8 @@
 //!      └───────────────────────── failure ◀─────────────────────────────────┘              └─ failure ─┘
 //! ```
 //!
-//! Completed parts of a step are kept, so that a retry does only the rest. A tenant whose table fails, or whose samples
-//! span more days than one commit takes, is split off as a separate round, and the others continue.
+//! A retry repeats only what failed. A tenant whose table fails, or whose samples need several commits, gets its own
+//! round.
 
 mod updates;
 
@@ -24,24 +24,22 @@ use std::time::{Duration, Instant};
 use tables::TableError;
 use tables::stage::Staged;
 
-/// Time that committed samples stay in the head for queries that began before the commit, even if a flush waits for the next
-/// round: flushes in a loop must not abort other users' queries.
+/// Time that committed samples stay in the head for earlier queries.
 const EXPIRE_AFTER: Duration = Duration::from_secs(10);
 
 /// Limit on the wait for queries in one step.
 pub(super) const READERS_WAIT: Duration = Duration::from_millis(100);
 
-/// A round and its progress.
 #[derive(Debug)]
 pub(super) struct Round {
-    /// The blocked tenant for which the round is; `None` for a round of all other tenants.
+    /// The blocked tenant of this round; `None` for a round of all other tenants.
     only: Option<TenantId>,
-    /// Tenants that are left out: blocked or closed when the round began, or blocked since.
+    /// Tenants that the round leaves out: closed tenants, and tenants blocked before or during the round.
     except: BTreeSet<TenantId>,
     pub(super) began: Instant,
-    /// Arrival of the round's oldest sample, in milliseconds since the Unix epoch.
+    /// Arrival of the oldest sample, in Unix milliseconds.
     pub(super) since_ms: i64,
-    /// True if the journal is to be emptied, regardless of its size.
+    /// True if the journal is to be emptied.
     all: bool,
     step: Step,
     parts: Vec<Part>,
@@ -51,11 +49,10 @@ pub(super) struct Round {
     failed: BTreeMap<TenantId, SealError>,
     noted: Noted,
     pub(super) flushed: Flushed,
-    /// Queries that must end before the release, and the start of the wait for them.
+    /// Queries that must end before the release, and the start of the wait.
     releasing: Option<(Ended, Instant)>,
 }
 
-/// Commit state of a round in `floodmarks.json`.
 #[derive(Debug, PartialEq, Eq)]
 enum Noted {
     No,
@@ -64,7 +61,7 @@ enum Noted {
     Before,
 }
 
-/// Next step. Steps with nothing to do are skipped.
+/// Next step. Steps without work are skipped.
 #[derive(Debug, PartialEq, Eq)]
 enum Step {
     /// Freeze a partition and stage its tenants.
@@ -79,18 +76,17 @@ enum Step {
     Release,
 }
 
-/// Next action of a round.
 #[derive(Debug)]
 pub(super) enum Next {
     Do(Command),
-    /// The round continues later: another pass is left, or queries still read the committed samples.
+    /// Another pass is left, or queries still read the committed samples.
     Later,
-    /// The step failed and is to be retried.
+    /// The step failed and will be retried.
     Failed(SealError),
     Ended,
 }
 
-/// A tenant that becomes blocked, so that others do not wait for it.
+/// A tenant that becomes blocked.
 #[derive(Debug)]
 pub(super) struct Blocking {
     pub(super) tenant: TenantId,
@@ -101,7 +97,6 @@ pub(super) struct Blocking {
 }
 
 impl Round {
-    /// A round of all tenants except some.
     pub(super) fn new(
         partitions: usize,
         now: Instant,
@@ -130,7 +125,6 @@ impl Round {
         }
     }
 
-    /// Splits off a tenant as a separate round.
     fn split_off(&mut self, tenant: &TenantId) -> Self {
         let parts = self.parts.iter_mut().map(|part| part.split_off(tenant)).collect();
         self.except.insert(tenant.clone());
@@ -143,7 +137,6 @@ impl Round {
         self.pause_at(next)
     }
 
-    /// Continues after the answer to a command.
     pub(super) fn handle(&mut self, now: Instant, event: Event) -> Next {
         let next = self.take(now, event);
         self.pause_at(next)
@@ -255,7 +248,7 @@ impl Round {
         self.next()
     }
 
-    /// Next command of the first step in a partition; `None` if it is complete.
+    /// Next command of the first step for a partition, if any.
     fn stage(&self, partition: usize) -> Option<Command> {
         let part = &self.parts[partition];
         if part.frozen.is_none() {
@@ -281,8 +274,8 @@ impl Round {
         staged.cut_short.map_or_else(|| self.next(), Next::Failed)
     }
 
-    /// Compares tables' floodmarks with the marks before any commit is tried, so that the floodmarks show afterwards
-    /// whether the commit succeeded.
+    /// Compares tables' floodmarks with the marks before any commit. Afterwards, the floodmarks show whether a commit
+    /// succeeded.
     fn checked(&mut self, checked: PerTenant<Vec<Found>>) -> Next {
         let mut conflicting: BTreeMap<(usize, String), BTreeSet<TenantId>> = BTreeMap::new();
         for (tenant, result) in checked.results {
@@ -334,12 +327,12 @@ impl Round {
         failure.map_or_else(|| self.next(), Next::Failed)
     }
 
-    /// True if `floodmarks.json` has the round as committed.
+    /// True if `floodmarks.json` records the round as committed.
     pub(super) fn is_noted(&self) -> bool {
         self.noted != Noted::No
     }
 
-    /// Removes and returns the tenants that the round blocks, if its commit was just noted; `None` at other times.
+    /// Removes and returns the tenants that the round blocks, right after its commit was noted.
     pub(super) fn take_noted(&mut self) -> Option<Vec<Blocking>> {
         if self.noted != Noted::Now {
             return None;
@@ -353,7 +346,7 @@ impl Round {
         Some(blocked.into_iter().map(split).collect())
     }
 
-    /// Counts committed samples, and prepares the next pass of tenants that have one.
+    /// Counts committed samples and prepares the next pass.
     fn end_pass(&mut self, passing: &BTreeSet<TenantId>) {
         for flushed in self.committed.values() {
             self.flushed.add(flushed);
@@ -364,7 +357,6 @@ impl Round {
         }
     }
 
-    /// Command to release the next partition.
     fn release(&self) -> Option<Command> {
         let (partition, part) = self.parts.iter().enumerate().find(|(_, part)| !part.is_released)?;
         let Frozen { upto, .. } = part.frozen.expect("BUG: a partition to release was not frozen");
@@ -386,7 +378,7 @@ impl Round {
         self.parts.iter().flat_map(of).collect()
     }
 
-    /// A tenant, and the partitions that have files of the tenant to commit.
+    /// A tenant, and the partitions with its files to commit.
     fn partitions_to_commit(&self, tenant: TenantId) -> (TenantId, Vec<usize>) {
         let parts = self.parts.iter().enumerate();
         let partitions_to_commit = parts.filter(|(_, part)| part.staged_of(&tenant).is_some());
@@ -403,7 +395,7 @@ impl Round {
         (tenant, blocks)
     }
 
-    /// Tenants with a committed pass that have days left.
+    /// Tenants with a committed pass and days left.
     fn passing(&self) -> BTreeSet<TenantId> {
         let is_passing = |tenant: &&TenantId| {
             self.parts.iter().any(|part| part.staged_of(tenant).is_some_and(|s| s.through.is_some()))
@@ -417,7 +409,7 @@ impl Round {
         !self.is_noted() && self.committed.is_empty() && self.parts.iter().all(is_whole)
     }
 
-    /// Notes a relocation of a blocked tenant's samples in a partition. The samples are staged again.
+    /// Notes a relocation of a blocked tenant's samples, which must be staged again.
     pub(super) fn relocated(&mut self, partition: usize, moved: &Moved) {
         let tenant = self.only.as_ref().expect("BUG: a relocation ended in a round of all tenants");
         let is_frozen = moved.tenants[tenant];
@@ -430,8 +422,7 @@ impl Round {
         };
     }
 
-    /// Tenants that the round leaves out: tenants that were blocked or closed when the round began, and tenants that
-    /// the round blocked.
+    /// Tenants that the round leaves out: closed tenants, and tenants blocked before or during the round.
     pub(super) fn leaves_out(&self) -> impl Iterator<Item = &TenantId> {
         self.except.iter()
     }

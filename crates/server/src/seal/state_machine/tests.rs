@@ -1,4 +1,4 @@
-//! Scripts of events and expected commands; [`random`] tries arbitrary orders of events.
+//! Scripts of events and expected commands. [`random`] tries random orders.
 
 mod random;
 
@@ -52,7 +52,7 @@ fn view(partitions: usize) -> View {
     }
 }
 
-/// A file that a real table staged.
+/// A file staged by a real table.
 fn staged_file() -> StagedFile {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
     let location = Location::open("memory:///t/", [], runtime.handle().clone()).unwrap();
@@ -69,7 +69,6 @@ fn broken() -> SealError {
     SealError::Table(TableError::Missing { file: "f".into() })
 }
 
-/// A command in a few words.
 fn show(command: &Command) -> String {
     let list = |tenants: Vec<&TenantId>| tenants.iter().map(|t| format!(" {t}")).collect::<String>();
     match command {
@@ -119,7 +118,6 @@ fn show(command: &Command) -> String {
     }
 }
 
-/// A machine, and the state of the node that it observes.
 struct Script {
     sealing: Sealing,
     view: View,
@@ -148,7 +146,7 @@ impl Script {
         self.view.now_ms += time.as_millis() as i64;
     }
 
-    /// Handles an event, which must lead to these commands.
+    /// Handles an event and checks the resulting commands.
     #[track_caller]
     fn expect(&mut self, event: Event, commands: &[&str]) {
         let name = format!("{event:?}");
@@ -177,7 +175,7 @@ impl Script {
         Event::Staged(PerTenant { results, cut_short: None })
     }
 
-    /// Tables whose floodmarks the marks account for.
+    /// Answer with floodmarks that the marks account for.
     fn checked(names: &[&str]) -> Event {
         Self::found(names, Some(3), None, true)
     }
@@ -188,7 +186,7 @@ impl Script {
         Event::Checked(PerTenant { results, cut_short: None })
     }
 
-    /// Tables that accept their commit, and others that fail.
+    /// Answer with commits of `done` and failures of `failed`.
     fn committed(done: &[&str], failed: &[&str]) -> Event {
         let flushed = Flushed { tables: 1, commits: 1, samples: 5, ..Flushed::default() };
         let done = done.iter().map(|name| (tenant(name), Ok(flushed)));
@@ -200,7 +198,7 @@ impl Script {
         Event::Readers { since: self.readers, are_gone }
     }
 
-    /// A round of `a` and `b` up to the attempt of their commits.
+    /// Begins a round of `a` and `b`, up to the attempt of their commits.
     fn begin_round(&mut self) {
         self.expect(Event::Tick, &["freeze 0"]);
         self.expect(Self::frozen(&["a", "b"]), &["stage 0: a b"]);
@@ -209,7 +207,7 @@ impl Script {
         self.expect(Event::Done, &["commit a b"]);
     }
 
-    /// A round that blocks `a`, because its table fails.
+    /// Runs a round that blocks `a`.
     fn block_a(&mut self) {
         self.view.unsealed_bytes = 1000;
         self.view.unsealed_since_ms = Some(self.view.now_ms);
@@ -220,7 +218,7 @@ impl Script {
         self.expect(self.readers(true), &["release 0 except a"]);
     }
 
-    /// The own round of `a` up to the attempt of its commit.
+    /// Begins the own round of `a`, up to the attempt of its commit.
     fn retry_a(&mut self) {
         self.expect(Event::Tick, &["check a"]);
         self.expect(Self::checked(&["a"]), &["note own attempt a"]);
@@ -240,7 +238,7 @@ fn flush_is_answered_after_its_round_is_recorded() {
     script.expect(Event::Done, &["await readers"]);
     script.expect(script.readers(true), &["release 0 except"]);
     script.expect(Event::Done, &["answer 1: 10 samples, 0 blocked", "ended"]);
-    // a flush requested during the round needs another one
+    // a flush requested during the round needs another round
     script.expect(Event::Tick, &["freeze 0"]);
     script.expect(Script::frozen(&[]), &["note commit, blocked:"]);
     script.expect(Event::Done, &["await readers"]);
@@ -299,7 +297,7 @@ fn failed_steps_are_retried_with_backoff() {
     }
     script.expect(committed, &["failed"]);
     assert_eq!(script.sealing.wake_in(script.view.now), Duration::from_millis(400));
-    // a tenant whose commit succeeded is not committed again
+    // a committed tenant is not committed again
     script.expect(Event::Tick, &["check b"]);
     script.expect(Script::checked(&["b"]), &["note attempt b"]);
     let disk_full = || Event::Failed(SealError::Manifest(std::io::Error::other("full")));
@@ -318,7 +316,7 @@ fn failed_steps_are_retried_with_backoff() {
     script.expect(Event::Tick, &["note commit, blocked:"]);
     script.expect(Event::Done, &["await readers"]);
     script.expect(script.readers(true), &["release 0 except"]);
-    // a release that failed is repeated; the flush does not wait for it
+    // a failed release is repeated; the flush does not wait for it
     script.expect(Event::Failed(SealError::Closed(0)), &["failed", "answer 1: 10 samples, 0 blocked"]);
     script.expect(Event::Tick, &["await readers"]);
     script.expect(script.readers(true), &["release 0 except"]);
@@ -367,7 +365,7 @@ fn blocked_tenant_delays_nobody_and_is_retried_alone() {
     script.block_a();
     script.expect(Event::Done, &["ended"]);
     assert!(script.sealing.is_unfinished() && script.sealing.samples_frozen() == 0);
-    // its retry waits; rounds of the others leave it out
+    // rounds of the others leave it out
     script.flush(2);
     script.expect(Event::Tick, &["freeze 0"]);
     script.expect(Script::frozen(&["a"]), &["note commit, blocked:"]);
@@ -417,7 +415,7 @@ fn flush_of_a_tenant_is_answered_once_its_samples_have_left_the_heads_or_if_it_i
     script.begin_round();
     script.expect(Script::committed(&["b"], &["a"]), &["note commit, blocked: a"]);
     script.expect(Event::Done, &["blocked a", "await readers"]);
-    // a query still reads the samples: the flush of the tenant that was left out is answered, and the others wait
+    // a query still reads the samples: only the flush of the excluded tenant is answered
     script.expect(script.readers(false), &["answer 2: 5 samples, 1 blocked"]);
     script.expect(Event::Tick, &["await readers"]);
     script.expect(script.readers(true), &["release 0 except a"]);
@@ -425,7 +423,7 @@ fn flush_of_a_tenant_is_answered_once_its_samples_have_left_the_heads_or_if_it_i
     script.expect(Event::Done, &answers);
 }
 
-/// The tenant's newer samples are in neither of the two rounds.
+/// Neither round has the tenant's newer samples.
 #[test]
 fn flush_waits_for_a_tenant_that_comes_back_during_its_round() {
     let mut script = Script::new();
@@ -474,7 +472,7 @@ fn samples_of_many_days_are_committed_in_passes() {
     script.expect(Script::committed(&["a"], &[]), &["note commit, blocked: a"]);
     script.expect(Event::Done, &["blocked a", "await readers"]);
     script.expect(script.readers(true), &["release 0 except a"]);
-    // the next pass follows immediately, and its commit is not noted
+    // the next pass follows at once; its commit is not noted
     script.expect(Event::Done, &["ended", "stage 0: a"]);
     script.expect(script.pass("a", 9), &["check a"]);
     script.expect(Script::checked(&["a"]), &["note own attempt a"]);
@@ -522,7 +520,7 @@ fn long_journal_of_a_blocked_tenant_is_relocated_and_truncated() {
     script.expect(Event::Done, &["truncate 0"]);
     script.view.journal_bytes[0] = 60;
     script.expect(Event::Done, &["shortened 0"]);
-    // the journal counts as long again at four times its new length; a retry stages the tenant anew
+    // the journal counts as long again at four times its new length
     script.view.journal_bytes[0] = 239;
     script.advance(SECOND);
     script.expect(Event::Tick, &["stage 0: a"]);

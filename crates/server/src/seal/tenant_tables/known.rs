@@ -6,38 +6,36 @@
 //!   the next                        [older ][newer ]   the window moves by half
 //! ```
 //!
-//! A store may hold any number of tenants, but memory is limited. Each tenant is in the window for two listings in
-//! succession, because a file is deleted only if two sweeps find it unused. If all names fit into a page, all tenants
-//! are always known.
+//! Each tenant stays for two listings, because a file is deleted only if two sweeps find it unused. If all names fit
+//! into a page, all tenants stay.
 
 use super::usage;
 use model::TenantId;
 use std::collections::BTreeSet;
 
-/// Limit on the names in the window.
 const KNOWN_MAX: usize = 100_000;
 
-/// Average memory of a tenant: its name, which has up to 150 bytes but is usually far shorter, and the sizes of its tables.
+/// Average memory of a tenant: its name and the sizes of its tables.
 const NAME_BYTES: usize = 100 + usage::ENTRY_BYTES;
 
-/// The names of up to two pages of a listing of tenants.
+/// Up to two pages of tenants.
 #[derive(Debug)]
 pub(super) struct Known {
     page_max: usize,
     older: BTreeSet<TenantId>,
     newer: BTreeSet<TenantId>,
-    /// Last name of the previous page; `None` to begin with the first name.
+    /// Last name of the previous page; `None` to begin anew.
     after: Option<String>,
 }
 
-/// Number of names that fit into `bytes` with the sizes of their tables, and the memory of both.
+/// Number of names that fit into `bytes`, and their memory.
 pub(crate) fn names_at_most(bytes: usize) -> (usize, usize) {
     let names = (bytes / NAME_BYTES).min(KNOWN_MAX);
     (names, names * NAME_BYTES)
 }
 
 impl Known {
-    /// A window whose names take `bytes` at most.
+    /// A window of at most `bytes`.
     pub(super) fn within(bytes: usize) -> Self {
         Self::with_pages_of((names_at_most(bytes).0 / 2).max(1))
     }
@@ -46,12 +44,12 @@ impl Known {
         Self { page_max, older: BTreeSet::new(), newer: BTreeSet::new(), after: None }
     }
 
-    /// The next page to list: the name after which it begins, and the number of names.
+    /// Name after which the next page begins, and its number of names.
     pub(super) fn next_page(&self) -> (Option<String>, usize) {
         (self.after.clone(), self.page_max)
     }
 
-    /// Moves the window on by the page just listed. `names` are in ascending order.
+    /// Adds a page, with `names` in ascending order.
     pub(super) fn turn_page(&mut self, names: &[String]) {
         let is_all = self.after.is_none() && names.len() < self.page_max;
         self.after = names.last().filter(|_| names.len() >= self.page_max).cloned();
@@ -60,7 +58,7 @@ impl Known {
         self.older = if is_all { BTreeSet::new() } else { before };
     }
 
-    /// Adds a tenant that has a table, possibly a new one. If there is no room, a later listing finds it.
+    /// Adds a tenant that has a table, if there is room.
     pub(super) fn add(&mut self, tenant: &TenantId) {
         if self.newer.len() < self.page_max {
             self.newer.insert(tenant.clone());

@@ -1,7 +1,4 @@
-//! LRU cache of open tables with a memory limit: the least recently used tables are closed first.
-//!
-//! Opening the thousandth table costs no more than opening the first: each table's memory is recorded when it is measured, and
-//! tables are indexed by their last use.
+//! LRU cache of open tables with a memory limit.
 
 use super::{Key, TenantTable};
 use model::TenantId;
@@ -13,10 +10,10 @@ use tables::Table;
 #[derive(Debug)]
 pub(super) struct OpenTables {
     bytes_max: usize,
-    /// Memory of all tables when they were last measured.
+    /// Memory of all tables at their last measurement.
     bytes: usize,
     tables: BTreeMap<Key, Open>,
-    /// Keys by the number of their last use.
+    /// Keys by number of their last use.
     by_use: BTreeMap<u64, Key>,
     uses: u64,
 }
@@ -25,7 +22,6 @@ pub(super) struct OpenTables {
 struct Open {
     table: Arc<Table>,
     used: Instant,
-    /// Sequence number of the last use.
     number: u64,
     bytes: usize,
 }
@@ -39,7 +35,7 @@ impl OpenTables {
         self.tables.get(key).map(|open| Arc::clone(&open.table))
     }
 
-    /// As [`Self::get`], but counts as a use.
+    /// Returns a table and counts this as a use.
     pub(super) fn get_and_touch(&mut self, key: &Key, now: Instant) -> Option<Arc<Table>> {
         let open = self.tables.get_mut(key)?;
         let key = self.by_use.remove(&open.number).expect("BUG: an open table has no last use");
@@ -49,7 +45,7 @@ impl OpenTables {
         Some(Arc::clone(&open.table))
     }
 
-    /// Adds or replaces a table, and closes others beyond the memory limit.
+    /// Adds or replaces a table. Closes others beyond the memory limit.
     pub(super) fn put(&mut self, key: Key, table: Arc<Table>, now: Instant) {
         self.remove(&key);
         self.uses += 1;
@@ -60,7 +56,6 @@ impl OpenTables {
         self.shrink();
     }
 
-    /// Updates the recorded memory of a table.
     pub(super) fn weigh(&mut self, key: &Key, bytes: usize) {
         if let Some(open) = self.tables.get_mut(key) {
             self.bytes = self.bytes - open.bytes + bytes;
@@ -68,7 +63,7 @@ impl OpenTables {
         }
     }
 
-    /// Closes tables that are idle, by the time of their last use, and tables beyond the memory limit.
+    /// Closes tables that are idle or exceed the memory limit.
     pub(super) fn close(&mut self, is_idle: impl Fn(Instant) -> bool) {
         let idle = self.tables.iter().filter(|(_, open)| is_idle(open.used));
         let idle: Vec<Key> = idle.map(|(key, _)| key.clone()).collect();
@@ -76,7 +71,7 @@ impl OpenTables {
         self.shrink();
     }
 
-    /// Closes tables beyond the memory limit, except the last one.
+    /// Closes tables beyond the memory limit, except one.
     fn shrink(&mut self) {
         while self.bytes > self.bytes_max && self.tables.len() > 1 {
             let oldest = self.by_use.first_key_value().map(|(_, key)| key.clone());
@@ -104,7 +99,6 @@ impl OpenTables {
         first.is_some_and(|((first, _), _)| first == tenant)
     }
 
-    /// All open tables, in order of their keys.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&Key, &Arc<Table>)> {
         self.tables.iter().map(|(key, open)| (key, &open.table))
     }
@@ -118,7 +112,7 @@ mod tests {
     use stdx::clock::{Clock, ManualClock};
     use stdx::rng::Rng;
 
-    /// Compares the cache with a model: a list of open tables in order of use.
+    /// Compares the cache with a list of tables in order of use.
     #[test]
     fn those_used_longest_ago_are_closed_first() {
         let mut rng = Rng::announced();

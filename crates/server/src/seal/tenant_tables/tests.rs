@@ -22,7 +22,7 @@ fn absence_is_remembered_for_a_while_unless_the_table_is_made_here() {
     let (ours, others) = (tables_at(dir.path(), &clock), tables_at(dir.path(), &clock));
     let is_there = |name: &str| ours.existing(&tenant(name), TenantTable::Samples).unwrap().is_some();
     assert!(!is_there("a") && !is_there("b"));
-    // Another process creates the table. For a while, the store is not asked again.
+    // another process creates the table, and the absence stays cached for a while
     others.open_or_create(&tenant("a"), TenantTable::Samples).unwrap();
     clock.advance(1_999);
     assert!(!is_there("a"));
@@ -34,7 +34,7 @@ fn absence_is_remembered_for_a_while_unless_the_table_is_made_here() {
     ours.open_or_create(&tenant("b"), TenantTable::Samples).unwrap();
     ours.open.lock().close(|_| true);
     assert!(is_there("b"));
-    // a replay does not use the cached absence
+    // a replay ignores cached absence
     assert!(!is_there("c"));
     others.open_or_create(&tenant("c"), TenantTable::Samples).unwrap();
     assert!(!is_there("c"));
@@ -91,7 +91,7 @@ fn a_table_that_was_opened_again_before_a_commit_shows_it() {
     tables.publish_commits(&tenant, TenantTable::Samples, &committing);
     let seen = || tables.existing(&tenant, TenantTable::Samples).unwrap().unwrap().version();
     assert_eq!(seen(), committing.version());
-    // readers never go back to an older version
+    // readers never return to an older version
     tables.publish_commits(&tenant, TenantTable::Samples, &reader);
     assert_eq!(seen(), committing.version());
 }

@@ -1,30 +1,24 @@
 //! Size and number of tables by tenant, for the limits `disk_bytes` and `tenant_tables`.
-//!
-//! They are noted whenever a table is opened or its list of files changes, so that a write asks neither the store nor a table.
 
 use super::{Key, TenantTable};
 use model::TenantId;
 use std::collections::HashMap;
 
-/// Average memory of a tenant's entry, in a map that is half full.
+/// Average memory of a tenant's entry.
 pub(super) const ENTRY_BYTES: usize = 150;
 
-/// Size of a table that does not exist.
 const ABSENT: u64 = u64::MAX;
 
-/// A tenant's tables.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Usage {
-    /// Bytes of the live files of all tables.
+    /// Bytes of live files.
     pub(crate) bytes: u64,
     /// Most bytes since the start.
     pub(crate) bytes_peak: u64,
-    /// Number of tables.
     pub(crate) tables: usize,
 }
 
-/// Tables of all tenants that have any. If there are too many tenants, those with the smaller tables are left out, which are
-/// far from their limits.
+/// Tables of all tenants that have any. If there are too many tenants, those with small tables are left out.
 #[derive(Debug)]
 pub(super) struct Usages {
     tenants_max: usize,
@@ -77,7 +71,7 @@ impl Usages {
         let middle = sizes.len() / 2;
         let (_, median, _) = sizes.select_nth_unstable(middle);
         let median = *median;
-        // of those as large as the median, as many as are too many
+        // number of tenants with the median size to drop
         let mut equal = middle - self.all.values().filter(|sizes| sizes.bytes() < median).count();
         self.all.retain(|_, sizes| {
             let bytes = sizes.bytes();

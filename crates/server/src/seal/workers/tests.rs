@@ -58,7 +58,7 @@ fn a_late_job_goes_on_and_keeps_its_tenant_busy_until_it_ends() {
     ended.extend(next(&mut batch, &mut workers, job));
     ended.extend(next(&mut batch, &mut workers, job));
     assert_eq!(ended[slow], Err(Overdue(MINUTE)));
-    // by then this job may be overdue as well
+    // this job may be overdue by then
     assert!(ended.contains_key(other));
     assert_eq!(next(&mut batch, &mut workers, job), None);
     let mut again = Batch::new([slow.clone()], MINUTE);

@@ -1,4 +1,4 @@
-//! Native histograms from the request to the answer of a query, with a test protocol whose decoder accepts them.
+//! Native histograms from request to query, with a test protocol.
 
 use super::*;
 use crate::node::Node;
@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
 use stdx::budget::IncrementalReservation;
 
-/// Decodes a body of pairs `name time`. Each pair becomes two series, one with a float and one with a histogram.
+/// Decodes pairs `name time`. Each becomes a series with a float and a series with a histogram.
 #[derive(Debug)]
 struct Both(SeriesHasher);
 
@@ -60,7 +60,7 @@ pub(super) fn histogram(sum: f64) -> Histogram {
     Histogram::new(&HistogramParts { reset: CounterReset::Unknown, layout, counts, sum }).unwrap()
 }
 
-/// Submits `text` to the owners of a node whose owners are run step by step.
+/// Submits `text` on a node whose owners run step by step.
 pub(crate) fn submit_both(node: &Node, text: &str) {
     let decoders: Decoders<Both> = Decoders::new(node.reads().seed, node.writes().decoders.clone());
     let prepared = decoders.prepare(node.writes(), request(node, text)).unwrap();
@@ -79,7 +79,7 @@ async fn write_both(node: &Node, text: &str) -> Result<Outcome, Unwritten> {
     super::super::write(node.writes(), &Arc::new(decoders), request(node, text)).await
 }
 
-/// Samples of all series: floats and histograms by name.
+/// Floats and histograms by name.
 fn read(node: &Node) -> BTreeMap<String, Vec<SeriesSamples>> {
     tokio::task::block_in_place(|| read_blocking(node))
 }
@@ -116,7 +116,7 @@ pub(crate) fn content_of<const N: usize>(
 async fn histograms_are_durable_and_apart_from_the_floats_of_the_same_labels() {
     let dir = tempfile::tempdir().unwrap();
     let node = node_with(dir.path(), |_| ()).await;
-    // new series, then known ones; the last is late
+    // new series, known series, and a late sample
     for text in ["a 2000\nb 2000\na 3000", "b 4000\na 4000", "a 2500"] {
         let outcome = write_both(&node, text).await.unwrap();
         assert_eq!((outcome.samples, outcome.refused_samples), (2 * text.lines().count() as u64, 0));

@@ -16,7 +16,7 @@ fn tenant() -> TenantId {
     TenantId::parse("pairs").unwrap()
 }
 
-/// A node that de-duplicates the samples of one tenant, and its clock.
+/// A node that de-duplicates one tenant's samples, and its clock.
 fn start(dir: &std::path::Path, adjust: impl FnOnce(&mut TenantSettings)) -> (Node, Arc<ManualClock>) {
     let clock = Arc::new(ManualClock::at(SystemClock.now_ms() / 1000 * 1000));
     let mut settings = small_settings(dir);
@@ -30,7 +30,6 @@ async fn stop(node: Node) {
     tokio::task::spawn_blocking(move || node.stop()).await.unwrap();
 }
 
-/// Sends a sample of each series at each time.
 async fn send(node: &Node, to: &TenantId, series: &[Pairs<'_>], times: &[i64]) -> Result<Outcome, Unwritten> {
     let mut encoder = V1Encoder::new();
     for labels in series {
@@ -41,14 +40,13 @@ async fn send(node: &Node, to: &TenantId, series: &[Pairs<'_>], times: &[i64]) -
     write(node, to.clone(), Version::V1, body, memory).await
 }
 
-/// Samples stored, and samples left out because another replica is elected.
+/// Samples stored, and samples of replicas that are not elected.
 fn counts(outcome: Result<Outcome, Unwritten>) -> (u64, u64) {
     let outcome = outcome.unwrap();
     assert_eq!((outcome.refused_samples, outcome.refused_series), (0, 0), "{}", outcome.report());
     (outcome.samples, outcome.deduplicated_samples)
 }
 
-/// Times of the samples of each series.
 fn content(node: &Node, of: &TenantId) -> BTreeMap<String, Vec<i64>> {
     tokio::task::block_in_place(|| {
         let source = Source::new(node.reads(), of.clone(), 10_000, Arc::new(AtomicBool::new(false)));
@@ -70,7 +68,7 @@ async fn one_replica_is_stored_until_another_takes_over() {
     let mut send_at = async |at_s: u64, replica: &'static str, expected| {
         clock.advance((at_s - seconds) * 1000);
         seconds = at_s;
-        // everything that the replica scraped since it last sent; b scrapes half a second later than a
+        // everything scraped since it last sent; b scrapes half a second later than a
         let offset_ms = if replica == "a" { 0 } else { 500 };
         let from = sent.insert(replica, at_s).unwrap();
         let times: Vec<_> = (from..at_s).map(|s| began_ms + s as i64 * 1000 + offset_ms).collect();
@@ -89,7 +87,7 @@ async fn one_replica_is_stored_until_another_takes_over() {
     // a reconnects and sends its backlog
     send_at(45, "a", (0, 35)).await;
     send_at(50, "b", (10, 0)).await;
-    // b stops, and a sends its backlog; samples that are older than b's last one are duplicates
+    // b stops, and a sends its backlog; samples older than b's last one are duplicates
     send_at(90, "a", (40, 5)).await;
     let second = |s: i64| began_ms + s * 1000;
     let expected: Vec<_> =
@@ -123,7 +121,7 @@ async fn series_without_replica_labels_are_stored_unchanged() {
     };
     assert_eq!(counts(send(&node, &tenant(), &series, &[now_ms]).await), (5, 0));
     assert_eq!(content(&node, &tenant()), stored(&series));
-    // nothing is de-duplicated for tenants without the setting
+    // only tenants with the setting are de-duplicated
     let other = TenantId::anonymous();
     let both: [Pairs<'_>; 2] = [
         &[("__name__", "m"), ("__replica__", "a"), ("cluster", "c")],
@@ -147,7 +145,7 @@ async fn clusters_beyond_the_limit_are_refused_and_the_rest_is_stored() {
     for part in ["2 clusters of replicas", "ha_clusters", "m{__replica__=\"a\", cluster=\"e\"}"] {
         assert!(refusal.message.contains(part), "{refusal}");
     }
-    // an hour later the clusters are forgotten
+    // clusters are forgotten after an hour
     clock.advance(3_600_000);
     assert_eq!(counts(send(&node, &tenant(), &series[2..3], &[clock.now_ms()]).await), (1, 0));
     assert_eq!(node.writes().heads.replicas.used_bytes(), CLUSTER_BYTES);
@@ -202,8 +200,7 @@ async fn duplicates_do_not_count_against_the_rate_of_samples() {
     stop(node).await;
 }
 
-/// Adds a series of floats and a series of histograms with the same label bytes, and with samples and exemplars at
-/// these times.
+/// Adds a series of floats and a series of histograms, with samples and exemplars at these times.
 fn push(batch: &mut Batch, labels: Pairs<'_>, times: &[i64]) {
     let start = batch.bytes.len() as u32;
     batch.bytes.extend_from_slice(Labels::from_pairs(labels).as_bytes());
@@ -226,7 +223,6 @@ fn push(batch: &mut Batch, labels: Pairs<'_>, times: &[i64]) {
     add(&mut batch.histograms, labels, times, histogram(1.0));
 }
 
-/// Labels, key, times of samples and times of exemplars of each series.
 fn listed<V>(bytes: &[u8], batch: &SeriesBatch<V>) -> Vec<(String, SeriesKey, Vec<i64>, Vec<i64>)> {
     assert_eq!(batch.timestamps.len(), batch.values.len());
     let of = |(position, series): (usize, &BatchSeries)| {
@@ -239,7 +235,7 @@ fn listed<V>(bytes: &[u8], batch: &SeriesBatch<V>) -> Vec<(String, SeriesKey, Ve
     batch.series.iter().enumerate().map(of).collect()
 }
 
-/// A proxy may put anything into one request.
+/// A proxy may put any series into one request.
 #[test]
 fn each_series_of_a_request_is_decided_by_its_own_labels() {
     let dir = tempfile::tempdir().unwrap();
@@ -302,7 +298,7 @@ fn each_series_of_a_request_is_decided_by_its_own_labels() {
     ];
     assert_eq!(kept, expected.map(|(name, times)| (name.to_owned(), times.to_vec())));
     assert_eq!(lost, 5);
-    // after a failover only newer samples are accepted
+    // after a failover, only newer samples are accepted
     clock.advance(30_000);
     let times = [now_ms - 1, now_ms, now_ms + 1, now_ms + 2];
     let (kept, lost) =
@@ -313,7 +309,7 @@ fn each_series_of_a_request_is_decided_by_its_own_labels() {
     node.stop();
 }
 
-/// After a restart, the first replica that sends is elected, regardless of the election before.
+/// The election does not survive a restart.
 #[tokio::test(flavor = "multi_thread")]
 async fn after_a_restart_the_first_that_is_heard_is_elected() {
     let dir = tempfile::tempdir().unwrap();

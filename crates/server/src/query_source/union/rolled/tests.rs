@@ -15,7 +15,7 @@ use tables::DAY_MS;
 
 const MINUTE: i64 = 60_000;
 
-/// Functions that rollups can answer, and whether the result is bit-exact even for values that are not integers.
+/// Functions that rollups can answer, and whether the result is exact for values that are not integers.
 const FUNCTIONS: [(&str, bool); 13] = [
     ("count_over_time", true),
     ("present_over_time", true),
@@ -45,7 +45,7 @@ async fn write(node: &Node, all: &[(Labels, Samples)]) {
     assert_eq!((outcome.samples, outcome.refused_series), (all.iter().map(|(_, s)| s.len() as u64).sum(), 0));
 }
 
-/// Counters and gauges, regular and irregular, with samples on the borders of buckets and days, gaps, resets and stale markers.
+/// Counters and gauges with gaps, resets, stale markers, and samples on borders of buckets and days.
 fn series(rng: &mut Rng, from: i64, to: i64) -> Vec<(Labels, Samples)> {
     let mut all = Vec::new();
     for n in 0..8 {
@@ -62,11 +62,10 @@ fn series(rng: &mut Rng, from: i64, to: i64) -> Vec<(Labels, Samples)> {
             let marker = f64::from_bits(sample::STALE_NAN_BITS);
             samples.push(time, if rng.chance(0.03) { marker } else { value });
             time += match n % 4 {
-                // aligned to minutes, so that samples fall on bucket borders
+                // samples on bucket borders
                 0 | 1 => 5 * MINUTE / [1, 2, 5][rng.below(3) as usize],
                 _ => 1 + rng.below(11 * MINUTE as u64) as i64,
             };
-            // back to the border of a minute
             time -= if n % 4 < 2 { time % MINUTE } else { 0 };
             if rng.chance(0.003) {
                 time += rng.below(DAY_MS as u64) as i64;
@@ -176,7 +175,7 @@ async fn rollups_answer_as_samples_do() {
         rng
     });
     let mut rng = task.await.unwrap();
-    // a late sample that is in no table yet, on a day that has a rollup
+    // a late sample in no table, on a day that has a rollup
     let labels = Labels::from_pairs(&[("__name__", "late"), ("n", "100")]);
     let late = Samples { timestamps: vec![from + 30 * 60 * MINUTE], values: vec![1.0] };
     write(&node, &[(labels, late)]).await;
@@ -206,7 +205,7 @@ async fn rollups_answer_as_samples_do() {
     tokio::task::spawn_blocking(move || node.stop()).await.unwrap();
 }
 
-/// Series to which the rollup's label cannot be added are in no rollup. Answers must contain these series nevertheless.
+/// The rollup's label cannot be added to some series. Answers must contain these series nevertheless.
 #[tokio::test(flavor = "multi_thread")]
 async fn series_that_rollups_leave_out_are_answered_from_samples() {
     let dir = tempfile::tempdir().unwrap();
@@ -278,6 +277,6 @@ fn longest_run_of_complete_days() {
     check(&[2, 3, 5, 6, 7, 8], &[3, 7, 8], (1, 9), Some((Some(7), 8)));
     check(&[2, 3, 5, 6, 7, 8], &[3, 7, 8], (2, 4), Some((Some(3), 3)));
     check(&[3, 4], &[3], (4, 9), None);
-    // samples have expired: the rollup has days that the table of samples lacks
+    // samples have expired, so only the rollup has their days
     check(&[], &[3, 4], (3, 4), Some((None, 4)));
 }

@@ -1,4 +1,4 @@
-//! Changes of the marks that a round requests, before and after its commits.
+//! Changes of the marks before and after a round's commits.
 
 use super::Round;
 use crate::seal::state_machine::marks::MarkUpdate;

@@ -1,4 +1,4 @@
-//! Random orders of events, against a model of heads, journals and tables that checks every command.
+//! Random orders of events, checked against a model of heads, journals and tables.
 
 use super::*;
 use stdx::rng::{Rng, mix};
@@ -6,20 +6,18 @@ use stdx::rng::{Rng, mix};
 const PARTITIONS: usize = 2;
 const TENANTS: [&str; 3] = ["a", "b", "c"];
 
-/// Days that samples lie on, and how many of them a pass takes.
+/// Days of samples, and days per pass.
 const DAYS: u64 = 6;
 const PASS_DAYS: usize = 2;
 
-/// Limit on the commands of one turn.
 const COMMANDS_MAX: usize = 200;
 
-/// Limit on the turns until everything is sealed, once nothing fails any more.
+/// Limit on turns until everything is sealed, once nothing fails.
 const TURNS_MAX: usize = 500;
 
-/// A record: its offset and the day of its samples.
+/// Offset and day of a record.
 type Record = (u64, i32);
 
-/// Records by number.
 type Records = BTreeMap<u64, Record>;
 
 #[derive(Default)]
@@ -32,17 +30,15 @@ struct Partition {
 
 #[derive(Default)]
 struct TableModel {
-    /// Committed records.
     records: BTreeSet<u64>,
     floodmarks: [u64; PARTITIONS],
-    /// Ends and last days of passes that the table has.
+    /// End and last day of the pass in the table.
     passes: [Option<(u64, Date)>; PARTITIONS],
 }
 
 struct World {
     seed: u64,
     rng: Rng,
-    /// Printed if the run fails.
     trace: Vec<String>,
     /// Probability that a command fails, before or after its effect.
     faults: f64,
@@ -53,12 +49,12 @@ struct World {
     tables: BTreeMap<TenantId, TableModel>,
     broken: Option<TenantId>,
     file: StagedFile,
-    /// Records in staged files, by path.
+    /// Records of staged files, by path.
     files: BTreeMap<String, Vec<u64>>,
     pins: Pins,
     records: u64,
     flushes: u64,
-    /// Unanswered flushes, and the number of records before each.
+    /// Unanswered flushes, with the number of records before each.
     waiting: BTreeMap<FlushId, u64>,
 }
 
@@ -116,7 +112,7 @@ impl World {
         self.view.now_ms += ms as i64;
     }
 
-    /// Runs a random external event, between turns or while a command is executed.
+    /// Runs a random external event, between turns or during a command.
     fn happen(&mut self) {
         match self.rng.below(8) {
             0..3 => {
@@ -282,7 +278,7 @@ impl World {
             assert!(is_noted, "{name} is committed before the attempt is noted");
             let samples = blocks.into_iter().map(|block| self.commit_block(&name, block)).sum();
             let flushed = Flushed { tables: 1, commits: 1, samples, ..Flushed::default() };
-            // the answer may be lost, and the command may be cut short
+            // the answer may be lost
             let result = if self.fails() { Err(broken()) } else { Ok(flushed) };
             results.insert(name, result);
         }
