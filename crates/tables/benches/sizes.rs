@@ -1,10 +1,10 @@
-//! Measures bytes per sample on disk (including the log), and the speed of writing, merging and reading:
-//! `cargo bench -p tables [-- mix|counter|gauge]`.
+//! Measures bytes per sample on disk (with the log), and the speed of writing, merging and reading: `cargo bench -p
+//! tables [-- mix|counter|gauge]`.
 //!
-//! The data imitates a scraped fleet: targets with 10 labels expose the same metrics and are scraped every 15 s, with one
-//! timestamp for all samples of a scrape. `mix` is half counters, a quarter gauges of two or three decimals, and a quarter
-//! constants. `jitter` is `mix` with timestamps that are off by up to 8 ms. The data is sealed in ten blocks of two files,
-//! compacted, and read back. Speeds are samples per second of CPU time of this process.
+//! The data imitates scraped targets with 10 labels and an interval of 15 s. `mix` is half counters, a quarter gauges
+//! of two or three decimals, and a quarter constants. `jitter` is `mix` with timestamps that are off by up to 8 ms. The
+//! data is sealed in ten blocks of two files, compacted, and read back. Speeds are samples per second of CPU time of
+//! this process.
 //!
 //! Measured on two shared cores (dependencies at opt-level 2 with checks, this crate at 3:
 //! `CARGO_PROFILE_DEV_OPT_LEVEL=3 cargo bench --profile dev -p tables -- mix jitter`), 20,000 series of 500 samples:
@@ -26,7 +26,6 @@ use tables::{
     WriteLimits,
 };
 
-/// Size of the data.
 struct Size {
     targets: usize,
     metrics: usize,
@@ -36,7 +35,7 @@ struct Size {
 const FULL: Size = Size { targets: 100, metrics: 200, samples: 500 };
 const SMALL: Size = Size { targets: 2, metrics: 12, samples: 50 };
 
-/// Number of blocks that the data is sealed in, and partitions of each.
+/// Blocks that the data is sealed in, and partitions of each.
 const BLOCKS: usize = 10;
 const PARTITIONS: usize = 2;
 
@@ -68,7 +67,7 @@ fn main() {
     }
 }
 
-/// Size of a day's rollups, compacted like the day itself.
+/// Size of a day's compacted rollups.
 fn roll_up(values: &str, size: &Size) {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
     let runtime = runtime.expect("a runtime");
@@ -155,7 +154,7 @@ fn run(values: &str, size: &Size) {
     );
 }
 
-/// Seals slices of all series, one block after the other. Returns the maximum memory that a block held.
+/// Seals one block after the other. Returns the maximum memory of a block.
 fn seal(table: &Arc<Table>, series: &[Series], samples: usize) -> usize {
     let len = samples / BLOCKS;
     let mut held = 0;
@@ -190,7 +189,7 @@ fn seal(table: &Arc<Table>, series: &[Series], samples: usize) -> usize {
     held
 }
 
-/// Bytes of the live files and of the whole log.
+/// Bytes of live files and log.
 fn live_bytes(table: &Table) -> u64 {
     let files: u64 = table.files().expect("files").all().iter().map(|f| f.bytes).sum();
     let log = table.location().url().to_file_path().expect("a local table").join("_delta_log");
@@ -210,7 +209,6 @@ fn scan(table: &Table) -> usize {
     count
 }
 
-/// CPU time of this process.
 fn cpu_seconds() -> f64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9

@@ -1,28 +1,20 @@
-//! Compaction: merges small files into large ones. Choosing files needs no I/O, and merging needs bounded
-//! memory.
+//! Compaction: merges a day's small files into large ones, which take less space and are faster to read. Choosing files
+//! needs no I/O, and merging needs bounded memory.
 //!
-//! Sealing makes small files, so that fresh data is safe soon. Compaction merges the files of a day into larger ones: there are
-//! fewer files to open, labels are stored once instead of once per seal, and longer rows compress better. Compaction changes
-//! neither samples nor floodmarks, so it may be interrupted at any point and begin again. Files that it leaves behind are swept.
-//!
-//! If a series has two samples with the same timestamp, the one written later wins. So only files that are neighbours in the
-//! order of writes are merged, and the result takes the position of the last one:
+//! Compaction changes neither samples nor floodmarks, so an interruption does no harm. Of two samples with the same
+//! timestamp, the later write wins. So only neighbours in the order of writes are merged, and the result takes the last
+//! one's position:
 //!
 //! ```text
 //!   sequence   11  12  13  14  15  16  17         11  14        17
 //!   size       L   s   s   s   L   s   s    ─▶    L   m    L    s s    (14 = 12 ∪ 13 ∪ 14)
 //! ```
 //!
-//! A file of another engine comes before all others in that order ([`crate::live_file::LiveFile::rank`]). Of
-//! Floodmark's own files, only the first may be merged with it: at a later position, its samples would
-//! override samples that were written after them.
+//! Of Floodmark's own files, only the first may be merged with another engine's files, which come before all others
+//! ([`crate::live_file::LiveFile::rank`]).
 //!
-//! Tombstones are applied to each file that was written before them. The name of the result records that they were applied, so
-//! each file is rewritten once for all tombstones that exist at that time.
-//!
-//! No job is larger than [`CompactLimits::job_bytes`], however much a tenant sends in a day. Larger days are merged by ranges of
-//! metric names: files are cut at the same names as earlier files, and only files with overlapping names count as neighbours.
-//! Each job is one commit, so finished jobs are never lost.
+//! A merge applies the tombstones, and its result's name says so. No job is larger than [`CompactLimits::job_bytes`]:
+//! larger days are merged by ranges of metric names. Each job is one commit.
 //!
 //! - [`plan`]: chooses files; [`ranges`]: name ranges of a day; [`purge`]: rewrites files with deleted rows
 
@@ -47,8 +39,7 @@ use std::sync::Arc;
 pub use plan::{Job, plan};
 pub(crate) use purge::{has_deleted_rows, purges};
 
-/// Maximum number of samples in a merged row. Longer rows save labels, but at 4,096 samples, labels take only about 0.02 bytes per
-/// sample. Shorter rows save decoding samples outside of a query's range.
+/// Maximum number of samples in a merged row. Longer rows save few bytes, shorter rows save decoding.
 pub const ROW_SAMPLES_MAX: usize = 4096;
 
 /// Samples between two calls of `go_on`.
@@ -56,19 +47,17 @@ const STEP_SAMPLES: u64 = 4_000;
 
 #[derive(Debug, Clone, Copy)]
 pub struct CompactLimits {
-    /// Maximum number of files of one job. This bounds memory: each file holds a decoder (1.4 MiB), a window
-    /// of [`CompactLimits::window_bytes`] and a decoded batch.
+    /// Maximum files of a job. Each file holds a decoder (1.4 MiB), a window and a decoded batch in memory.
     pub fan_in: usize,
-    /// Maximum total size of one job's files in bytes, and so of the work that an interruption loses. Files
-    /// as large as this are not merged again.
+    /// Maximum total bytes of a job's files. Larger files are not merged again.
     pub job_bytes: u64,
-    /// Number of files of similar size that the current day must have before they are merged.
+    /// Files of similar size that the current day needs for a merge.
     pub files_min: usize,
-    /// Bytes of each file that are fetched at a time.
+    /// Bytes of each file fetched at a time.
     pub window_bytes: usize,
     /// Encoded size of a row group of the result.
     pub row_group_bytes: usize,
-    /// Size after which a file of the result ends at the next change of metric; at twice the size it ends in any case.
+    /// Size after which a result file ends at the next change of metric; a file of twice this size ends at once.
     pub file_bytes: u64,
 }
 
@@ -86,7 +75,7 @@ impl Default for CompactLimits {
 }
 
 impl CompactLimits {
-    /// Maximum memory of a running job, except for footers and the labels of decoded rows. Reserve it before the job begins.
+    /// Maximum memory of a job, without footers and labels. Reserve it before the job begins.
     pub const fn memory_bytes(&self) -> usize {
         self.fan_in * (self.window_bytes + self.window_bytes / 2 + DECODER_BYTES)
             + 3 * self.row_group_bytes
@@ -94,46 +83,38 @@ impl CompactLimits {
     }
 }
 
-/// A compaction job that runs in steps. The table changes only when [`Table::replace`] replaces the job's files with the result.
+/// A compaction job that runs in steps. [`Table::replace`] then changes the table.
 #[derive(Debug)]
 pub struct Compaction {
     table: Arc<Table>,
-    /// Keeps the job's files from being erased, even if they are deleted meanwhile.
+    /// Keeps the job's files from being erased.
     _files: Arc<Files>,
     date: Date,
     stem: FileStem,
     limits: CompactLimits,
-    /// Size after which a file ends at the next change of metric.
     file_bytes: u64,
     merge: Merge<StoredFile>,
-    /// True if tombstones are applied.
     deletes: bool,
     writer: Option<FileWriter<Upload>>,
-    /// Names at which a new file begins, in descending order.
+    /// Names at which new files begin, in descending order.
     cuts: Vec<String>,
-    /// Metric name of the latest series.
+    /// Metric of the latest series.
     metric: String,
     samples: Samples,
     staged: Vec<StagedFile>,
     progress: Progress,
 }
 
-/// Progress of a job.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// Bytes read.
     pub bytes: u64,
-    /// Series merged.
     pub series: u64,
-    /// Samples written.
     pub samples: u64,
-    /// True if nothing is left to do.
     pub done: bool,
 }
 
 impl Compaction {
-    /// Opens a job's files. `stem` must be new for each attempt. Fails on a damaged file with [`TableError::Damaged`], which
-    /// names the file.
+    /// Opens a job's files. `stem` must be new for each attempt. Fails with [`TableError::Damaged`] on a damaged file.
     pub fn open(
         table: &Arc<Table>,
         job: &Job,
@@ -171,7 +152,7 @@ impl Compaction {
         })
     }
 
-    /// Continues the merge until about `samples` further samples are written or nothing is left.
+    /// Merges about `samples` more samples, or all that are left.
     pub fn step(&mut self, samples: u64) -> Result<Progress, TableError> {
         let until = self.progress.samples.saturating_add(samples);
         while !self.progress.done && self.progress.samples < until {
@@ -211,7 +192,7 @@ impl Compaction {
         if ends { self.end_file() } else { Ok(()) }
     }
 
-    /// Writes rows while at least `least` samples of the series are pending.
+    /// Writes rows while at least `least` samples are pending.
     fn write_rows(&mut self, least: usize) -> Result<(), TableError> {
         let mut at = 0;
         while self.samples.timestamps.len() - at >= least {
@@ -256,20 +237,20 @@ impl Compaction {
         Ok(())
     }
 
-    /// Memory that the job holds now, without footers.
+    /// Present memory of the job, without footers.
     pub fn held_bytes(&self) -> usize {
         let samples = 8 * (self.samples.timestamps.capacity() + self.samples.values.capacity());
         self.merge.held_bytes() + samples + self.writer.as_ref().map_or(0, FileWriter::held_bytes)
     }
 
-    /// Files that the job has written, once it is done.
+    /// Files written by a finished job.
     pub fn into_staged(self) -> Vec<StagedFile> {
         assert!(self.progress.done, "BUG: the result of an unfinished job is taken");
         self.staged
     }
 }
 
-/// Target size for the files of a job's result, so that none is much smaller than the others.
+/// Target size for a job's files, so that all are of similar size.
 fn even_bytes(job: &Job, limits: &CompactLimits) -> u64 {
     match job.bytes() / limits.file_bytes {
         0 => limits.file_bytes,
@@ -279,8 +260,8 @@ fn even_bytes(job: &Job, limits: &CompactLimits) -> u64 {
 
 /// Runs a whole job on this thread and replaces its files with the result. `go_on` is called every [`STEP_SAMPLES`].
 ///
-/// Returns `None` without a change if `go_on` returns `false`, or if another program removed one of the files meanwhile. The
-/// new files are then left to a sweep.
+/// Returns `None` without a change if `go_on` returns `false`, or if a file was removed meanwhile. A sweep deletes the
+/// new files then.
 pub fn run(
     table: &Arc<Table>,
     job: &Job,

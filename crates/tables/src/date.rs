@@ -2,25 +2,22 @@
 
 use stdx::calendar;
 
-/// A day's length in milliseconds.
 pub const DAY_MS: i64 = 86_400_000;
 
-/// A day in UTC, counted from 1970-01-01.
+/// A day in UTC, as days since 1970-01-01.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Date(pub i32);
 
 impl Date {
-    /// The day of a timestamp. Timestamps must lie between the years 1970 and 9999 ([`model::caps`]).
+    /// Timestamps must lie between the years 1970 and 9999 ([`model::caps`]).
     pub const fn of(timestamp_ms: i64) -> Self {
         Self(timestamp_ms.div_euclid(DAY_MS) as i32)
     }
 
-    /// First millisecond of the day.
     pub const fn start_ms(self) -> i64 {
         self.0 as i64 * DAY_MS
     }
 
-    /// Last millisecond of the day.
     pub const fn end_ms(self) -> i64 {
         self.start_ms() + DAY_MS - 1
     }
@@ -36,7 +33,6 @@ impl Date {
 }
 
 impl std::fmt::Display for Date {
-    /// Formats the date as `YYYY-MM-DD`.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         calendar::Date::of_days(self.0.into()).fmt(f)
     }

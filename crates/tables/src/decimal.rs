@@ -1,44 +1,44 @@
 //! Values as integers over a power of ten: `value = mantissa / 10^exponent`, exact to the bit.
 //!
-//! Measured values are mostly rounded decimal numbers. As integers, their differences are small, and a Parquet file stores them
-//! in a third of the bytes of doubles. Any engine gets the identical double back with one division, since both operands are exact
-//! (`|mantissa| < 2^53`, `10^exponent` with `exponent <= 22`) and IEEE 754 rounds a quotient correctly.
+//! Most measured values are decimal numbers. Differences of their mantissas are small and take a third of the bytes of
+//! doubles. One division restores the identical double: both operands are exact (`|mantissa| < 2^53`, `exponent <=
+//! 22`), and IEEE 754 rounds a quotient correctly.
 
-/// The largest exponent in use. With a larger exponent, mantissas would not be shorter than the doubles themselves.
+/// Largest exponent. Beyond it, mantissas are no shorter than doubles.
 pub const EXPONENT_MAX: u8 = 15;
 
-/// Bound on the mantissas of fractions, below which adding and subtracting [`ROUNDER`] rounds to an integer.
+/// Bound on mantissas of fractions, below which adding and subtracting [`ROUNDER`] rounds.
 const FRACTION_MANTISSA_MAX: f64 = (1u64 << 51) as f64;
 
-/// 1.5 * 2^52. A double of this size has no bits for a fraction, so adding it rounds to an integer.
+/// 1.5 * 2^52. Doubles of this size have no fraction, so adding it rounds to an integer.
 const ROUNDER: f64 = 6_755_399_441_055_744.0;
 
 const POWERS: [f64; EXPONENT_MAX as usize + 1] =
     [1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15];
 
-/// Number of values that are tried together: enough for vectorisation, few enough that a change of exponent is cheap.
+/// Values tried together: enough for vectorisation, and few enough to change the exponent cheaply.
 const CHUNK: usize = 64;
 
-/// The value of a mantissa. `None` for an exponent that Floodmark never writes.
+/// Returns `None` for an exponent that Floodmark never writes.
 #[inline]
 pub fn value(mantissa: i64, exponent: u8) -> Option<f64> {
     POWERS.get(exponent as usize).map(|power| mantissa as f64 / power)
 }
 
-/// Appends the values of `mantissas`, from which `base` was subtracted, to `values`. Returns `false` for an
-/// exponent that Floodmark never writes.
+/// Appends the values of `mantissas`, reduced by `base`, to `values`. Returns `false` for an exponent that Floodmark
+/// never writes.
 #[must_use]
 pub fn values(mantissas: &[i64], base: i64, exponent: u8, values: &mut Vec<f64>) -> bool {
     let Some(power) = POWERS.get(exponent as usize) else { return false };
-    // wraps on overflow, which occurs only in files that Floodmark did not write
+    // overflows only in files of other programs
     values.extend(mantissas.iter().map(|&m| m.wrapping_add(base) as f64 / power));
     true
 }
 
 /// Finds the smallest exponent that holds all of `values` exactly, and appends their mantissas.
 ///
-/// Returns `None` and leaves `mantissas` unchanged if there is no such exponent: for infinities, NaNs, negative zero, binary
-/// fractions, or magnitudes too far apart.
+/// Returns `None`, with `mantissas` unchanged, if there is none: for infinities, NaNs, negative zero, binary fractions,
+/// or very different magnitudes.
 pub fn mantissas(values: &[f64], mantissas: &mut Vec<i64>) -> Option<u8> {
     let start = mantissas.len();
     let exponent = append(values, mantissas);
@@ -58,7 +58,7 @@ fn append(values: &[f64], mantissas: &mut Vec<i64>) -> Option<u8> {
     mantissas.resize(start + values.len(), 0);
     let out = &mut mantissas[start..];
     let mut exponent = 0;
-    // Start of the current exponent: mantissas before this position have a smaller one.
+    // Mantissas before this position have a smaller exponent.
     let mut since = 0;
     let mut at = 0;
     while at < values.len() {
@@ -71,16 +71,16 @@ fn append(values: &[f64], mantissas: &mut Vec<i64>) -> Option<u8> {
         exponent = (exponent + 1..=EXPONENT_MAX).find(|e| mantissa(misfit, *e).is_some())?;
         since = at;
     }
-    // At the larger exponent, earlier mantissas only get trailing zeros, unless they become too large.
+    // A larger exponent adds trailing zeros to earlier mantissas, if they fit.
     (since == 0 || fill(&values[..since], exponent, &mut out[..since])).then_some(exponent)
 }
 
-/// Computes the mantissas of all values at one exponent. Returns `false` if a value does not fit.
+/// Computes all mantissas at one exponent. Returns `false` if one does not fit.
 fn fill(values: &[f64], exponent: u8, out: &mut [i64]) -> bool {
     let mut fits = true;
     if exponent == 0 {
         for (value, out) in values.iter().zip(out) {
-            // A saturating conversion; NaN gives 0. Comparing bits refuses both, and negative zero.
+            // Comparing bits refuses saturated values, NaN and negative zero.
             let mantissa = *value as i64;
             fits &= (mantissa as f64).to_bits() == value.to_bits();
             *out = mantissa;

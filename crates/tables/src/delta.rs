@@ -1,24 +1,21 @@
-//! The Delta log: which files are live, and up to which journal offsets they hold the accepted samples. No
-//! other module uses the Delta library.
+//! The Delta log: which files are live, and up to which journal offsets they hold the samples. No other module uses the
+//! Delta library.
 //!
 //! ```text
 //!   stage: Parquet files, put under new names, invisible to readers
 //!   commit: ONE log entry adds the files of many blocks and moves their floodmarks (Delta's `txn` actions)
 //! ```
 //!
-//! A log entry is put only if its version does not exist yet. Floodmarks are read at version n and written with version n + 1, so
-//! a commit is a compare-and-swap: the second of two writers sees the floodmarks of the first and finds nothing left to do. A
-//! lost answer is resolved in the same way, by reading the floodmarks again.
+//! An entry is put only if its version is new. Floodmarks are read at version n and written with n + 1: a commit is a
+//! compare-and-swap. A second writer, or one that lost an answer, reads the floodmarks again and finds nothing left to
+//! do.
 //!
-//! Each file has a *sequence*: if two files have samples of the same series and time, the sample of the file
-//! with the greater sequence wins. The sequence is assigned in the same compare-and-swap, and stored as the
-//! file's `modificationTime`. It is the current time, or one more than the greatest sequence of the live
-//! files if that is later. So correctness does not depend on clocks, and the log needs no field that other
-//! engines drop. A merged file has the greatest sequence of its inputs.
+//! Of two samples of the same series and time, the one in the file with the greater *sequence* wins. The sequence is
+//! the current time, but greater than that of all live files. It is stored as `modificationTime`. So correctness does
+//! not depend on clocks. A merged file has the greatest sequence of its inputs.
 //!
-//! The `modificationTime` of another engine's file is that engine's time. Such files are *early*: whatever
-//! their sequence, they count as written before all files of Floodmark's own ([`LiveFile::rank`]). A merge of
-//! only early files is early too, and its name says so; a merge with any other file is not early.
+//! Files of other engines are *early*: they count as written before all of Floodmark's files ([`LiveFile::rank`]). A
+//! merge of only early files is early too.
 
 mod actions;
 mod clean;
@@ -67,48 +64,43 @@ pub use sweep::{Sweeper, Swept};
 /// Name of this writer in the log.
 const ENGINE_INFO: &str = concat!("floodmark/", env!("CARGO_PKG_VERSION"));
 
-/// Number of log files that are read concurrently, and so held in memory.
+/// Log files that are read concurrently, and so held in memory.
 const READ_AHEAD: NonZero<usize> = NonZero::new(8).unwrap();
 
 /// A file that is in the store but not yet in the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StagedFile {
-    /// Path of the file in the table.
     pub path: String,
-    /// Facts about the file for the log.
     pub summary: FileSummary,
-    /// Condition for committing the file.
     pub staging: Staging,
 }
 
-/// All files of one source's accepted data between two offsets.
+/// All files of a source's data between two offsets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StagedBlock {
-    /// The journal and partition that the data comes from. A new journal is a new source, since its offsets begin at 0.
+    /// Journal of the data, by its identity.
     pub source: String,
-    /// The source's floodmark before this block; `None` for the first block.
+    /// The source's previous floodmark.
     pub after: Option<u64>,
-    /// The source's floodmark after this block.
+    /// The source's next floodmark.
     pub upto: u64,
-    /// Last day of this pass, if the block is committed in passes. `None` for the last pass, or the only one.
+    /// Last day of this pass; `None` for the last or only pass.
     pub through: Option<Date>,
-    /// The files; empty if all samples were duplicates.
+    /// Empty if all samples were duplicates.
     pub files: Vec<StagedFile>,
 }
 
-/// The live files of one version of a table. No listed file is swept before the list is dropped.
+/// The live files of one version. No listed file is swept before the list is dropped.
 #[derive(Debug, Default)]
 pub struct Files {
     version: u64,
-    /// Files by day, then in the order of writes.
+    /// By day, then in the order of writes.
     list: Vec<LiveFile>,
-    /// Deletes that were not applied to all files yet.
+    /// Deletes not yet applied to all files.
     pending: PendingDeletes,
-    /// Memory of the list.
     bytes: usize,
-    /// Length of all files together.
     data_bytes: u64,
-    /// Registration as a reader; `None` for files that belong to no table.
+    /// Registration as a reader, if the files belong to a table.
     _reading: Option<Reading>,
 }
 
@@ -127,27 +119,27 @@ impl Files {
         self.version
     }
 
-    /// All files, by day, then in the order of writes.
+    /// By day, then in the order of writes.
     pub fn all(&self) -> &[LiveFile] {
         &self.list
     }
 
-    /// The greatest sequence of a file or a delete.
+    /// Greatest sequence of a file or delete.
     fn sequence_max(&self) -> i64 {
         self.list.iter().map(|f| f.sequence).max().unwrap_or(0).max(self.pending.all.last)
     }
 
-    /// Deletes that may not be applied to all files yet, and the sequence of the last one.
+    /// Deletes that may not be applied to all files yet, and the last delete's sequence.
     pub fn tombstones(&self) -> &Tombstones {
         &self.pending.all
     }
 
-    /// Files of which a delete up to sequence `upto` hides every row.
+    /// Files hidden as a whole by deletes up to sequence `upto`.
     pub(crate) fn covered(&self, upto: i64) -> impl Iterator<Item = &LiveFile> {
         self.list.iter().filter(move |file| self.is_covered(file, upto))
     }
 
-    /// True if a delete up to sequence `upto` hides every row of a file.
+    /// True if a delete up to sequence `upto` hides the whole file.
     pub(crate) fn is_covered(&self, file: &LiveFile, upto: i64) -> bool {
         self.pending.all.list.iter().take_while(|t| t.sequence <= upto).any(|t| t.covers(file))
     }
@@ -157,15 +149,12 @@ impl Files {
         self.pending.all.mask(file, self.pending.is_rollup)
     }
 
-    /// Memory of the list in bytes.
     pub const fn memory_bytes(&self) -> usize {
         self.bytes
     }
 }
 
-/// A table of one kind.
-///
-/// Its methods block; see [`Location`].
+/// A table of one kind. Its methods block; see [`Location`].
 #[derive(Debug)]
 pub struct Table {
     kind: &'static Kind,
@@ -173,39 +162,36 @@ pub struct Table {
     engine: DefaultEngine<TokioMultiThreadExecutor>,
     snapshot: Mutex<SnapshotRef>,
     files: Mutex<Option<Arc<Files>>>,
-    /// Cached floodmarks of one version, since each lookup may have to read the log.
+    /// Floodmarks of one version, cached because lookups may read the log.
     floodmarks: Mutex<Known>,
-    /// Version of the last checkpoint; 0 if there is none.
     checkpointed: AtomicU64,
-    /// Time of the last write to the log before it was opened, by the store's clock.
     written_ms: Option<i64>,
-    /// True if the log could not be read: the next [`Self::refresh`] opens the log anew.
+    /// True after a failure to read the log: [`Self::refresh`] opens it anew.
     suspect: Mutex<bool>,
 }
 
-/// Floodmarks of sources in one version of the log.
 #[derive(Debug, Default)]
 struct Known {
     version: u64,
     floodmarks: HashMap<String, Option<u64>>,
 }
 
-/// Maximum number of sources whose floodmarks are cached. A rollup has one source for each day.
+/// Maximum number of cached floodmarks. A rollup has one source for each day.
 const KNOWN_MAX: usize = 10_000;
 
-/// Memory of a cached floodmark: name of the source, value, and map entry.
+/// Memory of a cached floodmark.
 const KNOWN_BYTES: usize = 100;
 
-/// Memory of a table without its list of files: the schema, and the names of the log's files since its last checkpoint.
+/// Memory of a table without its files: schema, and names of recent log files.
 const TABLE_BYTES: usize = 32 << 10;
 
 impl Table {
-    /// Opens the table at `location`, and creates it if there is none.
+    /// Opens the table, and creates it if absent.
     pub fn open_or_create(kind: &'static Kind, location: Location) -> Result<Self, TableError> {
         Ok(Self::open_with(kind, location, true)?.expect("BUG: a created table cannot be opened"))
     }
 
-    /// Opens the table at `location`; `None` if there is none.
+    /// Opens the table; `None` if absent.
     pub fn open(kind: &'static Kind, location: Location) -> Result<Option<Self>, TableError> {
         Self::open_with(kind, location, false)
     }
@@ -252,7 +238,6 @@ impl Table {
         &self.location
     }
 
-    /// Latest version that this process has seen.
     pub fn version(&self) -> u64 {
         self.snapshot().version()
     }
@@ -262,7 +247,7 @@ impl Table {
         self.written_ms
     }
 
-    /// Version of the last checkpoint that this process has seen; 0 if there is none.
+    /// Latest known checkpoint version, or 0.
     pub fn checkpointed(&self) -> u64 {
         self.checkpointed.load(Ordering::Relaxed)
     }
@@ -296,7 +281,7 @@ impl Table {
         Ok(self.see(newer))
     }
 
-    /// Lets the library read the log, and notes a failure.
+    /// Lets the library read the log.
     fn reading<T>(&self, read: impl FnOnce() -> KernelResult<T>) -> Result<T, TableError> {
         self.noting(failure::guarded(&self.location, || read().map_err(|e| failure::of(&self.location, e))))
     }
@@ -319,7 +304,7 @@ impl Table {
         Arc::clone(&lock(&self.snapshot))
     }
 
-    /// Keeps `snapshot` if it is newer than the known one. Returns the latest version.
+    /// Keeps the newer snapshot. Returns its version.
     fn see(&self, snapshot: SnapshotRef) -> u64 {
         let mut known = lock(&self.snapshot);
         if snapshot.version() >= known.version() {
@@ -328,7 +313,7 @@ impl Table {
         known.version()
     }
 
-    /// Floodmarks of the sources, as of the latest version seen. Sources without a floodmark are left out.
+    /// Floodmarks of the sources in the latest version seen. Sources without a floodmark are left out.
     pub fn floodmarks<'a>(
         &self,
         sources: impl IntoIterator<Item = &'a str>,
@@ -360,8 +345,7 @@ impl Table {
         Ok(offset)
     }
 
-    /// Carries the cached floodmarks over to the version that this process has just committed. The commit
-    /// changed only the floodmarks in `moved`.
+    /// Keeps cached floodmarks for the version just committed, which changed those in `moved`.
     fn carry_floodmarks(&self, version: u64, moved: &BTreeMap<String, u64>) {
         let mut known = lock(&self.floodmarks);
         if known.version + 1 == version && known.floodmarks.len() + moved.len() <= KNOWN_MAX {
@@ -384,7 +368,7 @@ impl Table {
         }
     }
 
-    /// The live files, as of the latest version seen. The list is cached until the version changes.
+    /// Live files of the latest version seen.
     pub fn files(&self) -> Result<Arc<Files>, TableError> {
         self.files_at(&self.snapshot())
     }
@@ -411,25 +395,22 @@ impl Table {
         files
     }
 
-    /// Approximate memory that the table holds.
     pub fn memory_bytes(&self) -> usize {
         let files = lock(&self.files).as_ref().map_or(0, |files| files.memory_bytes());
         TABLE_BYTES + files + KNOWN_BYTES * lock(&self.floodmarks).floodmarks.len()
     }
 
-    /// Length of all live files together, as of the version whose list of files was read last. Asks the store for nothing.
+    /// Bytes of the live files that were listed last. Does no I/O.
     pub fn data_bytes(&self) -> u64 {
         lock(&self.files).as_ref().map_or(0, |files| files.data_bytes)
     }
 
-    /// Opens a live file for reading.
     pub fn file(&self, file: &LiveFile) -> Result<StoredFile, TableError> {
         self.location.object(&file.path, file.bytes)
     }
 
-    /// Begins a new file of a day. `number` must be new for the stem. The file is invisible until it is
-    /// committed. After a grace period, a [`Sweeper`] deletes the file, and committing it then fails with
-    /// [`TableError::Lapsed`]. Writers that take longer need a [`Lease`].
+    /// Begins a new file of a day. `number` must be new for the stem. A [`Sweeper`] deletes an uncommitted file after a
+    /// grace period; the commit then fails with [`TableError::Lapsed`]. Writers that take longer need a [`Lease`].
     pub fn upload(&self, date: Date, stem: &FileStem, number: u32) -> Result<Upload, TableError> {
         self.upload_as(date, stem, number, self.staging())
     }
@@ -448,7 +429,7 @@ impl Table {
         Staging { since: self.version(), lease: None }
     }
 
-    /// Finishes a file that was written through [`Table::upload`].
+    /// Finishes a file from [`Table::upload`].
     pub fn staged(&self, summary: FileSummary, upload: Upload) -> Result<StagedFile, TableError> {
         let (path, staging) = (upload.path().to_string(), upload.staging().clone());
         let len = upload.finish()?;

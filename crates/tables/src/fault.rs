@@ -1,10 +1,9 @@
-//! Named places at which a test can end upkeep, as if the process had died there.
-//!
-//! Outside of this crate's tests, fault points have no effect and no cost.
+//! Places at which a test can end upkeep, as if the process had died there. They cost nothing outside of this crate's
+//! tests.
 
 use crate::error::TableError;
 
-/// All fault points, in the order in which upkeep reaches them.
+/// In the order of upkeep.
 #[cfg(test)]
 pub(crate) const PLACES: [&str; 13] = [
     "expired",
@@ -34,7 +33,7 @@ thread_local! {
     static DIES_AT: std::cell::Cell<Option<&'static str>> = const { std::cell::Cell::new(None) };
 }
 
-/// Makes the current thread's operation fail at `place`, once.
+/// Makes the current thread's operation fail once at `place`.
 #[cfg(test)]
 pub(crate) fn die_at(place: &'static str) {
     DIES_AT.set(Some(place));

@@ -1,14 +1,12 @@
-//! Kinds of tables: the differences between tables, as data.
+//! Kinds of tables: their differences, as data.
 //!
-//! Commits, floodmarks, the order of writes, sweeping, repair and upkeep have the same code for every kind.
-//! Of a row, this code needs only the day, the times and the first column of the sort key; a [`Kind`] names
-//! these columns. Only the kind's reader and writer know the *meaning* of a row. [`metrics`] and rollups
-//! share them.
+//! Commits, floodmarks, sweeps, repair and upkeep have the same code for every kind. This code needs only the columns
+//! that a [`Kind`] names: day, times, and first sort column.
 //!
 //! # Format versions
 //!
-//! A file states its format version and holds the columns of that version. A column that a later version adds is nullable, and
-//! null in every row of an older file. The Delta table gets the column in the same log entry as the first files that hold it.
+//! A file states its format version and holds that version's columns. Columns of later versions are nullable, and null
+//! for older files. The Delta table gets them with the first files that hold them.
 
 pub mod metrics;
 
@@ -19,73 +17,66 @@ use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterVersi
 use parquet::schema::types::ColumnPath;
 use std::sync::Arc;
 
-/// Partition column of every kind: the day of a row in UTC. It is part of a file's path and of the log, not of the file.
+/// Partition column: the day of a row in UTC. A file's path and the log have it, the file does not.
 pub const DATE: &str = "date";
 
-/// Name of this writer in a file's metadata.
+/// Writer's name in a file's metadata.
 pub const CREATED_BY: &str = "floodmark";
 
-/// Key of the format version in a file's metadata.
+/// Metadata key of the format version.
 pub const FORMAT_KEY: &str = "floodmark.format";
 
-/// First format version that was released. All files have its columns.
+/// First released format version. All files have its columns.
 pub const FIRST_VERSION: u32 = 2;
 
-/// Compression level, zstd's default. On the `mix` of the size benchmark, level 9 saves 2 % and takes four times as long.
+/// Zstd's default. Level 9 saves 2 % of the size benchmark's `mix`, but takes four times as long.
 const ZSTD_LEVEL: i32 = 3;
 
-/// Size of a data page, which is the least that a selective read fetches and decodes: about 30,000 samples.
+/// Size of a data page, about 30,000 samples: the least that a read fetches and decodes.
 pub(crate) const PAGE_BYTES: usize = 32 << 10;
 
-/// Size in bytes of a column chunk's dictionary beyond which the rest of the chunk is plain.
+/// Maximum bytes of a dictionary. The rest of its column chunk is plain.
 const DICTIONARY_BYTES_MAX: usize = 1 << 20;
 
-/// Format of the tables of one kind, and how their files may be merged.
 #[derive(Debug)]
 pub struct Kind {
-    /// Name for messages.
+    /// For messages.
     pub name: &'static str,
-    /// Format version of new files.
+    /// Of new files.
     pub version: u32,
-    /// Columns in the order of the file.
+    /// In the order of the file.
     pub columns: &'static [Column],
-    /// Columns by which the rows of a file are sorted. The first is a text: the log keeps its bounds for each file, and
-    /// compaction divides large days by it.
+    /// Sort columns of a file. The first is a text. The log keeps its bounds, and compaction divides large days by it.
     pub sort_key: &'static [&'static str],
-    /// Columns with the first and the last time of a row, whose bounds the log keeps too. Both are the same column if a row has
-    /// one time.
+    /// First and last time of a row, perhaps the same column. The log keeps their bounds.
     pub time: [&'static str; 2],
-    /// Rule for merging files.
     pub merge: MergePolicy,
 }
 
-/// Rule for which files compaction may merge.
+/// Which files compaction may merge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MergePolicy {
-    /// Two files may hold the same sample, and the one written later wins. Only neighbours in the order of writes are
-    /// merged.
+    /// Of two equal samples, the later write wins. Only neighbours in the order of writes are merged.
     LaterWins,
-    /// No two files of a day hold the same sample, so any of them may be merged.
+    /// No two files of a day hold the same sample. All may be merged.
     Disjoint,
 }
 
-/// A column of a kind.
 #[derive(Debug, Clone, Copy)]
 pub struct Column {
-    /// Name of the column, in Parquet and in the Delta table.
+    /// Name in Parquet and in the Delta table.
     pub name: &'static str,
     pub data_type: Type,
-    /// True if a row may lack a value. Columns added after [`FIRST_VERSION`] are nullable.
+    /// True for all columns added after [`FIRST_VERSION`].
     pub is_nullable: bool,
     /// First format version with this column.
     pub since: u32,
-    /// Encoding of the values.
     pub encoding: Coding,
-    /// True if row groups and pages keep the least and the greatest value.
+    /// True if row groups and pages keep bounds.
     pub has_bounds: bool,
 }
 
-/// Type of a column, which maps to types of Arrow, Parquet and Delta.
+/// Maps to types of Arrow, Parquet and Delta.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Type {
     /// UTF-8.
@@ -103,11 +94,10 @@ pub enum Type {
     Timestamp,
     /// Map from text to text, without nulls.
     TextMap,
-    /// List of elements of a type, without nulls.
+    /// List without nulls.
     List(&'static Self),
 }
 
-/// Encoding of a column's values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Coding {
     /// Dictionary, or plain once the dictionary is full.
@@ -132,7 +122,7 @@ impl Type {
         }
     }
 
-    /// Paths of the type's Parquet columns, relative to the column's name.
+    /// Paths of the type's Parquet columns, relative to its name.
     const fn leaves(self) -> &'static [&'static [&'static str]] {
         match self {
             Self::TextMap => &[&["key_value", "key"], &["key_value", "value"]],
@@ -142,7 +132,6 @@ impl Type {
     }
 }
 
-/// Element of a list.
 pub(crate) fn element(data_type: DataType) -> FieldRef {
     Arc::new(Field::new("element", data_type, false))
 }
@@ -154,12 +143,11 @@ pub(crate) fn text_entries() -> FieldRef {
 }
 
 impl Column {
-    /// True for a column that files of the first version lack.
+    /// True if files of the first version lack the column.
     pub(crate) const fn is_added(&self) -> bool {
         self.since > FIRST_VERSION
     }
 
-    /// Paths of the column's Parquet columns.
     fn paths(&self) -> impl Iterator<Item = ColumnPath> {
         let path = |leaf: &&[&str]| [&[self.name], *leaf].concat().into_iter().map(String::from).collect();
         self.data_type.leaves().iter().map(move |leaf| ColumnPath::new(path(leaf)))
@@ -167,19 +155,18 @@ impl Column {
 }
 
 impl Kind {
-    /// Columns of a new file.
     pub fn schema(&self) -> SchemaRef {
         self.schema_of(self.version)
     }
 
-    /// Columns of a file of a format version, without the partition column.
+    /// Columns of a format version, without the partition column.
     pub(crate) fn schema_of(&self, version: u32) -> SchemaRef {
         let columns = self.columns.iter().filter(|column| column.since <= version);
         let field = |c: &Column| Field::new(c.name, c.data_type.arrow(), c.is_nullable);
         Arc::new(Schema::new(columns.map(field).collect::<Vec<_>>()))
     }
 
-    /// Column whose bounds the log keeps as [`LiveFile::names`](crate::live_file::LiveFile::names).
+    /// Column with the bounds [`LiveFile::names`](crate::live_file::LiveFile::names).
     pub(crate) const fn leading(&self) -> &'static str {
         self.sort_key[0]
     }
@@ -194,8 +181,7 @@ impl Kind {
 
     /// Properties of a file's encoder.
     ///
-    /// The encodings are of version 2, but data pages are of version 1: pages of version 2 leave the levels
-    /// of lists uncompressed, and these are long runs that compress well.
+    /// Data pages are of version 1, because pages of version 2 leave the levels of lists uncompressed.
     pub fn writer_properties(&self) -> WriterProperties {
         let zstd = ZstdLevel::try_new(ZSTD_LEVEL).expect("BUG: the compression level of zstd is invalid");
         let mut properties = WriterProperties::builder()
@@ -205,7 +191,7 @@ impl Kind {
             .set_data_page_size_limit(PAGE_BYTES)
             .set_dictionary_page_size_limit(DICTIONARY_BYTES_MAX)
             .set_statistics_enabled(EnabledStatistics::Page)
-            // the writer ends row groups by bytes, not by rows
+            // row groups end by bytes
             .set_max_row_group_row_count(None)
             .set_key_value_metadata(Some(vec![KeyValue::new(FORMAT_KEY.into(), self.version.to_string())]));
         for (column, path) in self.columns.iter().flat_map(|c| c.paths().map(move |path| (c, path))) {

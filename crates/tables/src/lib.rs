@@ -19,26 +19,20 @@
 //! - [`rollup`]: the same series in less detail, as tables of their own
 //! - [`tombstone`]: deletes, which hide samples until the files are rewritten
 //!
-//! Nothing here starts a thread or reads a clock. Functions that access an object store block their caller, and run the requests
-//! on a runtime passed in by the shell. Call them from a thread that may block, never from an async task.
+//! Nothing here starts a thread or reads a clock. Functions that access a store block their caller: never call them
+//! from an async task.
 //!
 //! # How to use it
 //!
-//! One [`Location`] for each tenant, one [`Table`] for each [`Kind`] in it, shared by `Arc`; one [`Cache`] for all.
+//! There is one [`Location`] for each tenant, one shared [`Table`] for each [`Kind`] in it, and one [`Cache`] for all.
 //!
-//! Writing: for each partition, a [`BlockStager`] gets the frozen series in table order
-//! ([`model::LabelsRef::cmp_in_tables`]). Its files go into a [`StagedBlock`], with the source's name and the
-//! offsets at which the block begins and ends. [`Table::commit`] commits the blocks of all partitions in one
-//! log entry. After a crash, [`Table::floodmarks`] returns the offsets up to which the table has the data of
-//! each source.
-//!
-//! Reading: [`Scan::open`] with a [`Select`], then [`Scan::next_series`] and [`Scan::read`] for each. Without
-//! [`Select::samples`], a scan returns only series, from the small columns. [`labels`] returns labels of any number of files, one
-//! after the other.
-//!
-//! Upkeep: [`upkeep::Upkeep`] plans steps, and the shell runs each. Every step may be interrupted at any point.
-//!
-//! Memory: `held_bytes()` of each type returns what it holds, and the type's limits bound it.
+//! - Writing: a [`BlockStager`] gets a partition's frozen series in table order ([`model::LabelsRef::cmp_in_tables`]).
+//!   Its files go into a [`StagedBlock`], and [`Table::commit`] commits the blocks of all partitions. After a crash,
+//!   [`Table::floodmarks`] says what the table has.
+//! - Reading: [`Scan::open`] with a [`Select`], [`Scan::next_series`], and [`Scan::read`]. Without [`Select::samples`],
+//!   a scan returns only series. [`labels`] returns labels.
+//! - Upkeep: [`upkeep::Upkeep`] plans steps, which the caller runs. Each may be interrupted at any point.
+//! - Memory: `held_bytes()` of each type returns its memory, which the type's limits bound.
 
 pub mod compact;
 mod date;

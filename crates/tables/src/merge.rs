@@ -1,5 +1,4 @@
-//! Merges files: returns the rows of all files in table order, series by series. If two files have the same sample, the one
-//! written later wins.
+//! Merges files: returns their rows in table order, series by series. Of two equal samples, the later write wins.
 //!
 //! ```text
 //!   cursor 0 (earliest) ─┐
@@ -7,8 +6,7 @@
 //!   cursor 2 (latest)   ─┘
 //! ```
 //!
-//! A merge streams: it holds one row of each file that has the current series, never all samples of a series.
-//! [`crate::merge::run`] describes the memory of a file.
+//! A merge holds one row of each file with the current series. [`crate::merge::run`] describes the memory of a file.
 
 pub(crate) mod run;
 
@@ -19,34 +17,33 @@ use model::{LabelsRef, Samples, SeriesKey};
 use run::Run;
 use std::cmp::Ordering;
 
-/// A merge of cursors. Call [`Merge::next_series`] first, then [`Merge::next_chunk`] until it returns `false`.
+/// Call [`Merge::next_series`] first, then [`Merge::next_chunk`] until it returns `false`.
 #[derive(Debug)]
 pub struct Merge<R: Ranges> {
     sources: Vec<Source<R>>,
-    /// Sources that are positioned on a row, as a binary heap by least labels, then by earliest source.
+    /// Sources on a row, as a binary heap by labels, then by order of writes.
     heap: Vec<usize>,
-    /// Sources that have the current series, the earliest first.
+    /// Sources with the current series, the earliest first.
     current: Vec<usize>,
     labels: Vec<u8>,
     key: SeriesKey,
-    /// True if damaged files are left out instead of ending the merge.
+    /// True if damaged files are skipped instead of ending the merge.
     tolerant: bool,
     damaged: Vec<TableError>,
     stats: ReadStats,
     scratch: Samples,
-    /// Memory for overlapping rows of one series.
+    /// Limit on overlapping rows of one series.
     rows_bytes_max: usize,
 }
 
 #[derive(Debug)]
 struct Source<R: Ranges> {
-    /// The file's rows; `None` at their end.
+    /// `None` at the end.
     run: Option<Run<R>>,
-    /// A row of the current series.
     row: Samples,
-    /// Number of samples of `row` that were already returned.
+    /// Samples of `row` already returned.
     at: usize,
-    /// True if the cursor is positioned on an unread row of the current series.
+    /// True if the cursor is on an unread row of the current series.
     more: bool,
 }
 
@@ -61,13 +58,13 @@ impl<R: Ranges> Source<R> {
 }
 
 impl<R: Ranges> Merge<R> {
-    /// Creates a merge of `cursors`, each before its first row, in order of writing, the earliest first. A `tolerant` merge skips
-    /// a damaged file from the first damaged row on; see [`Merge::damaged`].
+    /// Merges `cursors`, each before its first row, in the order of writes. A `tolerant` merge skips damaged files from
+    /// the first damaged row on; see [`Merge::damaged`].
     pub fn new(cursors: Vec<Cursor<R>>, tolerant: bool) -> Result<Self, TableError> {
         Self::of(cursors.into_iter().map(Run::whole).collect(), tolerant, usize::MAX)
     }
 
-    /// Like [`Merge::new`], for runs, with a limit of `rows_bytes_max` on the memory for overlapping rows of one series.
+    /// Like [`Merge::new`], with at most `rows_bytes_max` for overlapping rows of one series.
     pub(crate) fn of(runs: Vec<Run<R>>, tolerant: bool, rows_bytes_max: usize) -> Result<Self, TableError> {
         let source = |run| Source { run: Some(run), row: Samples::default(), at: 0, more: false };
         let sources: Vec<_> = runs.into_iter().map(source).collect();
@@ -91,7 +88,7 @@ impl<R: Ranges> Merge<R> {
         Ok(merge)
     }
 
-    /// Moves to the next series, and skips unread samples of the current one.
+    /// Moves to the next series, past unread samples.
     pub fn next_series(&mut self) -> Result<bool, TableError> {
         for i in std::mem::take(&mut self.current) {
             self.release_row(i);
@@ -122,19 +119,15 @@ impl<R: Ranges> Merge<R> {
         self.current.push(source);
     }
 
-    /// All labels of the current series.
     pub fn labels(&self) -> LabelsRef<'_> {
         LabelsRef::from_canonical(&self.labels)
     }
 
-    /// The key of the current series.
     pub const fn key(&self) -> SeriesKey {
         self.key
     }
 
     /// Appends the next samples of the current series, in order of time; `false` if there are none.
-    ///
-    /// Appends at most one row of each file that has the series.
     pub fn next_chunk(&mut self, out: &mut Samples) -> Result<bool, TableError> {
         loop {
             let before = out.timestamps.len();
@@ -149,7 +142,7 @@ impl<R: Ranges> Merge<R> {
             }
             self.bound_rows()?;
             let open = self.current.iter().map(|i| &self.sources[*i]).filter(|s| s.more);
-            // Beyond the end of a row that has a successor, that successor may have samples too.
+            // Samples after the end of a row may be in its successor too.
             let upto = open.filter_map(|s| s.row.timestamps.last()).min().copied().unwrap_or(i64::MAX);
             self.append_upto(upto, out);
             if out.timestamps.len() > before {
@@ -161,14 +154,12 @@ impl<R: Ranges> Merge<R> {
         }
     }
 
-    /// Appends all samples of the current series.
     pub fn read_all(&mut self, out: &mut Samples) -> Result<(), TableError> {
         while self.next_chunk(out)? {}
         Ok(())
     }
 
-    /// The source whose next row ends before all rows of other sources begin, if there is one. There usually
-    /// is one if the files are of different days.
+    /// The source whose next row ends before other sources' rows begin, as usual for files of different days.
     fn first_without_overlap(&self) -> Option<usize> {
         let starts = self.current.iter().filter_map(|&i| {
             let source = &self.sources[i];
@@ -195,7 +186,7 @@ impl<R: Ranges> Merge<R> {
         (end? < second).then_some(source)
     }
 
-    /// Appends a source's next row, and moves to the row after it.
+    /// Appends a source's next row.
     fn read_row(&mut self, i: usize, out: &mut Samples) -> Result<(), TableError> {
         let before = out.timestamps.len();
         let run = self.sources[i].run.as_mut().expect("BUG: a source with more rows has no run");
@@ -207,7 +198,7 @@ impl<R: Ranges> Merge<R> {
         self.step(i)
     }
 
-    /// Reads the next row of a source that has no samples left.
+    /// Reads the next row of an empty source.
     fn fill(&mut self, i: usize) -> Result<(), TableError> {
         while self.sources[i].rest().is_empty() && self.sources[i].more {
             let source = &mut self.sources[i];
@@ -225,7 +216,7 @@ impl<R: Ranges> Merge<R> {
         Ok(())
     }
 
-    /// Releases a row, and its memory if that exceeds the source's share.
+    /// Releases a row, and memory beyond the source's share.
     fn release_row(&mut self, i: usize) {
         let bytes_max = self.rows_bytes_max / self.sources.len();
         let source = &mut self.sources[i];
@@ -236,7 +227,7 @@ impl<R: Ranges> Merge<R> {
         }
     }
 
-    /// Fails if the overlapping rows of the series exceed the memory limit.
+    /// Fails if overlapping rows exceed the memory limit.
     fn bound_rows(&self) -> Result<(), TableError> {
         let bytes: usize = self.current.iter().map(|i| samples_bytes(&self.sources[*i].row)).sum();
         match bytes <= self.rows_bytes_max {
@@ -248,7 +239,7 @@ impl<R: Ranges> Merge<R> {
         }
     }
 
-    /// Moves a source to its next row, and checks whether that belongs to the current series.
+    /// Moves a source to its next row of the current series, if there is one.
     fn step(&mut self, i: usize) -> Result<(), TableError> {
         let more = self.advance(i)? && self.sources[i].labels().as_bytes() == self.labels;
         self.sources[i].more = more;
@@ -271,7 +262,7 @@ impl<R: Ranges> Merge<R> {
         }
     }
 
-    /// Skips the rest of a damaged file if the merge is tolerant, and fails otherwise.
+    /// Skips the rest of a damaged file, or fails unless the merge is tolerant.
     fn fail(&mut self, i: usize, error: TableError) -> Result<(), TableError> {
         if !(self.tolerant && error.is_of_one_file()) {
             return Err(error);
@@ -282,7 +273,7 @@ impl<R: Ranges> Merge<R> {
         Ok(())
     }
 
-    /// Appends the samples of the current rows up to `upto`.
+    /// Appends samples of the current rows up to `upto`.
     fn append_upto(&mut self, upto: i64, out: &mut Samples) {
         let sources = &mut self.sources;
         let mut parts: Vec<(usize, usize)> = Vec::with_capacity(self.current.len());
@@ -301,7 +292,7 @@ impl<R: Ranges> Merge<R> {
                 append(&sources[*i], *len, out);
             }
         } else {
-            // Merges two sources at a time: the later write overrides the earlier one.
+            // Merges two sources at a time. The later write wins.
             let mut merged = Samples::default();
             for (i, len) in &parts {
                 self.scratch.clear();
@@ -317,19 +308,17 @@ impl<R: Ranges> Merge<R> {
         }
     }
 
-    /// Errors of damaged files that a tolerant merge skipped, in whole or in part.
+    /// Errors of files that a tolerant merge skipped.
     pub fn damaged(&self) -> &[TableError] {
         &self.damaged
     }
 
-    /// Counts so far.
     pub fn stats(&self) -> ReadStats {
         let mut stats = self.stats;
         self.sources.iter().filter_map(|s| s.run.as_ref()).for_each(|run| stats += run.stats());
         stats
     }
 
-    /// Memory that the merge holds.
     pub fn held_bytes(&self) -> usize {
         let source = |s: &Source<R>| {
             s.run.as_ref().map_or(0, Run::held_bytes) + samples_bytes(&s.row) + size_of::<Source<R>>()

@@ -4,8 +4,7 @@
 //!   column chunk ─▶ pages (header, zstd) ─▶ levels: rle          values: delta_packed, rle (dictionary), plain
 //! ```
 //!
-//! The Parquet library decodes a page from its first value and keeps no state between reads. Here a page is opened once, and then
-//! read many times from any position.
+//! The Parquet library keeps no state between reads of a page. Here a page is opened once and read from any position.
 //!
 //! - [`page`]: a page's header, and its decompressed bytes
 //! - [`bits`], [`rle`], [`delta_packed`]: encodings

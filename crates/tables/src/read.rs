@@ -1,4 +1,4 @@
-//! Reads the rows of one Parquet file, and fetches and decodes no more than needed.
+//! Reads the rows of a Parquet file, fetching and decoding no more than needed.
 //!
 //! ```text
 //!   footer ─▶ row groups whose name, start, end may match ─▶ pages likewise ─▶ windows of some rows
@@ -6,17 +6,15 @@
 //!          ─▶ samples of these rows ─▶ cut to the range ─▶ caller
 //! ```
 //!
-//! For Floodmark's own files, the cache keeps an index of each row group that is read repeatedly, and open
-//! pages of samples ([`Ranges::keep`]). Such a row group is read differently:
+//! For Floodmark's own files that are read repeatedly, the cache keeps row-group indexes and open pages
+//! ([`Ranges::cache`]):
 //!
 //! ```text
 //!   index ─▶ rows that match ─▶ their pages ─▶ blocks that reach into the range ─▶ caller
 //! ```
 //!
-//! Files of other programs have their rows in any order and are sorted while they are read ([`foreign`]).
-//!
-//! Bytes come through [`Ranges`], so this module does not depend on where a file is stored. A file is untrusted input: reading it
-//! returns rows or [`TableError::Damaged`].
+//! Rows of other programs' files are sorted while they are read ([`foreign`]). Bytes come through [`Ranges`] and are
+//! untrusted: a read returns rows or [`TableError::Damaged`].
 
 mod cache;
 mod cursor;
@@ -50,16 +48,15 @@ use source::{Uncached, fetch};
 pub use stop::Stop;
 pub(crate) use streamed_rows::DECODER_BYTES;
 
-/// Counts of a read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ReadStats {
-    /// Bytes fetched, without footers.
+    /// Without footers.
     pub bytes: u64,
-    /// Number of row groups that could not be excluded.
+    /// Row groups that could not be excluded.
     pub row_groups: u64,
-    /// Number of rows that were fully decoded.
+    /// Fully decoded rows.
     pub rows: u64,
-    /// Number of samples for which a file of another program has two different values.
+    /// Samples for which another program's file has two values.
     pub conflicts: u64,
 }
 

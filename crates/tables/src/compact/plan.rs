@@ -1,4 +1,4 @@
-//! Chooses the files to merge from the list of live files, without I/O.
+//! Chooses the files to merge, without I/O.
 
 use super::CompactLimits;
 use super::ranges::{NameRange, Placement, Ranges};
@@ -6,31 +6,28 @@ use crate::date::Date;
 use crate::kind::{Kind, MergePolicy};
 use crate::live_file::{LiveFile, Rank};
 
-/// Smallest part of a job's result that gets a file of its own, as a divisor of the size of a full file.
+/// Smallest separate part of a job's result, as a divisor of a full file's size.
 const PART_SHARE: u64 = 32;
 
-/// Files of one day to be merged: the unit of work, of progress, and of what is lost if a compaction is interrupted.
+/// Files of one day to be merged in one commit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Job {
-    /// Day of the files.
     pub date: Date,
-    /// Files of the job, in the order of writes.
+    /// Files, in the order of writes.
     pub files: Vec<LiveFile>,
-    /// Metric names, ascending, before which a file of the result ends, so that later jobs can merge ranges of names.
+    /// Ascending metric names before which a result file ends, so that later jobs can merge ranges of names.
     pub cuts: Vec<String>,
 }
 
 impl Job {
-    /// Total size of the files.
     pub fn bytes(&self) -> u64 {
         self.files.iter().map(|f| f.bytes).sum()
     }
 }
 
-/// Chooses what to merge from the live files by day and rank (the order of [`crate::delta::Files::all`]). Days before `today` get
-/// no more files, except for late samples, so they are merged into few files; `today` is merged only as files accumulate. No file
-/// is in two jobs, and jobs can run concurrently and in any order. Files for which `leave` returns true are not merged,
-/// and files before such a file are not merged with files after it.
+/// Chooses what to merge from the live files, in the order of [`crate::delta::Files::all`]. Days before `today` are
+/// merged into few files, `today` only as files accumulate. Jobs can run in any order. Files that `leave` selects are
+/// not merged, nor are others across them.
 pub fn plan(
     kind: &Kind,
     files: &[LiveFile],
@@ -63,7 +60,7 @@ pub fn plan(
     jobs
 }
 
-/// Files that share a rank. They are merged together or not at all, unless they hold different series.
+/// Files that share a rank. They are merged together, unless their series differ.
 #[derive(Debug)]
 struct Unit<'a> {
     files: Vec<&'a LiveFile>,
@@ -76,9 +73,8 @@ impl Unit<'_> {
     }
 }
 
-/// Splits files into runs of units that may be merged with their neighbours. A run ends where one of the
-/// `others` may have the same series and was written between two units, or together with the later one. The
-/// result of a merge takes the position of its last file, so it would override that other file.
+/// Splits files into runs of units that may be merged. A run ends where one of the `others` may have the same series
+/// and lies between two units. A merge across it would override its samples.
 fn runs<'a>(own: &[&'a LiveFile], others: &[&LiveFile]) -> Vec<Vec<Unit<'a>>> {
     let range = NameRange::of(own);
     let barring: Vec<Rank> = others.iter().filter(|o| range.overlaps(o)).map(|o| o.rank()).collect();
@@ -97,7 +93,6 @@ fn runs<'a>(own: &[&'a LiveFile], others: &[&LiveFile]) -> Vec<Vec<Unit<'a>>> {
     runs
 }
 
-/// Plans jobs within a run of files.
 struct Planner<'a> {
     limits: &'a CompactLimits,
     /// Names at which wide files are cut.
@@ -127,7 +122,7 @@ impl Planner<'_> {
             let splits = job.bytes() / parts >= 2 * self.limits.file_bytes;
             jobs.push(job);
             if splits {
-                // the files of this job's result decide where later results are cut
+                // later results are cut where this job's files end
                 return;
             }
             units = &units[len..];
@@ -138,7 +133,7 @@ impl Planner<'_> {
         unit.bytes >= self.limits.file_bytes
     }
 
-    /// Number of leading units that fit into one job.
+    /// Leading units that fit into one job.
     fn reach(&self, units: &[Unit<'_>]) -> usize {
         let (mut files, mut bytes) = (0, 0);
         let fits = |unit: &&Unit<'_>| {
@@ -149,8 +144,7 @@ impl Planner<'_> {
         units.iter().take_while(fits).count()
     }
 
-    /// True if a result of `bytes` is cut at the names in `cuts`. While the parts would be small, wide files are merged with each
-    /// other first.
+    /// True if a result of `bytes` is cut at the names in `cuts`. Small results are not cut.
     fn is_cut(&self, bytes: u64) -> bool {
         let parts = self.cuts.len() as u64 + 1;
         parts > 1
@@ -160,7 +154,7 @@ impl Planner<'_> {
 
     fn job(&self, units: &[Unit<'_>]) -> Job {
         let mut bytes = 0;
-        // a unit that exceeds one job contributes some of its files
+        // a unit larger than a job contributes some of its files
         let fits = |(n, file): &(usize, &LiveFile)| {
             bytes += file.bytes;
             *n == 0 || *n < self.limits.fan_in && bytes <= self.limits.job_bytes
@@ -174,8 +168,7 @@ impl Planner<'_> {
         job
     }
 
-    /// Number of leading units to merge on a past day: all that fit, if they are large enough to be worth rewriting the largest
-    /// of them.
+    /// Leading units to merge on a past day: all that fit, if they justify rewriting the largest.
     fn choose_over(&self, units: &[Unit<'_>]) -> usize {
         let len = self.reach(units).max(1);
         let run = &units[..len];
@@ -187,16 +180,14 @@ impl Planner<'_> {
         if self.is_cut(bytes) || len > 1 && is_worth { len } else { 0 }
     }
 
-    /// Number of leading units to merge on a day that still grows: units of similar size, so that each sample is rewritten only
-    /// a few times.
+    /// Leading units to merge on a growing day: units of similar size, so that samples are rewritten only a few times.
     fn choose_open(&self, units: &[Unit<'_>]) -> usize {
         let level = |unit: &Unit<'_>| unit.bytes.max(1 << 16).ilog2() / 2;
         let top = level(&units[0]);
         let alike = units.iter().take_while(|u| level(u) <= top).count();
         let len = alike.min(self.reach(units));
         let of_top = units[..len].iter().filter(|u| level(u) == top).count();
-        // small units among larger ones are merged along, but a merge is due only if enough units of the largest size
-        // class are included
+        // smaller units are merged along, but do not make a merge due
         let is_due = len >= self.limits.files_min.max(2) && of_top * 2 >= self.limits.files_min;
         if is_due { len } else { 0 }
     }

@@ -1,5 +1,4 @@
-//! Rewrites files with rows that tombstones delete. Each file is rewritten by a job of its own, unless it is
-//! merged anyway.
+//! Rewrites files with deleted rows, each in its own job unless it is merged anyway.
 
 use super::{CompactLimits, Job};
 use crate::delta::{Files, Table};
@@ -13,8 +12,8 @@ use std::sync::Arc;
 /// Rows between two calls of `go_on`.
 const STEP_ROWS: u64 = 4096;
 
-/// Jobs for files that may have deleted rows and are in none of the `jobs`. `is_clean` returns true if a file has no rows that
-/// tombstones up to a sequence delete.
+/// Jobs for files outside `jobs` that may have deleted rows. `is_clean`: no tombstone up to a sequence deletes rows of
+/// the file.
 pub(crate) fn purges(files: &Files, jobs: &[Job], is_clean: impl Fn(&LiveFile, i64) -> bool) -> Vec<Job> {
     let tombstones = &files.tombstones().list;
     if tombstones.is_empty() {
@@ -29,8 +28,7 @@ pub(crate) fn purges(files: &Files, jobs: &[Job], is_clean: impl Fn(&LiveFile, i
     files.all().iter().filter(is_due).map(job).collect()
 }
 
-/// True if tombstones delete any row of a file, or part of a row, judging by labels and the times of first and last samples.
-/// `None` if `go_on` ended the check.
+/// True if tombstones may delete rows of a file, judging by labels and row times. `None` if `go_on` ended the check.
 pub(crate) fn has_deleted_rows(
     table: &Table,
     files: &Files,

@@ -1,4 +1,4 @@
-//! Ranges of metric names that a large day is divided into, so that each can be merged separately.
+//! Divides a large day into ranges of metric names, which are merged separately.
 //!
 //! ```text
 //!   names         a        f        m        s        z
@@ -8,33 +8,31 @@
 //!   wide files    [----------------------------------]    as sealed, or merged before there were cuts
 //! ```
 //!
-//! Cuts are not stored: they follow from the live files. A small day has no cuts and is one range. Cuts only decide how work is
-//! divided; whether files may be merged depends only on names and order.
+//! Cuts are not stored: they follow from the live files. A small day is one range. Cuts only divide work; names and
+//! order decide whether files may be merged.
 
 use crate::live_file::LiveFile;
 
-/// Position of a file among the ranges of its day.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Placement {
-    /// The file is within one range.
+    /// Within this range.
     In(usize),
-    /// The file spans more than one range.
+    /// Within more than one range.
     Wide,
 }
 
-/// The ranges of a day.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Ranges {
-    /// Names at which the ranges begin, except for the first.
+    /// First name of each range except the first.
     pub(super) cuts: Vec<String>,
 }
 
 impl Ranges {
-    /// Cuts a day into as many ranges as it has files of at least `large_bytes` that do not overlap.
+    /// Makes one range for each file of at least `large_bytes` that does not overlap with others.
     pub(super) fn of(day: &[LiveFile], large_bytes: u64) -> Self {
         let large = day.iter().filter(|f| f.bytes >= large_bytes);
         let mut large: Vec<(&str, &str)> = large.filter_map(names).collect();
-        // taking the file that ends first yields the most files that do not overlap
+        // the file that ends first leaves room for the most others
         large.sort_unstable_by_key(|(_, last)| *last);
         let (mut cuts, mut end) = (Vec::new(), None);
         for (first, last) in &large {
@@ -50,12 +48,12 @@ impl Ranges {
         Self { cuts }
     }
 
-    /// All places. The place of wide files comes first, because the other places wait for it.
+    /// All places. Wide files come first: the others wait for them.
     pub(super) fn places(&self) -> impl Iterator<Item = Placement> + use<> {
         std::iter::once(Placement::Wide).chain((0..=self.cuts.len()).map(Placement::In))
     }
 
-    /// Position of a file. A file without known names may hold any name.
+    /// A file without known names may hold any name.
     pub(super) fn place(&self, file: &LiveFile) -> Placement {
         let range = |name: &str| self.cuts.partition_point(|cut| cut.as_str() <= name);
         match names(file) {
@@ -66,7 +64,7 @@ impl Ranges {
     }
 }
 
-/// First and last name of a set of files; `None` if they may have any name.
+/// First and last name of files; `None` if unknown.
 pub(super) struct NameRange<'a>(Option<(&'a str, &'a str)>);
 
 impl<'a> NameRange<'a> {
@@ -79,7 +77,6 @@ impl<'a> NameRange<'a> {
         Self(first.and_then(|first| all.try_fold(first, wider)))
     }
 
-    /// True if a file may have one of the names.
     pub(super) fn overlaps(&self, file: &LiveFile) -> bool {
         self.0.zip(names(file)).is_none_or(|((first, last), (f, l))| first <= l && f <= last)
     }

@@ -66,9 +66,9 @@ fn days_that_go_on_are_merged_as_files_pile_up() {
     check(&[file(5, 1, 9), file(6, 2, 9), file(7, 3, 9)], &[]);
     let many: Vec<_> = (0..9).map(|n| file(7, n, 10)).collect();
     check(&many, &[(7, &["0", "1", "2", "3"]), (7, &["4", "5", "6", "7"])]);
-    // a large file first: the small ones after it wait for each other, not for the large one
+    // small files do not wait for a large one before them
     check(&[file(7, 1, 1 << 24), file(7, 2, 9), file(7, 3, 9)], &[]);
-    // neighbours only: a file between two of similar size is merged with them
+    // a file between two of similar size is merged with them
     check(
         &[file(7, 1, 1 << 24), file(7, 2, 9), file(7, 3, 1 << 24), file(7, 4, 1 << 24)],
         &[(7, &["1", "2", "3", "4"])],
@@ -79,7 +79,7 @@ fn days_that_go_on_are_merged_as_files_pile_up() {
 #[test]
 fn days_that_are_over_are_merged_down() {
     check(&[file(5, 1, 9), file(5, 2, 9)], &[(5, &["1", "2"])]);
-    // a little late data is not worth rewriting a large file, until there is more of it
+    // a large file is rewritten only for enough late data
     check(&[file(5, 1, 1 << 30), file(5, 2, 9)], &[]);
     check(&[file(5, 1, 1 << 30), file(5, 2, 1 << 29)], &[(5, &["1", "2"])]);
     check(&[file(5, 1, 1 << 30), file(5, 2, 9), file(5, 3, 9)], &[(5, &["1", "2", "3"])]);
@@ -90,7 +90,7 @@ fn days_that_are_over_are_merged_down() {
 fn no_job_is_larger_than_it_may_be() {
     check(&[file(5, 1, 1 << 31), file(5, 2, 1 << 31), file(5, 3, 9)], &[(5, &["1", "2"])]);
     check(&[file(5, 1, 1 << 32), file(5, 2, 1 << 31)], &[]);
-    // the first merge that makes more than one large file decides where later ones are cut
+    // the first large result decides where later ones are cut
     let many: Vec<_> = (0..8).map(|n| file(5, n, 1 << 30)).collect();
     check(&many, &[(5, &["0", "1", "2", "3"])]);
 }
@@ -111,10 +111,10 @@ fn nothing_is_merged_across_a_file_that_is_left_alone() {
 #[test]
 fn early_files_are_merged_with_the_first_others_or_among_themselves() {
     let early = |sequence, bytes| LiveFile { is_early: true, ..file(7, sequence, bytes) };
-    // by sequence alone, early files would come between the others
+    // by rank, early files come before the others
     let small = [early(20, 9), file(7, 11, 9), file(7, 12, 9), file(7, 21, 9)];
     check(&small, &[(7, &["20", "11", "12", "21"])]);
-    // early files are not merged past a file that is too large for the job
+    // a file too large for the job separates early files from later ones
     let past = [early(20, 9), file(7, 11, 1 << 24), file(7, 21, 9), file(7, 22, 9)];
     check(&past, &[]);
     let past = [&past[..], &[file(7, 23, 9)]].concat();
@@ -131,13 +131,13 @@ fn a_day_is_merged_by_name_ranges_of_its_large_files() {
     // each range is merged separately
     let narrow = [named(5, 2, large, ("a", "e")), named(5, 3, large, ("h", "z"))];
     check(&with(&narrow), &[(5, &["1a", "2a"]), (5, &["1g", "3h"])]);
-    // a wide file is cut where the large files begin, alone if necessary
+    // a wide file is cut where the large files begin
     let jobs = planned(&with(&[named(5, 2, large, ("b", "k"))]));
     assert_eq!((jobs.len(), jobs[0].files.len(), jobs[0].cuts.as_slice()), (1, 1, &["g".to_string()][..]));
     // unless that would make tiny files
     check(&with(&[named(5, 2, 9, ("b", "k"))]), &[]);
     check(&with(&[named(5, 2, 9, ("b", "k")), named(5, 3, 9, ("b", "k"))]), &[(5, &["2b", "3b"])]);
-    // a metric that two files share is not cut
+    // no cut within a metric
     let shared = [named(5, 1, large, ("a", "g")), named(5, 1, large, ("g", "m"))];
     let whole = [named(5, 2, large, ("a", "z"))];
     check(&[&shared[..], &whole].concat(), &[(5, &["1a", "1g", "2a"])]);
@@ -150,7 +150,7 @@ fn wide_and_narrow_files_are_not_merged_past_each_other() {
     let between = [named(5, 2, 9, ("b", "k")), named(5, 3, large, ("a", "e")), named(5, 4, 9, ("b", "k"))];
     let files = [&base[..], &between].concat();
     check(&files, &[]);
-    // files of a rollup hold different series, so their order does not matter
+    // files of a rollup with different series may be merged in any order
     check_of(&ROLLUP, &files, &[(5, &["2b", "4b"]), (5, &["1a", "3a"])]);
     let aside = [named(5, 2, 9, ("f", "k")), named(5, 3, large, ("a", "e")), named(5, 4, 9, ("f", "k"))];
     check(&[&base[..], &aside].concat(), &[(5, &["2f", "4f"]), (5, &["1a", "3a"])]);

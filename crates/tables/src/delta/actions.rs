@@ -23,7 +23,6 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 impl LiveFile {
-    /// A staged file as the log will list it.
     pub(super) fn staged(file: &StagedFile, sequence: i64) -> Self {
         let FileSummary { date, bytes, rows, name_min, name_max, range, .. } = &file.summary;
         Self {
@@ -40,7 +39,6 @@ impl LiveFile {
     }
 }
 
-/// Actions that add `files`, each with its sequence.
 pub(super) fn add_files(kind: &Kind, files: &[(&StagedFile, i64)]) -> KernelResult<Box<dyn EngineData>> {
     let modified: Int64Array = files.iter().map(|(_, sequence)| *sequence).collect::<Vec<_>>().into();
     let files: Vec<&StagedFile> = files.iter().map(|(file, _)| *file).collect();
@@ -74,7 +72,7 @@ fn partition_values(files: &[&StagedFile]) -> ArrayRef {
     Arc::new(builder.finish())
 }
 
-/// Number of rows, and bounds of the columns by which files can be excluded.
+/// Row count, and bounds by which files can be excluded.
 fn statistics(kind: &Kind, files: &[&StagedFile]) -> StructArray {
     let rows: Int64Array = files.iter().map(|f| f.summary.rows as i64).collect::<Vec<_>>().into();
     let zeros = || -> ArrayRef { Arc::new(Int64Array::from(vec![0; files.len()])) };
@@ -85,7 +83,7 @@ fn statistics(kind: &Kind, files: &[&StagedFile]) -> StructArray {
     let names = |of: &dyn Fn(&StagedFile) -> String| -> ArrayRef {
         Arc::new(files.iter().map(|f| Some(of(f))).collect::<StringArray>())
     };
-    // a kind may have one column for both times
+    // a kind may have one time column
     let bounds = |[name, start, end]: [ArrayRef; 3]| -> ArrayRef {
         let mut columns = vec![(kind.leading(), name), (kind.time[0], start)];
         columns.extend(Some((kind.time[1], end)).filter(|_| kind.time[0] != kind.time[1]));
@@ -119,7 +117,7 @@ fn structure(columns: Vec<(&str, ArrayRef)>) -> StructArray {
     StructArray::from(columns.collect::<Vec<_>>())
 }
 
-/// Appends the live files that a batch of the log's scan holds.
+/// Appends the live files of a batch.
 pub(super) fn live_files(
     kind: &Kind,
     location: &Location,
@@ -154,7 +152,7 @@ pub(super) fn live_files(
     Ok(())
 }
 
-/// Keeps only the files in `wanted`, and returns their number.
+/// Keeps only `wanted` files. Returns their number.
 pub(super) fn only(
     batch: FilteredEngineData,
     wanted: &HashSet<&str>,
@@ -171,12 +169,11 @@ pub(super) fn only(
     Ok((FilteredEngineData::try_new(data, keep)?, files))
 }
 
-/// True if `row` is selected. A selection may be shorter than its data: rows beyond its end are selected.
+/// Rows beyond the end of a selection are selected.
 fn selected(selection: &[bool], row: usize) -> bool {
     selection.get(row).copied().unwrap_or(true)
 }
 
-/// Columns of a scan of the log.
 struct Rows<'a> {
     path: &'a StringArray,
     size: &'a arrow_array::PrimitiveArray<Int64Type>,
@@ -217,13 +214,13 @@ fn names(kind: &Kind, statistics: &Value) -> Option<(String, String)> {
 fn range(kind: &Kind, statistics: &Value, date: Date) -> TimeRange {
     let time = |of: &str, column: &str| statistics[of][column].as_str().and_then(|t| time_ms(t, date));
     let start_ms = time("minValues", kind.time[0]).unwrap_or(date.start_ms());
-    // the log may have cut off microseconds, so a millisecond is added
+    // one more millisecond, because the log may lack microseconds
     let end_ms = time("maxValues", kind.time[1]).map_or(date.end_ms(), |end| end.saturating_add(1));
     TimeRange::new(start_ms, end_ms.min(date.end_ms()))
 }
 
-/// A time of `date` as the log writes it: `2026-11-21T16:00:00.123Z`, with any digits of fraction. Returns `None` for other
-/// forms; then the file itself has to be read.
+/// A time of `date` in the log's form `2026-11-21T16:00:00.123Z`, with any digits of fraction. Returns `None` for other
+/// forms: the file must be read.
 fn time_ms(text: &str, date: Date) -> Option<i64> {
     let time = text.strip_prefix(&date.to_string())?.strip_prefix('T')?;
     let time = time.strip_suffix('Z').or_else(|| time.strip_suffix("+00:00"))?;

@@ -1,7 +1,6 @@
 //! Deletes log entries that are no longer needed.
 //!
-//! A table opens from its last checkpoint and the entries after it. Earlier entries only serve reads of older versions, and
-//! repair if the last checkpoint turns out to be damaged.
+//! A table needs its last checkpoint and later entries. Earlier entries serve reads of older versions, and repair.
 
 use super::Table;
 use super::listing::{Checkpoint, FOLDER, Listing, LogFile};
@@ -10,27 +9,22 @@ use crate::error::TableError;
 use crate::fault;
 use crate::read::Depth;
 
-/// Maximum number of entries deleted in one call. The next call deletes the rest.
+/// Maximum number of entries deleted in one call.
 const CLEANED_MAX: usize = 10_000;
 
-/// Number of checkpoints that a log keeps, with all entries after the first of them. If the last checkpoint
-/// is damaged, the previous one and the entries after it replace it.
+/// Checkpoints that a log keeps, with all later entries. The first one replaces a damaged last one.
 const KEPT: usize = 2;
 
-/// Result of cleaning.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Cleaned {
-    /// Number of log files deleted.
     pub files: u64,
-    /// Total size of the deleted files.
     pub bytes: u64,
 }
 
 impl Table {
-    /// Deletes the log files before the second to last of the checkpoints up to version `upto`, except files
-    /// that were written at `before_ms` or later, by the store's clock. Older versions become unreadable, so
-    /// `upto` must have been current before any running read began. The oldest files are deleted first, so
-    /// that after a crash the log only lacks its beginning.
+    /// Deletes log files before the second to last checkpoint up to version `upto`, except those written from
+    /// `before_ms` on (store's clock). Running reads need version `upto` or later. The oldest files go first, so that a
+    /// crash leaves no gap.
     pub fn clean_log(&self, before_ms: i64, upto: u64) -> Result<Cleaned, TableError> {
         let listing = Listing::read(&self.location)?;
         let mut cleaned = Cleaned::default();
@@ -48,8 +42,8 @@ impl Table {
         Ok(cleaned)
     }
 
-    /// Version of the earliest checkpoint to keep, of `checkpoints` with the latest first. Unreadable checkpoints do not
-    /// count. If there is nothing to clean, returns `None` without opening any.
+    /// Earliest checkpoint to keep, of `checkpoints` with the latest first. Unreadable ones do not count. `None` if
+    /// there is nothing to clean.
     fn last_needed(
         &self,
         listing: &Listing,
@@ -71,7 +65,7 @@ impl Table {
         Ok(None)
     }
 
-    /// True if the footers of all files of one of the checkpoints can be read.
+    /// True if all footers of one of the checkpoints can be read.
     fn is_any_sound(&self, checkpoints: &[Checkpoint<'_>]) -> Result<bool, TableError> {
         for checkpoint in checkpoints {
             let mut is_sound = true;

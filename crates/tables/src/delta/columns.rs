@@ -6,7 +6,6 @@ use delta_kernel::schema::{ArrayType, DataType, MapType, SchemaRef, StructField,
 use delta_kernel::snapshot::Snapshot;
 use std::sync::Arc;
 
-/// Columns of a new table: the partition column, and the columns of the files.
 pub(super) fn columns(kind: &Kind) -> KernelResult<SchemaRef> {
     let date = StructField::not_null(DATE, DataType::DATE);
     Ok(Arc::new(StructType::try_new(std::iter::once(date).chain(kind.columns.iter().map(field)))?))
@@ -30,8 +29,7 @@ fn data_type(of: Type) -> DataType {
     }
 }
 
-/// Checks that a table has the columns of its kind, since another program may have changed them. Columns of later versions may be
-/// missing ([`missing`]).
+/// Checks that a table has the columns of its kind. Columns of later versions may be missing.
 pub(super) fn check(kind: &Kind, snapshot: &Snapshot) -> Result<(), String> {
     let found = snapshot.schema();
     let date = StructField::not_null(DATE, DataType::DATE);

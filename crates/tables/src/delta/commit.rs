@@ -1,4 +1,4 @@
-//! Changes of a table. Each change is one log entry, which is put only if no other writer was first.
+//! Changes of a table. Each is one log entry, put only if no other writer was first.
 
 use super::floodmark::Read;
 use super::pending_deletes::PendingDeletes;
@@ -16,54 +16,43 @@ use delta_kernel::{Engine, FilteredEngineData};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
-/// Maximum number of files in one log entry, since large entries are slow to write and to replay. Further files go into the next
-/// entry.
+/// Maximum number of files in a log entry. Large entries are slow to write and replay.
 pub const COMMIT_FILES_MAX: usize = 1000;
 
-/// Maximum number of attempts of a commit after conflicts and unclear answers. Each conflict means that another writer made
-/// progress.
+/// Maximum attempts of a commit. A conflict means that another writer made progress.
 const ATTEMPTS_MAX: usize = 100;
 
-/// Maximum number of unclear answers before a commit fails.
+/// Maximum unclear answers to a commit.
 const UNCLEAR_MAX: usize = 3;
 
-/// Outcome of committing a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
     /// This call committed the block.
-    Committed {
-        /// Version of the table with the block.
-        version: u64,
-    },
-    /// The table already has the block's data, from another writer or from an earlier attempt whose answer was lost. Only the
-    /// list of live files shows whether the block's files are live.
+    Committed { version: u64 },
+    /// The table already has the data, perhaps from an attempt whose answer was lost. The list of live files shows
+    /// whether these files are live.
     Already {
-        /// Floodmark of the table, which is at or after the block's end.
+        /// The table's floodmark, at or after the block's end.
         floodmark: u64,
     },
-    /// The table's floodmark is neither at the block's beginning nor past its end. Nothing was committed, since that would have left
-    /// a gap or duplicated data. Seal again from the table's floodmark.
-    FloodmarkMismatch {
-        /// Floodmark of the table.
-        floodmark: Option<u64>,
-    },
+    /// The table's floodmark does not fit the block: a commit would leave a gap or duplicates. Seal again from the
+    /// table's floodmark.
+    FloodmarkMismatch { floodmark: Option<u64> },
 }
 
-/// Content of a log entry to be written.
 pub(super) struct Change<'a> {
     operation: UpdateTableOperation,
     data_change: bool,
     removed: &'a [LiveFile],
     added: Vec<(&'a StagedFile, i64)>,
-    /// Minimum sequence of the added files, which come last in the order of writes.
+    /// Minimum sequence of the added files.
     next_from_ms: Option<i64>,
     floodmarks: BTreeMap<String, u64>,
-    /// New list of pending deletes; `None` if it stays unchanged.
+    /// New list of pending deletes, if changed.
     pending: Option<PendingDeletes>,
 }
 
 impl<'a> Change<'a> {
-    /// An empty change.
     const fn none() -> Self {
         Self {
             operation: UpdateTableOperation::Write,
@@ -76,7 +65,7 @@ impl<'a> Change<'a> {
         }
     }
 
-    /// A change of the list of pending deletes, to which `floodmarks` refer.
+    /// A new list of pending deletes, with the `floodmarks` that refer to it.
     pub(super) const fn of_tombstones(floodmarks: BTreeMap<String, u64>, pending: PendingDeletes) -> Self {
         Self {
             operation: UpdateTableOperation::Write,
@@ -89,16 +78,15 @@ impl<'a> Change<'a> {
         }
     }
 
-    /// Removal of files whose samples are no longer wanted.
+    /// Removal of unwanted samples.
     pub(super) fn of_removal(removed: &'a [LiveFile]) -> Self {
         Self { operation: UpdateTableOperation::Delete, data_change: true, removed, ..Change::none() }
     }
 }
 
 impl Table {
-    /// Commits blocks, each exactly once, and as many in one log entry as the limit on files allows. Blocks of one source must
-    /// come in order; if two blocks have the same sample, the later one wins. After an error, the blocks may or may not be
-    /// committed, and it is safe to call again.
+    /// Commits blocks, each exactly once, several in one log entry if possible. Blocks of a source must come in order;
+    /// of two equal samples, the later wins. After an error, call again: blocks may or may not be committed.
     ///
     /// `now_ms` is informative: correctness does not depend on it.
     pub fn commit(&self, blocks: &[StagedBlock], now_ms: i64) -> Result<Vec<Outcome>, TableError> {
@@ -135,8 +123,8 @@ impl Table {
         Err(TableError::Contended { attempts: ATTEMPTS_MAX })
     }
 
-    /// Sets the outcomes of blocks that need no commit, and chooses the blocks of the next commit and the floodmarks that it
-    /// moves.
+    /// Chooses the blocks of the next commit and the floodmarks that it moves. Sets the outcomes of blocks that need no
+    /// commit.
     fn choose(
         &self,
         snapshot: &SnapshotRef,
@@ -156,7 +144,7 @@ impl Table {
                 None => self.floodmark(snapshot, source)?,
             };
             known.insert(source, floodmark);
-            // steps matter only to commits in passes
+            // steps matter only to passes
             if block.through.is_some() && !passes.contains_key(source) {
                 passes.insert(source, self.read_progress(snapshot, source)?);
             }
@@ -206,7 +194,7 @@ impl Table {
         self.try_change(snapshot, &files, &change)
     }
 
-    /// Tries to put one log entry. `None` if another writer was first.
+    /// Tries to put an entry. `None` if another writer was first.
     pub(super) fn try_change(
         &self,
         snapshot: &SnapshotRef,
@@ -219,7 +207,7 @@ impl Table {
         let mut builder =
             Arc::clone(snapshot).update_table(change.operation.clone(), ENGINE_INFO, change.data_change);
         if !change.added.is_empty() {
-            // the first files of a newer format add its columns to the table
+            // files of a newer format add its columns
             builder = columns::missing(self.kind, snapshot).into_iter().fold(builder, |b, f| b.add_column(f));
         }
         let mut transaction: Transaction =
@@ -259,15 +247,13 @@ impl Table {
         Ok(Some(version))
     }
 
-    /// Replaces live files with others that hold the same samples: a commit that changes no data and moves no floodmark. The new
-    /// files take the position of the last removed file in the order of writes. Returns `false` without a change if any of
-    /// `removed` is no longer live: another program was faster, or an earlier attempt with an unclear answer succeeded.
+    /// Replaces live files with others that hold the same samples, and take the last removed file's position in the
+    /// order of writes. Returns `false` without a change if any of `removed` is no longer live.
     pub fn replace(&self, removed: &[LiveFile], added: &[StagedFile]) -> Result<bool, TableError> {
         self.rewrite(removed, added, false)
     }
 
-    /// Like [`Self::replace`]. If `deletes`, the new files may lack samples that tombstones delete, and the commit counts as a
-    /// change of data.
+    /// Like [`Self::replace`]. With `deletes`, the new files may lack deleted samples.
     pub(crate) fn rewrite(
         &self,
         removed: &[LiveFile],
@@ -291,9 +277,8 @@ impl Table {
         self.change(change, None)
     }
 
-    /// Replaces live files with newly computed files of a block. The floodmark of the block's source moves
-    /// from `after` to `upto` in the same commit. Returns `false` without a change if the floodmark is at
-    /// `upto` or beyond, or not at `after`.
+    /// Replaces live files with a block's files, and moves its source's floodmark from `after` to `upto`. Returns
+    /// `false` without a change if the floodmark is not at `after`.
     pub fn renew(&self, removed: &[LiveFile], block: &StagedBlock, now_ms: i64) -> Result<bool, TableError> {
         let change = Change {
             data_change: true,
@@ -306,8 +291,8 @@ impl Table {
         self.change(change, Some(block.after))
     }
 
-    /// Removes at most [`COMMIT_FILES_MAX`] files whose samples are all older than `before_ms`, and returns their number. Call
-    /// again until it returns 0. Only whole files are removed: a file with newer samples stays until all its samples are too old.
+    /// Removes at most [`COMMIT_FILES_MAX`] files whose samples are all older than `before_ms`. Returns their number;
+    /// call again until it is 0.
     pub fn expire(&self, before_ms: i64) -> Result<usize, TableError> {
         let files = self.files()?;
         let old = files.all().iter().filter(|f| f.is_before(before_ms));
@@ -315,13 +300,12 @@ impl Table {
         if old.is_empty() {
             return Ok(0);
         }
-        // if a file is gone, another process is removing files too, and the next call finds the rest
+        // another process may remove files too; the next call finds the rest
         Ok(if self.change(Change::of_removal(&old), None)? { old.len() } else { 0 })
     }
 
-    /// Fences off commits of dead processes by putting a log entry that changes nothing. A commit that is still on its way to the
-    /// store then finds its version taken, so floodmarks read afterwards are final. Local file systems need no fence: each write
-    /// of a dead process is either complete or will never be, and visible writes are durable.
+    /// Puts an empty log entry, so that late commits of dead processes fail and floodmarks read afterwards are final.
+    /// Local file systems have no late writes and need no fence.
     pub fn fence(&self) -> Result<(), TableError> {
         self.refresh()?;
         if self.location.is_local() {
@@ -330,7 +314,7 @@ impl Table {
         self.change(Change::none(), None).map(|_| ())
     }
 
-    /// Puts the log entry of a sweep, which must come before any deletion; see [`super::sweep`].
+    /// Puts the log entry of a sweep before any deletion; see [`super::sweep`].
     pub(super) fn note_sweep(&self) -> Result<(), TableError> {
         for _ in 0..ATTEMPTS_MAX {
             let snapshot = self.snapshot();
@@ -378,7 +362,6 @@ impl Table {
         Err(TableError::Contended { attempts: ATTEMPTS_MAX })
     }
 
-    /// Days with live files.
     pub fn dates(&self) -> Result<Vec<Date>, TableError> {
         let mut dates: Vec<_> = self.files()?.all().iter().map(|f| f.date).collect();
         dates.dedup();
@@ -386,7 +369,6 @@ impl Table {
     }
 }
 
-/// The live files after a change.
 fn changed(location: &Location, files: &Files, version: u64, change: &Change<'_>) -> Files {
     let removed: HashSet<&str> = change.removed.iter().map(|f| f.path.as_str()).collect();
     let kept = files.all().iter().filter(|f| !removed.contains(f.path.as_str())).cloned();
@@ -395,7 +377,6 @@ fn changed(location: &Location, files: &Files, version: u64, change: &Change<'_>
     Files::new(location, version, kept.chain(added).collect(), pending)
 }
 
-/// Reads the list of live files.
 pub(super) fn live_files(
     kind: &Kind,
     location: &Location,
@@ -408,7 +389,7 @@ pub(super) fn live_files(
     Ok(Files::new(location, snapshot.version(), list, pending))
 }
 
-/// Passes the live files, as the log lists them, to `each` in batches.
+/// Passes the live files to `each` in batches.
 fn each_live(
     location: &Location,
     engine: &dyn Engine,

@@ -6,7 +6,7 @@ use crate::read;
 use crate::store::Location;
 use delta_kernel::KernelError;
 
-/// Runs a closure that decodes files of the log; see [`read::guarded`].
+/// Runs a closure that decodes log files; see [`read::guarded`].
 pub(super) fn guarded<T>(
     location: &Location,
     decode: impl FnOnce() -> Result<T, TableError>,
@@ -25,7 +25,6 @@ pub(super) fn damaged(location: &Location, reason: String) -> TableError {
     TableError::Log { table: location.url().to_string(), reason }
 }
 
-/// Converts an error of the library to one of the table.
 pub(super) fn of(location: &Location, error: KernelError) -> TableError {
     match error {
         KernelError::Backtraced { source, .. } => of(location, *source),

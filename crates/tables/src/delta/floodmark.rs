@@ -1,8 +1,8 @@
 //! Floodmark: the progress of a source's data into a table.
 //!
-//! Usually a floodmark is one offset: the table has every sample of the records below it. A block whose files do not fit into one
-//! commit is committed in passes, from its first day to its last. Each commit but the last moves a *step*: the table has those
-//! samples of records below the step's offset that lie on days up to the step's day.
+//! Usually a floodmark is one offset: the table has all samples of earlier records. A block too large for one commit is
+//! committed in passes, from its first day to its last. Each commit but the last moves a *step*: the table has the
+//! samples of records below its offset, on days up to its day.
 //!
 //! ```text
 //!    day ▲
@@ -13,12 +13,10 @@
 //!                 10         30   40
 //! ```
 //!
-//! There is more than one step only if a restart interrupted a block. The next block is larger: it has
-//! everything that is not in the table, and begins again with its first day.
+//! Several steps exist only if a restart interrupted a block. The next block begins again with the first day.
 //!
-//! Steps are stored as `txn` actions, since other programs that rewrite the log preserve those. For step `n`, counted from 0, the
-//! offset is stored as `<source>/pass/<n>/upto` and the day, counted from 1970-01-01, as `<source>/pass/<n>/through`. A step
-//! whose offset is not beyond the floodmark is void.
+//! Steps are stored as `txn` actions, which other programs preserve. Step `n` is `<source>/pass/<n>/upto` with the
+//! offset, and `<source>/pass/<n>/through` with the day since 1970-01-01. A step at or below the floodmark is void.
 
 use super::Table;
 use crate::date::Date;
@@ -29,9 +27,8 @@ use std::collections::BTreeMap;
 /// Progress of a source's data into a table.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Floodmark {
-    /// All samples of records below this offset are in the table.
     pub upto: u64,
-    /// Steps with descending offsets, all beyond `upto`, and ascending days.
+    /// Descending offsets beyond `upto`, ascending days.
     steps: Vec<Step>,
 }
 
@@ -43,34 +40,32 @@ struct Step {
 }
 
 impl Floodmark {
-    /// A floodmark without steps.
     pub const fn at(upto: u64) -> Self {
         Self { upto, steps: Vec::new() }
     }
 
-    /// True if the table has the samples of the record at `offset` that lie on `day`.
+    /// True if the table has the record's samples of this day.
     pub fn covers(&self, offset: u64, day: Date) -> bool {
         offset < self.upto || self.steps.iter().any(|step| offset < step.upto && day <= step.through)
     }
 
-    /// Offset at and beyond which the table has no records. Between `upto` and this offset, the day decides.
+    /// Offset from which on the table has no samples. From `upto` to this offset, the day decides.
     pub fn end(&self) -> u64 {
         self.steps.first().map_or(self.upto, |step| step.upto)
     }
 
-    /// True if the table has all samples of a block up to `upto` that lie on days up to `through`.
+    /// True if the table has the block's samples on days up to `through`.
     fn has(&self, upto: u64, through: Date) -> bool {
         upto <= self.upto || self.steps.iter().any(|step| upto <= step.upto && through <= step.through)
     }
 
-    /// Moves the floodmark by a pass that is not the last.
+    /// Moves the floodmark by a pass except the last.
     fn step(&mut self, upto: u64, through: Date) {
         self.steps.retain(|step| step.upto > upto || step.through > through);
         let at = self.steps.partition_point(|step| step.upto > upto);
         self.steps.insert(at, Step { upto, through });
     }
 
-    /// Reads the floodmark of a source from the log.
     fn read(table: &Table, snapshot: &SnapshotRef, source: &str) -> Result<Read, TableError> {
         let upto = table.floodmark(snapshot, source)?;
         let (mut floodmark, mut noted) = (Self::at(upto.unwrap_or(0)), 0);
@@ -79,7 +74,7 @@ impl Floodmark {
             let Some(step_upto) = table.floodmark(snapshot, &upto_id)? else {
                 return Ok(Read { upto, floodmark, noted });
             };
-            // offset and day of a step are written together
+            // a step's offset and day are written together
             let through = table.floodmark(snapshot, &through_id)?.unwrap_or(0);
             if step_upto > floodmark.upto {
                 floodmark.step(step_upto, Date(i32::try_from(through).unwrap_or(i32::MAX)));
@@ -89,23 +84,20 @@ impl Floodmark {
     }
 }
 
-/// Floodmark of a source, as read from the log.
 #[derive(Debug, Clone)]
 pub(super) struct Read {
-    /// Offset of the floodmark, if there is one.
     upto: Option<u64>,
     floodmark: Floodmark,
-    /// Number of steps in the log, void ones included.
+    /// Steps in the log, with void ones.
     noted: usize,
 }
 
 impl Read {
-    /// True if a pass is in the table.
     pub(super) fn has(&self, upto: u64, through: Date) -> bool {
         self.floodmark.has(upto, through)
     }
 
-    /// Moves the floodmark by a pass that is not the last, and adds the actions to be written to `entries`.
+    /// Moves the floodmark by a pass except the last, and adds its actions to `entries`.
     pub(super) fn step(
         &mut self,
         source: &str,
@@ -124,14 +116,12 @@ impl Read {
     }
 }
 
-/// Names of a step's `txn` actions in the log.
 fn ids(source: &str, n: usize) -> [String; 2] {
     ["upto", "through"].map(|what| format!("{source}/pass/{n}/{what}"))
 }
 
 impl Table {
-    /// Progress of a source, with its steps, as of the latest version seen; `None` if the table has no data
-    /// of the source.
+    /// Progress of a source as of the latest version seen; `None` without data.
     pub fn progress(&self, source: &str) -> Result<Option<Floodmark>, TableError> {
         let Read { upto, floodmark, .. } = Floodmark::read(self, &self.snapshot(), source)?;
         Ok((upto.is_some() || !floodmark.steps.is_empty()).then_some(floodmark))

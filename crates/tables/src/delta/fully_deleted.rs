@@ -1,4 +1,4 @@
-//! Removal of files that deletes hide as a whole. None is read or rewritten.
+//! Removes files that deletes hide as a whole, without reading them.
 
 use super::commit::{COMMIT_FILES_MAX, Change};
 use super::{LiveFile, Table};
@@ -6,20 +6,20 @@ use crate::error::TableError;
 use crate::fault;
 
 impl Table {
-    /// Removes files of which a delete up to sequence `upto` hides every row, and returns them: at most [`COMMIT_FILES_MAX`]. Call
-    /// again until it returns none.
+    /// Removes at most [`COMMIT_FILES_MAX`] files hidden as a whole by deletes up to sequence `upto`. Call again until
+    /// it returns none.
     pub fn remove_fully_deleted(&self, upto: i64) -> Result<Vec<LiveFile>, TableError> {
         loop {
             self.refresh()?;
             let files = self.files()?;
             let hidden = files.covered(upto).take(COMMIT_FILES_MAX);
             let hidden: Vec<_> = hidden.cloned().collect();
-            // the list is not being read any more, so the files can be erased
+            // allows the files to be erased
             drop(files);
             if hidden.is_empty() {
                 return Ok(hidden);
             }
-            // otherwise another writer has removed some of them
+            // otherwise another writer removed some
             if self.change(Change::of_removal(&hidden), None)? {
                 fault::point("deleted_files_dropped")?;
                 return Ok(hidden);
@@ -27,8 +27,8 @@ impl Table {
         }
     }
 
-    /// Deletes removed files from the store at once, without a grace period: readers in other processes find them missing. Returns
-    /// the number of bytes, or 0 if a read in this process needs an older version; then a [`super::Sweeper`] deletes them later.
+    /// Deletes removed files at once: readers in other processes find them missing. Returns the bytes, or 0 if a read
+    /// in this process needs the files; a [`super::Sweeper`] deletes them later.
     pub fn erase(&self, removed: &[LiveFile]) -> Result<u64, TableError> {
         let oldest = self.location.readers().oldest(self.location.prefix());
         if oldest.is_some_and(|oldest| oldest < self.version()) {

@@ -1,13 +1,13 @@
-//! Leases, which keep staged files from being swept after the grace period, however long a writer takes.
+//! A lease keeps staged files from being swept, however long a writer takes.
 //!
 //! ```text
 //!   _floodmark/lease-NAME   created before the first file, deleted after the commit, never written again
 //!   _floodmark/pulse-NAME   rewritten every minute: the writer is alive
 //! ```
 //!
-//! A lease covers the files whose names begin with `NAME-`. A [`Sweeper`](super::Sweeper) keeps these files until it has seen the
-//! pulse unchanged for [`LEASE_MS`] by its own monotonic clock. Then the sweeper breaks the lease: it deletes the
-//! object. Clocks of two machines are never compared. [`super::sweep`] explains why no commit can name a deleted file.
+//! A lease covers the files whose names begin with `NAME-`. A [`Sweeper`](super::Sweeper) breaks it once the pulse was
+//! unchanged for [`LEASE_MS`] by its own monotonic clock: it deletes the object. Clocks of two machines are never
+//! compared. [`super::sweep`] explains why no commit can name a deleted file.
 
 use super::Table;
 use crate::date::Date;
@@ -21,17 +21,15 @@ use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-/// Folder for Floodmark's own objects in a table. Readers of Delta tables, their `VACUUM` included, ignore names that begin with
-/// an underscore.
+/// Folder for Floodmark's own objects. Readers of Delta tables and `VACUUM` ignore names with a leading underscore.
 pub(crate) const OWN_FOLDER: &str = "_floodmark";
 
 const LEASE: &str = "lease-";
 const PULSE: &str = "pulse-";
 
-/// Interval at which a pulse is rewritten.
 const PULSE_MS: i64 = 60_000;
 
-/// Time after which an unchanged pulse counts as dead: ten intervals.
+/// An unchanged pulse counts as dead after ten intervals.
 pub const LEASE_MS: i64 = 10 * PULSE_MS;
 
 /// A writer's lease on the files that it stages.
@@ -44,7 +42,7 @@ pub struct Lease {
 }
 
 impl Table {
-    /// Takes a lease on the files of a new stem. `steady_ms` is the time of a monotonic clock.
+    /// Takes a lease on files of a new stem. `steady_ms` is monotonic.
     pub fn lease(&self, stem: FileStem, steady_ms: i64) -> Result<Lease, TableError> {
         let name = stem.to_string().into();
         let mut lease = Lease { location: self.location.clone(), stem, name, beat_ms: steady_ms };
@@ -53,13 +51,12 @@ impl Table {
         Ok(lease)
     }
 
-    /// Like [`Table::upload`], for a file that the lease covers.
+    /// Like [`Table::upload`], under the lease.
     pub fn upload_leased(&self, lease: &Lease, date: Date, number: u32) -> Result<Upload, TableError> {
         let staging = Staging { lease: Some(Arc::clone(&lease.name)), ..self.staging() };
         self.upload_as(date, &lease.stem, number, staging)
     }
 
-    /// True if the lease still exists.
     pub(super) fn has_lease(&self, name: &str) -> Result<bool, TableError> {
         let path = self.location.path(&format!("{OWN_FOLDER}/{LEASE}{name}"))?;
         match self.location.wait(self.location.store().head(&path)) {
@@ -71,7 +68,7 @@ impl Table {
 }
 
 impl Lease {
-    /// Rewrites the pulse if it is due. Call it more often than once a minute, and again after an error.
+    /// Rewrites the pulse if due. Call it more often than once a minute, and again after an error.
     pub fn keep(&mut self, steady_ms: i64) -> Result<(), TableError> {
         if steady_ms.saturating_sub(self.beat_ms) < PULSE_MS { Ok(()) } else { self.beat(steady_ms) }
     }
@@ -82,7 +79,7 @@ impl Lease {
         Ok(())
     }
 
-    /// Ends the lease after the commit. A sweeper later breaks a lease that is dropped without this.
+    /// Ends the lease after the commit. Without this, a sweeper breaks it later.
     pub fn release(self) -> Result<(), TableError> {
         remove(&self.location, &self.name)
     }
@@ -92,7 +89,6 @@ impl Lease {
     }
 }
 
-/// Deletes a lease, and then its pulse.
 fn remove(location: &Location, name: &str) -> Result<(), TableError> {
     for kind in [LEASE, PULSE] {
         location.delete(&location.path(&format!("{OWN_FOLDER}/{kind}{name}"))?)?;
@@ -100,28 +96,27 @@ fn remove(location: &Location, name: &str) -> Result<(), TableError> {
     Ok(())
 }
 
-/// The leases of a table, as seen by one sweeper.
+/// Leases of a table, as seen by a sweeper.
 #[derive(Debug, Default)]
 pub(super) struct Leases {
     seen: HashMap<String, Seen>,
 }
 
-/// State of a pulse, and since when it has been unchanged.
+/// A pulse, and how long it is unchanged.
 #[derive(Debug)]
 struct Seen {
     pulse: Option<Stamp>,
     since_ms: i64,
 }
 
-/// Identifies a version of an object: time of modification and ETag.
+/// Modification time and ETag of an object version.
 type Stamp = (i64, Option<String>);
 
-/// Names of leases that are in force.
+/// Leases in force.
 #[derive(Debug)]
 pub(super) struct Held(Vec<String>);
 
 impl Held {
-    /// True if one of the leases covers `file`.
     pub(super) fn covers(&self, file: &Path) -> bool {
         let name = file.filename().unwrap_or_default();
         self.0.iter().any(|lease| FileStem::covers(lease, name))
@@ -129,7 +124,7 @@ impl Held {
 }
 
 impl Leases {
-    /// Lists the leases, and breaks those whose pulse has been unchanged for `after_ms`. Returns the leases in force.
+    /// Breaks leases whose pulse was unchanged for `after_ms`. Returns the others.
     pub(super) fn look(
         &mut self,
         location: &Location,
@@ -155,7 +150,7 @@ impl Leases {
     }
 }
 
-/// Lease and pulse with the same name, as listed.
+/// A lease and its pulse.
 #[derive(Debug, Default)]
 struct Found {
     is_lease: bool,

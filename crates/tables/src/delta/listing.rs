@@ -1,9 +1,7 @@
 //! Lists the files in the log's folder, and checks that no entry is missing.
 //!
-//! A table consists of its last checkpoint and all entries after it, or of all entries from the first. The
-//! library does not check that the first entry is the right one. If the checkpoint and the first entries are
-//! missing, the library still gets columns and floodmarks from a checksum file: the table looks complete, but
-//! has lost its files. So this module checks the entries.
+//! A table needs its last checkpoint and all entries after it, or all entries. The library does not check the first
+//! entry. With a checksum file it still finds columns and floodmarks: the table looks complete, but lacks files.
 
 use crate::error::TableError;
 use crate::store::Location;
@@ -12,62 +10,55 @@ use object_store::path::Path;
 use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
 use serde_json::Value;
 
-/// The log's folder in a table.
 pub(super) const FOLDER: &str = "_delta_log";
 
-/// File that names the last checkpoint: a hint that saves a longer listing.
+/// Hint at the last checkpoint, which saves a longer listing.
 pub(super) const HINT: &str = "_last_checkpoint";
 
-/// Digits of a version in a file's name.
 const VERSION_DIGITS: usize = 20;
 
-/// Length of the UUID in the names that some engines give checkpoints.
+/// Length of the UUID in some engines' checkpoint names.
 const UUID_LEN: usize = 36;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct LogFile {
-    /// Version that the file belongs to.
     pub(super) version: u64,
-    /// Name of the file in the folder.
     pub(super) name: String,
     pub(super) bytes: u64,
-    /// Time of the last modification, by the store's clock.
+    /// By the store's clock.
     pub(super) modified_ms: i64,
     part: Part,
 }
 
-/// Role of a file in its version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Part {
     Entry,
     Checksum,
-    /// A file of a checkpoint that has this many files.
+    /// Number of the checkpoint's files.
     Checkpoint(u64),
 }
 
-/// A checkpoint whose files are all present.
+/// A checkpoint with all its files.
 #[derive(Debug)]
 pub(super) struct Checkpoint<'a> {
     pub(super) version: u64,
     pub(super) files: Vec<&'a LogFile>,
 }
 
-/// Contents of the hint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Hint {
     None,
-    /// The version of the last checkpoint.
+    /// Version of the last checkpoint.
     At(u64),
     Unreadable,
 }
 
-/// Entries that are needed but cannot be used.
+/// Unusable entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Gap {
-    /// The first and the last missing entry.
+    /// First and last missing entry.
     Missing(u64, u64),
-    /// An empty entry: a power loss can leave one if files are not synced. The library would take it for an
-    /// empty commit, so the entry's content would be lost silently.
+    /// An empty entry, which a power loss can leave. The library would accept it as an empty commit.
     Empty(u64),
 }
 
@@ -83,17 +74,15 @@ impl std::fmt::Display for Gap {
     }
 }
 
-/// Files of the log.
 #[derive(Debug)]
 pub(super) struct Listing {
-    /// Files by version, then by name.
+    /// By version, then by name.
     files: Vec<LogFile>,
     hint: Hint,
     is_empty: bool,
 }
 
 impl Listing {
-    /// Lists the whole log.
     pub(super) fn read(location: &Location) -> Result<Self, TableError> {
         let store = location.finished_files();
         let (folder, hint) = (location.path(FOLDER)?, location.path(&format!("{FOLDER}/{HINT}"))?);
@@ -132,28 +121,26 @@ impl Listing {
         Self { files, hint, is_empty: false }
     }
 
-    /// True if there is no log.
     pub(super) const fn is_empty(&self) -> bool {
         self.is_empty
     }
 
-    /// Time at which the newest file was written, by the store's clock.
+    /// Time of the newest file by the store's clock.
     pub(super) fn written_ms(&self) -> Option<i64> {
         self.files.iter().map(|file| file.modified_ms).max()
     }
 
-    /// Files of versions before `version`, in ascending order.
+    /// Files before `version`, ascending.
     pub(super) fn before(&self, version: u64) -> &[LogFile] {
         &self.files[..self.files.partition_point(|f| f.version < version)]
     }
 
-    /// Entries after a version, or all entries.
     pub(super) fn entries_after(&self, version: Option<u64>) -> impl Iterator<Item = &LogFile> {
         let is_after = move |file: &&LogFile| version.is_none_or(|version| file.version > version);
         self.files.iter().filter(|file| file.part == Part::Entry).filter(is_after)
     }
 
-    /// Checkpoints, the latest first. A checkpoint of several files counts only if all are present.
+    /// Complete checkpoints, the latest first.
     pub(super) fn checkpoints(&self) -> impl Iterator<Item = Checkpoint<'_>> {
         self.files.chunk_by(|a, b| a.version == b.version).rev().flat_map(|files| {
             let checkpoints = files.iter().filter(|f| matches!(f.part, Part::Checkpoint(_)));
@@ -167,7 +154,7 @@ impl Listing {
         })
     }
 
-    /// The first entry after `checkpoint`, or of all entries, that cannot be used; `None` if the log is complete from there on.
+    /// First unusable entry after `checkpoint`, or of all.
     pub(super) fn gap(&self, checkpoint: Option<u64>) -> Option<Gap> {
         let first = checkpoint.map_or(0, |version| version + 1);
         let mut next = first;
@@ -184,7 +171,6 @@ impl Listing {
         (next <= last || next == 0).then_some(Gap::Missing(next, last))
     }
 
-    /// Flaw of the hint, if any.
     pub(super) fn wrong_hint(&self) -> Option<String> {
         match self.hint {
             Hint::None => None,
@@ -198,7 +184,7 @@ impl Listing {
 }
 
 impl Part {
-    /// Number of files of the checkpoint that this file belongs to.
+    /// Number of files in the file's checkpoint.
     const fn files(self) -> u64 {
         match self {
             Self::Checkpoint(files) => files,
@@ -214,7 +200,7 @@ impl Hint {
     }
 }
 
-/// Version and role of a file of the log, by its name.
+/// Version and role of a log file.
 fn parse(name: &str) -> Option<(u64, Part)> {
     let (digits, rest) = name.split_at_checked(VERSION_DIGITS)?;
     let number = |digits: &str| {

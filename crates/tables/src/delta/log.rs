@@ -18,26 +18,25 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 impl Table {
-    /// Writes a checkpoint of the latest version seen, so that readers need not replay the log before it. An
-    /// existing checkpoint is no error, and a failed attempt can be repeated.
+    /// Writes a checkpoint of the latest version seen. An existing checkpoint is no error. Repeat it after a failure.
     pub fn checkpoint(&self) -> Result<(), TableError> {
         let (_, snapshot) = self.reading(|| self.snapshot().checkpoint(&self.engine, None))?;
         self.checkpointed.fetch_max(snapshot.version(), Ordering::Relaxed);
-        // The checksum file holds floodmarks and counts of files, so that opening the table need not replay the log for them.
+        // With floodmarks and file counts in a checksum file, tables open without a replay.
         let (_, snapshot) = self.reading(|| snapshot.write_checksum(&self.engine))?;
         self.see(snapshot);
         Ok(())
     }
 }
 
-/// Creates the first version of a table; `None` if another process was first.
+/// Creates the first version; `None` if another process was first.
 pub(super) fn create(
     kind: &Kind,
     location: &Location,
     engine: &dyn Engine,
 ) -> Result<Option<Loaded>, TableError> {
     location.check_exclusive()?;
-    // the library requires the folder to exist
+    // the library needs the folder
     location.create_folder()?;
     let error = |e| failure::of(location, e);
     let columns = columns::columns(kind).map_err(error)?;
@@ -62,15 +61,13 @@ pub(super) fn create(
     }
 }
 
-/// A table as read from its log.
 pub(super) struct Loaded {
     pub(super) snapshot: SnapshotRef,
     pub(super) files: Files,
-    /// Version of the last checkpoint.
     pub(super) checkpoint: Option<u64>,
 }
 
-/// Reads the listed log. If the last checkpoint is unusable, reads the log without it, if that is possible.
+/// Reads the listed log, without the last checkpoint if that is unusable.
 pub(super) fn load(
     kind: &Kind,
     location: &Location,

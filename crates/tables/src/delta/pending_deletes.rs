@@ -6,10 +6,8 @@
 //!   txn floodmark/deleted     SEQUENCE   place of the last delete in the order of writes
 //! ```
 //!
-//! The log has no field for arbitrary text that every engine preserves, but all preserve `txn` actions. So an entry refers to a
-//! list by number, which is the hash of the list's text. The text contains the version of the entry, so no two entries refer to
-//! the same list. Therefore, when a sweep has found a list unused and deletes it after its own entry ([`super::sweep`]), no later
-//! entry can refer to that list.
+//! An entry refers to its list by a `txn` action, which every engine preserves. The number is a hash of the list's
+//! text, which contains the entry's version. So no later entry can name a list that a sweep deleted.
 
 use super::failure;
 use super::lease::OWN_FOLDER;
@@ -20,32 +18,30 @@ use model::SeriesKey;
 use object_store::ObjectStoreExt;
 use std::sync::Arc;
 
-/// Source whose floodmark is the number of the list.
+/// Source whose floodmark is the list's number.
 pub(super) const LIST: &str = "floodmark/tombstones";
 
-/// Source whose floodmark is the sequence of the last delete.
+/// Source whose floodmark is the last delete's sequence.
 pub(super) const LAST: &str = "floodmark/deleted";
 
-/// Prefix of the names of lists.
 const PREFIX: &str = "tombstones-";
 
-/// The tombstones of one version, and the number of their list.
+/// The tombstones of one version.
 #[derive(Debug, Clone, Default)]
 pub(super) struct PendingDeletes {
     pub(super) number: u64,
-    /// True for a rollup: its series are statistics of the series that deletes select.
+    /// Series of a rollup are statistics of the series that deletes select.
     pub(super) is_rollup: bool,
     pub(super) all: Arc<Tombstones>,
 }
 
 impl PendingDeletes {
-    /// Path of the list in the table; `None` if it is empty.
+    /// Path of the list; `None` if empty.
     pub(super) fn path(&self) -> Option<String> {
         (self.number != 0).then(|| path(self.number))
     }
 }
 
-/// True for the name of a list.
 pub(super) fn is_list(name: &str) -> bool {
     name.starts_with(PREFIX)
 }
@@ -54,13 +50,12 @@ pub(super) fn path(number: u64) -> String {
     format!("{OWN_FOLDER}/{PREFIX}{number:016x}.json")
 }
 
-/// Number of a list: 63 bits of the hash of its text, which fit into a `txn` action, and never 0.
+/// 63 bits of the hash of a list's text, never 0, for a `txn` action.
 pub(super) fn number_of(text: &[u8]) -> u64 {
     (SeriesKey::of(text, 0).0 as u64 >> 1).max(1)
 }
 
-/// Reads the tombstones of a version. `floodmark` returns that version's floodmarks; `known` are the tombstones of another
-/// version, which may be reused.
+/// Reads the tombstones of a version, with its floodmarks from `floodmark`. Reuses `known` tombstones.
 pub(super) fn load(
     location: &Location,
     floodmark: impl Fn(&str) -> Result<Option<u64>, TableError>,

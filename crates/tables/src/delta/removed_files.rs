@@ -1,7 +1,7 @@
-//! Lists the files that were removed according to the log.
+//! Lists the files that the log records as removed.
 //!
-//! The library only returns live files. Checkpoints record removed files for a week
-//! (`delta.deletedFileRetentionDuration`), and log entries record them for as long as the entries exist.
+//! Log entries record removed files while the entries exist, checkpoints for a week
+//! (`delta.deletedFileRetentionDuration`).
 
 use super::listing::{Checkpoint, FOLDER, LogFile};
 use super::{Listing, Table};
@@ -16,7 +16,7 @@ const REMOVE: &str = "remove";
 const PATH: &str = "path";
 
 impl Table {
-    /// Passes the path of each removed file, as written in the log, to `each`.
+    /// Passes each removed path, as in the log, to `each`.
     pub(super) fn each_removed_file(&self, mut each: impl FnMut(&str)) -> Result<(), TableError> {
         let listing = Listing::read(&self.location)?;
         let is_there = |c: &Checkpoint<'_>| c.files.iter().all(|file| file.bytes > 0);
@@ -53,7 +53,6 @@ impl Table {
     }
 }
 
-/// Columns that are read from each action.
 fn schema() -> KernelResult<SchemaRef> {
     let remove = StructType::try_new([StructField::nullable(PATH, DataType::STRING)])?;
     Ok(Arc::new(StructType::try_new([StructField::nullable(REMOVE, remove)])?))

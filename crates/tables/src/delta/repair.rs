@@ -1,14 +1,13 @@
-//! Repairs a log whose entries are all present. Checkpoints, and the hint that names the last checkpoint,
-//! only save work. So they can be put aside if they are damaged.
+//! Repairs a log with all its entries. Checkpoints and the hint only save work, so damaged ones can be put aside.
 //!
 //! ```text
 //!   entries      0  1  2 … 20  21 …  40  41  42          needed: those after the last sound checkpoint
 //!   checkpoints            20 ✓      40 ✗   ─▶ _damaged-…40-checkpoint-parquet-…
 //! ```
 //!
-//! If the entries reach back to a sound checkpoint or to the first version, damaged checkpoints are renamed, and the hint is
-//! deleted. Readers of Delta tables ignore the renamed files. Otherwise nothing is changed, and the error says what is damaged and how to
-//! repair it. Only the hint is ever deleted.
+//! If the entries reach back to a sound checkpoint or the first version, damaged checkpoints are renamed and the hint
+//! is deleted. Readers of Delta tables ignore the renamed files. Otherwise nothing is changed, and the error says how
+//! to repair the log.
 
 use super::failure;
 use super::listing::{Checkpoint, FOLDER, Gap, HINT, Listing, LogFile};
@@ -16,26 +15,22 @@ use crate::error::TableError;
 use crate::read::{self, Depth};
 use crate::store::Location;
 
-/// Prefix of names of files that were put aside.
 const DAMAGED: &str = "_damaged-";
 
-/// A file of a checkpoint that cannot be used, and the reason.
+/// A damaged checkpoint file, and the reason.
 struct Damaged<'a> {
     file: &'a LogFile,
     reason: String,
 }
 
-/// State of the log after the repair.
 pub(super) struct Mended {
-    /// Version of the last usable checkpoint.
+    /// Last usable checkpoint.
     pub(super) checkpoint: Option<u64>,
-    /// True if something was put aside or dropped.
+    /// True if anything was put aside or deleted.
     pub(super) any: bool,
 }
 
-/// Finds unusable checkpoints and puts them aside. Without a depth, only empty files are found, which costs
-/// nothing; the library
-/// reports other damage.
+/// Puts unusable checkpoints aside. Without a depth, only empty files are found, at no cost.
 pub(super) fn repair(
     location: &Location,
     listing: &Listing,
@@ -47,7 +42,7 @@ pub(super) fn repair(
     }
     let found = match damaged.first() {
         Some(Damaged { file, reason }) => Some((file.name.as_str(), reason.clone())),
-        // the checkpoint that the hint names may have been written after the files were listed
+        // the hint's checkpoint may be newer than the listing
         None if listing.wrong_hint().is_some() => {
             Listing::read(location)?.wrong_hint().map(|reason| (HINT, reason))
         }
@@ -55,7 +50,7 @@ pub(super) fn repair(
     };
     let Some((file, reason)) = found else { return Ok(Mended { checkpoint, any: false }) };
     let Some(repairs) = location.repairs() else {
-        // A read-only location is not changed. An empty checkpoint does no harm unless the hint names it.
+        // A read-only location stays unchanged. An empty checkpoint does no harm unless the hint names it.
         return match depth {
             Some(_) => Err(failure::damaged(
                 location,
@@ -64,7 +59,7 @@ pub(super) fn repair(
             None => Ok(Mended { checkpoint, any: false }),
         };
     };
-    // the hint first, since it leads readers to the checkpoint
+    // the hint first: it leads to the checkpoint
     location.delete(&location.path(&format!("{FOLDER}/{HINT}"))?)?;
     let aside = damaged.iter().map(|damaged| put_aside(location, damaged.file));
     let aside = aside.collect::<Result<Vec<_>, _>>()?;
@@ -76,7 +71,7 @@ pub(super) fn repair(
     Ok(Mended { checkpoint, any: true })
 }
 
-/// The last usable checkpoint, and the damaged files of later checkpoints.
+/// Last usable checkpoint, and damaged files of later ones.
 fn examine<'a>(
     location: &Location,
     listing: &'a Listing,
@@ -101,7 +96,7 @@ fn examine<'a>(
     Ok((sound, damaged))
 }
 
-/// Flaw of a checkpoint's file, if any. Without a depth the file is not opened.
+/// Without a depth, the file is not opened.
 pub(super) fn flaw(
     location: &Location,
     file: &LogFile,
@@ -120,15 +115,15 @@ pub(super) fn flaw(
     }
 }
 
-/// Renames a file so that no reader of Delta tables takes it for a file of the log. Returns the new name.
+/// Renames a file so that readers ignore it. Returns the new name.
 fn put_aside(location: &Location, file: &LogFile) -> Result<String, TableError> {
-    // the time makes the name unique if a file is rewritten under the same name and damaged again
+    // a unique name, even for repeated damage
     let aside = format!("{DAMAGED}{}-{}", file.name.replace('.', "-"), file.modified_ms);
     location.rename(&format!("{FOLDER}/{}", file.name), &format!("{FOLDER}/{aside}"))?;
     Ok(aside)
 }
 
-/// Message for the operator if the log cannot be repaired.
+/// Message for the operator.
 fn beyond_repair(listing: &Listing, damaged: &[Damaged<'_>], gap: Gap) -> String {
     let Some(Damaged { file, reason }) = damaged.first() else {
         let hint = listing.wrong_hint().map(|reason| format!("; {HINT} cannot be used: {reason}"));

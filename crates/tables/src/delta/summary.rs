@@ -1,32 +1,26 @@
-//! Facts about a new file for the log.
-
 use crate::date::Date;
 use model::TimeRange;
 
 /// Facts about a finished file, known without opening it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileSummary {
-    /// Day of the file's samples.
     pub date: Date,
-    /// Length of the file in bytes.
     pub bytes: u64,
     pub rows: u64,
-    /// Samples in all rows.
     pub samples: u64,
-    /// Least value of the leading column of the sort key.
+    /// Least leading sort column.
     pub name_min: String,
-    /// Greatest value of the leading column of the sort key.
+    /// Greatest leading sort column.
     pub name_max: String,
-    /// Time range from the first to the last sample.
+    /// From the first to the last sample.
     pub range: TimeRange,
-    /// Greatest start time of a row, for the column's statistics.
+    /// Greatest start of a row.
     pub start_max_ms: i64,
-    /// Least end time of a row, for the column's statistics.
+    /// Least end of a row.
     pub end_min_ms: i64,
 }
 
 impl FileSummary {
-    /// Summary of a file without rows.
     pub(crate) const fn new(date: Date) -> Self {
         Self {
             date,

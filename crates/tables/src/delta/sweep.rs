@@ -1,30 +1,26 @@
-//! Deletes files that no version of the table needs any more.
+//! Deletes files that no version of the table needs.
 //!
-//! A reader may still use an older version whose files have been removed since, and a newly staged file is not in the log yet.
-//! The store shows neither, so a file is deleted only after it was seen dead throughout a grace period. The process
-//! remembers since when. After a restart the grace period begins anew: that costs disk space, but never a needed file. Readers in
-//! the same process protect their files for longer ([`crate::store::Location::readers`]).
+//! A reader may use an older version, and staged files are not in the log yet. So a file is deleted only after it was
+//! seen dead throughout a grace period, which begins anew after a restart. Readers in this process protect their files
+//! for longer ([`crate::store::Location::readers`]).
 //!
-//! Other engines have no leases on files that they stage, and may take any time to commit them. So a file that is not named like
-//! Floodmark's own ([`crate::store::names`]) is swept only if the log records that it was removed. Files that another engine
-//! staged and never committed are left to that engine's `VACUUM`.
+//! Files of other engines ([`crate::store::names`]) are deleted only if the log records their removal: those engines
+//! take no leases.
 //!
 //! # Why no commit names a deleted file
 //!
-//! A slow writer may stage files, sleep for hours, and then commit. So before a sweep deletes anything, it announces itself in
-//! the log: it puts an entry that moves the floodmark [`SWEPT`] to the entry's own version:
+//! A writer may stage files, sleep for hours, and commit. So before a sweep deletes anything, it puts an entry that
+//! moves the floodmark [`SWEPT`] to the entry's version:
 //!
 //! ```text
 //!   sweep    list files ─▶ list leases, break stale ones ─▶ entry: SWEPT = its version ─▶ read live files ─▶ delete
 //!   writer   stage from version s on ─▶ read version n: SWEPT <= s, or the lease is there ─▶ put entry n + 1
 //! ```
 //!
-//! An entry is put only if its version does not exist yet.
+//! An entry is put only if its version is new.
 //!
-//! - If SWEPT is at most s, every sweep that listed the file puts its entry after n. If the writer's entry is n + 1, the sweep's
-//!   entry comes after it, and the sweep finds the file live.
-//! - If the lease is still there, it had not been broken when version n was read. A sweep whose entry is at n or before found the
-//!   lease and kept its files; a sweep whose entry comes later finds them live.
+//! - If SWEPT is at most s, each sweep that listed the file has its entry after n + 1, and finds the file live.
+//! - If the lease is there, a sweep with its entry up to n kept the files, and a later sweep finds them live.
 
 use super::lease::{LEASE_MS, Leases, OWN_FOLDER};
 use super::pending_deletes::is_list;
@@ -40,53 +36,47 @@ use object_store::path::Path;
 use object_store::{ObjectMeta, ObjectStore};
 use std::collections::{BTreeSet, HashMap, HashSet};
 
-/// Source whose floodmark is the version of the last sweep's entry.
+/// Source whose floodmark is the last sweep's version.
 pub(super) const SWEPT: &str = "floodmark/swept";
 
-/// Maximum number of dead files that are tracked at a time. More are found once these are deleted.
+/// Maximum number of tracked dead files. Later sweeps find the others.
 const DEAD_MAX: usize = 10_000;
 
-/// Sweeps one table repeatedly.
 #[derive(Debug, Default)]
 pub struct Sweeper {
     dead: HashMap<Path, Dead>,
     leases: Leases,
-    /// Dead files of other engines that were removed according to the log up to version `looked`.
+    /// Dead files of other engines, removed up to version `looked`.
     removed: HashSet<Path>,
     looked: Option<u64>,
 }
 
-/// A file that was seen dead.
 #[derive(Debug, Clone, Copy)]
 struct Dead {
-    /// Time at which the file was first seen dead, by the monotonic clock.
+    /// First time seen dead, by the monotonic clock.
     since_ms: i64,
-    /// Time of the last modification, by the store's clock. A file that is still being written is not dead.
+    /// By the store's clock. A file that is still being written is not dead.
     modified_ms: i64,
-    /// First version in which the file was not live. Readers of earlier versions may need it.
+    /// First version without the file. Readers of earlier versions may need it.
     version: u64,
 }
 
-/// Result of a sweep.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Swept {
-    /// Number of files deleted.
     pub files: u64,
-    /// Total size of the deleted files.
     pub bytes: u64,
-    /// Number of dead files kept for now: in their grace period, under a lease, or still being read.
+    /// Dead files kept for now: in their grace period, leased, or being read.
     pub waiting: u64,
 }
 
 impl Sweeper {
-    /// Deletes files that have been dead for `grace_ms`, which must be longer than any query. `steady_ms` is the time of a
-    /// monotonic clock with any origin.
+    /// Deletes files that were dead for `grace_ms`, which must be longer than any query. `steady_ms` is monotonic.
     pub fn sweep(&mut self, table: &Table, steady_ms: i64, grace_ms: i64) -> Result<Swept, TableError> {
         let found = self.find(table, steady_ms)?;
         fault::point("sweep_listed")?;
         let still: HashSet<&Path> = found.iter().map(|object| &object.location).collect();
         self.dead.retain(|path, _| still.contains(path));
-        // leases are listed after the files, since a lease is older than the files that it covers
+        // after the files, because leases are older than their files
         let held = self.leases.look(&table.location, steady_ms, grace_ms.max(LEASE_MS))?;
         let mut swept = Swept::default();
         let mut due = Vec::new();
@@ -124,8 +114,7 @@ impl Sweeper {
         Ok(swept)
     }
 
-    /// Files that are dead now. The store is listed before the log is read, so that a file committed in between counts as
-    /// live.
+    /// Files that are dead now. The store is listed before the log is read, so that new commits count as live.
     fn find(&mut self, table: &Table, steady_ms: i64) -> Result<Vec<ObjectMeta>, TableError> {
         let location = &table.location;
         let (store, prefix) = (location.store(), location.prefix().clone());
@@ -153,8 +142,8 @@ impl Sweeper {
         Ok(dead)
     }
 
-    /// Finds out from the log which dead files of other engines were removed. Reads the log only if one of them is not known yet,
-    /// and only once for each version.
+    /// Finds dead files of other engines that the log records as removed. Reads the log once for each version, and only
+    /// if needed.
     fn look_for_removed(&mut self, table: &Table, dead: &[ObjectMeta]) -> Result<(), TableError> {
         let dead: HashSet<&Path> = dead.iter().map(|object| &object.location).collect();
         self.removed.retain(|path| dead.contains(path));
@@ -173,14 +162,14 @@ impl Sweeper {
     }
 }
 
-/// Program that wrote a file which a sweep may delete.
+/// Program that wrote a file.
 enum Writer {
     Floodmark,
     Other,
 }
 
 impl Writer {
-    /// `None` if the object is neither a data file nor an unfinished one: no sweep deletes it.
+    /// `None` if no sweep may delete the object.
     fn of(object: &ObjectMeta, prefix: &Path) -> Option<Self> {
         if is_unfinished(object) {
             return Some(Self::Floodmark);
@@ -196,7 +185,6 @@ impl Writer {
     }
 }
 
-/// Paths of the live files, as of the latest version seen.
 fn live(table: &Table) -> Result<HashSet<Path>, TableError> {
     let files = table.files()?;
     let paths = files.all().iter().map(|file| file.path.clone()).chain(files.pending.path());
@@ -204,7 +192,7 @@ fn live(table: &Table) -> Result<HashSet<Path>, TableError> {
 }
 
 impl Table {
-    /// Fails if, according to that version of the log, one of `files` may have been swept.
+    /// Fails if one of `files` may have been swept.
     pub(super) fn check_staged<'a>(
         &self,
         snapshot: &SnapshotRef,

@@ -1,4 +1,4 @@
-//! Commits of deletes, whose tombstones [`super::pending_deletes`] lists.
+//! Commits deletes. [`super::pending_deletes`] lists their tombstones.
 
 use super::commit::Change;
 use super::pending_deletes::{LAST, LIST, PendingDeletes, number_of, path};
@@ -9,16 +9,13 @@ use crate::tombstone::{Delete, PATTERN_BYTES_OF_TABLE_MAX, TOMBSTONES_MAX, Tombs
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Maximum number of attempts after conflicts and unclear answers.
 const ATTEMPTS_MAX: usize = 100;
 const UNCLEAR_MAX: usize = 3;
 
 impl Table {
-    /// Deletes samples from all files that the table has now, and moves `floodmarks` in the same commit. Files committed later
-    /// are not affected, whatever the times of their samples. Returns the sequence of the delete. Returns `None` without a change
-    /// if no file has any of the samples and `always` is false.
-    ///
-    /// Reads omit the samples at once. [`crate::upkeep`] rewrites the files.
+    /// Deletes samples from the table's present files, and moves `floodmarks` in the same commit. Reads omit the
+    /// samples at once; [`crate::upkeep`] rewrites the files. Returns the delete's sequence, or `None` if no file has
+    /// the samples and `always` is false.
     pub fn delete(
         &self,
         delete: &Delete,
@@ -32,7 +29,7 @@ impl Table {
             let version = self.refresh()?;
             let files = self.files()?;
             let known = &files.pending.all;
-            // an earlier attempt whose answer was lost
+            // an earlier attempt with a lost answer
             if tried
                 .is_some_and(|tried| known.list.iter().any(|t| t.sequence == tried && t.delete == *delete))
             {
@@ -66,8 +63,8 @@ impl Table {
         Err(TableError::Contended { attempts: ATTEMPTS_MAX })
     }
 
-    /// Removes the tombstones that have been applied to all live files, and returns their number. `is_clean` returns true if a
-    /// file has no rows that tombstones up to a sequence delete.
+    /// Removes tombstones applied to all live files. Returns their number. `is_clean`: no tombstone up to a sequence
+    /// deletes rows of the file.
     pub fn end_deletes(
         &self,
         upto: i64,
@@ -95,7 +92,7 @@ impl Table {
         Err(TableError::Contended { attempts: ATTEMPTS_MAX })
     }
 
-    /// Puts a list, and an entry that refers to it. Returns false if another writer was first.
+    /// Puts a list and its entry. Returns false if another writer was first.
     fn try_tombstones(
         &self,
         files: &Files,

@@ -1,7 +1,7 @@
-//! The metrics table: its columns, and the reasons for their encodings.
+//! The metrics table: its columns and their encodings.
 //!
-//! A row is one series over a part of one day. Labels are stored once for all samples of the row. Samples are stored as
-//! lists: any engine gets one row per sample with a single `UNNEST`.
+//! A row is one series over a part of one day, with its labels once and its samples as lists. One `UNNEST` returns one
+//! row per sample.
 //!
 //! | column | encoding | why |
 //! | --- | --- | --- |
@@ -13,42 +13,40 @@
 //! | `base` | delta, no dictionary | no two rows share a base |
 //! | `floats` | dictionary, else plain | staleness markers repeat; engines differ on byte-stream-split |
 //!
-//! Bounds are kept for the columns that can exclude rows (`name`, `series`, `start`, `end`). Bounds of timestamps would only
-//! repeat those of `start` and `end`.
+//! Only columns that can exclude rows have bounds (`name`, `series`, `start`, `end`).
 
 use super::{Coding, Column, FIRST_VERSION, Kind, MergePolicy, Type};
 
-/// Name of the metric.
+/// Metric name.
 pub const NAME: &str = "name";
 /// All other labels.
 pub const LABELS: &str = "labels";
-/// 128-bit key of the series, big-endian.
+/// Series key, 128 bits, big-endian.
 pub const SERIES: &str = "series";
-/// Time of the first sample.
+/// First sample.
 pub const START: &str = "start";
-/// Time of the last sample.
+/// Last sample.
 pub const END: &str = "end";
-/// Number of samples in the row.
 pub const COUNT: &str = "count";
-/// Times of the samples, ascending.
+/// Ascending.
 pub const TIMESTAMPS: &str = "timestamps";
-/// Exponent of the power of ten by which mantissas are divided; null if `floats` is used.
+/// Mantissas are divided by ten to this power; null with `floats`.
 pub const EXPONENT: &str = "exponent";
-/// Number that is added to the stored mantissas of a row; null if `floats` is used.
+/// Added to the row's mantissas; null with `floats`.
 pub const BASE: &str = "base";
-/// Mantissas: values times `10^exponent`, less `base`.
+/// Values times `10^exponent`, less `base`.
 pub const MANTISSAS: &str = "mantissas";
-/// Values that have no exact decimal form.
+/// Values without an exact decimal form.
 pub const FLOATS: &str = "floats";
 
-/// Columns with the series and the times of a row.
+/// Series and times of a row.
 pub(crate) const KEY_COLUMNS: [&str; 5] = [NAME, LABELS, SERIES, START, END];
 
-/// Columns needed to read a row with its samples.
+/// A row with its samples.
 pub(crate) const ROW_COLUMNS: [&str; 10] =
     [NAME, LABELS, SERIES, START, END, TIMESTAMPS, EXPONENT, BASE, MANTISSAS, FLOATS];
 
-/// The metrics table: one row for each series and period of time.
+/// One row for each series and period of time.
 pub static METRICS: Kind = Kind {
     name: "metrics",
     version: FIRST_VERSION,
@@ -58,10 +56,9 @@ pub static METRICS: Kind = Kind {
     merge: MergePolicy::LaterWins,
 };
 
-/// Statistics of samples; see [`crate::rollup`]. One commit writes a whole day, with each series once.
+/// Statistics of samples; see [`crate::rollup`]. One commit writes a whole day.
 pub static ROLLUP: Kind = Kind { name: "rollup", merge: MergePolicy::Disjoint, ..METRICS };
 
-/// Columns of both kinds.
 pub const COLUMNS: [Column; 11] = [
     bounded(NAME, Type::Text, Coding::Dictionary),
     column(LABELS, Type::TextMap, Coding::Dictionary),

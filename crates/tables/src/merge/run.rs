@@ -1,12 +1,12 @@
-//! One file of a merge, which stays within its share of the memory.
+//! One file of a merge, within its share of the memory.
 //!
 //! ```text
 //!   cursor ───────────────▶ merge       if the cursor holds no more than its share
 //!   cursor ─▶ rows ahead ─▶ merge       otherwise: the file is closed until these rows are used up
 //! ```
 //!
-//! A cursor that decodes through the Parquet library holds more than a MiB, however small its file is. So a scan of a year of
-//! daily files keeps only few of them open at a time, and is slower with less memory.
+//! The Parquet library's decoder takes more than a MiB per open file. So a scan of many files keeps only few open, and
+//! is slower with less memory.
 
 use crate::error::TableError;
 use crate::kind::Kind;
@@ -16,33 +16,33 @@ use model::{LabelsRef, Samples, SeriesKey, TimeRange};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// The wanted rows of one file, in its order.
+/// The wanted rows of one file, in order.
 #[derive(Debug)]
 pub(crate) struct Run<R: Ranges> {
     state: State<R>,
     kind: &'static Kind,
     select: Arc<Select>,
-    /// Mask of samples that tombstones hide, for reopening the file.
+    /// Samples that tombstones hide.
     mask: Option<Arc<Mask>>,
     window_bytes: usize,
     share_bytes: usize,
-    /// Rows that were read ahead; the first is the current one.
+    /// Rows read ahead; the first is the current one.
     ahead: VecDeque<Row>,
     ahead_bytes: usize,
-    /// Bookmark after the last row that was read.
+    /// Position after the last row read.
     bookmark: Bookmark,
-    /// Error that follows the rows that were read ahead.
+    /// Error after the rows read ahead.
     failure: Option<TableError>,
-    /// Counts of all closed cursors.
+    /// Counts of closed cursors.
     stats: ReadStats,
 }
 
 #[derive(Debug)]
 enum State<R: Ranges> {
-    /// The cursor is on the current row, or before the first. The number counts its loads until its memory was last measured.
+    /// The cursor, with its loads when its memory was last measured.
     Open(Box<Cursor<R>>, u64),
     Closed(R),
-    /// No rows are left, except for those that were read ahead.
+    /// No rows are left in the file.
     Over,
 }
 
@@ -51,20 +51,19 @@ struct Row {
     labels: Box<[u8]>,
     key: SeriesKey,
     span: TimeRange,
-    /// Samples of the row; `None` if they do not fit. Such a row is the only one that was read ahead, and the bookmark is before
-    /// it.
+    /// `None` if the samples do not fit. The row is then the only one read ahead, and the bookmark is before it.
     samples: Option<Samples>,
 }
 
 impl<R: Ranges> Run<R> {
-    /// A run before its first row. The file stays open, however much memory it takes.
+    /// A run before its first row, whose file stays open.
     pub(crate) fn whole(cursor: Cursor<R>) -> Self {
         let kind = cursor.kind();
         Self::new(State::Open(Box::new(cursor), 0), kind, Arc::new(Select::ALL), 0, usize::MAX)
     }
 
-    /// A run before its first row. The file holds at most `share_bytes`, besides one row's labels and the memory for reading.
-    /// About `window_bytes` are fetched at a time.
+    /// A run before its first row. The file holds `share_bytes`, one row's labels, and memory for reading. About
+    /// `window_bytes` are fetched at a time.
     pub(crate) fn sharing(
         file: R,
         kind: &'static Kind,
@@ -97,13 +96,13 @@ impl<R: Ranges> Run<R> {
         }
     }
 
-    /// Omits samples that a mask hides.
+    /// Omits hidden samples.
     #[must_use]
     pub(crate) fn masked(self, mask: Option<Arc<Mask>>) -> Self {
         Self { mask, ..self }
     }
 
-    /// Moves to the next row; `false` at the end. After an error, there are no more rows.
+    /// Moves to the next row; `false` at the end or after an error.
     pub(crate) fn advance(&mut self) -> Result<bool, TableError> {
         if let State::Open(cursor, weighed) = &mut self.state {
             let more = cursor.advance();
@@ -134,7 +133,6 @@ impl<R: Ranges> Run<R> {
         }
     }
 
-    /// Reopens the file and continues to read.
     fn reopen(&mut self) -> Result<bool, TableError> {
         let State::Closed(file) = std::mem::replace(&mut self.state, State::Over) else { return Ok(false) };
         let mut cursor = self.open(file)?;
@@ -155,12 +153,12 @@ impl<R: Ranges> Run<R> {
         Ok(Cursor::resume(file, footer, select, self.window_bytes, bookmark).masked(self.mask.clone()))
     }
 
-    /// Reads ahead as many rows as fit, beginning with the cursor's current row, and closes the file.
+    /// Reads ahead as many rows as fit, from the current row on, and closes the file.
     fn read_ahead(&mut self) -> Result<bool, TableError> {
         let State::Open(mut cursor, _) = std::mem::replace(&mut self.state, State::Over) else {
             panic!("BUG: rows are read ahead from a closed file");
         };
-        // a row that was read but does not fit is read again later
+        // a row that does not fit is read again later
         let mut conflicts = cursor.stats().conflicts;
         let mut more = true;
         while more {
@@ -206,7 +204,6 @@ impl<R: Ranges> Run<R> {
         self.ahead.front().expect("BUG: the run is not on a row")
     }
 
-    /// All labels of the row's series.
     pub(crate) fn labels(&self) -> LabelsRef<'_> {
         match &self.state {
             State::Open(cursor, _) => cursor.labels(),
@@ -214,7 +211,6 @@ impl<R: Ranges> Run<R> {
         }
     }
 
-    /// The key of the row's series.
     pub(crate) fn key(&self) -> SeriesKey {
         match &self.state {
             State::Open(cursor, _) => cursor.key(),
@@ -222,7 +218,7 @@ impl<R: Ranges> Run<R> {
         }
     }
 
-    /// Times of the row's first and last sample, whether wanted or not.
+    /// First and last sample of the row, wanted or not.
     pub(crate) fn span(&self) -> TimeRange {
         match &self.state {
             State::Open(cursor, _) => cursor.span(),
@@ -230,7 +226,7 @@ impl<R: Ranges> Run<R> {
         }
     }
 
-    /// Appends the row's wanted samples.
+    /// Appends the wanted samples.
     pub(crate) fn read(&mut self, samples: &mut Samples) -> Result<(), TableError> {
         if let State::Open(cursor, _) = &mut self.state {
             return cursor.read(samples);
@@ -260,7 +256,7 @@ impl<R: Ranges> Run<R> {
         read
     }
 
-    /// Memory that the run holds beyond its own size, the footer of an open file included.
+    /// Memory beyond the run's own size, with an open file's footer.
     pub(crate) fn held_bytes(&self) -> usize {
         let cursor = match &self.state {
             State::Open(cursor, _) => cursor.held_bytes(),
@@ -269,7 +265,6 @@ impl<R: Ranges> Run<R> {
         cursor + self.ahead_bytes + self.bookmark.memory_bytes()
     }
 
-    /// Counts so far.
     pub(crate) fn stats(&self) -> ReadStats {
         let mut stats = self.stats;
         if let State::Open(cursor, _) = &self.state {
@@ -297,7 +292,7 @@ impl Row {
     }
 }
 
-/// Moves the cursor to the first row after the bookmark; `false` at the end.
+/// Moves to the first row after the bookmark; `false` at the end.
 fn to_next<R: Ranges>(cursor: &mut Cursor<R>, bookmark: &Bookmark) -> Result<bool, TableError> {
     while cursor.advance()? {
         if !bookmark.is_past(cursor.labels(), cursor.span()) {

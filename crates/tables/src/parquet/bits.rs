@@ -1,22 +1,22 @@
-//! Unpacks bit-packed numbers, 32 at a time, as several encodings of Parquet need.
+//! Unpacks bit-packed numbers, 32 at a time.
 //!
-//! Numbers of `width` bits follow one another, the lowest bit first. 32 of them take a whole number of bytes (four for each bit
-//! of the width). So if the compiler knows the width, all offsets and shifts are constants.
+//! Numbers of `width` bits follow one another, the lowest bit first. A known width makes all offsets and shifts
+//! constants.
 
-/// Number of values that are unpacked together.
+/// Values unpacked together.
 pub(crate) const GROUP: usize = 32;
 
-/// Number of bytes, beginning with the first byte of a number, that the number is extracted from.
+/// Bytes that a number is extracted from.
 const WORD: usize = 16;
 
-/// Maximum width of a number, in bits.
+/// In bits.
 const WIDTH_MAX: u8 = 64;
 
 pub(crate) const fn group_bytes(width: u8) -> usize {
     GROUP / 8 * width as usize
 }
 
-/// Unpacks the group of `width`-bit numbers at the beginning of `bytes`. Missing bytes count as zeros.
+/// Unpacks `width`-bit numbers from the beginning of `bytes`. Missing bytes count as zeros.
 pub(crate) fn unpack(bytes: &[u8], width: u8, out: &mut [u64; GROUP]) {
     macro_rules! by_width {
         ($($width:literal)*) => {
@@ -40,7 +40,7 @@ fn cut<const WIDTH: usize>(bytes: &[u8], out: &mut [u64; GROUP]) {
     let mask = u64::MAX >> (64 - WIDTH);
     *out = std::array::from_fn(|i| {
         let (at, shift) = (i * WIDTH / 8, i * WIDTH % 8);
-        // with up to 7 bits before it, a number of this width lies within 8 bytes
+        // with up to 7 bits before it, the number fits into 8 bytes
         let number = if WIDTH <= 57 {
             let word = bytes[at..].first_chunk().expect("BUG: the bytes end within a word");
             u64::from_le_bytes(*word) >> shift
@@ -52,7 +52,7 @@ fn cut<const WIDTH: usize>(bytes: &[u8], out: &mut [u64; GROUP]) {
     });
 }
 
-/// Like [`cut`], for bytes that end with the group or within it.
+/// Like [`cut`], for the end of the bytes.
 #[cold]
 fn cut_end<const WIDTH: usize>(bytes: &[u8], out: &mut [u64; GROUP]) {
     let mut end = [0; group_bytes(WIDTH_MAX) + WORD];
@@ -78,7 +78,6 @@ mod tests {
                     bytes[at / 8] |= 1 << (at % 8);
                 }
             }
-            // any bytes may follow, or none
             for behind in [0, 1, WORD - 1, WORD, 100] {
                 let mut out = [0; GROUP];
                 unpack(&[&bytes[..], &vec![0xff; behind]].concat(), width, &mut out);

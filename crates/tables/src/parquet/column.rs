@@ -1,4 +1,4 @@
-//! A small column of a row group, decoded as a whole to build row-group indexes.
+//! A small column of a row group, decoded whole for a row-group index.
 //!
 //! ```text
 //!   chunk: dictionary page │ data page │ data page │ …        texts stay indexes into the dictionary, each decoded once
@@ -18,18 +18,17 @@ const NOT_WHOLE: Damage = "a page's values are truncated";
 const LEVELS: Damage = "a page's levels are truncated";
 const UNKNOWN: Damage = "a value is not in its dictionary";
 
-/// A column of one row group.
 #[derive(Debug)]
 pub(crate) struct Chunk {
-    /// Pages of the column, one after the other.
+    /// All pages of the column.
     pub(crate) bytes: Bytes,
-    /// Number of rows of the row group.
+    /// Rows of the row group.
     pub(crate) rows: usize,
-    /// Number of values and nulls of the column.
+    /// Values and nulls of the column.
     pub(crate) levels: usize,
 }
 
-/// Maximum initial capacity in values. The number of values comes from the file and is untrusted.
+/// Maximum initial capacity, because the file's number of values is untrusted.
 const CAPACITY_MAX: usize = 1 << 17;
 
 impl Chunk {
@@ -63,19 +62,18 @@ impl Chunk {
         }
     }
 
-    /// Integers of 64 bits, one for each row.
+    /// One integer for each row.
     pub(crate) fn longs(&self) -> Result<Vec<i64>, Damage> {
         let mut all = Vec::with_capacity(self.capacity());
         self.pages(|page, len| delta(page, len, &mut all))?;
         self.one_a_row(all)
     }
 
-    /// Nullable integers of 64 bits, one for each row.
     pub(crate) fn optional_longs(&self) -> Result<Vec<Option<i64>>, Damage> {
         self.optional(delta)
     }
 
-    /// Nullable integers of 32 bits from a dictionary, one for each row.
+    /// Nullable integers from a dictionary.
     pub(crate) fn optional_ints(&self) -> Result<Vec<Option<i64>>, Damage> {
         let mut dictionary = Vec::new();
         self.optional(|page, len, out| {
@@ -100,7 +98,7 @@ impl Chunk {
         })
     }
 
-    /// Nullable values. `decode` returns the non-null values of a page, given the column's dictionary.
+    /// Nullable values. `decode` returns a page's other values, given the dictionary.
     fn optional(
         &self,
         mut decode: impl FnMut(Unpacked, usize, &mut Vec<i64>) -> Result<(), Damage>,
@@ -125,7 +123,7 @@ impl Chunk {
         self.one_a_row(all)
     }
 
-    /// Keys of series, one for each row.
+    /// One key for each row.
     pub(crate) fn keys(&self) -> Result<Vec<SeriesKey>, Damage> {
         let mut all = Vec::with_capacity(self.capacity());
         self.pages(|page, len| {
@@ -141,7 +139,7 @@ impl Chunk {
         self.one_a_row(all)
     }
 
-    /// Texts, one for each row.
+    /// One text for each row.
     pub(crate) fn texts(&self) -> Result<Texts, Damage> {
         let mut texts = Texts::default();
         self.pages(|page, len| texts.add(&page, len))?;
@@ -149,7 +147,7 @@ impl Chunk {
         Ok(texts)
     }
 
-    /// Texts in lists, and the end of each row's list.
+    /// Texts in lists, and the end of each list.
     pub(crate) fn lists(&self) -> Result<(Texts, Vec<u32>), Damage> {
         let (mut texts, mut ends) = (Texts::default(), Vec::with_capacity(self.capacity()));
         let (mut repeated, mut defined) = (Vec::new(), Vec::new());
@@ -162,7 +160,7 @@ impl Chunk {
             flags(page.levels()?, levels, &mut defined)?;
             for (repeated, defined) in repeated.iter().zip(&defined) {
                 match (*repeated, begun) {
-                    // the start of a list ends the previous list
+                    // a new list ends the previous one
                     (0, true) => ends.push(entries),
                     (0, false) => begun = true,
                     (_, true) => {}
@@ -178,7 +176,7 @@ impl Chunk {
         Ok((texts, self.one_a_row(ends)?))
     }
 
-    /// Texts in lists, without the ends of the lists.
+    /// Texts in lists, without the lists' ends.
     pub(crate) fn listed(&self) -> Result<Texts, Damage> {
         let mut all = Vec::new();
         let mut texts = self.each_listed(|_, codes| all.extend_from_slice(codes))?;
@@ -186,7 +184,7 @@ impl Chunk {
         Ok(texts)
     }
 
-    /// Passes the codes of the texts in lists to `each`, in batches and with the texts so far. Returns all texts.
+    /// Passes the codes of texts in lists to `each` in batches, with the texts so far. Returns all texts.
     pub(crate) fn each_listed(&self, mut each: impl FnMut(&Texts, &[u32])) -> Result<Texts, Damage> {
         let mut texts = Texts::default();
         self.pages(|mut page, levels| {
@@ -204,37 +202,36 @@ impl Chunk {
     }
 }
 
-/// Column of texts as a dictionary: each distinct text once, and a code for each value.
+/// Column of texts: each distinct text once, and a code for each value.
 #[derive(Debug, Default)]
 pub(crate) struct Texts {
     bytes: Vec<u8>,
     ends: Vec<u32>,
-    /// Code of each value's text.
+    /// For each value.
     pub(crate) codes: Vec<u32>,
-    /// Codes by text, built when the first page without dictionary encoding is read.
+    /// Codes by text, for pages without dictionary encoding.
     known: HashMap<Box<[u8]>, u32>,
 }
 
 impl Texts {
-    /// Number of distinct texts.
     pub(crate) fn len(&self) -> usize {
         self.ends.len()
     }
 
-    /// Text of a code, which is valid UTF-8.
+    /// Valid UTF-8.
     pub(crate) fn text(&self, code: u32) -> &[u8] {
         let code = code as usize;
         let start = code.checked_sub(1).map_or(0, |before| self.ends[before] as usize);
         &self.bytes[start..self.ends[code] as usize]
     }
 
-    /// All texts, by code.
+    /// By code.
     pub(crate) fn all(&self) -> impl Iterator<Item = &str> {
         let text = |code| std::str::from_utf8(self.text(code)).expect("BUG: text is not UTF-8");
         (0..self.len() as u32).map(text)
     }
 
-    /// Adds a text, and returns its code.
+    /// Returns the text's code.
     pub(crate) fn push(&mut self, text: &[u8]) -> Result<u32, Damage> {
         std::str::from_utf8(text).map_err(|_| "a label is not UTF-8")?;
         self.bytes.extend_from_slice(text);
@@ -242,7 +239,7 @@ impl Texts {
         Ok(self.ends.len() as u32 - 1)
     }
 
-    /// Adds the values of a page, or the texts of a dictionary.
+    /// Adds the values of a page, or a dictionary.
     fn add(&mut self, page: &Unpacked, len: usize) -> Result<(), Damage> {
         if page.header.kind == DICTIONARY_PAGE {
             return each_text(page.rest(), len, |text| self.push(text).map(drop));
@@ -279,7 +276,7 @@ impl Texts {
     }
 }
 
-/// Passes `len` texts, each stored after its length, to `each`.
+/// Passes `len` length-prefixed texts to `each`.
 fn each_text(
     mut bytes: &[u8],
     len: usize,
@@ -291,7 +288,7 @@ fn each_text(
     Ok(())
 }
 
-/// Reads levels that are zero or one.
+/// Reads levels of 0 or 1.
 fn flags(bytes: &[u8], len: usize, out: &mut Vec<u32>) -> Result<(), Damage> {
     out.clear();
     rle::decode(bytes, 1, len, out).ok_or(LEVELS)

@@ -5,41 +5,37 @@
 //!   block:  least delta, bits of each miniblock │ miniblock │ miniblock │ …    (deltas minus the least delta)
 //! ```
 //!
-//! Source: "Delta Encoding" in the Parquet format's `Encodings.md`. Each value depends on all previous values. So opening a page
-//! decodes all values once, checks the bytes, and keeps the offset of each block and the value before the block.
+//! Source: "Delta Encoding" in the Parquet format's `Encodings.md`. Each value depends on all earlier ones. So opening
+//! a page decodes and checks all values, and keeps each block's offset and preceding value.
 
 use super::bits::{self, GROUP};
 use std::ops::Range;
 use stdx::varint::{self, unzigzag};
 
-/// Permitted numbers of values in a miniblock: Parquet's writers use 32 or 64.
+/// Values in a miniblock. Parquet's writers use 32 or 64.
 const MINIBLOCKS_OF: [usize; 2] = [GROUP, 2 * GROUP];
 
-/// Maximum number of miniblocks in a block.
 const MINIBLOCKS_MAX: usize = 16;
 
-/// Part of a page's values, passed to the caller while the page is opened: the first value, or differences to
-/// the previous value.
+/// Values passed to the caller while a page is opened.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Steps<'a> {
-    /// The first value.
     First(i64),
-    /// A number of equal differences.
+    /// Number of equal differences, and their value.
     Alike(usize, i64),
-    /// Differences: the least one, and the excess of each over the least.
+    /// Least difference, and the excess of each over the least.
     Each(i64, &'a [u64]),
 }
 
-/// The values of one page.
 #[derive(Debug)]
 pub(crate) struct Packed {
     bytes: Box<[u8]>,
     blocks: Box<[Block]>,
     first: i64,
     len: usize,
-    /// Number of values in a miniblock.
+    /// Values in a miniblock.
     miniblock: usize,
-    /// Number of miniblocks in a block.
+    /// Miniblocks in a block.
     miniblocks: usize,
     /// True if no block was dropped.
     whole: bool,
@@ -47,17 +43,17 @@ pub(crate) struct Packed {
 
 #[derive(Debug)]
 struct Block {
-    /// The value before the first one of the block.
+    /// Value before the block.
     before: i64,
-    /// Offset of the block; [`LEFT_OUT`] if it was dropped.
+    /// Offset of the block, or [`LEFT_OUT`] if dropped.
     at: u32,
 }
 
 const LEFT_OUT: u32 = u32::MAX;
 
 impl Packed {
-    /// Opens the `len` values in `bytes` from `at` on, and passes them to `see` in order. Returns `None` if the bytes are not
-    /// valid in this encoding.
+    /// Opens the `len` values in `bytes` from `at` on, and passes them to `see`. Returns `None` if the bytes are not
+    /// valid.
     pub(crate) fn open(
         bytes: Vec<u8>,
         at: usize,
@@ -94,18 +90,16 @@ impl Packed {
         Some(packed)
     }
 
-    /// Number of values.
     pub(crate) const fn len(&self) -> usize {
         self.len
     }
 
-    /// Blocks with values of `range`.
     fn blocks_of(&self, range: &Range<usize>) -> Range<usize> {
         if range.is_empty() {
             return 0..0;
         }
         let size = self.miniblock * self.miniblocks;
-        // the first value is in the header
+        // the header has the first value
         range.start.max(1).div_ceil(size) - 1..range.end.saturating_sub(1).div_ceil(size)
     }
 
@@ -129,12 +123,12 @@ impl Packed {
         Self { bytes: bytes.into(), blocks, whole: false, ..self }
     }
 
-    /// True if no block with values of `range` was dropped.
+    /// True if no block of `range` was dropped.
     pub(crate) fn holds(&self, range: &Range<usize>) -> bool {
         self.whole || self.blocks[self.blocks_of(range)].iter().all(|block| block.at != LEFT_OUT)
     }
 
-    /// Adds up the differences of the block that begins at `at`. Returns the end of the block.
+    /// Adds up the differences of the block at `at`. Returns the block's end.
     fn walk(
         &self,
         at: u32,
@@ -172,7 +166,7 @@ impl Packed {
         Some(at)
     }
 
-    /// Least delta and miniblock widths of the block at `at`, and the offset of its first miniblock.
+    /// Least delta, miniblock widths, and offset of the first miniblock.
     fn header(&self, at: u32) -> Option<(i64, &[u8], usize)> {
         let mut rest = self.bytes.get(at as usize..)?;
         let least = unzigzag(varint::take(&mut rest)?);
@@ -180,7 +174,7 @@ impl Packed {
         Some((least, widths, self.bytes.len() - rest.len()))
     }
 
-    /// Appends the values of `range`, as indexes within the page. The range must be [held](Self::holds).
+    /// Appends the values at `range`, which must be [held](Self::holds).
     pub(crate) fn read(&self, range: Range<usize>, out: &mut Vec<i64>) {
         assert!(range.end <= self.len, "BUG: values are read beyond the page's end");
         if range.is_empty() {
@@ -220,11 +214,10 @@ impl Packed {
         }
     }
 
-    /// Narrows `range`, in which values must ascend, to the values between `from` and `to`. The result is rounded to ends of
-    /// blocks, so it may include some values outside.
+    /// Narrows `range`, in which values ascend, to values between `from` and `to`, rounded to whole blocks.
     pub(crate) fn narrow(&self, range: Range<usize>, from: i64, to: i64) -> Range<usize> {
         let size = self.miniblock * self.miniblocks;
-        // block b begins after value b * size
+        // block b follows value b * size
         let known = range.start.div_ceil(size)..range.end.div_ceil(size).min(self.blocks.len());
         let Some(blocks) = self.blocks.get(known.clone()) else { return range };
         let below = blocks.partition_point(|b| b.before < from);
@@ -244,7 +237,7 @@ impl Packed {
 
 fn sum(steps: &[u64]) -> i64 {
     let sum = |steps: &[u64]| steps.iter().fold(0u64, |sum, step| sum.wrapping_add(*step)) as i64;
-    // most groups have this length, which the compiler can then optimise for
+    // a constant length, which the compiler can optimise
     match <&[u64; GROUP]>::try_from(steps) {
         Ok(group) => sum(group),
         Err(_) => sum(steps),

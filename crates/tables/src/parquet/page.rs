@@ -4,8 +4,8 @@
 //!   header (Thrift) │ zstd: repetition levels │ definition levels │ values
 //! ```
 //!
-//! Levels say where lists and nulls are; each kind is preceded by its length. Sources: "Data Pages" in the Parquet format's
-//! `README.md`, and `PageHeader` in its `parquet.thrift`.
+//! Levels say where lists and nulls are. Sources: "Data Pages" in the Parquet format's `README.md`, and `PageHeader` in
+//! its `parquet.thrift`.
 
 use crate::kind::PAGE_BYTES;
 use parquet::basic::Encoding;
@@ -13,22 +13,20 @@ use std::cell::RefCell;
 use stdx::varint::{self, unzigzag};
 use zstd::bulk::Decompressor;
 
-/// Decompressed size above which a page counts as damaged: a writer exceeds its limit by at most one row, which has at most a day
-/// of samples.
+/// Decompressed size of a damaged page: a writer exceeds its limit by one row of at most a day.
 const UNPACKED_BYTES_MAX: usize = PAGE_BYTES + (32 << 20);
 
-/// Maximum nesting of structs in a header.
+/// Maximum nesting of a header.
 const THRIFT_DEPTH_MAX: usize = 8;
 
 pub(crate) const DATA_PAGE: i64 = 0;
 pub(crate) const DICTIONARY_PAGE: i64 = 2;
 
-/// Description of damage to a page or a column.
 pub(crate) type Damage = &'static str;
 
 pub(crate) const OTHER_ENCODING: Damage = "a page has another encoding than its column";
 
-/// Takes bytes that are preceded by their length.
+/// Takes length-prefixed bytes.
 pub(crate) fn sized<'a>(bytes: &mut &'a [u8]) -> Option<&'a [u8]> {
     let (len, rest) = bytes.split_first_chunk::<4>()?;
     let (taken, rest) = rest.split_at_checked(u32::from_le_bytes(*len) as usize)?;
@@ -37,21 +35,19 @@ pub(crate) fn sized<'a>(bytes: &mut &'a [u8]) -> Option<&'a [u8]> {
 }
 
 thread_local! {
-    /// Reused decompressor: creating one costs as much as decompressing several pages.
+    /// Creating a decompressor costs as much as several pages.
     static UNPACKER: RefCell<Option<Decompressor<'static>>> = const { RefCell::new(None) };
 }
 
-/// A decompressed page.
 #[derive(Debug)]
 pub(crate) struct Unpacked {
     pub(crate) header: Header,
     pub(crate) bytes: Vec<u8>,
-    /// Offset in `bytes` of the part not taken yet: levels, then values.
+    /// Offset of the untaken part of `bytes`.
     pub(crate) at: usize,
 }
 
 impl Unpacked {
-    /// Takes a page off the front.
     pub(crate) fn take(from: &mut &[u8]) -> Result<Self, Damage> {
         let header = Header::take(from).ok_or("a page's header cannot be read")?;
         let len = usize::try_from(header.unpacked).ok().filter(|n| *n <= UNPACKED_BYTES_MAX);
@@ -72,7 +68,6 @@ impl Unpacked {
         })
     }
 
-    /// Takes the levels of one kind.
     pub(crate) fn levels(&mut self) -> Result<&[u8], Damage> {
         let mut rest = &self.bytes[self.at..];
         let levels = sized(&mut rest).ok_or("a page's levels are truncated")?;
@@ -80,34 +75,31 @@ impl Unpacked {
         Ok(levels)
     }
 
-    /// The remaining bytes.
     pub(crate) fn rest(&self) -> &[u8] {
         &self.bytes[self.at..]
     }
 }
 
-/// The needed fields of a page's header. Source: `PageHeader` in the Parquet format's `parquet.thrift`.
+/// Needed fields of a page header. Source: `PageHeader` in the Parquet format's `parquet.thrift`.
 #[derive(Debug, Default)]
 pub(crate) struct Header {
     pub(crate) kind: i64,
     unpacked: i64,
     packed: i64,
-    /// Number of values and nulls.
+    /// Values and nulls.
     pub(crate) levels: i64,
     pub(crate) encoding: i64,
 }
 
-/// Encoding of the values of a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Encoded {
     Plain,
-    /// Values are indexes into the column's dictionary.
+    /// Indexes into the column's dictionary.
     Dictionary,
     Delta,
 }
 
 impl Header {
-    /// Takes a header off the front.
     fn take(bytes: &mut &[u8]) -> Option<Self> {
         let mut header = Self::default();
         let mut thrift = Thrift { rest: bytes };
@@ -145,13 +137,13 @@ impl Header {
     }
 }
 
-/// Reader for the part of Thrift's compact protocol that page headers use.
+/// Reads the part of Thrift's compact protocol that page headers use.
 struct Thrift<'a> {
     rest: &'a [u8],
 }
 
 impl Thrift<'_> {
-    /// Passes the integers of a struct and its nested structs to `each`, with the path of field numbers.
+    /// Passes integers, also of nested structs, to `each`, with their paths of field numbers.
     fn fields(&mut self, each: &mut dyn FnMut(&[i16], i64)) -> Option<()> {
         self.within(&mut Vec::with_capacity(THRIFT_DEPTH_MAX), each)
     }
@@ -181,7 +173,7 @@ impl Thrift<'_> {
                     self.skip(usize::try_from(len).ok()?)?;
                 }
                 12 => self.within(path, each)?,
-                // lists, sets and maps: headers of pages have none
+                // lists, sets and maps, which page headers lack
                 _ => return None,
             }
             path.pop();

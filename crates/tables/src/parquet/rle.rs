@@ -1,4 +1,4 @@
-//! Small numbers in Parquet's hybrid of run lengths and bit packing: levels and dictionary indexes.
+//! Levels and dictionary indexes in Parquet's hybrid of run lengths and bit packing.
 //!
 //! ```text
 //!   run:  2 × count      │ number          `count` repetitions of the number
@@ -11,12 +11,12 @@ use super::bits::{self, GROUP};
 use std::ops::Range;
 use stdx::varint;
 
-/// Maximum width of a number, in bits.
+/// In bits.
 const WIDTH_MAX: u8 = 32;
 
-/// Appends the `len` dictionary indexes of a page's values. `None` if the bytes hold fewer.
+/// Appends `len` dictionary indexes; `None` if there are fewer.
 pub(crate) fn indexes(values: &[u8], len: usize, out: &mut Vec<u32>) -> Option<()> {
-    // a page without values does not even state the width
+    // a page without values has no width
     if len == 0 {
         return Some(());
     }
@@ -24,7 +24,7 @@ pub(crate) fn indexes(values: &[u8], len: usize, out: &mut Vec<u32>) -> Option<(
     decode(bytes, *width, len, out)
 }
 
-/// Appends `len` numbers of `width` bits. `None` if the bytes hold fewer.
+/// Appends `len` numbers of `width` bits; `None` if there are fewer.
 pub(crate) fn decode(bytes: &[u8], width: u8, len: usize, out: &mut Vec<u32>) -> Option<()> {
     each_run(bytes, width, len, |run, count| match run {
         Run::Alike(number) => out.extend(std::iter::repeat_n(number, count)),
@@ -34,7 +34,7 @@ pub(crate) fn decode(bytes: &[u8], width: u8, len: usize, out: &mut Vec<u32>) ->
     })
 }
 
-/// Sum of `len` one-bit numbers. `None` if the bytes hold fewer.
+/// Sum of `len` one-bit numbers; `None` if there are fewer.
 pub(crate) fn ones(bytes: &[u8], len: usize) -> Option<usize> {
     let mut sum = 0;
     each_run(bytes, 1, len, |run, count| match run {
@@ -46,7 +46,7 @@ pub(crate) fn ones(bytes: &[u8], len: usize) -> Option<usize> {
     Some(sum)
 }
 
-/// Passes the runs of `len` numbers of `width` bits to `each`, with the number of values in each run.
+/// Passes the runs of `len` numbers to `each`, with their numbers of values.
 fn each_run<'a>(
     mut bytes: &'a [u8],
     width: u8,
@@ -63,7 +63,7 @@ fn each_run<'a>(
     Some(())
 }
 
-/// Dictionary indexes of a page in encoded form, which can be read from any position.
+/// Encoded dictionary indexes, readable from any position.
 #[derive(Debug)]
 pub(crate) struct Indexes {
     bytes: Box<[u8]>,
@@ -72,7 +72,7 @@ pub(crate) struct Indexes {
     runs: Box<[Start]>,
 }
 
-/// Start of a run: its first number, and its bytes.
+/// A run's first number and bytes.
 #[derive(Debug)]
 struct Start {
     first: u32,
@@ -80,7 +80,7 @@ struct Start {
 }
 
 impl Indexes {
-    /// Opens the `len` indexes in `bytes` from `at` on. `None` if there are fewer, or if one is not below `bound`.
+    /// Opens `len` indexes in `bytes` from `at` on; `None` if there are fewer, or one is not below `bound`.
     pub(crate) fn open(bytes: Vec<u8>, at: usize, len: usize, bound: usize) -> Option<Self> {
         u32::try_from(len.max(bytes.len())).ok()?;
         let mut rest = bytes.get(at..)?;
@@ -107,12 +107,11 @@ impl Indexes {
         Some(Self { bytes: bytes.into(), width, len, runs: runs.into() })
     }
 
-    /// Number of indexes.
     pub(crate) const fn len(&self) -> usize {
         self.len
     }
 
-    /// Passes the indexes of `range` to `each` in order, with the number of repetitions of each.
+    /// Passes the indexes of `range` to `each`, with the repetitions of each.
     pub(crate) fn read(&self, range: Range<usize>, mut each: impl FnMut(usize, usize)) {
         assert!(range.end <= self.len, "BUG: indexes are read beyond the page's end");
         let run = self.runs.partition_point(|run| run.first as usize <= range.start).saturating_sub(1);
@@ -139,16 +138,14 @@ impl Indexes {
     }
 }
 
-/// A run of numbers.
 enum Run<'a> {
-    /// Repetitions of one number.
     Alike(u32),
-    /// Bit-packed numbers, at the beginning of these bytes.
+    /// Bit-packed numbers at the beginning.
     Packed(&'a [u8]),
 }
 
 impl<'a> Run<'a> {
-    /// Takes a run of numbers of `width` bits off the front. Returns it with its number of values.
+    /// Takes a run off the front, with its number of values.
     fn take(bytes: &mut &'a [u8], width: u8) -> Option<(Self, usize)> {
         if width > WIDTH_MAX {
             return None;
@@ -169,7 +166,7 @@ impl<'a> Run<'a> {
     }
 }
 
-/// Passes the numbers that are packed at the beginning of `bytes` to `each`, in groups.
+/// Passes the numbers packed in `bytes` to `each`.
 fn each_group(bytes: &[u8], width: u8, range: Range<usize>, mut each: impl FnMut(&[u64])) {
     let mut numbers = [0; GROUP];
     for group in range.start / GROUP..range.end.div_ceil(GROUP) {
@@ -204,7 +201,6 @@ mod tests {
         assert_eq!(all(&[], 1, 0), Some(vec![]));
     }
 
-    /// Bit-packed groups of every width, in the middle and at the end of the bytes, with a run between them.
     #[test]
     fn bit_packed_groups_of_each_width_at_each_position() {
         let mut rng = Rng::announced();
@@ -236,7 +232,7 @@ mod tests {
         assert_eq!((indexes(&[], 0, &mut out), indexes(&[], 1, &mut out)), (Some(()), None));
     }
 
-    /// Checks reads of random parts, and bounds that are kept or exceeded.
+    /// Reads random parts, with bounds kept or exceeded.
     fn from_the_middle(rng: &mut Rng, values: &[u8], numbers: &[u32]) {
         let (len, bound) = (numbers.len(), *numbers.iter().max().unwrap() as usize + 1);
         let open = |len, bound| Indexes::open([&[9, 9], values].concat(), 2, len, bound);

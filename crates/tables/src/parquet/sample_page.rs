@@ -1,7 +1,7 @@
-//! One page of samples, which is fetched, decompressed and checked once, and then read many times.
+//! One page of samples, opened and checked once, and read many times.
 //!
-//! The row-group index says how many samples each row has, so levels are skipped. Values are kept in encoded form. So a page
-//! takes the memory of its bytes and a little for random access, however many values it claims to have.
+//! Values stay encoded: a page takes its own bytes and a little for random access. Levels are skipped, because the
+//! row-group index says how many samples each row has.
 
 use super::delta_packed::{Packed, Steps};
 use super::page::{DATA_PAGE, DICTIONARY_PAGE, Damage, Encoded, OTHER_ENCODING, Unpacked};
@@ -9,7 +9,6 @@ use super::rle::Indexes;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// An open page of samples.
 #[derive(Debug)]
 pub struct SamplePage {
     values: Values,
@@ -19,22 +18,21 @@ pub struct SamplePage {
 enum Values {
     Integers(Packed),
     Floats(Box<[f64]>),
-    /// Floats as indexes into a dictionary, which is an open page of its own.
+    /// Indexes into a dictionary, which is an open page.
     Coded(Indexes, Arc<SamplePage>),
 }
 
-/// Contents of a page according to the row-group index.
+/// Contents according to the row-group index.
 #[derive(Debug)]
 pub(crate) struct Expected {
-    /// Number of values and nulls.
+    /// Values and nulls.
     pub(crate) levels: usize,
     pub(crate) values: usize,
-    /// End of each row of timestamps, as an index into the values, with its first and last timestamp. Empty for other columns.
+    /// For timestamps: each row's end, first and last timestamp.
     pub(crate) rows: Vec<(usize, i64, i64)>,
 }
 
 impl SamplePage {
-    /// Opens a page of integers.
     pub(crate) fn integers(bytes: &[u8], expected: &Expected) -> Result<Self, Damage> {
         let page = open(bytes, expected)?;
         if page.header.encoded()? != Encoded::Delta {
@@ -53,7 +51,7 @@ impl SamplePage {
         }
     }
 
-    /// Opens a page of floats. `dictionary` is the column's dictionary, if there is one.
+    /// Opens a page of floats with its dictionary, if any.
     pub(crate) fn floats(
         bytes: &[u8],
         expected: &Expected,
@@ -74,7 +72,6 @@ impl SamplePage {
         Ok(Self { values: values.ok_or("a page's values are truncated, or not in its dictionary")? })
     }
 
-    /// Opens a dictionary of floats.
     pub(crate) fn dictionary(mut bytes: &[u8]) -> Result<Self, Damage> {
         let page = Unpacked::take(&mut bytes)?;
         let floats = plain(page.rest());
@@ -82,7 +79,6 @@ impl SamplePage {
         Ok(Self { values: Values::Floats(floats) })
     }
 
-    /// The values of a page of integers.
     pub(crate) fn packed(&self) -> &Packed {
         match &self.values {
             Values::Integers(packed) => packed,
@@ -90,7 +86,6 @@ impl SamplePage {
         }
     }
 
-    /// Appends the values of `range` from a page of floats.
     pub(crate) fn put_floats(&self, range: Range<usize>, out: &mut Vec<f64>) {
         match &self.values {
             Values::Floats(floats) => out.extend_from_slice(&floats[range]),
@@ -109,7 +104,7 @@ impl SamplePage {
         }
     }
 
-    /// Drops blocks outside of all ranges of values, if they are most of the page.
+    /// Drops blocks outside all ranges, if they are most of the page.
     pub(crate) fn only(self, ranges: impl Iterator<Item = Range<usize>>) -> Self {
         match self.values {
             Values::Integers(packed) => Self { values: Values::Integers(packed.only(ranges)) },
@@ -117,7 +112,7 @@ impl SamplePage {
         }
     }
 
-    /// True if the page has `len` values, of floats if `floats` is true, otherwise of integers.
+    /// True if the page has `len` values of this type.
     pub(crate) fn has(&self, floats: bool, len: usize) -> bool {
         match &self.values {
             Values::Integers(packed) => !floats && packed.len() == len,
@@ -126,7 +121,7 @@ impl SamplePage {
         }
     }
 
-    /// True if no value of the range was dropped.
+    /// True if no value of `range` was dropped.
     pub(crate) fn holds(&self, range: &Range<usize>) -> bool {
         match &self.values {
             Values::Integers(packed) => packed.holds(range),
@@ -134,7 +129,6 @@ impl SamplePage {
         }
     }
 
-    /// Memory of the page in bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
         match &self.values {
             Values::Integers(packed) => packed.memory_bytes(),
@@ -144,21 +138,19 @@ impl SamplePage {
     }
 }
 
-/// Checks that the times of each row of a page ascend from the row's start to its end.
+/// Checks that each row's times ascend from its start to its end.
 struct Ascending<'a> {
-    /// Rows whose end has not been reached.
+    /// Rows not finished.
     rows: &'a [(usize, i64, i64)],
-    /// Number of times so far.
+    /// Times so far.
     at: usize,
-    /// The last time so far.
     last: i64,
-    /// True if the next time is the first of a row.
+    /// True before the first time of a row.
     begins: bool,
     broken: bool,
 }
 
-/// Maximum number of bits of a step between two times of a row. A day has 27, so several steps can be summed
-/// and checked together.
+/// Maximum bits of a step between times. A day has 27, so sums of steps do not overflow.
 const STEP_BITS: u32 = 48;
 
 impl Ascending<'_> {
@@ -196,12 +188,11 @@ impl Ascending<'_> {
         }
     }
 
-    /// Number of times left in the current row.
+    /// Times left in the row.
     fn left(&self) -> usize {
         self.rows[0].0 - self.at
     }
 
-    /// Checks the first time of a row.
     fn begin(&mut self, time: i64) {
         self.broken |= self.rows.first().is_none_or(|(_, first, _)| *first != time);
         self.last = time;
@@ -209,8 +200,7 @@ impl Ascending<'_> {
         self.pass(1);
     }
 
-    /// Checks the next `len` times of the row: `sum` is the sum of their steps, and `bits` the union of the bits of [`less_one`]
-    /// of each.
+    /// Checks the next `len` times by the `sum` of their steps and the union of the `bits` of [`less_one`].
     fn go_on(&mut self, len: usize, sum: i64, bits: u64) {
         let last = self.last.checked_add(sum).filter(|_| bits >> STEP_BITS == 0);
         self.broken |= last.is_none();
@@ -230,7 +220,7 @@ impl Ascending<'_> {
     }
 }
 
-/// A step minus one, which fits in [`STEP_BITS`] if times ascend.
+/// A step minus one, which has few bits if times ascend.
 const fn less_one(step: i64) -> u64 {
     step.wrapping_sub(1) as u64
 }
@@ -240,7 +230,7 @@ fn plain(bytes: &[u8]) -> Box<[f64]> {
     floats.iter().map(|bytes| f64::from_le_bytes(*bytes)).collect()
 }
 
-/// Opens a page of values in lists. The lengths of the lists are known, so levels are skipped.
+/// Opens a page of lists of known lengths. Levels are skipped.
 fn open(mut bytes: &[u8], expected: &Expected) -> Result<Unpacked, Damage> {
     let mut page = Unpacked::take(&mut bytes)?;
     page.header.check(DATA_PAGE, expected.levels)?;

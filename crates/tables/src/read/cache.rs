@@ -1,6 +1,5 @@
-//! LRU cache of footers, hot byte ranges, row-group indexes and open pages, bounded in bytes.
-//!
-//! Files never change under their name, so no entry is ever stale. Eviction is least recently used first.
+//! LRU cache of footers, byte ranges, row-group indexes and open pages, bounded in bytes. Files never change, so
+//! entries are never stale.
 
 use crate::error::TableError;
 use crate::kind::Kind;
@@ -11,13 +10,13 @@ use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Memory of an entry without its content: its key, and its entries in two maps.
+/// Memory of an entry without its content.
 const ENTRY_BYTES: usize = 200;
 
-/// Memory of a small file's footer, page indexes included.
+/// Memory of a small file's footer with page indexes.
 const FOOTER_BYTES: usize = 16 << 10;
 
-/// Cache of footers, byte ranges, indexes and pages, shared by all tables.
+/// Shared by all tables.
 #[derive(Debug)]
 pub struct Cache {
     limit_bytes: usize,
@@ -27,26 +26,22 @@ pub struct Cache {
 #[derive(Debug, Default)]
 struct Inner {
     entries: HashMap<Key, Entry>,
-    /// Keys by the time of their last use.
+    /// By time of last use.
     by_use: BTreeMap<u64, Key>,
     clock: u64,
     stats: CacheStats,
 }
 
-/// Counts of a cache.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CacheStats {
-    /// Bytes held now.
     pub held_bytes: u64,
-    /// Number of footers and ranges found in the cache.
+    /// Footers and ranges found.
     pub hits: u64,
-    /// Number of footers and ranges not found in the cache.
+    /// Footers and ranges not found.
     pub misses: u64,
-    /// Bytes fetched because they were not in the cache.
     pub fetched_bytes: u64,
 }
 
-/// A file, and a part of it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Key(Arc<str>, What);
 
@@ -72,12 +67,11 @@ enum Content {
 }
 
 impl Cache {
-    /// An empty cache of at most `limit_bytes`. With 0 it keeps nothing.
+    /// An empty cache. With a limit of 0 it keeps nothing.
     pub fn new(limit_bytes: usize) -> Self {
         Self { limit_bytes, inner: Mutex::new(Inner::default()) }
     }
 
-    /// Counts so far.
     pub fn stats(&self) -> CacheStats {
         self.lock().stats
     }
@@ -86,8 +80,7 @@ impl Cache {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Opens a file whose ranges come through the cache. `files` is the number of files that are read
-    /// together with it.
+    /// Opens a file through the cache. `files` are read together.
     pub(crate) fn file(self: &Arc<Self>, file: StoredFile, files: usize) -> CachedFile {
         CachedFile {
             name: file.full_path().into(),
@@ -99,15 +92,14 @@ impl Cache {
         }
     }
 
-    /// True if the footers of `files` files fit. If they do not fit, a pass over all these files would only
-    /// evict entries that other reads need.
+    /// True if the footers of `files` files fit. Otherwise, reading these files would only evict other entries.
     pub(crate) const fn has_room_for(&self, files: usize) -> bool {
         files.saturating_mul(FOOTER_BYTES) <= self.limit_bytes
     }
 
     fn put(&self, key: Key, content: Content, bytes: usize) {
         let bytes = bytes + ENTRY_BYTES;
-        // A single entry must not evict all others.
+        // No entry may evict all others.
         if bytes > self.limit_bytes / 4 {
             return;
         }
@@ -149,16 +141,15 @@ impl Inner {
     }
 }
 
-/// A file whose ranges come through a [`Cache`].
 #[derive(Debug)]
 pub(crate) struct CachedFile {
     file: StoredFile,
     name: Arc<str>,
     cache: Arc<Cache>,
     files: usize,
-    /// Bytes of the whole file, if they were fetched ahead.
+    /// The whole file, if fetched ahead.
     whole: Option<Bytes>,
-    /// True if ranges read from the file are put into the cache.
+    /// True if reads add to the cache.
     keeps: bool,
 }
 
@@ -193,7 +184,7 @@ impl Ranges for CachedFile {
             let fetched = self.file.fetch(&missing)?;
             self.cache.lock().stats.fetched_bytes += fetched.iter().map(|b| b.len() as u64).sum::<u64>();
             for (range, bytes) in missing.iter().zip(&fetched) {
-                // A copy, because the bytes from the store may be a slice of a larger buffer.
+                // Bytes from the store may be a slice of a larger buffer.
                 let own = Bytes::copy_from_slice(bytes);
                 self.cache.put(key(range), Content::Range(own.clone()), own.len());
             }
@@ -229,8 +220,7 @@ impl Ranges for CachedFile {
         self.cache.put(self.key(What::Made(slot)), Content::Made(value), bytes);
     }
 
-    /// Maximum size of an index. The indexes of all files that are read together must fit beside some pages;
-    /// otherwise each index would evict the next.
+    /// Maximum size of an index. The indexes of files read together must fit, or they would evict each other.
     fn index_bytes_max(&self) -> u64 {
         let limit = self.cache.limit_bytes as u64;
         (limit / 8).min(limit / 4 * 3 / self.files.max(1) as u64)
@@ -251,22 +241,20 @@ impl Ranges for CachedFile {
 }
 
 impl CachedFile {
-    /// The same file without adding to the cache. Parts that are already cached are still used.
+    /// The same file, whose reads use the cache but do not add to it.
     pub(crate) fn passing(self) -> Self {
         Self { keeps: false, ..self }
     }
 
-    /// True if the file's footer is in the cache.
     pub(crate) fn is_known(&self) -> bool {
         self.cache.lock().entries.contains_key(&self.key(What::Footer))
     }
 
-    /// The file in the store.
     pub(crate) const fn stored(&self) -> &StoredFile {
         &self.file
     }
 
-    /// Provides all bytes of the file, after they were fetched at once.
+    /// Provides the whole file, fetched at once.
     pub(crate) fn fill(&mut self, whole: Bytes) {
         self.cache.lock().stats.fetched_bytes += whole.len() as u64;
         self.whole = Some(whole);

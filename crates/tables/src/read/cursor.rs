@@ -1,8 +1,7 @@
-//! Walks the wanted rows of one file, in the file's order.
+//! Walks the wanted rows of one file, in order.
 //!
-//! If a row group has an index, rows are looked up in the index ([`super::indexed_rows`]). Otherwise they
-//! are decoded in order ([`super::streamed_rows`]). An index is built when a row group is read for the
-//! second time, or when most of it is read at once.
+//! Rows of a row group with an index are looked up in the index ([`super::indexed_rows`]). Other rows are decoded in
+//! order ([`super::streamed_rows`]). An index is built for a row group's second read, or when most of it is read.
 
 use super::foreign::Foreign;
 use super::index::RowGroupIndex;
@@ -21,45 +20,39 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Approximate size of a window of a file that is fetched at once. The size is large enough that bytes needed by two
-/// neighbouring windows (dictionaries, pages at the edge) are negligible.
+/// Bytes fetched at once, so many that reading the edges twice is negligible.
 pub const WINDOW_BYTES: usize = 1 << 20;
 
-/// The wanted rows of one file, one after the other.
-///
-/// A cursor holds the pages of one window, and the data decoded from them.
+/// The wanted rows of one file. Holds the pages of one window and their decoded data.
 #[derive(Debug)]
 pub struct Cursor<R: Ranges> {
     file: R,
     footer: Arc<Footer>,
     select: Arc<Select>,
     window_bytes: usize,
-    /// Row groups still to read, with the rows that may match; `None` before the first row.
+    /// Row groups to read, with rows that may match; `None` before the first row.
     groups: Option<VecDeque<(usize, Vec<Range<usize>>)>>,
     part: Part,
     order: Order,
     pace: Pace,
     stats: ReadStats,
-    /// Position from which the cursor reads.
     from: Bookmark,
-    /// Samples that tombstones hide.
     masking: Option<Box<Masking>>,
-    /// Number of fetches and decodings, between which the memory of the cursor does not grow.
+    /// Fetches and decodings. The cursor's memory grows only with them.
     loads: u64,
 }
 
-/// Position from which another cursor continues a file.
+/// Position from which another cursor continues.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Bookmark {
-    /// Row group and row number, at or after which the next row is.
+    /// Row group, and a row at or before the next one.
     group: usize,
     row: usize,
-    /// Labels and end of the last row that was read.
+    /// Labels and end of the last row read.
     last: Option<(Box<[u8]>, i64)>,
 }
 
 impl Bookmark {
-    /// True if the row was already read.
     pub(crate) fn is_past(&self, labels: LabelsRef<'_>, span: TimeRange) -> bool {
         self.last.as_ref().is_some_and(|(last, end_ms)| {
             match labels.cmp_in_tables(LabelsRef::from_canonical(last)) {
@@ -70,7 +63,6 @@ impl Bookmark {
         })
     }
 
-    /// Notes that the row was read.
     pub(crate) fn pass(&mut self, labels: LabelsRef<'_>, span: TimeRange) {
         match &mut self.last {
             Some((last, end_ms)) if **last == *labels.as_bytes() => *end_ms = span.end_ms,
@@ -82,7 +74,7 @@ impl Bookmark {
         self.last.as_ref().map_or(0, |(labels, _)| labels.len())
     }
 
-    /// Removes row groups and rows before the bookmark.
+    /// Removes rows before the bookmark.
     fn cut(&self, mut groups: VecDeque<(usize, Vec<Range<usize>>)>) -> VecDeque<(usize, Vec<Range<usize>>)> {
         groups.retain(|(group, _)| *group >= self.group);
         if let Some((group, rows)) = groups.front_mut()
@@ -98,14 +90,13 @@ impl Bookmark {
     }
 }
 
-/// The rows of one row group.
 #[derive(Debug)]
 enum Part {
-    /// The cursor is before the first row, or after the last.
+    /// Before the first row, or after the last.
     None,
     Stream(Box<StreamedRows>),
     Indexed(Box<IndexedRows>),
-    /// The cursor is in a file that another program wrote, which is read as a whole.
+    /// A file of another program, read as a whole.
     Foreign(Box<Foreign>),
 }
 
@@ -115,7 +106,7 @@ impl<R: Ranges> Cursor<R> {
         Self::resume(file, footer, select, window_bytes, Bookmark::default())
     }
 
-    /// A cursor that continues from `from`. Its first rows may be rows that were already read.
+    /// A cursor that continues from `from`, perhaps with rows already read.
     pub(crate) fn resume(
         file: R,
         footer: Arc<Footer>,
@@ -142,14 +133,14 @@ impl<R: Ranges> Cursor<R> {
         }
     }
 
-    /// Omits samples that a mask hides.
+    /// Omits hidden samples.
     #[must_use]
     pub(crate) fn masked(mut self, mask: Option<Arc<Mask>>) -> Self {
         self.masking = mask.map(|mask| Box::new(Masking::new(mask)));
         self
     }
 
-    /// Moves a bookmark to the current row, which counts as not read yet.
+    /// Moves a bookmark before the current row.
     pub(crate) fn mark(&self, bookmark: &mut Bookmark) {
         (bookmark.group, bookmark.row) = match &self.part {
             Part::None | Part::Foreign(_) => (0, 0),
@@ -158,27 +149,24 @@ impl<R: Ranges> Cursor<R> {
         };
     }
 
-    /// Drops everything but the file.
     pub(crate) fn close(self) -> R {
         self.file
     }
 
-    /// Number of fetches and decodings.
+    /// Fetches and decodings.
     pub(crate) const fn loads(&self) -> u64 {
         self.loads
     }
 
-    /// Kind of the file's table.
     pub(crate) fn kind(&self) -> &'static Kind {
         self.footer.kind()
     }
 
-    /// The file's name.
     pub fn name(&self) -> &str {
         self.file.name()
     }
 
-    /// Moves to the next row; `false` at the end. After an error, there are no more rows.
+    /// Moves to the next row; `false` at the end or after an error.
     pub fn advance(&mut self) -> Result<bool, TableError> {
         while self.next_row()? {
             if !self.is_hidden()? {
@@ -206,7 +194,7 @@ impl<R: Ranges> Cursor<R> {
         self.part = Part::None;
     }
 
-    /// Like [`Self::advance`], but hidden rows are included.
+    /// Like [`Self::advance`], with hidden rows.
     fn next_row(&mut self) -> Result<bool, TableError> {
         let end = match self.pace.check(&self.select.stop, 0) {
             Ok(()) if self.step() => return Ok(true),
@@ -222,7 +210,7 @@ impl<R: Ranges> Cursor<R> {
         end
     }
 
-    /// Moves to the next row, if it is already decoded.
+    /// Moves to the next decoded row.
     fn step(&mut self) -> bool {
         match &mut self.part {
             Part::None | Part::Foreign(_) => false,
@@ -231,7 +219,7 @@ impl<R: Ranges> Cursor<R> {
         }
     }
 
-    /// Decodes further rows, and moves to the next one.
+    /// Decodes rows, and moves to the next one.
     fn fill(&mut self) -> Result<bool, TableError> {
         self.loads += 1;
         loop {
@@ -274,14 +262,14 @@ impl<R: Ranges> Cursor<R> {
         }
     }
 
-    /// Begins to read a file that another program wrote.
+    /// Begins another program's file.
     fn begin_foreign(&mut self) {
         self.groups = Some(VecDeque::new());
         let from = self.from.last.as_ref().map(|(labels, _)| &**labels);
         self.part = Part::Foreign(Box::new(Foreign::new(self.window_bytes, from)));
     }
 
-    /// Begins to read a row group. Returns true if the cursor is then on its first row.
+    /// Begins a row group. Returns true if the cursor is on a row.
     fn begin(&mut self, group: usize, rows: Vec<Range<usize>>) -> Result<bool, TableError> {
         if let Some(index) = row_group_index(&self.file, &self.footer, group, &rows)? {
             let mut wanted = index.select(&self.select)?;
@@ -309,8 +297,8 @@ impl<R: Ranges> Cursor<R> {
         Ok(false)
     }
 
-    /// Passes label names or values of all wanted rows to `each`, possibly more than once, until `each` returns `false`; then
-    /// this returns `false` too. Afterwards the cursor is at its end.
+    /// Passes label names or values of the wanted rows to `each`, perhaps repeatedly. Returns `false` once `each` does.
+    /// The cursor is then at its end.
     pub fn scan_labels(
         &mut self,
         what: LabelScan<'_>,
@@ -321,7 +309,7 @@ impl<R: Ranges> Cursor<R> {
             return self.scan_rest(what, each);
         }
         if self.masking.is_some() {
-            // row by row, since labels alone do not show which rows are hidden
+            // row by row, because labels do not show which rows are hidden
             return self.scan_rest(what, each);
         }
         let name = self.file.name().to_string();
@@ -351,8 +339,7 @@ impl<R: Ranges> Cursor<R> {
         Ok(more)
     }
 
-    /// True if all rows of the row group are wanted and it is read for the first time: then reading its label columns is faster
-    /// than building an index.
+    /// True for the first read of a whole row group: reading label columns is then faster than an index.
     fn scans_labels_whole(&self, group: usize) -> bool {
         let Self { file, footer, select, .. } = self;
         footer.is_ours()
@@ -393,7 +380,6 @@ impl<R: Ranges> Cursor<R> {
         Ok(more)
     }
 
-    /// All labels of the row's series.
     pub fn labels(&self) -> LabelsRef<'_> {
         match &self.part {
             Part::None => panic!("BUG: the cursor is not on a row"),
@@ -403,7 +389,6 @@ impl<R: Ranges> Cursor<R> {
         }
     }
 
-    /// The key of the row's series.
     pub fn key(&self) -> SeriesKey {
         match &self.part {
             Part::None => panic!("BUG: the cursor is not on a row"),
@@ -413,7 +398,7 @@ impl<R: Ranges> Cursor<R> {
         }
     }
 
-    /// Times of the row's first and last sample, whether wanted or not.
+    /// First and last sample of the row, wanted or not.
     pub fn span(&self) -> TimeRange {
         match &self.part {
             Part::None => panic!("BUG: the cursor is not on a row"),
@@ -423,7 +408,7 @@ impl<R: Ranges> Cursor<R> {
         }
     }
 
-    /// Appends the row's wanted samples.
+    /// Appends the wanted samples.
     pub fn read(&mut self, samples: &mut Samples) -> Result<(), TableError> {
         assert!(self.select.samples, "BUG: samples are read that were not selected");
         let (range, before) = (self.select.range, samples.timestamps.len());
@@ -439,7 +424,7 @@ impl<R: Ranges> Cursor<R> {
         Ok(())
     }
 
-    /// Memory that the cursor holds, the footer included. Data that the cache also holds is counted as well.
+    /// Memory of the cursor, with the footer and shared cached data.
     pub fn held_bytes(&self) -> usize {
         let masking = self.masking.as_ref().map_or(0, |masking| masking.memory_bytes());
         self.footer.memory_bytes() + self.decoded_bytes() + masking
@@ -454,14 +439,12 @@ impl<R: Ranges> Cursor<R> {
         }
     }
 
-    /// Counts so far.
     pub const fn stats(&self) -> ReadStats {
         self.stats
     }
 }
 
-/// Index of a row group: the cached one, or a new one if building it pays off and it fits in memory. `rows` are the rows that
-/// will be read.
+/// The cached index, or a new one if it pays off and fits. `rows` will be read.
 pub(super) fn row_group_index(
     file: &dyn Ranges,
     footer: &Footer,
@@ -479,7 +462,7 @@ pub(super) fn row_group_index(
     if RowGroupIndex::estimate(footer, group) > file.index_bytes_max() {
         return Ok(None);
     }
-    // a small part of a row group is read faster without an index
+    // without an index, a small part is read faster
     let few = 2 * rows.iter().map(Range::len).sum::<usize>() < footer.rows_of(group);
     if few && known.is_none() {
         file.cache(slot, Cached::Asked);

@@ -1,4 +1,4 @@
-//! Selects the rows whose samples are decoded, by the small columns.
+//! Selects the rows to decode, by the small columns.
 
 use super::stop::Pace;
 use super::{Matcher, Select, Stop, row};
@@ -15,7 +15,7 @@ use parquet::arrow::arrow_reader::{ArrowPredicateFn, RowFilter};
 use parquet::file::metadata::ParquetMetaData;
 use std::sync::Arc;
 
-/// Filter of a selection; empty if every row is wanted.
+/// Empty if every row is wanted.
 pub(super) fn row_filter(metadata: &ParquetMetaData, select: &Arc<Select>) -> RowFilter {
     let named = select.names.is_some() || select.matchers.iter().any(|m| m.label == METRIC_NAME);
     let wanted = metrics::KEY_COLUMNS.into_iter().filter(|column| match *column {
@@ -34,7 +34,7 @@ pub(super) fn row_filter(metadata: &ParquetMetaData, select: &Arc<Select>) -> Ro
     RowFilter::new(vec![Box::new(predicate)])
 }
 
-/// Marks the wanted rows of a batch. Also fails if the read was canceled.
+/// Marks the wanted rows of a batch. Fails if the read was canceled.
 pub(super) fn matching(batch: &RecordBatch, select: &Select) -> Result<BooleanArray, ArrowError> {
     select.stop.check().map_err(interrupted)?;
     let mut keep = vec![true; batch.num_rows()];
@@ -93,7 +93,7 @@ fn match_label(
     })
 }
 
-/// A test with its last result: neighbouring rows often have the same value, and regular expressions are expensive.
+/// A test with its last result, for equal neighbours and slow regular expressions.
 struct Remembered<'a> {
     matcher: &'a Matcher,
     stop: &'a Stop,

@@ -13,27 +13,27 @@ use parquet::file::metadata::{PageIndexPolicy, ParquetMetaData, ParquetMetaDataP
 use parquet::file::page_index::offset_index::PageLocation;
 use std::sync::Arc;
 
-/// Maximum size of a footer in bytes. Floodmark's own footers take about 10 KiB per row group.
+/// Floodmark's own footers take about 10 KiB per row group.
 const FOOTER_BYTES_MAX: u64 = 64 << 20;
 
-/// Minimum size of a file: magic bytes at both ends, and the footer's length.
+/// Magic bytes at both ends, and the footer's length.
 const FILE_BYTES_MIN: u64 = 12;
 
-/// Maximum number of requests for a footer: its length, the footer itself, and the page indexes.
+/// Requests for a footer: its length, its bytes, the page indexes.
 const REQUESTS_MAX: usize = 8;
 
-/// Footer of a file. Every read of the file begins with the footer, so it is worth caching.
+/// Footer of a file, needed by every read.
 #[derive(Debug, Clone)]
 pub struct Footer {
     pub(super) metadata: ArrowReaderMetadata,
     kind: &'static Kind,
     is_foreign: bool,
-    /// True if the kind supports the file's format version.
+    /// True for a known format version.
     is_known: bool,
 }
 
 impl Footer {
-    /// Reads and checks the footer of a file of a kind, page indexes included.
+    /// Reads and checks a footer with its page indexes.
     pub fn read(kind: &'static Kind, file: &dyn Ranges) -> Result<Self, TableError> {
         let name = file.name();
         guarded(name, || Self::check(kind, name, read(file, PageIndexPolicy::Optional)?))
@@ -75,12 +75,11 @@ impl Footer {
         Ok(Self { metadata, kind, is_foreign, is_known })
     }
 
-    /// Kind of the file's table.
     pub(super) const fn kind(&self) -> &'static Kind {
         self.kind
     }
 
-    /// True if another program wrote the file, so that its rows may be in any order.
+    /// True if another program wrote the file: rows may be in any order.
     pub(crate) const fn is_foreign(&self) -> bool {
         self.is_foreign
     }
@@ -89,7 +88,7 @@ impl Footer {
         self.metadata.metadata()
     }
 
-    /// True if our own writer made the file in a format that [`crate::parquet`] decodes.
+    /// True if [`crate::parquet`] can decode the file.
     pub(super) const fn is_ours(&self) -> bool {
         self.is_known
     }
@@ -98,18 +97,17 @@ impl Footer {
         usize::try_from(self.parquet().row_group(group).num_rows()).unwrap_or(0)
     }
 
-    /// Locations of the pages of a column of a row group, if the file has an offset index.
+    /// Pages of a column, if the file has an offset index.
     pub(super) fn pages(&self, group: usize, leaf: usize) -> Option<&[PageLocation]> {
         let index = self.parquet().offset_index()?.get(group)?.get(leaf)?;
         Some(index.page_locations())
     }
 
-    /// Rows in the file.
     pub fn rows(&self) -> u64 {
         self.parquet().file_metadata().num_rows().max(0) as u64
     }
 
-    /// Number of samples in the file: elements of its lists of timestamps. No list is empty.
+    /// Elements of the lists of timestamps.
     pub fn samples(&self) -> u64 {
         let groups = self.metadata.metadata().row_groups().iter();
         let columns = groups.flat_map(|group| group.columns());
@@ -118,33 +116,28 @@ impl Footer {
         times.map(|c| c.num_values().max(0) as u64).sum()
     }
 
-    /// Row groups in the file.
     pub fn row_groups(&self) -> usize {
         self.parquet().num_row_groups()
     }
 
-    /// Memory that the footer takes.
     pub fn memory_bytes(&self) -> usize {
         self.parquet().memory_size()
     }
 }
 
-/// Format version that the file states.
 fn format_version(metadata: &ParquetMetaData) -> Option<u32> {
     let mut entries = metadata.file_metadata().key_value_metadata().into_iter().flatten();
     entries.find(|entry| entry.key == kind::FORMAT_KEY)?.value.as_deref()?.parse().ok()
 }
 
-/// Depth of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Depth {
-    /// Only the footer, which a truncated file lacks.
+    /// The footer, which a truncated file lacks.
     Footer,
-    /// All rows, which are held in memory.
+    /// All rows, held in memory.
     Rows,
 }
 
-/// Checks that a file can be read.
 pub(crate) fn check(file: &dyn Ranges, depth: Depth) -> Result<(), TableError> {
     guarded(file.name(), || {
         read(file, PageIndexPolicy::Skip)?;
@@ -162,7 +155,7 @@ pub(crate) fn check(file: &dyn Ranges, depth: Depth) -> Result<(), TableError> {
     })
 }
 
-/// Reads a file's footer. Must be called within [`guarded`].
+/// Must be called within [`guarded`].
 fn read(file: &dyn Ranges, page_index: PageIndexPolicy) -> Result<ParquetMetaData, TableError> {
     if file.len() < FILE_BYTES_MIN {
         return Err(TableError::damaged(file.name(), format!("it has only {} bytes", file.len())));

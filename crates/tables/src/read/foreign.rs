@@ -1,7 +1,7 @@
 //! Rows of a file that another program wrote, in table order.
 //!
-//! Such a file has the same columns, perhaps with related types (times in microseconds). But its rows may be in any order, and
-//! rows of a series may overlap. They are sorted here in bounded memory, whatever the size of the file:
+//! The columns are the same, but types may differ slightly, rows may be in any order, and rows of a series may overlap.
+//! They are sorted in bounded memory:
 //!
 //! ```text
 //!   pass over the key columns ─▶ the least series beyond the last, as many as fit ─▶ chains of rows that overlap
@@ -9,8 +9,8 @@
 //!        └──────────────────────── until nothing is left ◀────────────────────────────────┘
 //! ```
 //!
-//! If two samples in a chain have the same time, the sample in the earlier row of the file wins: compaction by `deltalake`
-//! puts the newest data first. If their values differ, this is a guess and is counted as a conflict.
+//! Of two samples in a chain with the same time, the first in the file wins: compaction by `deltalake` puts the newest
+//! data first. Different values count as a conflict.
 
 use super::row::{Decoded, Order};
 use super::streamed_rows::{decode, metrics_columns, selection};
@@ -28,27 +28,27 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Approximate number of samples that are decoded together, at 16 bytes each.
+/// Samples decoded together, at 16 bytes each.
 const WINDOW_SAMPLES: u64 = 32 << 10;
 
-/// Rows that are decoded together.
+/// Rows decoded together.
 const WINDOW_ROWS: u64 = 4096;
 
 /// Rows whose labels are decoded together.
 const BATCH_ROWS: usize = 512;
 
-/// Minimum memory for the rows that one pass keeps.
+/// Minimum memory for the rows of a pass.
 const PASS_BYTES_MIN: usize = 1 << 20;
 
-/// Memory of a series in a pass, without its labels and rows.
+/// Memory of a series, without labels and rows.
 const SERIES_BYTES: usize = 128;
-/// Memory of a row of a series in a pass.
+/// Memory of a row.
 const ROW_BYTES: usize = size_of::<RowPosition>();
 
-/// Maximum number of overlapping rows of one series whose samples are held in memory together.
+/// Maximum overlapping rows held in memory.
 const CHAIN_ROWS_MAX: usize = 10_000;
 
-/// Maximum number of bytes of a row group that are fetched at once if the file has no index of its pages.
+/// Maximum bytes fetched at once without a page index.
 const UNPAGED_BYTES_MAX: u64 = 256 << 20;
 
 /// Labels, compared in table order.
@@ -67,7 +67,6 @@ impl PartialOrd for InTables {
     }
 }
 
-/// Position of a row.
 #[derive(Debug, Clone, Copy)]
 struct RowPosition {
     span: TimeRange,
@@ -75,14 +74,13 @@ struct RowPosition {
     row: usize,
 }
 
-/// Rows of one series.
 #[derive(Debug)]
 struct Series {
     key: SeriesKey,
     rows: Vec<RowPosition>,
 }
 
-/// Overlapping rows of one series, which the caller sees as one row.
+/// Overlapping rows of one series, returned as one row.
 #[derive(Debug)]
 struct Chain {
     labels: InTables,
@@ -90,31 +88,30 @@ struct Chain {
     span: TimeRange,
     positions: Vec<RowPosition>,
     samples: Samples,
-    /// Number of times at which two rows have different values.
+    /// Times with two different values.
     conflicts: u64,
 }
 
-/// The wanted rows of a file.
 #[derive(Debug)]
 pub(super) struct Foreign {
     window_bytes: usize,
-    /// First series; series before it are skipped.
+    /// First wanted series.
     from: Option<InTables>,
-    /// Series that the last pass kept and that were not returned yet.
+    /// Series kept by the last pass and not returned.
     series: BTreeMap<InTables, Series>,
-    /// The last series that was taken from `series`.
+    /// Last series taken from `series`.
     after: Option<InTables>,
-    /// True if there are more series after those kept in the last pass.
+    /// True if series follow those of the last pass.
     is_more: bool,
-    /// Chains whose samples are not read yet.
+    /// Chains without samples yet.
     chains: VecDeque<Chain>,
-    /// Chains whose samples are read.
+    /// Chains with samples.
     ready: VecDeque<Chain>,
     current: Option<Chain>,
 }
 
 impl Foreign {
-    /// A reader that begins at the series with the labels `from`, or at the first series. Fetches about `window_bytes` at a time.
+    /// Begins at the series `from`, or at the first. Fetches about `window_bytes` at a time.
     pub(super) fn new(window_bytes: usize, from: Option<&[u8]>) -> Self {
         Self {
             window_bytes,
@@ -128,7 +125,6 @@ impl Foreign {
         }
     }
 
-    /// Moves to the next row; `false` at the end.
     pub(super) fn advance(
         &mut self,
         file: &dyn Ranges,
@@ -169,7 +165,7 @@ impl Foreign {
         self.row().span
     }
 
-    /// Appends the row's wanted samples. Returns the number of conflicting samples.
+    /// Appends the row's wanted samples. Returns the number of conflicts.
     pub(super) fn read(&self, samples: &mut Samples) -> u64 {
         let row = self.row();
         samples.timestamps.extend_from_slice(&row.samples.timestamps);
@@ -188,7 +184,7 @@ impl Foreign {
         self.series.iter().map(series).sum::<usize>() + chains.map(chain).sum::<usize>()
     }
 
-    /// Reads the keys of all rows, and keeps the next series in order, as many as fit.
+    /// Reads the keys of all rows, and keeps as many of the next series as fit.
     fn pass(
         &mut self,
         file: &dyn Ranges,
@@ -237,7 +233,6 @@ impl Foreign {
         Ok(())
     }
 
-    /// Links a series' rows into chains.
     fn link(&mut self, file: &str, labels: InTables, mut series: Series) -> Result<(), TableError> {
         series.rows.sort_unstable_by_key(|position| (position.span.start_ms, position.group, position.row));
         let mut last: Option<Chain> = None;
@@ -270,7 +265,7 @@ impl Foreign {
         Ok(())
     }
 
-    /// Reads the samples of the next chains. Links further series as long as there is room.
+    /// Reads the samples of the next chains, as long as there is room.
     fn read_window(
         &mut self,
         file: &dyn Ranges,
@@ -313,7 +308,7 @@ impl Foreign {
 }
 
 impl Chain {
-    /// Merges the samples of the chain's rows. Rows that come earlier in the file win.
+    /// Merges the samples of the rows. Earlier rows of the file win.
     fn merge(&mut self, found: &mut HashMap<(usize, usize), Samples>) {
         let mut conflicts = Vec::new();
         self.positions.sort_unstable_by_key(|position| std::cmp::Reverse((position.group, position.row)));
@@ -333,7 +328,7 @@ impl Chain {
     }
 }
 
-/// Collects the times at which two rows have different values.
+/// Collects times with two different values.
 fn note_conflicts(a: &Samples, b: &Samples, times: &mut Vec<i64>) {
     let mut at = 0;
     for (time, value) in a.iter_from(0) {
@@ -344,7 +339,7 @@ fn note_conflicts(a: &Samples, b: &Samples, times: &mut Vec<i64>) {
     }
 }
 
-/// Divides rows of a row group into windows whose pages take about `window_bytes`.
+/// Divides rows into windows whose pages take about `window_bytes`.
 fn windows<'a>(
     file: &dyn Ranges,
     footer: &Footer,
@@ -366,7 +361,7 @@ fn windows<'a>(
     Ok(rows.chunk_by(|a, b| part(a) == part(b)).collect())
 }
 
-/// Reads the samples of some rows of a row group, in ascending order.
+/// Reads samples of rows in ascending order.
 fn read_rows(
     file: &dyn Ranges,
     footer: &Footer,
@@ -391,7 +386,7 @@ fn read_rows(
     })
 }
 
-/// Decodes the given rows of a row group, or all rows without `rows`, and converts them to the types of the kind's schema.
+/// Decodes the given rows, or all, and converts them to the kind's types.
 #[expect(
     clippy::too_many_arguments,
     reason = "independent arguments: the source, the selection, limits and results"
@@ -422,7 +417,7 @@ fn each_batch(
     Ok(())
 }
 
-/// Converts a batch to the types of the kind's schema.
+/// Converts a batch to the kind's types.
 fn convert(kind: &Kind, file: &str, batch: &RecordBatch) -> Result<RecordBatch, TableError> {
     let damaged = |e| TableError::damaged(file, e);
     let options = CastOptions { safe: false, ..CastOptions::default() };

@@ -1,7 +1,5 @@
-//! Bodies of the fuzz targets. Each takes arbitrary bytes, and must neither panic nor violate an invariant.
-//!
-//! `fuzz/` at the root of the workspace calls them under cargo-fuzz; the tests here call them on damaged files. [`FullyCachedFile`]
-//! checks the cached data of files, in other tests as well.
+//! Bodies of the fuzz targets in `fuzz/`. Each takes arbitrary bytes, and must neither panic nor violate an invariant.
+//! The tests here call them on damaged files.
 
 use super::index::RowGroupIndex;
 use super::small_columns;
@@ -19,8 +17,8 @@ use std::ops::Range;
 use std::sync::Arc;
 use stdx::varint;
 
-/// Reads a file. The same rows must be readable with and without cached data. Their values may differ if the file is damaged,
-/// because an index determines the number of a row's values in another way than levels do.
+/// Reads a file, with and without cached data. Values of a damaged file may differ: an index counts a row's values in
+/// another way.
 pub fn file(bytes: &[u8]) {
     let bytes = Bytes::copy_from_slice(bytes);
     let cached_file = FullyCachedFile::of(bytes.clone());
@@ -38,8 +36,8 @@ pub fn file(bytes: &[u8]) {
     }
 }
 
-/// Reads the pages of a row group's small columns, in the form of [`put_page`] after the number of rows (two bytes). Thus damage
-/// reaches the decoder, which checksums and compression would otherwise prevent.
+/// Reads pages in the form of [`put_page`], after the number of rows (two bytes). Without checksums and compression,
+/// damage reaches the decoder.
 pub fn row_group(bytes: &[u8]) {
     let Some((rows, mut rest)) = bytes.split_first_chunk::<2>() else { return };
     let rows = usize::from(u16::from_le_bytes(*rows));
@@ -72,7 +70,7 @@ pub fn row_group(bytes: &[u8]) {
     }
 }
 
-/// Reads a page's values: their number (two bytes), then the encoded values.
+/// Reads encoded values, after their number (two bytes).
 pub fn values(bytes: &[u8]) {
     let _ = Unpacked::take(&mut &*bytes);
     let Some((len, encoded)) = bytes.split_first_chunk::<2>() else { return };
@@ -108,7 +106,7 @@ pub fn values(bytes: &[u8]) {
     }
 }
 
-/// Appends an uncompressed page for [`row_group`]: number of its column, kind, encoding, number of values and nulls, bytes.
+/// Appends an uncompressed page: column, kind, encoding, number of values and nulls, bytes.
 #[cfg(test)]
 fn put_page(out: &mut Vec<u8>, column: u8, page: &Unpacked) {
     let header = [column, page.header.kind as u8, page.header.encoding as u8];
@@ -118,7 +116,6 @@ fn put_page(out: &mut Vec<u8>, column: u8, page: &Unpacked) {
     out.extend(&page.bytes);
 }
 
-/// A page in the form of [`put_page`].
 pub(crate) struct Contents<'a> {
     pub(crate) column: u8,
     pub(crate) kind: u8,
@@ -137,7 +134,7 @@ impl<'a> Contents<'a> {
         Some(Self { column: *column, kind: *kind, encoding: *encoding, levels, bytes })
     }
 
-    /// Appends the page in the form that it has in a file.
+    /// Appends the page as in a file.
     pub(crate) fn put_framed(&self, out: &mut Vec<u8>) {
         let packed = zstd::bulk::compress(self.bytes, 1).expect("BUG: a page cannot be compressed");
         // a header byte is the step from the last field's number, and the type: 5 is an integer, 12 a struct
@@ -153,16 +150,14 @@ impl<'a> Contents<'a> {
     }
 }
 
-/// A file in memory with an unbounded cache: whatever a reader offers to cache is kept.
+/// A file in memory with an unbounded cache.
 #[derive(Debug)]
 pub struct FullyCachedFile {
     file: Bytes,
-    /// Cached values so far.
     pub cache: RefCell<HashMap<CacheSlot, Cached>>,
 }
 
 impl FullyCachedFile {
-    /// A file of which nothing is cached yet.
     pub fn of(file: Bytes) -> Self {
         Self { file, cache: RefCell::default() }
     }

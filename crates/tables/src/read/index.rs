@@ -1,5 +1,4 @@
-//! Row-group index: all about the rows of a row group except their samples. It is built once from the small
-//! columns, and kept in the cache.
+//! Row-group index: everything about a row group except samples, built once from the small columns and cached.
 //!
 //! ```text
 //!   pairs    job="api"  job="db"  pod="a"  …     each once, by name and then by value
@@ -7,8 +6,7 @@
 //!   rows     labels (numbers of pairs), key, time range, position of the samples in the row group
 //! ```
 //!
-//! So a selection by any label tests the label's distinct values instead of rows. Label names and values are
-//! listed without reading rows. No label column is decoded twice.
+//! Selections test a label's distinct values instead of rows. Label names and values are listed without reading rows.
 
 mod build;
 mod pairs;
@@ -23,32 +21,32 @@ use std::ops::Range;
 #[derive(Debug)]
 pub struct RowGroupIndex {
     names: Vec<Name>,
-    /// Pairs in canonical form, one after the other, and the end of each.
+    /// Canonical pairs, and the end of each.
     texts: Box<[u8]>,
     text_ends: Box<[u32]>,
-    /// Rows of each pair, ascending, and the end of each list.
+    /// Ascending rows of each pair.
     postings: Box<[u32]>,
     posting_ends: Box<[u32]>,
-    /// Pairs of each row, ascending, and the end of each list.
+    /// Ascending pairs of each row.
     pairs: Box<[u32]>,
     pair_ends: Box<[u32]>,
     keys: Box<[SeriesKey]>,
     spans: Box<[TimeRange]>,
-    /// Cumulative number of samples up to each row's end, and of samples in decimal form.
+    /// Samples up to each row's end, in total and in decimal form.
     samples_ends: Box<[u32]>,
     decimals_ends: Box<[u32]>,
-    /// Exponent of each row's values; [`FLOATS`] if they are floats.
+    /// Of each row; [`FLOATS`] for floats.
     exponents: Box<[u8]>,
-    /// Addend of the mantissas of each row.
+    /// Addend of each row's mantissas.
     bases: Box<[i64]>,
-    /// Range that all rows overlap: from the last start to the first end.
+    /// Range that all rows overlap.
     common: TimeRange,
 }
 
-/// Exponent that marks a row whose values are floats.
+/// Marks a row of floats.
 const FLOATS: u8 = u8::MAX;
 
-/// A label name, and the numbers of its pairs.
+/// A label name, and its pairs.
 #[derive(Debug)]
 struct Name {
     text: Box<str>,
@@ -56,19 +54,16 @@ struct Name {
 }
 
 impl RowGroupIndex {
-    /// Number of rows.
     pub(super) const fn rows(&self) -> usize {
         self.keys.len()
     }
 
-    /// Appends the labels of a row.
     pub(super) fn put_labels(&self, row: usize, out: &mut Vec<u8>) {
         for pair in self.pairs_of(row) {
             out.extend_from_slice(self.pair(*pair));
         }
     }
 
-    /// True if two rows are of one series.
     pub(super) fn same_series(&self, a: usize, b: usize) -> bool {
         self.pairs_of(a) == self.pairs_of(b)
     }
@@ -81,12 +76,12 @@ impl RowGroupIndex {
         self.spans[row]
     }
 
-    /// Base and exponent of a row's values; `None` if they are floats.
+    /// `None` for floats.
     pub(super) fn decimal(&self, row: usize) -> Option<(i64, u8)> {
         Some((self.bases[row], self.exponents[row])).filter(|(_, exponent)| *exponent != FLOATS)
     }
 
-    /// Number of samples in the rows before `row`, and number of those in decimal form.
+    /// Samples before `row`, in total and in decimal form.
     pub(super) fn samples_before(&self, row: usize) -> (usize, usize) {
         let last = row.checked_sub(1);
         last.map_or((0, 0), |last| (self.samples_ends[last] as usize, self.decimals_ends[last] as usize))
@@ -142,18 +137,18 @@ impl RowGroupIndex {
         Ok(rows)
     }
 
-    /// The rows whose value of the label passes the matcher; `None` if all rows pass.
+    /// Rows that pass the matcher; `None` for all.
     fn matching(&self, matcher: &Matcher, stop: &Stop) -> Result<Option<Vec<u32>>, TableError> {
         let test = |value: &str| (matcher.test)(value);
         if !test("") {
             return self.with(&matcher.label, stop, test).map(Some);
         }
-        // rows without the label pass the test, so the rows whose value fails it are excluded
+        // rows without the label pass, so exclude the rows that fail
         let others = self.with(&matcher.label, stop, |value| !test(value))?;
         Ok((!others.is_empty()).then(|| without(self.rows() as u32, &others)))
     }
 
-    /// The rows that have a value of the label for which `test` is true.
+    /// Rows with a value of the label that passes `test`.
     fn with(&self, label: &str, stop: &Stop, test: impl Fn(&str) -> bool) -> Result<Vec<u32>, TableError> {
         let Some(name) = self.name(label) else { return Ok(Vec::new()) };
         let (mut passing, mut pace) = (Vec::new(), Pace::default());
@@ -165,7 +160,7 @@ impl RowGroupIndex {
             }
         }
         let mut rows: Vec<u32> = passing.iter().flat_map(|pair| self.postings_of(*pair)).copied().collect();
-        // no row has two values of a label
+        // a row has one value of a label
         if passing.len() > 1 {
             rows.sort_unstable();
         }
@@ -176,12 +171,11 @@ impl RowGroupIndex {
         range.start_ms <= self.common.end_ms && range.end_ms >= self.common.start_ms
     }
 
-    /// True if the selection wants every row.
     fn takes_all(&self, select: &Select) -> bool {
         select.takes_all_series() && self.all_overlap(select.range)
     }
 
-    /// Passes the name of each label of the selected rows to `each`, once.
+    /// Passes the label names of the selected rows to `each`, once.
     pub(super) fn label_names(&self, select: &Select, mut each: impl FnMut(&str)) -> Result<(), TableError> {
         if self.takes_all(select) {
             self.names.iter().for_each(|name| each(&name.text));
@@ -196,7 +190,7 @@ impl RowGroupIndex {
         Ok(())
     }
 
-    /// Passes each value of one label of the selected rows to `each`.
+    /// Passes the label's values of the selected rows to `each`.
     pub(super) fn label_values(
         &self,
         label: &str,
@@ -213,7 +207,6 @@ impl RowGroupIndex {
         Ok(())
     }
 
-    /// Marks the pairs that the rows have.
     fn marked(&self, rows: &[u32]) -> Vec<bool> {
         let mut marked = vec![false; self.text_ends.len()];
         for row in rows {
@@ -222,7 +215,6 @@ impl RowGroupIndex {
         marked
     }
 
-    /// Memory of the index in bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
         let names = self.names.iter().map(|name| size_of::<Name>() + name.text.len()).sum::<usize>();
         let columns = [
@@ -243,12 +235,11 @@ impl RowGroupIndex {
     }
 }
 
-/// Range of part `i` in a concatenation whose parts end at `ends`.
+/// Range of part `i`, given the ends of all parts.
 fn part(ends: &[u32], i: usize) -> Range<usize> {
     i.checked_sub(1).map_or(0, |before| ends[before] as usize)..ends[i] as usize
 }
 
-/// Intersection of two ascending lists.
 fn both(a: &[u32], b: &[u32]) -> Vec<u32> {
     let (few, many) = if a.len() < b.len() { (a, b) } else { (b, a) };
     let mut rest = many;
@@ -268,7 +259,7 @@ fn both(a: &[u32], b: &[u32]) -> Vec<u32> {
     kept
 }
 
-/// The numbers below `rows` that are not in an ascending list.
+/// Numbers below `rows` that are not in the ascending list.
 fn without(rows: u32, list: &[u32]) -> Vec<u32> {
     let mut list = list.iter().copied().peekable();
     (0..rows).filter(|row| list.next_if_eq(row).is_none()).collect()

@@ -1,4 +1,4 @@
-//! Rows of a row group that its index selects. Only the blocks of their pages that overlap the range are decoded.
+//! Rows that a row-group index selects. Decodes only blocks in the range.
 
 use super::index::RowGroupIndex;
 use super::{CacheSlot, Cached, Footer, Ranges, ReadStats, Uncached, fetch, prune};
@@ -11,18 +11,17 @@ use model::{Samples, TimeRange};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// The wanted rows of one row group.
 #[derive(Debug)]
 pub(super) struct IndexedRows {
     group: usize,
     index: Arc<RowGroupIndex>,
-    /// Wanted rows, ascending.
+    /// Ascending.
     rows: Vec<u32>,
-    /// Number of rows returned.
+    /// Rows returned.
     next: usize,
-    /// Number of rows whose pages are open.
+    /// Rows with open pages.
     ready: usize,
-    /// Columns of times, mantissas and floats; `None` if samples are not selected.
+    /// Times, mantissas and floats; `None` if samples are not selected.
     columns: Option<[Column; 3]>,
     window_bytes: usize,
     pub(super) labels: Vec<u8>,
@@ -33,37 +32,35 @@ const TIMES: usize = 0;
 const MANTISSAS: usize = 1;
 const FLOATS: usize = 2;
 
-/// A column of samples.
 #[derive(Debug)]
 struct Column {
-    /// Index of the column among all leaves.
+    /// Index among all leaves.
     leaf: usize,
     pages: Vec<PagePlace>,
-    /// Memory that an open page takes, for each byte in the file.
+    /// Open pages' memory per byte in the file.
     growth: f64,
-    /// Open pages with their numbers, ascending.
+    /// Ascending, with page numbers.
     open: Vec<(usize, Arc<SamplePage>)>,
     dictionary: Option<Arc<SamplePage>>,
 }
 
-/// First row of a page, and its position in the file.
+/// First row of a page, and its place in the file.
 #[derive(Debug)]
 struct PagePlace {
     first: usize,
     range: Range<u64>,
 }
 
-/// A page that is not open.
 #[derive(Debug)]
 struct Missing {
     column: usize,
     page: usize,
-    /// True if the page was cached, but without blocks that are needed now.
+    /// True if the cached page lacks needed blocks.
     partly: bool,
 }
 
 impl IndexedRows {
-    /// A reader before the first of the given `rows` of `index`. It holds about `window_bytes` of pages at a time.
+    /// A reader of `rows`, with about `window_bytes` of pages at a time.
     pub(super) fn new(
         footer: &Footer,
         group: usize,
@@ -105,17 +102,16 @@ impl IndexedRows {
         true
     }
 
-    /// True if there is a next row and its pages are not open yet.
+    /// True if the next row's pages are not open.
     pub(super) const fn is_dry(&self) -> bool {
         self.next == self.ready && self.next < self.rows.len()
     }
 
-    /// Current row.
     pub(super) fn row(&self) -> usize {
         self.rows[self.next - 1] as usize
     }
 
-    /// Row group, and current row in it.
+    /// Row group, and current row.
     pub(super) fn place(&self) -> (usize, usize) {
         (self.group, self.row())
     }
@@ -124,7 +120,7 @@ impl IndexedRows {
         &self.index
     }
 
-    /// Opens the pages of some of the rows that come next.
+    /// Opens pages of the next rows.
     pub(super) fn load(
         &mut self,
         file: &dyn Ranges,
@@ -150,7 +146,7 @@ impl IndexedRows {
         Ok(())
     }
 
-    /// Pages of the next rows, for each column: as many as fit, but at least those of one row.
+    /// Pages of the next rows by column: as many as fit, but at least one row's.
     fn next_pages(&mut self) -> [Vec<usize>; 3] {
         let mut wanted: [Vec<usize>; 3] = Default::default();
         let Some(columns) = &self.columns else { return wanted };
@@ -171,7 +167,7 @@ impl IndexedRows {
         wanted
     }
 
-    /// Takes the wanted pages that are cached, and closes pages that are not wanted. Returns the missing pages.
+    /// Takes wanted pages from the cache, and closes others. Returns the missing pages.
     fn take_cached(&mut self, file: &dyn Ranges, wanted: &[Vec<usize>; 3]) -> Vec<Missing> {
         let mut missing = Vec::new();
         let Some(columns) = &mut self.columns else { return missing };
@@ -197,7 +193,7 @@ impl IndexedRows {
         missing
     }
 
-    /// Opens a page that was fetched.
+    /// Opens a fetched page.
     fn open(&self, missing: &Missing, bytes: &[u8]) -> Result<SamplePage, Damage> {
         let column = self.column(missing.column);
         let rows = column.rows_of(missing.page, self.index.rows());
@@ -206,7 +202,7 @@ impl IndexedRows {
             FLOATS => SamplePage::floats(bytes, &expected, column.dictionary.as_ref())?,
             _ => SamplePage::integers(bytes, &expected)?,
         };
-        // a page that was read for other rows before is cached with all its blocks
+        // a page needed again for other rows is cached whole
         Ok(match missing.partly {
             true => page,
             false => page.only(wanted_values(&self.index, &self.rows, missing.column, &rows)),
@@ -223,7 +219,7 @@ impl IndexedRows {
         &self.columns.as_ref().expect("BUG: samples are read that were not selected")[column]
     }
 
-    /// Loads the dictionary of the column of floats, if it has one.
+    /// Loads the dictionary of floats, if any.
     fn load_dictionary(
         &mut self,
         file: &dyn Ranges,
@@ -240,7 +236,6 @@ impl IndexedRows {
         Ok(())
     }
 
-    /// Appends the samples of the row that lie in `range`.
     pub(super) fn read(&mut self, range: TimeRange, samples: &mut Samples) {
         let row = self.row();
         let (page, own) = self.open_page(TIMES, row);
@@ -253,7 +248,7 @@ impl IndexedRows {
         let end = read.partition_point(|t| *t <= range.end_ms).max(skipped);
         samples.timestamps.truncate(before + end);
         samples.timestamps.drain(before..before + skipped);
-        // the wanted samples, as indexes into the row
+        // wanted samples, as indexes into the row
         let wanted = part.start - own.start + skipped..part.start - own.start + end;
         let mut mantissas = std::mem::take(&mut self.mantissas);
         let (page, own) = self.open_page(values_of(&self.index, row), row);
@@ -270,7 +265,7 @@ impl IndexedRows {
         self.mantissas = mantissas;
     }
 
-    /// Open page of a column with the row, and the range of the row's values in it.
+    /// The row's open page, and its values there.
     fn open_page(&self, column: usize, row: usize) -> (&SamplePage, Range<usize>) {
         let of = self.column(column);
         let number = of.page_of(row);
@@ -278,7 +273,7 @@ impl IndexedRows {
         (page, values(&self.index, column, of.pages[number].first, row..row + 1))
     }
 
-    /// Memory that the reader holds. Pages that the cache also holds are counted as well.
+    /// Memory of the reader, with shared cached pages.
     pub(super) fn held_bytes(&self) -> usize {
         let pages = |column: &Column| {
             let open = column.open.iter().map(|(_, page)| page).chain(&column.dictionary);
@@ -291,7 +286,7 @@ impl IndexedRows {
 }
 
 impl Column {
-    /// `None` if the file has no index of its pages, or an impossible one.
+    /// `None` without a plausible page index.
     fn new(footer: &Footer, group: usize, name: &str) -> Option<Self> {
         let leaf = prune::leaf(footer.parquet(), name)?;
         let pages = footer.pages(group, leaf)?.iter().map(|page| {
@@ -316,24 +311,23 @@ impl Column {
         self.pages[page].first.min(end)..end
     }
 
-    /// Approximate memory that a page takes when it is open.
+    /// Approximate memory of the open page.
     fn open_bytes(&self, page: usize) -> f64 {
         let range = &self.pages[page].range;
         (range.end - range.start) as f64 * self.growth
     }
 
-    /// Position of a page among the open pages, or where to insert it.
+    /// Position among the open pages, or where to insert.
     fn find(&self, page: usize) -> Result<usize, usize> {
         self.open.binary_search_by_key(&page, |(page, _)| *page)
     }
 }
 
-/// The column that holds a row's values.
 fn values_of(index: &RowGroupIndex, row: usize) -> usize {
     if index.decimal(row).is_some() { MANTISSAS } else { FLOATS }
 }
 
-/// Values of a column in a range of rows, as indexes into a page that begins with the row `first`.
+/// Values of rows, as indexes into a page that begins at the row `first`.
 fn values(index: &RowGroupIndex, column: usize, first: usize, rows: Range<usize>) -> Range<usize> {
     let before = |row| {
         let (samples, decimals) = index.samples_before(row);
@@ -342,7 +336,7 @@ fn values(index: &RowGroupIndex, column: usize, first: usize, rows: Range<usize>
     before(rows.start) - before(first)..before(rows.end) - before(first)
 }
 
-/// Ranges of values in a page, for each wanted row.
+/// Values of each wanted row in a page.
 fn wanted_values(
     index: &RowGroupIndex,
     wanted: &[u32],
@@ -354,7 +348,6 @@ fn wanted_values(
     wanted.iter().map(move |row| values(index, column, first, *row as usize..*row as usize + 1))
 }
 
-/// Contents of a page according to the index.
 fn expected(index: &RowGroupIndex, column: usize, rows: Range<usize>) -> Expected {
     let values = values(index, column, rows.start, rows.clone()).len();
     if column == TIMES {
@@ -365,12 +358,11 @@ fn expected(index: &RowGroupIndex, column: usize, rows: Range<usize>) -> Expecte
         });
         return Expected { levels: values, values, rows: ends.collect() };
     }
-    // rows of the other form are null in this column
+    // rows of the other form are null
     let nulls = rows.filter(|row| index.decimal(*row).is_some() != (column == MANTISSAS)).count();
     Expected { levels: values + nulls, values, rows: Vec::new() }
 }
 
-/// The dictionary of a column of floats.
 fn dictionary(
     file: &dyn Ranges,
     range: Range<u64>,

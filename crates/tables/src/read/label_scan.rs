@@ -1,11 +1,11 @@
-//! Label scan: label names, or values of one label, of a whole row group, read from the label columns alone. Nothing is cached.
+//! Label names, or values of one label, of a whole row group, from its label columns. Nothing is cached.
 //!
 //! ```text
 //!   names     job    pod   job   pod    job   …      each an index into its column's dictionary
 //!   values    api    p-1   api   p-2    db    …
 //! ```
 //!
-//! Both columns have the same lists, so a value has the same position as its name, wherever rows begin and end.
+//! A value has the same position in its column as its name.
 
 use super::small_columns::{self, fetch_chunks};
 use super::{Footer, Ranges, guarded, prune, row};
@@ -13,27 +13,24 @@ use crate::error::TableError;
 use crate::parquet::{Chunk, Damage, Texts};
 use model::labels::METRIC_NAME;
 
-/// Size of the label columns (entries and text bytes) beyond which a row group is not scanned here. The label
-/// columns of Floodmark's own files have at most a tenth of this size.
+/// Maximum size of label columns, ten times that of Floodmark's own files.
 const LABELS_MAX: u64 = 16 << 20;
 
-/// Kind of a scan.
 #[derive(Debug, Clone, Copy)]
 pub enum LabelScan<'a> {
-    /// Names of labels.
     Names,
     Values(&'a str),
 }
 
 impl LabelScan<'_> {
-    /// True if the label columns of a row group are small enough to be held in memory.
+    /// True if a row group's label columns are small enough.
     pub(super) fn has_room(footer: &Footer, group: usize) -> bool {
         let held = prune::label_count(footer.parquet(), group)
             .saturating_add(prune::label_bytes(footer.parquet(), group));
         held <= LABELS_MAX
     }
 
-    /// Passes the texts of a row group of one of Floodmark's own files to `each`.
+    /// Passes the texts of a row group of Floodmark's own files to `each`.
     pub(super) fn each_of(
         self,
         file: &dyn Ranges,
@@ -64,7 +61,6 @@ impl LabelScan<'_> {
     }
 }
 
-/// Label names, from their column.
 pub(super) fn names_of(names: &Chunk) -> Result<Vec<String>, Damage> {
     let mut used = Vec::new();
     let texts = names.each_listed(|texts, codes| mark(&mut used, texts, codes))?;
@@ -72,7 +68,6 @@ pub(super) fn names_of(names: &Chunk) -> Result<Vec<String>, Damage> {
     std::iter::once(Ok(METRIC_NAME.into())).chain(names).collect()
 }
 
-/// Metric names, from their column.
 pub(super) fn metrics_of(names: &Chunk) -> Result<Vec<String>, Damage> {
     let (texts, mut used) = (names.texts()?, Vec::new());
     mark(&mut used, &texts, &texts.codes);
@@ -84,7 +79,7 @@ fn mark(used: &mut Vec<bool>, texts: &Texts, codes: &[u32]) {
     codes.iter().for_each(|code| used[*code as usize] = true);
 }
 
-/// Checks the marked texts and returns them.
+/// Checks and returns the marked texts.
 fn of_label(
     texts: &Texts,
     marked: &[bool],
@@ -94,12 +89,11 @@ fn of_label(
     marked.map(move |(text, _)| check(text.as_bytes()).map(|()| text.into()))
 }
 
-/// Values of a label, from the columns of names and of values.
 pub(super) fn values_of(label: &str, names: &Chunk, values: &Chunk) -> Result<Vec<String>, Damage> {
     if names.levels != values.levels {
         return Err(row::UNPAIRED);
     }
-    // for each text, whether it is the label; for each entry, whether it has that name
+    // texts that are the label, and entries with that name
     let (mut is_label, mut named) = (Vec::new(), Vec::new());
     names.each_listed(|texts, codes| {
         let more = is_label.len() as u32..texts.len() as u32;

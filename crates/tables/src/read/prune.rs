@@ -1,4 +1,4 @@
-//! Excludes row groups and pages by their statistics.
+//! Excludes row groups and pages by statistics.
 
 use super::Select;
 use crate::kind::metrics;
@@ -8,7 +8,7 @@ use parquet::file::page_index::column_index::ColumnIndexMetaData;
 use parquet::file::statistics::Statistics;
 use std::ops::Range;
 
-/// Row groups that may match, each with the ranges of rows that may match.
+/// Row groups with their rows that may match.
 pub(super) fn prune(metadata: &ParquetMetaData, select: &Select) -> Vec<(usize, Vec<Range<usize>>)> {
     let columns = Columns::of(metadata);
     (0..metadata.num_row_groups())
@@ -21,7 +21,7 @@ pub(super) fn prune(metadata: &ParquetMetaData, select: &Select) -> Vec<(usize, 
         .collect()
 }
 
-/// True if each row of a row group overlaps the range, according to its statistics.
+/// True if each row overlaps the range, by statistics.
 pub(super) fn all_overlap(metadata: &ParquetMetaData, group: usize, range: TimeRange) -> bool {
     let Columns { start, end, .. } = Columns::of(metadata);
     let last_start = bounds(metadata, group, start).1;
@@ -30,7 +30,7 @@ pub(super) fn all_overlap(metadata: &ParquetMetaData, group: usize, range: TimeR
         && first_end.is_some_and(|end| end >= range.start_ms)
 }
 
-/// Least and greatest integer of a column of a row group, if its statistics have them.
+/// Bounds of a column, if known.
 fn bounds(metadata: &ParquetMetaData, group: usize, column: Option<usize>) -> (Option<i64>, Option<i64>) {
     match column.and_then(|column| metadata.row_group(group).column(column).statistics()) {
         Some(Statistics::Int64(s)) => (s.min_opt().copied(), s.max_opt().copied()),
@@ -38,26 +38,26 @@ fn bounds(metadata: &ParquetMetaData, group: usize, column: Option<usize>) -> (O
     }
 }
 
-/// Number of samples in a row group, according to the footer.
+/// Samples in a row group, by the footer.
 pub(super) fn samples(metadata: &ParquetMetaData, group: usize) -> u64 {
     let column = leaf(metadata, metrics::TIMESTAMPS);
     column.map_or(0, |c| u64::try_from(metadata.row_group(group).column(c).num_values()).unwrap_or(0))
 }
 
-/// Number of labels of all rows of a row group, without metric names.
+/// Labels of a row group, without metric names.
 pub(super) fn label_count(metadata: &ParquetMetaData, group: usize) -> u64 {
     let column = leaf(metadata, metrics::LABELS);
     column.map_or(0, |c| u64::try_from(metadata.row_group(group).column(c).num_values()).unwrap_or(u64::MAX))
 }
 
-/// Size of the texts in the label columns; texts in a dictionary count once.
+/// Size of label texts; dictionary texts count once.
 pub(super) fn label_bytes(metadata: &ParquetMetaData, group: usize) -> u64 {
     let columns = metadata.row_group(group).columns().iter();
     let labels = columns.filter(|c| c.column_path().parts().first().is_some_and(|p| p == metrics::LABELS));
     labels.map(|c| u64::try_from(c.uncompressed_size()).unwrap_or(u64::MAX)).fold(0, u64::saturating_add)
 }
 
-/// Compressed size of a row group's columns, with or without the columns of samples.
+/// Compressed size of a row group's columns.
 pub(super) fn wanted_bytes(metadata: &ParquetMetaData, group: usize, samples: bool) -> u64 {
     let columns = metadata.row_group(group).columns().iter().filter(|column| {
         let root = column.column_path().parts().first().map_or("", String::as_str);
@@ -66,7 +66,7 @@ pub(super) fn wanted_bytes(metadata: &ParquetMetaData, group: usize, samples: bo
     columns.map(|c| u64::try_from(c.compressed_size()).unwrap_or(0)).fold(0, u64::saturating_add)
 }
 
-/// Rows at which pages begin, in the column that is largest to read.
+/// First rows of the pages of the largest column to read.
 pub(super) fn page_starts(metadata: &ParquetMetaData, group: usize, samples: bool) -> Vec<usize> {
     let column = leaf(metadata, if samples { metrics::TIMESTAMPS } else { metrics::LABELS });
     let pages = || {
@@ -76,13 +76,13 @@ pub(super) fn page_starts(metadata: &ParquetMetaData, group: usize, samples: boo
     pages().unwrap_or_default()
 }
 
-/// Index of the last leaf under a column of the schema.
+/// Last leaf under a column of the schema.
 pub(super) fn leaf(metadata: &ParquetMetaData, root: &str) -> Option<usize> {
     let schema = metadata.file_metadata().schema_descr();
     schema.columns().iter().rposition(|c| c.path().parts().first().is_some_and(|first| first == root))
 }
 
-/// Positions of the columns with statistics.
+/// Columns with statistics.
 struct Columns {
     name: Option<usize>,
     start: Option<usize>,
@@ -105,7 +105,7 @@ impl Columns {
             && bounds(metadata, group, self.end).1.is_none_or(|last| last >= select.range.start_ms)
     }
 
-    /// Rows of a row group that lie in pages which may match by every column, as ranges in order.
+    /// Rows in pages that may match by every column.
     fn matching_rows(
         &self,
         metadata: &ParquetMetaData,
@@ -163,7 +163,7 @@ impl Columns {
     }
 }
 
-/// Intersection of two lists of ranges, each in order and without overlaps.
+/// Intersection of ordered, disjoint ranges.
 fn intersect(a: &[Range<usize>], b: Vec<Range<usize>>) -> Vec<Range<usize>> {
     let mut out: Vec<Range<usize>> = Vec::new();
     let (mut i, mut j) = (0, 0);

@@ -1,4 +1,4 @@
-//! Converts decoded batches to rows, and checks everything in them.
+//! Converts decoded batches to rows, and checks them.
 
 use crate::decimal;
 use crate::error::TableError;
@@ -10,7 +10,6 @@ use model::caps::{LABEL_NAME_BYTES_MAX, LABEL_VALUE_BYTES_MAX, SERIES_LABEL_BYTE
 use model::labels::{METRIC_NAME, put_label};
 use model::{LabelsRef, Samples, SeriesKey, TimeRange};
 
-/// The key in a `series` value.
 pub(super) fn key(bytes: &[u8]) -> Option<SeriesKey> {
     Some(SeriesKey(u128::from_be_bytes(bytes.try_into().ok()?)))
 }
@@ -27,8 +26,7 @@ impl<'a> LabelColumns<'a> {
         Self { names, values, offsets: labels.value_offsets() }
     }
 
-    /// Joins the metric name and the other labels of a row in canonical order, and passes each to `put`. Labels are stored in
-    /// order of their names.
+    /// Passes a row's labels, metric name included, to `put` in canonical order.
     pub(super) fn each(
         &self,
         metric: &str,
@@ -60,7 +58,6 @@ impl<'a> LabelColumns<'a> {
     }
 }
 
-/// Checks that a name and a value form a valid label.
 pub(super) const fn check_label(name: &[u8], value: &[u8]) -> Result<(), &'static str> {
     if name.is_empty() || value.is_empty() {
         return Err("a label has no name or no value");
@@ -75,7 +72,6 @@ pub(super) const UNORDERED: &str = "labels are not in order";
 pub(super) const UNPAIRED: &str = "the numbers of label names and values differ";
 pub(super) const TOO_LONG: &str = "a series' labels are too long";
 
-/// Checks that the labels of a series do not exceed the maximum length.
 pub(super) const fn check_length(labels: &[u8]) -> Result<(), &'static str> {
     match labels.len() <= SERIES_LABEL_BYTES_MAX {
         true => Ok(()),
@@ -83,7 +79,7 @@ pub(super) const fn check_length(labels: &[u8]) -> Result<(), &'static str> {
     }
 }
 
-/// Checks that rows ascend by labels, and rows of one series by time. Merging relies on this order.
+/// Checks that rows ascend by labels and time, as merging needs.
 #[derive(Debug, Default)]
 pub(super) struct Order {
     /// Labels and end of the last row.
@@ -92,12 +88,10 @@ pub(super) struct Order {
 }
 
 impl Order {
-    /// Accepts any order.
     pub(super) const fn unchecked() -> Self {
         Self { last: None, is_unchecked: true }
     }
 
-    /// Checks the next row.
     pub(super) fn next(&mut self, labels: &[u8], span: TimeRange) -> Result<(), &'static str> {
         if span.start_ms > span.end_ms {
             return Err("a row ends before it starts");
@@ -122,7 +116,7 @@ impl Order {
         }
     }
 
-    /// Continues after a row that is known to be in order.
+    /// Continues after a row that is in order.
     pub(super) fn pass(&mut self, labels: &[u8], span: TimeRange) {
         let (last, end) = self.last.get_or_insert_default();
         last.clear();
@@ -131,13 +125,11 @@ impl Order {
     }
 }
 
-/// Error for an exponent without a base, or the reverse.
 pub(super) const HALF_A_FORM: &str = "a row has an exponent without a base, or a base without an exponent";
 
-/// Rows of one batch.
 #[derive(Debug, Default)]
 pub(super) struct Decoded {
-    /// Canonical labels of all rows, one after the other, and the end of each.
+    /// Canonical labels, and the end of each row's.
     labels: Vec<u8>,
     ends: Vec<usize>,
     keys: Vec<SeriesKey>,
@@ -155,7 +147,7 @@ struct SampleColumns {
 }
 
 impl Decoded {
-    /// Reads the rows of `batch`, which must come after the rows that `order` has checked.
+    /// Reads the rows of `batch`, which follow those that `order` has checked.
     pub(super) fn new(
         file: &str,
         batch: &RecordBatch,
@@ -217,7 +209,6 @@ impl Decoded {
         self.spans[row]
     }
 
-    /// Appends the samples of a row that lie in `range`.
     pub(super) fn read(
         &self,
         file: &str,

@@ -1,23 +1,19 @@
-//! Selection of rows and samples.
-
 use super::Stop;
 use model::{SeriesKey, TimeRange};
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// Test on the value of a label, which is empty for a series without the label.
+/// Test on a label's value, empty for series without the label.
 pub type ValueTest = Arc<dyn Fn(&str) -> bool + Send + Sync>;
 
-/// A label, and the test that its value must pass.
 #[derive(Clone)]
 pub struct Matcher {
-    /// The label's name; `__name__` is allowed.
+    /// `__name__` is allowed.
     pub label: String,
     pub test: ValueTest,
 }
 
 impl Matcher {
-    /// A matcher of `label`.
     pub fn new(label: &str, test: impl Fn(&str) -> bool + Send + Sync + 'static) -> Self {
         Self { label: label.into(), test: Arc::new(test) }
     }
@@ -32,22 +28,19 @@ impl std::fmt::Debug for Matcher {
 /// Selection of rows and samples.
 #[derive(Debug, Clone)]
 pub struct Select {
-    /// Names of the wanted metrics, sorted; `None` for all.
+    /// Wanted metrics, sorted; `None` for all.
     pub names: Option<Vec<String>>,
-    /// Keys of the wanted series; `None` for all.
+    /// Wanted series; `None` for all.
     pub series: Option<Arc<HashSet<SeriesKey>>>,
-    /// Matchers, all of which a series must pass.
+    /// A series must pass all.
     pub matchers: Vec<Matcher>,
-    /// Time range of the wanted samples.
     pub range: TimeRange,
-    /// If `false`, only labels are read, of all rows that overlap the range.
+    /// If `false`, only labels of rows that overlap the range.
     pub samples: bool,
-    /// Cancels the read.
     pub stop: Stop,
 }
 
 impl Select {
-    /// Selects everything.
     pub const ALL: Self = Self {
         names: None,
         series: None,
@@ -57,7 +50,6 @@ impl Select {
         stop: Stop::NEVER,
     };
 
-    /// True if every series is wanted.
     pub(crate) const fn takes_all_series(&self) -> bool {
         self.names.is_none() && self.series.is_none() && self.matchers.is_empty()
     }

@@ -6,7 +6,7 @@ use crate::kind::metrics;
 use crate::parquet::Chunk;
 use std::ops::Range;
 
-/// A column, and its maximum repetition and definition levels.
+/// A column, with its maximum levels.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Column {
     path: &'static [&'static str],
@@ -29,11 +29,9 @@ const COUNT: Column = Column::new(&[metrics::COUNT], (0, 0));
 const EXPONENT: Column = Column::new(&[metrics::EXPONENT], (0, 1));
 const BASE: Column = Column::new(&[metrics::BASE], (0, 1));
 
-/// All small columns.
 pub(super) const ALL: [Column; 9] =
     [NAME, LABEL_NAMES, LABEL_VALUES, SERIES, START, END, COUNT, EXPONENT, BASE];
 
-/// Fetches columns of a row group.
 pub(super) fn fetch_chunks<const N: usize>(
     file: &dyn Ranges,
     footer: &Footer,
@@ -56,8 +54,8 @@ pub(super) fn fetch_chunks<const N: usize>(
     }))
 }
 
-/// Byte range of a column of a row group, and its number of values and nulls. `None` if the file has no such column, or if it is
-/// nested differently or has another number of rows than the row group.
+/// Bytes of a column, and its number of values and nulls. `None` if the column is absent, nested differently, or has
+/// other rows.
 fn place(footer: &Footer, group: usize, column: Column) -> Option<(Range<u64>, usize)> {
     let schema = footer.parquet().file_metadata().schema_descr();
     let leaf = schema.columns().iter().position(|leaf| leaf.path().parts() == column.path)?;

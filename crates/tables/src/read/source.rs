@@ -1,4 +1,4 @@
-//! Source of a file's bytes, and of data derived from them that is cached between reads.
+//! Source of a file's bytes, and of cached data derived from them.
 
 use super::{Footer, RowGroupIndex};
 use crate::error::TableError;
@@ -9,38 +9,34 @@ use bytes::Bytes;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Source of a file's bytes.
 pub trait Ranges {
-    /// Name of the file for messages.
+    /// For messages.
     fn name(&self) -> &str;
-    /// Length in bytes.
     fn len(&self) -> u64;
-    /// True if the file is empty.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
-    /// Fetches the bytes of each range. The ranges must lie within the file.
+    /// The ranges must lie within the file.
     fn fetch(&self, ranges: &[Range<u64>]) -> Result<Vec<Bytes>, TableError>;
 
-    /// Like [`Self::fetch`], for bytes that need not be cached, because data derived from them is cached.
+    /// Like [`Self::fetch`], for bytes whose derived data is cached instead.
     fn fetch_once(&self, ranges: &[Range<u64>]) -> Result<Vec<Bytes>, TableError> {
         self.fetch(ranges)
     }
 
-    /// Returns the data that was cached for a slot.
     fn cached(&self, _slot: CacheSlot) -> Option<Cached> {
         None
     }
 
-    /// Caches data for further reads, as long as there is room.
+    /// Caches data if there is room.
     fn cache(&self, _slot: CacheSlot, _value: Cached) {}
 
-    /// Maximum size of a row group's index that the cache has room for; 0 if nothing is cached.
+    /// Maximum size of an index in the cache; 0 without a cache.
     fn index_bytes_max(&self) -> u64 {
         0
     }
 
-    /// The footer of a file of a kind, which may be cached.
+    /// The footer, perhaps from the cache.
     fn footer(&self, kind: &'static Kind) -> Result<Arc<Footer>, TableError>
     where
         Self: Sized,
@@ -49,7 +45,6 @@ pub trait Ranges {
     }
 }
 
-/// A file in the store.
 impl Ranges for StoredFile {
     fn name(&self) -> &str {
         Self::name(self)
@@ -64,27 +59,24 @@ impl Ranges for StoredFile {
     }
 }
 
-/// Part of a file for which data is cached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum CacheSlot {
-    /// The index of a row group.
+    /// Row group.
     Index(usize),
-    /// A page, by its first byte.
+    /// First byte of the page.
     Page(u64),
 }
 
-/// Data derived from a file's bytes that can be cached between reads, since files never change.
+/// Data derived from a file, which never changes.
 #[derive(Debug, Clone)]
 pub enum Cached {
-    /// Marks a row group that was read once.
+    /// The row group was read once.
     Asked,
     Index(Arc<RowGroupIndex>),
-    /// An open page.
     Page(Arc<SamplePage>),
 }
 
 impl Cached {
-    /// Memory that the data takes.
     pub fn memory_bytes(&self) -> usize {
         match self {
             Self::Asked => 0,
@@ -124,7 +116,7 @@ impl<R: Ranges + ?Sized> Ranges for &R {
     }
 }
 
-/// A file whose bytes are not cached, because data derived from them is cached.
+/// A file whose bytes are not cached, only data derived from them.
 pub(super) struct Uncached<'a>(pub(super) &'a dyn Ranges);
 
 impl Ranges for Uncached<'_> {
@@ -141,7 +133,6 @@ impl Ranges for Uncached<'_> {
     }
 }
 
-/// A file in memory.
 impl Ranges for Bytes {
     fn name(&self) -> &str {
         "(in memory)"
@@ -156,8 +147,7 @@ impl Ranges for Bytes {
     }
 }
 
-/// Runs the decoder on untrusted bytes. The library does not check all bytes; if it panics, the file counts
-/// as damaged.
+/// Runs a decoder on untrusted bytes. If the library panics, the file counts as damaged.
 pub(crate) fn guarded<T>(
     file: &str,
     decode: impl FnOnce() -> Result<T, TableError>,
@@ -166,7 +156,7 @@ pub(crate) fn guarded<T>(
     decoded.unwrap_or_else(|_| Err(TableError::damaged(file, "the Parquet decoder panicked")))
 }
 
-/// Fetches ranges that come from untrusted bytes.
+/// Fetches ranges from an untrusted file.
 pub(crate) fn fetch(file: &dyn Ranges, ranges: &[Range<u64>]) -> Result<Vec<Bytes>, TableError> {
     if let Some(bad) = ranges.iter().find(|r| r.start > r.end || r.end > file.len()) {
         let reason =

@@ -1,20 +1,16 @@
-//! Cancellation of reads.
-
 use crate::error::TableError;
 use std::sync::Arc;
 
 /// Cancels reads: they fail with [`TableError::Canceled`].
 ///
-/// The condition is checked for each file, row group and batch of rows, and in between as [`Pace`]
-/// determines. No lock is held during a check.
+/// The condition is checked for each file, row group and batch, and as [`Pace`] determines, without locks.
 #[derive(Clone, Default)]
 pub struct Stop(Option<Arc<dyn Fn() -> bool + Send + Sync>>);
 
 impl Stop {
-    /// Never cancels a read.
     pub const NEVER: Self = Self(None);
 
-    /// Cancels reads once `is_set` returns true. From then on, `is_set` must always return true.
+    /// Cancels reads once `is_set` returns true, which must then stay true.
     pub fn when(is_set: impl Fn() -> bool + Send + Sync + 'static) -> Self {
         Self(Some(Arc::new(is_set)))
     }
@@ -23,13 +19,12 @@ impl Stop {
         self.0.as_ref().is_some_and(|is_set| is_set())
     }
 
-    /// Fails if the read is canceled.
     pub(crate) fn check(&self) -> Result<(), TableError> {
         if self.is_set() { Err(TableError::Canceled) } else { Ok(()) }
     }
 
-    /// Replaces a decoder's error with [`TableError::Canceled`] if the read was canceled: the decoder's
-    /// filters check the stop too, but can only return errors of their library.
+    /// Turns a decoder's error into [`TableError::Canceled`] if the read was canceled: filters can only return errors
+    /// of their library.
     pub(super) fn or(&self, error: TableError) -> TableError {
         if self.is_set() { TableError::Canceled } else { error }
     }
@@ -41,21 +36,20 @@ impl std::fmt::Debug for Stop {
     }
 }
 
-/// Checks a [`Stop`] at intervals: after a number of rows or short values, and before each long value, on which a pattern may be
-/// slow.
+/// Checks a [`Stop`] after a number of rows or short values, and before each long value, which may be slow to match.
 #[derive(Debug, Default)]
 pub(super) struct Pace {
     done: usize,
 }
 
 impl Pace {
-    /// Bytes of values between two checks.
+    /// Bytes of values between checks.
     const BYTES: usize = 1024;
 
-    /// Cost of a row, or of an empty value.
+    /// Cost of a row or an empty value.
     const ONE: usize = 16;
 
-    /// Must be called before work on a row (with `bytes` of 0) or on a value.
+    /// Call before each row (with `bytes` of 0) or value.
     pub(super) fn check(&mut self, stop: &Stop, bytes: usize) -> Result<(), TableError> {
         self.done += Self::ONE + bytes;
         if self.done < Self::BYTES {

@@ -1,4 +1,4 @@
-//! Rows of a row group, decoded in order by the Parquet library in windows of the file. Nothing is cached.
+//! Rows of a row group, decoded in order by the Parquet library. Nothing is cached.
 
 use super::row::{Decoded, Order};
 use super::{Footer, Ranges, ReadStats, Select, Stop, fetch, filter, prune};
@@ -14,27 +14,25 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Number of samples that are decoded together, at 16 bytes each.
+/// Samples decoded together, at 16 bytes each.
 const BATCH_SAMPLES: u64 = 32 << 10;
 
-/// Maximum number of rows that are decoded together. Their labels are held in memory.
+/// Maximum rows decoded together, whose labels are held in memory.
 const BATCH_ROWS: u64 = 512;
 
-/// Memory of the library's decoder beyond the fetched bytes: a zstd context of a hundred KiB and a page for each of twelve
-/// columns. (Measured: 1.4 MiB for a file of a few KiB.)
+/// Memory of the library's decoder beyond the fetched bytes: zstd contexts and pages of twelve columns. A file of a few
+/// KiB took 1.4 MiB.
 pub(crate) const DECODER_BYTES: usize = 1400 << 10;
 
-/// Number of fetches for one batch after which the decoder counts as stuck. Usually there are only a few.
+/// Fetches for one batch after which the decoder counts as stuck.
 const FETCHES_MAX: usize = 100_000;
 
-/// The wanted rows of one row group.
 #[derive(Debug)]
 pub(super) struct StreamedRows {
     group: usize,
-    /// Rows that are decoded together.
     windows: VecDeque<Vec<Range<usize>>>,
     decoder: Option<ParquetPushDecoder>,
-    /// The first row of the window that is being decoded.
+    /// First row of the current window.
     from: usize,
     window_bytes: usize,
     pub(super) batch: Decoded,
@@ -43,7 +41,7 @@ pub(super) struct StreamedRows {
 }
 
 impl StreamedRows {
-    /// A reader before the first of these rows. About `window_bytes` are fetched at a time.
+    /// A reader of these rows, which fetches about `window_bytes` at a time.
     pub(super) fn new(
         footer: &Footer,
         group: usize,
@@ -56,18 +54,18 @@ impl StreamedRows {
         Self { group, windows, decoder, from, window_bytes, batch, row }
     }
 
-    /// Row group, and a row in it at or before the current one.
+    /// Row group, and a row at or before the current one.
     pub(super) const fn place(&self) -> (usize, usize) {
         (self.group, self.from)
     }
 
-    /// Moves to the next row of the batch; `false` at the end.
+    /// Moves to the next row of the batch.
     pub(super) fn step(&mut self) -> bool {
         self.row += 1;
         self.row < self.batch.rows()
     }
 
-    /// Moves to the first row of the next batch; `false` at the end.
+    /// Moves to the next batch.
     pub(super) fn next_batch(
         &mut self,
         file: &dyn Ranges,
@@ -127,13 +125,12 @@ impl StreamedRows {
     }
 }
 
-/// Columns needed to read rows, with or without their samples.
 pub(super) fn metrics_columns(parquet: &ParquetMetaData, samples: bool) -> ProjectionMask {
     let columns: &[&str] = if samples { &metrics::ROW_COLUMNS } else { &metrics::KEY_COLUMNS };
     ProjectionMask::columns(parquet.file_metadata().schema_descr(), columns.iter().copied())
 }
 
-/// Divides the rows of a row group into windows that end with a page of timestamps.
+/// Divides rows into windows that end with a page of timestamps.
 fn cut(
     footer: &Footer,
     group: usize,
@@ -186,7 +183,6 @@ pub(super) fn selection(ranges: &[Range<usize>], rows: usize) -> RowSelection {
     RowSelection::from(selectors)
 }
 
-/// Decodes the next batch, and fetches the bytes for it.
 pub(super) fn decode(
     file: &dyn Ranges,
     decoder: &mut ParquetPushDecoder,

@@ -1,38 +1,36 @@
-//! Simulates whole days of a tenant, merged as planned, with files that have only sizes. Checks that no write
-//! overrides a later one, that merging ends, and that no job is large, whatever the size of the day.
+//! Simulates days of a tenant with files that have only sizes. Checks that no write overrides a later one, that merging
+//! ends, and that jobs stay small.
 
 use super::*;
 use std::collections::{BTreeMap, BTreeSet};
 use stdx::rng::Rng;
 
-/// Number of parts that a metric's series are divided into; the simulation does not distinguish single series.
+/// Parts of a metric's series. Single series are not simulated.
 const PARTS: u32 = 4;
 
-/// Rows of a file for one part of a metric.
+/// Rows of one part of a metric in a file.
 #[derive(Debug, Clone, Copy)]
 struct Held {
     samples: u64,
-    /// Number of the last write to the part.
+    /// Last write to the part.
     write: u64,
 }
 
 #[derive(Debug, Clone)]
 struct File {
     live: LiveFile,
-    /// Content of the file, by metric and part.
+    /// By metric and part.
     held: BTreeMap<u32, Held>,
 }
 
-/// A tenant with one day of data.
 #[derive(Debug, Default)]
 struct Day {
-    /// Number of series of each metric.
+    /// Series of each metric.
     series: Vec<u64>,
-    /// Number of parts of each metric.
+    /// Parts of each metric.
     parts: u32,
     limits: CompactLimits,
     files: Vec<File>,
-    /// The last write to each part.
     written: BTreeMap<u32, u64>,
     made: u64,
     writes: u64,
@@ -42,7 +40,7 @@ struct Day {
     jobs: u64,
 }
 
-/// Bytes of a row beside its samples, and of a sample: about what `cargo bench -p tables` finds.
+/// Bytes of a row without samples, and of a sample, roughly as in `cargo bench -p tables`.
 const ROW_BYTES: u64 = 30;
 const SAMPLE_BYTES: f64 = 1.1;
 
@@ -51,7 +49,6 @@ impl Day {
         Self { series, parts, limits, ..Self::default() }
     }
 
-    /// Bytes of a part of a metric.
     fn bytes(&self, key: u32, held: Held) -> u64 {
         let series = (self.series[(key / self.parts) as usize] / u64::from(self.parts)).max(1);
         let rows = held.samples.div_ceil(ROW_SAMPLES_MAX as u64);
@@ -68,7 +65,7 @@ impl Day {
         File { live, held }
     }
 
-    /// Seals `samples` samples of each series of `keys`, by two partitions, each with a sequence of its own.
+    /// Seals samples of each series in two partitions, each with its own sequence.
     fn seal(&mut self, samples: u64, keys: impl Fn(u32) -> bool) {
         for partition in 0..2 {
             self.writes += 1;
@@ -90,7 +87,6 @@ impl Day {
         self.files.iter().map(|f| f.live.clone()).collect()
     }
 
-    /// Merges like [`Compaction`].
     fn merge(&mut self, job: &Job) {
         let taken: BTreeSet<&str> = job.files.iter().map(|f| f.path.as_str()).collect();
         let is_taken = |f: &File| taken.contains(f.live.path.as_str());
@@ -130,7 +126,7 @@ impl Day {
         self.files.push(file);
     }
 
-    /// Checks that readers see the last write of each part: the one in the file with the greatest sequence.
+    /// Checks that readers see the last write of each part.
     fn check(&self) {
         let mut found: BTreeMap<u32, (i64, u64)> = BTreeMap::new();
         for file in &self.files {
@@ -146,7 +142,7 @@ impl Day {
         assert_eq!(found, self.written);
     }
 
-    /// Runs some or all of the planned jobs once, in any order.
+    /// Runs some or all planned jobs in any order.
     fn keep(&mut self, today: i32, rng: &mut Rng, all: bool) -> usize {
         let live = self.live();
         let mut jobs = plan(&METRICS, &live, Date(today), &self.limits, |_| false);
@@ -165,7 +161,6 @@ impl Day {
         planned
     }
 
-    /// Merges until nothing is left to do.
     fn finish(&mut self, rng: &mut Rng) {
         for _ in 0..200 {
             if self.keep(6, rng, true) == 0 {
@@ -176,7 +171,7 @@ impl Day {
         panic!("merging does not end");
     }
 
-    /// Write amplification: bytes written by merges for each sealed byte.
+    /// Bytes written by merges for each sealed byte.
     fn amplification(&self) -> f64 {
         self.merged_bytes as f64 / self.sealed_bytes as f64
     }
@@ -185,7 +180,7 @@ impl Day {
         self.files.iter().map(|f| f.live.bytes).sum()
     }
 
-    /// Size of the same samples if each series had as few rows as possible.
+    /// Size with as few rows as possible.
     fn best_bytes(&self) -> u64 {
         let mut all: BTreeMap<u32, u64> = BTreeMap::new();
         for (key, held) in self.files.iter().flat_map(|f| &f.held) {
@@ -194,7 +189,7 @@ impl Day {
         all.iter().map(|(key, samples)| self.bytes(*key, Held { samples: *samples, write: 0 })).sum()
     }
 
-    /// Maximum number of files that have the same metric.
+    /// Maximum files with the same metric.
     fn files_of_a_metric(&self) -> usize {
         let of = |metric: u32| {
             let keys = metric * self.parts..(metric + 1) * self.parts;
@@ -237,7 +232,7 @@ fn random_days_keep_their_order_and_come_to_an_end() {
     }
 }
 
-/// A day with a sample of each series every 15 s, sealed every quarter of an hour.
+/// A sample of each series every 15 s, sealed every quarter of an hour.
 fn day_of(series: Vec<u64>, parts: u32) -> Day {
     let mut day = Day::new(series, parts, CompactLimits::default());
     let mut rng = Rng::new(7);
@@ -266,7 +261,7 @@ fn day_of(series: Vec<u64>, parts: u32) -> Day {
     day
 }
 
-/// Sizes of 400 metrics, of which a few have most of the series.
+/// 400 metrics, a few of which have most of the series.
 fn metrics_of(series: u64) -> Vec<u64> {
     (1..=400).map(|rank| series * 15 / 100 / rank + series / 10_000).collect()
 }
@@ -289,7 +284,7 @@ fn a_day_of_little_data_becomes_one_file() {
     assert!(day.files_of_a_metric() <= 3);
 }
 
-/// A single metric is not cut: each of its files covers a part of the day, which costs little.
+/// A metric that exceeds a job is not cut. Its files cover parts of the day.
 #[test]
 fn a_metric_larger_than_a_job_stays_in_several_files() {
     for (series, most) in [(100_000, 1.01), (200_000, 1.02), (500_000, 1.05), (1_000_000, 1.09)] {

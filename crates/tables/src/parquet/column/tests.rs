@@ -4,11 +4,11 @@ use crate::read::fuzz::Contents;
 pub(crate) const DICTIONARY: u8 = DICTIONARY_PAGE as u8;
 pub(crate) const DATA: u8 = DATA_PAGE as u8;
 
-/// Pages of texts, each with its kind, its levels and its contents.
+/// Pages of texts: kind, levels and contents of each.
 pub(crate) fn chunk(rows: usize, levels: usize, pages: &[(u8, u16, &[u8])]) -> Chunk {
     let mut bytes = Vec::new();
     for (kind, levels, contents) in pages {
-        // a dictionary has the plain encoding, 0; indexes into it have the encoding 8
+        // plain encoding (0), or indexes into a dictionary (8)
         let encoding = if *kind == DICTIONARY { 0 } else { 8 };
         Contents { column: 0, kind: *kind, encoding, levels: *levels, bytes: contents }
             .put_framed(&mut bytes);
@@ -19,7 +19,7 @@ pub(crate) fn chunk(rows: usize, levels: usize, pages: &[(u8, u16, &[u8])]) -> C
 /// The texts "a" and "b".
 pub(crate) const A_B: &[u8] = &[1, 0, 0, 0, b'a', 1, 0, 0, 0, b'b'];
 
-/// Encodes runs of levels, each of which is a count and a level.
+/// Encodes runs: a count and a level each.
 pub(crate) fn levels(runs: &[(u8, u8)]) -> Vec<u8> {
     let mut out = vec![2 * runs.len() as u8, 0, 0, 0];
     out.extend(runs.iter().flat_map(|(count, level)| [2 * count, *level]));
@@ -63,7 +63,7 @@ fn list_boundaries_follow_repetition_levels() {
         assert!(lists.is_err() || listed == lists.clone().map(|(found, _)| found), "{lists:?}");
         lists
     };
-    // three lists: of two texts, empty, and of one text
+    // lists of two, zero and one texts
     let found = check(&[(1, 0), (1, 1), (1, 0), (1, 0)], &[(2, 1), (1, 0), (1, 1)], &[3 << 1, 1]);
     assert_eq!(found, Ok(("bbb".into(), vec![2, 2, 3])));
     assert_eq!(check(&[(1, 1), (2, 0)], &[(3, 1)], &[3 << 1, 1]), Err(MORE_OR_FEWER), "no list has begun");

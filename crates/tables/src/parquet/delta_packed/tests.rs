@@ -6,7 +6,7 @@ use parquet::file::writer::SerializedFileWriter;
 use std::sync::Arc;
 use stdx::rng::Rng;
 
-/// The values section of a page that the Parquet library wrote.
+/// Values of a page written by the Parquet library.
 fn encoded(values: &[i64]) -> Vec<u8> {
     use parquet::file::reader::{FileReader, SerializedFileReader};
     let schema = parquet::schema::parser::parse_message_type("message m { required int64 v; }").unwrap();
@@ -42,7 +42,6 @@ fn open(values: &[i64]) -> Packed {
     packed
 }
 
-/// Values whose differences take up to `bits` bits.
 fn walk(rng: &mut Rng, len: usize, bits: u32) -> Vec<i64> {
     let mut value = rng.next_u64() as i64;
     let step = |rng: &mut Rng| rng.next_u64().checked_shr(64 - bits).unwrap_or(0) as i64;

@@ -1,7 +1,7 @@
 use super::*;
 use stdx::rng::Rng;
 
-/// True if rows with the given times are found in order, given the `spans` stored in the page.
+/// True if rows with these times match the page's `spans`.
 fn in_order(times: &[i64], spans: &[(usize, i64, i64)], rng: &mut Rng) -> bool {
     let mut rows = Ascending { rows: spans, at: 0, last: 0, begins: true, broken: false };
     rows.see(Steps::First(times[0]));
@@ -41,7 +41,7 @@ fn rows_ascend_from_their_starts_to_their_ends() {
         let at = rng.below(times.len() as u64) as usize;
         let before = times[at];
         let first = at == 0 || spans.iter().any(|(end, ..)| *end == at);
-        // a time that does not ascend, a distant time, and a time whose step overflows
+        // a time that does not ascend, a distant one, and an overflow
         for bad in
             [times[at.saturating_sub(1)].min(before - 15), before.wrapping_add(1 << 50), before ^ i64::MIN]
         {

@@ -1,4 +1,4 @@
-//! Reads files with shuffled rows, and compares the results with a map.
+//! Reads files with shuffled rows, and compares them with a map.
 
 use super::*;
 use crate::date::Date;
@@ -18,10 +18,9 @@ use stdx::rng::Rng;
 
 const DAY: i64 = 20_000 * 86_400_000;
 
-/// Samples by series and time.
 type Content = BTreeMap<(String, i64), u64>;
 
-/// Rows of one series each, in the columns that our writer gives them.
+/// Rows of one series each.
 fn batch(labels: &Labels, samples: &Samples) -> RecordBatch {
     let mut writer = FileWriter::new(&METRICS, Date::of(DAY), Vec::new(), 1 << 20).unwrap();
     let stretch = Stretch {
@@ -36,7 +35,7 @@ fn batch(labels: &Labels, samples: &Samples) -> RecordBatch {
     rows.next().unwrap().unwrap()
 }
 
-/// The schema of another engine: times in microseconds, and everything may be null.
+/// Another engine's schema: microseconds, and everything may be null.
 fn foreign_schema() -> Arc<Schema> {
     let micros = DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into()));
     let ours = METRICS.schema();
@@ -51,7 +50,7 @@ fn foreign_schema() -> Arc<Schema> {
     Arc::new(Schema::new(fields.collect::<Vec<_>>()))
 }
 
-/// A file of some rows as another engine writes them.
+/// Rows as another engine writes them.
 fn file(batches: &[RecordBatch]) -> Bytes {
     let (schema, mut bytes) = (foreign_schema(), Vec::new());
     let mut writer = ArrowWriter::try_new(&mut bytes, Arc::clone(&schema), None).unwrap();
@@ -67,7 +66,7 @@ fn file(batches: &[RecordBatch]) -> Bytes {
     bytes.into()
 }
 
-/// Reads a cursor whose rows must be in order. Returns its contents and the number of ambiguous samples.
+/// Reads a cursor, whose rows must be in order. Returns contents and number of ambiguous samples.
 fn read(bytes: &Bytes, select: &Select, window_bytes: usize) -> (Content, u64) {
     let footer = Arc::new(Footer::read(&METRICS, bytes).unwrap());
     assert!(footer.is_foreign());
@@ -92,7 +91,7 @@ fn shuffled_and_overlapping_rows_come_in_order() {
     let long = "x".repeat(1800);
     let mut rows = Vec::new();
     for n in 0..900u64 {
-        // more series than one pass keeps; most have one row, and some have many overlapping rows
+        // more series than a pass keeps, some of them with many overlapping rows
         let series = if n < 800 { n } else { 10_000 + n % 5 };
         let labels = Labels::from_pairs(&[
             ("__name__", &format!("m{}", series % 7)),

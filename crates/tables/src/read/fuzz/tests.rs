@@ -7,7 +7,6 @@ use crate::write::Stretch;
 use model::{Labels, SeriesKey};
 use stdx::damage::each_damaged;
 
-/// A file with all kinds of labels and values.
 fn written(series: usize, samples: usize) -> Bytes {
     const DAY: i64 = 1_795_219_200_000;
     let times: Vec<i64> = (0..samples as i64).map(|i| DAY + i * 15_000 + i % 3).collect();

@@ -11,13 +11,13 @@ use model::{SeriesKey, TimeRange};
 use std::cmp::Ordering;
 use std::ops::Range;
 
-/// Memory of a row without its labels.
+/// Memory of a row without labels.
 const ROW_BYTES: u64 = 16 + 16 + 3 * 4 + 1 + 8;
-/// Memory of a label of a row: a number in the row's pairs, and a number in the postings.
+/// Memory of a row's label: a pair and a posting.
 const ROW_LABEL_BYTES: u64 = 2 * 4;
 
 impl RowGroupIndex {
-    /// Approximate memory that the index of a row group will take.
+    /// Approximate memory of an index.
     pub(in crate::read) fn estimate(footer: &Footer, group: usize) -> u64 {
         let parquet = footer.parquet();
         let rows = u64::try_from(parquet.row_group(group).num_rows()).unwrap_or(u64::MAX);
@@ -27,7 +27,6 @@ impl RowGroupIndex {
         columns.saturating_add(texts)
     }
 
-    /// Reads the columns of a row group and builds its index.
     pub(in crate::read) fn read(
         file: &dyn Ranges,
         footer: &Footer,
@@ -39,7 +38,6 @@ impl RowGroupIndex {
         })
     }
 
-    /// Builds the index from the columns [`small_columns::ALL`].
     pub(in crate::read) fn of(columns: &[Chunk; small_columns::ALL.len()]) -> Result<Self, Damage> {
         let [metric, name, value, series, start, end, count, exponent, base] = columns;
         if name.levels != value.levels {
@@ -70,7 +68,6 @@ impl RowGroupIndex {
     }
 }
 
-/// Samples of each row, without their values.
 struct SampleRows {
     ends: Vec<u32>,
     decimals_ends: Vec<u32>,
@@ -89,7 +86,7 @@ impl SampleRows {
         };
         let (mut samples, mut decimals) = (0u32, 0);
         for ((count, exponent), base) in counts.iter().zip(exponents).zip(bases) {
-            // the column has 32 bits, and its deltas wrap at 32 bits: only the low half of the decoded sum is valid
+            // deltas wrap at 32 bits, so only the low half is valid
             let count = u32::try_from(*count as i32).ok().filter(|count| *count > 0);
             let count = count.ok_or("a row has an impossible count")?;
             samples = samples.checked_add(count).ok_or("a row group has too many samples")?;
@@ -111,12 +108,12 @@ impl SampleRows {
     }
 }
 
-/// Labels of the rows read so far. Pairs are numbered in order of appearance.
+/// Labels of the rows so far, with pairs numbered in order of appearance.
 struct LabelRows {
     pairs: Pairs,
     numbers: Vec<u32>,
     ends: Vec<u32>,
-    /// Pairs of the last row in canonical order, and of the row before it.
+    /// Pairs of the last row and of the row before.
     last: Vec<Pair>,
     before: Vec<Pair>,
 }
@@ -127,7 +124,7 @@ impl LabelRows {
         Self { pairs, numbers, ends: Vec::with_capacity(rows), last: Vec::new(), before: Vec::new() }
     }
 
-    /// Adds the labels of the next row. `entries` are its labels other than the metric name.
+    /// Adds the next row. `entries` are its labels other than the metric name.
     fn add(&mut self, row: usize, entries: Range<usize>) -> Result<(), Damage> {
         if entries.len() >= SERIES_LABELS_MAX {
             return Err("a series has too many labels");
@@ -158,11 +155,11 @@ impl LabelRows {
         self.number()
     }
 
-    /// Assigns numbers to the pairs of the last row.
+    /// Numbers the pairs of the last row.
     fn number(&mut self) -> Result<(), Damage> {
         let before = self.numbers.len() - self.before.len();
         for (i, pair) in self.last.iter().enumerate() {
-            // most labels are the same as in the row before, at the same position
+            // usually the same label as in the row before
             let number = match self.before.get(i) {
                 Some(known) if known == pair => self.numbers[before + i],
                 _ => self.pairs.number(*pair)?,
@@ -181,7 +178,7 @@ impl LabelRows {
         Ok(())
     }
 
-    /// True if the last row comes after the one before it, in the order of tables.
+    /// True if the last two rows are in table order.
     fn ascend(&self, before: TimeRange, last: TimeRange) -> bool {
         let metrics = self.metric(&self.before).cmp(&self.metric(&self.last));
         match metrics.then_with(|| self.others(&self.before).cmp(self.others(&self.last))) {
@@ -199,7 +196,7 @@ impl LabelRows {
         row.iter().copied().filter(|pair| !self.pairs.is_metric(*pair))
     }
 
-    /// Renumbers the pairs in sorted order, and inverts the lists of pairs into postings.
+    /// Renumbers the pairs in sorted order, and makes the postings.
     fn finish(mut self, keys: Vec<SeriesKey>, spans: Vec<TimeRange>, samples: SampleRows) -> RowGroupIndex {
         let Numbered { names, texts, text_ends, numbers } = self.pairs.finish();
         let mut posting_ends = vec![0u32; numbers.len()];
@@ -209,7 +206,7 @@ impl LabelRows {
         }
         let mut total = 0;
         for end in &mut posting_ends {
-            // each end is first the beginning of its list, and moves to the end as the list is filled
+            // ends are first the beginnings of their lists
             total += std::mem::replace(end, total);
         }
         let mut postings = vec![0; self.numbers.len()];

@@ -1,4 +1,4 @@
-//! Numbers the label pairs of a row group without comparing the texts of each row.
+//! Numbers the label pairs of a row group, without comparing each row's texts.
 //!
 //! ```text
 //!   texts of a column ─▶ rank of each text                 compares distinct texts, not the texts of rows
@@ -13,10 +13,9 @@ use model::labels::{METRIC_NAME, put_label};
 use std::collections::HashMap;
 use std::ops::Range;
 
-/// A name and a value, by their ranks.
+/// Ranks of name and value.
 pub(super) type Pair = u64;
 
-/// The rank of the pair's name.
 pub(super) const fn name(pair: Pair) -> u32 {
     (pair >> 32) as u32
 }
@@ -25,12 +24,11 @@ const fn pair(name: u32, value: u32) -> Pair {
     (name as u64) << 32 | value as u64
 }
 
-/// Texts of a column, and the rank of each in sorted order.
+/// Texts of a column with their ranks.
 struct Ranked {
     texts: Texts,
     /// Rank of each code. Equal texts have the same rank.
     ranks: Vec<u32>,
-    /// A code for each rank.
     codes: Vec<u32>,
 }
 
@@ -53,33 +51,30 @@ impl Ranked {
     }
 }
 
-/// The pairs of a row group.
 pub(super) struct Pairs {
     metrics: Ranked,
     names: Ranked,
     values: Ranked,
-    /// The rank of `__name__`.
     metric_name: u32,
     numbers: HashMap<Pair, u32>,
-    /// Last pair with each value, and its number. Few values occur with more than one name.
+    /// Last pair with each value, because few values have several names.
     recent: Vec<(Pair, u32)>,
-    /// Numbered pairs in canonical form, one after the other, and the end of each.
+    /// Canonical pairs, and the end of each.
     texts: Vec<u8>,
     ends: Vec<u32>,
     longest: usize,
 }
 
-/// All pairs in order.
 pub(super) struct Numbered {
     pub(super) names: Vec<Name>,
     pub(super) texts: Vec<u8>,
     pub(super) text_ends: Vec<u32>,
-    /// Final number of each pair, by its provisional number.
+    /// Final numbers by provisional number.
     pub(super) numbers: Vec<u32>,
 }
 
 impl Pairs {
-    /// Creates the pairs from the columns of metric names, and of names and values of the other labels.
+    /// Takes the columns of metric names, other names and other values.
     pub(super) fn new(metrics: Texts, mut names: Texts, values: Texts) -> Result<Self, Damage> {
         let code = names.push(METRIC_NAME.as_bytes())?;
         let [metrics, names, values] = [metrics, names, values].map(Ranked::new);
@@ -89,30 +84,27 @@ impl Pairs {
         Ok(Self { metrics, names, values, metric_name, numbers, recent, texts, ends, longest: 0 })
     }
 
-    /// Number of pairs of all rows, without metric names.
+    /// Pairs of all rows, without metric names.
     pub(super) const fn len(&self) -> usize {
         self.names.texts.codes.len()
     }
 
-    /// The pair of a row's metric name.
     pub(super) fn metric(&self, row: usize) -> Pair {
         let code = self.metrics.texts.codes[row];
         pair(self.metric_name, self.metrics.ranks[code as usize])
     }
 
-    /// The pairs of some entries in the columns of the other labels.
     pub(super) fn labels(&self, entries: Range<usize>) -> impl Iterator<Item = Pair> {
         let (names, values) = (&self.names, &self.values);
         let codes = names.texts.codes[entries.clone()].iter().zip(&values.texts.codes[entries]);
         codes.map(|(name, value)| pair(names.ranks[*name as usize], values.ranks[*value as usize]))
     }
 
-    /// True for the pair of a metric's name.
     pub(super) const fn is_metric(&self, pair: Pair) -> bool {
         name(pair) == self.metric_name
     }
 
-    /// Number of a pair. Pairs are numbered in order of appearance.
+    /// Pairs are numbered in order of appearance.
     pub(super) fn number(&mut self, pair: Pair) -> Result<u32, Damage> {
         let value = pair as u32 as usize;
         if let Some((known, number)) = self.recent.get(value)
@@ -142,17 +134,16 @@ impl Pairs {
         Ok(number)
     }
 
-    /// The canonical form of a pair, by its number.
     pub(super) fn canonical(&self, number: u32) -> &[u8] {
         &self.texts[super::part(&self.ends, number as usize)]
     }
 
-    /// The length of the longest canonical form.
+    /// Length of the longest canonical form.
     pub(super) const fn longest(&self) -> usize {
         self.longest
     }
 
-    /// Renumbers the pairs by name and then by value.
+    /// Renumbers the pairs by name, then by value.
     pub(super) fn finish(self) -> Numbered {
         let mut sorted: Vec<(Pair, u32)> =
             self.numbers.iter().map(|(pair, number)| (*pair, *number)).collect();

@@ -8,7 +8,7 @@ use crate::write::Stretch;
 use bytes::Bytes;
 use model::{Labels, SeriesKey};
 
-/// A footer may claim that two columns share a page. The page that is cached for one column must not be used for the other.
+/// If a footer gives two columns the same page, the page cached for one must not serve the other.
 #[test]
 fn a_page_claimed_by_two_columns_is_cached_for_one() {
     const DAY: i64 = 1_795_219_200_000;

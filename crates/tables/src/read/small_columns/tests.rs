@@ -5,7 +5,7 @@ use crate::write::{FileWriter, Stretch};
 use bytes::Bytes;
 use model::{Labels, SeriesKey};
 
-/// Column lengths in a footer are rejected if they exceed the file.
+/// Columns longer than the file are rejected.
 #[test]
 fn columns_are_as_long_as_their_row_group() {
     const DAY: i64 = 1_795_219_200_000;
@@ -20,7 +20,7 @@ fn columns_are_as_long_as_their_row_group() {
     let footer = Footer::read(&METRICS, &file).unwrap();
     let all = fetch_chunks(&file, &footer, 0, ALL).unwrap();
     assert_eq!(all.map(|chunk| (chunk.rows, chunk.levels)), [3, 6, 6, 3, 3, 3, 3, 3, 3].map(|n| (3, n)));
-    // the columns of samples lie between them
+    // the others are columns of samples
     for leaf in (0..=9).filter(|leaf| *leaf != 7) {
         for len in [-1, 0, 2, 4, i64::MAX] {
             let mut file_metadata = footer.parquet().clone().into_builder();
@@ -30,7 +30,7 @@ fn columns_are_as_long_as_their_row_group() {
             let group = group.set_column_metadata(columns).build().unwrap();
             let changed = Footer::check(&METRICS, "", file_metadata.add_row_group(group).build()).unwrap();
             let fetched = fetch_chunks(&file, &changed, 0, ALL);
-            // lists may hold more than one entry a row
+            // lists may have several entries per row
             let fits = matches!(leaf, 1 | 2) && len == 4;
             assert_eq!(fetched.is_ok(), fits, "column {leaf} of {len}");
         }
