@@ -1,9 +1,9 @@
 //! The audit log.
 //!
-//! Each administrative request is one line. A refused request is a line if no other line was written for its
-//! sender and reason within a second.
+//! Each administrative request writes a line. Refused requests of one sender for one reason write at most one line a
+//! second.
 //!
-//! Lines contain no headers and no values of parameters with secret names: these may be credentials.
+//! Headers and parameters whose names suggest a secret are left out.
 
 use crate::refusal::Refusal;
 use axum::http::{Method, StatusCode, Uri};

@@ -37,7 +37,7 @@ use tokio::time::Instant;
 /// Pause after a failed accept, which usually lacks file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Time that an answer may wait for its client, in addition to its size at the minimum rate.
+/// Time that an answer may wait for its client. Larger answers may take longer, at the minimum rate.
 const STALL_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Client of a connection. Each request carries both fields as extensions.
@@ -101,7 +101,7 @@ impl Listener {
                 },
                 () = &mut stop => break,
             };
-            // before a place is taken, so that floods of handshakes do not displace open connections
+            // before a place is taken: floods of handshakes must not displace open connections
             let handshake = match &self.handshakes {
                 None => None,
                 Some(handshakes) => match handshakes.admit(peer) {
@@ -165,7 +165,7 @@ async fn until_closed(serve: impl Future<Output = ()> + Send, place: Place) {
     drop(place);
 }
 
-/// Waits for a place while connections are young. `None` if all connections are busy.
+/// Waits for a place while some connections are too young to be closed. `None` if no connection can be closed.
 async fn enter(connections: &Connections) -> Option<Place> {
     loop {
         match connections.enter(Instant::now()) {

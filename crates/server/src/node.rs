@@ -89,7 +89,7 @@ impl Node {
         Self::start_in(settings, World::real(clock))
     }
 
-    /// Like [`Self::start`], in a process without other nodes. All memory of the process counts.
+    /// Like [`Self::start`], in a process without other nodes. All memory of the process counts against the budget.
     pub fn start_alone(
         settings: Settings,
         clock: Arc<dyn Clock>,
@@ -183,8 +183,7 @@ impl Node {
         }
     }
 
-    /// Stops the helper threads, and waits for at most [`HELPERS_WAIT`]. Their work may be interrupted
-    /// anywhere.
+    /// Stops the helper threads, and waits for at most [`HELPERS_WAIT`]. Each may be interrupted anywhere.
     fn end_helpers(&self) {
         // if a channel is full, its thread is awake and sees the stop
         let _ = self.0.sealer.try_send(Message::Stop);

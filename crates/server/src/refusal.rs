@@ -140,7 +140,7 @@ impl From<Exhausted> for Refusal {
             Some(_) => format!("{full}; raise the share with share_weight, inflight_bytes or --memory"),
             None => format!("{full}; raise the limit with --memory"),
         };
-        // a sender that preserves order would retry a request that never fits forever
+        // a request that never fits must not be retried: it would block senders that preserve order
         match full.is_for_good() {
             true => Self::too_large("memory", message),
             false => Self::busy("memory", message),

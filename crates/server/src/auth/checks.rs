@@ -23,9 +23,9 @@ const KNOWN_FOR: Duration = Duration::from_secs(3600);
 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Bounds {
-    /// Checks at once for known networks, and again as many for unknown networks.
+    /// Checks at once: the limit for known networks, and separately for unknown networks.
     pub(super) at_once: usize,
-    /// Requests that wait for a check: for known networks, and again as many for unknown networks.
+    /// Requests that wait for a check: the limit for known networks, and separately for unknown networks.
     pub(super) waiting: usize,
     pub(super) per_network: Rate,
     pub(super) from_unknown: Rate,

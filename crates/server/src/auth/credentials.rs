@@ -23,7 +23,7 @@ impl std::fmt::Debug for Entry {
     }
 }
 
-/// First bytes of a digest, which select the tokens to compare. Their timing reveals nothing about a token.
+/// First bytes of a digest, by which tokens are found. The time of this lookup reveals nothing about a token.
 type Prefix = [u8; 8];
 
 fn prefix(digest: &Digest) -> Prefix {

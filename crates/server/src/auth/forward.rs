@@ -10,8 +10,8 @@
 //!                                         permit for a check ─▶ request to the service
 //! ```
 //!
-//! The key of a cached answer covers all that the service sees, and the version of `auth_file`. Without an
-//! answer, the request is refused.
+//! A cached answer is valid for the same question under the same version of `auth_file`. Without an answer, the request
+//! is refused.
 
 pub(super) mod service;
 #[cfg(test)]
@@ -43,7 +43,7 @@ use tokio::sync::watch;
 /// Limit on the body of an answer, which is discarded.
 const BODY_BYTES_MAX: usize = 64 << 10;
 
-/// Limit on questions asked at once by known networks, and again by unknown networks.
+/// Limit on concurrent questions from known networks, and separately from unknown networks.
 const AT_ONCE_MAX: usize = 16;
 
 /// Memory of a question being asked: connection buffers with a 16 KiB head in each direction.
@@ -63,8 +63,8 @@ fn bounds(asked_bytes: usize) -> Bounds {
 
 /// Identifies a question: what the service sees, and the version of `auth_file`.
 ///
-/// The version is an address in memory. A pending question holds an [`Arc`] and a cached answer a [`Weak`], so
-/// no other version gets this address.
+/// The version is identified by its address in memory. No other version gets this address while an [`Arc`] or [`Weak`]
+/// refers to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Question {
     shown: Digest,

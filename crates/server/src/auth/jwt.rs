@@ -45,7 +45,7 @@ use token::{Fault, Times, Token};
 /// Memory of a grant in addition to its texts.
 const GRANT_BYTES: usize = 256;
 
-/// Verifying a signature takes up to 0.1 ms (RSA, 4096 bits). So unknown networks can take a tenth of a core.
+/// A signature takes up to 0.1 ms to verify (RSA, 4096 bits). So unknown networks use at most a tenth of a core.
 const BOUNDS: Bounds = Bounds {
     at_once: 1,
     waiting: 256,

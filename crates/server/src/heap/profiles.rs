@@ -1,6 +1,6 @@
 //! Heap profiles, written to `DIR/heap_profiles/` when the memory of the process crosses a watermark.
 //!
-//! After the kernel has killed a process for its memory, the profile shows what held it.
+//! If the kernel kills the process later, the profile shows what held the memory.
 
 use super::Allocator;
 use crate::limits::headroom::Headroom;
@@ -90,7 +90,7 @@ impl HeapProfiles {
 
     fn write(&self, held_bytes: u64) -> io::Result<PathBuf> {
         fs::create_dir_all(&self.folder)?;
-        // first, because failed attempts must not add up
+        // first, to make room on the disk
         self.delete_oldest()?;
         let file = self.folder.join(format!("{}-{}MiB{SUFFIX}", self.clock.now_ms(), held_bytes >> 20));
         if let Err(error) = self.allocator.write_profile(&file) {

@@ -49,7 +49,7 @@ impl BodyReader<'_> {
 
     /// Makes room in `bytes` for `more` bytes, and reserves the memory.
     ///
-    /// Beyond its first step, a body leaves a third of the account free. So large bodies that never end leave
+    /// Beyond its first `step_bytes`, a body leaves a third of the account free. So large bodies that never end leave
     /// room for small bodies.
     pub(crate) fn make_room(
         &self,

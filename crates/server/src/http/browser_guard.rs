@@ -28,8 +28,8 @@ pub(crate) struct BrowserGuard {
 }
 
 impl BrowserGuard {
-    /// Creates a guard. It refuses unknown names on a loopback address or if `allow_host` has names, but not
-    /// with `*`.
+    /// Creates a guard. On a loopback address, or if `allow_host` has names, the guard refuses other hosts. With `*`,
+    /// it refuses no host.
     pub(crate) fn new(listener: SocketAddr, allow_host: &[String]) -> Self {
         let allowed: Arc<[String]> = allow_host.iter().map(|name| name.to_ascii_lowercase()).collect();
         let is_local = listener.ip().to_canonical().is_loopback();

@@ -83,7 +83,7 @@ async fn write<D: Decoder>(
     let own = settings.of(&principal.tenant);
     let tenant = app.node.writes().tenant(&principal.tenant);
     let (bytes, memory) = read_body(app, tenant.inflight(own), declared, body).await?;
-    // after the body, so that slow senders hold no place in the gates
+    // the gates come after the body: slow senders must not hold places in them
     let limit_status = own.limit_status;
     let request = Encoded { principal, format, encoding, bytes, memory };
     let mut answer = write_path::write(app.node.writes(), decoders, request).await;
@@ -96,8 +96,7 @@ async fn write<D: Decoder>(
     answer
 }
 
-/// Answers 204, or 400 if parts were left out. The sender must not send the request again, because the rest is
-/// stored.
+/// Answers 204, or 400 if parts were left out. The rest is stored, so the sender must not send the request again.
 fn outcome_response(outcome: &Outcome) -> Response {
     if outcome.refused_series == 0 {
         return StatusCode::NO_CONTENT.into_response();

@@ -101,7 +101,7 @@ impl Json {
         self.raw(itoa::Buffer::new().format(n));
     }
 
-    /// Writes a time in milliseconds as Prometheus does: in seconds, with no or three decimals.
+    /// Writes a time in milliseconds as Prometheus does: in seconds, with three decimals unless the seconds are whole.
     pub(crate) fn time(&mut self, ms: i64) {
         if ms < 0 {
             self.put(b"-");

@@ -124,7 +124,7 @@ impl Params {
         self.get(name).map(parse).transpose()
     }
 
-    /// The range from `start` to `end`. Without a parameter, its side is unbounded.
+    /// The range from `start` to `end`. A missing parameter leaves its side unbounded.
     pub(crate) fn range(&self) -> Result<TimeRange, ApiError> {
         let start_ms = self.time("start")?.unwrap_or(i64::MIN);
         let end_ms = self.time("end")?.unwrap_or(i64::MAX);

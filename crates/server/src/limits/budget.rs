@@ -71,7 +71,7 @@ impl Budget {
         Self::shared_out((memory.bytes / 2).max(TOTAL_BYTES_MIN), reason)
     }
 
-    /// Warning if the kernel may act against the process before the budget is used up.
+    /// Warning if the kernel may throttle or kill the process before the budget is used up.
     pub fn warning(&self, memory: &Memory) -> Option<String> {
         let most = memory.bytes / 100 * LIMIT_PERCENT_MAX;
         let mib = |bytes: u64| bytes >> 20;
@@ -112,8 +112,8 @@ impl Budget {
         self.evaluation_bytes() / (concurrency as u64 + 1)
     }
 
-    /// Limit on concurrent exports: one for each query's share of memory, but at least two, so that one slow
-    /// client does not block all others.
+    /// Limit on concurrent exports: as many as have the memory of a query each. At least two, so that one slow client
+    /// does not block all others.
     pub fn exports_max(&self, concurrency: usize) -> usize {
         let whole = self.exports_bytes() / self.query_share_bytes(concurrency).max(1);
         whole.clamp(EXPORTS_MIN, EXPORTS_MAX) as usize

@@ -22,7 +22,7 @@ impl Gate {
         Self::with_bytes(limit, u64::MAX)
     }
 
-    /// Gate that also limits the bytes of all requests inside. A larger request may enter while the gate is
+    /// Gate that also limits the bytes of all requests inside. A request above this limit may enter while the gate is
     /// empty.
     pub(crate) fn with_bytes(limit: usize, bytes_limit: u64) -> Self {
         Self::of(gate::Gate::with_bytes(limit, bytes_limit, gate::MULTIPLE))

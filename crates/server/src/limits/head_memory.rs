@@ -79,7 +79,7 @@ impl HeadMemory {
         self.head().needs_sealing(self.late_bytes())
     }
 
-    /// Limit on the memory of one partition's exemplars. It falls to a fifth while the head is short of memory.
+    /// Limit on the memory of one partition's exemplars. The limit falls to a fifth while the head is short of memory.
     pub(crate) fn exemplar_limit_bytes(&self) -> usize {
         let share = self.exemplars_bytes;
         if self.is_filled_to(watermarks::EVICT_ALL) { share / 5 } else { share }
@@ -89,7 +89,7 @@ impl HeadMemory {
         self.metadata_bytes
     }
 
-    /// A tenant's share of the heads in bytes, if the tenant holds more and shares matter.
+    /// The tenant's share of the heads in bytes, if the tenant holds more. `None` while the heads have enough room.
     pub(crate) fn exceeded_share(
         &self,
         tenants: &TenantStates,

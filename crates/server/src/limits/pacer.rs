@@ -19,7 +19,7 @@ const WAIT_FACTOR: i64 = 7;
 /// Limit on saved waiting time.
 const SAVED_MAX: Duration = Duration::from_millis(100);
 
-/// Limit on the debt of waiting time. On a busy machine, a thread that yields waits longer than it wants.
+/// Limit on the debt of waiting time. A debt arises if a busy machine wakes the thread late.
 const OWED_MAX: Duration = Duration::from_millis(20);
 
 /// Interval between checks for requests in progress.

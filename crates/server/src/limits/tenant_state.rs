@@ -19,7 +19,7 @@ use stdx::budget::Account;
 #[derive(Debug)]
 pub(crate) struct TenantState {
     pub(crate) id: TenantId,
-    /// Time of the tenant's first request; `None` if the tenant has tables or was known otherwise.
+    /// Time of the tenant's first request; `None` if the tenant was known before.
     new_since: Option<Instant>,
     buckets: Mutex<Buckets>,
     holds: Box<[Held]>,
@@ -321,7 +321,7 @@ impl TenantStates {
         }
     }
 
-    /// The tenant's share of a head of `limit_bytes`, if the tenant holds more and shares matter.
+    /// The tenant's share of a head of `limit_bytes`, if the tenant holds more.
     pub(crate) fn exceeded_share(
         &self,
         tenant: &TenantState,

@@ -2,13 +2,13 @@
 //!
 //! At the limit, a new connection replaces an open one. Candidates are, in this order:
 //!
-//! 1. connections that have waited a second for a request, or for a body at the minimum rate,
+//! 1. connections without a first request for a second, or with a body below the minimum rate for a second,
 //! 2. connections between requests, after an answer,
-//! 3. connections without an answer so far that are older than [`NEWEST`],
+//! 3. other connections without an answer so far, if older than [`NEWEST`],
 //! 4. connections whose client has not read for a second.
 //!
-//! Among equals, the longest wait decides. A connection whose request is being answered stays. If all are, the
-//! new connection is refused.
+//! Among equals, the longest wait decides. Connections that are being answered stay. If no connection can be closed,
+//! the new connection is refused.
 
 use parking_lot::Mutex;
 use std::collections::HashMap;

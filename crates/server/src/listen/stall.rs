@@ -1,4 +1,4 @@
-//! Write timeout: closes a connection whose client reads too slowly. Its answer would hold memory forever.
+//! Write timeout: closes a connection whose client reads too slowly. An unread answer would hold memory forever.
 
 use super::connections::Link;
 use super::patience::Patience;

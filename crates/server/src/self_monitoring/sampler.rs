@@ -28,8 +28,8 @@ impl Sampler {
         Self { registry, seed, instance, passing: BTreeMap::new() }
     }
 
-    /// Reads all metrics, and ends series that have disappeared with a stale marker. Series beyond
-    /// [`SelfMonitoring::SERIES_MAX`] are counted as refused.
+    /// Reads all metrics. A stale marker ends each series that has disappeared. Series beyond
+    /// [`SelfMonitoring::SERIES_MAX`] count as refused.
     pub(super) fn sample(&mut self, now_ms: i64) -> Batch {
         let mut sample = Sample {
             instance: &self.instance,

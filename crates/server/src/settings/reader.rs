@@ -104,7 +104,7 @@ impl<'a> Reader<'a> {
         self.entries.contains_key(typed.setting.key)
     }
 
-    /// Creates an error about two values that conflict. It names the value that was given first.
+    /// Creates an error about two values that conflict. The error names one that was given, not a default.
     pub(super) fn conflict<T>(&self, both: [&Typed<T>; 2], reason: &str) -> SettingsError {
         let given = both.into_iter().find_map(|typed| Some((typed, self.entries.get(typed.setting.key)?)));
         let (typed, entry) = given.expect("BUG: values conflict although neither is given");

@@ -143,7 +143,7 @@ settings! {
 
     "Writes" {
         FUTURE_LIMIT: Millis = setting("future_limit", "10m", "Limit on how far a sample may be ahead of the clock");
-        // 3,651 days, each with a file per tenant: listing the labels of all days takes seconds
+        // ten years have 3,651 days, each with a file per tenant: listing all labels takes seconds
         PAST_LIMIT: Millis = setting("past_limit", "10y", "Limit on how far a sample may be behind the clock")
             .why("Each day has its own files, so this bounds how many files a few samples can create. Does not apply to \
                 `import`. `100y` allows all samples since 1970");

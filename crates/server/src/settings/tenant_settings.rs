@@ -29,7 +29,7 @@ pub struct TenantSettings {
     pub samples_per_second: Option<usize>,
     pub bytes_per_second: Option<u64>,
     pub new_series_per_second: Option<usize>,
-    /// Burst of the four rate limits: the amount of this time may arrive at once.
+    /// Burst: the four rate limits let the amount of this time arrive at once.
     pub rate_burst_ms: i64,
     pub active_series: Option<usize>,
     pub series_per_metric: Option<usize>,
@@ -63,9 +63,10 @@ pub struct TenantSettings {
 pub struct Tenants {
     /// Settings of tenants without a class and without their own settings.
     pub general: TenantSettings,
-    /// The first class with a matching pattern applies. Its other settings are those of `general`.
+    /// The first class with a matching pattern applies to a tenant. Settings that the class does not have come from
+    /// `general`.
     pub classes: Vec<Class>,
-    /// Settings in `[tenant.NAME]`. The others are those of the tenant's class, or of `general`.
+    /// Settings in `[tenant.NAME]`. Missing settings come from the tenant's class, or from `general`.
     pub own: BTreeMap<TenantId, TenantSettings>,
     /// Effective values with their keys: all of `general`, then those that classes and tenants set.
     rows: Vec<EffectiveSetting>,
@@ -139,7 +140,7 @@ fn prefix(kind: &str, name: &str) -> String {
 }
 
 impl TenantSettings {
-    /// Age at which rollups are dropped: at least the age of their samples. `None`: never.
+    /// Age at which rollups are dropped, never before their samples. `None`: never.
     pub fn rollups_kept_ms(&self) -> Option<i64> {
         let samples_ms = self.retention_ms?;
         Some(self.rollup_retention_ms.map_or(samples_ms, |ms| ms.max(samples_ms)))

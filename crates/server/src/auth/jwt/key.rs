@@ -140,7 +140,7 @@ fn digest_of(id: Option<&str>, kind: &[u8], parts: &[&[u8]]) -> Digest {
 pub(super) enum Origin {
     /// A file of the operator. Invalid keys are errors.
     File,
-    /// The URL of another service. Invalid keys and secrets are ignored: published secrets are not secret.
+    /// The URL of another service. Secrets are ignored, because they would be public. Invalid keys are ignored, too.
     Url,
 }
 

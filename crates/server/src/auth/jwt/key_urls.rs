@@ -33,7 +33,7 @@ impl KeyUrls {
         self.urls.read().get(url).cloned()
     }
 
-    /// Watches the URLs of `issuers`, and keeps the keys of URLs that stay.
+    /// Fetches from the URLs of `issuers` from now on. Keys of URLs that stay are kept.
     pub(in crate::auth) fn follow(&self, issuers: &[Issuer]) {
         let wanted = issuers.iter().filter_map(|issuer| match &issuer.keys {
             Keys::Url(url, uri) => Some((url, uri)),

@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fault {
     Form,
-    /// Not signed, or by an algorithm other than HS256, RS256 and ES256.
+    /// Not signed, or signed with an algorithm other than HS256, RS256 and ES256.
     Algorithm,
     NoExpiry,
     Expired,

@@ -39,7 +39,7 @@ pub(super) async fn delete_own(
     delete_or_count(&app, peer, tenant, is_dry_run(&params)?).await
 }
 
-/// Says whether the tables of the request's tenant have no files, as in Mimir and Cortex.
+/// Says whether the request's tenant has no files in its tables, as in Mimir and Cortex.
 pub(super) async fn status(
     State(app): State<App>,
     AdminTenant(tenant): AdminTenant,

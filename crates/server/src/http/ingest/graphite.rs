@@ -10,7 +10,7 @@ use axum::http::HeaderMap;
 use axum::response::{IntoResponse, Response};
 use protocol::graphite::ENCODINGS;
 
-/// Answers 204, or 400 with the first lines that were left out. All other lines are stored.
+/// Answers 204, or 400 if lines were left out. The answer names the first of these lines. The rest is stored.
 pub(super) async fn graphite(
     State(app): State<App>,
     principal: RequestPrincipal,

@@ -43,8 +43,7 @@ pub(crate) async fn wait_for_series_of_all(app: &App, tenants: &TenantSet) -> Re
     Ok(tenants.iter().try_for_each(|tenant| closed.check(tenant))?)
 }
 
-/// Memory limit of one query: the query account divided by the number of query threads, or the tenant's own
-/// limit if that is less.
+/// Memory limit of one query: its share of the query account, or the tenant's own limit if that is less.
 fn share_bytes(app: &App, own: &TenantSettings) -> u64 {
     let settings = app.node.settings();
     let share_bytes = settings.budget.query_share_bytes(settings.query_concurrency);

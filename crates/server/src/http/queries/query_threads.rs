@@ -203,8 +203,7 @@ impl Inner {
             if let Some(mut taken) = untried {
                 state.is_trying = true;
                 drop(state);
-                // dropping the `Place` of a query that runs here removes nothing; if put back, the query ends
-                // when it runs again
+                // if the client leaves meanwhile, the query may be put back; it then ends when it runs again
                 let (outcome, tenant) = (run(&mut taken.waiting.query, Lane::Small), taken.tenant.clone());
                 let again = match outcome {
                     Outcome::Again => Some(taken),

@@ -145,7 +145,7 @@ fn a_query_that_was_put_back_is_not_tried_again_when_it_is_repeated() {
     let _second = queries.submit(query_tenant(), Some(7), query);
     assert_eq!(begin.recv().unwrap(), (1, Lane::Small));
     go.send(()).unwrap();
-    // the repeated query arrives first, but only the small one is tried
+    // the repeated query arrives first, but only the small query is tried
     let (query, go_repeated) = blocking_query(&began, 2, done);
     while queries.set_back() == 0 {
         std::thread::yield_now();
