@@ -119,15 +119,15 @@ fn log_doubt(doubt: Option<Doubt>) {
         None => tracing::info!("the clock is trusted: samples expire according to it"),
         Some(Doubt::Settling) => {
             tracing::info!(
-                "the clock is plausible; nothing expires soon after a start (setting retention_wait)"
+                "the clock is plausible; nothing expires until the time retention_wait has passed since the start"
             )
         }
         Some(Doubt::Ahead) => tracing::warn!(
-            "the clock is far ahead of the last time at which it was trusted, or has jumped ahead; nothing expires until the \
+            "the clock has jumped ahead, or is far ahead of the last time at which it was trusted; nothing expires until the \
              clock has been consistent for a day (an hour if samples agree with the clock, a week if they disagree)"
         ),
         Some(Doubt::Behind) => tracing::warn!(
-            "the clock is behind data that was already written, or was set back: for a day, nothing expires, and samples \
+            "the clock was set back, or is behind data that was already written; for a day, nothing expires, and samples \
              too far ahead of the clock are answered with 503"
         ),
     }

@@ -75,7 +75,7 @@ fn a_full_disk_refuses_writes_serves_reads_and_recovers() {
     let Some(disk) = SmallDisk::mount("24m") else { return };
     let data = disk.path().join("data");
     let options = Options::default().data_dir(&data).config("partitions = 2\nsegment_size = \"2MiB\"");
-    let mut server = Server::start(options.allow("cannot make a group durable"));
+    let mut server = Server::start(options.allow("cannot write a group of requests to the journal"));
     let mut writers = [Writer::new(5, 1), Writer::new(5, 2)];
     let mut newcomers = Vec::new();
     for round in 0..3 {
@@ -127,8 +127,11 @@ fn a_full_disk_under_the_journal_is_emptied_into_tables_that_lie_elsewhere() {
         tables.path().display()
     );
     let options = Options::default().data_dir(&disk.path().join("data")).config(&config);
-    let server =
-        Server::start(options.allow("cannot make a group durable").allow("the journal is not truncated"));
+    let server = Server::start(
+        options
+            .allow("cannot write a group of requests to the journal")
+            .allow("the journal is not truncated"),
+    );
     let mut writers = [Writer::new(6, 1), Writer::new(6, 2)];
     for round in 0..3 {
         disk.fill();

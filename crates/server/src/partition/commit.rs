@@ -24,7 +24,7 @@ impl Owner {
                         partition = self.number,
                         refused = groups,
                         ?lasted,
-                        "groups can be made durable again; requests are no longer refused"
+                        "the journal can be written again; write requests are accepted again"
                     );
                 }
                 self.apply(&mut group);
@@ -49,7 +49,7 @@ impl Owner {
                     self.outage.failed(self.context.clock.instant())
                 {
                     let partition = self.number;
-                    tracing::warn!(partition, refused = groups, ?lasted, %error, "cannot make a group durable; its requests are refused");
+                    tracing::warn!(partition, refused = groups, ?lasted, %error, "cannot write a group of requests to the journal; these requests are refused");
                 }
                 for submission in group.drain(..) {
                     submission.refuse_all(Refusal::from(&error));

@@ -28,7 +28,7 @@ impl Owner {
     /// Begins to drop the tenant's data. Called between two groups.
     pub(super) fn delete_tenant(&mut self, request: DeleteTenant) {
         if self.evicting.is_full() {
-            let message = "too many tenants are being deleted: repeat it later";
+            let message = "too many tenants are being deleted; repeat the delete later";
             let _ = request.reply.send(Err(Refusal::busy("deletes", message))); // the receiver may be gone
             return;
         }

@@ -81,7 +81,7 @@ impl Owner {
         let Some(relocating) = &self.relocating else { return };
         for submission in self.group.extract_if(.., |s| relocating.request.tenants.contains(&s.tenant)) {
             let message = format!(
-                "the table of tenant {} cannot be written, and the tenant's samples are being moved to the journal's end; retry",
+                "samples of tenant {} are being moved to the journal's end, because the tenant's table cannot be written; retry",
                 submission.tenant
             );
             submission.refuse_all(Refusal::busy("table_unwritable", message));

@@ -185,7 +185,7 @@ impl Owner {
             tracing::warn!(
                 partition = self.number,
                 bytes = stats.torn_bytes,
-                "cut a torn end off the journal; its records were most likely never acknowledged; a copy is kept"
+                "removed an incomplete end of the journal; its records were most likely never acknowledged; a copy is kept"
             );
         }
         tracing::info!(

@@ -31,7 +31,7 @@ pub(crate) enum SealError {
         "cannot commit samples of tenant {tenant}: its table already has offsets of a different journal that is also named {journal}"
     )]
     Renamed { tenant: TenantId, journal: String },
-    #[error("staged files may have been deleted by a sweep; their samples are staged again")]
+    #[error("a sweep may have deleted files before their commit; the files will be written again")]
     Lapsed,
     #[error(transparent)]
     Overdue(#[from] Overdue),

@@ -47,7 +47,7 @@ impl SealMetrics {
             commits: r.counter("floodmark_seal_commits_total", "Commits to tables, by sealing."),
             expired_readers: r.counter(
                 "floodmark_seal_outlived_queries_total",
-                "Times that sealed samples left the head while queries that began before the commit were running.",
+                "Times that sealed samples left the head while older queries still ran. These queries were restarted.",
             ),
             relocations: r.counter(
                 "floodmark_journal_relocations_total",

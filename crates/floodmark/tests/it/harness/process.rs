@@ -246,7 +246,7 @@ impl Drop for Server {
 }
 
 /// Text of a log line that is allowed for every server. The line may follow a kill during a write.
-const AFTER_A_KILL: &str = "cut a torn end off the journal";
+const AFTER_A_KILL: &str = "removed an incomplete end of the journal";
 
 /// Returns true if a line, such as `TIME LEVEL target: …`, is a warning, an error or a panic.
 fn is_complaint(line: &str) -> bool {

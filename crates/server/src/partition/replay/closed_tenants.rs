@@ -56,7 +56,7 @@ pub(crate) enum ClosedReplayError {
     #[error(transparent)]
     Memory(#[from] Exhausted),
     #[error(
-        "half of the account flush, {limit_mib} MiB, is too little for a record or the references of a dictionary; \
+        "cannot replay the journal for closed tenants within {limit_mib} MiB, half of the account flush; \
          raise the limit with --memory"
     )]
     NoRoom { limit_mib: u64 },

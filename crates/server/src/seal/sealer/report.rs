@@ -83,7 +83,7 @@ impl<O: Owners> Sealer<O> {
                         tracing::warn!(%tenant, %error, "a tenant cannot be sealed: its samples stay in memory and in the journal until a retry succeeds");
                     }
                     None if number < NAMED_MAX => {
-                        tracing::info!(%tenant, "a tenant's samples span more days than one commit takes: sealing it in several passes");
+                        tracing::info!(%tenant, "a tenant's samples span too many days for one commit; they will be sealed in several commits");
                     }
                     _ if number == NAMED_MAX => {
                         tracing::warn!(count, "more tenants are blocked; /metrics names them");
