@@ -38,8 +38,7 @@ settings! {
     "Server" {
         HTTP: SocketAddr = setting("http", "127.0.0.1:9009",
             "Address to serve HTTP on: 127.0.0.1:9009, localhost:9009, or :9009 for all addresses")
-            .why("A name is resolved at start, IPv4 first. The default is reachable from this machine only. An address that \
-                other machines can reach needs `auth_file` or `allow_unauthenticated`")
+            .why("An address that other machines can reach needs `auth_file` or `allow_unauthenticated`")
             .common();
         AUTH_FILE: Option<PathBuf> = setting("auth_file", "none", "File of credentials, and of services that identify callers")
             .why("[authentication.md](../authentication.md) describes the file. Changes of the file take effect within a \
@@ -65,8 +64,7 @@ settings! {
             .why("Applies with `tls_client_ca`");
         ADMIN_LISTEN: AdminListen = derived("admin_listen", "`http` if only this machine can connect to it, otherwise 127.0.0.1:9010",
             "Address to serve administration on; http: on the same address as everything else")
-            .why("`none`: administration is not served. A separate address also serves `/metrics` and health, and is \
-                encrypted like `http` if other machines can reach it \
+            .why("`none`: administration is not served. A separate address also serves `/metrics` and health \
                 ([authentication.md](../authentication.md#administration))")
             .or("none");
         ALLOW_UNAUTHENTICATED: bool = setting("allow_unauthenticated", "false",
@@ -74,16 +72,14 @@ settings! {
             .why("Everyone who can connect can then read, write and administer everything");
         MEMORY: Bytes = derived("memory", "half of the control group's limit or of the machine's memory",
             "Memory budget of the process, such as 2GiB")
-            .why("8 MiB are for the process itself. Of the rest, 50 % is for the head, 15 % for requests in flight, 15 % \
-                for queries (an eighth of which is a cache of table data), 10 % for files being written, 2 % for pooled \
-                decoders, 1 % (at most 32 MiB) for authentication, 7 % for everything else. The default is half because the \
-                page cache and other processes need memory too")
+            .why("8 MiB are for the process itself. Of the rest, 50 % is for the head, 15 % for requests in flight, \
+                15 % for queries, 10 % for files being written, 2 % for idle decoders, 1 % (at most 32 MiB) for \
+                authentication, 7 % for everything else")
             .within(TOTAL_BYTES_MIN, u64::MAX)
             .common();
         HEAP_PROFILE_PERCENT: Option<Count> = setting("heap_profile_percent", "none",
             "Percentage of `memory` from which a heap profile is written")
-            .why("The profile shows which code holds memory ([operating.md](../operating.md#heap-profiles)). `none`: \
-                allocations are not sampled, which saves CPU time")
+            .why("The profile shows which code holds memory ([operating.md](../operating.md#heap-profiles))")
             .within(1, 100)
             .or("none");
     }
@@ -107,17 +103,15 @@ settings! {
         SEGMENT_SIZE: Bytes = setting("segment_size", "128MiB", "Size at which a journal segment is closed")
             .within(1 << 20, 1 << 30);
         SEAL_AFTER: Millis = setting("seal_after", "15m", "Age at which data in memory is sealed into tables, such as 15m")
-            .why("The age of the oldest sample counts. A lower value means fresher data for other engines, a shorter \
-                replay, and more and smaller files. With 15 minutes, a table gets about a hundred commits a day")
+            .why("A lower value means fresher data for other engines, a shorter replay, and more and smaller files")
             .common();
         SEAL_SIZE: Bytes = setting("seal_size", "256MiB",
             "Size of a partition's journal at which the partition is sealed early")
-            .why("Bounds the disk space of the journal, and the replay, which takes some seconds at this size");
+            .why("Bounds the disk space of the journal, and the duration of a replay");
         FLUSH_INTERVAL: Millis = setting("flush_interval", "2s",
             "Minimum interval between rounds of sealing started by flush requests")
-            .why("Applies after a burst of ten `POST /api/v1/admin/flush`; requests in between share the next round. Each \
-                round adds small files to every table that has new data, so this bounds the files that a loop of flushes \
-                creates");
+            .why("Applies after a burst of ten `POST /api/v1/admin/flush`. Bounds the number of small files that \
+                flushes create");
         COMPACTION: bool = setting("compaction", "true", "Whether small files are merged into larger ones")
             .why("Set it to `false` if another engine compacts the tables");
         VACUUM_GRACE: Millis = setting("vacuum_grace", "1h", "Time that a file removed from its table is kept for readers")
@@ -126,15 +120,14 @@ settings! {
 
     "Retention and rollups" {
         RETENTION: Option<Millis> = setting("retention", "never", "Age at which samples are dropped, such as 90d")
-            .why("Samples are dropped in whole files. The default is `never`, so that no data is lost without a decision")
+            .why("Samples are dropped in whole files")
             .or("never").per_tenant().common();
         RETENTION_WAIT: Millis = setting("retention_wait", "10m", "Time after a start before samples can expire")
             .why("A clock that is wrong when the machine starts can be corrected in this time \
                 ([operating.md](../operating.md#the-clock))");
         ROLLUPS: Vec<Resolution> = setting("rollups", "none", "Rollups to create for past days: 5m, 1h")
-            .why("A rollup is a table with count, sum, min, max, first, last and increase of each bucket of this width \
-                ([formats/metrics-table.md](../formats/metrics-table.md)). Rollups take disk space: see \
-                [operating.md](../operating.md)")
+            .why("A rollup is a table with count, sum, min, max, first, last and increase of each bucket of this \
+                width ([operating.md](../operating.md#rollups))")
             .per_tenant();
         ROLLUP_RETENTION: Option<Millis> = setting("rollup_retention", "samples", "Age at which rollups are dropped, such as 5y")
             .why("`samples`: together with their samples. Rollups are never dropped before their samples")
@@ -145,8 +138,8 @@ settings! {
         FUTURE_LIMIT: Millis = setting("future_limit", "10m", "Limit on how far a sample may be ahead of the clock");
         // ten years have 3,651 days, each with a file per tenant: listing all labels takes seconds
         PAST_LIMIT: Millis = setting("past_limit", "10y", "Limit on how far a sample may be behind the clock")
-            .why("Each day has its own files, so this bounds how many files a few samples can create. Does not apply to \
-                `import`. `100y` allows all samples since 1970");
+            .why("Each day has its own files, so this bounds the number of files. Does not apply to `import`. `100y` \
+                allows all samples since 1970");
         SERIES_IDLE: Millis = setting("series_idle", "1h", "Time without a sample after which a series is no longer active")
             .why("The series then leaves memory after its samples are sealed, or sooner if memory fills up");
         INFLIGHT_REQUESTS: Count = derived("inflight_requests", "one per 256 KiB of the requests' account, 64 to 4096",
@@ -155,8 +148,8 @@ settings! {
             .within(1, MANY);
         CREATING_REQUESTS: Count = derived("creating_requests", "same as inflight_requests",
             "Write requests that may wait for new series to be created")
-            .why("Together these requests hold at most half of the requests' account. Requests beyond the limit are refused \
-                with 503. Requests with only known series never wait for such requests")
+            .why("Requests beyond the limit are refused with 503. Requests with only known series never wait for such \
+                requests")
             .within(1, MANY);
     }
 
@@ -167,15 +160,13 @@ settings! {
             .why("Applies to queries without the parameter `resolution` ([http.md](http.md#answers-from-rollups))")
             .per_tenant();
         QUERY_CONCURRENCY: Count = derived("query_concurrency", "two per core", "Queries that run at once")
-            .why("One more query of at most 20 ms can run beside them. Each query gets an equal share of the query account, \
-                so a higher number means less memory for each")
+            .why("Each query gets an equal share of the query account, so a higher number means less memory for each")
             .within(1, 1024);
         SLOW_QUERY: Option<Millis> = setting("slow_query", "10s", "Duration from which a query is logged as slow, including waiting")
-            .why("The log line has the query's tenant, client, text, samples and memory. `never`: no query is logged as \
-                slow. Exports are never logged as slow")
+            .why("`never`: no query is logged as slow. Exports are never logged as slow")
             .or("never");
         QUERY_LOG: Option<PathBuf> = setting("query_log", "none", "File to which every query is logged as a line of JSON")
-            .why("[http.md](http.md#query-log) describes the lines. A slow or full disk delays no query: lines are then left out")
+            .why("[http.md](http.md#query-log) describes the lines. If the disk is slow or full, lines are left out")
             .or("none");
         QUERY_LOG_SIZE: Bytes = setting("query_log_size", "256MiB", "Limit on the disk space of the query log")
             .why("At half of this size, `FILE` is renamed to `FILE.1`, which replaces the previous `FILE.1`")
@@ -185,9 +176,8 @@ settings! {
     "Connections" {
         CONNECTIONS: Count = derived("connections", "5 % of memory divided by 72 KiB, with TLS 144 KiB; 128 to 4096",
             "Open connections")
-            .why("The limit on open files may lower this number. A connection beyond it replaces a connection that has sent \
-                no request for a second, sends its body more slowly than `transfer_rate`, or is idle between requests. If \
-                there is no such connection, the new connection gets a 503")
+            .why("The limit on open files may lower this number. A connection beyond the limit replaces an idle or \
+                slow connection, or gets a 503")
             .within(1, MANY);
         ALLOW_HOST: Vec<String> = derived("allow_host", "none if only this machine can connect, otherwise any",
             "Host names accepted besides localhost and addresses, or * for any")
@@ -198,8 +188,8 @@ settings! {
             .why("Applies to the form of a query too");
         TRANSFER_RATE: Bytes = setting("transfer_rate", "64KiB",
             "Minimum rate, in bytes per second, at which clients must send bodies and read answers")
-            .why("This is an average. A slower client is disconnected once it is `body_timeout` (sending) or 30 s (reading) \
-                behind this rate; a faster client earns at most that much credit")
+            .why("This is an average. A client is disconnected once it is `body_timeout` (sending) or 30 s (reading) \
+                behind this rate")
             .within(1, 1 << 30);
     }
 
@@ -213,40 +203,38 @@ settings! {
             .why("Requests above the limit are refused ([refusals.md](refusals.md#writes)) until the rate is below the limit again")
             .or("none").within(1, MANY_A_SECOND).per_tenant();
         SAMPLES_PER_SECOND: Option<Count> = setting("samples_per_second", "none", "Limit on a tenant's samples per second")
-            .why("All samples of a request count, refused and repeated ones included. The request that exceeds the limit is \
-                stored; the following requests are refused until the average is below the limit again, for a minute at most")
+            .why("Refused and repeated samples count too. The request that exceeds the limit is stored; the following \
+                requests are refused until the average is below the limit again, for a minute at most")
             .or("none").within(1, MANY_A_SECOND).per_tenant();
         BYTES_PER_SECOND: Option<Bytes> = setting("bytes_per_second", "none",
             "Limit on the bytes of a tenant's write requests per second, as they are sent")
             .or("none").within(1, MANY_A_SECOND).per_tenant();
         NEW_SERIES_PER_SECOND: Option<Count> = setting("new_series_per_second", "none",
             "Limit on a tenant's new series per second")
-            .why("New series above the limit are answered with 503 until the rate is below the limit again; samples of known \
-                series in the same request are stored")
+            .why("New series above the limit are refused with 503; samples of known series in the same request are \
+                stored")
             .or("none").within(1, MANY_A_SECOND).per_tenant();
         RATE_BURST: Millis = setting("rate_burst", "10s",
             "Burst of a tenant's rate limits: the amount allowed in this time may arrive at once")
             .per_tenant();
         ACTIVE_SERIES: Option<Count> = setting("active_series", "none", "Limit on a tenant's active series")
-            .why("Further series are refused; samples of known series in the same request are stored. A series is active \
-                while it is in memory: until `series_idle` after its last sample. Regardless of this limit, when the head \
-                fills up, a tenant above its share of the head gets no new series ([operating.md](../operating.md#tenants))")
+            .why("Further series are refused; samples of known series in the same request are stored. A series is \
+                active until `series_idle` after its last sample. Regardless of this limit, a tenant above its share \
+                of a full head gets no new series ([operating.md](../operating.md#tenants))")
             .or("none").within(1, MANY_A_SECOND).per_tenant();
         SERIES_PER_METRIC: Option<Count> = setting("series_per_metric", "none",
             "Limit on a tenant's active series of one metric name")
-            .why("Keeps one label with too many values from using up `active_series`. The limit is checked for 32 series at a time \
-                in each partition, so it may be exceeded by a few hundred")
+            .why("Keeps one label with too many values from using up `active_series`. The limit may be exceeded by a \
+                few hundred series")
             .or("none").within(1, MANY_A_SECOND).per_tenant();
         DISK_BYTES: Option<Bytes> = derived("disk_bytes", "90 % of the disk of the tables; `none` for an object store",
             "Limit on the bytes of a tenant's tables")
-            .why("Counts the live data files of samples and rollups, but not logs of tables, or files that wait for `vacuum_grace`. At the \
-                limit, all writes of the tenant are refused, and reads, deletes, retention and compaction go on. What they free \
-                can be used again at once. Samples accepted before are still sealed, so the tables may grow beyond the limit by what the head \
-                holds of the tenant")
+            .why("Counts the live data files of samples and rollups. At the limit, all writes of the tenant are \
+                refused ([operating.md](../operating.md#disk-space-of-a-tenant))")
             .or("none").within(64 << 10, u64::MAX).per_tenant();
         TENANT_TABLES: Count = setting("tenant_tables", "3", "Limit on the number of a tenant's tables")
-            .why("A tenant has a table of samples, and one for each of its `rollups`. A rollup whose table would exceed the limit is not made. \
-                Tables that exist already are kept and kept up to date")
+            .why("A tenant has a table of samples, and one for each of its `rollups`. A rollup whose table would \
+                exceed the limit is not made")
             .within(1, 3).per_tenant();
         CONCURRENT_WRITES: Option<Count> = setting("concurrent_writes", "none",
             "Limit on a tenant's write requests in progress")
@@ -260,8 +248,7 @@ settings! {
             .or("none").within(1 << 20, u64::MAX).per_tenant();
         CONCURRENT_QUERIES: Option<Count> = setting("concurrent_queries", "none",
             "Limit on a tenant's queries that run at once")
-            .why("Further queries wait. Regardless of this limit, tenants take turns, and once several tenants have sent \
-                queries, none gets all of `query_concurrency`")
+            .why("Further queries wait. Regardless of this limit, tenants take turns")
             .or("none").within(1, 1024).per_tenant();
         QUERY_MEMORY: Option<Bytes> = setting("query_memory", "none", "Limit on the memory of one query of a tenant")
             .why("The memory of a query never exceeds the query account divided by `query_concurrency` + 1")
@@ -294,8 +281,7 @@ settings! {
                 its `batch_send_deadline`")
             .per_tenant();
         HA_CLUSTERS: Count = setting("ha_clusters", "100", "Limit on a tenant's clusters of replicas")
-            .why("Series of further clusters are refused. A cluster that sends nothing for an hour no longer counts. All \
-                tenants' clusters together may hold 1 % of the head's memory, at about 1 KiB each")
+            .why("Series of further clusters are refused. A cluster that sends nothing for an hour no longer counts")
             .within(1, 10_000).per_tenant();
         TENANTS: Count = setting("tenants", "10000", "Tenants in memory")
             .why("Further new tenants are refused with 503, unless they have tables")
@@ -304,8 +290,7 @@ settings! {
             .why("Further new tenants are refused")
             .within(1, MANY);
         TENANTS_PER_MINUTE: Count = setting("tenants_per_minute", "300", "New tenants accepted per minute after a burst")
-            .why("A tenant with tables is not new. An idle tenant leaves memory within a quarter of an hour, in which 300 a \
-                minute add up to less than half of the default of `tenants`")
+            .why("A tenant with tables is not new")
             .within(1, MANY);
     }
 
