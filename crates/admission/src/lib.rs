@@ -19,7 +19,6 @@
 
 pub mod age;
 mod backlog;
-mod disk;
 pub mod election;
 pub mod gate;
 mod head;
@@ -29,15 +28,16 @@ pub mod postponed;
 pub mod process;
 pub mod rate;
 pub mod share;
+mod table_bytes;
 pub mod tenant_slots;
 pub mod watermarks;
 pub mod write;
 mod write_refusal;
 
 pub use backlog::{Backlog, Waiting};
-pub use disk::Disk;
 pub use head::Head;
 pub use new_tenants::NewTenants;
 pub use postponed::{Postponed, Shortage};
 pub use process::ProcessMemory;
+pub use table_bytes::TableBytes;
 pub use write_refusal::{RETRY_AFTER, RateLimited, WriteRefusal};

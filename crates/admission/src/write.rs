@@ -1,7 +1,7 @@
 //! Decides whether a principal may write, before its request is decoded.
 
 use crate::watermarks::REFUSE_ABOVE_SHARE;
-use crate::{Disk, WriteRefusal, tenant_slots};
+use crate::{TableBytes, WriteRefusal, tenant_slots};
 use model::{Principal, TenantId};
 
 /// Facts about a node, each gathered after all earlier checks have passed.
@@ -20,7 +20,7 @@ pub trait Facts: tenant_slots::Facts {
     /// The tenant's share of the head in bytes, if it holds more.
     fn exceeded_share(&self, tenant: &TenantId) -> Option<u64>;
 
-    fn disk(&self, tenant: &TenantId) -> Disk;
+    fn table_bytes(&self, tenant: &TenantId) -> TableBytes;
 }
 
 /// Checks whether a principal may write now.
@@ -54,13 +54,13 @@ pub fn check(principal: &Principal, facts: &impl Facts) -> Result<(), WriteRefus
         let (percent, share_mib) = (REFUSE_ABOVE_SHARE, share_bytes >> 20);
         return Err(WriteRefusal::TenantShare { tenant: tenant.clone(), percent, share_mib });
     }
-    let disk = facts.disk(tenant);
-    if let Some(limit_bytes) = disk.reached() {
+    let table_bytes = facts.table_bytes(tenant);
+    if let Some(limit_bytes) = table_bytes.reached() {
         return Err(WriteRefusal::DiskBytes {
             tenant: tenant.clone(),
-            used_kib: disk.used_bytes >> 10,
+            used_kib: table_bytes.used_bytes >> 10,
             limit_kib: limit_bytes >> 10,
-            is_configured: disk.is_configured,
+            is_configured: table_bytes.is_configured,
         });
     }
     tenant_slots::check(tenant, facts)

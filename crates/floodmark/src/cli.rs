@@ -70,7 +70,7 @@ pub(crate) enum Command {
 #[derive(Debug, Args)]
 pub(crate) struct DemoArgs {
     /// Duration of the load; the server is killed halfway through
-    #[arg(long, value_name = "DURATION", default_value = "20s", value_parser = ::lab::scenario::parse::duration)]
+    #[arg(long, value_name = "DURATION", default_value = "20s", value_parser = ::lab::scenario::notation::duration)]
     pub(crate) duration: Duration,
 
     /// Samples per second

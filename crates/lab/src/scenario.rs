@@ -10,7 +10,7 @@
 mod check;
 mod error;
 pub mod import;
-pub mod parse;
+pub mod notation;
 mod preset_files;
 mod reads;
 mod replay;

@@ -36,7 +36,7 @@ mod prometheus;
 mod queries;
 mod recent_refusals;
 mod status;
-mod tenant_limits;
+mod tenant_status;
 
 use crate::audit::Audit;
 use crate::auth::Access;
@@ -234,9 +234,9 @@ fn reads() -> Router<App> {
     prometheus::routes()
         .merge(queries::routes())
         .route("/api/v1/refusals", get(recent_refusals::of_tenant))
-        .route("/api/v1/user_limits", get(tenant_limits::limits))
-        .route("/api/v1/user_stats", get(tenant_limits::stats))
-        .route("/api/v1/ha_tracker", get(tenant_limits::ha_tracker))
+        .route("/api/v1/user_limits", get(tenant_status::limits))
+        .route("/api/v1/user_stats", get(tenant_status::stats))
+        .route("/api/v1/ha_tracker", get(tenant_status::ha_tracker))
 }
 
 async fn not_found(State(app): State<App>, uri: Uri) -> ApiError {

@@ -20,11 +20,11 @@ mod reader;
 mod secret;
 mod self_monitoring;
 mod setting;
+mod setting_builder;
 mod table;
 mod tenant_settings;
 #[cfg(test)]
 mod tests;
-mod typed;
 mod value;
 
 pub use admin_listen::AdminListen;

@@ -1,6 +1,6 @@
 use super::*;
 use crate::tenant_slots::{Limits, Presence};
-use crate::{Disk, Head, ProcessMemory};
+use crate::{Head, ProcessMemory, TableBytes};
 use model::{ErrorKind, Rights};
 use std::time::Duration;
 use stdx::rng::Rng;
@@ -12,7 +12,7 @@ struct Node {
     closed: bool,
     blocked_from: Option<u64>,
     exceeded_share: Option<u64>,
-    disk: Disk,
+    table_bytes: TableBytes,
     head: Head,
     process: ProcessMemory,
     presence: Presence,
@@ -58,8 +58,8 @@ impl Facts for Node {
     fn exceeded_share(&self, _: &TenantId) -> Option<u64> {
         self.exceeded_share
     }
-    fn disk(&self, _: &TenantId) -> Disk {
-        self.disk
+    fn table_bytes(&self, _: &TenantId) -> TableBytes {
+        self.table_bytes
     }
 }
 
@@ -77,7 +77,7 @@ fn checks_come_in_their_order() {
         closed: true,
         blocked_from: Some(60),
         exceeded_share: Some(7 * MIB),
-        disk: Disk { used_bytes: 9 * MIB, limit_bytes: Some(9 * MIB), is_configured: true },
+        table_bytes: TableBytes { used_bytes: 9 * MIB, limit_bytes: Some(9 * MIB), is_configured: true },
         head: Head { used_bytes: 100 * MIB, limit_bytes: 100 * MIB },
         process: ProcessMemory { held_bytes: 100 * MIB, limit_bytes: 100 * MIB },
         presence: Presence { is_in_memory: false, is_any_full: true },
@@ -94,7 +94,7 @@ fn checks_come_in_their_order() {
         ("head_full", |node| node.head.used_bytes = 95 * MIB),
         ("table_unwritable", |node| node.blocked_from = None),
         ("tenant_share", |node| node.exceeded_share = None),
-        ("disk_bytes", |node| node.disk.used_bytes -= 1),
+        ("disk_bytes", |node| node.table_bytes.used_bytes -= 1),
         ("tenants", |node| node.presence.is_any_full = false),
         ("process_memory", |node| node.process.held_bytes = 0),
         ("head_full", |node| node.head.used_bytes = 0),
@@ -153,7 +153,7 @@ fn random(rng: &mut Rng) -> Node {
         replaying: rng.chance(0.05),
         closed: rng.chance(0.05),
         exceeded_share: rng.chance(0.3).then(|| bytes(rng)),
-        disk: Disk {
+        table_bytes: TableBytes {
             used_bytes: bytes(rng),
             limit_bytes: rng.chance(0.3).then(|| limit(rng)),
             is_configured: rng.chance(0.5),

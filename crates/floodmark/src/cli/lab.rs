@@ -9,7 +9,7 @@ use super::values;
 use clap::{Args, Subcommand};
 use lab::VerifyOptions;
 use lab::http::Access;
-use lab::scenario::parse;
+use lab::scenario::notation;
 use std::path::PathBuf;
 use std::time::Duration;
 use toml::Value;
@@ -58,7 +58,7 @@ pub(crate) struct LabWrite {
     )]
     pub(crate) target: String,
     /// Header of each request, reads included, for tenant and authorization; may be repeated
-    #[arg(long = "header", short = 'H', value_name = "NAME: VALUE", value_parser = parse::header, help_heading = "Target")]
+    #[arg(long = "header", short = 'H', value_name = "NAME: VALUE", value_parser = notation::header, help_heading = "Target")]
     pub(crate) headers: Vec<(String, String)>,
     /// Version of remote write
     #[arg(long, value_name = "VERSION", default_value = "1.0", value_parser = values::version(), help_heading = "Target")]
@@ -70,10 +70,10 @@ pub(crate) struct LabWrite {
     pub(crate) access: LabAccess,
 
     /// Metrics of each scrape target
-    #[arg(long, value_name = "N", default_value = "500", value_parser = parse::whole, help_heading = "Shape")]
+    #[arg(long, value_name = "N", default_value = "500", value_parser = notation::whole, help_heading = "Shape")]
     pub(crate) metrics: u64,
     /// Scrape targets of each writer; each target has one series of every metric
-    #[arg(long, value_name = "N", default_value = "50", value_parser = parse::whole, help_heading = "Shape")]
+    #[arg(long, value_name = "N", default_value = "50", value_parser = notation::whole, help_heading = "Shape")]
     pub(crate) series: u64,
     /// Independent senders, each with its own series; they multiply the load [1 to 10000]
     #[arg(long, value_name = "N", default_value = "4", value_parser = values::whole::<u32>(1..=10_000), help_heading = "Shape")]
@@ -100,13 +100,13 @@ pub(crate) struct LabWrite {
     #[arg(long, value_name = "MODEL", default_value = "mix", value_parser = values::model(), help_heading = "Shape")]
     pub(crate) values: lab::ValueModel,
     /// Replace all series after this long, measured by the timestamps of samples
-    #[arg(long, value_name = "DURATION", value_parser = parse::duration, help_heading = "Shape")]
+    #[arg(long, value_name = "DURATION", value_parser = notation::duration, help_heading = "Shape")]
     pub(crate) series_churn: Option<Duration>,
     /// With --series-churn: replace the series one after the other instead of all at once
     #[arg(long, requires = "series_churn", help_heading = "Shape")]
     pub(crate) staggered: bool,
     /// Rename all metrics after this long, measured by the timestamps of samples
-    #[arg(long, value_name = "DURATION", value_parser = parse::duration, help_heading = "Shape")]
+    #[arg(long, value_name = "DURATION", value_parser = notation::duration, help_heading = "Shape")]
     pub(crate) metric_churn: Option<Duration>,
     /// Seed of series and values: equal seeds give equal series and values
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Shape")]
@@ -117,14 +117,14 @@ pub(crate) struct LabWrite {
     #[arg(long, value_name = "SAMPLES/S", value_parser = values::number(0.001..=1e9), help_heading = "Pace")]
     pub(crate) rate: Option<f64>,
     /// Stop after this long, at most 7d [default: 20s, unless --rounds is given]
-    #[arg(long, value_name = "DURATION", value_parser = parse::duration, help_heading = "Pace")]
+    #[arg(long, value_name = "DURATION", value_parser = notation::duration, help_heading = "Pace")]
     pub(crate) duration: Option<Duration>,
     /// Stop after this number of samples of each series [1 to 100000000]
     #[arg(long, value_name = "N", value_parser = values::whole::<u32>(1..=100_000_000), help_heading = "Pace")]
     pub(crate) rounds: Option<u32>,
     /// Time between two samples of a series [default: derived from --rate; otherwise at most 15s, so that all
     /// samples fit into the last hour]
-    #[arg(long, value_name = "DURATION", value_parser = parse::duration, help_heading = "Pace")]
+    #[arg(long, value_name = "DURATION", value_parser = notation::duration, help_heading = "Pace")]
     pub(crate) interval: Option<Duration>,
     /// Time of the first samples: -1h, or Unix seconds or milliseconds [default: chosen so that the last
     /// samples are current]
@@ -137,10 +137,10 @@ pub(crate) struct LabWrite {
     #[arg(long, value_name = "N", default_value = "1", value_parser = values::whole::<u32>(1..=10_000), help_heading = "Pace")]
     pub(crate) connections: u32,
     /// How long to wait for an answer
-    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = parse::duration, help_heading = "Pace")]
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = notation::duration, help_heading = "Pace")]
     pub(crate) timeout: Duration,
     /// How long to retry a failed request (5xx, 429, no connection)
-    #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = parse::duration, help_heading = "Pace")]
+    #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = notation::duration, help_heading = "Pace")]
     pub(crate) give_up_after: Duration,
 
     /// Read every acknowledged sample back and compare it bit by bit
@@ -162,10 +162,10 @@ pub(crate) struct LabRead {
     #[arg(long, value_name = "URL", help_heading = "Verification")]
     pub(crate) read_url: Option<String>,
     /// How long acknowledged samples may take to become visible
-    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = parse::duration, help_heading = "Verification")]
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = notation::duration, help_heading = "Verification")]
     pub(crate) patience: Duration,
     /// Samples in one answer, approximately
-    #[arg(long, value_name = "N", default_value = "100k", value_parser = parse::whole, help_heading = "Verification")]
+    #[arg(long, value_name = "N", default_value = "100k", value_parser = notation::whole, help_heading = "Verification")]
     pub(crate) page: u64,
 }
 
@@ -176,7 +176,7 @@ pub(crate) struct LabVerify {
     #[arg(value_name = "LEDGER")]
     pub(crate) ledger: PathBuf,
     /// Header of each request; may be repeated
-    #[arg(long = "header", short = 'H', value_name = "NAME: VALUE", value_parser = parse::header)]
+    #[arg(long = "header", short = 'H', value_name = "NAME: VALUE", value_parser = notation::header)]
     pub(crate) headers: Vec<(String, String)>,
     #[command(flatten)]
     pub(crate) access: LabAccess,

@@ -5,7 +5,7 @@ use super::result::{PrintArgs, ResultArgs};
 use super::values;
 use clap::Args;
 use lab::campaign::{Axis, Resource};
-use lab::scenario::parse;
+use lab::scenario::notation;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -37,7 +37,7 @@ pub(crate) struct Changes {
     #[arg(long, value_name = "FACTOR", help_heading = "Changes to the scenario")]
     scale: Option<f64>,
     /// Duration of the load
-    #[arg(long, value_name = "DURATION", value_parser = parse::duration, help_heading = "Changes to the scenario")]
+    #[arg(long, value_name = "DURATION", value_parser = notation::duration, help_heading = "Changes to the scenario")]
     duration: Option<Duration>,
     /// Change any value of the scenario, such as load.tenants=20; may be repeated
     #[arg(long = "set", value_name = "KEY=VALUE", help_heading = "Changes to the scenario")]
@@ -141,7 +141,7 @@ fn part(text: &str) -> anyhow::Result<(u32, u32)> {
 fn amount(text: &str) -> anyhow::Result<f64> {
     let amount = match lab::scenario::size(text) {
         Ok(bytes) => bytes as f64,
-        Err(_) => parse::count(text)?,
+        Err(_) => notation::count(text)?,
     };
     anyhow::ensure!(amount > 0.0, "a bound must be above 0");
     Ok(amount)

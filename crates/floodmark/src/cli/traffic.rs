@@ -8,7 +8,7 @@ use clap::Args;
 use lab::Stop;
 use lab::capture::file::conceal::Conceal;
 use lab::capture::recorder::RecordOptions;
-use lab::scenario::parse;
+use lab::scenario::notation;
 use lab::scenario::{SampleTimes, size};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -44,7 +44,7 @@ pub(crate) struct LabRecord {
     #[arg(long, value_name = "FILE", help_heading = "Privacy")]
     hash_key: Option<PathBuf>,
     /// Stop after this long [default: at Ctrl-C]
-    #[arg(long, value_name = "DURATION", value_parser = parse::duration, help_heading = "Limits")]
+    #[arg(long, value_name = "DURATION", value_parser = notation::duration, help_heading = "Limits")]
     duration: Option<Duration>,
     /// Size of the recording beyond which traffic is passed on unrecorded
     #[arg(long, value_name = "SIZE", default_value = "10GiB", value_parser = size, help_heading = "Limits")]
@@ -92,7 +92,7 @@ pub(crate) struct LabReplay {
     )]
     target: String,
     /// Header of each request; may be repeated. X-Scope-OrgID takes precedence over the recorded tenants
-    #[arg(long = "header", short = 'H', value_name = "NAME: VALUE", value_parser = parse::header, help_heading = "Target")]
+    #[arg(long = "header", short = 'H', value_name = "NAME: VALUE", value_parser = notation::header, help_heading = "Target")]
     headers: Vec<(String, String)>,
     #[command(flatten)]
     pub(crate) access: LabAccess,
@@ -115,13 +115,13 @@ pub(crate) struct LabReplay {
     #[arg(long, value_name = "N", default_value = "2000", value_parser = values::whole::<usize>(1..=100_000), help_heading = "Pace")]
     batch: usize,
     /// Stop after this long
-    #[arg(long, value_name = "DURATION", value_parser = parse::duration, help_heading = "Pace")]
+    #[arg(long, value_name = "DURATION", value_parser = notation::duration, help_heading = "Pace")]
     duration: Option<Duration>,
     /// How long to wait for an answer
-    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = parse::duration, help_heading = "Pace")]
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = notation::duration, help_heading = "Pace")]
     timeout: Duration,
     /// How long to retry a failed request (5xx, 429, no connection)
-    #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = parse::duration, help_heading = "Pace")]
+    #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = notation::duration, help_heading = "Pace")]
     give_up_after: Duration,
     #[command(flatten)]
     observe: LabObserve,

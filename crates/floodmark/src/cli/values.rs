@@ -4,7 +4,7 @@
 use anyhow::ensure;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use lab::campaign::{Axis, Resource};
-use lab::scenario::{PRESETS, SampleTimes, parse};
+use lab::scenario::{PRESETS, SampleTimes, notation};
 use lab::{ValueModel, Version};
 use std::fmt::Display;
 use std::ops::RangeInclusive;
@@ -70,7 +70,7 @@ where
     T: TryFrom<u64> + Clone + Send + Sync + 'static,
 {
     move |text: &str| -> anyhow::Result<T> {
-        let number = parse::whole(text)?;
+        let number = notation::whole(text)?;
         let (low, high) = (bounds.start(), bounds.end());
         ensure!(bounds.contains(&number), "{number} is not between {low} and {high}");
         T::try_from(number).map_err(|_| anyhow::anyhow!("{number} is too large"))
@@ -80,7 +80,7 @@ where
 /// A number that may have a fraction.
 pub(crate) fn number(bounds: RangeInclusive<f64>) -> impl TypedValueParser<Value = f64> {
     move |text: &str| -> anyhow::Result<f64> {
-        let number = parse::count(text)?;
+        let number = notation::count(text)?;
         let (low, high) = (bounds.start(), bounds.end());
         ensure!(bounds.contains(&number), "{number} is not between {low} and {high}");
         Ok(number)

@@ -2,7 +2,7 @@
 
 use super::error::KeyFault;
 use super::shape::Kind;
-use super::{FaultKind, Load, Model, Scales, Scenario, Texts, parse};
+use super::{FaultKind, Load, Model, Scales, Scenario, Texts, notation};
 use crate::generate::fleet::{BOUND_LABEL, BUCKETS_MAX, Fleet, Histograms};
 use crate::generate::plan::SERIES_MAX;
 use model::caps;
@@ -81,7 +81,7 @@ impl Scenario {
             between("load.rounds", rounds.into(), 1.0, 100e6)?;
         }
         if let Some(start) = &load.start
-            && let Err(error) = parse::time(start, 0)
+            && let Err(error) = notation::time(start, 0)
         {
             return fault("load.start", format!("{error:#}"));
         }
@@ -158,7 +158,7 @@ impl Scenario {
         self.check_placeholders()?;
         let headers = target.headers.0.iter().map(|(name, value)| format!("{name}: {value}"));
         for header in headers {
-            if let Err(error) = parse::header(&header) {
+            if let Err(error) = notation::header(&header) {
                 return fault("target.headers", format!("{error:#}"));
             }
         }

@@ -1,6 +1,6 @@
 //! Places a load in time: interval, number of rounds, and begin.
 
-use super::{Model, Scenario, Span, parse};
+use super::{Model, Scenario, Span, notation};
 use anyhow::{Context, Result, ensure};
 
 /// Default sampling interval.
@@ -95,7 +95,9 @@ impl Scenario {
         let takes_s = rounds_per_s.map_or(0.0, |per_s| (f64::from(rounds_max) / per_s).min(self.length_s()));
         let ends_ms = now_ms.saturating_add((takes_s * 1000.0) as i64);
         let first_ms = match &self.load.start {
-            Some(start) => parse::time(start, now_ms).context("load.start")?.saturating_add(interval_ms - 1),
+            Some(start) => {
+                notation::time(start, now_ms).context("load.start")?.saturating_add(interval_ms - 1)
+            }
             // samples of a very long round must not be in the future
             None => ends_ms.saturating_sub(span_ms).min(now_ms.saturating_sub(interval_ms)),
         };

@@ -1,6 +1,6 @@
 //! Numbers as people write them in a scenario.
 
-use crate::scenario::parse;
+use crate::scenario::notation;
 use anyhow::Context as _;
 use serde::de::{Deserialize, Deserializer, Error, Visitor};
 use std::fmt;
@@ -84,7 +84,7 @@ impl<'de> Deserialize<'de> for Span {
                     Duration::try_from_secs_f64(n).map_err(|_| anyhow::anyhow!("{n} s is not a duration"))?,
                 ))
             },
-            text: |text| Ok(Self(parse::duration(text)?)),
+            text: |text| Ok(Self(notation::duration(text)?)),
         })
     }
 }
@@ -97,7 +97,7 @@ impl<'de> Deserialize<'de> for Count {
                 anyhow::ensure!(n.is_finite() && n >= 0.0, "{n} is not a count");
                 Ok(Self(n))
             },
-            text: |text| Ok(Self(parse::count(text)?)),
+            text: |text| Ok(Self(notation::count(text)?)),
         })
     }
 }

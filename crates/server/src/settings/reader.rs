@@ -3,7 +3,7 @@
 use super::given::{Entries, Entry, Given, Origin, SettingsError};
 use super::secret::option_shown;
 use super::setting::{DefaultValue, Setting};
-use super::typed::Typed;
+use super::setting_builder::TypedSetting;
 use super::value::Value;
 use serde_json::Value as Json;
 
@@ -42,7 +42,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads a given value, or else the fixed default.
-    pub(super) fn read<T: Value>(&mut self, typed: &Typed<T>) -> Result<T, SettingsError> {
+    pub(super) fn read<T: Value>(&mut self, typed: &TypedSetting<T>) -> Result<T, SettingsError> {
         let DefaultValue::Fixed(text) = typed.setting.default else {
             panic!("BUG: the default of {} is derived", typed.setting.key)
         };
@@ -51,7 +51,11 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads a given value, or else `default`, which was derived.
-    pub(super) fn derive<T: Value>(&mut self, typed: &Typed<T>, default: T) -> Result<T, SettingsError> {
+    pub(super) fn derive<T: Value>(
+        &mut self,
+        typed: &TypedSetting<T>,
+        default: T,
+    ) -> Result<T, SettingsError> {
         let DefaultValue::Derived(how) = typed.setting.default else {
             panic!("BUG: the default of {} is fixed", typed.setting.key)
         };
@@ -61,7 +65,7 @@ impl<'a> Reader<'a> {
     /// Reads a tenant's or class's value, or else the inherited value `general`.
     pub(super) fn inherit<T: Value + Clone>(
         &mut self,
-        typed: &Typed<T>,
+        typed: &TypedSetting<T>,
         general: &T,
     ) -> Result<T, SettingsError> {
         match self.given(typed)? {
@@ -72,7 +76,7 @@ impl<'a> Reader<'a> {
 
     fn read_or<T: Value>(
         &mut self,
-        typed: &Typed<T>,
+        typed: &TypedSetting<T>,
         default: T,
         origin: Origin,
     ) -> Result<T, SettingsError> {
@@ -82,7 +86,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    fn given<T: Value>(&self, typed: &Typed<T>) -> Result<Option<(T, &'a Entry)>, SettingsError> {
+    fn given<T: Value>(&self, typed: &TypedSetting<T>) -> Result<Option<(T, &'a Entry)>, SettingsError> {
         let Some(entry) = self.entries.get(typed.setting.key) else { return Ok(None) };
         match T::parse_os(&entry.text, &typed.setting) {
             Ok(value) => Ok(Some((value, entry))),
@@ -90,7 +94,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn noted<T: Value>(&mut self, typed: &Typed<T>, value: T, origin: Origin) -> T {
+    fn noted<T: Value>(&mut self, typed: &TypedSetting<T>, value: T, origin: Origin) -> T {
         let (key, shown) = (self.key(&typed.setting), value.show(&typed.setting));
         self.rows.push(EffectiveSetting { key, value: shown, origin });
         value
@@ -100,33 +104,33 @@ impl<'a> Reader<'a> {
         format!("{}{}", self.prefix, setting.key)
     }
 
-    pub(super) fn is_given<T>(&self, typed: &Typed<T>) -> bool {
+    pub(super) fn is_given<T>(&self, typed: &TypedSetting<T>) -> bool {
         self.entries.contains_key(typed.setting.key)
     }
 
     /// Creates an error about two values that conflict. The error names one that was given, not a default.
-    pub(super) fn conflict<T>(&self, both: [&Typed<T>; 2], reason: &str) -> SettingsError {
+    pub(super) fn conflict<T>(&self, both: [&TypedSetting<T>; 2], reason: &str) -> SettingsError {
         let given = both.into_iter().find_map(|typed| Some((typed, self.entries.get(typed.setting.key)?)));
         let (typed, entry) = given.expect("BUG: values conflict although neither is given");
         entry.error(self.key(&typed.setting), &typed.setting, reason.into())
     }
 
-    pub(super) fn adjust<T: Value>(&mut self, typed: &Typed<T>, value: &T) {
+    pub(super) fn adjust<T: Value>(&mut self, typed: &TypedSetting<T>, value: &T) {
         self.row(typed).value = value.show(&typed.setting);
     }
 
-    pub(super) fn explain<T>(&mut self, typed: &Typed<T>, how: &str) {
+    pub(super) fn explain<T>(&mut self, typed: &TypedSetting<T>, how: &str) {
         if let Origin::Derived(reason) = &mut self.row(typed).origin {
             how.clone_into(reason);
         }
     }
 
-    fn row<T>(&mut self, typed: &Typed<T>) -> &mut EffectiveSetting {
+    fn row<T>(&mut self, typed: &TypedSetting<T>) -> &mut EffectiveSetting {
         let found = self.rows.iter_mut().rev().find(|row| row.key == typed.setting.key);
         found.expect("BUG: the setting has not been read")
     }
 
-    pub(super) fn error<T: Value>(&mut self, typed: &Typed<T>, reason: String) -> SettingsError {
+    pub(super) fn error<T: Value>(&mut self, typed: &TypedSetting<T>, reason: String) -> SettingsError {
         let EffectiveSetting { key, value, origin } = self.row(typed).clone();
         let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
         SettingsError::Value { origin, key, value, reason }

@@ -3,8 +3,8 @@
 use super::given::{Entries, Entry, Origin, SettingsError};
 use super::reader::Reader;
 use super::setting::Setting;
+use super::setting_builder::TypedSetting;
 use super::table;
-use super::typed::Typed;
 use super::value::Value;
 use model::TenantId;
 use std::time::Duration;
@@ -49,7 +49,7 @@ impl SelfMonitoring {
     }
 }
 
-fn shown<T: Value>(typed: &Typed<T>, value: &T) -> String {
+fn shown<T: Value>(typed: &TypedSetting<T>, value: &T) -> String {
     let shown = value.show(&typed.setting);
     shown.as_str().map_or_else(|| shown.to_string(), str::to_owned)
 }

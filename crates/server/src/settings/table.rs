@@ -8,7 +8,7 @@ use super::label_name::LabelName;
 use super::limit_status::LimitStatus;
 use super::secret::TablesUrl;
 use super::setting::Setting;
-use super::typed::{Typed, derived, setting};
+use super::setting_builder::{TypedSetting, derived, setting};
 use super::value::{Bytes, Count, Millis};
 use crate::auth::Networks;
 use crate::limits::budget::TOTAL_BYTES_MIN;
@@ -28,7 +28,7 @@ const MANY_A_SECOND: u64 = 1 << 40;
 
 macro_rules! settings {
     ($($group:literal { $($name:ident: $type:ty = $declared:expr;)* })*) => {
-        $($(pub(super) static $name: Typed<$type> = $declared.in_group($group);)*)*
+        $($(pub(super) static $name: TypedSetting<$type> = $declared.in_group($group);)*)*
 
         pub static SETTINGS: &[&Setting] = &[$($(&$name.setting,)*)*];
     };

@@ -3,7 +3,7 @@
 use super::Context;
 use crate::settings::Settings;
 use admission::tenant_slots::{Limits, Presence};
-use admission::{Disk, Head, ProcessMemory, tenant_slots, write};
+use admission::{Head, ProcessMemory, TableBytes, tenant_slots, write};
 use model::TenantId;
 use std::time::Duration;
 
@@ -33,10 +33,10 @@ impl write::Facts for AdmissionFacts<'_> {
         heads.exceeded_share(tenants, &state, &overrides.current(), clock.instant())
     }
 
-    fn disk(&self, tenant: &TenantId) -> Disk {
+    fn table_bytes(&self, tenant: &TenantId) -> TableBytes {
         let settings = self.0.overrides.current();
         let own = settings.of(tenant);
-        Disk {
+        TableBytes {
             used_bytes: self.0.lake.tables.usage(tenant).bytes,
             limit_bytes: own.disk_bytes,
             is_configured: own.disk_bytes_is_given,

@@ -7,7 +7,7 @@ use crate::http::error::ApiError;
 use crate::http::json::Json;
 use crate::http::params::Params;
 use crate::http::principal::AdminTenant;
-use crate::http::prometheus::metadata::Selectors;
+use crate::http::prometheus::label_queries::Selectors;
 use crate::http::queries::admission::{
     TRIES_MAX, allowance, left_bytes, on_query_thread, wait_for_series_of,
 };

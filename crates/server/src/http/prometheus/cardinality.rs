@@ -1,6 +1,6 @@
 //! Cardinality of a tenant: Prometheus' TSDB status, and Mimir's cardinality API.
 
-use super::metadata::{Selectors, label_queries_of};
+use super::label_queries::{Selectors, label_queries_of};
 use crate::http::App;
 use crate::http::error::ApiError;
 use crate::http::json::Json;

@@ -14,7 +14,7 @@ mod format;
 mod pieces;
 mod seen;
 
-use super::metadata::Selectors;
+use super::label_queries::Selectors;
 use crate::http::App;
 use crate::http::error::ApiError;
 use crate::http::params::Params;

@@ -5,7 +5,7 @@ use super::value::Value;
 use std::marker::PhantomData;
 
 #[derive(Debug)]
-pub(super) struct Typed<T> {
+pub(super) struct TypedSetting<T> {
     pub(super) setting: Setting,
     value: PhantomData<fn() -> T>,
 }
@@ -14,7 +14,7 @@ pub(super) const fn setting<T: Value>(
     key: &'static str,
     default: &'static str,
     about: &'static str,
-) -> Typed<T> {
+) -> TypedSetting<T> {
     new(key, DefaultValue::Fixed(default), about)
 }
 
@@ -23,11 +23,11 @@ pub(super) const fn derived<T: Value>(
     key: &'static str,
     default: &'static str,
     about: &'static str,
-) -> Typed<T> {
+) -> TypedSetting<T> {
     new(key, DefaultValue::Derived(default), about)
 }
 
-const fn new<T: Value>(key: &'static str, default: DefaultValue, about: &'static str) -> Typed<T> {
+const fn new<T: Value>(key: &'static str, default: DefaultValue, about: &'static str) -> TypedSetting<T> {
     let setting = Setting {
         key,
         group: "",
@@ -41,10 +41,10 @@ const fn new<T: Value>(key: &'static str, default: DefaultValue, about: &'static
         bounds: None,
         none: None,
     };
-    Typed { setting, value: PhantomData }
+    TypedSetting { setting, value: PhantomData }
 }
 
-impl<T> Typed<T> {
+impl<T> TypedSetting<T> {
     pub(super) const fn in_group(mut self, group: &'static str) -> Self {
         self.setting.group = group;
         self

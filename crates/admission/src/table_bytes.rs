@@ -2,7 +2,7 @@
 //! sealed, so the tables may exceed the limit by the tenant's part of the head.
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Disk {
+pub struct TableBytes {
     /// Bytes of the live files of the tenant's tables.
     pub used_bytes: u64,
     /// `None`: no limit.
@@ -11,7 +11,7 @@ pub struct Disk {
     pub is_configured: bool,
 }
 
-impl Disk {
+impl TableBytes {
     /// The limit, if it is reached.
     pub fn reached(&self) -> Option<u64> {
         self.limit_bytes.filter(|limit_bytes| self.used_bytes >= *limit_bytes)
@@ -25,8 +25,8 @@ mod tests {
     #[test]
     fn a_limit_is_reached_when_no_byte_is_left() {
         let check = |used_bytes, limit_bytes, expected| {
-            let disk = Disk { used_bytes, limit_bytes, is_configured: false };
-            assert_eq!(disk.reached(), expected, "{disk:?}");
+            let table_bytes = TableBytes { used_bytes, limit_bytes, is_configured: false };
+            assert_eq!(table_bytes.reached(), expected, "{table_bytes:?}");
         };
         check(0, Some(5), None);
         check(4, Some(5), None);
